@@ -1,4 +1,4 @@
-"""Makes tiny real wheels and releases of them: what `wheelfactory run` leaves, in milliseconds and of any cell."""
+"""Build tiny real wheels and releases of any cell, as `wheelfactory run` would, in milliseconds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from wheelfactory.wheel.metadata import label_version, protect_metadata
 from wheelfactory.wheel.read import BUILD_RECORD_NAME
 
 PYTHON_TAG = f"cp{sys.version_info[0]}{sys.version_info[1]}"
-"""The python tag of the cells that the Python running the tests can install."""
+"""The python tag that the Python running the tests can install."""
 
 PURE = "py3-none-any"
 
@@ -42,14 +42,14 @@ Requires-Dist: einops
 
 Flash Attention: Fast and Memory-Efficient Exact Attention
 """
-"""As upstream's setup.py writes it: a name that is not normalized, and a bare requirement on torch."""
+"""METADATA as upstream's setup.py writes it: a name that is not normalized, and torch without a version."""
 
 PUBLISHED = datetime(2026, 1, 1, tzinfo=timezone.utc)
-"""When every row of these releases was published, so that the same wheels give the same manifest."""
+"""The fixed publish time of every row, so that the same wheels give the same manifest."""
 
 
 def flash_attn_wheel(folder: Path, cell_id: str, content: str = "") -> Path:
-    """A wheel of a cell, made into `folder`; `content` makes its bytes differ and nothing else."""
+    """Build the wheel of a cell into `folder`. `content` changes only its bytes."""
     cell = Cell.parse(cell_id)
     label = Label.from_cell(cell)
     version = label_version(Version(cell.flash_attn), label)
@@ -61,7 +61,7 @@ def flash_attn_wheel(folder: Path, cell_id: str, content: str = "") -> Path:
 
 
 def stand_in_wheel(folder: Path, name: str, version: str) -> Path:
-    """An importable pure wheel without requirements that answers to the name of torch or einops."""
+    """Build an importable pure wheel named torch or einops, without requirements."""
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     return _write_wheel(folder, name, version, PURE, metadata, {f"{name}/__init__.py": b""}, {})
 
@@ -94,13 +94,13 @@ def _digest(data: bytes) -> str:
 
 
 def passed_gates(cell_id: str | None) -> tuple[GateResult, ...]:
-    """What a row says of a wheel that is verified; nothing for a dependency."""
+    """The gates of a verified wheel; empty for a dependency."""
     required = required_gates(Cell.parse(cell_id).backend) if cell_id else ()
     return tuple(GateResult(gate=name, status=Status.PASSED) for name in required)
 
 
 def quick_gates(cell_id: str) -> tuple[GateResult, ...]:
-    """What a row says of a Triton wheel that ``run --quick`` made."""
+    """The gates of a Triton wheel from ``run --quick``."""
     slow = [gate.name for gate in GATES if gate.slow]
     left_out = (GateResult.not_run(name, "left out by --quick") for name in slow)
     kept = (gate for gate in passed_gates(cell_id) if gate.gate not in slow)
@@ -108,36 +108,36 @@ def quick_gates(cell_id: str) -> tuple[GateResult, ...]:
 
 
 def additions(wheels: Iterable[Path]) -> list[tuple[WheelRow, Path]]:
-    """What `publish` takes: each wheel with the row of one that is verified."""
+    """Each wheel with the row of a verified wheel, as `publish` expects."""
     rows = [(read_wheel_row(path), path) for path in wheels]
     changed = ({"published": PUBLISHED, "gates": passed_gates(row.cell)} for row, _ in rows)
     return [(row.model_copy(update=change), path) for (row, path), change in zip(rows, changed, strict=True)]
 
 
 def make_release(folder: Path, wheels: Iterable[Path]) -> tuple[WheelRow, ...]:
-    """Publish wheels into `folder` and write its index, as the command does; gives all rows."""
+    """Publish wheels into `folder` and write its index, as the command does; return all rows."""
     rows = publish(DirectoryPublisher(folder), additions(wheels))
     write_pages(folder, render_index(rows))
     return rows
 
 
 def content_of(folder: Path) -> dict[str, bytes]:
-    """Every file below a folder, with its bytes."""
+    """The bytes of every file below a folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def links_on(page: Path) -> list[Link]:
-    """The links of a page, as a client reads them, their addresses whole."""
+    """The links of a page with absolute addresses, as a client reads them."""
     return RepositoryPage.from_html(page.read_bytes(), base_url=page.as_uri()).links
 
 
 def path_of(url: str) -> Path:
-    """The file that a ``file:`` address means."""
+    """The path of a ``file:`` address."""
     return Path(unquote(urlsplit(url).path))
 
 
 def reachable(page: Path) -> Iterator[Link]:
-    """The links to files on every page that `page` leads to; fails at a link to a page that is not there."""
+    """The links to files on every page reachable from `page`; fails at a broken link to a page."""
     for link in links_on(page):
         if link.url.endswith("/"):
             yield from reachable(path_of(link.url) / "index.html")

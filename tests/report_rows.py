@@ -1,4 +1,4 @@
-"""Rows of tiny real wheels of any cells, and Markdown read as GitHub's parser reads it."""
+"""Rows of tiny real wheels, and Markdown parsed as GitHub parses it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from release_factory import additions, flash_attn_wheel, stand_in_wheel
 from wheelfactory.release.manifest import WheelRow
 
 BLANK = "\u200b"
-"""The zero-width blank that keeps GitHub from seeing a mention."""
+"""The zero-width space that keeps GitHub from seeing a mention."""
 
 _READER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 
 def rows_of(folder: Path, cells: Iterable[str], **changed: object) -> tuple[WheelRow, ...]:
-    """The rows of the wheels of these cells, changed alike, with the size of a wheel that holds something."""
+    """Rows of these cells' wheels with a realistic size; `changed` applies to every row."""
     rows = [row for row, _ in additions(flash_attn_wheel(folder, cell) for cell in cells)]
     return tuple(row.model_copy(update={"size": 1_234_567, **changed}) for row in rows)
 
@@ -35,7 +35,7 @@ def tokens(markdown: str) -> list[Token]:
 
 
 def shown(markdown: str) -> str:
-    """The text that a reader sees, zero-width blanks left out."""
+    """The visible text, without zero-width spaces."""
     return "".join(token.content for token in tokens(markdown) if token.type in _TEXTS).replace(BLANK, "")
 
 
@@ -43,13 +43,13 @@ _TEXTS = ("text", "text_special", "code_inline")
 
 
 def active(markdown: str) -> list[str]:
-    """What in a text is more than plain text or code: links, HTML, emphasis, headings, lists."""
+    """The active markup of a text: links, HTML, emphasis, headings, lists."""
     plain = (*_TEXTS, "inline", "paragraph_open", "paragraph_close")
     return [token.type for token in tokens(markdown) if token.type not in plain]
 
 
 def table_rows(markdown: str) -> list[list[str]]:
-    """The cells of every table row, headers included, as a reader sees them."""
+    """The visible cells of every table row, headers included."""
     rows: list[list[str]] = []
     cell = False
     for token in _READER.parse(markdown):

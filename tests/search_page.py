@@ -40,7 +40,7 @@ _LINKED = (
 
 
 def write_page(folder: Path, matrix: Matrix, rows: list[WheelRow], *, docs: bool = True) -> Path:
-    """Write the search page of these rows below `folder`, and what it links to, as empty files if it is not there."""
+    """Write the search page of these rows below `folder`; missing link targets become empty files."""
     for name, data in search_page_files(matrix, rows, docs=docs).items():
         write(folder / name, data)
     for name in _LINKED:
@@ -61,12 +61,12 @@ def choose(page: Page, axis: str, value: str) -> None:
 
 
 def count(page: Page) -> int:
-    """How many wheels the page says it found."""
+    """The number of wheels that the page reports."""
     return int(re.sub(r"\D", "", page.locator("#count").inner_text()))
 
 
 def standing(page: Page, axis: str, value: str) -> str:
-    """What a screen reader says of an option: the text of its label that is not hidden from it."""
+    """The text of an option's label for screen readers."""
     options = page.get_by_role("radio", name=re.compile(rf"^{re.escape(value)} \("))
     name = options.and_(page.locator(f'[name="{axis}"]'))
     return str(name.evaluate("input => input.labels[0].querySelector('.hidden').textContent.slice(1, -1)"))
@@ -74,7 +74,7 @@ def standing(page: Page, axis: str, value: str) -> str:
 
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
-    """The address of a folder that is served on loopback."""
+    """Serve a folder on loopback; yields its address."""
     with served(folder) as found:
         yield f"{found.url}/"
 
@@ -93,13 +93,13 @@ def chromium() -> Iterator[Browser]:
 
 
 def need_chromium() -> None:
-    """Skip or fail the test, as `chromium` does, if there is none."""
+    """Skip or fail the test, as `chromium` does, without a browser."""
     if not CHROMIUM.exists():
         (pytest.fail if os.environ.get("BROWSER") == "required" else pytest.skip)(f"needs {CHROMIUM}")
 
 
 class Visitor:
-    """Somebody with a browser window, who notes every complaint."""
+    """A browser window that records every error and warning."""
 
     def __init__(self, browser: Browser, site: str, **window: Any) -> None:
         self.site = site
@@ -119,7 +119,7 @@ class Visitor:
         return url.startswith("data:") or urlsplit(url)[:2] == urlsplit(self.site)[:2]
 
     def open(self, query: str = "") -> Page:
-        """The page, with what its address chooses."""
+        """Open the page with the choices in `query`."""
         self.page.goto(f"{self.site}index.html{query}")
         return self.page
 
@@ -132,7 +132,7 @@ class Visitor:
         return [f"{one['id']}: {node['html']}" for one in found["violations"] for node in one["nodes"]]
 
     def close(self) -> None:
-        """Leave; fails if there was a complaint."""
+        """Close the window; fails if an error or warning was recorded."""
         self.context.close()
         assert self.complaints == []
 

@@ -1,4 +1,4 @@
-"""Rows of wheels that were never built, for the search page: of a matrix, as many as wanted, alike in every run."""
+"""Rows of fictitious wheels for the search page: as many as needed, the same in every run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GATES = {
 
 
 def row_of(matrix: Matrix, cell: Cell, /, *, build: int = 0, **changed: object) -> WheelRow:
-    """The row that the wheel of a cell would have; `build` makes a further file of the same cell."""
+    """The row of a cell's wheel; `build` makes another file of the same cell."""
     label = matrix.label(cell)
     compiled = cell.backend is Backend.CK
     tags = f"{cell.python_tag}-{cell.python_tag}-manylinux_2_28_x86_64" if compiled else "py3-none-any"
@@ -69,7 +69,7 @@ def example_rows(matrix: Matrix) -> list[WheelRow]:
 
 
 def many_rows(matrix: Matrix, wanted: int) -> list[WheelRow]:
-    """As many rows as wanted: the cells of the matrix over and over, with other build tags."""
+    """`count` rows: the cells of the matrix repeatedly, with different build tags."""
     return list(islice(_forever(matrix, expand(matrix).cells), wanted))
 
 

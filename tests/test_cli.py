@@ -444,7 +444,7 @@ def test_publish_of_other_bytes_under_a_published_name_changes_no_byte(cli: Cli,
     before = content_of(release)
     other = flash_attn_wheel(tmp_path / "other", CELL, content="changed = True")
     shown = cli("publish", release, other, "--matrix", MATRIX)
-    assert_refused(shown, FAILED, f"already published with other bytes: {NAME}", "--yank NAME --reason WHY")
+    assert_refused(shown, FAILED, f"already published with different content: {NAME}", "--yank NAME --reason WHY")
     assert content_of(release) == before
 
 
@@ -467,7 +467,7 @@ def test_publish_refuses_a_wheel_that_a_gate_refuses(cli: Cli, tmp_path: Path) -
     shown = cli("publish", "new", wheel, "--matrix", MATRIX)
     assert shown.code == VERIFICATION_REFUSED
     assert shown.err.startswith(f"error: verification refused: {wheel.name}\n  identity: ")
-    assert shown.err.endswith("hint: nothing was published of it\n")
+    assert shown.err.endswith("hint: nothing was published\n")
     assert not (tmp_path / "new").exists()
 
 
@@ -529,8 +529,8 @@ def test_yank_marks_the_wheel_in_manifest_and_index(cli: Cli, release: Path) -> 
 @pytest.mark.parametrize(
     ("name", "reason", "error", "hint"),
     [
-        (NAME, "", f"no reason given to yank: {NAME}", "--reason"),
-        ("absent.whl", "broken", "not published, so it cannot be yanked: absent.whl", "manifest"),
+        (NAME, "", f"no reason to yank: {NAME}", "--reason"),
+        ("absent.whl", "broken", "cannot yank a file that is not published: absent.whl", "manifest"),
     ],
     ids=["no reason", "unknown name"],
 )

@@ -1,4 +1,4 @@
-"""Reports of validations that were never run: on an AMD GPU, or on one of NVIDIA in the non-AMD GPU test mode."""
+"""Fictitious validation reports: on an AMD GPU, or on an NVIDIA GPU in the test mode."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ CASES = (
     ),
     ValidationCase(name="bf16 d256", status=Status.NOT_RUN, detail="does not fit the memory of this arch"),
 )
-"""The nearest to its bound is dq of the first, though the errors of the second are greater."""
+"""The result nearest to its bound is dq of the first case, although the second has larger errors."""
 
 
 def a_validation(row: WheelRow | None = None, /, **changed: object) -> Validation:
-    """A good report of the wheel of a row, on an MI300X, but for what is `changed`."""
+    """A successful report for the wheel of a row on an MI300X, with some fields `changed`."""
     validated = ValidatedPackage(project="flash-attn", version="2.8.3", label="rocm64torch2.9triton", sha256=SHA256)
     if row:
         told = {name: getattr(row, name) for name in ("project", "version", "filename", "sha256", "cell", "label")}
@@ -69,14 +69,14 @@ def a_validation(row: WheelRow | None = None, /, **changed: object) -> Validatio
 
 
 def foreign(row: WheelRow | None = None, /, **changed: object) -> Validation:
-    """The same on an H200, in the test mode."""
+    """The same on an H200 in the test mode."""
     software = Software(python="3.12", torch="2.11.0+cu130", cuda="13.0", triton="3.6.0")
     mode = {"hardware": H200, "software": software, "dropped_launch_options": DROPPED}
     return a_validation(row, **{**mode, **changed})
 
 
 def validated(row: WheelRow, *validations: Validation) -> WheelRow:
-    """A row with the evidence of these."""
+    """The row with the evidence of these validations."""
     evidence: tuple[Evidence, ...] = ()
     for validation in validations:
         evidence = merge_evidence(evidence, as_evidence(validation))
@@ -84,6 +84,6 @@ def validated(row: WheelRow, *validations: Validation) -> WheelRow:
 
 
 def written(path: Path, validation: Validation) -> Path:
-    """The file of a report."""
+    """Write a report to `path`."""
     path.write_text(validation.model_dump_json(), encoding="utf-8")
     return path

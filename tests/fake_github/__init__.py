@@ -1,4 +1,4 @@
-"""GitHub's releases on loopback: stateful, held to GitHub's own OpenAPI description, and able to fail at any call."""
+"""GitHub's releases API on loopback: stateful, validated against GitHub's OpenAPI description, with fault injection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What GitHub answers to a call: by the rules of a `Repository`, unless a limit or a fault comes first."""
+"""Respond to requests by the rules of a `Repository`, unless a rate limit or a fault comes first."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Answer: TypeAlias = tuple[int, object, dict[str, str]]
 
 
 def early_answer(github: FakeGitHub, asked: Asked, fault: Fault | None) -> Answer | None:
-    """The answer of a call that is not done as asked, because of a fault or a limit."""
+    """A response that replaces the normal one, because of a fault or a rate limit."""
     if fault is faults.ERROR_BEFORE:
         return 500, {"message": "Server Error"}, {}
     if fault is faults.SECONDARY:
@@ -48,7 +48,7 @@ def early_answer(github: FakeGitHub, asked: Asked, fault: Fault | None) -> Answe
 
 
 def from_storage(github: FakeGitHub, asked: Asked, _authorization: str | None) -> Answer:
-    """What the host has that the API sends to for a download."""
+    """The content behind a download redirect."""
     try:
         _, asset = github.repository.asset(int(asked.path.rpartition("/")[2]))
     except RuleError as error:
@@ -134,7 +134,7 @@ def _by_tag(repository: Repository, tag: str) -> FakeRelease:
 
 
 def _page(github: FakeGitHub, asked: Asked, found: list[dict[str, Any]]) -> Answer:
-    """A page of a list, with the Link header that leads on."""
+    """One page of a list, with the Link header to the next."""
     size = min(int(asked.query.get("per_page", "30")), github.per_page)
     page = int(asked.query.get("page", "1"))
     more = {}

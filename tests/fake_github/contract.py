@@ -20,7 +20,7 @@ from openapi_core.testing import MockRequest, MockResponse
 from npm_tools import npm_package
 
 API, UPLOADS = "https://api.github.com", "https://uploads.github.com"
-"""The hosts of the description: an upload sent to the first is a violation."""
+"""The hosts in the description. An upload to the API host is a violation."""
 
 _RELEASES = "/repos/{owner}/{repo}/releases"
 _BINARY = b"bytes"
@@ -33,7 +33,7 @@ def _description() -> dict[str, Any]:
 
 
 def _sliced(api: dict[str, Any]) -> dict[str, Any]:
-    """The description of releases alone, with all it refers to; the whole one takes half a minute to load."""
+    """The part of the description about releases, with its references; the whole one takes half a minute to load."""
     paths = {path: item for path, item in api["paths"].items() if path.startswith(_RELEASES)}
     components: dict[str, dict[str, Any]] = {}
     left = list(_references(paths))
@@ -61,15 +61,15 @@ def _references(node: object) -> Iterator[str]:
 
 
 class Contract:
-    """Says what of a call is against the description."""
+    """Validates requests and responses against the description."""
 
     def __init__(self) -> None:
         self._api = OpenAPI.from_dict(_description())
         self._known: dict[tuple[object, ...], str | None] = {}
-        """Verdicts, because the same calls come again with each fault."""
+        """Cached verdicts, because the same requests recur with each fault."""
 
     def request(self, method: str, host: str, path: str, query: dict[str, str], body: bytes, kind: str) -> str | None:
-        """What is wrong with a request, or None; `kind` is its content type."""
+        """The violation in a request, or None; `kind` is its content type."""
         if kind == "application/octet-stream":
             body = _BINARY
         key = (method, host, path, tuple(query.items()), body, kind)
@@ -79,7 +79,7 @@ class Contract:
         return self._known[key]
 
     def answer(self, method: str, host: str, path: str, status: int, found: object) -> str | None:
-        """What is wrong with an answer (its JSON) to a request, or None."""
+        """The violation in the JSON of a response, or None."""
         data = json.dumps(_without_starters(found)).encode()
         key = (method, host, path, status, data)
         if key not in self._known:
@@ -101,7 +101,7 @@ class Contract:
 
     @staticmethod
     def _operation(method: str, path: str) -> dict[str, Any] | None:
-        """The described operation of a path, the longest template first where several fit."""
+        """The operation of a path; of several templates that match, the longest."""
         given = path.split("/")
         for template, item in sorted(_description()["paths"].items(), key=lambda found: found[0].count("{")):
             parts = template.split("/")

@@ -1,4 +1,4 @@
-"""What can go wrong with one call: the table of the documentation, and what the server does for each."""
+"""The faults of one request: the table in the documentation, and what the server does for each."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Fault:
-    """One way to fail; `name` is how the documentation calls it."""
+    """One fault; `name` is its name in the documentation."""
 
     name: str
     done: bool = False
-    """Whether GitHub did what it was asked before it failed."""
+    """Whether GitHub carries out the request before it fails."""
     uploads_only: bool = False
     changes_only: bool = False
-    """Whether it can only meet calls that change something."""
+    """Whether it applies only to requests that change something."""
     kills: bool = False
-    """Whether the publishing process ends by SIGKILL."""
+    """Whether SIGKILL ends the publishing process."""
 
 
 CUT_BEFORE = Fault("connection cut before GitHub did anything")
@@ -48,4 +48,4 @@ FAULTS = (
     KILL_BEFORE,
     KILL_AFTER,
 )
-"""Every fault that is injected at every call it can meet."""
+"""Every fault. Tests inject each at every request that it applies to."""

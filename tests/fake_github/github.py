@@ -1,4 +1,4 @@
-"""What a stand-in for GitHub is asked and remembers, and the one call that it will fail at."""
+"""The state of the fake GitHub: its repository, the requests it received, and the request to fail at."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOKEN = "ghs_secretOfTheTests"  # noqa: S105 (opens nothing: the stand-in alone 
 
 @dataclass(frozen=True)
 class Asked:
-    """One request, its body hashed while it was read."""
+    """One request, with a digest of its body."""
 
     role: str
     method: str
@@ -28,7 +28,7 @@ class Asked:
 
     @property
     def is_upload(self) -> bool:
-        """Whether it brings an asset."""
+        """Whether it uploads an asset."""
         return self.method == "POST" and self.path.endswith("/assets")
 
     @property
@@ -40,33 +40,33 @@ class Asked:
 
 @dataclass
 class FakeGitHub:
-    """A GitHub with one repository, what it was asked, and the one call that it will fail at."""
+    """A GitHub with one repository, a record of its requests, and one injected fault."""
 
     clock: Clock
     repository: Repository = field(default_factory=Repository)
     calls: list[str] = field(default_factory=list)
     downloads: list[str] = field(default_factory=list)
-    """Paths that somebody was given from the address for everyone."""
+    """Paths downloaded from the public address."""
     violations: list[str] = field(default_factory=list)
     storage: str = ""
     per_page: int = 100
     rights: str = "write"
     moved: bool = False
-    """Whether the repository has another name now."""
+    """Whether the repository was renamed."""
     left: int = 5000
-    """Calls until the primary limit."""
+    """Requests left until the primary rate limit."""
     reset: float = 0.0
     failing: tuple[int, Fault] | None = None
-    """The number of a call, from 0, and what happens there, once."""
+    """The number of a request, from 0, and the fault that happens there once."""
     victim: Callable[[], int] | None = None
     """The process that a fault kills."""
     before: Callable[[Asked], None] | None = None
-    """Called before each call is answered, as another client would come in between."""
+    """Called before each response, to simulate a concurrent client."""
     lock: threading.RLock = field(default_factory=threading.RLock)
     contract: Contract = field(default_factory=Contract)
 
     def fresh(self) -> FakeGitHub:
-        """Forget everything but the addresses and what is known of the contract."""
+        """Reset everything except the addresses and the cached contract."""
         old = self.repository
         self.repository = Repository(old.api, old.uploads, old.web)
         self.calls, self.failing, self.victim, self.before = [], None, None, None
@@ -75,11 +75,11 @@ class FakeGitHub:
         return self
 
     def environ(self, token: str | None = TOKEN) -> dict[str, str]:
-        """What a publishing process has in its environment."""
+        """The environment of a publishing process."""
         return {"GITHUB_API_URL": self.repository.api} | ({"GITHUB_TOKEN": token} if token else {})
 
     def fault(self, asked: Asked) -> Fault | None:
-        """What happens at this call, which is counted."""
+        """Count this request; return the fault that happens at it."""
         self.calls.append(asked.line)
         if self.failing is None or self.failing[0] != len(self.calls) - 1:
             return None

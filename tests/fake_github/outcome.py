@@ -1,4 +1,4 @@
-"""What a repository must hold after a publish, whatever happened on the way."""
+"""The state that a repository must have after a publish, whatever faults occurred."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def sha256(content: bytes) -> str:
 
 
 def files_of(rows: Iterable[WheelRow]) -> dict[str, str]:
-    """The assets that wheels are, with the sha256 of each."""
+    """The assets of wheels, with the sha256 of each."""
     found: dict[str, str] = {}
     for row in rows:
         found |= {row.filename: row.sha256, f"{row.filename}.metadata": row.metadata_sha256}
@@ -41,7 +41,7 @@ def published_rows(repository: Repository) -> list[WheelRow]:
 
 
 def assert_published(repository: Repository, rows: Iterable[WheelRow]) -> None:
-    """Exactly these rows are published, each file once and with its bytes, and nothing else is there."""
+    """Assert that exactly these rows are published, each file once with its bytes, and nothing else exists."""
     expected = sorted(rows, key=lambda row: row.filename)
     assert published_rows(repository) == expected
     assert repository.drafts() == []

@@ -25,15 +25,15 @@ from wheelfactory.release.transaction import publish
 
 
 class PublishingProcess:
-    """One such process; its children publish one after the other."""
+    """A process whose children publish, one after the other."""
 
     def __init__(self, process: Popen[str]) -> None:
         self._process = process
         self.child = 0
-        """The pid of the one that publishes."""
+        """The pid of the child that publishes."""
 
     def start(self, added: Added, environ: dict[str, str], most_wheels: int) -> None:
-        """Begin to publish under the tag v1."""
+        """Start publishing under the tag v1."""
         wheels = [str(path) for _, path in added]
         asked = {"wheels": wheels, "environ": environ, "most_wheels": most_wheels}
         assert self._process.stdin and self._process.stdout
@@ -42,14 +42,14 @@ class PublishingProcess:
         self.child = int(self._process.stdout.readline())
 
     def ending(self) -> int:
-        """The exit code of the child that was started; a signal as its negative number."""
+        """The exit code of the child; negative for a signal."""
         assert self._process.stdout
         return int(self._process.stdout.readline())
 
 
 @contextmanager
 def publishing_process() -> Iterator[PublishingProcess]:
-    """A process to publish with, until the block ends."""
+    """A publishing process for the duration of the block."""
     path = os.pathsep.join((str(Path(__file__).parents[1]), *filter(None, sys.path)))
     command = [sys.executable, "-m", "fake_github.publishing"]
     with Popen(command, stdin=PIPE, stdout=PIPE, text=True, env={**os.environ, "PYTHONPATH": path}) as process:
@@ -66,7 +66,7 @@ def _publish(asked: dict[str, Any]) -> None:
 
 
 def _in_child(work: Callable[[], None]) -> None:
-    """Do it in a child; this process has one thread, so that a fork is safe."""
+    """Publish in a child. This process has one thread, so forking is safe."""
     child = os.fork()
     if child == 0:
         try:

@@ -1,4 +1,4 @@
-"""What a repository has: releases, drafts and assets, by GitHub's rules. In memory; large contents only as digests."""
+"""Releases, drafts and assets by GitHub's rules, in memory. Large contents are kept only as digests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _USER: dict[str, Any] = {
 
 
 class RuleError(Exception):
-    """GitHub would answer with this status and message."""
+    """GitHub would respond with this status and message."""
 
     def __init__(self, status: int, message: str, code: str = "", which: str = "") -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ def sanitized(name: str) -> str:
 
 @dataclass
 class FakeAsset:
-    """One asset; `content` is None for one too large to keep."""
+    """One asset; `content` is None if it is too large to keep."""
 
     id: int
     name: str
@@ -73,17 +73,17 @@ class FakeRelease:
 
     @property
     def draft(self) -> bool:
-        """Whether it is none for others."""
+        """Whether other users cannot see it."""
         return self.published_at is None
 
     def files(self) -> dict[str, str | None]:
-        """The sha256 of each whole asset; None for one that is half there."""
+        """The sha256 of each complete asset; None for an incomplete one."""
         return {asset.name: asset.sha256 if asset.state == "uploaded" else None for asset in self.assets.values()}
 
 
 @dataclass
 class Repository:
-    """Releases by id. Addresses of the three servers are set by whoever serves it."""
+    """Releases by id. The server sets the addresses of its three hosts."""
 
     api: str = ""
     uploads: str = ""
@@ -91,19 +91,19 @@ class Repository:
     immutable: bool = True
     with_digests: bool = True
     a_second: int = 2
-    """Releases published in one second, as happens: then only the id tells which came later."""
+    """Whether all releases get the same publish second, so that only the id shows the order."""
     releases: dict[int, FakeRelease] = field(default_factory=dict)
     burned: set[str] = field(default_factory=set)
-    """Tags of deleted immutable releases, which no release can have again."""
+    """Tags of deleted immutable releases, which cannot be reused."""
     _ids: int = 0
 
     def published(self) -> list[FakeRelease]:
-        """In the order of publishing."""
+        """The published releases in order of publishing."""
         found = [release for release in self.releases.values() if not release.draft]
         return sorted(found, key=lambda release: (str(release.published_at), release.id))
 
     def drafts(self) -> list[FakeRelease]:
-        """Those that are not published."""
+        """The drafts."""
         return [release for release in self.releases.values() if release.draft]
 
     def create(self, asked: dict[str, Any]) -> FakeRelease:
@@ -143,7 +143,7 @@ class Repository:
             raise RuleError(422, "Validation Failed", "already_exists", "Release")
 
     def delete(self, number: int) -> None:
-        """DELETE a release, a published one too."""
+        """DELETE a release, including a published one."""
         release = self.releases.pop(self.release(number).id)
         if not release.draft and self.immutable:
             self.burned.add(release.tag)
@@ -155,7 +155,7 @@ class Repository:
         return self.releases[number]
 
     def upload(self, number: int, name: str, size: int, sha256: str | None, content: bytes | None) -> FakeAsset:
-        """POST an asset; without a digest it is one that was begun and is empty."""
+        """POST an asset; without a digest, an empty asset of an interrupted upload."""
         release = self.release(number)
         self._require_open(release)
         stored = sanitized(name)
@@ -190,7 +190,7 @@ class Repository:
         return self._ids
 
     def release_json(self, release: FakeRelease) -> dict[str, Any]:
-        """As the API answers."""
+        """The API's JSON."""
         url = f"{self.api}/repos/{OWNER_REPO}/releases/{release.id}"
         published = release.published_at
         return {
@@ -216,7 +216,7 @@ class Repository:
         }
 
     def asset_json(self, release: FakeRelease, asset: FakeAsset) -> dict[str, Any]:
-        """As the API answers; the address for everyone of a draft's asset ends when it is published."""
+        """The API's JSON. The public address of a draft's asset changes when it is published."""
         home = f"{self.web}/{OWNER_REPO}/releases/download"
         return {
             "id": asset.id,
@@ -236,7 +236,7 @@ class Repository:
         }
 
     def at(self, web_tag: str, name: str) -> bytes:
-        """What everyone gets from the address of a published asset."""
+        """The content at the public address of a published asset."""
         for release in self.published():
             for asset in release.assets.values():
                 if (release.tag, asset.name) == (web_tag, name) and asset.content is not None:

@@ -1,4 +1,4 @@
-"""Serves a `Repository` on loopback as GitHub does, from hosts of its own for the API, uploads, storage and the web."""
+"""Serve a `Repository` on loopback like GitHub, with separate hosts for the API, uploads, storage and the web."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from fake_github.repository import OWNER_REPO, Repository, RuleError
 from fake_github.time import Clock
 
 _KEPT = 1 << 24
-"""Bytes of a body that is kept; of a larger one there is only the digest."""
+"""Limit for a body that is kept; of a larger one, only the digest."""
 
 
 class _CutError(Exception):
-    """The connection ends here."""
+    """Close the connection now."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -100,7 +100,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(status, found, headers, half=fault is faults.CUT_ANSWER)
 
     def _hold(self, github: FakeGitHub, asked: Asked) -> None:
-        """Hold the request to the contract, and to what the documentation asks of all."""
+        """Validate the request against the contract and the documentation's general rules."""
         if asked.role == "storage":
             if "Authorization" in self.headers:
                 github.violations.append(f"{asked.line}: the token went to another host")
@@ -137,7 +137,7 @@ class _Handler(BaseHTTPRequestHandler):
         raise _CutError
 
     def _cut(self) -> None:
-        """End the connection at once, as a broken line does."""
+        """Close the connection at once, like a network failure."""
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         raise _CutError
 
@@ -184,7 +184,7 @@ def _running(server: _Server) -> Iterator[_Server]:
 
 @contextmanager
 def running_github() -> Iterator[FakeGitHub]:
-    """A GitHub with an empty repository `OWNER_REPO`, until the block ends."""
+    """A GitHub with an empty repository `OWNER_REPO` for the duration of the block."""
     github = FakeGitHub(Clock())
     with ExitStack() as stack:
         addresses = {

@@ -1,4 +1,4 @@
-"""The stand-in notices what GitHub's description does not allow, in requests and in its own answers."""
+"""The fake GitHub finds violations of GitHub's description in requests and in its own responses."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def contract() -> Contract:
         pytest.param(API, "POST", f"{RELEASES}/1/assets", {"name": "a"}, "x", BYTES, False, id="an upload to the API"),
     ],
 )
-def test_a_request_is_held_to_the_description(
+def test_requests_are_validated_against_the_description(
     contract: Contract, host: str, method: str, path: str, query: dict[str, str], body: Any, kind: str, allowed: bool
 ) -> None:
     data = b"" if body is None else json.dumps(body).encode()
@@ -53,7 +53,9 @@ def test_a_request_is_held_to_the_description(
         pytest.param({"digest": 7}, False, id="digest as a number"),
     ],
 )
-def test_an_answer_is_held_to_the_description(contract: Contract, change: dict[str, Any], allowed: bool) -> None:
+def test_responses_are_validated_against_the_description(
+    contract: Contract, change: dict[str, Any], allowed: bool
+) -> None:
     repository = Repository(API, UPLOADS, "https://github.com")
     release: FakeRelease = repository.create({"tag_name": "v1", "draft": True})
     asset = repository.asset_json(release, repository.upload(release.id, "a.whl", 1, "0" * 64, b"a"))

@@ -1,10 +1,10 @@
-"""A clock that only runs while somebody sleeps."""
+"""A clock that advances only during sleep."""
 
 from __future__ import annotations
 
 
 class Clock:
-    """Seconds since 1970, and the pauses that were kept."""
+    """Seconds since 1970, and the recorded pauses."""
 
     def __init__(self) -> None:
         self.now = 1_800_000_000.0
@@ -15,6 +15,6 @@ class Clock:
         return self.now
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass at once."""
+        """Advance the time without waiting."""
         self.pauses.append(seconds)
         self.now += seconds

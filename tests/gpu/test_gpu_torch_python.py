@@ -81,7 +81,7 @@ def test_without_a_gpu_there_is_no_vendor(python: Path) -> None:
     assert (found.hip, found.vendor, found.device, found.arch) == ("6.4.43482", None, None, None)
 
 
-def test_the_users_python_is_taken_if_none_is_named(python: Path) -> None:
+def test_the_default_is_the_users_python(python: Path) -> None:
     with_torch(python, torch("2.9.1+cpu"))
     assert find_torch_python(None, {"PATH": str(python.parent)}).python == python.with_name("python3")
 
@@ -89,14 +89,14 @@ def test_the_users_python_is_taken_if_none_is_named(python: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "what", "which", "hint"),
     [
-        pytest.param(None, "no torch that imports", "No module named 'torch'", "has torch with --python", id="none"),
-        pytest.param("raise ImportError('libhip.so')", "no torch that imports", "libhip.so", "doctor", id="broken"),
+        pytest.param(None, "cannot import torch", "No module named 'torch'", "has torch with --python", id="none"),
+        pytest.param("raise ImportError('libhip.so')", "cannot import torch", "libhip.so", "doctor", id="broken"),
         pytest.param(
-            "import os; os.abort()", "no torch that imports", "killed by SIGABRT", "wheelfactory doctor", id="crashes"
+            "import os; os.abort()", "cannot import torch", "killed by SIGABRT", "wheelfactory doctor", id="crashes"
         ),
         pytest.param(
             torch("2.9.1").replace("None is not None", "1 / 0"),
-            "torch does not answer for a GPU",
+            "torch cannot list the GPUs",
             "ZeroDivisionError",
             "wheelfactory doctor",
             id="fails when asked for a GPU",
@@ -119,11 +119,11 @@ def test_a_torch_that_programs_would_not_see_does_not_count(python: Path, tmp_pa
     (tmp_path / "torch.py").write_text(torch("2.9.1+cpu"))
     with pytest.raises(InputError) as caught:
         find_torch_python(with_torch(python, None), {**os.environ, "PYTHONPATH": str(tmp_path)})
-    assert "what only PYTHONPATH" in caught.value.hint
+    assert "PYTHONPATH and the user site directory are ignored" in caught.value.hint
 
 
-@pytest.mark.parametrize(("script", "which"), [("exit 3", "exit code 3"), ("echo no answer", "it said nothing")])
-def test_what_is_no_python_is_refused(tmp_path: Path, script: str, which: str) -> None:
+@pytest.mark.parametrize(("script", "which"), [("exit 3", "exit code 3"), ("echo no answer", "no output")])
+def test_another_program_is_refused_as_python(tmp_path: Path, script: str, which: str) -> None:
     fake = tmp_path / "python3"
     fake.write_text(f"#!/bin/sh\n{script}\n")
     fake.chmod(0o755)
@@ -132,18 +132,18 @@ def test_what_is_no_python_is_refused(tmp_path: Path, script: str, which: str) -
     assert which in caught.value.which
 
 
-def test_a_python_that_is_too_old_for_the_programs_is_refused(tmp_path: Path) -> None:
+def test_an_old_python_is_refused(tmp_path: Path) -> None:
     """A stand-in that answers as Python 3.8 would."""
     fake = tmp_path / "python3"
     fake.write_text("""#!/bin/sh\necho 'answer:{"executable": "/usr/bin/python3.8", "python": "3.8"}'\n""")
     fake.chmod(0o755)
     with pytest.raises(InputError) as caught:
         find_torch_python(str(fake), os.environ)
-    assert str(caught.value) == f"too old: {fake} is Python 3.8"
+    assert str(caught.value) == f"Python is too old: {fake} is 3.8"
     assert "3.9" in caught.value.hint
 
 
-def test_the_environment_that_is_activated_comes_before_path(tmp_path: Path) -> None:
+def test_the_active_environment_comes_before_path(tmp_path: Path) -> None:
     own, other = Path(make_python(tmp_path / "own")).parent, Path(make_python(tmp_path / "other")).parent
     assert find_user_python({"VIRTUAL_ENV": str(own.parent), "PATH": str(other)}) == f"{own}/python3"
     assert find_user_python({"PATH": f"/nowhere:{other}"}) == f"{other}/python3"

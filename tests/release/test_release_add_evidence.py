@@ -65,7 +65,7 @@ def test_of_several_for_one_wheel_arch_and_mode_the_newest_stays(folder: Path, o
     row = row_at(folder)
     add(folder, *[a_validation(row), a_validation(row, time=LATER)][::order])
     assert [piece.time for piece in row_at(folder).evidence] == [LATER]
-    with pytest.raises(PublishError, match="newer evidence is published") as refused:
+    with pytest.raises(PublishError, match="newer evidence is already published") as refused:
         add(folder, a_validation(row))
     assert refused.value.which == f"{row.filename} on gfx942 (2026-11-24 09:30)"
     assert [piece.time for piece in row_at(folder).evidence] == [LATER]
@@ -78,21 +78,24 @@ def refusals(row: WheelRow) -> dict[str, tuple[Validation, str]]:
     other = row.model_copy(update={"sha256": "0" * 64})
     failed = CASES[0].model_copy(update={"status": Status.FAILED})
     return {
-        "other bytes": (a_validation(other), f"validated with other bytes than are published: {row.filename}"),
+        "other bytes": (a_validation(other), f"the validated file differs from the published one: {row.filename}"),
         "another file": (
             a_validation(other.model_copy(update={"filename": "another.whl"})),
-            "not published, so nothing can be added to it: another.whl",
+            "cannot add evidence to a wheel that is not published: another.whl",
         ),
         "an installed one": (
             a_validation(),
-            "not published, so nothing can be added to it: flash-attn 2.8.3",
+            "cannot add evidence to a wheel that is not published: flash-attn 2.8.3",
         ),
-        "failed": (a_validation(row, cases=(failed,)), f"no evidence: {row.filename} on AMD Instinct MI300X (failed: "),
+        "failed": (
+            a_validation(row, cases=(failed,)),
+            f"not evidence: {row.filename} on AMD Instinct MI300X (failed: ",
+        ),
     }
 
 
 @pytest.mark.parametrize("kind", ["other bytes", "another file", "an installed one", "failed"])
-def test_one_report_that_must_not_be_added_means_that_none_is(folder: Path, kind: str) -> None:
+def test_one_bad_report_stops_them_all(folder: Path, kind: str) -> None:
     bad, message = refusals(row_at(folder))[kind]
     before = content_of(folder)
     with pytest.raises((InputError, PublishError)) as refused:
@@ -127,25 +130,23 @@ def test_the_command_adds_reports_and_writes_the_site_anew(cli: Cli, folder: Pat
     assert content_of(folder) == after
 
 
-def test_a_report_that_is_none_changes_nothing(cli: Cli, folder: Path, tmp_path: Path, matrix: str) -> None:
+def test_an_invalid_report_changes_nothing(cli: Cli, folder: Path, tmp_path: Path, matrix: str) -> None:
     good = written(tmp_path / "a.json", a_validation(row_at(folder)))
     (tmp_path / "b.json").write_text(good.read_text()[:-5])
     before = content_of(folder)
     shown = cli("publish", folder, "--evidence", good, tmp_path / "b.json", "--matrix", matrix)
     assert (shown.code, shown.out) == (BAD_INPUT, "")
-    assert shown.err.startswith(f"error: not a report: {tmp_path}/b.json: Invalid JSON: ")
+    assert shown.err.startswith(f"error: not a validation report: {tmp_path}/b.json: Invalid JSON: ")
     assert content_of(folder) == before
 
 
-def test_a_wheel_that_is_not_published_gets_none(cli: Cli, folder: Path, tmp_path: Path, matrix: str) -> None:
+def test_an_unpublished_wheel_gets_no_evidence(cli: Cli, folder: Path, tmp_path: Path, matrix: str) -> None:
     shown = cli("publish", folder, "--evidence", written(tmp_path / "a.json", a_validation()), "--matrix", matrix)
     assert shown.code == FAILED
     assert "hint: publish the wheel first\n" in shown.err
 
 
-def test_a_dry_run_says_what_would_be_written_and_writes_nothing(
-    cli: Cli, folder: Path, tmp_path: Path, matrix: str
-) -> None:
+def test_a_dry_run_shows_its_writes_and_writes_nothing(cli: Cli, folder: Path, tmp_path: Path, matrix: str) -> None:
     report = written(tmp_path / "a.json", a_validation(row_at(folder)))
     before = content_of(folder)
     shown = cli("publish", folder, "--evidence", report, "--matrix", matrix, "--dry-run")

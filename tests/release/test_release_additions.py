@@ -56,13 +56,13 @@ def released(given: Given, publisher: DirectoryPublisher, tmp_path: Path) -> Pat
     return publisher.wheels_dir / wheel.name
 
 
-def test_a_release_gets_the_dependencies_it_lacks(given: Given, publisher: DirectoryPublisher) -> None:
+def test_missing_dependencies_are_added(given: Given, publisher: DirectoryPublisher) -> None:
     publish(publisher, missing(given, publisher))
     assert [row.filename for row in publisher.rows()] == ["einops-0.8.2-py3-none-any.whl"]
 
 
 @pytest.mark.usefixtures("released")
-def test_a_dependency_that_is_there_is_not_added_again(given: Given, publisher: DirectoryPublisher) -> None:
+def test_an_existing_dependency_is_not_added_again(given: Given, publisher: DirectoryPublisher) -> None:
     assert list(missing(given, publisher)) == []
 
 
@@ -117,9 +117,7 @@ def make_quick(publisher: DirectoryPublisher, **changes: object) -> WheelRow:
 
 @pytest.mark.usefixtures("released")
 @pytest.mark.parametrize("quick", [False, True], ids=["run", "run --quick"])
-def test_a_published_wheel_that_is_not_verified_is_verified_by_a_run_that_is_not_quick(
-    given: Given, publisher: DirectoryPublisher, quick: bool
-) -> None:
+def test_a_full_run_verifies_a_wheel_of_a_quick_run(given: Given, publisher: DirectoryPublisher, quick: bool) -> None:
     row = make_quick(publisher)
     job = make_worklist(
         local(given), [TRITON], publisher, quick=quick, matrix=given["matrix"], environ=given["environ"]
@@ -135,9 +133,7 @@ def test_a_yanked_wheel_is_not_verified_any_more(given: Given, publisher: Direct
 
 
 @pytest.mark.usefixtures("released")
-def test_a_release_directory_with_a_wheel_that_is_not_verified_is_refused_with_the_cure(
-    given: Given, publisher: DirectoryPublisher
-) -> None:
+def test_an_unverified_wheel_is_refused_with_the_remedy(given: Given, publisher: DirectoryPublisher) -> None:
     make_quick(publisher)
     with pytest.raises(VerificationError, match="not checked: kernels compiled for its GPUs, numbers") as refused:
         read_additions(publisher.folder, **given)
@@ -162,7 +158,7 @@ def test_a_published_file_that_was_changed_is_an_error_that_names_it(
     assert "remove it and run the same command again" in refused.value.hint
 
 
-def test_a_folder_with_an_index_of_somebody_else_is_no_release(publisher: DirectoryPublisher) -> None:
+def test_a_folder_with_a_foreign_index_is_not_a_release(publisher: DirectoryPublisher) -> None:
     (publisher.folder / "simple").mkdir(parents=True)
     with pytest.raises(PublishError, match="not a release of this factory"):
         publisher.rows()

@@ -48,7 +48,7 @@ def a_case(*errors: tuple[float, float], status: Status = Status.PASSED, detail:
     return ValidationCase(name="fp16 d32", status=status, errors=told, detail=detail)
 
 
-def test_what_a_row_keeps_says_on_what_with_what_and_how_near_to_the_bound() -> None:
+def test_evidence_keeps_hardware_software_and_the_nearest_result() -> None:
     found = as_evidence(a_validation())
     assert (found.vendor, found.device, found.arch) == ("amd", "AMD Instinct MI300X", "gfx942")
     assert (found.torch, found.hip, found.cuda, found.triton) == ("2.9.1+rocm6.4", "6.4.43482", None, "3.5.1")
@@ -58,27 +58,25 @@ def test_what_a_row_keeps_says_on_what_with_what_and_how_near_to_the_bound() -> 
     assert (found.time, found.factory, found.is_test_mode) == (TIME, "0.1.0", False)
 
 
-def test_the_test_mode_is_kept_with_what_it_dropped() -> None:
+def test_evidence_of_the_test_mode_keeps_the_dropped_options() -> None:
     found = as_evidence(foreign())
     assert (found.is_test_mode, found.dropped_launch_options) == (True, DROPPED)
     assert as_evidence(foreign(dropped_launch_options=())).is_test_mode
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        pytest.param({"cases": 0}, id="no case"),
-        pytest.param({"not_run": -1}, id="fewer than none not run"),
-        pytest.param({"modules": ()}, id="nothing called"),
-        pytest.param({"nearest": {"case": "x", "result": "dq", "error": 2.0, "bound": 1.0}}, id="beyond its bound"),
-        pytest.param({"nearest": {"case": "x", "result": "dq", "error": 1.0, "bound": -1.0}}, id="no bound"),
-    ],
-)
-def test_a_row_cannot_say_what_no_validation_says(changes: dict[str, object]) -> None:
+def test_a_row_with_impossible_evidence_is_refused() -> None:
     """A manifest may have been written by anybody; an index and a page would repeat it."""
-    good = as_evidence(a_validation()).model_dump(mode="json")
-    with pytest.raises(ValidationError):
-        Evidence.model_validate({**good, **changes})
+    cases: list[dict[str, object]] = [
+        {"cases": 0},  # no case
+        {"not_run": -1},  # fewer than none not run
+        {"modules": ()},  # nothing called
+        {"nearest": {"case": "x", "result": "dq", "error": 2.0, "bound": 1.0}},  # beyond its bound
+        {"nearest": {"case": "x", "result": "dq", "error": 1.0, "bound": -1.0}},  # no bound
+    ]
+    for changes in cases:
+        good = as_evidence(a_validation()).model_dump(mode="json")
+        with pytest.raises(ValidationError):
+            Evidence.model_validate({**good, **changes})
 
 
 def test_features_of_an_arch_are_left_out() -> None:
@@ -91,55 +89,43 @@ def test_a_result_whose_bound_is_nothing_is_not_the_nearest() -> None:
     assert as_evidence(exact).nearest.bound == 0.2
 
 
-@pytest.mark.parametrize(
-    ("changed", "reason"),
-    [
-        pytest.param(
-            {"cases": (*CASES, a_case((0.2, 0.1), status=Status.FAILED))}, "failed: fp16 d32", id="a wrong number"
-        ),
-        pytest.param(
+def test_validations_without_proof_are_refused_with_the_reason() -> None:
+    cases: list[tuple[dict[str, object], str]] = [
+        ({"cases": (*CASES, a_case((0.2, 0.1), status=Status.FAILED))}, "failed: fp16 d32"),  # a wrong number
+        (
             {"checks": (ValidationCheck(name="label", status=Status.FAILED),)},
             "failed: label",
-            id="not what the label says",
-        ),
-        pytest.param({"hardware": Hardware()}, "no GPU computed", id="no GPU"),
-        pytest.param({"cases": ()}, "no case was computed", id="no case"),
-        pytest.param(
-            {"cases": (a_case(status=Status.NOT_RUN, detail="no GPU"),)},
-            "no case was computed",
-            id="every case not run",
-        ),
-        pytest.param(
+        ),  # not what the label says
+        ({"hardware": Hardware()}, "no GPU computed"),  # no GPU
+        ({"cases": ()}, "no case was computed"),  # no case
+        ({"cases": (a_case(status=Status.NOT_RUN, detail="no GPU"),)}, "no case was computed"),  # every case not run
+        (
             {"cases": (*CASES, a_case(status=Status.NOT_RUN))},
-            "not run, and no reason given: fp16 d32",
-            id="a case not run, for no reason",
-        ),
-        pytest.param(
+            "not run, without a reason: fp16 d32",
+        ),  # a case not run, for no reason
+        (
             {"cases": (*CASES, a_case((0.2, 0.1)))},
-            "said to have passed, and its numbers do not: fp16 d32",
-            id="an error over its bound that is called passed",
-        ),
-        pytest.param({"cases": (*CASES, a_case((math.nan, 0.1)))}, "numbers do not: fp16 d32", id="no number"),
-        pytest.param({"cases": (*CASES, a_case((0.1, math.inf)))}, "numbers do not: fp16 d32", id="no bound"),
-        pytest.param({"cases": (*CASES, a_case((-0.1, 0.1)))}, "numbers do not: fp16 d32", id="less than no error"),
-        pytest.param({"cases": (*CASES, a_case())}, "numbers do not: fp16 d32", id="passed without a number"),
-        pytest.param({"symbols": {}}, "no function was seen to be called", id="nothing called"),
-        pytest.param(
+            "marked as passed, but outside its bounds: fp16 d32",
+        ),  # an error over its bound that is called passed
+        ({"cases": (*CASES, a_case((math.nan, 0.1)))}, "outside its bounds: fp16 d32"),  # no number
+        ({"cases": (*CASES, a_case((0.1, math.inf)))}, "outside its bounds: fp16 d32"),  # no bound
+        ({"cases": (*CASES, a_case((-0.1, 0.1)))}, "outside its bounds: fp16 d32"),  # less than no error
+        ({"cases": (*CASES, a_case())}, "outside its bounds: fp16 d32"),  # passed without a number
+        ({"symbols": {}}, "no backend function was called"),  # nothing called
+        (
             {"validated": ValidatedPackage(project="flash-attn", version="2.8.3")},
             "validate the wheel",
-            id="no hash of a wheel",
-        ),
-        pytest.param({"dropped_launch_options": DROPPED}, "proves nothing on a GPU of AMD", id="test mode on AMD"),
-        pytest.param({"hardware": H200}, "in the non-AMD GPU test mode alone", id="NVIDIA without the test mode"),
-        pytest.param({"hardware": Hardware(vendor="amd")}, "its GPU has no name or arch", id="a GPU without a name"),
-    ],
-)
-def test_what_proves_nothing_is_refused_with_the_reason(changed: dict[str, object], reason: str) -> None:
-    with pytest.raises(InputError, match="no evidence") as refused:
-        as_evidence(a_validation(**changed))
-    assert refused.value.which.startswith("flash-attn 2.8.3")
-    assert reason in refused.value.which
-    assert "wheelfactory validate" in refused.value.hint
+        ),  # no hash of a wheel
+        ({"dropped_launch_options": DROPPED}, "proves nothing on an AMD GPU"),  # test mode on AMD
+        ({"hardware": H200}, "only in the test mode"),  # NVIDIA without the test mode
+        ({"hardware": Hardware(vendor="amd")}, "the GPU has no name or arch"),  # a GPU without a name
+    ]
+    for changed, reason in cases:
+        with pytest.raises(InputError, match="not evidence") as refused:
+            as_evidence(a_validation(**changed))
+        assert refused.value.which.startswith("flash-attn 2.8.3")
+        assert reason in refused.value.which
+        assert "wheelfactory validate" in refused.value.hint
 
 
 def test_the_fallback_needs_no_test_mode_to_run_on_any_gpu() -> None:
@@ -170,18 +156,15 @@ def test_a_row_is_verified_on_the_archs_of_its_evidence_and_of_its_gpu_gate() ->
     )
 
 
-@pytest.mark.parametrize(
-    "gate",
-    [
-        GateResult.not_run("gpu", "no GPU"),
-        GateResult(gate="gpu", status=Status.FAILED, versions={"gpu": "gfx942"}),
-        GateResult.from_findings("interpreter", [], versions={"gpu": "gfx942"}),
-        GateResult.from_findings("gpu", []),
-    ],
-    ids=["not run", "failed", "another gate", "no arch"],
-)
-def test_no_other_gate_verifies_an_arch(gate: GateResult) -> None:
-    assert verified_archs(a_row(gates=(gate,))) == ()
+def test_no_other_gate_verifies_an_arch() -> None:
+    cases: list[GateResult] = [
+        GateResult.not_run("gpu", "no GPU"),  # not run
+        GateResult(gate="gpu", status=Status.FAILED, versions={"gpu": "gfx942"}),  # failed
+        GateResult.from_findings("interpreter", [], versions={"gpu": "gfx942"}),  # another gate
+        GateResult.from_findings("gpu", []),  # no arch
+    ]
+    for gate in cases:
+        assert verified_archs(a_row(gates=(gate,))) == ()
 
 
 def test_neither_the_test_mode_nor_another_vendor_verifies_anything_of_amd() -> None:

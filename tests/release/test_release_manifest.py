@@ -107,13 +107,18 @@ def test_a_row_of_the_first_format_is_read_and_written_in_the_newest(tmp_path: P
     assert manifest_bytes([a_row()]) == b'{"format":2,' + OLD_LINE.removeprefix(b"{")
 
 
-@pytest.mark.parametrize("row", [a_row(), FULL, VALIDATED], ids=["least", "full", "with evidence"])
-def test_a_row_is_found_in_a_manifest_of_either_format(row: WheelRow) -> None:
-    before, after = a_row("einops-0-py3-none-any.whl", version="0"), a_row("einops-9-py3-none-any.whl", version="9")
-    newest = manifest_bytes([before, row, after])
-    for manifest in (newest, newest.replace(b'{"format":2,', b"{"), manifest_bytes([row])):
-        assert has_row(manifest, row)
-        assert not has_row(manifest, row.model_copy(update={"size": row.size + 1}))
+def test_a_row_is_found_in_a_manifest_of_either_format() -> None:
+    cases: list[WheelRow] = [
+        a_row(),  # least
+        FULL,  # full
+        VALIDATED,  # with evidence
+    ]
+    for row in cases:
+        before, after = a_row("einops-0-py3-none-any.whl", version="0"), a_row("einops-9-py3-none-any.whl", version="9")
+        newest = manifest_bytes([before, row, after])
+        for manifest in (newest, newest.replace(b'{"format":2,', b"{"), manifest_bytes([row])):
+            assert has_row(manifest, row)
+            assert not has_row(manifest, row.model_copy(update={"size": row.size + 1}))
 
 
 def characters(*, lines: bool = False) -> st.SearchStrategy[str]:
@@ -146,27 +151,24 @@ def test_rows_of_any_content_read_back(tmp_path: Path, given_rows: list[WheelRow
     assert read_manifest(tmp_path) == tuple(sorted(given_rows, key=lambda row: row.filename))
 
 
-@pytest.mark.parametrize(
-    ("changed", "why"),
-    [
-        pytest.param({"published": datetime(2026, 1, 1)}, "published: invalid", id="time without a zone"),
-        pytest.param({"yanked": "a\x1b[2J"}, "yanked: a text with control characters", id="control character"),
-        pytest.param({"yanked": "\ud800"}, "surrogates not allowed", id="half a character"),
-        pytest.param({"cell": CK}, "label: not a label", id="cell of a dependency"),
-        pytest.param({"gates": 2 * FULL.gates[:1]}, "gates: duplicate: 'identity'", id="a gate twice"),
-        pytest.param({"offload_archs": ["gfx942"]}, "would read back as another row", id="a list that can change"),
-        pytest.param({"url": "wheels/einops.whl"}, "url: invalid", id="an address that means nothing elsewhere"),
-        pytest.param(
+def test_rows_that_would_not_read_back_are_not_written() -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"published": datetime(2026, 1, 1)}, "published: invalid"),  # time without a zone
+        ({"yanked": "a\x1b[2J"}, "yanked: a text with control characters"),  # control character
+        ({"yanked": "\ud800"}, "surrogates not allowed"),  # half a character
+        ({"cell": CK}, "label: not a label"),  # cell of a dependency
+        ({"gates": 2 * FULL.gates[:1]}, "gates: duplicate: 'identity'"),  # a gate twice
+        ({"offload_archs": ["gfx942"]}, "would read back as another row"),  # a list that can change
+        ({"url": "wheels/einops.whl"}, "url: invalid"),  # an address that means nothing elsewhere
+        (
             {"gates": (FULL.gates[0].model_copy(update={"figures": {"bytes": math.nan}}),)},
             "gates.0.figures.bytes: Input should be a valid number",
-            id="figure that is no number",
-        ),
-    ],
-)
-def test_what_would_not_read_back_is_not_written(changed: dict[str, Any], why: str) -> None:
-    with pytest.raises(PublishError, match="cannot be written as a manifest") as refused:
-        manifest_bytes([FULL, a_row().model_copy(update=changed)])
-    assert why in str(refused.value)
+        ),  # figure that is no number
+    ]
+    for changed, why in cases:
+        with pytest.raises(PublishError, match="cannot write the manifest") as refused:
+            manifest_bytes([FULL, a_row().model_copy(update=changed)])
+        assert why in str(refused.value)
 
 
 def test_two_rows_of_one_file_are_not_written() -> None:
@@ -221,13 +223,13 @@ def test_a_damaged_row_is_refused_with_its_place(tmp_path: Path, line: str, what
     assert "restore it" in refused.value.hint
 
 
-def test_a_manifest_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_manifest_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no such manifest: .*absent") as refused:
         read_manifest(tmp_path / "absent")
     assert refused.value.hint
 
 
-def test_a_manifest_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_an_unreadable_manifest_is_refused(tmp_path: Path) -> None:
     (tmp_path / MANIFEST_NAME).mkdir()
     with pytest.raises(InputError, match=r"cannot read: .*manifest\.jsonl \(Is a directory\)") as refused:
         read_manifest(tmp_path)
@@ -242,16 +244,13 @@ def test_a_dependency_is_no_published_cell() -> None:
     assert published_cells([a_row()]) == frozenset()
 
 
-@pytest.mark.parametrize(
-    ("label", "key"),
-    [
-        (None, None),
-        ("rocm64torch2.9", ("rocm64", "torch2.9", "ck")),
-        ("rocm64torch2.9triton", ("rocm64", "torch2.9", "triton")),
-        ("rocm7.14torch2.14", ("rocm7.14", "torch2.14", "ck")),
-        ("rocm64torch2.9tritongit0123abc", ("rocm64", "torch2.9", "triton")),
-    ],
-    ids=["dependency", "ck", "triton", "dotted", "commit"],
-)
-def test_the_label_says_which_index_lists_a_wheel(label: str | None, key: tuple[str, str, str] | None) -> None:
-    assert a_row(label=label).index_key == key
+def test_the_label_selects_the_index_of_a_wheel() -> None:
+    cases: list[tuple[str | None, tuple[str, str, str] | None]] = [
+        (None, None),  # dependency
+        ("rocm64torch2.9", ("rocm64", "torch2.9", "ck")),  # ck
+        ("rocm64torch2.9triton", ("rocm64", "torch2.9", "triton")),  # triton
+        ("rocm7.14torch2.14", ("rocm7.14", "torch2.14", "ck")),  # dotted
+        ("rocm64torch2.9tritongit0123abc", ("rocm64", "torch2.9", "triton")),  # commit
+    ]
+    for label, key in cases:
+        assert a_row(label=label).index_key == key

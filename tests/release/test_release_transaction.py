@@ -56,7 +56,7 @@ def wheel(tmp_path: Path) -> Path:
     return flash_attn_wheel(tmp_path / "made", CELL)
 
 
-def test_wheel_and_metadata_are_there_before_what_names_them(place: Memory, wheel: Path) -> None:
+def test_wheel_and_metadata_are_stored_before_the_manifest(place: Memory, wheel: Path) -> None:
     publish(place, additions([wheel]))
     assert place.log == [wheel.name, f"{wheel.name}.metadata", "commit"]
 
@@ -73,7 +73,7 @@ def test_several_wheels_are_committed_at_once(place: Memory, tmp_path: Path, whe
     assert [row.cell for row in place.published] == [CELL, OTHER_CELL]
 
 
-def test_what_was_published_stays_published(place: Memory, tmp_path: Path, wheel: Path) -> None:
+def test_published_rows_stay_published(place: Memory, tmp_path: Path, wheel: Path) -> None:
     publish(place, additions([wheel]))
     rows = publish(place, additions([stand_in_wheel(tmp_path, "einops", "0.8.2")]))
     assert {row.project for row in rows} == {"einops", "flash-attn"}
@@ -97,7 +97,7 @@ def test_a_published_name_with_other_bytes_is_refused(place: Memory, tmp_path: P
     publish(place, additions([wheel]))
     before, log = place.published, list(place.log)
     other = flash_attn_wheel(tmp_path / "other", CELL, content="changed = True")
-    with pytest.raises(PublishError, match="already published with other bytes") as refused:
+    with pytest.raises(PublishError, match="already published with different content") as refused:
         publish(place, additions([other]))
     assert refused.value.which == wheel.name
     assert "--yank" in refused.value.hint
@@ -115,7 +115,7 @@ def test_one_refused_wheel_means_that_nothing_is_committed(place: Memory, tmp_pa
 
 def test_two_wheels_of_one_name_in_one_call_are_refused(place: Memory, tmp_path: Path, wheel: Path) -> None:
     other = flash_attn_wheel(tmp_path / "other", CELL, content="changed = True")
-    with pytest.raises(PublishError, match="already published with other bytes"):
+    with pytest.raises(PublishError, match="already published with different content"):
         publish(place, additions([wheel, other]))
     assert place.published == ()
 
@@ -143,7 +143,7 @@ def test_stage_brings_the_files_and_commits_nothing(place: Memory, wheel: Path) 
     assert place.published == ()
 
 
-def test_what_is_staged_is_published_without_its_file(place: Memory, wheel: Path) -> None:
+def test_a_staged_wheel_is_published_without_its_file(place: Memory, wheel: Path) -> None:
     stage(place, additions([wheel]))
     before = len(place.log)
     rows = publish(place, [(row, None) for row, _ in additions([wheel])])
@@ -151,10 +151,10 @@ def test_what_is_staged_is_published_without_its_file(place: Memory, wheel: Path
     assert place.published == rows
 
 
-def test_what_is_neither_given_nor_staged_is_refused(place: Memory, wheel: Path) -> None:
+def test_a_wheel_without_file_must_be_staged(place: Memory, wheel: Path) -> None:
     row = additions([wheel])[0][0]
     for bring in (stage, publish):
-        with pytest.raises(PublishError, match="neither given nor staged") as refused:
+        with pytest.raises(PublishError, match="file is neither given nor staged") as refused:
             bring(place, [(row, None)])
         assert "--stage" in refused.value.hint
     assert place.log == []
@@ -182,7 +182,7 @@ def test_yank_marks_one_wheel_with_the_reason(place: Memory, tmp_path: Path, whe
 @pytest.mark.parametrize("reason", ["", " \n"], ids=["none", "blank"])
 def test_yank_needs_a_reason(place: Memory, wheel: Path, reason: str) -> None:
     published = publish(place, additions([wheel]))
-    with pytest.raises(PublishError, match="no reason given") as refused:
+    with pytest.raises(PublishError, match="no reason to yank") as refused:
         yank(place, wheel.name, reason)
     assert "--reason" in refused.value.hint
     assert place.published == published
@@ -191,15 +191,15 @@ def test_yank_needs_a_reason(place: Memory, wheel: Path, reason: str) -> None:
 @pytest.mark.parametrize(
     "name", ["flash_attn-9-py3-none-any.whl", "", "{wheel}.metadata"], ids=["unknown", "empty", "not a wheel"]
 )
-def test_yank_of_what_is_not_published_is_refused(place: Memory, wheel: Path, name: str) -> None:
+def test_yanking_an_unpublished_file_is_refused(place: Memory, wheel: Path, name: str) -> None:
     published = publish(place, additions([wheel]))
-    with pytest.raises(PublishError, match="not published, so it cannot be yanked") as refused:
+    with pytest.raises(PublishError, match="cannot yank a file that is not published") as refused:
         yank(place, name.format(wheel=wheel.name), "broken")
     assert "manifest" in refused.value.hint
     assert place.published == published
 
 
-def test_sums_are_what_sha256sum_reads() -> None:
+def test_sha256sum_accepts_the_sums() -> None:
     assert sha256sums({"b": "1" * 64, "a": "0" * 64}) == f"{'0' * 64}  a\n{'1' * 64}  b\n".encode()
 
 

@@ -35,7 +35,7 @@ def full(quick: WheelRow) -> WheelRow:
 
 
 @pytest.mark.parametrize("cell", [TRITON, CK])
-def test_a_wheel_that_passed_what_is_required_of_its_backend_is_verified(tmp_path: Path, cell: str) -> None:
+def test_a_wheel_that_passed_its_required_gates_is_verified(tmp_path: Path, cell: str) -> None:
     (row,) = rows_of(tmp_path, [cell])
     assert unverified_reason(row) == ""
 
@@ -64,7 +64,7 @@ def test_a_row_gets_the_gates_that_verify_its_wheel_and_keeps_the_rest(quick: Wh
     assert merge_verified_gates(yanked, later) == yanked.model_copy(update={"gates": full.gates})
 
 
-def test_a_row_never_says_less_than_before(quick: WheelRow, full: WheelRow) -> None:
+def test_a_row_never_loses_gates(quick: WheelRow, full: WheelRow) -> None:
     assert merge_verified_gates(full, quick) is full
     failed = GateResult(gate="gpu", status=Status.FAILED)
     assert merge_verified_gates(quick, full.model_copy(update={"gates": (*full.gates[:-1], failed)})) is quick
@@ -72,7 +72,7 @@ def test_a_row_never_says_less_than_before(quick: WheelRow, full: WheelRow) -> N
     assert merge_verified_gates(on_gpu, full) is on_gpu
 
 
-def test_what_passed_before_and_did_not_run_now_stays_passed(quick: WheelRow, full: WheelRow) -> None:
+def test_a_passed_gate_that_does_not_run_again_stays_passed(quick: WheelRow, full: WheelRow) -> None:
     on_gpu = quick.model_copy(update={"gates": (*quick.gates, GPU)})
     assert merge_verified_gates(on_gpu, full).gates == (*full.gates[:-1], GPU)
 
@@ -97,5 +97,5 @@ def test_publishing_a_wheel_again_updates_its_row_and_no_file(tmp_path: Path) ->
 def test_a_row_is_not_updated_by_a_wheel_of_other_bytes(tmp_path: Path) -> None:
     make_release(tmp_path / "release", [flash_attn_wheel(tmp_path, TRITON)])
     other = flash_attn_wheel(tmp_path / "other", TRITON, content="other")
-    with pytest.raises(PublishError, match="already published with other bytes"):
+    with pytest.raises(PublishError, match="already published with different content"):
         publish(DirectoryPublisher(tmp_path / "release"), [(read_wheel_row(other, passed_gates(TRITON)), other)])

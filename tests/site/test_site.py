@@ -43,7 +43,7 @@ def test_every_file_on_the_index_leads_to_the_wheel_with_the_digest_that_the_pag
         assert f"#sha256={file_sha256(path_of(link.url.partition('#')[0]))}" in link.url
 
 
-def test_its_manifest_says_where_each_wheel_is_and_is_the_same_otherwise(site: Path, release: Path) -> None:
+def test_the_manifest_gains_only_the_addresses(site: Path, release: Path) -> None:
     rows = read_manifest(site)
     assert [row.model_copy(update={"url": None}) for row in rows] == list(read_manifest(release))
     assert [path_of(str(row.url)) for row in rows] == [release / "wheels" / row.filename for row in rows]
@@ -60,14 +60,12 @@ def test_it_has_the_search_page_and_the_doctor_that_knows_its_address(site: Path
     assert "https://example.org/" in (site / "doctor.py").read_text()
 
 
-def test_a_site_of_files_of_this_machine_says_so(
-    release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_site_of_local_files_is_marked(release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["index", str(release), "--dest", str(tmp_path / "site")]) == DONE
     assert f"warning: this site links to local files in {release / 'wheels'}" in capsys.readouterr().err
 
 
-def test_the_doctor_of_a_release_directory_knows_the_address_that_it_is_told(release: Path) -> None:
+def test_the_doctor_of_a_release_directory_uses_the_given_address(release: Path) -> None:
     assert main(["index", str(release), "--site", "https://example.org/"]) == DONE
     assert 'SITE = "https://example.org/"' in (release / "doctor.py").read_text()
 
@@ -80,7 +78,7 @@ def test_it_links_to_its_documentation_only_where_it_has_one(site: Path, release
     assert ('"docs":false' in without, '"docs":true' in (site / "search/data.js").read_text()) == (True, True)
 
 
-def test_the_same_manifest_gives_the_same_site_and_what_left_it_is_gone(site: Path, release: Path) -> None:
+def test_the_same_manifest_gives_the_same_site_without_leftovers(site: Path, release: Path) -> None:
     before = content_of(site)
     (site / "simple" / "rocm62").mkdir()
     (site / "simple" / "rocm62" / "index.html").write_text("of a release that is no more")
@@ -100,7 +98,7 @@ def test_a_release_directory_itself_is_left_alone(release: Path, tmp_path: Path)
     assert content_of(release) == before
 
 
-def test_a_place_that_is_a_file_is_refused_before_anything_is_written(
+def test_a_destination_that_is_a_file_is_refused_before_writing(
     release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("kept")

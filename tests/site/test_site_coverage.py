@@ -87,7 +87,7 @@ def test_a_selection_without_cells_is_refused(expansion: Expansion) -> None:
         compute_coverage(expansion, (), "nothing")
 
 
-def test_what_is_published_and_not_wanted_any_more_is_told(expansion: Expansion, rows: tuple[WheelRow, ...]) -> None:
+def test_published_cells_outside_the_matrix_are_listed(expansion: Expansion, rows: tuple[WheelRow, ...]) -> None:
     assert compute_coverage(expansion, rows).unwanted == (GONE,)
 
 

@@ -321,9 +321,7 @@ def test_a_yanked_wheel_is_passed_over_for_an_older_one(machine: Machine, yanked
     assert machine.installed()["flash-attn"] == CK_VERSION
 
 
-def test_a_yanked_wheel_that_is_pinned_is_installed_with_the_reason_as_a_warning(
-    machine: Machine, yanked: Path
-) -> None:
+def test_a_pinned_yanked_wheel_installs_with_its_reason_as_a_warning(machine: Machine, yanked: Path) -> None:
     with installable(yanked) as site:
         done = machine.install("--index-url", site.index(CK_INDEX), f"flash-attn=={NEWER_VERSION}")
     assert machine.installed()["flash-attn"] == NEWER_VERSION

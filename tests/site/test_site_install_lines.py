@@ -72,11 +72,23 @@ def test_the_install_line_names_the_index_of_the_wheel_and_no_other() -> None:
     assert line == f"pip install --index-url {index} flash-attn"
 
 
-@pytest.mark.parametrize("name", ["with blank", "a'b", 'a"b', "a$b", "a+b", "a%20b", "a#b", "été"])
-def test_the_install_line_survives_the_shell_whatever_the_folder_is_called(tmp_path: Path, name: str) -> None:
-    folder = tmp_path / name
-    (index,) = (word for word in shlex.split(directory_install_lines([ROW], folder)[0]) if word.startswith("file://"))
-    assert index.startswith(f"{folder.as_uri()}/simple/")
+def test_the_install_line_survives_the_shell_whatever_the_folder_is_called(tmp_path: Path) -> None:
+    cases: list[str] = [
+        "with blank",
+        "a'b",
+        'a"b',
+        "a$b",
+        "a+b",
+        "a%20b",
+        "a#b",
+        "été",
+    ]
+    for name in cases:
+        folder = tmp_path / name
+        (index,) = (
+            word for word in shlex.split(directory_install_lines([ROW], folder)[0]) if word.startswith("file://")
+        )
+        assert index.startswith(f"{folder.as_uri()}/simple/")
 
 
 def test_the_install_line_has_the_whole_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -105,23 +117,21 @@ def test_of_several_wheels_the_newest_is_picked(matrix: Matrix) -> None:
 CK = Cell.from_axes("2.8.3", "3.11", TORCH, "7.2", Backend.CK)
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        pytest.param(a_row(triton("2.8.3", "7.2"), yanked="broken"), id="yanked"),
-        pytest.param(a_row(CK), id="compiled"),
-        pytest.param(a_row(triton("2.8.3", "7.2", torch="2.5.1")), id="another torch"),
-        pytest.param(a_row(triton("1.0.0", "7.2")), id="flash-attn that the matrix has no more"),
-        pytest.param(a_row(triton("2.8.3", "5.7")), id="ROCm that the matrix has no more"),
-        pytest.param(ROW.model_copy(update={"cell": None, "label": None}), id="dependency"),
-    ],
-)
-def test_what_cannot_be_tried_here_is_not_picked(matrix: Matrix, row: WheelRow) -> None:
-    assert pick_smoke_test_wheel([row], matrix) is None
-    assert pick_smoke_test_wheel([row, ROW], matrix) == ROW
+def test_unsuitable_wheels_are_not_picked(matrix: Matrix) -> None:
+    cases: list[WheelRow] = [
+        a_row(triton("2.8.3", "7.2"), yanked="broken"),  # yanked
+        a_row(CK),  # compiled
+        a_row(triton("2.8.3", "7.2", torch="2.5.1")),  # another torch
+        a_row(triton("1.0.0", "7.2")),  # flash-attn that the matrix has no more
+        a_row(triton("2.8.3", "5.7")),  # ROCm that the matrix has no more
+        ROW.model_copy(update={"cell": None, "label": None}),  # dependency
+    ]
+    for row in cases:
+        assert pick_smoke_test_wheel([row], matrix) is None
+        assert pick_smoke_test_wheel([row, ROW], matrix) == ROW
 
 
-def test_of_no_wheels_none_is_picked(matrix: Matrix) -> None:
+def test_without_wheels_none_is_picked(matrix: Matrix) -> None:
     assert pick_smoke_test_wheel([], matrix) is None
 
 

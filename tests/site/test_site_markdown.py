@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -49,36 +48,49 @@ def test_a_cell_of_a_table_stays_one_cell(one: str, other: str) -> None:
     assert [[cell.replace("\u200b", "") for cell in row] for row in rows[1:]] == [[one_line(one), one_line(other)]]
 
 
-@pytest.mark.parametrize("text", ["@octocat", "a@b.example", "see @org/team", "#12", "owner/repo#12"])
-def test_no_mention_and_no_reference_is_left_after_escapes_are_read(text: str) -> None:
-    read = "".join(token.content for token in tokens(escape(text)) if token.type in ("text", "text_special"))
-    assert re.search(f"[@#]{BLANK}", read)
-    assert not re.search(r"[@#]\w", read)
+def test_no_mention_and_no_reference_is_left_after_escapes_are_read() -> None:
+    cases: list[str] = [
+        "@octocat",
+        "a@b.example",
+        "see @org/team",
+        "#12",
+        "owner/repo#12",
+    ]
+    for text in cases:
+        read = "".join(token.content for token in tokens(escape(text)) if token.type in ("text", "text_special"))
+        assert re.search(f"[@#]{BLANK}", read)
+        assert not re.search(r"[@#]\w", read)
 
 
-@pytest.mark.parametrize("text", ["https://evil.example/", "www.evil.example", "WWW.evil.example", "ftp://x"])
-def test_github_makes_no_link_of_an_address(text: str) -> None:
-    assert not re.search(r"://|(?i:www\.)", escape(text))
+def test_github_makes_no_link_of_an_address() -> None:
+    cases: list[str] = [
+        "https://evil.example/",
+        "www.evil.example",
+        "WWW.evil.example",
+        "ftp://x",
+    ]
+    for text in cases:
+        assert not re.search(r"://|(?i:www\.)", escape(text))
 
 
 def test_characters_that_show_nothing_or_turn_the_writing_are_replaced() -> None:
     assert one_line("a\u202eb\x00c\x1b[31m\td") == "a?b?c?[31m d"
 
 
-@pytest.mark.parametrize(
-    ("address", "shown_as"),
-    [
-        ("https://host.example/a%2Bb.whl#sha256=0a", "[wheel](https://host.example/a%2Bb.whl#sha256=0a)"),
-        ("wheels/a%2Bb.whl", "[wheel](wheels/a%2Bb.whl)"),
-        ("https://h.example/a) [b](javascript:x)", "[wheel](https://h.example/a%29%20%5Bb%5D%28javascript:x%29)"),
-        ("javascript:alert(1)", "wheel"),
-        ("https://[", "wheel"),
-        ("", "wheel"),
-    ],
-    ids=["web", "relative", "brackets", "script", "none", "empty"],
-)
-def test_a_link_leads_to_a_file_or_a_page_only(address: str, shown_as: str) -> None:
-    assert link("wheel", address) == shown_as
+def test_a_link_leads_to_a_file_or_a_page_only() -> None:
+    cases: list[tuple[str, str]] = [
+        ("https://host.example/a%2Bb.whl#sha256=0a", "[wheel](https://host.example/a%2Bb.whl#sha256=0a)"),  # web
+        ("wheels/a%2Bb.whl", "[wheel](wheels/a%2Bb.whl)"),  # relative
+        (
+            "https://h.example/a) [b](javascript:x)",
+            "[wheel](https://h.example/a%29%20%5Bb%5D%28javascript:x%29)",
+        ),  # brackets
+        ("javascript:alert(1)", "wheel"),  # script
+        ("https://[", "wheel"),  # none
+        ("", "wheel"),  # empty
+    ]
+    for address, shown_as in cases:
+        assert link("wheel", address) == shown_as
 
 
 @settings(max_examples=100)
@@ -89,12 +101,17 @@ def test_no_line_ends_the_block_of_code_it_is_in(lines: list[str]) -> None:
     assert block.content == "".join(f"{one_line(line)}\n" for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (123_456, "123 kB"), (1_234_567, "1.2 MB"), (2**31, "2.1 GB")],
-)
-def test_sizes_are_in_thousands(size: int, text: str) -> None:
-    assert size_text(size) == text
+def test_sizes_are_in_thousands() -> None:
+    cases: list[tuple[int, str]] = [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (123_456, "123 kB"),
+        (1_234_567, "1.2 MB"),
+        (2**31, "2.1 GB"),
+    ]
+    for size, text in cases:
+        assert size_text(size) == text
 
 
 def test_one_wheel_is_not_wheels() -> None:

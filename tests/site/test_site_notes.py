@@ -56,7 +56,7 @@ def section(text: str, name: str) -> str:
     return text.split(f"## {name}\n", 1)[1].split("\n## ", 1)[0]
 
 
-def test_what_was_there_before_is_not_new(before: tuple[WheelRow, ...], after: tuple[WheelRow, ...]) -> None:
+def test_old_wheels_are_not_new(before: tuple[WheelRow, ...], after: tuple[WheelRow, ...]) -> None:
     assert {row.cell for row in find_changes(before, after).new} == set(NEW)
     assert {row.cell for row in find_changes((), after).new} == {*NEW, OLD, None}
 
@@ -65,7 +65,7 @@ def test_new_wheels_are_listed_from_new_to_old(before: tuple[WheelRow, ...], aft
     assert [row.cell for row in find_changes(before, after[::-1]).new] == [NEW[3], NEW[0], NEW[2], NEW[1]]
 
 
-def test_a_yank_is_told_once(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
+def test_a_yank_is_reported_once(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
     now = (after[0].model_copy(update={"yanked": "wrong <i>numbers</i> for @all"}), *after[1:])
     assert [row.cell for row in find_changes(after, now).yanked] == [OLD]
     assert find_changes(now, now).yanked == ()
@@ -74,7 +74,7 @@ def test_a_yank_is_told_once(after: tuple[WheelRow, ...], matrix: Matrix) -> Non
     assert f"{now[0].filename}: wrong <i>numbers</i> for @all" in shown(section(text, "Yanked"))
 
 
-def test_evidence_is_told_once_and_again_when_there_is_newer(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
+def test_evidence_is_reported_once_and_again_when_newer(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
     other = foreign(hardware=H200.model_copy(update={"device": "H200 [x](http://d.example) @all"}))
     now = (validated(after[0], a_validation(), other), *after[1:])
     newer = (validated(after[0], a_validation(time=LATER), other), *after[1:])
@@ -120,7 +120,7 @@ def test_without_a_site_each_wheel_is_installed_by_its_address_and_digest(
 
 def test_a_wheel_without_an_address_is_to_be_downloaded_first(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
     text = release_notes((), after, matrix=matrix, site=None, repository=None)
-    assert "Download the wheel, then install it where it lies." in text
+    assert "Download the wheel, then install it from its folder." in text
     assert f"pip install --no-deps einops ./{after[0].filename}" in shown(text)
     addressed = [with_address(row) for row in after]
     assert "Download the wheel" not in release_notes((), addressed, matrix=matrix, site=None, repository=None)
@@ -132,23 +132,25 @@ def test_archs_are_named_by_the_gpus_that_people_know(after: tuple[WheelRow, ...
     text = release_notes((), rows, matrix=matrix, site=SITE, repository=None)
     assert table_rows(section(text, "GPUs"))[1:] == [
         ["gfx942", "Instinct MI300A, MI300X, MI308X, MI325X", "6 of 6"],
-        ["gfx9999", "not known by name", "1 of 6"],
+        ["gfx9999", "no product names known", "1 of 6"],
     ]
 
 
-def test_a_gate_that_did_not_run_is_not_said_to_have_passed(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
+def test_a_gate_that_did_not_run_is_not_counted_as_passed(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
     text = section(release_notes((), after, matrix=matrix, site=SITE, repository=None), "Gates")
     assert table_rows(text)[1:] == [["identity", "5", "0", "0"], ["gpu", "0", "0", "5 (not asked for)"]]
     assert "without any recorded gate" not in text
 
 
-def test_reasons_of_a_gate_are_told_once_and_beyond_three_counted(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
+def test_reasons_of_a_gate_are_listed_once_and_counted_beyond_three(
+    after: tuple[WheelRow, ...], matrix: Matrix
+) -> None:
     gates = tuple(GateResult.not_run("gpu", why) for why in ("a", "b", "a", "", "c", "d|d", "e"))
     text = release_notes((), [after[0].model_copy(update={"gates": gates})], matrix=matrix, site=SITE, repository=None)
     assert table_rows(section(text, "Gates"))[1:] == [["gpu", "0", "0", "7 (a; b; c; and 2 more reasons)"]]
 
 
-def test_wheels_that_are_not_verified_are_counted_with_what_was_not_checked(tmp_path: Path, matrix: Matrix) -> None:
+def test_unverified_wheels_are_counted_with_their_missing_checks(tmp_path: Path, matrix: Matrix) -> None:
     made = (*rows_of(tmp_path, [NEW[0]]), *rows_of(tmp_path, [NEW[1]], gates=quick_gates(NEW[1])))
     text = section(release_notes((), made, matrix=matrix, site=SITE, repository=None), "Gates")
     assert "1 wheel not checked: kernels compiled for its GPUs, numbers." in text
@@ -192,7 +194,7 @@ def test_notes_fit_the_limit_and_say_how_much_was_cut(after: tuple[WheelRow, ...
         if row.label
     ]
     text = release_notes((), many, matrix=matrix, site=None, repository="me/wheels", limit=limit)
-    cut = sum(map(int, re.findall(r"^(\d+) more are not shown here; `manifest.jsonl` names them all\.$", text, re.M)))
+    cut = sum(map(int, re.findall(r"^(\d+) more are not shown; see `manifest.jsonl`\.$", text, re.M)))
     listed = [row for row in table_rows(text) if len(row) in (4, 6) and (".whl" in row[0] or ".whl" in row[-1])]
     assert limit - 500 < len(text.encode()) <= limit
     assert cut > 0
@@ -200,7 +202,7 @@ def test_notes_fit_the_limit_and_say_how_much_was_cut(after: tuple[WheelRow, ...
     assert "gh attestation verify" in text
 
 
-def test_details_are_cut_before_what_comes_first() -> None:
+def test_later_sections_are_cut_first() -> None:
     sections = [
         MarkdownSection(("a",), ("x" * 50,) * 4),
         MarkdownSection(("b",)),

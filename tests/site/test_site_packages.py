@@ -34,7 +34,7 @@ def headings(page: str) -> list[str]:
     return [line for line in page.splitlines() if line.startswith("## ")]
 
 
-def test_it_says_first_that_it_is_generated(rows: tuple[WheelRow, ...]) -> None:
+def test_the_page_starts_with_the_generated_notice(rows: tuple[WheelRow, ...]) -> None:
     assert packages_page(rows).splitlines()[0] == GENERATED
     assert "Do not edit" in GENERATED
 
@@ -49,7 +49,7 @@ def test_wheels_stand_under_their_rocm_torch_and_backend_the_newest_first(rows: 
     ]
 
 
-def test_a_row_says_what_to_choose_a_wheel_by(rows: tuple[WheelRow, ...]) -> None:
+def test_a_row_has_the_facts_for_choosing_a_wheel(rows: tuple[WheelRow, ...]) -> None:
     (ck,) = (row for row in rows if row.cell == CELLS[0])
     expected = ["2.8.3", "3.11", "gfx942", "1.2 MB", "2.28", "2026-01-01", ck.sha256[:12], "wheel"]
     assert expected in table_rows(packages_page(rows))
@@ -83,7 +83,7 @@ def test_a_yanked_wheel_is_marked_with_the_reason(rows: tuple[WheelRow, ...]) ->
     assert len(links(page)) == len(rows)
 
 
-def test_a_wheel_that_ran_on_a_gpu_is_marked_as_what_that_proves(rows: tuple[WheelRow, ...]) -> None:
+def test_a_wheel_that_ran_on_a_gpu_has_its_mark(rows: tuple[WheelRow, ...]) -> None:
     hostile = H200.model_copy(update={"device": "H200|[x](http://d.example) @all"})
     page = packages_page([validated(rows[0], a_validation()), validated(rows[1], foreign(hardware=hostile)), *rows[2:]])
     told = [cells[-1] for cells in table_rows(page)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
-import pytest
 import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -53,22 +52,19 @@ def test_line_ends_of_browsers_are_read_too() -> None:
     assert read_request(BODY.replace("\n", "\r\n")) == read_request(BODY)
 
 
-@pytest.mark.parametrize(
-    ("body", "fields"),
-    [
-        ("", {}),
-        ("please build a wheel", {}),
-        ("### Operating system\n\nLinux\n", {}),
-        ("### torch\n\n### Python\n\n3.12", {"python": "3.12"}),
-        ("### torch\n\n2.9.1\n\n### torch\n\n2.8.0", {"torch": "2.9.1"}),
-        ("### torch\n\n2.9.1\nand more\n", {"torch": "2.9.1"}),
-        ("#### torch\n\n2.9.1", {}),
-        ("### Backend\n\neither", {}),
-    ],
-    ids=["empty", "free text", "other field", "no value", "twice", "two lines", "other level", "any backend"],
-)
-def test_what_is_not_of_the_form_is_left_out(body: str, fields: dict[str, str]) -> None:
-    assert read_request(body) == fields
+def test_other_text_is_ignored() -> None:
+    cases: list[tuple[str, dict[str, str]]] = [
+        ("", {}),  # empty
+        ("please build a wheel", {}),  # free text
+        ("### Operating system\n\nLinux\n", {}),  # other field
+        ("### torch\n\n### Python\n\n3.12", {"python": "3.12"}),  # no value
+        ("### torch\n\n2.9.1\n\n### torch\n\n2.8.0", {"torch": "2.9.1"}),  # twice
+        ("### torch\n\n2.9.1\nand more\n", {"torch": "2.9.1"}),  # two lines
+        ("#### torch\n\n2.9.1", {}),  # other level
+        ("### Backend\n\neither", {}),  # any backend
+    ]
+    for body, fields in cases:
+        assert read_request(body) == fields
 
 
 @settings(max_examples=100)
@@ -102,14 +98,14 @@ def test_the_page_of_this_machine_is_named_as_a_file_because_a_browser_would_lis
 HOSTILE = "@admin #1 [a](http://evil.example) <script>x</script>``` ![i](http://evil.example/i) | `> &gpu=x \ud800"
 
 
-@pytest.mark.parametrize("field", FIELDS)
-def test_whatever_a_field_holds_is_one_value_of_one_link(field: str) -> None:
-    link = search_url(SITE, f"### {field}\n\n{HOSTILE}")
-    assert query(link) == {field: [HOSTILE.replace("\ud800", "?")]}
-    assert [token.type for token in tokens(link) if token.type.startswith(("link", "html", "image"))] == [
-        "link_open",
-        "link_close",
-    ]
+def test_whatever_a_field_holds_is_one_value_of_one_link() -> None:
+    for field in FIELDS:
+        link = search_url(SITE, f"### {field}\n\n{HOSTILE}")
+        assert query(link) == {field: [HOSTILE.replace("\ud800", "?")]}
+        assert [token.type for token in tokens(link) if token.type.startswith(("link", "html", "image"))] == [
+            "link_open",
+            "link_close",
+        ]
 
 
 @settings(max_examples=100)

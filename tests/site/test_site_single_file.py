@@ -70,7 +70,7 @@ def test_it_runs_by_itself_on_every_python(minor: int, tmp_path: Path, release: 
     assert verified["2.8.3+rocm64torch2.9triton"] == ["gfx942"]
 
 
-def test_an_older_python_is_told_so_and_not_shown_a_traceback(doctor: Path) -> None:
+def test_an_older_python_gets_an_error_without_traceback(doctor: Path) -> None:
     """Of this Python, which says that it is an older one."""
     code = "import sys; sys.version_info = (3, 8, 20); exec(open(sys.argv[1]).read())"
     done = subprocess.run([sys.executable, "-c", code, doctor], capture_output=True, text=True)
@@ -107,7 +107,7 @@ def test_the_same_sources_make_the_same_file(doctor: Path) -> None:
     assert build_single_file(WRITTEN) == doctor.read_text(encoding="utf-8")
 
 
-def test_it_says_what_it_is_and_can_be_read(doctor: Path) -> None:
+def test_the_file_describes_itself_and_is_readable(doctor: Path) -> None:
     text = build_single_file(WRITTEN, SITE)
     said = ast.get_docstring(ast.parse(text)) or ""
     assert "python3 doctor.py --install" in said
@@ -123,12 +123,18 @@ def test_the_site_is_its_one_constant() -> None:
     assert text.replace(f" of\n{SITE}", "").replace(f'SITE = "{SITE}"', 'SITE = ""') == without
 
 
-@pytest.mark.parametrize(
-    "site", ['https://a/"; import os', "https://a/\\", "https://a/\n", "https://a/ b", '"""', "\x1b"]
-)
-def test_a_site_that_could_be_code_is_refused(site: str) -> None:
-    with pytest.raises(InputError, match="not the address of a site"):
-        build_single_file(WRITTEN, site)
+def test_a_site_that_could_be_code_is_refused() -> None:
+    cases: list[str] = [
+        'https://a/"; import os',
+        "https://a/\\",
+        "https://a/\n",
+        "https://a/ b",
+        '"""',
+        "\x1b",
+    ]
+    for site in cases:
+        with pytest.raises(InputError, match="not a site address"):
+            build_single_file(WRITTEN, site)
 
 
 def modules(**sources: str) -> list[SourceModule]:
@@ -137,28 +143,38 @@ def modules(**sources: str) -> list[SourceModule]:
     )
 
 
-def test_a_module_follows_what_it_needs() -> None:
+def test_a_module_follows_its_imports() -> None:
     text = assemble(modules(a="from wheelfactory.b import two\nmain = two\n", b="two = 2\n"), "")
     assert text.index("two = 2") < text.index("main = two")
 
 
-@pytest.mark.parametrize(
-    ("sources", "trouble"),
-    [
-        ({"a": "def main(): ...", "b": "main = 1"}, "two modules give one name: main: wheelfactory.a, wheelfactory.b"),
-        ({"a": "import re", "b": "re = 1"}, "two modules give one name: re: the standard library's re, wheelfactory.b"),
-        ({"a": "from os import path", "b": "from sys import path"}, "two modules give one name: path: os, sys"),
-        ({"a": "import os as system"}, "cannot stand in one file: wheelfactory.a: import os as system"),
-        ({"a": "def f():\n    from wheelfactory.b import x", "b": "x = 1"}, "cannot stand in one file: wheelfactory.a"),
-        ({"a": "import wheelfactory.b", "wheelfactory": "", "b": ""}, "cannot stand in one file: wheelfactory.a"),
-    ],
-)
-def test_modules_that_would_change_their_meaning_are_refused(sources: dict[str, str], trouble: str) -> None:
-    with pytest.raises(FactoryError, match=f"^{re.escape(trouble)}"):
-        assemble(modules(**sources), "")
+def test_modules_that_would_change_their_meaning_are_refused() -> None:
+    cases: list[tuple[dict[str, str], str]] = [
+        (
+            {"a": "def main(): ...", "b": "main = 1"},
+            "two modules define the same name: main: wheelfactory.a, wheelfactory.b",
+        ),
+        (
+            {"a": "import re", "b": "re = 1"},
+            "two modules define the same name: re: the standard library's re, wheelfactory.b",
+        ),
+        ({"a": "from os import path", "b": "from sys import path"}, "two modules define the same name: path: os, sys"),
+        ({"a": "import os as system"}, "an import does not fit into one file: wheelfactory.a: import os as system"),
+        (
+            {"a": "def f():\n    from wheelfactory.b import x", "b": "x = 1"},
+            "an import does not fit into one file: wheelfactory.a",
+        ),
+        (
+            {"a": "import wheelfactory.b", "wheelfactory": "", "b": ""},
+            "an import does not fit into one file: wheelfactory.a",
+        ),
+    ]
+    for sources, trouble in cases:
+        with pytest.raises(FactoryError, match=f"^{re.escape(trouble)}"):
+            assemble(modules(**sources), "")
 
 
-def test_what_the_oldest_python_cannot_read_is_refused() -> None:
+def test_syntax_newer_than_the_oldest_python_is_refused() -> None:
     with pytest.raises(SyntaxError):
         assemble(modules(a="match 1:\n    case _:\n        pass\n"), "")
 
@@ -171,14 +187,14 @@ def test_beside_a_manifest_it_needs_no_site(tmp_path: Path, doctor: Path, releas
     assert done.returncode == DONE, done.stderr
 
 
-def test_it_says_what_it_takes_and_how_it_ends(tmp_path: Path, doctor: Path) -> None:
+def test_help_lists_options_and_exit_codes(tmp_path: Path, doctor: Path) -> None:
     done = call([sys.executable, doctor, "--help"], tmp_path)
     assert done.returncode == DONE
     for text in ("SITE", "--python PATH", "--install", "--json", "--backend {ck,triton}", "exit codes: 0 flash-attn"):
         assert text in done.stdout
 
 
-def test_elsewhere_it_examines_and_says_how_to_name_a_site(tmp_path: Path, doctor: Path) -> None:
+def test_without_a_manifest_it_examines_and_explains_how_to_name_a_site(tmp_path: Path, doctor: Path) -> None:
     done = call([make_python(tmp_path / "env", ROCM_TORCH), doctor], tmp_path)
     assert "No site given" in done.stdout
 

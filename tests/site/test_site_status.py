@@ -42,20 +42,20 @@ def test_each_cell_has_a_line_with_its_state(coverage: Coverage) -> None:
     assert set(lines.values()) == {"missing"}
 
 
-def test_the_sums_say_what_is_wanted_missing_yanked_and_excluded(coverage: Coverage) -> None:
+def test_the_summary_counts_wanted_missing_yanked_and_excluded(coverage: Coverage) -> None:
     first, excluded, *reasons = summary_lines(coverage, "wheelhouse")
     assert first == "1 of 5 cells are published in wheelhouse, 3 are missing, 1 are yanked"
     assert excluded.startswith("excluded: 26 combinations, for ")
     assert "      8  flash-attn 2.6.3 has no triton backend" in reasons
-    assert reasons[-1] == f"published, and not in the matrix any more: {GONE}"
+    assert reasons[-1] == f"published, but not in the matrix any more: {GONE}"
 
 
-def test_a_complete_release_has_nothing_missing_to_tell(tmp_path: Path) -> None:
+def test_a_complete_release_has_no_missing_cells(tmp_path: Path) -> None:
     coverage = compute_coverage(expand(small_matrix()), rows_of(tmp_path, [TRITON]), TRITON)
     assert summary_lines(coverage, "x") == ["1 of 1 cells are published in x"]
 
 
-def test_a_wheel_that_is_not_verified_is_published_with_what_was_not_checked(tmp_path: Path) -> None:
+def test_an_unverified_wheel_counts_as_published_with_its_missing_checks(tmp_path: Path) -> None:
     coverage = compute_coverage(expand(small_matrix()), rows_of(tmp_path, [TRITON], gates=quick_gates(TRITON)), TRITON)
     reason = "not checked: kernels compiled for its GPUs, numbers"
     assert cell_lines(coverage) == [f"{TRITON}  published, {reason}"]
@@ -76,7 +76,7 @@ def test_reasons_that_are_not_shown_are_counted() -> None:
     assert excluded.split()[1] == str(shown_here + int(rest.split()[0])) == str(coverage.counts.excluded_combinations)
 
 
-def test_json_says_everything(coverage: Coverage) -> None:
+def test_json_has_everything(coverage: Coverage) -> None:
     told = json.loads(json.dumps(coverage_json(coverage, "x")))
     assert {key: told[key] for key in ("target", "wanted", "published", "yanked", "missing", "unwanted")} == {
         "target": "x",
@@ -107,6 +107,6 @@ def test_markdown_has_the_sums_by_backend_and_by_rocm_and_torch(coverage: Covera
 def test_markdown_names_what_is_missing_yanked_and_unwanted(coverage: Coverage) -> None:
     text = shown(coverage_markdown(coverage))
     assert f"{CK} is yanked: wrong <b>numbers</b>" in text
-    assert f"{GONE} is published, and not in the matrix any more" in text
+    assert f"{GONE} is published, but not in the matrix any more" in text
     assert "<summary>3 missing cells</summary>" in coverage_markdown(coverage)
     assert "fa2.6.3-rocm6.2-torch2.5.1-cp311-ck" in text

@@ -25,7 +25,7 @@ def row(tmp_path: Path) -> WheelRow:
     return made
 
 
-def test_nothing_is_said_of_a_wheel_that_no_gpu_ran(row: WheelRow) -> None:
+def test_a_wheel_without_gpu_runs_has_no_notes(row: WheelRow) -> None:
     assert [*status_notes(row), *evidence_lines(row)] == []
 
 
@@ -33,13 +33,13 @@ def test_gpus_of_amd_verify_their_archs(row: WheelRow) -> None:
     ran = validated(row.model_copy(update={"gates": (*row.gates, GATE)}), a_validation())
     assert list(status_notes(ran)) == ["verified on gfx90a, gfx942"]
     assert list(evidence_lines(ran)) == [
-        "verified on gfx90a, torch 2.9.1+rocm6.4: by the gpu gate, before it was published",
+        "verified on gfx90a, torch 2.9.1+rocm6.4: by the gpu gate, before publishing",
         "verified on gfx942 (AMD Instinct MI300X), torch 2.9.1+rocm6.4, 2026-11-22: 2 cases passed, 1 not run; "
         "nearest to its bound dq of fp16 d64 causal, 0.003 of 0.004",
     ]
 
 
-def test_what_was_not_checked_comes_first_and_such_a_wheel_is_not_called_verified(row: WheelRow) -> None:
+def test_missing_checks_come_first_and_the_wheel_is_not_called_verified(row: WheelRow) -> None:
     ran = validated(row.model_copy(update={"gates": (*quick_gates(TRITON), GATE)}), a_validation())
     assert list(status_notes(ran)) == [
         "not checked: kernels compiled for its GPUs, numbers",
@@ -48,18 +48,18 @@ def test_what_was_not_checked_comes_first_and_such_a_wheel_is_not_called_verifie
     assert "verified" not in " ".join(evidence_lines(ran))
 
 
-def test_the_test_mode_is_called_what_it_is(row: WheelRow) -> None:
+def test_results_of_the_test_mode_are_marked(row: WheelRow) -> None:
     ran = validated(row, foreign(time=LATER))
     assert list(status_notes(ran)) == ["numbers computed on NVIDIA H200 in the non-AMD GPU test mode"]
     (line,) = evidence_lines(ran)
     assert line.startswith(
         "numbers computed on NVIDIA H200 in the non-AMD GPU test mode, torch 2.11.0+cu130, 2026-11-24: "
     )
-    assert line.endswith("; this proves nothing about GPUs of AMD")
+    assert line.endswith("; this proves nothing about AMD GPUs")
 
 
 def test_the_fallback_on_another_gpu_is_no_test_mode_and_no_proof(row: WheelRow) -> None:
     ran = validated(row, foreign(dropped_launch_options=None, validated=FALLBACK))
     assert list(status_notes(ran)) == ["numbers computed on NVIDIA H200"]
     (line,) = evidence_lines(ran)
-    assert "proves nothing about GPUs of AMD" in line
+    assert "proves nothing about AMD GPUs" in line

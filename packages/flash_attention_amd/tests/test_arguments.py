@@ -51,7 +51,7 @@ def test_attention_refuses(tensors: list[Tensor], options: dict[str, Any], error
         flash_attn_func(*tensors, **options)
 
 
-def test_packed_tensors_must_hold_what_they_should() -> None:
+def test_packed_tensors_need_the_right_shape() -> None:
     with pytest.raises(ValueError, match=r"qkv must be \(batch, seqlen, 3, heads, headdim\), not \(2, 5, 2, 4, 8\)"):
         flash_attn_qkvpacked_func(zeros(2, 5, 2, 4, 8))
     with pytest.raises(ValueError, match=r"kv must be \(batch, seqlen, 2, heads, headdim\), not \(2, 7, 2, 8\)"):
@@ -177,7 +177,7 @@ def test_masks_are_refused(mask: Tensor, error: type[Exception], words: str) -> 
         FlashAttention()(Q, K, K, mask)
 
 
-def test_the_module_refuses_what_the_function_does() -> None:
+def test_the_module_checks_its_arguments_as_the_function_does() -> None:
     with pytest.raises(ValueError, match=r"dropout must be at least 0 and below 1, not 1\.5"):
         FlashAttention(dropout=1.5)
     with pytest.raises(ValueError, match="one batch size"):

@@ -133,12 +133,12 @@ def test_a_window_one_key_too_narrow_hides_the_corner(window: tuple[int, int], d
     compare(inputs((1, 6, 6, 2, 2, 8), torch.float64, device), Told(window_size=window), None)
 
 
-def test_a_softcap_below_zero_is_none(device: str) -> None:
+def test_a_negative_softcap_is_off(device: str) -> None:
     q, k, v, _ = inputs((1, 6, 6, 2, 2, 8), torch.float32, device)
     assert torch.equal(flash_attn_func(q, k, v, softcap=-1.0), flash_attn_func(q, k, v))
 
 
-def test_a_query_that_sees_no_key_gives_zero_and_takes_no_gradient(device: str) -> None:
+def test_a_query_that_sees_no_key_gives_zero_and_no_gradient(device: str) -> None:
     q, k, v, gradient = inputs((2, 12, 5, 2, 2, 16), torch.float32, device)
     q.requires_grad_()
     out, lse = flash_attn_func(q, k, v, causal=True, return_softmax_lse=True)
@@ -215,7 +215,7 @@ def test_packed_tensors_are_taken_apart(told: Told, device: str) -> None:
 
 
 @pytest.mark.parametrize("option", ["nothing", "causal window", "all"])
-def test_probabilities_are_given_when_asked_for(option: str, device: str) -> None:
+def test_probabilities_are_returned_on_request(option: str, device: str) -> None:
     told = OPTIONS[option]
     q, k, v, _ = inputs((2, 20, 30, 4, 2, 16), torch.float16, device)
     slopes = told.slopes(2, 4, device)

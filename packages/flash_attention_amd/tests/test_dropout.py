@@ -22,7 +22,7 @@ def mask_of(q: Tensor, k: Tensor, causal: bool) -> Tensor:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_both_passes_drop_what_a_seed_says(causal: bool, device: str) -> None:
+def test_both_passes_drop_the_same_probabilities(causal: bool, device: str) -> None:
     # float16 goes to a fused kernel on a GPU, by blocks on a CPU
     q, k, v, gradient = tensors(device, torch.float16)
     torch.manual_seed(7)
@@ -38,7 +38,7 @@ def test_both_passes_drop_what_a_seed_says(causal: bool, device: str) -> None:
 
 
 @pytest.mark.parametrize("tiles", [True, False], ids=["divided", "whole"])
-def test_the_probabilities_say_what_was_dropped(tiles: bool, device: str, request: pytest.FixtureRequest) -> None:
+def test_dropped_probabilities_are_negative(tiles: bool, device: str, request: pytest.FixtureRequest) -> None:
     if tiles:
         request.getfixturevalue("small_tiles")
     *some, gradient = tensors(device, torch.float64, 48, 16)
@@ -55,7 +55,7 @@ def test_the_probabilities_say_what_was_dropped(tiles: bool, device: str, reques
 
 
 @pytest.mark.parametrize("tiles", [True, False], ids=["divided", "whole"])
-def test_as_much_is_dropped_as_was_said_and_everywhere_anew(
+def test_dropout_has_the_requested_rate_and_differs_everywhere(
     tiles: bool, device: str, request: pytest.FixtureRequest
 ) -> None:
     if tiles:

@@ -95,7 +95,7 @@ def test_masks_sequences_and_caches_are_linear_too(device: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
 @pytest.mark.parametrize("options", [{}, {"causal": True}, {"return_softmax_lse": True}], ids=["full", "causal", "lse"])
-def test_what_torch_has_a_kernel_for_goes_to_it(options: dict[str, bool], dtype: torch.dtype, device: str) -> None:
+def test_supported_calls_use_the_fused_kernel(options: dict[str, bool], dtype: torch.dtype, device: str) -> None:
     operations = run(device, 64, dtype, **options).operations
     forward = [name for name in operations if name.startswith("_scaled_dot_product") and "backward" not in name]
     backward = [name for name in operations if name.startswith("_scaled_dot_product") and "backward" in name]
@@ -112,7 +112,7 @@ def test_fused_gradients_that_may_differ_in_their_bits_are_not_taken_for_determi
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_what_torch_would_not_fuse_goes_by_blocks(causal: bool, device: str) -> None:
+def test_unsupported_calls_use_blocks(causal: bool, device: str) -> None:
     q, k, v = (torch.randn(1, 300, 1, 16, device=device) for _ in range(3))
     with sdpa_kernel(SDPBackend.MATH), Watch() as watch:
         out = flash_attn_func(q, k, v, causal=causal)
@@ -129,7 +129,7 @@ def test_heads_that_share_keys_go_to_a_kernel_too(groups: int, device: str) -> N
     assert [name for name in watch.operations if name.startswith("_scaled_dot_product")]
 
 
-def test_a_mask_of_keys_goes_to_a_kernel_and_never_becomes_a_matrix(device: str) -> None:
+def test_a_key_mask_uses_a_kernel_without_a_full_matrix(device: str) -> None:
     q, k, v = (torch.randn(1, 512, 1, 16, device=device, requires_grad=True) for _ in range(3))
     mask = torch.arange(512, device=device)[None] < 300
     with Watch() as watch:

@@ -60,7 +60,9 @@ def reference(
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64], ids=str)
 @pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize("name", LENGTHS)
-def test_each_sequence_is_what_it_is_alone(name: str, option: str, dtype: torch.dtype, after: int, device: str) -> None:
+def test_each_sequence_equals_its_result_alone(
+    name: str, option: str, dtype: torch.dtype, after: int, device: str
+) -> None:
     lengths, told = LENGTHS[name], OPTIONS[option]
     sizes = [(sum(lengths[0]) + after, 4), (sum(lengths[1]) + after, 2), (sum(lengths[1]) + after, 2)]
     tensors = [torch.randn(*size, 16, device=device, dtype=dtype, requires_grad=True) for size in sizes]

@@ -1,7 +1,4 @@
-"""A name or nothing in, the Python with torch that a user works with out, and the GPU that its torch computes on.
-
-And the rule where the non-AMD GPU test mode can be asked for.
-"""
+"""Find the Python whose torch a user works with, and the GPU it computes on; check that the test mode fits that GPU."""
 
 from __future__ import annotations
 
@@ -18,93 +15,93 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.core.query import QueryResult, query_program
 
 PROBE_TIMEOUT_S = 180.0
-"""For the import of torch and the first question for a GPU, on a machine with a cold disk."""
+"""Limit for importing torch from a cold disk and listing the GPUs."""
 
 OLDEST_PROGRAM_PYTHON = (3, 9)
-"""The first Python that programs of the factory run in."""
+"""The oldest Python that can run the factory's programs."""
 
 AUTOTUNE_VARIABLE = "FLASH_ATTENTION_TRITON_AMD_AUTOTUNE"
 
-_FOREIGN = "--non-amd-gpu"
-"""The option of the test mode, which itself is verify/programs/non_amd_gpu.py."""
+_NON_AMD_GPU = "--non-amd-gpu"
+"""The option of the test mode; verify/programs/non_amd_gpu.py implements it."""
 
 
 @dataclass(frozen=True)
 class TorchPython:
-    """A Python with torch, and the GPU that torch computes on: the first one that is visible."""
+    """A Python with torch, and the first GPU that this torch sees."""
 
     python: Path
     version: str
-    """Of Python: ``3.12``."""
+    """The Python version: ``3.12``."""
     torch: str
     hip: str | None
     cuda: str | None
-    """What torch was built for."""
+    """The version that torch was built for; None if it was built for something else."""
     triton: str | None
-    """The one that it imports; None without one."""
+    """The importable Triton version; None if Triton is missing."""
     vendor: Literal["amd", "nvidia"] | None = None
     device: str | None = None
     """The name of the GPU, such as ``AMD Instinct MI300X``."""
     arch: str | None = None
-    """``gfx942``, or ``sm_90`` for one of NVIDIA; None without a GPU, as are the two before it."""
+    """``gfx942``, or ``sm_90`` for NVIDIA. Without a GPU, `vendor`, `device` and `arch` are None."""
 
 
 def find_user_python(environ: Mapping[str, str]) -> str:
-    """The interpreter of the environment that is activated, else the first on PATH; that of this program comes last."""
+    """The interpreter of the active virtual environment, else the first ``python3`` on PATH, else this one."""
     folders = [Path(environ["VIRTUAL_ENV"], "bin")] if environ.get("VIRTUAL_ENV") else []
     folders += [Path(folder) for folder in environ.get("PATH", "").split(os.pathsep) if folder]
     found = [folder / "python3" for folder in folders if os.access(folder / "python3", os.X_OK)]
+    # the factory's own environment has no ROCm torch, and comes first on PATH when it is activated
     others = [path for path in found if path.parent.parent.resolve() != Path(sys.prefix).resolve()]
     return str(others[0]) if others else sys.executable
 
 
 def find_torch_python(requested: str | None, environ: Mapping[str, str]) -> TorchPython:
-    """The Python `given`, else the user's; asked as programs run in it: isolated, without PYTHONPATH or user packages.
+    """Query the Python `requested`, or by default the user's.
 
-    Raises `InputError` if it cannot be run, is too old, or has no torch that imports and answers for a GPU.
+    Raises `InputError` if it does not run, is too old, or its torch fails to import or to list the GPUs.
     """
+    # isolated (-I), as the factory's programs run: PYTHONPATH and user packages do not count
     python = requested or find_user_python(environ)
     answer = query_program([python, "-I", "-B", str(TOOLCHAIN_PROBE), "gpus", "triton"], environ, PROBE_TIMEOUT_S)
-    said = answer.answers
-    if "python" not in said:
-        which = f"{python} ({answer.last_line or 'it said nothing'})"
+    reported = answer.answers
+    if "python" not in reported:
+        which = f"{python} ({answer.last_line or 'no output'})"
         raise InputError("cannot run this Python", which, "name another with --python")
-    version = said["python"]
+    version = reported["python"]
     if major_minor(version) < OLDEST_PROGRAM_PYTHON:
         oldest = ".".join(map(str, OLDEST_PROGRAM_PYTHON))
-        raise InputError("too old", f"{python} is Python {version}", f"name one from {oldest} on with --python")
-    if "torch" not in said:
-        raise InputError("no torch that imports", f"{python} ({answer.last_line})", _hint(answer))
+        hint = f"name Python {oldest} or newer with --python"
+        raise InputError("Python is too old", f"{python} is {version}", hint)
+    if "torch" not in reported:
+        raise InputError("cannot import torch", f"{python} ({answer.last_line})", _hint(answer))
     if answer.error:
-        raise InputError("torch does not answer for a GPU", f"{python} ({answer.last_line})", _hint(answer))
-    found = {name: said[name] for name in ("torch", "hip", "cuda", "triton")}
-    gpu = next(iter(said.get("gpus", ())), None)
+        raise InputError("torch cannot list the GPUs", f"{python} ({answer.last_line})", _hint(answer))
+    found = {name: reported[name] for name in ("torch", "hip", "cuda", "triton")}
+    gpu = next(iter(reported.get("gpus", ())), None)
     if gpu:
-        found |= {"vendor": "amd" if said["hip"] else "nvidia", "device": gpu["name"], "arch": gpu["arch"]}
-    return TorchPython(Path(said["executable"]), version, **found)
+        found |= {"vendor": "amd" if reported["hip"] else "nvidia", "device": gpu["name"], "arch": gpu["arch"]}
+    return TorchPython(Path(reported["executable"]), version, **found)
 
 
 def _hint(answer: QueryResult) -> str:
     if "No module named 'torch'" in answer.last_line:
-        return (
-            "name a Python that has torch with --python; what only PYTHONPATH or the user's own site-packages hold "
-            "does not count"
-        )
-    return "mend that torch (`wheelfactory doctor` says how), or name another Python with --python"
+        return "name a Python that has torch with --python; PYTHONPATH and the user site directory are ignored"
+    return "repair that torch (`wheelfactory doctor` says how), or name another Python with --python"
 
 
 def require_non_amd_gpu(python: TorchPython) -> None:
-    """Raises `InputError` unless that torch computes on a GPU that is not one of AMD."""
+    """Raises `InputError` unless this torch computes on a non-AMD GPU."""
     if python.vendor is None:
-        raise InputError("no GPU", f"torch {python.torch} of {python.python} sees none", f"leave {_FOREIGN} out")
+        raise InputError("no GPU", f"torch {python.torch} of {python.python} sees none", f"leave {_NON_AMD_GPU} out")
     if python.vendor == "amd":
-        raise InputError("no foreign GPU", f"{python.device} is one of AMD", f"leave {_FOREIGN} out")
+        raise InputError("not a non-AMD GPU", python.device or "AMD", f"leave {_NON_AMD_GPU} out")
 
 
 def require_no_autotune(value: str) -> None:
-    """Raises `InputError` if the Triton backend is to look for its best settings: `asked` is a value of `AUTOTUNE_VARIABLE`."""
+    """Raises `InputError` if `value`, the value of `AUTOTUNE_VARIABLE`, turns autotuning on."""
     if value.lower() in ("1", "true", "yes"):  # as upstream's utils.py reads it
         known = "upstream has no configurations for GPUs of other vendors"
         raise InputError(
-            "cannot autotune on a foreign GPU", known, f"unset {AUTOTUNE_VARIABLE}, or leave --autotune out"
+            "cannot autotune on a non-AMD GPU", known, f"unset {AUTOTUNE_VARIABLE}, or leave --autotune out"
         )

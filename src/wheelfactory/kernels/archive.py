@@ -266,6 +266,4 @@ def _report_write_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         which = f"{error.filename or path} ({error.strerror})"
-        raise FactoryError(
-            "cannot write kernels", which, "free disk space, then run the same command again"
-        ) from None
+        raise FactoryError("cannot write kernels", which, "free disk space, then run the same command again") from None

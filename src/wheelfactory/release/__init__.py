@@ -1,1 +1,1 @@
-"""The release: manifest rows and evidence, and publishing: what it was or complete, never in between."""
+"""Releases: manifest rows, evidence, and publishing, which either completes or changes nothing."""

@@ -1,4 +1,4 @@
-"""What is added to a release: the row of a verified wheel, and the dependencies that each index must carry."""
+"""Collect additions to a release: verified wheels, release directories, and the dependencies of every index."""
 
 from __future__ import annotations
 
@@ -32,12 +32,9 @@ from wheelfactory.wheel.read import Wheel
 
 
 def as_addition(
-    path: Path, gates: tuple[GateResult, ...], hint: str = "nothing was published of it"
+    path: Path, gates: tuple[GateResult, ...], hint: str = "nothing was published"
 ) -> tuple[WheelRow, Path]:
-    """A wheel that has been verified. Raises `VerificationError` with `hint` unless it passed every required gate.
-
-    Each finding is one line of the error.
-    """
+    """The row of a wheel with its gates. Raises `VerificationError` if a required gate did not pass."""
     if is_refused(gates):
         lines = [f"{gate.gate}: {finding}" for gate in gates for finding in gate.findings]
         lines += [f"{gate.gate}: not run ({gate.detail})" for gate in gates if gate.status is Status.NOT_RUN]
@@ -54,47 +51,43 @@ def read_additions(
     environ: Mapping[str, str],
     cache: Path,
 ) -> tuple[Addition, ...]:
-    """What a release directory has, with its gates as its manifest records them; nothing of it is run.
+    """Read the wheels of a release directory, with the gates that its manifest records. No code of a wheel runs.
 
-    The gates that run nothing of the wheel are asked again, as a manifest says what it was told. They compare with
-    plain builds that are kept here; none is made, as this may run beside a token.
+    Gates that run no code of the wheel are repeated, because a manifest can claim anything. They compare with plain
+    builds from the cache and never build one, because this can run in a job that holds a token.
 
-    `expected` are the ids of the cells that it may have, where only some are. A file that is not there has no path.
-    A flash-attention-amd of another version than this checkout's is left out: its sources are not here to compare it
-    with, and no wheel beside it needs it.
-    Raises `VerificationError` for a row whose required gates did not all pass, that is neither a cell's wheel nor of
-    flash-attention-amd nor a dependency that the matrix pins, or that is not what its file says of itself, `InputError`
-    if there is no manifest, and `BuildError` if there is no plain build to compare with.
+    `expected` limits the cells; None allows all. The path of a missing file is None. A flash-attention-amd of another
+    version than this checkout's is skipped: its sources are not here to compare with, and no wheel needs it.
+    Raises `VerificationError` for a row that failed a required gate, differs from its file, or is neither a cell's
+    wheel nor flash-attention-amd nor a pinned dependency; `InputError` without a manifest; `BuildError` without a
+    cached plain build.
     """
     additions: list[Addition] = []
     for row in read_manifest(folder / MANIFEST_NAME):
         path = DirectoryPublisher(folder).wheels_dir / row.filename
-        there = path.is_file()
+        exists = path.is_file()
         wrong = _unpinned(row, matrix) or unverified_reason(row) or None
         if row.cell and expected is not None and row.cell not in expected:
-            wrong = f"{row.cell} was not expected"
-        wrong = wrong or (_differs(row, path) if there else None)
-        if not wrong and there and is_unknown_fallback(row.project, row.version):
-            logger.info("left out, this checkout cannot verify another version of it: %s", row.filename)
+            wrong = f"{row.cell} is not in the list of --expect"
+        wrong = wrong or (_differs(row, path) if exists else None)
+        if not wrong and exists and is_unknown_fallback(row.project, row.version):
+            logger.info("skipped, this checkout can only verify its own version: %s", row.filename)
             continue
-        if not wrong and there:
-            wrong = _refused_again(row, path, matrix=matrix, host=host, environ=environ, cache=cache)
+        if not wrong and exists:
+            wrong = _gate_error(row, path, matrix=matrix, host=host, environ=environ, cache=cache)
         if wrong:
-            hint = f"nothing was published of {folder}"
+            hint = f"nothing of {folder} was published"
             if wrong == unverified_reason(row) and not any(gate.status is Status.FAILED for gate in row.gates):
-                hint = f"`wheelfactory run` without --quick verifies the wheels of a release directory; {hint}"
+                hint = f"run `wheelfactory run` without --quick to verify them; {hint}"
             raise VerificationError("verification refused", f"{row.filename}: {wrong}", hint)
-        additions.append((row, path if there else None))
+        additions.append((row, path if exists else None))
     return tuple(additions)
 
 
-def _refused_again(
+def _gate_error(
     row: WheelRow, path: Path, *, matrix: Matrix, host: Host, environ: Mapping[str, str], cache: Path
 ) -> str | None:
-    """What gates find against a wheel that look at nothing else, or None.
-
-    None are asked about a dependency, which is pinned.
-    """
+    """The findings of the gates that need only the wheel file, or None. A dependency has no gates: it is pinned."""
     results: tuple[GateResult, ...] = ()
     if row.cell:
         cell = Cell.parse(row.cell)
@@ -108,12 +101,10 @@ def _refused_again(
 
 
 def split_published(additions: Iterable[Addition], published: Iterable[WheelRow]) -> tuple[list[Addition], list[str]]:
-    """The additions that are new or the same as what is published, and the names of those that are neither.
-
-    Two runs at once can build the same cell; the wheel that was published first stays, and the other is not needed.
-    """
+    """Split off the additions whose name is published with different content; return the rest, and those names."""
     known = {row.filename: row.sha256 for row in published}
     kept, other = [], []
+    # two concurrent runs can build the same cell: the wheel published first stays
     for row, path in additions:
         if known.get(row.filename, row.sha256) == row.sha256:
             kept.append((row, path))
@@ -123,23 +114,23 @@ def split_published(additions: Iterable[Addition], published: Iterable[WheelRow]
 
 
 def _differs(row: WheelRow, path: Path) -> str | None:
-    """What a row says other than the wheel does, as field names, or None."""
+    """The fields in which a row differs from its wheel, or None."""
     found = read_wheel_row(path, row.gates)
     wrong = [
         name
         for name in WheelRow.model_fields
         if name not in ("published", "yanked", "evidence") and getattr(found, name) != getattr(row, name)
     ]
-    return f"its row and the file differ in {', '.join(wrong)}" if wrong else None
+    return f"the row and the file differ in {', '.join(wrong)}" if wrong else None
 
 
 def _unpinned(row: WheelRow, matrix: Matrix) -> str | None:
-    """Why a row that is of no cell must not be published, or None."""
+    """Why a row without a cell must not be published, or None."""
     if row.cell or row.project == FALLBACK_NAME:
         return None
     dependency = matrix.dependencies.get(row.project)
     pinned = dependency is not None and (dependency.wheel, dependency.sha256) == (row.filename, row.sha256)
-    return None if pinned else "it is of no cell, and no dependency that the matrix pins"
+    return None if pinned else "neither the wheel of a cell nor a pinned dependency"
 
 
 def fetch_missing_dependencies(
@@ -150,10 +141,7 @@ def fetch_missing_dependencies(
     cache: Path,
     environ: Mapping[str, str],
 ) -> Iterator[tuple[WheelRow, Path]]:
-    """The wheels that every index carries beside flash-attn, as far as the release does not hold them.
-
-    `brought` names files that are being added anyway.
-    """
+    """Download the pinned dependencies that the release does not have. `added` names files that are being added."""
     present = {row.filename for row in publisher.rows() if publisher.has_wheel(row)}.union(added)
     for project, dependency in dependencies.items():
         if dependency.wheel not in present:
@@ -162,7 +150,7 @@ def fetch_missing_dependencies(
 
 
 def find_missing_fallback(publisher: Publisher) -> FallbackProject | None:
-    """The sources of flash-attention-amd if the release does not hold the wheel of their version; else None.
+    """The project flash-attention-amd if the release does not have the wheel of its version, else None.
 
     Raises `PublishError` if its published file was changed.
     """
@@ -172,7 +160,7 @@ def find_missing_fallback(publisher: Publisher) -> FallbackProject | None:
 
 
 def read_wheel_row(path: Path, gates: Sequence[GateResult] = ()) -> WheelRow:
-    """The manifest row of a wheel, with the time of now."""
+    """Read a wheel into a manifest row, published now."""
     wheel = Wheel.open(path)
     record = read_build_record(wheel)
     return WheelRow(

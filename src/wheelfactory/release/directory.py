@@ -1,6 +1,6 @@
-"""Publishes into a directory: ``wheels/``, ``SHA256SUMS`` and the manifest, which is what makes a wheel published.
+"""Publish into a directory: ``wheels/``, ``SHA256SUMS``, the manifest, and the pages generated from it.
 
-What is generated from a manifest is written here too: each page whole, those that nothing leads to removed.
+A wheel is published once the manifest names it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, has_row, mani
 from wheelfactory.release.transaction import SUMS_NAME, Asset, asset_digests, sha256sums
 
 INDEX_FOLDER = "simple/"
-"""The folder of the index, which has nothing else in it."""
+"""The folder of the index. It contains only generated pages."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,12 @@ class DirectoryPublisher:
 
     @property
     def wheels_dir(self) -> Path:
-        """Where the files are."""
+        """The folder of the wheels."""
         return self.folder / "wheels"
 
     def rows(self) -> tuple[WheelRow, ...]:
-        """The rows of its manifest; raises `PublishError` for a folder with an index and no manifest.
-
-        The manifest is written first, so such an index is somebody else's and must not be overwritten.
-        """
+        """The rows of the manifest. Raises `PublishError` for a folder with an index but no manifest."""
+        # the manifest is written before the index, so this index is not ours and must not be overwritten
         if (self.folder / "simple").exists() and not (self.folder / MANIFEST_NAME).exists():
             hint = f"choose another directory, or restore {MANIFEST_NAME} if it is a release that lost it"
             raise PublishError("not a release of this factory", str(self.folder), hint)
@@ -49,7 +47,7 @@ class DirectoryPublisher:
         if not (path.is_file() and metadata.is_file()):
             return False
         manifest = self.folder / MANIFEST_NAME
-        # by its line, because to parse the manifest for every row would take long
+        # `has_row` and the size, because parsing the manifest and hashing a whole release for every row would take long
         if not (manifest.is_file() and has_row(manifest.read_bytes(), row)):
             return (file_sha256(path), file_sha256(metadata)) == (row.sha256, row.metadata_sha256)
         if path.stat().st_size != row.size:
@@ -57,7 +55,7 @@ class DirectoryPublisher:
         return True
 
     def put_asset(self, asset: Asset, _part: ProgressPart = ignore_progress) -> None:
-        """See `Publisher.put_asset`; a file that no row names was left by an interrupted run and may be replaced."""
+        """See `Publisher.put_asset`. A file that no row names comes from an interrupted run, so it is replaced."""
         path = self.wheels_dir / asset.name
         if path.is_file() and file_sha256(path) == asset.sha256:
             return
@@ -75,13 +73,13 @@ class DirectoryPublisher:
                 raise PublishError("damaged while copying", str(path), "check the disk and run the same command again")
 
     def commit(self, rows: Sequence[WheelRow]) -> None:
-        """Write SHA256SUMS, then the manifest. Raises `PublishError`, with nothing written, for rows that cannot be."""
+        """Write SHA256SUMS, then the manifest. Raises `PublishError`, and writes nothing, for invalid rows."""
         manifest = manifest_bytes(rows)
         self._write(SUMS_NAME, sha256sums({f"wheels/{name}": digest for name, digest in asset_digests(rows).items()}))
         self._write(MANIFEST_NAME, manifest)
 
     def write_site(self, pages: Mapping[str, bytes]) -> None:
-        """Rewrite what is generated from the manifest."""
+        """Rewrite the generated pages."""
         write_pages(self.folder, pages)
 
     def _write(self, name: str, data: bytes) -> None:
@@ -90,12 +88,12 @@ class DirectoryPublisher:
 
 @dataclass(frozen=True)
 class DirectoryDryRun(DirectoryPublisher):
-    """A release in a local directory that says what it would write, and writes nothing."""
+    """A release in a local directory that shows what it would write, and writes nothing."""
 
     show: Callable[[str], None]
 
     def write_site(self, pages: Mapping[str, bytes]) -> None:
-        """Say how many pages there would be."""
+        """Show the number of pages."""
         self.show(f"write {self.folder / 'simple'}  {count_index_pages(pages)} pages")
 
     def _store(self, path: Path, asset: Asset) -> None:
@@ -107,19 +105,17 @@ class DirectoryDryRun(DirectoryPublisher):
 
 def _changed(path: Path) -> PublishError:
     return PublishError(
-        "a published file was changed in place",
+        "a published file was changed",
         str(path),
         "restore it from a backup, or remove it and run the same command again",
     )
 
 
 def write_pages(folder: Path, pages: Mapping[str, bytes]) -> None:
-    """Write pages by their paths below `folder`, and make its index hold exactly those that are given.
-
-    The index comes last, and its leaves before what leads to them, so that no link leads nowhere.
-    """
+    """Write pages by their paths below `folder`, and delete every other page of its index."""
     index = [name for name in pages if name.startswith(INDEX_FOLDER)]
     others = [name for name in pages if not name.startswith(INDEX_FOLDER)]
+    # the index last, and its leaves before the pages that link to them: no link is ever broken
     for name in [*others, *sorted(index, key=lambda name: (-name.count("/"), name))]:
         write_atomic(folder / name, pages[name])
     for path in (folder / INDEX_FOLDER).rglob("index.html"):
@@ -131,5 +127,5 @@ def write_pages(folder: Path, pages: Mapping[str, bytes]) -> None:
 
 
 def count_index_pages(pages: Mapping[str, bytes]) -> int:
-    """How many of these pages are of the index."""
+    """The number of index pages among these."""
     return sum(name.startswith(INDEX_FOLDER) for name in pages)

@@ -1,4 +1,4 @@
-"""Evidence: what the manifest keeps of a validation on a GPU, and what it says about GPUs of AMD. Pure."""
+"""Evidence: the part of a GPU validation that a manifest row keeps. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from wheelfactory.core.models import FrozenModel
 from wheelfactory.gpu.validate.report import Validation, ValidationCase
 from wheelfactory.verify.result import Status, is_within
 
-_AGAIN = "publish the report of `wheelfactory validate WHEEL --json` that ended with exit code 0 on a GPU"
+_AGAIN = "add a report of `wheelfactory validate WHEEL --json` that ended with exit code 0 on a GPU"
 
 
 class NearestResult(FrozenModel, allow_inf_nan=False):
-    """The result of all cases that comes nearest to its bound."""
+    """The result that comes nearest to its bound, over all cases."""
 
     case: str
     result: str
@@ -33,55 +33,55 @@ class NearestResult(FrozenModel, allow_inf_nan=False):
 
 
 class Evidence(FrozenModel, allow_inf_nan=False):
-    """A validation in which a GPU computed, and no number was wrong."""
+    """A validation in which a GPU computed every result within its bound. Field names are keys of published rows."""
 
     vendor: Literal["amd", "nvidia"]
     device: str
-    """Its name, such as ``AMD Instinct MI300X``."""
+    """The product name, such as ``AMD Instinct MI300X``."""
     arch: str
-    """``gfx942``, or ``sm_90`` for one of NVIDIA."""
+    """``gfx942``, or ``sm_90`` for NVIDIA."""
     torch: str
     hip: str | None = None
     cuda: str | None = None
     triton: str | None = None
     modules: tuple[str, ...] = Field(min_length=1)
-    """Those whose functions were called, such as ``flash_attn_2_cuda``."""
+    """The modules whose functions were called, such as ``flash_attn_2_cuda``."""
     cases: int = Field(ge=1)
-    """How many passed."""
+    """Number of cases that passed."""
     not_run: int = Field(default=0, ge=0)
-    """How many did not run; the report says why of each."""
+    """Number of cases that did not run; the report has the reasons."""
     nearest: NearestResult
     time: AwareDatetime
     """UTC."""
     factory: str
-    """The version of the factory that validated."""
+    """The version of the factory that validated the wheel."""
     dropped_launch_options: tuple[str, ...] | None = None
     """The launch options that the non-AMD GPU test mode dropped; None if this is not that mode."""
 
     @property
     def is_test_mode(self) -> bool:
-        """Whether the kernels ran in the test mode, on a GPU that they are not made for."""
+        """Whether the kernels ran in the test mode for non-AMD GPUs."""
         return self.dropped_launch_options is not None
 
     @property
     def is_amd_proof(self) -> bool:
-        """Whether it says anything about GPUs of AMD: no other vendor's does, nor the test mode."""
+        """Whether this counts for AMD GPUs: only an AMD GPU outside the test mode does."""
         return self.vendor == "amd" and not self.is_test_mode
 
     @property
     def key(self) -> tuple[str, bool]:
-        """A row has one piece of evidence for each."""
+        """Arch and mode. A row keeps one piece of evidence for each key."""
         return self.arch, self.is_test_mode
 
 
 def as_evidence(validation: Validation) -> Evidence:
-    """What a manifest row keeps of a validation. Raises `InputError` with the reason if it is no evidence."""
-    reason = next(_doubts(validation), None)
+    """Reduce a validation to evidence. Raises `InputError` with the reason if it proves nothing about its wheel."""
+    reason = next(_objections(validation), None)
     hardware, software, validated = validation.hardware, validation.software, validation.validated
     if reason or not (hardware.vendor and hardware.device and hardware.arch):
         named = validated.filename or f"{validated.project} {validated.version}"
         where = f" on {hardware.device}" if hardware.device else ""
-        raise InputError("no evidence", f"{named}{where} ({reason or 'its GPU has no name or arch'})", _AGAIN)
+        raise InputError("not evidence", f"{named}{where} ({reason or 'the GPU has no name or arch'})", _AGAIN)
     passed = _passed(validation)
     case, nearest = max(
         ((case, error) for case in passed for error in case.errors),
@@ -105,30 +105,30 @@ def as_evidence(validation: Validation) -> Evidence:
     )
 
 
-def _doubts(validation: Validation) -> Iterator[str]:
-    """Why a validation says nothing about its wheel on a GPU."""
+def _objections(validation: Validation) -> Iterator[str]:
+    """The reasons why a validation is not evidence."""
     yield from (f"failed: {part.name}" for part in validation.checks_and_cases if part.status is Status.FAILED)
     for case in validation.cases:
         if case.status is Status.NOT_RUN and not case.detail:
-            yield f"not run, and no reason given: {case.name}"
-        # a file may say anything, so its numbers are asked
-        right = case.errors and all(is_within(error.error, error.bound) for error in case.errors)
-        if case.status is Status.PASSED and not right:
-            yield f"said to have passed, and its numbers do not: {case.name}"
-    vendor, foreign = validation.hardware.vendor, validation.dropped_launch_options is not None
+            yield f"not run, without a reason: {case.name}"
+        # a report file can claim anything, so compare its numbers again
+        within = case.errors and all(is_within(error.error, error.bound) for error in case.errors)
+        if case.status is Status.PASSED and not within:
+            yield f"marked as passed, but outside its bounds: {case.name}"
+    vendor, test_mode = validation.hardware.vendor, validation.dropped_launch_options is not None
     if vendor is None:
         yield "no GPU computed"
     if not _passed(validation):
         yield "no case was computed"
     if not validation.symbols:
-        yield "no function was seen to be called"
+        yield "no backend function was called"
     if validation.validated.sha256 is None:
-        yield "it does not say of which file: validate the wheel and not what is installed"
-    if vendor == "amd" and foreign:
-        yield "the non-AMD GPU test mode proves nothing on a GPU of AMD"
+        yield "it does not name a file: validate the wheel, not the installed package"
+    if vendor == "amd" and test_mode:
+        yield "the test mode for non-AMD GPUs proves nothing on an AMD GPU"
     # the fallback, which has no label, runs on every GPU
-    if vendor == "nvidia" and not foreign and validation.validated.label is not None:
-        yield "kernels for AMD run on another GPU in the non-AMD GPU test mode alone"
+    if vendor == "nvidia" and not test_mode and validation.validated.label is not None:
+        yield "AMD kernels run on another GPU only in the test mode"
 
 
 def _passed(validation: Validation) -> list[ValidationCase]:
@@ -136,10 +136,7 @@ def _passed(validation: Validation) -> list[ValidationCase]:
 
 
 def merge_evidence(held: Iterable[Evidence], piece: Evidence) -> tuple[Evidence, ...]:
-    """The evidence of a row with one piece more, which takes the place of the one with its arch and mode.
-
-    What proves something comes first.
-    """
+    """The evidence of a row with `piece`, which replaces older evidence of the same key. Proof for AMD comes first."""
     kept = (other for other in held if other.key != piece.key)
     return tuple(
         sorted([*kept, piece], key=lambda one: (not one.is_amd_proof, arch_sort_key(one.arch), one.is_test_mode))

@@ -1,4 +1,4 @@
-"""The manifest: one JSON line a wheel, the only store; every page is generated from it and none is read back."""
+"""The manifest, one JSON line per wheel. It is the only store: every page is generated from it, none is read back."""
 
 from __future__ import annotations
 
@@ -23,10 +23,13 @@ _RESTORE = "the manifest is written by `wheelfactory publish`; restore it from t
 
 
 class WheelRow(FrozenModel):
-    """A published wheel: what an index needs, what a person chooses by, and how it was verified."""
+    """A published wheel: the facts for the index and for choosing it, and how it was verified.
+
+    Field names are keys of published manifests, which other releases and doctor.py read: do not rename them.
+    """
 
     project: str
-    """The normalized project name: ``flash-attn``, or a dependency that the index carries."""
+    """The normalized project name: ``flash-attn``, or a dependency in the index."""
     version: str
     filename: str
     sha256: str
@@ -34,28 +37,28 @@ class WheelRow(FrozenModel):
     """Bytes."""
     requires_python: str
     metadata_sha256: str
-    """Of the ``.metadata`` file beside the wheel, byte for byte its METADATA."""
+    """The sha256 of METADATA, which is published beside the wheel as ``.metadata`` (PEP 658)."""
     published: datetime
-    """When it first was published, UTC."""
+    """The time of the first publish, UTC."""
     yanked: str | None = None
-    """Why it must not be installed any more, or None."""
+    """Why the wheel is yanked; None if it is not."""
     cell: str | None = None
     """The cell id; None for a dependency."""
     label: str | None = None
     offload_archs: tuple[str, ...] = ()
     cxx11_abi: bool | None = None
     glibc: str | None = None
-    """The oldest glibc it runs on; None for a wheel without compiled code."""
+    """The oldest glibc that the wheel runs on; None without compiled code."""
     source: str | None = None
     gates: tuple[GateResult, ...] = ()
     evidence: tuple[Evidence, ...] = ()
-    """Validations on GPUs, added after it was published; one for each arch and mode."""
+    """GPU validations, added after publishing; one for each arch and mode."""
     url: str | None = None
-    """Where the file is; None in a release itself, whose files are beside its manifest."""
+    """The address of the file; None in a release itself, whose files are beside its manifest."""
 
     @property
     def index_key(self) -> tuple[str, str, str] | None:
-        """The index that lists it, as folder names: ``("rocm64", "torch2.9", "ck")``; None for every index."""
+        """The folders of the index that lists the wheel: ``("rocm64", "torch2.9", "ck")``; None if every index does."""
         if self.label is None:
             return None
         label = Label.parse(self.label)
@@ -63,9 +66,9 @@ class WheelRow(FrozenModel):
 
 
 def read_manifest(path: Path) -> tuple[WheelRow, ...]:
-    """The rows of a manifest, or of the one in a release directory; none if a directory has none yet.
+    """Read a manifest file, or the manifest of a release directory, which may still be missing.
 
-    Raises `InputError` with file and line for a row that is none.
+    Raises `InputError` with file and line for an invalid row.
     """
     if path.is_dir():
         path = path / MANIFEST_NAME
@@ -77,23 +80,23 @@ def read_manifest(path: Path) -> tuple[WheelRow, ...]:
 
 
 def parse_rows(data: bytes, which: str) -> tuple[WheelRow, ...]:
-    """The rows of a manifest's bytes; `which` names it in errors.
+    """Parse the bytes of a manifest, which errors call `which`.
 
-    Raises `InputError` with `which` and the line for a row that is none.
+    Raises `InputError` with the line number of an invalid row.
     """
     places = parse_lines(data, InputError("not a manifest row", which, _RESTORE))
     return tuple(parse_model(WheelRow, row, place) for place, row in places)
 
 
 def manifest_bytes(rows: Iterable[WheelRow]) -> bytes:
-    """The manifest of these rows in the newest format, sorted by file name: the same rows give the same bytes.
+    """Serialize rows in the newest format, sorted by file name: the same rows give the same bytes.
 
-    It is read back first. Raises `PublishError` if a reader would refuse it, or see other rows than these: such a
-    manifest would stop every command that reads it.
+    Raises `PublishError` if the result would not read back as the same rows.
     """
     ordered = tuple(sorted(rows, key=lambda row: row.filename))
     try:
         data = b"".join(map(_line, ordered))
+        # one bad row in a published manifest would stop every command that reads it
         read = parse_rows(data, MANIFEST_NAME)
     except (InputError, PydanticSerializationError) as error:
         raise _unwritable(str(error)) from None
@@ -104,13 +107,11 @@ def manifest_bytes(rows: Iterable[WheelRow]) -> bytes:
 
 
 def _unwritable(why: str) -> PublishError:
-    return PublishError(
-        "cannot be written as a manifest", why, "nothing was changed; correct what that row is made from"
-    )
+    return PublishError("cannot write the manifest", why, "nothing was changed; correct the source of that row")
 
 
 def has_row(manifest: bytes, row: WheelRow) -> bool:
-    """Whether the bytes of a manifest have this very row, in the newest format or in the first; nothing is parsed."""
+    """Whether a manifest contains this exact row, in format 1 or 2. It compares bytes and parses nothing."""
     newest = _line(row)
     first = b"{" + newest.removeprefix(_FORMAT_KEY)
     return any(manifest.startswith(line) or b"\n" + line in manifest for line in (newest, first))
@@ -120,25 +121,25 @@ _FORMAT_KEY = b'{"format":%d,' % ROW_FORMAT
 
 
 def _line(row: WheelRow) -> bytes:
-    """A row's line. One without evidence does not name it, as before there was any."""
-    # without warnings: what is not as its type says does not read back
+    """The line of a row. Without evidence the key is left out, as in manifests from before it existed."""
+    # no warnings for values of a wrong type: `manifest_bytes` reads the line back and refuses them
     text = row.model_dump_json(exclude=None if row.evidence else {"evidence"}, warnings=False)
     return _FORMAT_KEY + text.removeprefix("{").encode() + b"\n"
 
 
 def published_cells(rows: Iterable[WheelRow]) -> frozenset[str]:
-    """The cell ids that have a published wheel; a yanked one counts, because its file name is taken for good."""
+    """The ids of cells with a published wheel. A yanked wheel counts: its file name cannot be used again."""
     return frozenset(row.cell for row in rows if row.cell)
 
 
 def verified_archs(row: WheelRow) -> tuple[str, ...]:
-    """The offload archs of AMD whose GPUs computed what they should: by evidence, and by a ``gpu`` gate that passed."""
+    """The AMD archs on which the wheel computed correctly: by evidence, or by a passed ``gpu`` gate."""
     archs = {piece.arch for piece in row.evidence if piece.is_amd_proof}
     archs |= {gate.versions["gpu"].partition(":")[0] for gate in passed_gpu_gates(row)}
     return tuple(sorted(archs, key=arch_sort_key))
 
 
 def passed_gpu_gates(row: WheelRow) -> tuple[GateResult, ...]:
-    """The ``gpu`` gates that a wheel passed before it was published, with the arch as ``gpu`` among their versions."""
+    """The passed ``gpu`` gates of a wheel; `versions` of each has its arch as ``gpu``."""
     passed = (gate for gate in row.gates if gate.gate == "gpu" and gate.status is Status.PASSED)
     return tuple(gate for gate in passed if "gpu" in gate.versions)

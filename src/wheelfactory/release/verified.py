@@ -1,4 +1,4 @@
-"""Whether a published wheel is verified, by what this checkout requires; what its row calls required does not count."""
+"""Whether a published wheel passed every gate that this checkout requires. The row itself does not say what counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wheelfactory.verify.result import Status
 def unverified_reason(row: WheelRow) -> str:
     """Why the wheel of a row is not verified, such as ``not checked: numbers``; empty if it is.
 
-    Nothing is required of a dependency, which matrix.yaml pins.
+    A dependency needs no gate: matrix.yaml pins its digest.
     """
     required: tuple[str, ...] = ()
     if row.cell:
@@ -23,10 +23,9 @@ def unverified_reason(row: WheelRow) -> str:
 
 
 def merge_verified_gates(published: WheelRow, row: WheelRow) -> WheelRow:
-    """The published row with the gates of `row`, a row of the same bytes, if only those verify the wheel.
+    """The published row, with the gates of `row` if these verify the wheel and the published gates do not.
 
-    Otherwise the published row as it is, so that it never says less than before. For the same reason a gate that
-    passed and did not run this time stays passed.
+    Both rows are of the same bytes, so a gate that passed before and did not run this time stays passed.
     """
     if not unverified_reason(published) or unverified_reason(row):
         return published

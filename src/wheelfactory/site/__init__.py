@@ -1,1 +1,1 @@
-"""What people and installers read, made from matrix and manifest: index, search page, notes, coverage, doctor.py."""
+"""Generate from matrix and manifest: the index, search page, release notes, coverage and doctor.py."""

@@ -1,6 +1,6 @@
-"""Matrix and manifest rows -> coverage: what is wanted, published, yanked, missing, and excluded with its reason.
+"""Coverage of the matrix by published wheels: wanted, published, yanked, missing, and excluded with reasons.
 
-It is told as lines for a person, Markdown for a page, an object for a program; the three say the same.
+It is rendered as text, Markdown or JSON with the same content.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from wheelfactory.site.markdown import code_span, count_text, details, escape, t
 Key = TypeVar("Key", bound=Hashable)
 
 SHOWN_REASONS = 10
-"""Reasons that a person is shown; the others are counted. A full matrix has some 80."""
+"""Number of reasons shown; the others are counted. A full matrix has some 80."""
 
 Reasons = tuple[tuple[str, int], ...]
-"""Reasons, each with the number of combinations it excludes; the commonest first."""
+"""Each reason with the number of combinations it excludes, the most common first."""
 
 
 class CellState(str, Enum):
-    """What became of a wanted cell."""
+    """The state of a wanted cell."""
 
     PUBLISHED = "published"
     YANKED = "yanked"
@@ -40,22 +40,20 @@ class CellState(str, Enum):
 
 
 def decisive_rows(rows: Iterable[WheelRow]) -> dict[str, WheelRow]:
-    """The row that decides for each cell id: of several, one that is not yanked, and the last published of those.
-
-    A yanked wheel may be replaced by one with a build tag, so that a cell can have several.
-    """
+    """The row that counts for each cell id: the one published last, and a yanked one only if there is no other."""
+    # a cell has several rows if its yanked wheel was replaced by one with a build tag
     ordered = sorted(rows, key=lambda row: (row.yanked is None, row.published, row.filename))
     return {row.cell: row for row in ordered if row.cell}
 
 
 def available_cells(rows: Iterable[WheelRow]) -> frozenset[str]:
-    """The ids of the cells that can be installed: published, and not yanked."""
+    """The ids of cells with a published wheel that is not yanked."""
     return frozenset(row.cell for row in rows if row.cell and row.yanked is None)
 
 
 @dataclass(frozen=True)
 class CoveredCell:
-    """A wanted cell, and the row that decides what became of it."""
+    """A wanted cell and its decisive row, if it has one."""
 
     cell: Cell
     row: WheelRow | None
@@ -69,48 +67,48 @@ class CoveredCell:
 
     @property
     def unverified_reason(self) -> str:
-        """Why the published wheel is not verified; empty if it is, or if none is published."""
+        """Why the published wheel is not verified; empty if it is verified, or if none is published."""
         return unverified_reason(self.row) if self.row and self.state is CellState.PUBLISHED else ""
 
 
 @dataclass(frozen=True)
 class CoverageCounts:
-    """Numbers of wanted cells by state, and of combinations that are not wanted by reason."""
+    """Counts of wanted cells by state, and of excluded combinations by reason."""
 
     published: int
     yanked: int
     missing: int
     excluded: Reasons
     unverified: int = 0
-    """Of those that are published, those that are not verified."""
+    """Published cells whose wheel is not verified; they count as published too."""
 
     @property
     def wanted(self) -> int:
-        """Cells that the matrix has."""
+        """Cells in the matrix."""
         return self.published + self.yanked + self.missing
 
     @property
     def excluded_combinations(self) -> int:
-        """Combinations that are excluded."""
+        """Combinations that a rule excludes."""
         return sum(number for _, number in self.excluded)
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """What became of the cells that were selected, in the order of matrix.yaml."""
+    """The coverage of the selected cells, in the order of matrix.yaml."""
 
     cells: tuple[CoveredCell, ...]
     excluded: tuple[Excluded, ...]
     unwanted: tuple[str, ...]
-    """Ids that are published and that the matrix does not have (any more), sorted."""
+    """Sorted ids of published cells that are not in the matrix (any more)."""
 
     @property
     def counts(self) -> CoverageCounts:
-        """The sums."""
+        """The counts over all cells."""
         return self.counts_by(lambda _: None).get(None, CoverageCounts(0, 0, 0, ()))
 
     def counts_by(self, key: Callable[[Cell], Key]) -> dict[Key, CoverageCounts]:
-        """The sums of each group that `key` makes; the cell of an excluded combination counts like a wanted one."""
+        """The counts of each group of cells with the same `key`. Excluded combinations are grouped as cells too."""
         states: dict[Key, Counter[CellState]] = defaultdict(Counter)
         not_verified: Counter[Key] = Counter()
         reasons: dict[Key, Counter[str]] = defaultdict(Counter)
@@ -132,7 +130,7 @@ class Coverage:
 
 
 def compute_coverage(expansion: Expansion, rows: Iterable[WheelRow], only: str = "*") -> Coverage:
-    """The coverage of the cells, and of the excluded combinations, that the glob `only` matches.
+    """Compute the coverage of the cells and excluded combinations that match the glob `only`.
 
     Raises `InputError` if no cell matches.
     """
@@ -146,7 +144,7 @@ def compute_coverage(expansion: Expansion, rows: Iterable[WheelRow], only: str =
 
 
 def cell_lines(coverage: Coverage) -> list[str]:
-    """A line a cell: its id, and published, missing, what was not checked, or why it is yanked."""
+    """One line per cell: its id, its state, and why it is yanked or not verified."""
     lines = []
     for covered in coverage.cells:
         yanked = covered.row.yanked if covered.row else None
@@ -158,7 +156,7 @@ def cell_lines(coverage: Coverage) -> list[str]:
 
 
 def summary_lines(coverage: Coverage, target: str) -> list[str]:
-    """The sums: wanted and published at `place`, missing, yanked, and what is excluded with the commonest reasons."""
+    """The counts as text. `target` names the release; only the most common reasons are listed."""
     tally = coverage.counts
     states = ((tally.unverified, "not verified"), (tally.missing, "missing"), (tally.yanked, "yanked"))
     others = [f"{number} are {state}" for number, state in states if number]
@@ -168,8 +166,8 @@ def summary_lines(coverage: Coverage, target: str) -> list[str]:
         lines += [f"  {number:5}  {reason}" for reason, number in tally.excluded[:SHOWN_REASONS]]
         if rest := tally.excluded[SHOWN_REASONS:]:
             combinations = sum(number for _, number in rest)
-            lines.append(f"         {combinations} for {len(rest)} more reasons, which --json lists")
-    lines += [f"published, and not in the matrix any more: {cell}" for cell in coverage.unwanted]
+            lines.append(f"         {combinations} for {len(rest)} more reasons (see --json)")
+    lines += [f"published, but not in the matrix any more: {cell}" for cell in coverage.unwanted]
     return lines
 
 
@@ -178,7 +176,7 @@ def _excluded(tally: CoverageCounts) -> str:
 
 
 def coverage_json(coverage: Coverage, target: str) -> dict[str, object]:
-    """Everything: the sums, by backend and by (ROCm, torch) too, every reason and every cell."""
+    """The coverage as a JSON object: counts in total, by backend, and by (ROCm, torch); every reason and every cell."""
     backends = coverage.counts_by(lambda cell: str(cell.backend))
     squares = coverage.counts_by(lambda cell: (str(cell.backend), cell.rocm, cell.torch))
     return {
@@ -220,7 +218,7 @@ def _reasons(tally: CoverageCounts) -> list[dict[str, object]]:
 
 
 def coverage_markdown(coverage: Coverage) -> str:
-    """For a page or a job summary: sums by backend, by ROCm and torch, what is missing or yanked, and why not."""
+    """The coverage as Markdown for a page or a job summary."""
     header = ("", "wanted", "published", "not verified", "yanked", "missing", "excluded combinations")
     tally = coverage.counts
     backends = coverage.counts_by(lambda cell: str(cell.backend))
@@ -234,7 +232,7 @@ def coverage_markdown(coverage: Coverage) -> str:
         for covered in coverage.cells
         if covered.row and covered.row.yanked is not None
     ]
-    lines += [f"- {code_span(cell)} is published, and not in the matrix any more" for cell in coverage.unwanted]
+    lines += [f"- {code_span(cell)} is published, but not in the matrix any more" for cell in coverage.unwanted]
     not_verified = [
         f"- {code_span(covered.cell.id)}: {escape(covered.unverified_reason)}"
         for covered in coverage.cells

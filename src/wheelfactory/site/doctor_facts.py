@@ -1,4 +1,4 @@
-"""The matrix and the gates -> what of them is written into ``doctor.py``, as JSON."""
+"""The facts about the matrix and the gates that ``doctor.py`` contains, as JSON."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wheelfactory.verify.gates import required_gates
 
 
 def doctor_facts(matrix: Matrix) -> str:
-    """The text that `doctor.facts.Facts.parse` reads. Raises `InputError` without the fallback's project."""
+    """The JSON that `doctor.facts.Facts.parse` reads. Raises `InputError` if the fallback's project is missing."""
     # the one requirement of the fallback is ``torch>=2.5``
     ((fallback_torch,),) = (Requirement(line).specifier for line in read_fallback_project().requires)
     torches = sorted(matrix.torch.items(), key=lambda entry: Version(entry[0]), reverse=True)
@@ -34,5 +34,5 @@ def doctor_facts(matrix: Matrix) -> str:
 
 
 def _bounds(window: str) -> list[str]:
-    """The versions of ``>=3.2.0,<3.9``, which is the form of every window (`matrix.facts.TritonWindow`)."""
+    """Both versions of ``>=3.2.0,<3.9``, the form of every window (`matrix.facts.TritonWindow`)."""
     return [bound.version for bound in sorted(SpecifierSet(window), key=lambda bound: Version(bound.version))]

@@ -1,8 +1,8 @@
-"""Rows -> pages (PEP 503 with hashes, requires-python, core metadata and yank marks); pure.
+"""Render manifest rows as package indexes (PEP 503, with requires-python, core metadata and yank marks). Pure.
 
-One index per (ROCm, torch, backend), because a flat one makes pip take the highest label, whatever the machine has.
-Only ``data-core-metadata`` is written: its older name makes pip 22.3 to 23.1 refuse every file (facts, measured).
-HTML, not JSON: a static host cannot send JSON's content type.
+One index per (ROCm, torch, backend): in a flat index, pip would install the highest label, whatever the machine has.
+The templates write ``data-core-metadata`` only: its older name makes pip 22.3 to 23.1 refuse every file (measured).
+HTML instead of JSON, because a static host cannot send JSON's content type.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from wheelfactory.release.manifest import WheelRow
 
 IndexKey = tuple[str, str, str]
-"""ROCm, torch and backend of an index, as folder names."""
+"""The folders of an index: ROCm, torch and backend."""
 
 
 def index_path(key: IndexKey) -> str:
@@ -25,7 +25,7 @@ def index_path(key: IndexKey) -> str:
 
 
 def render_index(rows: Iterable[WheelRow]) -> dict[str, bytes]:
-    """Every page of every index, by its path below the release."""
+    """Render every page of every index, by path below the release."""
     templates = Environment(
         loader=PackageLoader("wheelfactory.site"),
         autoescape=True,
@@ -42,7 +42,7 @@ def render_index(rows: Iterable[WheelRow]) -> dict[str, bytes]:
             folder = f"{index_path(key)}/{project}"
             above = folder.split("/")
             wheels = "../" * len(above) + "wheels/"
-            # quoted, so that + is %2B, for servers that read it as a blank
+            # quoted, because some servers read a + as a blank
             listed = [(row, row.url or wheels + quote(row.filename)) for row in members]
             pages[f"{folder}/index.html"] = files.render(title=project, files=listed).encode()
             for end in range(1, len(above)):
@@ -53,7 +53,7 @@ def render_index(rows: Iterable[WheelRow]) -> dict[str, bytes]:
 
 
 def _by_index(rows: Iterable[WheelRow]) -> dict[IndexKey, dict[str, list[WheelRow]]]:
-    """The rows of each index by project; those without a key of their own (dependencies) are in every index."""
+    """The rows of each index by project. Rows without a key (dependencies) are in every index."""
     ordered = sorted(rows, key=lambda row: row.filename)
     indexes: dict[IndexKey, dict[str, list[WheelRow]]] = {}
     for key in dict.fromkeys(row.index_key for row in ordered if row.index_key):

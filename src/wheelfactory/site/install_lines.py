@@ -1,4 +1,4 @@
-"""A published wheel -> the lines that install it: on a ROCm machine, by the search page, and for a try on this one."""
+"""Install commands for published wheels: from an index, by file, on the search page, and for a smoke test."""
 
 from __future__ import annotations
 
@@ -42,49 +42,44 @@ flash-attn = { index = "flash-attn-rocm" }
 torch = { index = "pytorch-rocm" }
 {triton} = { index = "pytorch-rocm" }
 """
-"""Explicit indexes: each is asked for what names it and for nothing else. uv applies sources to direct dependencies
-only, hence torch and its Triton are dependencies too."""
+"""Explicit indexes serve only the packages that name them. uv applies sources to direct dependencies only, so torch and
+its Triton are listed as dependencies too."""
 
 
 def directory_install_lines(rows: Sequence[WheelRow], folder: Path) -> list[str]:
-    """A line for each index that lists one of the rows, for a machine with that torch for that ROCm.
-
-    The index alone is named, so that nothing can be taken from elsewhere.
-    """
+    """One install command for each index that lists one of the rows. It uses no other index."""
     return [index_install_line(key, file_url(folder)) for key in group_by_index(rows)]
 
 
 def file_url(folder: Path) -> str:
-    """The address of a release directory on this machine."""
+    """The ``file://`` address of a release directory."""
     return f"file://{quote(str(folder.resolve()))}"
 
 
 def github_pages_url(repository: str) -> str:
-    """Where GitHub's Pages serve the site of ``OWNER/REPO``, if it has no domain of its own (GitHub's docs)."""
+    """The GitHub Pages address of ``OWNER/REPO`` without a custom domain (GitHub's documentation)."""
     owner, _, name = repository.partition("/")
     host = f"{owner.lower()}.github.io"
     return f"https://{host}/" if name.lower() == host else f"https://{host}/{name}/"
 
 
 def index_install_line(key: IndexKey, site: str) -> str:
-    """The line that installs from an index of the release at the address `site`, and from nowhere else."""
+    """The command that installs from one index of the release at the address `site`, and from nowhere else."""
     return shlex.join(pip_for().install_from_index(f"{site.rstrip('/')}/{index_path(key)}/", "flash-attn"))
 
 
 def file_install_line(row: WheelRow, matrix: Matrix) -> str:
-    """The line that installs one wheel by its address and digest; a wheel without an address must be there already.
-
-    ``--no-deps`` keeps the torch that is installed; what else flash-attn needs is named, and needs nothing itself.
-    """
+    """The command that installs one wheel by address and digest; without an address, from the current folder."""
+    # --no-deps keeps the installed torch; flash-attn's other dependencies are listed, and have none themselves
     wheel = url_with_sha256(row.url, row.sha256) if row.url else f"./{row.filename}"
     return shlex.join(pip_for().install_without_dependencies(*matrix.dependencies, wheel))
 
 
 def install_templates() -> dict[str, str]:
-    """The texts that the search page offers for a wheel, by the name of their button.
+    """The templates of the search page's install commands, by the name of their button.
 
-    The page puts values in place of ``{index}`` (an address), ``{version}`` (with the label), ``{torch}``, ``{triton}``
-    (the name of its Triton), ``{torch-index}`` (an address) and ``{python}`` (a requires-python).
+    The page fills in ``{index}`` (an address), ``{version}`` (with the label), ``{torch}``, ``{triton}`` (the name of
+    torch's Triton package), ``{torch-index}`` (an address) and ``{python}`` (a requires-python).
     """
     installers = {"pip": pip_for(), "uv": uv_for()}
     lines = {
@@ -94,7 +89,7 @@ def install_templates() -> dict[str, str]:
 
 
 def smoke_test_line(row: WheelRow, folder: Path, matrix: Matrix) -> str:
-    """The line for a machine without ROCm: CPU torch and the Triton of the cell, pinned, beside the full label."""
+    """The install command for a machine without ROCm: the wheel with CPU torch and the cell's Triton, all pinned."""
     triton = matrix.torch[Cell.parse(str(row.cell)).torch].triton
     options = [*cpu_torch_options(), "--find-links", str(folder.resolve() / "wheels")]
     pins = [cpu_torch_requirement(), f"triton=={triton}", f"flash-attn=={row.version}"]
@@ -102,10 +97,7 @@ def smoke_test_line(row: WheelRow, folder: Path, matrix: Matrix) -> str:
 
 
 def pick_smoke_test_wheel(rows: Sequence[WheelRow], matrix: Matrix) -> WheelRow | None:
-    """The row that can be tried on a machine without ROCm: Triton, for the torch whose CPU build is used.
-
-    Of several it is the one that the matrix lists first, which is the newest.
-    """
+    """The newest Triton wheel for the torch version whose CPU build is used; it runs without ROCm. None without one."""
     torch = cpu_torch_version()
     cells = [(Cell.parse(row.cell), row) for row in rows if row.cell and not row.yanked]
     for release, rocm in product(matrix.flash_attn, matrix.rocm):

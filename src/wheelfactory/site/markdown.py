@@ -1,6 +1,6 @@
-"""Text -> Markdown as GitHub reads it: what comes from data or from a person is shown as it is, and does nothing.
+"""Write Markdown for GitHub. Text from data or users is escaped, so that it cannot create markup, links or mentions.
 
-A text that has a limit is made of sections: rows are cut from the last ones, and what was cut is said.
+A text with a size limit consists of sections, whose rows can be cut.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from wheelfactory.core.gpus import product_names
 from wheelfactory.release.manifest import MANIFEST_NAME
 
 _SPECIAL = re.compile(r"[\\`*_\[\]<>&~$!]|(?<=:)//|(?<=www)\.", re.IGNORECASE)
-"""What begins markup anywhere in a line, and what GitHub makes a link of."""
+"""What starts markup anywhere in a line, and what GitHub turns into links."""
 _BLOCK = re.compile(r"^(?:[-+=]|[0-9]+(?=[.)](?:\s|$)))")
-"""What begins a list or a heading where a line begins."""
+"""What starts a list or a heading at the start of a line."""
 _LINKED_SCHEMES = ("", "http", "https", "file")
 _ADDRESS_CHARACTERS = ":/?#@!$&*+,;=%~"
-"""What is left as it is in an address, beside letters, digits and ``_.-``; brackets and quotes end a link."""
+"""Not quoted in an address, beside letters, digits and ``_.-``. Brackets and quotes are: they end a link."""
 
 
 def one_line(text: str) -> str:
-    """Text without line ends, runs of blanks, or characters that show nothing or turn the direction of writing."""
+    """Text on one line, with single blanks. Invisible and direction-changing characters become ``?``."""
     shown = "".join(c if c.isprintable() or c.isspace() else "?" for c in text)
     return " ".join(shown.split())
 
 
 def code_span(text: str) -> str:
-    """Text as a code span: GitHub sees no link, mention, reference or HTML in one. Empty for empty text."""
+    """Text as a code span, in which GitHub finds no links, mentions, references or HTML. Empty for empty text."""
     line = one_line(text)
     if not line:
         return ""
@@ -39,17 +39,15 @@ def code_span(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    """Text as a part of a sentence, escaped.
-
-    A zero-width blank follows ``@`` and ``#``, because GitHub looks for mentions and references after escapes are gone.
-    """
+    """Escape text for use in a sentence."""
     line = _SPECIAL.sub(lambda match: "\\" + match[0], one_line(text))
     line = _BLOCK.sub(lambda match: match[0] + "\\" if match[0].isdigit() else "\\" + match[0], line)
+    # a zero-width space, because GitHub looks for mentions and references after removing escapes
     return re.sub("[@#]", lambda match: f"{match[0]}&#8203;", line)
 
 
 def link(text: str, address: str) -> str:
-    """`text`, which is Markdown, as a link; as it is if the address is not one of a file or a web page."""
+    """Markdown `text` as a link; unchanged if the address is neither a file nor a web page."""
     try:
         known = urlsplit(address).scheme in _LINKED_SCHEMES
     except ValueError:
@@ -58,17 +56,17 @@ def link(text: str, address: str) -> str:
 
 
 def table_row(cells: Iterable[str]) -> str:
-    """A line of a table; each cell is Markdown."""
+    """A table row of Markdown cells."""
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """A table as lines."""
+    """The lines of a table."""
     return [table_row(header), table_row("---" for _ in header), *(table_row(cells) for cells in rows)]
 
 
 def code_block(lines: Iterable[str]) -> list[str]:
-    """Lines as a block of code for a shell."""
+    """Lines as a fenced block of shell code."""
     shown = [one_line(line) for line in lines]
     longest = max((len(run) for line in shown for run in re.findall("`+", line)), default=0)
     marks = "`" * max(3, longest + 1)
@@ -76,17 +74,17 @@ def code_block(lines: Iterable[str]) -> list[str]:
 
 
 def details(summary: str, lines: Iterable[str]) -> list[str]:
-    """Lines that are folded until a person opens them; `summary` is a text of ours, without markup."""
+    """Lines in a folded ``<details>`` element. `summary` is not escaped: it must not come from data."""
     return [f"<details><summary>{summary}</summary>", "", *lines, "", "</details>"]
 
 
 def gpu_text(arch: str) -> str:
-    """The products of an offload arch."""
-    return escape(product_names(arch)) or "not known by name"
+    """The products of an offload arch, as Markdown."""
+    return escape(product_names(arch)) or "no product names known"
 
 
 def size_text(size: int) -> str:
-    """A size in bytes for a person, in units of 1000 as matrix.yaml has them."""
+    """A size in bytes as kB, MB or GB (powers of 1000, as in matrix.yaml)."""
     for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if size >= scale:
             return f"{size / scale:.1f} {unit}" if size < 100 * scale else f"{size / scale:.0f} {unit}"
@@ -100,7 +98,7 @@ def count_text(number: int, thing: str) -> str:
 
 @dataclass(frozen=True)
 class MarkdownSection:
-    """A part of a text; where that is too long, `rows` are cut from their end and counted, the rest stays."""
+    """A section of a text. To shorten the text, `rows` are cut from the end; head and tail always stay."""
 
     head: tuple[str, ...]
     rows: tuple[str, ...] = ()
@@ -108,15 +106,15 @@ class MarkdownSection:
     cut: int = 0
 
     def text(self) -> str:
-        """The part as Markdown, with a line for what was cut."""
-        told = ("", f"{self.cut} more are not shown here; `{MANIFEST_NAME}` names them all.") if self.cut else ()
-        return "\n".join([*self.head, *self.rows, *told, *self.tail, ""])
+        """The section as Markdown, with a line about the rows that were cut."""
+        omitted = ("", f"{self.cut} more are not shown; see `{MANIFEST_NAME}`.") if self.cut else ()
+        return "\n".join([*self.head, *self.rows, *omitted, *self.tail, ""])
 
 
 def fit_sections(sections: Sequence[MarkdownSection], limit: int) -> str:
-    """All sections as one text, of at most `limit` characters as far as cutting rows, the last first, can do that.
+    """Join sections into at most `limit` UTF-8 bytes, by cutting rows from the last sections first.
 
-    A character counts as its bytes in UTF-8, which no count of characters exceeds.
+    The result is longer than `limit` if the text without any rows is.
     """
     kept = list(sections)
     over = sum(_size(section.text()) + 1 for section in kept) - 1 - limit
@@ -129,9 +127,9 @@ def fit_sections(sections: Sequence[MarkdownSection], limit: int) -> str:
 
 
 def _cut(section: MarkdownSection, over: int) -> MarkdownSection:
-    """The section with so many rows fewer that it is `over` bytes shorter, or with none."""
+    """The section with as few rows cut as make it `over` bytes shorter, or without rows."""
     count = len(section.rows)
-    over += _size(replace(section, cut=count).text()) - _size(section.text())  # what the line about it takes
+    over += _size(replace(section, cut=count).text()) - _size(section.text())  # the line about the cut needs room too
     kept = count
     while over > 0 and kept:
         kept -= 1

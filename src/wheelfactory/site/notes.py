@@ -1,4 +1,4 @@
-"""Manifest rows before and after -> the notes of a release, in Markdown that fits GitHub's limit."""
+"""Write the notes of a release in Markdown, from the manifest rows before and after it."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ from wheelfactory.site.wheel_text import (
 from wheelfactory.verify.result import GateResult, Status
 
 BODY_LIMIT = 125_000
-"""Characters that GitHub takes as the text of a release; its API refuses a longer one ("body is too long")."""
+"""GitHub's limit for the text of a release; its API refuses longer ones ("body is too long")."""
 
 _REASONS = 3
-"""Reasons for a gate that did not run that are shown; the others are counted."""
+"""Number of reasons shown for a gate that did not run; the others are counted."""
 
 
 @dataclass(frozen=True)
 class ReleaseChanges:
-    """What a release brings: wheels that are new and can be installed, were yanked since, or ran on a GPU."""
+    """The changes of a release: wheels that are new, newly yanked, or have new GPU evidence."""
 
     new: tuple[WheelRow, ...]
     yanked: tuple[WheelRow, ...]
     validated: tuple[WheelRow, ...]
-    """Those that have other evidence than before."""
+    """Wheels whose evidence changed."""
     total: int
-    """Files of the manifest afterwards, dependencies and yanked ones included."""
+    """Files in the manifest afterwards, dependencies and yanked files included."""
 
 
 def find_changes(before: Sequence[WheelRow], after: Sequence[WheelRow]) -> ReleaseChanges:
-    """The difference of two manifests, by file name."""
+    """Compare two manifests by file name."""
     evidence = {old.filename: old.evidence for old in before}
     yanked = {old.filename for old in before if old.yanked is not None}
     ordered = sorted(after, key=newest_first_key)
@@ -74,10 +74,10 @@ def release_notes(
     repository: str | None,
     limit: int = BODY_LIMIT,
 ) -> str:
-    """The notes of the release that made `after` of `before`, at most `limit` characters.
+    """Write the notes of the release that changed the rows `before` to `after`, in at most `limit` characters.
 
-    `site` is the address below which ``simple/`` is; without it each wheel is installed by its own address.
-    `repository` is ``OWNER/REPO``, for the lines that check where a wheel comes from; None leaves them out.
+    `site` is the address above ``simple/``; without it, each wheel has an install command with its own address.
+    `repository` is ``OWNER/REPO`` for the commands that verify a download; None omits them.
     """
     found = find_changes(before, after)
     wheels = tuple(wheel for wheel in found.new if wheel.label)
@@ -86,7 +86,7 @@ def release_notes(
         sections += [_install(wheels, matrix, site)]
     if found.yanked:
         rows = tuple(f"- {code_span(wheel.filename)}: {escape(str(wheel.yanked))}" for wheel in found.yanked)
-        sections += [MarkdownSection(("## Yanked", "", "Installers pass these over unless they are pinned.", ""), rows)]
+        sections += [MarkdownSection(("## Yanked", "", "Installers skip these unless they are pinned.", ""), rows)]
     if found.validated:
         sections += [_validated(found.validated)]
     if wheels:
@@ -105,45 +105,45 @@ def _headline(found: ReleaseChanges) -> str:
 
 def _install(wheels: Sequence[WheelRow], matrix: Matrix, site: str | None) -> MarkdownSection:
     if site:
-        told = "One index for each ROCm, torch and backend; install ROCm's torch first."
+        intro = "One index for each ROCm, torch and backend. Install torch for ROCm first."
         groups = [(members, index_install_line(key, site)) for key, members in group_by_index(wheels).items()]
     else:
-        download = "" if all(wheel.url for wheel in wheels) else " Download the wheel, then install it where it lies."
-        told = f"Install ROCm's torch first.{download}"
+        download = "" if all(wheel.url for wheel in wheels) else " Download the wheel, then install it from its folder."
+        intro = f"Install torch for ROCm first.{download}"
         groups = [([wheel], file_install_line(wheel, matrix)) for wheel in wheels]
     rows = (
         [*axis_values(members[0]), versions_text(members), pythons_text(members), code_span(line)]
         for members, line in groups
     )
     header, rule, *lines = table(("ROCm", "torch", "backend", "flash-attn", "Python", "install"), rows)
-    return MarkdownSection(("## Install", "", told, "", header, rule), tuple(lines))
+    return MarkdownSection(("## Install", "", intro, "", header, rule), tuple(lines))
 
 
 def _validated(wheels: Iterable[WheelRow]) -> MarkdownSection:
     rows = (f"- {code_span(wheel.filename)}: {escape(line)}" for wheel in wheels for line in evidence_lines(wheel))
     return MarkdownSection(
-        ("## Evidence", "", "What GPUs computed with these wheels, against float64.", ""), tuple(rows)
+        ("## Evidence", "", "Results of these wheels on GPUs, compared with float64.", ""), tuple(rows)
     )
 
 
 def _gpus(wheels: Sequence[WheelRow]) -> MarkdownSection:
     counts = Counter(arch for wheel in wheels for arch in wheel.offload_archs)
     rows = ([code_span(arch), gpu_text(arch), f"{number} of {len(wheels)}"] for arch, number in sorted(counts.items()))
-    return MarkdownSection(("## GPUs", "", *table(("arch", "GPUs", "new wheels for it"), rows)))
+    return MarkdownSection(("## GPUs", "", *table(("arch", "GPUs", "new wheels"), rows)))
 
 
 def _gates(wheels: Sequence[WheelRow]) -> MarkdownSection:
-    """Each gate with what it said; a wheel that has no result of a gate is not counted for it."""
+    """The results of each gate. A wheel without a result is not counted."""
     results: dict[str, list[GateResult]] = {}
     for result in (result for wheel in wheels for result in wheel.gates):
         results.setdefault(result.gate, []).append(result)
     silent = sum(not wheel.gates for wheel in wheels)
-    told = "What was checked before publishing. A gate that did not run says nothing about a wheel."
+    intro = "Checks before publishing. A gate that did not run is no evidence for or against a wheel."
     more = ("", f"{count_text(silent, 'wheel')} without any recorded gate.") if silent else ()
     reasons = Counter(filter(None, map(unverified_reason, wheels)))
-    told = " ".join([told, *(f"{count_text(number, 'wheel')} {why}." for why, number in reasons.items())])
-    rows = (_gate_cells(gate, said) for gate, said in results.items())
-    return MarkdownSection(("## Gates", "", told, "", *table(("gate", "passed", "failed", "not run"), rows), *more))
+    intro = " ".join([intro, *(f"{count_text(number, 'wheel')} {why}." for why, number in reasons.items())])
+    rows = (_gate_cells(gate, found) for gate, found in results.items())
+    return MarkdownSection(("## Gates", "", intro, "", *table(("gate", "passed", "failed", "not run"), rows), *more))
 
 
 def _gate_cells(gate: str, results: Sequence[GateResult]) -> list[str]:
@@ -160,8 +160,8 @@ def _verify(repository: str) -> MarkdownSection:
         shlex.join(["gh", "attestation", "verify", "FILE", "--repo", repository]),
         shlex.join(["gh", "release", "verify-asset", "TAG", "FILE", "--repo", repository]),
     ]
-    told = "Who built a file, and that the release was not changed since:"
-    return MarkdownSection(("## Check what you downloaded", "", told, "", *code_block(lines)))
+    intro = "Verify who built a file, and that the release did not change since:"
+    return MarkdownSection(("## Verify your download", "", intro, "", *code_block(lines)))
 
 
 def _files(wheels: Iterable[WheelRow]) -> MarkdownSection:

@@ -1,4 +1,4 @@
-"""Manifest rows -> a page that lists every published wheel; ordered by what it is for, the same rows the same bytes."""
+"""Render the page that lists every published wheel. The same rows give the same bytes."""
 
 from __future__ import annotations
 
@@ -17,22 +17,19 @@ from wheelfactory.site.wheel_text import (
     versions_text,
 )
 
-GENERATED = (
-    "<!-- Generated from the manifest by `wheelfactory index`. Do not edit: the next release writes it again. -->"
-)
+GENERATED = "<!-- Generated from the manifest by `wheelfactory index`. Do not edit: the next release overwrites it. -->"
 
 _SHORT = 12
-"""Hex digits of a sha256 that are shown; the link of the file ends in all of them, for pip to check."""
+"""Hex digits of a sha256 that are shown; the link has all of them, so that pip verifies the file."""
 
 _HEADER = ("version", "Python", "GPUs", "size", "glibc", "published", "sha256", "")
 
 
 def packages_page(rows: Iterable[WheelRow], site: str = "") -> str:
-    """The page as Markdown.
+    """Render the page as Markdown.
 
-    `site` is the address below which ``simple/`` and ``wheels/`` are; empty if that is the folder of the page, and no
-    install lines are given then, because pip takes no relative address. A file that has an address of its own is
-    linked there.
+    `site` is the address above ``simple/`` and ``wheels/``. If it is empty, links are relative to the page, and the
+    install commands are omitted, because pip accepts no relative address. A row's own address comes first.
     """
     ordered = sorted(rows, key=newest_first_key)
     wheels = [row for row in ordered if row.label]
@@ -47,14 +44,14 @@ def packages_page(rows: Iterable[WheelRow], site: str = "") -> str:
     others = [row for row in ordered if not row.label]
     if others:
         files = table(_HEADER, ([*_file(row, site)] for row in others))
-        lines += ["## Dependencies", "", "Every index has them too.", "", *files, ""]
+        lines += ["## Dependencies", "", "Every index has these too.", "", *files, ""]
     if archs := sorted({arch for row in ordered for arch in row.offload_archs}):
         lines += ["## GPUs", "", *table(("arch", "GPUs"), ((escape(arch), gpu_text(arch)) for arch in archs)), ""]
     return "\n".join(lines)
 
 
 def _file(row: WheelRow, site: str) -> Iterator[str]:
-    """The cells of a row; the link ends in the whole sha256, as pip and uv read it."""
+    """The cells of a row. The link ends in the full sha256, which pip and uv verify."""
     address = row.url or "/".join(filter(None, (site.rstrip("/"), "wheels", quote(row.filename))))
     yield escape(row.version) if row.label is None else versions_text([row])
     yield pythons_text([row])
@@ -64,5 +61,5 @@ def _file(row: WheelRow, site: str) -> Iterator[str]:
     yield f"{row.published:%Y-%m-%d}"
     yield code_span(row.sha256[:_SHORT])
     yanked = f" **yanked**: {escape(row.yanked)}" if row.yanked is not None else ""
-    told = "".join(f", {escape(mark)}" for mark in status_notes(row))
-    yield link("wheel", f"{address}#sha256={row.sha256}") + told + yanked
+    notes = "".join(f", {escape(mark)}" for mark in status_notes(row))
+    yield link("wheel", f"{address}#sha256={row.sha256}") + notes + yanked

@@ -1,6 +1,6 @@
-"""The body of a wheel request, as GitHub makes it of the form -> the address of the search page that answers it.
+"""Turn a wheel request, an issue made from GitHub's form, into the search page address that answers it.
 
-Any text may come in. Only the form's fields are read, and their values leave this module percent-encoded.
+The body is untrusted: only the form's fields are read, and their values are percent-encoded.
 """
 
 from __future__ import annotations
@@ -11,30 +11,29 @@ from urllib.parse import quote, urlencode
 from wheelfactory.matrix.rules import AXES, GPU
 
 MAX_BODY = 300_000
-"""Characters of a body that are read; GitHub keeps 65,536 of an issue."""
+"""Characters of a body that are read. GitHub's limit for an issue is 65,536."""
 _MAX_VALUE = 200
-"""Characters of a value that are kept."""
+"""Limit for one value."""
 
 FIELDS = (*AXES, GPU)
-"""The ids of the fields of .github/ISSUE_TEMPLATE/wheel-request.yml, in lower case their labels too: the search page's
-query has the same names."""
+"""The field ids of .github/ISSUE_TEMPLATE/wheel-request.yml. The lower-case labels and the search page's query
+parameters have the same names."""
 
 _NO_CHOICE = ("_no response_", "none", "either")
-"""What GitHub writes for a field left empty, the second for a dropdown in the form's first years; and the dropdown's
-own word for any backend."""
+"""Empty fields: GitHub's text, its older text for a dropdown, and the dropdown's own option for any backend."""
 
 
 def search_url(site: str, body: str) -> str:
-    """The search page below the address `site`, with the fields of a request chosen, as a Markdown autolink."""
+    """The search page below `site` with the requested fields selected, as a Markdown autolink."""
     query = urlencode(read_request(body), quote_via=quote, safe="", errors="replace")
-    page = "index.html" if site.startswith("file:") else ""  # a browser lists a folder of this machine
+    page = "index.html" if site.startswith("file:") else ""  # a browser would list a local folder
     return f"<{site.rstrip('/')}/{page}{f'?{query}' if query else ''}>"
 
 
 def read_request(body: str) -> Mapping[str, str]:
-    """The value of each field that was filled in, by id; of a field that is there twice, the first.
+    """Parse the filled-in fields by id; of a repeated field, the first.
 
-    GitHub writes ``### Label``, an empty line and the value. A value is one line there, so what follows is not read.
+    GitHub writes ``### Label``, an empty line and the value on one line. Further lines are ignored.
     """
     found: dict[str, str] = {}
     field = ""

@@ -1,8 +1,8 @@
-"""Matrix and rows -> what the search page looks things up in, as plain JSON values.
+"""The data of the search page, as plain JSON values, from the matrix and the manifest rows.
 
-Texts and sets that many wheels share stand in tables once; a wheel is a list of values in the order of `COLUMNS`.
-Every rule of the matrix is a table of what it says for each point of its axes, so that the page can tell the reason
-against any choice and needs no rule of its own.
+A wheel is a list of values in the order of `COLUMNS`; values that many wheels share are stored once, in tables. Every
+matrix rule is a table with its result for each point of its axes, so the page can explain any choice without
+implementing the rules.
 """
 
 from __future__ import annotations
@@ -33,33 +33,30 @@ COLUMNS = (
     *("file", "version", "flash-attn", "python", "torch", "rocm", "backend", "pythons", "archs"),
     *("glibc", "size", "sha256", "published", "yanked", "unverified", "checks", "evidence", "base", "index"),
 )
-"""What the values of a wheel are.
+"""The values of a wheel.
 
 ``pythons``, ``archs``, ``unverified``, ``checks``, ``evidence``, ``base`` and ``index`` are positions in the tables of
-these names; the address of a file is its base and its name, or ``base`` itself where that is a text. ``unverified``
-says what was not checked, empty for a verified wheel, ``index`` is a folder below the site, ``evidence`` the archs
-whose GPUs computed with a wheel what they should, and a text for each time that a GPU did.
+these names. The address of a file is its base and its name, or ``base`` itself if that is a text. ``unverified`` names
+the checks that are missing, and is empty for a verified wheel. ``index`` is a folder below the site. ``evidence`` has
+the archs on which the wheel computed correctly, and a text for each run on a GPU.
 """
 
 CHANGE_ORDER = ("backend", "flash-attn", "python", "rocm", "torch", GPU)
-"""The axes by what it costs a person to change one, the cheapest first; a GPU has to be bought."""
+"""The axes in the order in which users can change them most easily. The GPU is last: it has to be bought."""
 
 _BESIDE = "wheels/"
-"""Where files are that have no address: below the release directory that the page is in."""
+"""The folder of files without an address, relative to the page."""
 _RELEASE = re.compile(r"https://github\.com/([\w.-]+/[\w.-]+)/releases/download/", re.ASCII)
 _COMPONENT = "!'()*~"
-"""What JavaScript's encodeURIComponent leaves as it is, besides letters, digits and ``-_.``."""
+"""Not quoted by JavaScript's encodeURIComponent, besides letters, digits and ``-_.``."""
 
 
 Table: TypeAlias = dict[Hashable, int]
-"""Values with the positions by which they are pointed to; equal ones stand once."""
+"""Distinct values with their positions."""
 
 
 def search_data(matrix: Matrix, rows: Iterable[WheelRow], *, docs: bool) -> dict[str, Any]:
-    """Everything that the page knows.
-
-    Rows without a cell are dependencies, which no page needs to find: every index has them.
-    """
+    """All data of the page. Rows without a cell, which are dependencies, are left out: every index has them."""
     wheels = sorted((row for row in rows if row.cell and row.label), key=newest_first_key)
     expansion = expand(matrix)
     texts: Table = {"": 0}
@@ -81,9 +78,9 @@ def search_data(matrix: Matrix, rows: Iterable[WheelRow], *, docs: bool) -> dict
 
 
 def search_axes(matrix: Matrix, wheels: Iterable[WheelRow]) -> dict[str, list[str]]:
-    """The values of each axis in the order of matrix.yaml, and the GPUs that are known, by arch."""
+    """The values of each axis in the order of matrix.yaml, and every known arch."""
     archs = {arch for rocm in matrix.rocm.values() for arch in rocm.archs}
-    archs |= {arch for row in wheels for arch in map(_plain, row.offload_archs)}
+    archs |= {arch for row in wheels for arch in map(_without_features, row.offload_archs)}
     return {
         "flash-attn": list(matrix.flash_attn),
         "python": list(matrix.python),
@@ -94,32 +91,32 @@ def search_axes(matrix: Matrix, wheels: Iterable[WheelRow]) -> dict[str, list[st
     }
 
 
-def _plain(arch: str) -> str:
-    """Without features such as ``:xnack-``."""
+def _without_features(arch: str) -> str:
+    """An arch without features such as ``:xnack-``."""
     return arch.partition(":")[0]
 
 
 def rule_table(rule: Rule, axes: dict[str, list[str]], texts: Table) -> dict[str, object]:
-    """What a rule says of each point of its axes, the last axis fastest, as positions in `texts`; 0 is nothing."""
+    """A rule's result for each point of its axes, the last axis fastest: positions in `texts`, 0 for allowed."""
     points = product(*(map(Backend, axes[axis]) if axis == "backend" else axes[axis] for axis in rule.axes))
-    return {"axes": rule.axes, "reasons": [_at(texts, rule.reason_against(*point)) for point in points]}
+    return {"axes": rule.axes, "reasons": [_position(texts, rule.reason_against(*point)) for point in points]}
 
 
-def _at(table: Table, value: Hashable) -> int:
-    """The position of a value, which is added if it is new."""
+def _position(table: Table, value: Hashable) -> int:
+    """The position of a value; a new value is added."""
     return table.setdefault(value, len(table))
 
 
 def _coverage(expansion: Expansion, wheels: Sequence[WheelRow], texts: Table) -> Iterator[list[object]]:
-    """Backend, ROCm, torch, cells published, of these not verified, yanked, missing; the reasons and combinations."""
+    """Backend, ROCm, torch; cells published, unverified, yanked, missing; excluded combinations by reason."""
     squares = compute_coverage(expansion, wheels).counts_by(lambda cell: (str(cell.backend), cell.rocm, cell.torch))
     for key, tally in squares.items():
-        excluded = [[_at(texts, reason), number] for reason, number in tally.excluded]
+        excluded = [[_position(texts, reason), number] for reason, number in tally.excluded]
         yield [*key, tally.published, tally.unverified, tally.yanked, tally.missing, excluded]
 
 
 def _request_form(wheels: Iterable[WheelRow]) -> str | None:
-    """The form for a wheel that is not there yet, of the repository on GitHub that has most of the wheels."""
+    """The wheel request form of the GitHub repository that has most of the wheels, or None."""
     found = Counter(match[1] for row in wheels if (match := _RELEASE.match(row.url or "")))
     for repository, _ in found.most_common(1):
         return f"https://github.com/{repository}/issues/new?template=wheel-request.yml"
@@ -127,7 +124,7 @@ def _request_form(wheels: Iterable[WheelRow]) -> str | None:
 
 
 def _wheels(expansion: Expansion, wheels: Iterable[WheelRow]) -> dict[str, object]:
-    """The wheels, and the tables that they point into."""
+    """The wheels and their tables."""
     served = {cell.id: pythons for cell, pythons in expansion.pythons.items()}
     names = ("pythons", "archs", "unverified", "checks", "evidence", "base", "index")
     tables: dict[str, Table] = {name: {} for name in names}
@@ -138,31 +135,31 @@ def _wheels(expansion: Expansion, wheels: Iterable[WheelRow]) -> dict[str, objec
         listed.append(
             [
                 *(row.filename, row.version, cell.flash_attn, cell.python, cell.torch, cell.rocm, str(cell.backend)),
-                _at(tables["pythons"], tuple(pythons)),
-                _at(tables["archs"], tuple(map(_plain, row.offload_archs))),
+                _position(tables["pythons"], tuple(pythons)),
+                _position(tables["archs"], tuple(map(_without_features, row.offload_archs))),
                 *(row.glibc, row.size, row.sha256, f"{row.published:%Y-%m-%d}", row.yanked),
-                _at(tables["unverified"], unverified_reason(row)),
-                _at(tables["checks"], tuple(map(_check, row.gates))),
-                _at(tables["evidence"], (verified_archs(row), tuple(evidence_lines(row)))),
+                _position(tables["unverified"], unverified_reason(row)),
+                _position(tables["checks"], tuple(map(_check, row.gates))),
+                _position(tables["evidence"], (verified_archs(row), tuple(evidence_lines(row)))),
                 _base(row, tables["base"]),
-                _at(tables["index"], index_path(row.index_key) if row.index_key else ""),
+                _position(tables["index"], index_path(row.index_key) if row.index_key else ""),
             ]
         )
     return {"columns": COLUMNS, **{name: list(table) for name, table in tables.items()}, "wheels": listed}
 
 
 def _tagged(row: WheelRow) -> list[str]:
-    """The Pythons of a wheel whose cell the matrix does not have (any more), by its tags; none if it takes any."""
+    """The Pythons in the tags of a wheel whose cell is not in the matrix (any more); empty if it supports any."""
     tags = (tag.interpreter for tag in parse_wheel_filename(row.filename)[3])
     return sorted({f"3.{tag.removeprefix('cp3')}" for tag in tags if tag.startswith("cp3")})
 
 
 def _check(gate: GateResult) -> tuple[str, ...]:
-    """Name and status, and for a gate that did not pass the detail, which says why."""
+    """Name and status of a gate, and the reason if it did not pass."""
     return (gate.gate, str(gate.status), *([gate.detail] if gate.status is not Status.PASSED else []))
 
 
 def _base(row: WheelRow, bases: Table) -> int | str:
     name = quote(row.filename, safe=_COMPONENT)
     url = row.url or _BESIDE + name
-    return _at(bases, url.removesuffix(name)) if url.endswith(name) else url
+    return _position(bases, url.removesuffix(name)) if url.endswith(name) else url

@@ -1,7 +1,7 @@
-"""The doctor -> one file that runs by itself, made of the sources of its modules as they are.
+"""Build doctor.py: one standalone file from the unchanged sources of the doctor's modules.
 
-Each module follows those that it needs. Its imports of the others go, those of the standard library go to the top, and
-names keep their meaning, as no two modules may give the same one.
+Each module follows the modules it imports. Imports of the factory are removed, imports of the standard library move to
+the top. No two modules may define the same name, so every name keeps its meaning.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from wheelfactory.core.errors import FactoryError, InputError
 Import: TypeAlias = ast.Import | ast.ImportFrom
 
 PROGRAM = "wheelfactory.doctor.program"
-"""What the file runs; it holds what this module imports, and what that imports in turn."""
+"""The module that the file runs. The file contains it and everything it imports."""
 OLDEST_PYTHON = (3, 9)
 
 _HEADER = '''\
@@ -43,29 +43,29 @@ This file is generated: the modules of wheelfactory's doctor one after the other
 
 @dataclass(frozen=True)
 class SourceModule:
-    """One module of the file."""
+    """A module that goes into the file."""
 
     name: str
     source: str
 
     @cached_property
     def tree(self) -> ast.Module:
-        """Its source as Python reads it."""
+        """The parsed source."""
         return ast.parse(self.source)
 
     @property
     def imports(self) -> list[Import]:
-        """The imports at its top."""
+        """The imports at the top level."""
         return [node for node in self.tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
 
     @property
     def imported_modules(self) -> list[str]:
-        """The modules of ours that it imports."""
+        """The factory's modules that it imports."""
         return [_source_of(node) for node in self.imports if _is_ours(node)]
 
     @property
     def defined_names(self) -> Iterator[str]:
-        """The names that its top level makes, without those that it imports."""
+        """The names that the top level defines, without imports."""
         for node in self.tree.body:
             if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
                 yield node.name
@@ -86,17 +86,17 @@ _TOO_OLD = f"""
 if sys.version_info < {OLDEST_PYTHON}:
     sys.exit("error: Python is too old: doctor.py needs {".".join(map(str, OLDEST_PYTHON))} or newer")
 """
-"""Where older Pythons would end in a traceback; those before 3.8 cannot even read the file."""
+"""Without this, older Pythons end in a traceback. Before 3.8 they cannot even parse the file."""
 
 
 def build_single_file(facts: str, site: str = "") -> str:
-    """The source of ``doctor.py``, which looks for wheels at the address `site` unless it is told another place.
+    """The source of ``doctor.py``, which by default looks for wheels at the address `site`.
 
-    `facts` is what `doctor_facts` writes. The same modules, facts and site give the same text. Raises `InputError` for
-    what is no address, and `FactoryError` for modules that cannot stand in one file.
+    `facts` comes from `doctor_facts`. The same input gives the same text.
+    Raises `InputError` for an invalid address, and `FactoryError` if the modules do not fit into one file.
     """
     if re.search(r"[\s\"'\\]", site) or not site.isprintable():
-        raise InputError("not the address of a site", repr(site), "give it without blanks and quotes")
+        raise InputError("not a site address", repr(site), "remove blanks, quotes and backslashes")
     text = assemble(_read_modules(), _HEADER.format(site=f" of\n{site}" if site else ""))
     lines = textwrap.fill(facts, 118, break_long_words=False, break_on_hyphens=False)
     values = {
@@ -106,13 +106,15 @@ def build_single_file(facts: str, site: str = "") -> str:
     }
     for line, value in values.items():
         if text.count(f"\n{line}\n") != 1:
-            raise FactoryError("no one place for a value", line, "the modules of the doctor have it once")
+            raise FactoryError(
+                "a placeholder is missing or repeated", line, "the doctor's modules must have it exactly once"
+            )
         text = text.replace(f"\n{line}\n", f"\n{value}\n")
     return text
 
 
 def _read_modules() -> list[SourceModule]:
-    """The program and all that it needs."""
+    """Read the program and everything it imports."""
     found: dict[str, SourceModule] = {}
     waiting = [PROGRAM]
     while waiting:
@@ -125,15 +127,15 @@ def _read_modules() -> list[SourceModule]:
 
 
 def in_order(modules: Mapping[str, SourceModule]) -> list[SourceModule]:
-    """Modules by name, each after those that it needs."""
+    """The modules in order, each after the modules it imports."""
     needs = {name: sorted(modules[name].imported_modules) for name in sorted(modules)}
     return [modules[name] for name in TopologicalSorter(needs).static_order()]
 
 
 def assemble(modules: Sequence[SourceModule], header: str) -> str:
-    """One source of several that are in order, which runs the ``main`` of one of them.
+    """Join ordered modules into one source that runs ``main``.
 
-    Raises `FactoryError` if names would lose their meaning, and `SyntaxError` for what `OLDEST_PYTHON` cannot read.
+    Raises `FactoryError` if a name would change its meaning, and `SyntaxError` for syntax newer than `OLDEST_PYTHON`.
     """
     _refuse_same_names(modules)
     future = "from __future__ import annotations\n"
@@ -144,20 +146,26 @@ def assemble(modules: Sequence[SourceModule], header: str) -> str:
 
 
 def _refuse_same_names(modules: Sequence[SourceModule]) -> None:
-    """Raise `FactoryError` for a name that two modules give, or an import that means something else in one file."""
-    givers = {name: f"the standard library's {source}" for name, source in _standard_names(modules)}
+    """Raise `FactoryError` for a name that two modules define, or an import that would change its meaning."""
+    sources = {name: f"the standard library's {source}" for name, source in _standard_names(modules)}
     for module in modules:
         for name in dict.fromkeys(module.defined_names):
-            if name in givers:
-                raise FactoryError("two modules give one name", f"{name}: {givers[name]}, {module.name}", "rename one")
-            givers[name] = module.name
+            if name in sources:
+                raise FactoryError(
+                    "two modules define the same name", f"{name}: {sources[name]}, {module.name}", "rename one"
+                )
+            sources[name] = module.name
         for node in ast.walk(module.tree):
             if isinstance(node, (ast.Import, ast.ImportFrom)) and not _can_be_hoisted(node, module):
-                raise FactoryError("cannot stand in one file", f"{module.name}: {ast.unparse(node)}", "from x import y")
+                raise FactoryError(
+                    "an import does not fit into one file",
+                    f"{module.name}: {ast.unparse(node)}",
+                    "use: from x import y",
+                )
 
 
 def _can_be_hoisted(node: Import, module: SourceModule) -> bool:
-    """Whether what an import gives keeps its name; those of ours must be at the top, where they are taken out."""
+    """Whether the import keeps its meaning. Imports of the factory must be at the top, where they are removed."""
     if any(alias.asname not in (None, alias.name) for alias in node.names):
         return False
     return not _is_ours(node) or (isinstance(node, ast.ImportFrom) and node in module.imports)
@@ -169,18 +177,18 @@ def _standard_imports(modules: Iterable[SourceModule]) -> Iterator[Import]:
 
 
 def _standard_names(modules: Sequence[SourceModule]) -> Iterator[tuple[str, str]]:
-    """The names that the standard library's modules give, and which does. Raises `FactoryError` if two give one."""
+    """The names imported from the standard library, with their module. Raises `FactoryError` for a name of two."""
     found: dict[str, str] = {}
     for node in _standard_imports(modules):
         for alias in node.names:
             name, source = (alias.name, alias.name) if isinstance(node, ast.Import) else (alias.name, _source_of(node))
             if found.setdefault(name.partition(".")[0], source) != source:
-                raise FactoryError("two modules give one name", f"{name}: {found[name]}, {source}", "rename one")
+                raise FactoryError("two modules define the same name", f"{name}: {found[name]}, {source}", "rename one")
     yield from found.items()
 
 
 def _hoisted(modules: Sequence[SourceModule]) -> str:
-    """The imports of the standard library, each once."""
+    """The source of all standard library imports, without duplicates."""
     whole: set[str] = set()
     names: dict[str, set[str]] = {}
     for node in _standard_imports(modules):
@@ -198,14 +206,14 @@ def _hoisted(modules: Sequence[SourceModule]) -> str:
 
 
 def _body(module: SourceModule) -> str:
-    """A module without docstring and imports, under a comment that says what it is."""
+    """A module without docstring and imports, below a comment with its name and docstring."""
     lines = module.source.splitlines(keepends=True)
     first = module.tree.body[0]
     docstring = [first] if ast.get_docstring(module.tree) is not None else []
     for node in (*docstring, *module.imports):
         for number in range(node.lineno - 1, node.end_lineno or node.lineno):
             lines[number] = ""
-    said = (ast.get_docstring(module.tree) or "").splitlines()
-    heading = "".join(f"# {line}".rstrip() + "\n" for line in [module.name, "", *said])
+    description = (ast.get_docstring(module.tree) or "").splitlines()
+    heading = "".join(f"# {line}".rstrip() + "\n" for line in [module.name, "", *description])
     code = "".join(lines).strip("\n")
     return f"\n{heading}\n{code}\n"

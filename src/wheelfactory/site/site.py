@@ -1,7 +1,6 @@
-"""Rows -> everything that people and installers meet, as one folder that any web server can serve.
+"""Render the site, a folder for any web server: the index, the search page, doctor.py and the list of wheels.
 
-Beside the index there are the search page, the doctor as one file, and the list of the wheels. The same rows give the
-same bytes.
+The same rows give the same bytes.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ _KINDS = (".css", ".html", ".js")
 
 
 def render_site(matrix: Matrix, rows: Sequence[WheelRow], address: str = "", *, docs: bool = False) -> dict[str, bytes]:
-    """All files of the site of these rows but its manifest, by path below it; the index for installers comes last.
+    """Render every file of the site but the manifest, by path; the index comes last.
 
-    It is served at `address`, which is empty if nobody knows; `docs` says that it has ``docs/``. Without an address
-    the doctor looks for the manifest beside itself, and the list of wheels has no install lines.
+    `address` is where the site is served. If it is empty, doctor.py reads the manifest beside itself, and the list of
+    wheels has no install commands. `docs` says whether the site has ``docs/``.
     """
     return {
         **search_page_files(matrix, rows, docs=docs),
@@ -38,10 +37,8 @@ def render_site(matrix: Matrix, rows: Sequence[WheelRow], address: str = "", *, 
 
 
 def search_page_files(matrix: Matrix, rows: Sequence[WheelRow], *, docs: bool) -> dict[str, bytes]:
-    """The files of the search page by path below the site: those of the package as they are, and its data.
-
-    The data is a script and not JSON: a page that is opened from a disk may load scripts beside it, and nothing else.
-    """
+    """The files of the search page by path: the static files, and the data."""
+    # the data is a script: a page opened from disk may load scripts, but not JSON
     static = sorted(path for path in _PAGE.rglob("*") if path.suffix in _KINDS)
     return {
         **{path.relative_to(_PAGE).as_posix(): path.read_bytes() for path in static},
@@ -50,7 +47,7 @@ def search_page_files(matrix: Matrix, rows: Sequence[WheelRow], *, docs: bool) -
 
 
 def _script(data: Mapping[str, Any]) -> bytes:
-    """ASCII, so that no server's idea of the encoding matters; one line a wheel, so that differences can be read."""
+    """The data as a script: ASCII, so that a server's charset does not matter, and one line per wheel for diffs."""
     write = json.JSONEncoder(separators=(",", ":")).encode
     wheels = "[\n" + ",\n".join(map(write, data["wheels"])) + "\n]"
     lines = [f"{write(key)}:{wheels if key == 'wheels' else write(value)}" for key, value in data.items()]

@@ -1,4 +1,4 @@
-"""Matrix -> what is supported, as two tables for people: versions by ROCm, and GPUs. Pure."""
+"""Two Markdown tables of what the matrix supports: versions by ROCm, and GPUs. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _NONE = "no"
 
 
 def supported_tables(matrix: Matrix, expansion: Expansion) -> list[str]:
-    """Two Markdown tables, with a blank line between: of every ROCm its torches and Pythons, of every GPU its backends.
+    """The torch and Python versions of every ROCm, and the ROCm versions of every GPU by backend.
 
-    A GPU counts for a ROCm if some flash-attn release has a cell for it there.
+    A ROCm version supports a GPU if any flash-attn release has a cell for it.
     """
     return [*_versions(matrix, expansion), "", *_gpus(matrix, expansion.cells)]
 
@@ -33,7 +33,7 @@ def _versions(matrix: Matrix, expansion: Expansion) -> list[str]:
 
 
 def _torch(torch: str, cells: Iterable[Cell]) -> str:
-    """A torch, with the one backend where it has only one; empty if it has none."""
+    """A torch version, with its backend if it has only one; empty without cells."""
     backends = {cell.backend for cell in cells if cell.torch == torch}
     if not backends:
         return ""
@@ -53,10 +53,10 @@ def _gpus(matrix: Matrix, cells: Iterable[Cell]) -> list[str]:
 
 
 def _span(ordered: tuple[str, ...], among: set[str], unit: str = "") -> str:
-    """The versions of `ordered`, newest first there, that are `among` them: from the oldest to the newest.
+    """The versions of `ordered` (newest first) that are in `among`, as spans from oldest to newest.
 
-    One that is missing in between makes two spans.
+    A missing version splits a span.
     """
     spans = [list(run) for is_among, run in groupby(reversed(ordered), among.__contains__) if is_among]
-    said = [span[0] if len(span) == 1 else f"{span[0]} to {span[-1]}" for span in spans]
-    return unit + ", ".join(said) if said else _NONE
+    texts = [span[0] if len(span) == 1 else f"{span[0]} to {span[-1]}" for span in spans]
+    return unit + ", ".join(texts) if texts else _NONE

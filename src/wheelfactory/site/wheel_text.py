@@ -1,6 +1,6 @@
-"""A manifest row -> what people see of it: its place in a list, its versions, its Python, and what GPUs computed.
+"""Texts about a manifest row: sort order, versions, Pythons, missing checks, and GPU results.
 
-What a GPU of AMD computed is proof; what another vendor's did is told, and proves nothing.
+Results on AMD GPUs are proof. Results on other GPUs are shown, but prove nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from wheelfactory.site.markdown import escape
 
 
 def newest_first_key(wheel: WheelRow) -> tuple[object, ...]:
-    """Sorts ROCm, torch and flash-attn from new to old, CK before Triton, Pythons as names; dependencies last."""
+    """Sort key: newest ROCm, torch and flash-attn first, CK before Triton, then by file name; dependencies last."""
     if wheel.label is None:
         return 1, wheel.filename
     label = Label.parse(wheel.label)
@@ -29,13 +29,13 @@ def newest_first_key(wheel: WheelRow) -> tuple[object, ...]:
 
 
 def axis_values(wheel: WheelRow) -> tuple[str, str, str]:
-    """ROCm, torch and backend of a wheel that has a label: ``("6.4", "2.9", "ck")``."""
+    """ROCm, torch and backend of a wheel with a label: ``("6.4", "2.9", "ck")``."""
     label = Label.parse(str(wheel.label))
     return label.rocm_version, label.torch_version, str(label.backend)
 
 
 def group_by_index(wheels: Iterable[WheelRow]) -> dict[IndexKey, list[WheelRow]]:
-    """The wheels of each index, both in the order given; without dependencies, which every index has."""
+    """The wheels of each index, in the given order, without dependencies, which every index has."""
     groups: dict[IndexKey, list[WheelRow]] = {}
     for wheel in wheels:
         if wheel.index_key:
@@ -44,12 +44,12 @@ def group_by_index(wheels: Iterable[WheelRow]) -> dict[IndexKey, list[WheelRow]]
 
 
 def versions_text(wheels: Iterable[WheelRow]) -> str:
-    """The versions without their label, in the order of the wheels, as Markdown."""
+    """The distinct versions without label, as Markdown."""
     return ", ".join(dict.fromkeys(escape(wheel.version.partition("+")[0]) for wheel in wheels))
 
 
 def pythons_text(wheels: Iterable[WheelRow]) -> str:
-    """``3.10, 3.11``, or ``any`` for wheels without compiled code, from the tags of the files' names."""
+    """``3.10, 3.11``, or ``any`` for wheels without compiled code, by the tags of the file names."""
     tags = {tag.interpreter for wheel in wheels for tag in parse_wheel_filename(wheel.filename)[3]}
     return ", ".join(
         "any" if tag == "py3" else f"{tag[2:3]}.{tag[3:]}" for tag in sorted(tags, key=lambda tag: (len(tag), tag))
@@ -57,10 +57,7 @@ def pythons_text(wheels: Iterable[WheelRow]) -> str:
 
 
 def status_notes(row: WheelRow) -> Iterator[str]:
-    """What is said wherever the wheel is listed: what was not checked, and on which GPUs it ran.
-
-    Text without markup, as that of `evidence_lines`: a page escapes what it shows.
-    """
+    """Notes beside a listed wheel: missing checks, and the GPUs it ran on. Not escaped, as `evidence_lines`."""
     if reason := unverified_reason(row):
         yield reason
     archs = verified_archs(row)
@@ -70,19 +67,19 @@ def status_notes(row: WheelRow) -> Iterator[str]:
 
 
 def evidence_lines(row: WheelRow) -> Iterator[str]:
-    """A line for each time that a GPU computed what it should; those of other vendors prove nothing about AMD's."""
+    """A line for each correct run on a GPU; runs on non-AMD GPUs are marked as no proof for AMD GPUs."""
     for gate in passed_gpu_gates(row):
         torch = f", torch {gate.versions['torch']}" if "torch" in gate.versions else ""
-        yield f"{_proved(row)} on {gate.versions['gpu']}{torch}: by the gpu gate, before it was published"
+        yield f"{_proved(row)} on {gate.versions['gpu']}{torch}: by the gpu gate, before publishing"
     for piece in row.evidence:
         if piece.is_amd_proof:
-            yield f"{_proved(row)} on {piece.arch} ({piece.device}), {_told(piece)}"
+            yield f"{_proved(row)} on {piece.arch} ({piece.device}), {_result_text(piece)}"
         else:
-            yield f"{_computed(piece)}, {_told(piece)}; this proves nothing about GPUs of AMD"
+            yield f"{_computed(piece)}, {_result_text(piece)}; this proves nothing about AMD GPUs"
 
 
 def _proved(row: WheelRow) -> str:
-    """What a GPU of AMD makes of a wheel; the word ``verified`` is for wheels that passed all gates too."""
+    """The word for a correct run on an AMD GPU: ``verified`` only if the wheel also passed all gates."""
     return "tested" if unverified_reason(row) else "verified"
 
 
@@ -90,8 +87,8 @@ def _computed(piece: Evidence) -> str:
     return f"numbers computed on {piece.device}{' in the non-AMD GPU test mode' if piece.is_test_mode else ''}"
 
 
-def _told(piece: Evidence) -> str:
-    """With what, when, and how near the nearest of all results came to its bound."""
+def _result_text(piece: Evidence) -> str:
+    """The torch version, date, case counts, and the result nearest to its bound."""
     left_out = f", {piece.not_run} not run" if piece.not_run else ""
     nearest = piece.nearest
     return (

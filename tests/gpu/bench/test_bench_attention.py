@@ -83,7 +83,7 @@ def rows(report: AttentionReport, name: str) -> list[AttentionRow]:
     return [row for row in report.rows if row.implementation == name]
 
 
-def test_every_implementation_that_is_there_is_timed_at_every_length(
+def test_every_available_implementation_is_timed_at_every_length(
     measured: tuple[subprocess.CompletedProcess[str], AttentionReport],
 ) -> None:
     done, report = measured
@@ -115,7 +115,7 @@ def test_the_textbook_is_the_unit_of_time_and_memory_is_not_measured_on_the_cpu(
     assert {(row.extra_mib, row.memory_ratio) for row in report.rows} == {(None, None)}
 
 
-def test_what_is_not_installed_is_told_and_the_fallback_is_that_of_the_checkout(
+def test_missing_implementations_are_reported_and_the_fallback_comes_from_the_checkout(
     measured: tuple[subprocess.CompletedProcess[str], AttentionReport],
 ) -> None:
     done, report = measured
@@ -133,7 +133,7 @@ def test_an_installed_fallback_goes_before_that_of_the_checkout_and_flash_attn_n
     assert {row.reason for row in rows(report, "flash-attn")} == {"needs a GPU"}
 
 
-def test_each_length_says_what_became_of_it(
+def test_each_length_has_its_status(
     stand_in: tuple[subprocess.CompletedProcess[str], AttentionReport],
 ) -> None:
     done, report = stand_in
@@ -142,7 +142,7 @@ def test_each_length_says_what_became_of_it(
         (32, "measured", ""),
         (33, "failed", "RuntimeError: no kernel for this length"),
         (34, "measured", ""),
-        (35, "failed", "a result has values that are not finite"),
+        (35, "failed", "a result is not finite"),
         (36, "failed", "killed by SIGABRT"),
         (37, "failed", "killed by SIGABRT"),
     ]
@@ -174,7 +174,7 @@ def limited(python: Path) -> list[dict[str, Any]]:
     return found
 
 
-def test_what_needs_more_memory_than_there_is_does_not_stop_the_sweep(limited: list[dict[str, Any]]) -> None:
+def test_running_out_of_memory_does_not_stop_the_sweep(limited: list[dict[str, Any]]) -> None:
     large, small = limited
     assert (large["seqlen"], large["status"]) == (100_000, "out of memory")
     assert "allocate memory" in large["reason"]

@@ -19,37 +19,31 @@ def worse(before: dict[str, Any], now: dict[str, Any], threshold: float = 5.0) -
     return {change.figure for change in compare_training(old, new, threshold) if change.is_worse}
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "found"),
-    [
-        pytest.param({"step_ms": 100}, {"step_ms": 100}, set(), id="the same"),
-        pytest.param(
-            {"step_ms": 62}, {"step_ms": 62 * 1.05, "tokens_per_s": 1.0}, {"tokens_per_s"}, id="5 % is not more"
-        ),
-        pytest.param({"tokens_per_s": 1.0}, {"step_ms": 105.1, "tokens_per_s": 1.0}, {"median_step_ms"}, id="5.1 %"),
-        pytest.param({"step_ms": 100}, {"step_ms": 110}, {"median_step_ms", "tokens_per_s"}, id="slower"),
-        pytest.param({"step_ms": 100}, {"step_ms": 50}, set(), id="faster"),
-        pytest.param({"peak_mib": 1000.0}, {"peak_mib": 1051.0}, {"peak_mib"}, id="more memory"),
-        pytest.param({"peak_mib": 1000.0}, {"peak_mib": 500.0}, set(), id="less memory"),
-        pytest.param({"peak_mib": None}, {"peak_mib": None}, set(), id="memory not measured"),
-        pytest.param({"loss_first": 7.0}, {"loss_first": 7.009}, set(), id="first loss rounded"),
-        pytest.param({"loss_first": 7.0}, {"loss_first": 6.98}, {"loss_first"}, id="first loss differs"),
-        pytest.param({"loss_last": 5.0}, {"loss_last": 5.09}, set(), id="last loss near"),
-        pytest.param({"loss_last": 5.0}, {"loss_last": 4.8}, {"loss_last"}, id="last loss differs"),
-    ],
-)
-def test_what_is_worse_by_more_than_the_threshold_is_found(
-    before: dict[str, Any], now: dict[str, Any], found: set[str]
-) -> None:
-    assert worse(before, now) == found
+def test_regressions_over_the_threshold_are_found() -> None:
+    cases: list[tuple[dict[str, Any], dict[str, Any], set[str]]] = [
+        ({"step_ms": 100}, {"step_ms": 100}, set()),  # the same
+        ({"step_ms": 62}, {"step_ms": 62 * 1.05, "tokens_per_s": 1.0}, {"tokens_per_s"}),  # 5 % is not more
+        ({"tokens_per_s": 1.0}, {"step_ms": 105.1, "tokens_per_s": 1.0}, {"median_step_ms"}),  # 5.1 %
+        ({"step_ms": 100}, {"step_ms": 110}, {"median_step_ms", "tokens_per_s"}),  # slower
+        ({"step_ms": 100}, {"step_ms": 50}, set()),  # faster
+        ({"peak_mib": 1000.0}, {"peak_mib": 1051.0}, {"peak_mib"}),  # more memory
+        ({"peak_mib": 1000.0}, {"peak_mib": 500.0}, set()),  # less memory
+        ({"peak_mib": None}, {"peak_mib": None}, set()),  # memory not measured
+        ({"loss_first": 7.0}, {"loss_first": 7.009}, set()),  # first loss rounded
+        ({"loss_first": 7.0}, {"loss_first": 6.98}, {"loss_first"}),  # first loss differs
+        ({"loss_last": 5.0}, {"loss_last": 5.09}, set()),  # last loss near
+        ({"loss_last": 5.0}, {"loss_last": 4.8}, {"loss_last"}),  # last loss differs
+    ]
+    for before, now, found in cases:
+        assert worse(before, now) == found
 
 
-def test_the_threshold_is_the_one_that_is_given() -> None:
+def test_the_threshold_can_be_chosen() -> None:
     assert worse({"step_ms": 100}, {"step_ms": 115}, threshold=20.0) == set()
     assert worse({"step_ms": 100}, {"step_ms": 101}, threshold=0.5) == {"median_step_ms", "tokens_per_s"}
 
 
-def test_what_no_longer_runs_is_worse_and_what_was_not_asked_for_is_not_looked_at() -> None:
+def test_a_lost_implementation_is_worse_and_an_unrequested_one_is_ignored() -> None:
     old = training_report(trained("ck"), trained("triton"), not_trained("fallback"), trained("sdpa"))
     new = training_report(not_trained("ck"), trained("triton"), trained("fallback"))
 
@@ -61,40 +55,36 @@ def test_what_no_longer_runs_is_worse_and_what_was_not_asked_for_is_not_looked_a
 
 def test_reports_of_other_implementations_have_nothing_to_compare() -> None:
     old = training_report(trained("ck"), not_trained("triton"))
-    with pytest.raises(InputError, match=r"^nothing to compare: measured there: ck"):
+    with pytest.raises(InputError, match=r"^nothing to compare: the old report measured: ck"):
         require_common_implementation(old, ("triton", "sdpa"))
     require_common_implementation(old, ("triton", "ck"))
 
 
-def test_the_table_says_what_changed_and_by_how_much() -> None:
+def test_the_table_shows_each_change_in_percent() -> None:
     old, new = training_report(trained("triton", 100.0)), training_report(trained("triton", 125.0))
     lines = list(change_lines("old.json", compare_training(old, new, 5.0), 5.0))
     assert [line.split() for line in lines if "median step ms" in line] == [
         ["FA3", "(triton)", "median", "step", "ms", "100", "125", "+25.0", "%", "worse"]
     ]
-    assert (lines[0], lines[-1]) == ("against old.json:", "2 worse")
+    assert (lines[0], lines[-1]) == ("compared with old.json:", "2 worse")
 
 
-@pytest.mark.parametrize(
-    ("config", "hardware", "which"),
-    [
-        pytest.param({"seq_len": 2048, "n_layers": 6}, {}, "seq_len 4096 there, 2048 here; n_layers 8", id="size"),
-        pytest.param({"autotune": True}, {}, "autotune False there, True here", id="option"),
-        pytest.param({"foreign_gpu": True}, {}, "foreign_gpu False there, True here", id="test mode"),
-        pytest.param({}, {"device": "AMD Instinct MI325X"}, "device AMD Instinct MI300X there, AMD Inst", id="device"),
-        pytest.param({}, dict.fromkeys(("vendor", "device", "arch")), "vendor amd there, None here", id="no GPU"),
-    ],
-)
-def test_other_sizes_and_other_hardware_are_refused_with_what_differs(
-    config: dict[str, Any], hardware: dict[str, Any], which: str
-) -> None:
-    old = training_report(trained("triton"))
-    with pytest.raises(InputError, match=r"^these trainings cannot be compared: old.json: ") as caught:
-        require_comparable(
-            "old.json", old, CONFIG.model_copy(update=config), Hardware(**{**MI300X.model_dump(), **hardware})
-        )
-    assert which in caught.value.which
+def test_other_sizes_and_hardware_are_refused_with_the_difference() -> None:
+    cases: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+        ({"seq_len": 2048, "n_layers": 6}, {}, "seq_len 4096 there, 2048 here; n_layers 8"),  # size
+        ({"autotune": True}, {}, "autotune False there, True here"),  # option
+        ({"foreign_gpu": True}, {}, "foreign_gpu False there, True here"),  # test mode
+        ({}, {"device": "AMD Instinct MI325X"}, "device AMD Instinct MI300X there, AMD Inst"),  # device
+        ({}, dict.fromkeys(("vendor", "device", "arch")), "vendor amd there, None here"),  # no GPU
+    ]
+    for config, hardware, which in cases:
+        old = training_report(trained("triton"))
+        with pytest.raises(InputError, match=r"^cannot compare these reports: old.json: ") as caught:
+            require_comparable(
+                "old.json", old, CONFIG.model_copy(update=config), Hardware(**{**MI300X.model_dump(), **hardware})
+            )
+        assert which in caught.value.which
 
 
-def test_another_torch_is_what_is_compared() -> None:
+def test_reports_of_different_torch_versions_are_comparable() -> None:
     require_comparable("old.json", training_report(trained("triton")), CONFIG, MI300X)

@@ -47,20 +47,18 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("site")
 def test_without_an_extension_the_backend_is_not_there(implementations: Any) -> None:
     with pytest.raises(implementations.NotRunError, match=f"No module named '{EXTENSION_MODULE}'"):
-        implementations.load("flash-attn", "cuda", "")
+        implementations.load_implementation("flash-attn", "cuda", "")
 
 
-def test_a_triton_wheel_that_is_asked_for_the_other_backend_has_it_not(
-    implementations: Any, site: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_triton_wheel_lacks_the_ck_backend(implementations: Any, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (site / ACTIVATION_MODULE).write_bytes(added_members(Backend.TRITON)[ACTIVATION_MODULE])
     monkeypatch.setenv("FLASH_ATTENTION_TRITON_AMD_ENABLE", "FALSE")
     with pytest.raises(implementations.NotRunError, match="asks for the Composable Kernel backend"):
-        implementations.load("flash-attn", "cuda", "")
+        implementations.load_implementation("flash-attn", "cuda", "")
 
 
-def test_an_extension_that_cannot_be_loaded_is_broken_and_not_absent(implementations: Any, site: Path) -> None:
+def test_an_extension_that_fails_to_load_is_broken_not_missing(implementations: Any, site: Path) -> None:
     (site / f"{EXTENSION_MODULE}{EXTENSION_SUFFIXES[0]}").write_bytes(b"\x7fELF, and no more")
     with pytest.raises(ImportError) as caught:
-        implementations.load("flash-attn", "cuda", "")
+        implementations.load_implementation("flash-attn", "cuda", "")
     assert caught.value.name == EXTENSION_MODULE

@@ -70,9 +70,9 @@ def test_a_report_in_which_nothing_is_measured_makes_a_plot_without_lines(tmp_pa
     assert lines(svg_of(tmp_path, empty)) == {}
 
 
-def test_a_plot_of_the_test_mode_says_so(tmp_path: Path) -> None:
+def test_a_plot_of_the_test_mode_is_marked(tmp_path: Path) -> None:
     foreign = ON_GPU.model_copy(update={"dropped_launch_options": ("waves_per_eu",)})
-    assert any("test mode: foreign GPU" in text for text in texts(svg_of(tmp_path, foreign)))
+    assert any("test mode: non-AMD GPU" in text for text in texts(svg_of(tmp_path, foreign)))
     assert not any("test mode" in text for text in texts(svg_of(tmp_path, ON_GPU)))
 
 
@@ -111,13 +111,13 @@ def test_without_matplotlib_a_plot_is_refused_before_anything_is_done(
     shown = cli("bench", *command, *python, "--plot", "plot.svg")
     assert (shown.code, shown.out) == (BAD_INPUT, "")
     first, second = shown.err.splitlines()
-    assert first.startswith("error: no matplotlib to draw a plot with: ")
+    assert first.startswith("error: matplotlib is missing: ")
     assert second.startswith("hint: ")
     assert second.endswith("-m pip install matplotlib")
 
 
 @pytest.mark.parametrize(("name", "why"), [("plot.pdf", "not the name of a .png or .svg"), ("a.svg", "a directory")])
-def test_a_plot_that_cannot_be_is_refused(cli: Cli, tmp_path: Path, name: str, why: str) -> None:
+def test_an_invalid_plot_file_is_refused(cli: Cli, tmp_path: Path, name: str, why: str) -> None:
     (tmp_path / "a.svg").mkdir()
     shown = cli("bench", "attention", "--python", "absent", "--plot", name)
     assert shown.code == BAD_INPUT

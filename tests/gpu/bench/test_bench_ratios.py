@@ -11,22 +11,26 @@ from wheelfactory.gpu.bench.measure import median, ratio, summarize, with_ratios
 from wheelfactory.gpu.bench.reports import AttentionRow
 
 
-@pytest.mark.parametrize(
-    ("numbers", "found"),
-    [((), None), ((3.0,), 3.0), ((9.0, 1.0, 2.0), 2.0), ((4.0, 1.0, 2.0, 100.0), 3.0)],
-    ids=["none", "one", "odd", "even"],
-)
-def test_the_median_is_the_one_in_the_middle(numbers: Sequence[float], found: float | None) -> None:
-    assert median(numbers) == found
+def test_the_median_is_the_one_in_the_middle() -> None:
+    cases: list[tuple[Sequence[float], float | None]] = [
+        ((), None),  # none
+        ((3.0,), 3.0),  # one
+        ((9.0, 1.0, 2.0), 2.0),  # odd
+        ((4.0, 1.0, 2.0, 100.0), 3.0),  # even
+    ]
+    for numbers, found in cases:
+        assert median(numbers) == found
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "found"), [(6.0, 2.0, 3.0), (None, 2.0, None), (6.0, None, None), (6.0, 0.0, None)]
-)
-def test_there_is_no_ratio_with_what_is_not_known_or_nothing(
-    one: float | None, other: float | None, found: float | None
-) -> None:
-    assert ratio(one, other) == found
+def test_a_ratio_needs_two_known_numbers() -> None:
+    cases: list[tuple[float | None, float | None, float | None]] = [
+        (6.0, 2.0, 3.0),
+        (None, 2.0, None),
+        (6.0, None, None),
+        (6.0, 0.0, None),
+    ]
+    for one, other, found in cases:
+        assert ratio(one, other) == found
 
 
 def test_each_row_is_compared_with_the_textbook_at_its_length() -> None:
@@ -58,9 +62,14 @@ def test_fa3_is_compared_with_fa2() -> None:
     assert (summary.fa3_memory_ratio, summary.fa3_memory_delta_mib) == (0.75, -2000.0)
 
 
-@pytest.mark.parametrize("results", [(trained("triton"),), (not_trained("ck"), trained("triton")), (trained("sdpa"),)])
-def test_fa3_is_compared_with_nothing_else(results: Sequence[object]) -> None:
-    assert set(summarize(results).model_dump(exclude={"fa2", "fa3"}).values()) == {None}  # type: ignore[arg-type]
+def test_fa3_is_compared_with_nothing_else() -> None:
+    cases: list[Sequence[object]] = [
+        (trained("triton"),),
+        (not_trained("ck"), trained("triton")),
+        (trained("sdpa"),),
+    ]
+    for results in cases:
+        assert set(summarize(results).model_dump(exclude={"fa2", "fa3"}).values()) == {None}  # type: ignore[arg-type]
 
 
 def test_memory_that_was_not_measured_is_not_compared() -> None:

@@ -30,7 +30,7 @@ def test_a_report_is_read_back_as_it_was(tmp_path: Path, report: AttentionReport
 
 
 @pytest.mark.parametrize("report", [TRAINING, ATTENTION], ids=["training", "attention"])
-def test_what_was_not_measured_is_null_and_all_is_json_as_the_standard_has_it(
+def test_missing_measurements_are_null_in_standard_json(
     report: AttentionReport | TrainingReport,
 ) -> None:
     def refuse(name: str) -> NoReturn:
@@ -42,7 +42,7 @@ def test_what_was_not_measured_is_null_and_all_is_json_as_the_standard_has_it(
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf])
-def test_a_number_that_json_has_not_is_in_no_report(number: float) -> None:
+def test_reports_refuse_nan_and_infinity(number: float) -> None:
     with pytest.raises(ValidationError, match="finite"):
         trained("sdpa", loss_last=number)
     with pytest.raises(ValidationError, match="finite"):
@@ -53,45 +53,48 @@ def changed(**other: Any) -> Callable[[dict[str, Any]], object]:
     return lambda found: found.update(other)
 
 
-@pytest.mark.parametrize(
-    ("damage", "which"),
-    [
-        pytest.param(changed(format="wheelfactory-bench-training/2"), "does not match any of the expected", id="form"),
-        pytest.param(lambda found: found.pop("format"), "Unable to extract tag", id="no form"),
-        pytest.param(changed(time="2026-11-20T12:00:00"), "time: ", id="a time without zone"),
-        pytest.param(changed(speed=3), "speed: Extra inputs are not permitted", id="more"),
-        pytest.param(lambda found: found["config"].pop("d_model"), "config.d_model: Field required", id="less"),
-        pytest.param(lambda found: found["results"][0].update(peak_mib="lots"), "results.0.peak_mib: ", id="no number"),
-    ],
-)
-def test_a_damaged_report_is_refused_with_the_place(
-    tmp_path: Path, damage: Callable[[dict[str, Any]], object], which: str
-) -> None:
-    found = json.loads(TRAINING.model_dump_json())
-    damage(found)
-    path = tmp_path / "report.json"
-    path.write_text(json.dumps(found))
-    with pytest.raises(InputError, match=r"^not a report of a benchmark: ") as caught:
-        read_report(path)
-    assert which in caught.value.which
-    assert str(path) in caught.value.which
-    assert "--output-json" in caught.value.hint
+def test_a_damaged_report_is_refused_with_the_place(tmp_path: Path) -> None:
+    cases: list[tuple[Callable[[dict[str, Any]], object], str]] = [
+        (changed(format="wheelfactory-bench-training/2"), "does not match any of the expected"),  # form
+        (lambda found: found.pop("format"), "Unable to extract tag"),  # no form
+        (changed(time="2026-11-20T12:00:00"), "time: "),  # a time without zone
+        (changed(speed=3), "speed: Extra inputs are not permitted"),  # more
+        (lambda found: found["config"].pop("d_model"), "config.d_model: Field required"),  # less
+        (lambda found: found["results"][0].update(peak_mib="lots"), "results.0.peak_mib: "),  # no number
+    ]
+    for damage, which in cases:
+        found = json.loads(TRAINING.model_dump_json())
+        damage(found)
+        path = tmp_path / "report.json"
+        path.write_text(json.dumps(found))
+        with pytest.raises(InputError, match=r"^not a benchmark report: ") as caught:
+            read_report(path)
+        assert which in caught.value.which
+        assert str(path) in caught.value.which
+        assert "--output-json" in caught.value.hint
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '"report"', "[" * 100_000], ids=["", "open", "list", "text", "deep"])
-def test_what_is_no_report_at_all_is_refused(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "report.json"
-    path.write_text(text)
-    with pytest.raises(InputError, match=r"^not a report of a benchmark: "):
-        read_report(path)
+def test_other_files_are_refused_as_reports(tmp_path: Path) -> None:
+    cases: list[str] = [
+        "",
+        "{",  # open
+        "[]",  # list
+        '"report"',  # text
+        "[" * 100_000,  # deep
+    ]
+    for text in cases:
+        path = tmp_path / "report.json"
+        path.write_text(text)
+        with pytest.raises(InputError, match=r"^not a benchmark report: "):
+            read_report(path)
 
 
-def test_a_report_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_report_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^cannot read the report: .* \(No such file or directory\)$"):
         read_report(tmp_path / "absent.json")
 
 
-def test_a_report_of_attention_is_none_of_a_training(tmp_path: Path) -> None:
+def test_an_attention_report_is_no_training_report(tmp_path: Path) -> None:
     path = written(tmp_path / "report.json", ATTENTION)
-    with pytest.raises(InputError, match=r"^not a report of a training: .* is of wheelfactory-bench-attention/1"):
+    with pytest.raises(InputError, match=r"^not a training report: .* has format wheelfactory-bench-attention/1"):
         read_training_report(path)

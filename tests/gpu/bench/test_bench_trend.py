@@ -49,7 +49,7 @@ def test_reports_of_other_sizes_are_refused(cli: Cli, tmp_path: Path) -> None:
     new = written(tmp_path / "new.json", training_report(trained("triton"), day=21))
     shown = cli("bench", "trend", new, old, "--plot", "trend.svg")
     assert (shown.code, shown.out) == (BAD_INPUT, "")
-    assert f"error: these trainings cannot be compared: {old}: batch_size 1 there, 4 here\n" in shown.err
+    assert f"error: cannot compare these reports: {old}: batch_size 1 there, 4 here\n" in shown.err
     assert not (tmp_path / "trend.svg").exists()
 
 
@@ -58,4 +58,4 @@ def test_a_report_of_attention_is_refused(cli: Cli, tmp_path: Path) -> None:
     path.write_text(attention_report(timed("sdpa", 128, 1.0)).model_dump_json())
     shown = cli("bench", "trend", path)
     assert (shown.code, shown.out) == (BAD_INPUT, "")
-    assert shown.err.startswith("error: not a report of a training: ")
+    assert shown.err.startswith("error: not a training report: ")

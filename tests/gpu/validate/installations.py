@@ -53,7 +53,7 @@ def installed(cell: Cell = TRITON, **changes: Any) -> InstalledPackage:
         "record": build_record(cell).as_bytes().decode(),
         "direct_url": None,
         "files": (f"{SITE}/flash_attn/__init__.py", FILES[cell.backend]),
-        "troubles": (),
+        "record_mismatches": (),
     }
     return InstalledPackage(
         project="flash-attn", distribution=InstalledDistribution(**{**truth, **changes}), has_numpy=True
@@ -68,7 +68,7 @@ def fallback(**changes: Any) -> InstalledPackage:
         "record": None,
         "direct_url": None,
         "files": (f"{SITE}/flash_attention_amd/__init__.py",),
-        "troubles": (),
+        "record_mismatches": (),
     }
     return InstalledPackage(
         project="flash-attention-amd", distribution=InstalledDistribution(**{**truth, **changes}), has_numpy=True

@@ -44,7 +44,7 @@ def test_one_result_beyond_its_bound_fails_the_case() -> None:
     assert [(error.result, error.error <= error.bound) for error in made.errors] == [("output", True), ("dk", False)]
 
 
-def test_what_is_no_number_fails_and_is_told_in_words() -> None:
+def test_results_that_are_not_finite_fail_with_a_reason() -> None:
     """JSON has no NaN."""
     made = only(case(output=(0.001, 0.001), dq=(math.nan, 0.001)))
     assert made.status is Status.FAILED
@@ -61,12 +61,12 @@ def test_a_case_without_a_result_has_failed() -> None:
     assert only(rule.NumericCase(name="wide float16", errors={}, error=None)).status is Status.FAILED
 
 
-def test_a_module_that_nobody_knows_has_no_bound() -> None:
+def test_an_unknown_module_has_no_bound() -> None:
     (made,) = as_cases(numbers(backend="some.module"), ())
     assert (made.status, made.detail) == (Status.FAILED, "no bound is known for some.module")
 
 
-def test_what_a_limit_leaves_out_is_not_run_and_says_why() -> None:
+def test_cases_excluded_by_a_limit_are_not_run_with_its_reason() -> None:
     found = numbers(Backend.TRITON, case(), left_out=("cached full float16",))
     made = list(as_cases(found, (GROUPED, CACHED)))
     assert [(one.name, one.status) for one in made] == [
@@ -76,6 +76,6 @@ def test_what_a_limit_leaves_out_is_not_run_and_says_why() -> None:
     assert made[1].detail == "skipped: a cache"
 
 
-def test_a_case_without_its_backward_pass_says_so() -> None:
+def test_a_case_without_a_backward_pass_has_the_reason() -> None:
     made = only(case("grouped causal float16", output=(0.001, 0.001)), limits=(GROUPED, CACHED))
     assert (made.status, made.detail) == (Status.PASSED, "skipped: backward with grouped heads")

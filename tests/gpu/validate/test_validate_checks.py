@@ -48,78 +48,59 @@ def test_the_fallback_has_no_record_rocm_arch_or_backend() -> None:
     assert {check.name: check.status for check in checks} == dict.fromkeys(("files", "torch", "module"), Status.PASSED)
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "python", "detail"),
-    [
-        pytest.param("files", {"troubles": ("a.py was changed",)}, MI300X, "a.py was changed", id="a file changed"),
-        pytest.param(
+def test_a_mismatch_fails_its_check() -> None:
+    cases: list[tuple[str, dict[str, Any], TorchPython, str]] = [
+        ("files", {"record_mismatches": ("a.py was changed",)}, MI300X, "a.py was changed"),  # a file changed
+        (
             "files",
-            {"troubles": ("a.py was changed", "b.py is not there")},
+            {"record_mismatches": ("a.py was changed", "b.py is not there")},
             MI300X,
             "a.py was changed and 1 more",
-            id="two files",
-        ),
-        pytest.param(
+        ),  # two files
+        (
             "build record",
             {"record": build_record(CK).as_bytes().decode()},
             MI300X,
-            "of rocm64torch2.9, and the version has the label rocm72torch2.13triton",
-            id="record of another wheel",
-        ),
-        pytest.param(
+            "for rocm64torch2.9, but the version has the label rocm72torch2.13triton",
+        ),  # record of another wheel
+        (
             "build record",
             {"version": "2.8.3"},
             MI300X,
-            "of rocm72torch2.13triton, and the version has the label (none)",
-            id="record without a label",
-        ),
-        pytest.param("build record", {"record": None}, MI300X, "none that can be read", id="no record"),
-        pytest.param("build record", {"record": "{}"}, MI300X, "none that can be read", id="damaged record"),
-        pytest.param(
-            "torch",
-            {},
-            replace(MI300X, torch="2.12.1+rocm7.2"),
-            "2.12.1+rocm7.2, required is torch==2.13.*",
-            id="torch",
-        ),
-        pytest.param(
-            "ROCm", {}, replace(MI300X, hip="7.1.5"), "torch has HIP 7.1.5, the label says ROCm 7.2", id="other ROCm"
-        ),
-        pytest.param("arch", {}, replace(MI300X, arch="gfx1036"), "gfx1036; promised are gfx90a, gfx942", id="arch"),
-    ],
-)
-def test_what_does_not_fit_has_failed(name: str, changes: dict[str, Any], python: TorchPython, detail: str) -> None:
-    check = found(name, installed(**changes), python)
-    assert check.status is Status.FAILED
-    assert check.detail.startswith(detail)
+            "for rocm72torch2.13triton, but the version has the label (none)",
+        ),  # record without a label
+        ("build record", {"record": None}, MI300X, "missing or unreadable"),  # no record
+        ("build record", {"record": "{}"}, MI300X, "missing or unreadable"),  # damaged record
+        ("torch", {}, replace(MI300X, torch="2.12.1+rocm7.2"), "2.12.1+rocm7.2, requires torch==2.13.*"),  # torch
+        ("ROCm", {}, replace(MI300X, hip="7.1.5"), "torch has HIP 7.1.5, the label requires ROCm 7.2"),  # other ROCm
+        ("arch", {}, replace(MI300X, arch="gfx1036"), "gfx1036; supported: gfx90a, gfx942"),  # arch
+    ]
+    for name, changes, python, detail in cases:
+        check = found(name, installed(**changes), python)
+        assert check.status is Status.FAILED
+        assert check.detail.startswith(detail)
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "python", "foreign", "why"),
-    [
-        pytest.param("files", {"files": None}, MI300X, False, "no RECORD", id="no RECORD"),
-        pytest.param(
-            "build record", {"version": "2.8.3", "record": None}, MI300X, False, "not a finished", id="foreign"
-        ),
-        pytest.param("torch", {}, None, False, "another torch stands in", id="a stand-in for torch"),
-        pytest.param("torch", {"requires": ("einops",)}, MI300X, False, "it requires none", id="no requirement"),
-        pytest.param("ROCm", {}, NO_GPU, False, "not built for ROCm", id="a CPU torch"),
-        pytest.param("ROCm", {"version": "2.8.3"}, MI300X, False, "no label", id="no label"),
-        pytest.param("ROCm", {}, H200, True, "another vendor", id="ROCm in the test mode"),
-        pytest.param("arch", {}, H200, True, "another vendor", id="arch in the test mode"),
-        pytest.param("arch", {}, NO_GPU, False, "no AMD GPU", id="no GPU"),
-        pytest.param("arch", {"record": None}, MI300X, False, "no build record", id="nothing promised"),
-    ],
-)
-def test_what_cannot_be_asked_is_not_run_and_says_why(
-    name: str, changes: dict[str, Any], python: TorchPython | None, foreign: bool, why: str
-) -> None:
-    check = found(name, installed(**changes), python, foreign=foreign)
-    assert check.status is Status.NOT_RUN
-    assert why in check.detail
+def test_a_check_without_its_facts_is_not_run_with_a_reason() -> None:
+    cases: list[tuple[str, dict[str, Any], TorchPython | None, bool, str]] = [
+        ("files", {"files": None}, MI300X, False, "no RECORD"),  # no RECORD
+        ("build record", {"version": "2.8.3", "record": None}, MI300X, False, "not a finished"),  # foreign
+        ("torch", {}, None, False, "a stand-in torch"),  # a stand-in for torch
+        ("torch", {"requires": ("einops",)}, MI300X, False, "requires none"),  # no requirement
+        ("ROCm", {}, NO_GPU, False, "not built for ROCm"),  # a CPU torch
+        ("ROCm", {"version": "2.8.3"}, MI300X, False, "no label"),  # no label
+        ("ROCm", {}, H200, True, "not an AMD GPU"),  # ROCm in the test mode
+        ("arch", {}, H200, True, "not an AMD GPU"),  # arch in the test mode
+        ("arch", {}, NO_GPU, False, "no AMD GPU"),  # no GPU
+        ("arch", {"record": None}, MI300X, False, "no build record"),  # nothing promised
+    ]
+    for name, changes, python, foreign, why in cases:
+        check = found(name, installed(**changes), python, foreign=foreign)
+        assert check.status is Status.NOT_RUN
+        assert why in check.detail
 
 
-def test_in_the_test_mode_torch_is_still_asked_for_its_version() -> None:
+def test_the_test_mode_still_checks_the_torch_version() -> None:
     assert found("torch", installed(), H200, foreign=True).status is Status.PASSED
 
 
@@ -127,30 +108,30 @@ def test_triton_called_by_a_ck_wheel_is_not_its_backend() -> None:
     """As FLASH_ATTENTION_TRITON_AMD_ENABLE=TRUE makes it."""
     check = called("backend", installed(CK), numbers(Backend.TRITON))
     assert check.status is Status.FAILED
-    assert check.detail == (f"{TRITON_MODULE} instead of flash_attn_2_cuda: is FLASH_ATTENTION_TRITON_AMD_ENABLE set?")
+    assert check.detail == (
+        f"called {TRITON_MODULE} instead of flash_attn_2_cuda: is FLASH_ATTENTION_TRITON_AMD_ENABLE set?"
+    )
 
 
 def test_no_call_of_the_backend_has_failed() -> None:
     check = called("backend", installed(), numbers(symbols={}))
-    assert (check.status, check.detail.partition(" instead")[0]) == (Status.FAILED, "nothing was called")
+    assert (check.status, check.detail.partition(" instead")[0]) == (Status.FAILED, "called nothing")
 
 
-def test_without_a_label_the_backend_is_only_told() -> None:
+def test_without_a_label_the_backend_check_is_not_run() -> None:
     check = called("backend", installed(version="2.8.3"), numbers())
     assert check.status is Status.NOT_RUN
-    assert check.detail.endswith(f"called was {TRITON_MODULE}")
+    assert check.detail.endswith(f"called: {TRITON_MODULE}")
 
 
 def test_a_module_of_another_installation_has_failed() -> None:
     check = called("module", installed(), numbers(file="/elsewhere/interface_fa.py"))
     assert check.status is Status.FAILED
-    assert "/elsewhere/interface_fa.py, which is no file of this installation" in check.detail
+    assert "called /elsewhere/interface_fa.py, which this installation does not contain" in check.detail
 
 
 @pytest.mark.parametrize(("own", "status"), [(True, Status.PASSED), (False, Status.FAILED)])
-def test_where_the_wheel_was_installed_once_more_the_program_says_whose_the_module_is(
-    own: bool, status: Status
-) -> None:
+def test_in_a_second_environment_the_program_reports_the_owner_of_the_module(own: bool, status: Status) -> None:
     said = numbers(file="/elsewhere/interface_fa.py", installed=own)
     *_, check = check_calls(installed(), said, elsewhere=True)
     assert (check.name, check.status) == ("module", status)
@@ -161,32 +142,26 @@ def test_where_nothing_computed_no_call_is_judged(name: str) -> None:
     assert called(name, installed(), None).status is Status.NOT_RUN
 
 
-@pytest.mark.parametrize(
-    ("package", "backend"),
-    [
-        pytest.param(installed(CK), Backend.CK, id="label of CK"),
-        pytest.param(installed(TRITON, files=(FILES[Backend.CK],)), Backend.TRITON, id="the label decides"),
-        pytest.param(installed(TRITON, version="2.8.3"), Backend.TRITON, id="no label and no extension"),
-        pytest.param(installed(TRITON, version="2.8.3", files=(FILES[Backend.CK],)), Backend.CK, id="an extension"),
-        pytest.param(fallback(), None, id="the fallback"),
-    ],
-)
-def test_the_backend_is_known_by_the_label_or_else_by_an_extension(
-    package: InstalledPackage, backend: Backend | None
-) -> None:
-    assert package.backend is backend
+def test_the_backend_is_known_by_the_label_or_else_by_an_extension() -> None:
+    cases: list[tuple[InstalledPackage, Backend | None]] = [
+        (installed(CK), Backend.CK),  # label of CK
+        (installed(TRITON, files=(FILES[Backend.CK],)), Backend.TRITON),  # the label decides
+        (installed(TRITON, version="2.8.3"), Backend.TRITON),  # no label and no extension
+        (installed(TRITON, version="2.8.3", files=(FILES[Backend.CK],)), Backend.CK),  # an extension
+        (fallback(), None),  # the fallback
+    ]
+    for package, backend in cases:
+        assert package.backend is backend
 
 
-@pytest.mark.parametrize(
-    ("noted", "sha256"),
-    [
+def test_the_sha256_comes_from_direct_url_json() -> None:
+    cases: list[tuple[str | None, str | None]] = [
         (None, None),
         ('{"url": "file:///w.whl", "archive_info": {"hashes": {"sha256": "%s"}}}' % ("a" * 64), "a" * 64),
         ('{"url": "file:///src", "dir_info": {"editable": true}}', None),
         ('{"archive_info": {"hashes": {"sha256": "short"}}}', None),
         ('{"archive_info": {"hashes": {"sha256": 5}}}', None),
         ("no JSON", None),
-    ],
-)
-def test_the_hash_of_the_wheel_is_what_pip_noted(noted: str | None, sha256: str | None) -> None:
-    assert installed(direct_url=noted).as_validated().sha256 == sha256
+    ]
+    for noted, sha256 in cases:
+        assert installed(direct_url=noted).as_validated().sha256 == sha256

@@ -47,7 +47,7 @@ class Machine:
 
     def find(self, given: str | None, environ: Mapping[str, str]) -> TorchPython:
         if self.python is None and not given:
-            raise InputError("no torch that imports", "/venv/bin/python", "name another")
+            raise InputError("cannot import torch", "/venv/bin/python", "name another")
         return self.python or NO_GPU
 
     def ask(
@@ -65,7 +65,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(validate, "find_torch_python", made.find)
     monkeypatch.setattr(validate, "make_build_environment", lambda cache: Environment(Path("/own")))
     monkeypatch.setattr(validate, "read_installed", lambda python, environ: made.installed)
-    monkeypatch.setattr(compute, "ask", made.ask)
+    monkeypatch.setattr(compute, "run_program", made.ask)
     return made
 
 
@@ -101,7 +101,7 @@ def test_a_wrong_number_is_refused_with_case_error_and_bound(cli: Cli, machine: 
     assert done.out.splitlines()[-1] == "refused: 1 of 2 cases failed"
 
 
-def test_numbers_that_are_none_are_refused_and_still_json(cli: Cli, machine: Machine) -> None:
+def test_results_that_are_not_finite_fail_and_the_report_stays_json(cli: Cli, machine: Machine) -> None:
     machine.answer = numbers(Backend.TRITON, case(output=(float("nan"), 0.001)))
     done = cli("validate", "--json", "--cache", "cache")
     assert done.code == VERIFICATION_REFUSED
@@ -135,7 +135,7 @@ def test_a_report_without_a_case_is_refused(cli: Cli, machine: Machine) -> None:
 
 
 def test_a_check_that_fails_is_refused_though_all_numbers_are_right(cli: Cli, machine: Machine) -> None:
-    machine.installed = installed(troubles=("flash_attn/__init__.py was changed",))
+    machine.installed = installed(record_mismatches=("flash_attn/__init__.py was changed",))
     done = cli("validate", "--cache", "cache")
     assert done.code == VERIFICATION_REFUSED
     assert "  failed    files (flash_attn/__init__.py was changed)" in done.out.splitlines()
@@ -158,14 +158,14 @@ def test_known_limits_of_the_arch_are_left_out(cli: Cli, machine: Machine, arch:
     assert machine.commands == [("flash_attn", "cuda", "full", *limits)]
 
 
-def test_compiled_kernels_are_asked_for_everything(cli: Cli, machine: Machine) -> None:
+def test_compiled_kernels_run_every_case(cli: Cli, machine: Machine) -> None:
     machine.python = replace(MI300X, torch="2.9.1+rocm6.4", hip="6.4.43482")
     machine.installed, machine.answer = installed(CK), numbers(Backend.CK)
     done = cli("validate", "--cache", "cache")
     assert (done.code, machine.commands) == (DONE, [("flash_attn", "cuda", "full")])
 
 
-def test_what_the_user_chose_is_what_runs(cli: Cli, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_variables_reach_the_program(cli: Cli, machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = {"HIP_VISIBLE_DEVICES": "3", "FLASH_ATTENTION_TRITON_AMD_AUTOTUNE": "TRUE"}
     for name, value in {**chosen, "TRITON_KERNEL_DUMP": "1", "FLASH_ATTENTION_TRITON_AMD_REF": "1"}.items():
         monkeypatch.setenv(name, value)
@@ -179,16 +179,16 @@ def test_what_the_user_chose_is_what_runs(cli: Cli, machine: Machine, monkeypatc
     assert machine.environ["FLASH_ATTENTION_TRITON_AMD_ENABLE"] == "FALSE"
 
 
-def test_a_gpu_of_another_vendor_is_not_used_unless_asked_for(cli: Cli, machine: Machine) -> None:
+def test_a_non_amd_gpu_is_used_only_on_request(cli: Cli, machine: Machine) -> None:
     machine.python = replace(H200, triton=None)
     done = cli("validate", "--cache", "cache")
     assert (done.code, machine.commands) == (DONE, [])
-    gpu = "  not run   GPU (NVIDIA H200 is none of AMD; --non-amd-gpu computes there, in a test mode)"
+    gpu = "  not run   GPU (NVIDIA H200 is not an AMD GPU; --non-amd-gpu runs it in a test mode)"
     assert gpu in done.out.splitlines()
-    assert done.out.splitlines()[-1] == "nothing is wrong, and no number was computed on a GPU"
+    assert done.out.splitlines()[-1] == "no failure, but nothing was computed on a GPU"
 
 
-def test_the_test_mode_computes_there_and_claims_nothing_for_amd(cli: Cli, machine: Machine) -> None:
+def test_the_test_mode_computes_without_proving_anything_for_amd(cli: Cli, machine: Machine) -> None:
     machine.python, machine.answer = H200, numbers(gpu="sm_90", dropped=("waves_per_eu",))
     done = cli("validate", "--non-amd-gpu", "--json", "--cache", "cache")
     found = report(done.out)
@@ -222,7 +222,7 @@ def test_compiled_kernels_are_not_run_without_their_gpu(cli: Cli, machine: Machi
 
 
 def test_the_interpreter_is_not_run_without_triton_and_numpy(cli: Cli, machine: Machine) -> None:
-    machine.python, machine.installed = NO_GPU, installed().model_copy(update={"numpy": False})
+    machine.python, machine.installed = NO_GPU, installed().model_copy(update={"has_numpy": False})
     done = cli("validate", "--cache", "cache")
     assert (done.code, machine.commands) == (DONE, [])
     assert "interpreter (/venv/bin/python has no Triton and no numpy, which Triton's interpreter needs)" in done.out
@@ -238,20 +238,20 @@ def test_the_interpreter_runs_the_small_suite(cli: Cli, machine: Machine) -> Non
 @pytest.mark.parametrize(
     ("python", "package", "environ", "error"),
     [
-        pytest.param(MI300X, installed(), {}, "no foreign GPU: AMD Instinct MI300X is one of AMD", id="an AMD GPU"),
+        pytest.param(MI300X, installed(), {}, "not a non-AMD GPU: AMD Instinct MI300X", id="an AMD GPU"),
         pytest.param(NO_GPU, installed(), {}, "no GPU: torch 2.13.0+cpu of /venv/bin/python sees none", id="no GPU"),
-        pytest.param(H200, installed(CK), {}, "(its kernels are compiled for GPUs of AMD)", id="a CK wheel"),
-        pytest.param(H200, fallback(), {}, "(it runs on any GPU as it is)", id="the fallback"),
+        pytest.param(H200, installed(CK), {}, "(its kernels are compiled for AMD GPUs)", id="a CK wheel"),
+        pytest.param(H200, fallback(), {}, "(runs on any GPU)", id="the fallback"),
         pytest.param(
             H200,
             installed(),
             {"FLASH_ATTENTION_TRITON_AMD_AUTOTUNE": "1"},
-            "cannot autotune on a foreign GPU: upstream has no configurations",
+            "cannot autotune on a non-AMD GPU: upstream has no configurations",
             id="autotune",
         ),
     ],
 )
-def test_the_test_mode_is_refused_where_it_has_no_sense(
+def test_the_test_mode_is_refused_where_it_does_not_apply(
     cli: Cli,
     machine: Machine,
     monkeypatch: pytest.MonkeyPatch,
@@ -273,18 +273,18 @@ def test_without_torch_there_is_nothing_installed_to_validate(cli: Cli, machine:
     machine.python = None
     done = cli("validate", "--cache", "cache")
     assert done.code == BAD_INPUT
-    assert "no torch that imports" in done.err
+    assert "cannot import torch" in done.err
 
 
 def test_a_wheel_of_something_else_is_refused(cli: Cli, tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path, name="numpy", version="2.0")
     done = cli("validate", wheel, "--cache", "cache")
     assert done.code == BAD_INPUT
-    assert "no attention to validate: numpy-2.0-py3-none-any.whl" in done.err
+    assert "not a wheel to validate: numpy-2.0-py3-none-any.whl" in done.err
 
 
 @pytest.mark.parametrize("target", ["nothing.whl", "flash_attn-2.8.3-py3-none-any.whl"])
-def test_what_is_no_wheel_is_refused(cli: Cli, target: str, tmp_path: Path) -> None:
+def test_another_file_is_refused_as_wheel(cli: Cli, target: str, tmp_path: Path) -> None:
     (tmp_path / "flash_attn-2.8.3-py3-none-any.whl").write_text("a page that says 404")
     done = cli("validate", target, "--cache", "cache")
     assert done.code == BAD_INPUT

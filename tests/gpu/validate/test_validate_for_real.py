@@ -123,7 +123,7 @@ def installed(
 
 
 @pytest.mark.usefixtures("short_suite")
-def test_what_is_installed_computes_in_the_interpreter(
+def test_an_installed_package_computes_in_the_interpreter(
     cli: Cli, tmp_path: Path, installed: Environment, triton_wheel: Path
 ) -> None:
     done = cli("validate", "installed", "--json", "--python", installed.python, "--cache", tmp_path / "cache")
@@ -189,15 +189,15 @@ def test_a_wheel_that_does_not_fit_the_python_is_refused(
     wheel = finished_wheel(tmp_path, CK, tags="cp27-cp27mu-manylinux_2_28_x86_64")
     done = cli("validate", wheel, "--cache", tmp_path / "cache")
     assert done.code == BAD_INPUT
-    assert f"cannot be installed: {wheel.name} for {sys.executable}" in done.err
-    assert "hint: name the Python that it is for with --python" in done.err
+    assert f"cannot install the wheel: {wheel.name} for {sys.executable}" in done.err
+    assert "hint: name a Python that fits the wheel with --python" in done.err
 
 
 def read(python: Environment) -> InstalledPackage:
     return read_installed(python, {})
 
 
-def test_files_are_held_to_record_and_pips_note_of_the_wheel_is_read(tmp_path: Path) -> None:
+def test_files_are_compared_with_record_and_direct_url_is_read(tmp_path: Path) -> None:
     python = make_empty_environment(tmp_path / "env")
     with pytest.raises(InputError, match="no flash-attn") as caught:
         read(python)

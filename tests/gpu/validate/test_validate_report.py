@@ -34,24 +34,24 @@ def test_a_report_keeps_its_schema(report: Validation) -> None:
     SCHEMA.validate(json.loads(report.model_dump_json()))
 
 
-DAMAGE = [
-    pytest.param(values(flavour="spicy"), "flavour: Extra inputs are not permitted", id="unknown key"),
-    pytest.param(values(cases=[{"name": "a", "status": "fine"}]), "cases.0.status: ", id="status of its own"),
-    pytest.param(values(hardware={"vendor": "intel"}), "hardware.vendor: ", id="vendor of its own"),
-    pytest.param(values(symbols={"a": "often"}), "symbols.a: ", id="no count"),
-    pytest.param({"format": VALIDATION_FORMAT}, "factory: Field required", id="nothing in it"),
+DAMAGE: list[tuple[object, str]] = [
+    (values(flavour="spicy"), "flavour: Extra inputs are not permitted"),  # unknown key
+    (values(cases=[{"name": "a", "status": "fine"}]), "cases.0.status: "),  # status of its own
+    (values(hardware={"vendor": "intel"}), "hardware.vendor: "),  # vendor of its own
+    (values(symbols={"a": "often"}), "symbols.a: "),  # no count
+    ({"format": VALIDATION_FORMAT}, "factory: Field required"),  # nothing in it
 ]
 
 
-@pytest.mark.parametrize(("damaged", "place"), DAMAGE)
-def test_a_damaged_report_is_refused_with_its_place(tmp_path: Path, damaged: object, place: str) -> None:
-    path = tmp_path / "report.json"
-    path.write_text(json.dumps(damaged))
-    with pytest.raises(InputError, match="not a report") as refused:
-        read_validation(path)
-    assert refused.value.which.startswith(f"{path}: {place}")
-    assert "validate WHEEL --json" in refused.value.hint
-    assert not SCHEMA.is_valid(damaged)
+def test_a_damaged_report_is_refused_with_its_place(tmp_path: Path) -> None:
+    for damaged, place in DAMAGE:
+        path = tmp_path / "report.json"
+        path.write_text(json.dumps(damaged))
+        with pytest.raises(InputError, match="not a validation report") as refused:
+            read_validation(path)
+        assert refused.value.which.startswith(f"{path}: {place}")
+        assert "validate WHEEL --json" in refused.value.hint
+        assert not SCHEMA.is_valid(damaged)
 
 
 def test_a_time_without_a_zone_is_refused(tmp_path: Path) -> None:
@@ -61,31 +61,43 @@ def test_a_time_without_a_zone_is_refused(tmp_path: Path) -> None:
         read_validation(path)
 
 
-@pytest.mark.parametrize("form", ["wheelfactory-validation/2", 1, ["wheelfactory-validation/1"]])
-def test_a_report_of_another_form_is_refused_with_the_form_that_is_read(tmp_path: Path, form: object) -> None:
-    path = tmp_path / "report.json"
-    path.write_text(json.dumps(values(format=form)))
-    with pytest.raises(InputError, match=r"not a report: .*: format: Input should be 'wheelfactory-validation/1'"):
-        read_validation(path)
-    assert not SCHEMA.is_valid(values(format=form))
+def test_a_report_of_another_format_is_refused(tmp_path: Path) -> None:
+    cases: list[object] = [
+        "wheelfactory-validation/2",
+        1,
+        ["wheelfactory-validation/1"],
+    ]
+    for form in cases:
+        path = tmp_path / "report.json"
+        path.write_text(json.dumps(values(format=form)))
+        with pytest.raises(
+            InputError, match=r"not a validation report: .*: format: Input should be 'wheelfactory-validation/1'"
+        ):
+            read_validation(path)
+        assert not SCHEMA.is_valid(values(format=form))
 
 
-@pytest.mark.parametrize("text", ["[]", "null", "7"])
-def test_json_of_another_kind_is_no_report(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "report.json"
-    path.write_text(text)
-    with pytest.raises(InputError, match=r"not a report: .*\.json: Input should be an object"):
-        read_validation(path)
+def test_json_of_another_kind_is_no_report(tmp_path: Path) -> None:
+    cases: list[str] = [
+        "[]",
+        "null",
+        "7",
+    ]
+    for text in cases:
+        path = tmp_path / "report.json"
+        path.write_text(text)
+        with pytest.raises(InputError, match=r"not a validation report: .*\.json: Input should be an object"):
+            read_validation(path)
 
 
-def test_a_report_that_names_no_format_is_none(tmp_path: Path) -> None:
+def test_a_report_needs_a_format(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     path.write_text(json.dumps({key: value for key, value in values().items() if key != "format"}))
-    with pytest.raises(InputError, match=r"not a report: .*\.json: format: Field required"):
+    with pytest.raises(InputError, match=r"not a validation report: .*\.json: format: Field required"):
         read_validation(path)
 
 
-def test_a_report_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_an_unreadable_report_is_refused(tmp_path: Path) -> None:
     for name, why in (("absent.json", "No such file or directory"), (".", "Is a directory")):
         with pytest.raises(InputError, match="cannot read the report") as refused:
             read_validation(tmp_path / name)

@@ -70,7 +70,7 @@ def test_it_is_taken_whole_without_a_token(
     assert taken.read_bytes() == CONTENT
 
 
-def test_what_is_not_kept_is_not_taken(shelf: ArchiveHost, tmp_path: Path) -> None:
+def test_a_missing_archive_is_not_downloaded(shelf: ArchiveHost, tmp_path: Path) -> None:
     assert shelf.download(NAME, tmp_path / "taken") is None
     assert not (tmp_path / "taken").exists()
 
@@ -85,7 +85,7 @@ def test_the_same_archive_again_changes_nothing(github: FakeGitHub, shelf: Archi
 def test_another_archive_does_not_replace_it(github: FakeGitHub, shelf: ArchiveHost, archive: Path) -> None:
     shelf.upload(NAME, archive)
     archive.write_bytes(b"another")
-    with pytest.raises(PublishError, match="the archive host has another archive of this name"):
+    with pytest.raises(PublishError, match="another archive is already stored"):
         shelf.upload(NAME, archive)
     assert_kept(github, archive)
 
@@ -94,20 +94,20 @@ def test_a_damaged_archive_is_not_taken(github: FakeGitHub, shelf: ArchiveHost, 
     shelf.upload(NAME, archive)
     (release,) = github.repository.published()
     next(iter(release.assets.values())).content = b"damaged"
-    with pytest.raises(PublishError, match="damaged on the way"):
+    with pytest.raises(PublishError, match="damaged during the download"):
         shelf.download(NAME, tmp_path / "taken")
     assert list((tmp_path / "taken").iterdir()) == []
 
 
-def test_a_release_without_its_archive_is_told(github: FakeGitHub, shelf: ArchiveHost, archive: Path) -> None:
+def test_a_release_without_its_archive_is_an_error(github: FakeGitHub, shelf: ArchiveHost, archive: Path) -> None:
     github.repository.create({"tag_name": NAME, "draft": False, "prerelease": True})
     for use in (lambda: shelf.has(NAME), lambda: shelf.upload(NAME, archive)):
-        with pytest.raises(PublishError, match=f"not one kernel archive: release {NAME} has 0 files") as refused:
+        with pytest.raises(PublishError, match=f"not a single kernel archive: release {NAME} has 0 files") as refused:
             use()
         assert "delete that release" in refused.value.hint
 
 
-def test_an_archive_that_is_too_large_is_refused_before_anything_is_sent(
+def test_a_large_archive_is_refused_before_uploading(
     github: FakeGitHub, shelf: ArchiveHost, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parts, "ASSET_BYTES", len(CONTENT))
@@ -116,7 +116,7 @@ def test_an_archive_that_is_too_large_is_refused_before_anything_is_sent(
     assert github.calls == []
 
 
-def test_what_earlier_runs_left_is_cleared_away(github: FakeGitHub, shelf: ArchiveHost, archive: Path) -> None:
+def test_leftovers_of_earlier_runs_are_deleted(github: FakeGitHub, shelf: ArchiveHost, archive: Path) -> None:
     for _ in range(2):
         draft = github.repository.create({"tag_name": NAME, "draft": True, "prerelease": True})
         github.repository.upload(draft.id, "half.tar", 0, None, None)
@@ -125,7 +125,7 @@ def test_what_earlier_runs_left_is_cleared_away(github: FakeGitHub, shelf: Archi
 
 
 @pytest.mark.parametrize("fault", [fault for fault in FAULTS if not fault.kills], ids=lambda fault: fault.name)
-def test_putting_outlives_a_fault_at_any_call(
+def test_an_upload_survives_a_fault_at_any_request(
     fault: Fault, github: FakeGitHub, new_shelf: Callable[[], ArchiveHost], archive: Path
 ) -> None:
     new_shelf().upload(NAME, archive)

@@ -48,56 +48,52 @@ def test_a_list_that_goes_on_at_another_host_is_not_followed(github: FakeGitHub,
     own = github.repository.api
     github.before = lambda _: setattr(github.repository, "api", "http://127.0.0.2:1")
     try:
-        with pytest.raises(PublishError, match="goes on elsewhere"):
+        with pytest.raises(PublishError, match="continues on another host"):
             releases.list_releases()
     finally:
         github.repository.api = own
 
 
-@pytest.mark.parametrize(
-    ("headers", "pause"),
-    [
-        pytest.param({"Retry-After": "7"}, 7.0, id="as long as it says"),
-        pytest.param({"Retry-After": "7", "x-ratelimit-remaining": "0"}, 7.0, id="Retry-After goes first"),
-        pytest.param({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1060"}, 61.0, id="until the reset"),
-        pytest.param({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "900"}, 1.0, id="a reset just past"),
-        pytest.param({"x-ratelimit-remaining": "9", "x-ratelimit-reset": "1060"}, None, id="some calls are left"),
-        pytest.param({"x-ratelimit-remaining": "0"}, None, id="no reset told"),
-        pytest.param({"Retry-After": "soon"}, None, id="not a number"),
-    ],
-)
-def test_how_long_a_rate_limit_says_to_wait(headers: dict[str, str], pause: float | None) -> None:
-    assert find_retry_delay(headers, NOW) == pause
+def test_the_delay_of_a_rate_limit_is_read() -> None:
+    cases: list[tuple[dict[str, str], float | None]] = [
+        ({"Retry-After": "7"}, 7.0),  # as long as it says
+        ({"Retry-After": "7", "x-ratelimit-remaining": "0"}, 7.0),  # Retry-After goes first
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1060"}, 61.0),  # until the reset
+        ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "900"}, 1.0),  # a reset just past
+        ({"x-ratelimit-remaining": "9", "x-ratelimit-reset": "1060"}, None),  # some calls are left
+        ({"x-ratelimit-remaining": "0"}, None),  # no reset told
+        ({"Retry-After": "soon"}, None),  # not a number
+    ]
+    for headers, pause in cases:
+        assert find_retry_delay(headers, NOW) == pause
 
 
-@pytest.mark.parametrize(
-    ("status", "headers", "message", "limited"),
-    [
-        pytest.param(403, {"Retry-After": "7"}, "", True, id="a pause is told"),
-        pytest.param(403, {"x-ratelimit-remaining": "0"}, "", True, id="nothing remains"),
-        pytest.param(403, {}, "You have exceeded a secondary rate limit", True, id="only said"),
-        pytest.param(429, {}, "", True, id="429 alone"),
-        pytest.param(403, {"x-ratelimit-remaining": "12"}, "Resource not accessible", False, id="no rights"),
-        pytest.param(422, {"Retry-After": "7"}, "", False, id="another refusal"),
-    ],
-)
-def test_what_is_a_rate_limit(status: int, headers: dict[str, str], message: str, limited: bool) -> None:
-    assert is_rate_limit(status, headers, message) is limited
+def test_rate_limits_are_recognized() -> None:
+    cases: list[tuple[int, dict[str, str], str, bool]] = [
+        (403, {"Retry-After": "7"}, "", True),  # a pause is told
+        (403, {"x-ratelimit-remaining": "0"}, "", True),  # nothing remains
+        (403, {}, "You have exceeded a secondary rate limit", True),  # only said
+        (429, {}, "", True),  # 429 alone
+        (403, {"x-ratelimit-remaining": "12"}, "Resource not accessible", False),  # no rights
+        (422, {"Retry-After": "7"}, "", False),  # another refusal
+    ]
+    for status, headers, message, limited in cases:
+        assert is_rate_limit(status, headers, message) is limited
 
 
-def test_pauses_of_a_limit_that_says_nothing_begin_at_a_minute_and_grow() -> None:
+def test_delays_of_a_rate_limit_without_headers_start_at_a_minute_and_grow() -> None:
     clock = Clock()
     limited = requests.Response()
     limited.status_code = 429
     with pytest.raises(RetryableError) as trouble:
         check_response(limited, "POST x", NOW)
     silent = Silent(clock, trouble.value)
-    with pytest.raises(PublishError, match="GitHub does not answer: POST x: HTTP 429, rate limit"):
+    with pytest.raises(PublishError, match="GitHub does not respond: POST x: HTTP 429, rate limit"):
         silent.retry(silent.attempt, lambda: None)
     assert clock.pauses == [60, 120, 240, 480, 960, 1920, 3840]
 
 
-def test_a_limit_that_is_used_up_is_waited_for(
+def test_an_exhausted_rate_limit_is_waited_for(
     github: FakeGitHub, releases: Releases, caplog: pytest.LogCaptureFixture
 ) -> None:
     github.left, github.reset = 0, github.clock.now + RESET_S
@@ -121,24 +117,24 @@ class Silent(Client):
         raise self._trouble
 
 
-def test_it_is_asked_again_with_growing_pauses_and_not_for_ever() -> None:
+def test_retries_have_growing_delays_and_a_limit() -> None:
     clock = Clock()
     silent = Silent(clock, RetryableError("HTTP 500"))
     with pytest.raises(PublishError, match=re.escape("HTTP 500 (after 8 tries)")) as refused:
         silent.retry(silent.attempt, lambda: None)
     assert clock.pauses == [1, 2, 4, 8, 16, 32, 64]
-    assert "what was uploaded is kept" in refused.value.hint
+    assert "uploaded files are kept" in refused.value.hint
 
 
 def test_all_pauses_together_are_bounded() -> None:
     clock = Clock()
     silent = Silent(clock, RetryableError("rate limit", 3600.0))
-    with pytest.raises(PublishError, match="wants a pause of 3600 s"):
+    with pytest.raises(PublishError, match="asks to wait 3600 s"):
         silent.retry(silent.attempt, lambda: None)
     assert clock.pauses == [3600, 3600, 3600]
 
 
-def test_what_is_there_after_a_lost_answer_counts_as_the_answer() -> None:
+def test_after_a_lost_response_an_existing_result_counts() -> None:
     clock = Clock()
     silent = Silent(clock, RetryableError("cut"))
     seen: Iterator[bool | None] = iter([None, True])
@@ -146,12 +142,12 @@ def test_what_is_there_after_a_lost_answer_counts_as_the_answer() -> None:
     assert clock.pauses == [1, 2]
 
 
-def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_server_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "_TIMEOUTS_S", (0.05, 0.05))
     clock = Clock()
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         address = f"http://127.0.0.1:{deaf.getsockname()[1]}"
-        with pytest.raises(PublishError, match=r"GitHub does not answer.*[Tt]imed? ?out"):
+        with pytest.raises(PublishError, match=r"GitHub does not respond.*[Tt]imed? ?out"):
             Releases(Client(address, OWNER_REPO, TOKEN, clock=clock, sleep=clock.sleep)).list_releases()
     assert len(clock.pauses) == 7
 
@@ -161,8 +157,8 @@ def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch)
     [
         pytest.param(None, "write", "no token: GITHUB_TOKEN is not set", "contents: write", id="none"),
         pytest.param(" \n", "write", "no token: GITHUB_TOKEN is not set", "contents: write", id="blank"),
-        pytest.param("ghs_old", "write", "GitHub does not accept the token: ", "has not expired", id="expired"),
-        pytest.param(TOKEN, "read", "the token may not do this: ", "contents: write", id="without rights"),
+        pytest.param("ghs_old", "write", "GitHub does not accept the token: ", "to a valid token", id="expired"),
+        pytest.param(TOKEN, "read", "the token lacks a permission: ", "contents: write", id="without rights"),
     ],
 )
 def test_a_token_that_will_not_do_is_an_error_with_the_next_step(
@@ -183,9 +179,9 @@ def assert_no_token(error: FactoryError, token: str | None) -> None:
     assert not any(secret.strip() and secret.strip() in text for secret in (token or "", TOKEN) for text in texts)
 
 
-def test_a_repository_that_is_not_there_is_told(github: FakeGitHub) -> None:
+def test_a_missing_repository_is_an_error(github: FakeGitHub) -> None:
     client = Client(github.repository.api, "someone/nothing", TOKEN, clock=github.clock, sleep=github.clock.sleep)
-    with pytest.raises(PublishError, match=r"GitHub does not find: GET .*/someone/nothing/releases") as refused:
+    with pytest.raises(PublishError, match=r"not found on GitHub: GET .*/someone/nothing/releases") as refused:
         Releases(client).list_releases()
     assert "check OWNER/REPO" in refused.value.hint
 
@@ -193,7 +189,7 @@ def test_a_repository_that_is_not_there_is_told(github: FakeGitHub) -> None:
 def test_a_repository_that_was_moved_is_not_followed(github: FakeGitHub, releases: Releases) -> None:
     github.moved = True
     for call in (releases.list_releases, lambda: releases.create("v1")):
-        with pytest.raises(PublishError, match="GitHub sends elsewhere") as refused:
+        with pytest.raises(PublishError, match="GitHub redirects the request") as refused:
             call()
         assert "use its new name" in refused.value.hint
     assert len(github.calls) == 2
@@ -202,14 +198,14 @@ def test_a_repository_that_was_moved_is_not_followed(github: FakeGitHub, release
 @pytest.mark.parametrize(
     "token", [f"{TOKEN}\nother", f"{TOKEN} other", f"{TOKEN}\u00e9"], ids=["two lines", "two", "not ASCII"]
 )
-def test_what_cannot_be_a_token_is_refused_without_showing_it(github: FakeGitHub, token: str) -> None:
+def test_an_invalid_token_is_refused_without_showing_it(github: FakeGitHub, token: str) -> None:
     with pytest.raises(InputError, match="not a token") as refused:
         client_with(github, token)
     assert_no_token(refused.value, token)
 
 
 def test_the_token_goes_to_no_address_without_tls() -> None:
-    with pytest.raises(InputError, match=r"not an address for a token: http://api.github.com"):
+    with pytest.raises(InputError, match=r"the API address is not secure: http://api.github.com"):
         Client("http://api.github.com", OWNER_REPO, TOKEN)
 
 
@@ -239,14 +235,14 @@ def test_a_download_follows_to_another_host_without_the_token(
     assert github.calls[-1] == "GET /" + url.rpartition("/")[2]
 
 
-def test_the_key_in_the_address_of_a_download_is_not_told(
+def test_errors_do_not_show_the_key_in_a_download_address(
     github: FakeGitHub, releases: Releases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = stored(github, releases, b"content")
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         closed = f"http://127.0.0.1:{nobody.getsockname()[1]}"
     monkeypatch.setattr(github, "storage", closed)
-    with pytest.raises(PublishError, match="GitHub does not answer") as refused:
+    with pytest.raises(PublishError, match="GitHub does not respond") as refused:
         releases.client.download(url, tmp_path / "a")
     assert "signature" not in f"{refused.value} {refused.value.hint} {refused.value.__cause__}"
 
@@ -277,7 +273,7 @@ def test_a_plus_in_a_name_survives(github: FakeGitHub, releases: Releases) -> No
     assert kept.name == "a-1+b.whl"
 
 
-def test_an_address_where_nobody_answers_is_told_in_the_plain_words_of_the_system() -> None:
+def test_a_refused_connection_has_the_systems_message() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
         client = Client(f"http://127.0.0.1:{taken.getsockname()[1]}", "someone/wheels", None, sleep=lambda _: None)

@@ -141,7 +141,7 @@ def test_a_rehearsal_shows_the_calls_that_are_made(cli: Cli, github: FakeGitHub,
     ]
 
 
-def test_dry_run_of_a_staged_draft_shows_only_what_is_left(cli: Cli, github: FakeGitHub, built: Path) -> None:
+def test_dry_run_of_a_staged_draft_shows_only_the_remaining_requests(cli: Cli, github: FakeGitHub, built: Path) -> None:
     cli(GITHUB, built, "--tag", "v1", "--stage")
     (draft,) = github.repository.drafts()
     github.repository.upload(draft.id, "stale.whl", 1, "0" * 64, b"s")
@@ -150,7 +150,7 @@ def test_dry_run_of_a_staged_draft_shows_only_what_is_left(cli: Cli, github: Fak
     assert "stale.whl" in draft.files()
 
 
-def test_dry_run_into_a_directory_shows_the_files_and_makes_none(cli: Cli, built: Path, tmp_path: Path) -> None:
+def test_dry_run_into_a_directory_shows_the_files_and_writes_none(cli: Cli, built: Path, tmp_path: Path) -> None:
     before = content_of(tmp_path)
     shown = cli("release", built, "--dry-run")
     assert content_of(tmp_path) == before
@@ -190,7 +190,7 @@ def test_evidence_is_published_under_a_tag_of_its_own(
     assert all(call.startswith("GET") for call in github.calls[before:]), "nothing is done twice"
 
 
-def test_a_cell_that_is_handed_over_with_evidence_keeps_it(cli: Cli, github: FakeGitHub, built: Path) -> None:
+def test_evidence_of_a_release_directory_is_kept(cli: Cli, github: FakeGitHub, built: Path) -> None:
     row = next(row for row in read_manifest(built) if row.cell)
     rewrite(built, evidence=(as_evidence(a_validation(row)),))
     assert cli(GITHUB, built, "--tag", "v1").code == DONE
@@ -200,21 +200,21 @@ def test_a_cell_that_is_handed_over_with_evidence_keeps_it(cli: Cli, github: Fak
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        pytest.param((GITHUB, "cell"), f"no tag to publish under: {GITHUB}", id="no tag"),
-        pytest.param((GITHUB, "--yank", "a.whl", "--reason", "b"), f"no tag to publish under: {GITHUB}", id="yank"),
+        pytest.param((GITHUB, "cell"), f"no release tag: {GITHUB}", id="no tag"),
+        pytest.param((GITHUB, "--yank", "a.whl", "--reason", "b"), f"no release tag: {GITHUB}", id="yank"),
         pytest.param(("github:someone", "cell", "--tag", "v1"), "not a repository: github:someone", id="no repository"),
         pytest.param(
             ("github:some one/x", "cell", "--tag", "v1"), "not a repository: github:some one/x", id="blank in it"
         ),
         pytest.param((GITHUB, "empty", "--tag", "v1"), "no such manifest: empty/manifest.jsonl", id="no manifest"),
-        pytest.param((GITHUB, "--evidence", "a.json"), f"no tag to publish under: {GITHUB}", id="evidence"),
+        pytest.param((GITHUB, "--evidence", "a.json"), f"no release tag: {GITHUB}", id="evidence"),
         pytest.param((GITHUB, "--yank", "a", "--stage", "--tag", "v1"), EITHER, id="a staged yank"),
         pytest.param((GITHUB, "--evidence", "a", "--stage", "--tag", "v1"), EITHER, id="staged evidence"),
         pytest.param((GITHUB, "--evidence", "a", "--yank", "b", "--tag", "v1"), EITHER, id="evidence and a yank"),
         pytest.param((GITHUB, "cell", "--evidence", "a", "--tag", "v1"), EITHER, id="evidence and a cell"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(
+def test_contradicting_arguments_are_refused(
     cli: Cli, github: FakeGitHub, built: Path, arguments: tuple[str, ...], error: str
 ) -> None:
     Path("empty").mkdir()
@@ -251,7 +251,7 @@ ALL = tuple(gate(name, Status.PASSED, required=True) for name in required_gates(
             {"gates": (*ALL, gate("gpu", Status.FAILED, required=False))}, "failed: gpu", id="one beyond failed"
         ),
         pytest.param({"offload_archs": ("gfx90a",)}, "differ in offload_archs", id="a row that lies"),
-        pytest.param({"cell": None, "label": None}, "no dependency that the matrix pins", id="of no cell"),
+        pytest.param({"cell": None, "label": None}, "nor a pinned dependency", id="of no cell"),
     ],
 )
 def test_a_row_that_does_not_hold_is_refused(
@@ -274,7 +274,7 @@ def test_a_path_in_place_of_a_file_name_is_refused(cli: Cli, github: FakeGitHub,
     assert github.calls == []
 
 
-def test_a_file_that_is_not_what_its_row_says_is_refused(cli: Cli, github: FakeGitHub, built: Path) -> None:
+def test_a_file_that_differs_from_its_row_is_refused(cli: Cli, github: FakeGitHub, built: Path) -> None:
     wheel = next((built / "wheels").glob("flash_attn*.whl"))
     finished_wheel(
         wheel.parent, Cell.parse(CELL), members={**payload(Cell.parse(CELL)), "flash_attn/new.py": b"changed = True"}
@@ -300,7 +300,7 @@ def test_a_target_is_a_directory_or_a_repository(github: FakeGitHub, tmp_path: P
     assert open_publisher(GITHUB, github.environ(token=None)).rows() == ()
     assert not open_archive_host(str(tmp_path), {}).has("kernels-a")
     assert not open_archive_host(GITHUB, github.environ()).has("kernels-a")
-    with pytest.raises(InputError, match="not an address for a token"):
+    with pytest.raises(InputError, match="the API address is not secure"):
         open_publisher(GITHUB, {"GITHUB_API_URL": "http://example.com"})
 
 
@@ -337,19 +337,19 @@ def test_pip_installs_from_a_release_through_the_index(
     assert {wheel, f"{wheel}.metadata"} <= set(github.downloads)
 
 
-def test_the_text_of_a_release_says_how_to_install_from_the_site(cli: Cli, github: FakeGitHub, built: Path) -> None:
+def test_the_release_notes_have_install_commands_for_the_site(cli: Cli, github: FakeGitHub, built: Path) -> None:
     assert cli(GITHUB, built, "--tag", "v1", "--site", "https://example.org/wheels/").code == DONE
     (release,) = github.repository.releases.values()
     assert "--index-url https://example.org/wheels/simple/rocm64/torch2.9/triton/" in str(release.body)
     assert "gh attestation verify" in str(release.body)
 
 
-def test_a_directory_takes_no_notice_of_a_tag_so_that_a_workflow_can_publish_to_either(cli: Cli, built: Path) -> None:
+def test_a_directory_ignores_the_tag(cli: Cli, built: Path) -> None:
     assert cli("release", built, "--tag", "v1").code == DONE
     assert len(read_manifest(Path("release"))) == 2
 
 
-def test_a_site_is_made_of_what_github_has_and_leaves_out_what_was_deleted_there(
+def test_a_site_lists_the_published_files_and_omits_deleted_ones(
     cli: Cli, github: FakeGitHub, built: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     cli(GITHUB, built, "--tag", "v1")
@@ -371,19 +371,15 @@ def test_an_index_of_github_needs_a_place(cli: Cli, capsys: pytest.CaptureFixtur
     assert "--dest" in capsys.readouterr().err
 
 
-def test_a_cell_that_nobody_expected_is_refused_before_anything_is_sent(
-    cli: Cli, github: FakeGitHub, built: Path
-) -> None:
+def test_an_unexpected_cell_is_refused_before_uploading(cli: Cli, github: FakeGitHub, built: Path) -> None:
     shown = cli(GITHUB, built, "--tag", "v1", "--stage", "--expect", CELL.replace("2.9.1", "2.8.0"))
     assert shown.code == VERIFICATION_REFUSED
-    assert f"{CELL} was not expected" in shown.err
+    assert f"{CELL} is not in the list of --expect" in shown.err
     assert github.repository.releases == {}
     assert cli(GITHUB, built, "--tag", "v1", "--stage", "--expect", f"another {CELL}").code == DONE
 
 
-def test_a_cell_that_another_run_published_meanwhile_is_left_out_and_the_others_go_on(
-    cli: Cli, github: FakeGitHub, built: Path, tmp_path: Path
-) -> None:
+def test_a_cell_published_by_another_run_is_skipped(cli: Cli, github: FakeGitHub, built: Path, tmp_path: Path) -> None:
     cli(GITHUB, built, "--tag", "v1")
     twin = finished_wheel(tmp_path / "twin", Cell.parse(CELL))
     write_zip(twin, read_zip(twin), date_time=(2026, 1, 1, 0, 0, 0))
@@ -397,9 +393,7 @@ def test_a_cell_that_another_run_published_meanwhile_is_left_out_and_the_others_
     assert rows[twin.name] != file_sha256(twin)
 
 
-def test_what_a_manifest_says_of_a_wheel_is_not_believed_where_the_wheel_can_be_asked(
-    cli: Cli, github: FakeGitHub, tmp_path: Path
-) -> None:
+def test_claims_of_a_manifest_are_verified_against_the_wheel(cli: Cli, github: FakeGitHub, tmp_path: Path) -> None:
     library = {**payload(Cell.parse(CELL)), "flash_attn/hidden.so": b"\x7fELF of somebody"}
     wheel = finished_wheel(tmp_path / "made", Cell.parse(CELL), members=library)
     publish(DirectoryPublisher(tmp_path / "cell"), [(verified(wheel), wheel)])  # its row says that every gate passed

@@ -22,7 +22,7 @@ def draft(releases: Releases) -> Draft:
     return made
 
 
-def test_a_draft_that_holds_what_it_should_is_fine(draft: Draft) -> None:
+def test_a_complete_draft_passes(draft: Draft) -> None:
     draft.require_assets({"a.whl": sha256(CONTENT)})
 
 
@@ -34,15 +34,15 @@ def test_a_draft_that_holds_what_it_should_is_fine(draft: Draft) -> None:
         pytest.param({"a.whl": sha256(b"other")}, "a.whl", id="other bytes"),
     ],
 )
-def test_a_draft_that_does_not_is_told(draft: Draft, expected: dict[str, str], told: str) -> None:
-    with pytest.raises(PublishError, match=f"does not hold what it should: v1: {told}"):
+def test_an_incomplete_draft_is_an_error(draft: Draft, expected: dict[str, str], told: str) -> None:
+    with pytest.raises(PublishError, match=f"has missing, damaged or unexpected files: v1: {told}"):
         draft.require_assets(expected)
 
 
-def test_it_is_compared_with_what_github_has_now(github: FakeGitHub, draft: Draft) -> None:
+def test_the_draft_is_listed_again_before_comparing(github: FakeGitHub, draft: Draft) -> None:
     (release,) = github.repository.drafts()
     github.repository.upload(release.id, "late.whl", 1, sha256(b"x"), b"x")
-    with pytest.raises(PublishError, match=r"does not hold what it should: v1: late\.whl"):
+    with pytest.raises(PublishError, match=r"has missing, damaged or unexpected files: v1: late\.whl"):
         draft.require_assets({"a.whl": sha256(CONTENT)})
 
 
@@ -55,7 +55,7 @@ def test_a_draft_that_was_published_meanwhile_is_not_deleted(
     assert len(github.repository.published()) == 1
 
 
-def test_a_draft_that_is_gone_is_deleted(github: FakeGitHub, releases: Releases, draft: Draft) -> None:
+def test_deleting_a_missing_draft_succeeds(github: FakeGitHub, releases: Releases, draft: Draft) -> None:
     github.repository.delete(draft.release.id)
     releases.delete_draft(draft.release)
     assert github.repository.releases == {}

@@ -1,4 +1,4 @@
-"""Every fault at every call of a publish: the run itself, or the same command again, ends in the one right state."""
+"""Every fault at every request of a publish: the run itself, or the same command again, reaches the correct state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeAlias
 import pytest
 
 from fake_github import FAULTS, FakeGitHub, Fault
-from fake_github.faults import CUT_AFTER, DAMAGED, ERROR_AFTER, KILL_AFTER
+from fake_github.faults import CUT_AFTER, DAMAGED, KILL_AFTER
 from fake_github.outcome import Added, assert_published
 from fake_github.publishing import PublishingProcess, publishing_process
 from wheelfactory.release.github import parts
@@ -21,37 +21,37 @@ NewPublisher: TypeAlias = Callable[..., GitHubPublisher]
 Job: TypeAlias = Callable[[NewPublisher, Added], object]
 
 ANSWERED = [fault for fault in FAULTS if not fault.kills]
-TREACHEROUS = (CUT_AFTER, ERROR_AFTER, DAMAGED)
-"""Those after which GitHub has something else than the publisher knows."""
+UNREPORTED = (CUT_AFTER, DAMAGED)
+"""Faults after which GitHub has another state than the publisher knows."""
 KILLED = [fault for fault in FAULTS if fault.kills]
 
 
 def at_once(publisher: NewPublisher, added: Added) -> None:
-    """One process brings all and publishes it."""
+    """One process uploads all wheels and publishes them."""
     publish(publisher(), added)
 
 
 def staged(publisher: NewPublisher, added: Added) -> None:
-    """Each wheel is staged by a process of its own, and published by one that has no file any more."""
+    """Each wheel is staged by its own process; another process, without the files, publishes them."""
     for one in added:
         stage(publisher(), [one])
     publish(publisher(), [(row, None) for row, _ in added])
 
 
 def in_parts(publisher: NewPublisher, added: Added) -> None:
-    """A release takes one wheel, so that there are three."""
+    """Each part takes only one wheel, so that there are three parts."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "MAX_WHEELS", 1)
         publish(publisher(), added)
 
 
 def changing(calls: list[str]) -> list[str]:
-    """The calls that change something."""
+    """The requests that change something."""
     return [call for call in calls if not call.startswith("GET")]
 
 
-def met_by(fault: Fault, job: Job, github: FakeGitHub, publisher: NewPublisher, added: Added) -> list[int]:
-    """The calls of an undisturbed job that a fault can meet, by number."""
+def requests_hit_by(fault: Fault, job: Job, github: FakeGitHub, publisher: NewPublisher, added: Added) -> list[int]:
+    """The numbers of the requests of an undisturbed job that the fault can hit."""
     job(publisher, added)
     return [
         number
@@ -64,16 +64,16 @@ def met_by(fault: Fault, job: Job, github: FakeGitHub, publisher: NewPublisher, 
     ("fault", "job"),
     [
         *(pytest.param(fault, at_once, id=fault.name) for fault in ANSWERED),
-        *(pytest.param(fault, staged, id=f"staged, {fault.name}") for fault in TREACHEROUS),
-        *(pytest.param(fault, in_parts, id=f"in parts, {fault.name}") for fault in TREACHEROUS),
+        *(pytest.param(fault, staged, id=f"staged, {fault.name}") for fault in UNREPORTED),
+        *(pytest.param(fault, in_parts, id=f"in parts, {fault.name}") for fault in UNREPORTED),
     ],
 )
-def test_a_publish_outlives_a_fault_at_any_call(
+def test_a_publish_survives_a_fault_at_any_request(
     fault: Fault, job: Job, github: FakeGitHub, publisher: NewPublisher, added: Added
 ) -> None:
     added = added[:2] if job is at_once else added
     rows = [row for row, _ in added]
-    numbers = met_by(fault, job, github, publisher, added)
+    numbers = requests_hit_by(fault, job, github, publisher, added)
     assert len(numbers) >= 6
     for number in numbers:
         github.fresh().failing = (number, fault)
@@ -101,7 +101,7 @@ def process() -> Iterator[PublishingProcess]:
         pytest.param(dataclasses.replace(KILL_AFTER, changes_only=True), 1, id=f"in parts, {KILL_AFTER.name}"),
     ],
 )
-def test_killed_at_any_call_it_is_finished_by_the_same_command(
+def test_the_same_command_completes_a_publish_that_was_killed_at_any_request(
     fault: Fault,
     most_wheels: int,
     github: FakeGitHub,
@@ -111,7 +111,7 @@ def test_killed_at_any_call_it_is_finished_by_the_same_command(
 ) -> None:
     added = added[:2]
     rows = [row for row, _ in added]
-    numbers = met_by(fault, at_once if most_wheels > 1 else in_parts, github, publisher, added)
+    numbers = requests_hit_by(fault, at_once if most_wheels > 1 else in_parts, github, publisher, added)
     assert len(numbers) >= 10
     for number in numbers:
         github.fresh().failing = (number, fault)

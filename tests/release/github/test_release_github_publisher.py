@@ -48,7 +48,7 @@ def test_a_release_has_wheels_metadata_sums_and_manifest(
     assert set(release.files()) == {"SHA256SUMS", MANIFEST_NAME, *files_of(rows)}
 
 
-def test_rows_are_told_with_the_addresses_that_github_gives_after_publishing(
+def test_rows_have_the_addresses_that_github_reports_after_publishing(
     github: FakeGitHub, publisher: NewPublisher, added: Added
 ) -> None:
     publish(publisher(), added)
@@ -59,7 +59,7 @@ def test_rows_are_told_with_the_addresses_that_github_gives_after_publishing(
         assert row.url == f"{github.repository.web}/someone/wheels/releases/download/v1/{name}"
 
 
-def test_what_comes_later_is_another_release_whose_manifest_names_all(
+def test_a_later_publish_is_a_new_release_whose_manifest_names_every_row(
     github: FakeGitHub, publisher: NewPublisher, added: Added, later: Added
 ) -> None:
     publish(publisher(), added)
@@ -80,7 +80,7 @@ def test_a_published_tag_goes_on_in_a_part_that_starts_no_build(
     assert_published(github.repository, [row for row, _ in (*added, *later)])
 
 
-def test_what_is_published_already_makes_no_release(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
+def test_published_wheels_make_no_new_release(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
     publish(publisher(), added)
     before = len(github.calls)
     publish(publisher(), added[:1])
@@ -109,20 +109,18 @@ def test_half_a_wheel_is_not_held(github: FakeGitHub, publisher: NewPublisher, a
     (gone,) = (one.id for one in draft.assets.values() if one.name == f"{row.filename}{lost}")
     del draft.assets[gone]
     assert not publisher().has_wheel(row)
-    with pytest.raises(PublishError, match=f"neither given nor staged: {row.filename.split('+')[0]}"):
+    with pytest.raises(PublishError, match=f"file is neither given nor staged: {row.filename.split('+')[0]}"):
         publish(publisher(), [(row, None)])
     assert github.repository.published() == []
 
 
-def test_what_is_staged_with_other_bytes_is_not_held(publisher: NewPublisher, added: Added) -> None:
+def test_a_staged_file_with_other_bytes_does_not_count(publisher: NewPublisher, added: Added) -> None:
     stage(publisher(), added)
     assert not publisher().has_wheel(added[0][0].model_copy(update={"metadata_sha256": "0" * 64}))
     assert not publisher("v2").has_wheel(added[0][0]), "staged for another tag"
 
 
-def test_what_an_earlier_run_left_in_the_draft_is_removed(
-    github: FakeGitHub, publisher: NewPublisher, added: Added
-) -> None:
+def test_leftovers_in_a_draft_are_removed(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
     draft = github.repository.create({"tag_name": "v1", "draft": True})
     name = added[0][0].filename
     github.repository.upload(draft.id, name, 0, None, None)
@@ -147,9 +145,9 @@ def test_a_published_file_is_never_replaced(
 ) -> None:
     rows = publish(publisher(), added)
     other = additions([flash_attn_wheel(tmp_path / "other", CELL, content="changed = True")])
-    with pytest.raises(PublishError, match="already published with other bytes"):
+    with pytest.raises(PublishError, match="already published with different content"):
         publish(publisher(), other)
-    with pytest.raises(PublishError, match=r"already published with other bytes: .* in v1") as refused:
+    with pytest.raises(PublishError, match=r"already published with different content: .* in v1") as refused:
         publisher().put_asset(asset(added[0][0].filename))
     assert "yank it" in refused.value.hint
     assert_published(github.repository, rows)
@@ -220,7 +218,7 @@ def test_a_second_draft_of_a_tag_without_wheels_is_deleted(
     assert tags(github) == ["v1"]
 
 
-def test_a_draft_whose_tag_was_published_by_hand_becomes_a_part(
+def test_a_draft_whose_tag_was_published_manually_becomes_a_part(
     github: FakeGitHub, publisher: NewPublisher, added: Added
 ) -> None:
     stage(publisher(), added)
@@ -233,7 +231,7 @@ def test_a_draft_whose_tag_was_published_by_hand_becomes_a_part(
     assert notes_of_a_person.files() == {}
 
 
-def test_what_somebody_published_since_the_rows_were_read_stops_it(
+def test_a_concurrent_publish_stops_the_commit(
     github: FakeGitHub, publisher: NewPublisher, added: Added, later: Added
 ) -> None:
     github.repository.a_second = 1
@@ -241,7 +239,7 @@ def test_what_somebody_published_since_the_rows_were_read_stops_it(
     rows = first.rows()
     stage(first, added)
     publish(publisher("v2"), later)
-    with pytest.raises(PublishError, match="somebody else published meanwhile") as refused:
+    with pytest.raises(PublishError, match="another run published meanwhile") as refused:
         first.commit([*rows, *(row for row, _ in added)])
     assert "same command again" in refused.value.hint
     assert published_rows(github.repository) == [row for row, _ in later]
@@ -249,13 +247,13 @@ def test_what_somebody_published_since_the_rows_were_read_stops_it(
     assert {row.filename for row in published_rows(github.repository)} == {r.filename for r, _ in (*added, *later)}
 
 
-def test_a_release_that_another_of_the_same_second_hides_is_told_and_mended(
+def test_a_release_hidden_by_another_of_the_same_second_is_an_error_that_a_rerun_repairs(
     github: FakeGitHub, publisher: NewPublisher, added: Added, later: Added
 ) -> None:
     github.repository.a_second = 10
     stage(publisher(), added)
     publish(publisher("v2"), later)
-    with pytest.raises(PublishError, match="another release hides this one") as refused:
+    with pytest.raises(PublishError, match="another release was published at the same time") as refused:
         publish(publisher(), added)
     assert "same command again" in refused.value.hint
     publish(publisher(), added)
@@ -263,15 +261,17 @@ def test_a_release_that_another_of_the_same_second_hides_is_told_and_mended(
     assert tags(github) == ["v1", "v2", "wheels-v1-2"]
 
 
-def test_a_tag_that_cannot_be_had_is_a_clear_error(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
+def test_an_unusable_tag_is_a_clear_error(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
     stage(publisher(), added)
     github.repository.burned.add("v1")
-    with pytest.raises(PublishError, match=r"GitHub refuses: PATCH .*tag_name was used by an immutable release"):
+    with pytest.raises(
+        PublishError, match=r"GitHub refused the request: PATCH .*tag_name was used by an immutable release"
+    ):
         publish(publisher(), added)
     assert github.repository.published() == []
 
 
-def test_a_half_staged_draft_that_somebody_published_is_a_clear_error(
+def test_an_incomplete_published_draft_is_a_clear_error(
     github: FakeGitHub, publisher: NewPublisher, added: Added
 ) -> None:
     stage(publisher(), added)
@@ -280,7 +280,7 @@ def test_a_half_staged_draft_that_somebody_published_is_a_clear_error(
     (gone,) = (one.id for one in draft.assets.values() if one.name == f"{row.filename}.metadata")
     del draft.assets[gone]
     github.repository.edit(draft.id, {"draft": False})
-    with pytest.raises(PublishError, match=r"published before it was complete: .* in v1") as refused:
+    with pytest.raises(PublishError, match=r"published incompletely: .* in v1") as refused:
         publish(publisher(), added)
     assert "delete that release" in refused.value.hint
 
@@ -304,7 +304,7 @@ def test_a_manifest_damaged_on_the_way_is_not_taken(github: FakeGitHub, publishe
     (release,) = github.repository.published()
     (manifest,) = (one for one in release.assets.values() if one.name == MANIFEST_NAME)
     manifest.content = (manifest.content or b"")[:-5]
-    with pytest.raises(PublishError, match=r"damaged on the way: manifest.jsonl"):
+    with pytest.raises(PublishError, match=r"damaged during the download: manifest.jsonl"):
         publisher().rows()
 
 
@@ -318,15 +318,17 @@ def test_a_yank_is_a_small_release_of_its_own(github: FakeGitHub, publisher: New
     assert all(call.startswith("GET") for call in github.calls[before:])
 
 
-def test_what_could_not_be_read_back_changes_nothing(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
+def test_rows_that_would_not_read_back_change_nothing(
+    github: FakeGitHub, publisher: NewPublisher, added: Added
+) -> None:
     rows = publish(publisher(), added)
     before = dict(github.repository.releases)
-    with pytest.raises(PublishError, match=r"cannot be written as a manifest: .*: yanked: "):
+    with pytest.raises(PublishError, match=r"cannot write the manifest: .*: yanked: "):
         yank(publisher(tag="v2"), rows[0].filename, "wrong \x1b[2Jkernels")
     assert github.repository.releases == before
 
 
-def test_a_wheel_whose_release_was_deleted_has_no_address_and_is_brought_back(
+def test_a_wheel_of_a_deleted_release_has_no_address_and_can_be_republished(
     github: FakeGitHub, publisher: NewPublisher, added: Added, later: Added
 ) -> None:
     publish(publisher(), later)
@@ -368,15 +370,13 @@ def test_kernels_are_no_release_of_wheels(github: FakeGitHub, publisher: NewPubl
     assert publish(publisher(), added)
 
 
-def test_drafts_of_others_are_left_alone(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
+def test_drafts_of_other_tags_stay(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
     others = [github.repository.create({"tag_name": tag, "draft": True}) for tag in ("v10", "wheels-v1-1", "notes")]
     publish(publisher(), added)
     assert github.repository.drafts() == others
 
 
-def test_the_text_of_a_release_is_made_of_what_was_and_what_is_published(
-    github: FakeGitHub, publisher: NewPublisher, added: Added
-) -> None:
+def test_the_notes_get_the_rows_before_and_after(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
     publish(publisher(), added[:1])
     writing = publisher("v2")
     writing._notes = lambda before, after: f"{len(before)} before, {len(after)} after"
@@ -393,23 +393,23 @@ def test_releases_that_can_be_changed_are_warned_of(
         github.repository.immutable = False
         publish(publisher(), added[:1])
         publish(publisher("v2"), additions([stand_in_wheel(added[0][1].parent, "torch", "1")]))
-    assert caplog.messages == ["v2 is not immutable: switch that on in the repository's settings"]
+    assert caplog.messages == ["v2 is not immutable: enable immutable releases in the repository settings"]
 
 
 def test_without_a_tag_it_can_only_be_read(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
-    with pytest.raises(InputError, match="no tag to publish under") as refused:
+    with pytest.raises(InputError, match="no release tag") as refused:
         publish(publisher(None), added)
     assert "--tag" in refused.value.hint
     assert all(call.startswith("GET") for call in github.calls)
 
 
 @pytest.mark.parametrize("tag", ["", "-v", "a/b", "a..b", "v1.lock", "v1.", "a b"])
-def test_what_git_cannot_have_as_a_tag_is_refused(publisher: NewPublisher, tag: str) -> None:
+def test_invalid_git_tags_are_refused(publisher: NewPublisher, tag: str) -> None:
     with pytest.raises(InputError, match="not a tag"):
         publisher(tag)
 
 
 @pytest.mark.parametrize("tag", ["wheels-v1-2", "kernels-a", "untagged-1"])
 def test_tags_that_mean_something_else_are_refused(publisher: NewPublisher, tag: str) -> None:
-    with pytest.raises(InputError, match="a tag with another meaning"):
+    with pytest.raises(InputError, match="the tag has a reserved prefix"):
         publisher(tag)

@@ -149,7 +149,7 @@ def page(visit: Visit, place: Place) -> Page:
 
 @pytest.mark.parametrize("version", [CK_VERSION, TRITON_VERSION], ids=["ck", "triton"])
 @pytest.mark.parametrize("tool", ["pip", "uv"])
-def test_the_line_that_is_copied_installs_exactly_that_wheel(
+def test_the_copied_command_installs_exactly_that_wheel(
     page: Page, environment: Path, tool: str, version: str, tmp_path: Path
 ) -> None:
     words = shlex.split(copied(page, tool, version))
@@ -166,7 +166,7 @@ def test_the_line_that_is_copied_installs_exactly_that_wheel(
 
 
 @pytest.mark.parametrize("version", [CK_VERSION, TRITON_VERSION], ids=["ck", "triton"])
-def test_the_pyproject_that_is_copied_is_synced_by_uv_to_exactly_that_wheel_and_its_torch(
+def test_uv_syncs_the_copied_pyproject_to_exactly_that_wheel_and_its_torch(
     page: Page, place: Place, version: str, tmp_path: Path
 ) -> None:
     """PyTorch's index and PyPI are stand-ins on loopback here; what they have else must not be taken."""
@@ -178,7 +178,7 @@ def test_the_pyproject_that_is_copied_is_synced_by_uv_to_exactly_that_wheel_and_
     assert installed(tmp_path / ".venv/bin/python") == wanted
 
 
-def test_the_address_that_is_copied_is_held_to_its_sha256(
+def test_pip_verifies_the_sha256_of_the_copied_address(
     page: Page, place: Place, environment: Path, tmp_path: Path
 ) -> None:
     address = copied(page, "URL", CK_VERSION)
@@ -191,13 +191,13 @@ def test_the_address_that_is_copied_is_held_to_its_sha256(
     assert installed(environment)["flash-attn"] == CK_VERSION
 
 
-def test_the_form_that_was_copied_is_the_one_that_is_shown(page: Page) -> None:
+def test_the_copied_form_is_shown(page: Page) -> None:
     text = copied(page, "pyproject.toml", CK_VERSION)
     shown = page.locator("#cards pre", has_text="[tool.uv.sources]")
     assert shown.inner_text().rstrip("\n") == text.rstrip("\n")
 
 
-def test_who_copies_for_pip_is_told_the_torch_to_have_and_pyproject_brings_it(page: Page) -> None:
+def test_the_pip_form_names_the_required_torch_and_pyproject_installs_it(page: Page) -> None:
     needs = page.locator("#cards > li").first.get_by_text("Needs torch 2.9 for ROCm 6.4 already installed")
     expect(needs).to_be_visible()
     copied(page, "pyproject.toml", CK_VERSION)
@@ -222,7 +222,7 @@ def test_a_pyproject_for_any_python_names_those_of_the_wheel(visit: Visit, place
 
 def test_the_doctors_line_is_copied(page: Page, place: Place) -> None:
     page.get_by_role("button", name="Copy", exact=True).click()
-    expect(page.get_by_role("status")).to_have_text("Copied: the doctor's line")
+    expect(page.get_by_role("status")).to_have_text("Copied: the doctor command")
     assert page.evaluate("navigator.clipboard.readText()") == DOCTOR_LINE.format(place.address)
 
 

@@ -78,7 +78,7 @@ def test_a_phone_is_one_tap_from_the_filters_to_the_wheels(visit: Visit, site: s
     assert 0 <= top["y"] < PHONE["height"]
 
 
-def test_a_phone_is_one_tap_from_the_filters_to_the_reason_why_there_is_none(visit: Visit, site: str) -> None:
+def test_on_a_phone_the_reason_is_one_tap_from_the_filters(visit: Visit, site: str) -> None:
     page = visit(site, viewport=PHONE, is_mobile=True, has_touch=True).open("?rocm=7.14&torch=2.9.1")
     page.get_by_role("link", name="Why there is none").tap()
     reason = page.locator("#nothing .reasons").bounding_box()
@@ -111,7 +111,7 @@ def test_the_rule_above_the_footer_is_as_wide_as_the_column(visit: Visit, site: 
     assert rule == f"{views['width']:g}px"
 
 
-def test_what_cannot_be_has_a_swatch_that_is_seen_in_the_dark(visit: Visit, site: str) -> None:
+def test_the_swatch_of_impossible_squares_is_visible_in_dark_mode(visit: Visit, site: str) -> None:
     page = visit(site, color_scheme="dark").open("?view=coverage")
     style = page.locator(".swatch.excluded").evaluate("found => getComputedStyle(found).borderTopColor")
     assert style not in ("rgba(0, 0, 0, 0)", page.evaluate("getComputedStyle(document.body).backgroundColor"))
@@ -136,7 +136,7 @@ def test_dark_rooms_get_a_dark_page(visit: Visit, site: str) -> None:
     assert ground("dark") < 150 < 600 < ground("light")
 
 
-def test_who_wants_no_motion_gets_none(visit: Visit, site: str) -> None:
+def test_reduced_motion_is_respected(visit: Visit, site: str) -> None:
     def moves(motion: str) -> bool:
         page = visit(site, reduced_motion=motion).open()
         return bool(page.locator("#more").evaluate("found => getComputedStyle(found).transitionDuration !== '0s'"))
@@ -144,7 +144,7 @@ def test_who_wants_no_motion_gets_none(visit: Visit, site: str) -> None:
     assert (moves("no-preference"), moves("reduce")) == (True, False)
 
 
-def test_paper_gets_the_wheels_without_what_can_only_be_pressed(visit: Visit, site: str) -> None:
+def test_the_print_view_has_the_wheels_without_controls(visit: Visit, site: str) -> None:
     page = visit(site).open("?rocm=6.4")
     page.emulate_media(media="print")
     assert page.locator("#cards pre").first.is_visible()

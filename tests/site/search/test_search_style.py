@@ -37,7 +37,7 @@ def test_scripts_styles_and_the_page_are_formatted_and_have_no_finding() -> None
         ("a.css", "a {\n  colr: red;\n}\n", "noUnknownProperty"),
     ],
 )
-def test_the_linter_finds_what_it_is_there_for(tmp_path: Path, name: str, text: str, finding: str) -> None:
+def test_the_linter_finds_planted_faults(tmp_path: Path, name: str, text: str, finding: str) -> None:
     (tmp_path / name).write_text(text)
     done = check(tmp_path)
     assert done.returncode != 0

@@ -2,8 +2,8 @@
 
     from flash_attention_amd import flash_attn_func
 
-Names, arguments, shapes and results are those of flash-attn 2.8.3. `flash_attn_func` says what is done by a fused
-kernel of torch, and what by blocks.
+Names, arguments, shapes and results match flash-attn 2.8.3. See `flash_attn_func` for when a fused kernel of torch
+computes, and when the slower block algorithm does.
 """
 
 from flash_attention_amd.functions import flash_attn_func, flash_attn_kvpacked_func, flash_attn_qkvpacked_func

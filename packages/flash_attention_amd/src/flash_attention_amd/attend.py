@@ -1,4 +1,4 @@
-"""One attention: the fused kernels where they can do it, blocks where they cannot."""
+"""Compute attention with torch's fused kernels if they support the call, else by blocks."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def attend(
     lse: bool = False,
     probabilities: bool = False,
 ) -> Attended:
-    """Attention of checked (batch, seqlen, heads, headdim) tensors, of which any may be empty.
+    """Attention of checked (batch, seqlen, heads, headdim) tensors, which may be empty.
 
-    `mask` is as in `blocks.attend`; the log-sum-exp and the probabilities have no gradient.
+    `mask` is as in `blocks.attend`. Only the output has a gradient.
     """
     seen = band(q.shape[1], k.shape[1], options.window_size, causal=options.causal)
     simple = not probabilities and not options.softcap and options.alibi_slopes is None
-    simple = simple and options.scale > 0  # kernels hide a key by -inf before they scale: 0 makes NaN of that
-    # torch has kernels that take a mask, but one of queries and keys would first be made a matrix of numbers
+    simple = simple and options.scale > 0  # kernels mask with -inf before scaling, and 0 * -inf is NaN
+    # a mask over queries and keys would be converted to a full matrix of numbers first, so only key masks go to torch
     shaped = seen.full or seen.causal if mask is None else seen.full and not lse and mask.shape[1:3] == (1, 1)
     if simple and shaped and q.numel() and k.numel():
         repeatable = options.deterministic and torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))

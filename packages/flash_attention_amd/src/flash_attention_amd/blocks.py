@@ -1,9 +1,9 @@
-"""Attention by blocks, in plain torch operations: for what no fused kernel of torch does.
+"""Attention by blocks in plain torch operations, for calls that no fused kernel of torch supports.
 
-It goes over blocks of queries with the keys that they can see, so that about `TILE` scores exist at once, and computes
-them again in the backward pass: beside inputs and results, the memory does not grow with the square of the sequence.
-The scheme is that of FlashAttention-2 (Dao, 2023, algorithms 1 and 2), with blocks as large as torch's own matrix
-products like them. The arithmetic is float32, or float64 for float64 inputs.
+Each block of queries is computed with the keys it can see, so about `TILE` scores exist at once; the backward pass
+recomputes them. The memory beside inputs and results therefore does not grow with the square of the sequence.
+The algorithm is FlashAttention-2 (Dao, 2023, algorithms 1 and 2), with blocks large enough for torch's matrix products.
+The arithmetic is float32, or float64 for float64 inputs.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from flash_attention_amd.options import Attended, Options
 from flash_attention_amd.visible import Band, band
 
 TILE = 1 << 19
-"""Scores that exist at once on a CPU, where they should stay in its cache: 2 MiB in float32."""
+"""Scores in memory at once on a CPU: 2 MiB in float32, which fit into its cache."""
 
 GPU_TILE = 1 << 22
-"""The same on a GPU, where each block costs a dozen launches: 16 MiB in float32."""
+"""The same on a GPU: 16 MiB in float32, because each block costs a dozen kernel launches."""
 
 ROWS = 128
-"""Queries that a block has if it can: with fewer the keys are read too often. Heads are divided among blocks before."""
+"""Preferred queries per block: with fewer, the keys are read too often. Splitting the heads comes first."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a forward pass and its backward pass have in common."""
+class BlockLayout:
+    """The division into blocks, shared by the forward and the backward pass."""
 
     options: Options
     band: Band
     batch: int
     groups: int
-    """Heads of the keys."""
+    """Number of key heads."""
     times: int
-    """Heads of the queries for each of them."""
+    """Query heads for each key head."""
     tile: int
     seed: int
-    """Of dropout's numbers."""
+    """Seed of the dropout generator."""
 
     def chunks(self) -> Iterator[tuple[slice, slice]]:
-        """Sequences, and heads of the keys, that are worked on together."""
+        """Slices of sequences and key heads to compute together."""
         together = max(1, self._sheets(min(ROWS, self.band.queries)))
         if together >= self.groups:
             step = together // self.groups
@@ -58,9 +58,9 @@ class Plan:
                 yield slice(one, one + 1), slice(at, min(at + together, self.groups))
 
     def blocks(self, sheets: int) -> Iterator[tuple[slice, slice]]:
-        """Queries, and the keys that they may see, for that many heads of keys; the order of dropout's numbers.
+        """Slices of queries and of the keys they can see, for `sheets` key heads. Queries that see no key are left out.
 
-        Queries that see no key, for the band, are in none.
+        Dropout depends on the order: both passes must draw the same numbers.
         """
         rows = 1
         while rows < self.band.queries and self._sheets(2 * rows) >= sheets:
@@ -70,7 +70,7 @@ class Plan:
             yield slice(first, last), slice(*self.band.seen(first, last))
 
     def _sheets(self, rows: int) -> int:
-        """How many heads of keys fit into a tile with so many queries."""
+        """How many key heads fit into a tile with `rows` queries."""
         keys = self.band.keys
         if self.band.left is not None and self.band.right is not None:
             keys = min(keys, self.band.left + self.band.right + rows)
@@ -80,43 +80,44 @@ class Plan:
 def attend(
     q: Tensor, k: Tensor, v: Tensor, options: Options, mask: Tensor | None = None, *, probabilities: bool = False
 ) -> Attended:
-    """Attention of (batch, seqlen, heads, headdim) tensors with any of the options; the log-sum-exp is always there.
+    """Attention of (batch, seqlen, heads, headdim) tensors with any options. The log-sum-exp is always returned.
 
-    `mask` is bool (batch, 1 or heads, 1 or queries, keys), True where a query may see a key. `probabilities` asks for
-    the full matrix. Only the output has gradients, for q, k and v.
+    `mask` is bool (batch, 1 or heads, 1 or queries, keys), True where a query may see a key. `probabilities` also
+    returns the full matrix. Only the output has a gradient, with respect to q, k and v.
     """
     run = _attend
     if torch.compiler.is_compiling():
-        # its loops would be unrolled, one copy of the graph for each block
-        run = torch.compiler.disable(run)  # type: ignore[no-untyped-call]  # torch has no types for it
+        # the compiler would unroll the loops into one copy of the graph per block
+        run = torch.compiler.disable(run)  # type: ignore[no-untyped-call]  # torch has no types here
     return run(q, k, v, options, mask, probabilities)
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, options: Options, mask: Tensor | None, probabilities: bool) -> Attended:
     keys, groups = k.shape[1:3]
-    plan = Plan(
+    plan = BlockLayout(
         options,
         band(q.shape[1], keys, options.window_size, causal=options.causal),
         q.shape[0],
         groups,
         q.shape[2] // groups,
         TILE if q.device.type == "cpu" else GPU_TILE,
-        # drawn where torch.manual_seed reaches it and a GPU need not be waited for
+        # drawn on the CPU: torch.manual_seed controls it, and no GPU synchronization is needed
         int(torch.randint(1 << 62, ())) if options.dropout_p else 0,
     )
     return Attended(*_Blocks.apply(q, k, v, mask, plan, probabilities))  # type: ignore[no-untyped-call]  # nor for this
 
 
 class _Blocks(torch.autograd.Function):
-    """Each block costs a GPU more in launches than in arithmetic, so what can be done once for a chunk is.
+    """The forward and backward pass.
 
-    Inside, tensors are (heads of keys, rows, ...), with the rows of all heads of queries that share keys, or divided as
-    `_by_group` has them: (batch, heads of keys, heads of queries for each, queries, ...).
+    On a GPU, a block costs more in launches than in arithmetic, so as much as possible is done once per chunk.
+    Inside, tensors are (key heads, rows, ...), where the rows of all query heads that share keys are joined, or as
+    `_by_group` returns them: (batch, key heads, query heads per key head, queries, ...).
     """
 
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, plan: Plan, probabilities: bool
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, plan: BlockLayout, probabilities: bool
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         exact = torch.float64 if q.dtype == torch.float64 else torch.float32
         batch, queries, heads, _ = q.shape
@@ -135,22 +136,22 @@ class _Blocks(torch.autograd.Function):
                     peak = scores.amax(-1, keepdim=True)
                     if mask is not None:
                         peak.masked_fill_(peak == -math.inf, 0)
-                    chances = scores.sub_(peak).exp_()
-                    total = chances.sum(-1, keepdim=True)
+                    probs = scores.sub_(peak).exp_()
+                    total = probs.sum(-1, keepdim=True)
                     place = sums[:, :, :, rows]
                     place.copy_(total.log().add_(peak).view(place.shape))
                     if mask is not None:
                         total.masked_fill_(total == 0, 1)
-                    kept = dropout.kept(chances)
+                    kept = dropout.kept(probs)
                     if shown is not None:
-                        signed = chances if kept is None else torch.where(kept, chances, -chances)
+                        signed = probs if kept is None else torch.where(kept, probs, -probs)
                         matrix = torch.unflatten(shown, 1, (plan.groups, -1))[sheets][:, :, :, rows, columns]
                         matrix.copy_((signed / total).view(matrix.shape))
                     if kept is not None:
-                        chances.mul_(kept)
+                        probs.mul_(kept)
                         total *= 1 - dropout.chance
                     place = outs[:, :, :, rows]
-                    place.copy_(torch.bmm(chances, values[:, columns]).div_(total).view(place.shape))
+                    place.copy_(torch.bmm(probs, values[:, columns]).div_(total).view(place.shape))
         ctx.plan = plan
         ctx.save_for_backward(q, k, v, mask, out, lse)
         ctx.mark_non_differentiable(lse, *(() if shown is None else (shown,)))
@@ -176,15 +177,15 @@ class _Blocks(torch.autograd.Function):
                 for rows, columns in plan.blocks(len(values)):
                     queries, d_rows = (_rows(tensor, rows, exact) for tensor in (asked, d_outs))
                     scores, bent = scorer.scores(queries, rows, columns, bent=True)
-                    chances = scores.sub_(_rows(sums, rows, exact)).exp_()
-                    kept = dropout.kept(chances)
+                    probs = scores.sub_(_rows(sums, rows, exact)).exp_()
+                    kept = dropout.kept(probs)
                     if kept is not None:
                         d_rows = d_rows / (1 - dropout.chance)
-                    d_values[:, columns].baddbmm_((chances if kept is None else chances * kept).mT, d_rows)
+                    d_values[:, columns].baddbmm_((probs if kept is None else probs * kept).mT, d_rows)
                     d_scores = torch.bmm(d_rows, values[:, columns].mT)
                     if kept is not None:
                         d_scores.mul_(kept)
-                    d_scores.sub_(_rows(means, rows, exact)).mul_(chances)
+                    d_scores.sub_(_rows(means, rows, exact)).mul_(probs)
                     if bent is not None:
                         torch.ops.aten.tanh_backward.grad_input(d_scores, bent, grad_input=d_scores)
                     d_keys[:, columns].baddbmm_(d_scores.mT, queries)
@@ -198,24 +199,24 @@ class _Blocks(torch.autograd.Function):
 
 
 class _Dropout:
-    """Dropout's numbers, the same in both passes, which ask for them in one order."""
+    """The random numbers of dropout. Both passes draw them in the same order."""
 
-    def __init__(self, plan: Plan, device: torch.device) -> None:
+    def __init__(self, plan: BlockLayout, device: torch.device) -> None:
         self.chance = plan.options.dropout_p
         self.numbers = torch.Generator(device).manual_seed(plan.seed) if self.chance else None
 
-    def kept(self, chances: Tensor) -> Tensor | None:
-        """Which probabilities of a block are kept; None for all."""
+    def kept(self, probs: Tensor) -> Tensor | None:
+        """Which probabilities of a block are kept; None if all are."""
         if self.numbers is None:
             return None
-        return torch.rand(chances.shape, generator=self.numbers, device=chances.device) >= self.chance
+        return torch.rand(probs.shape, generator=self.numbers, device=probs.device) >= self.chance
 
 
 class _Scorer:
-    """The scores of the blocks of a chunk."""
+    """Computes the scores of the blocks of a chunk."""
 
     def __init__(
-        self, plan: Plan, k: Tensor, mask: Tensor | None, sheets: tuple[slice, slice], exact: torch.dtype
+        self, plan: BlockLayout, k: Tensor, mask: Tensor | None, sheets: tuple[slice, slice], exact: torch.dtype
     ) -> None:
         self.plan = plan
         self.keys = _sheets(k, sheets, exact) * (plan.options.scale / (plan.options.softcap or 1))
@@ -232,7 +233,7 @@ class _Scorer:
     def scores(
         self, queries: Tensor, rows: slice, columns: slice, *, bent: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """Those of a block, -inf where a key is not seen; and if `bent`, the tanh in them, if there is a softcap."""
+        """The scores of a block, -inf for hidden keys. With `bent` and a softcap, also their tanh."""
         plan, tanh = self.plan, None
         scores = torch.bmm(queries, self.keys[:, columns].mT)
         if plan.options.softcap:
@@ -250,21 +251,21 @@ class _Scorer:
         return scores, tanh if bent else None
 
 
-def _by_group(tensor: Tensor, plan: Plan) -> Tensor:
-    """(batch, seqlen, heads, headdim) as (batch, groups, times, seqlen, headdim), the same memory."""
+def _by_group(tensor: Tensor, plan: BlockLayout) -> Tensor:
+    """View (batch, seqlen, heads, headdim) as (batch, groups, times, seqlen, headdim)."""
     return torch.unflatten(tensor, 2, (plan.groups, plan.times)).permute(0, 2, 3, 1, 4)
 
 
 def _sheets(tensor: Tensor, sheets: tuple[slice, slice], exact: torch.dtype) -> Tensor:
-    """(batch, keys, groups, headdim) of a chunk as (sheets, keys, headdim)."""
+    """The chunk of (batch, keys, groups, headdim) as (sheets, keys, headdim)."""
     return _cast(tensor.transpose(1, 2)[sheets], exact).flatten(0, 1)
 
 
 def _rows(tensor: Tensor, rows: slice, exact: torch.dtype) -> Tensor:
-    """(batch, groups, times, queries, n) of a chunk, for a block, as (sheets, times * rows, n)."""
+    """The block `rows` of (batch, groups, times, queries, n) as (sheets, times * rows, n)."""
     return _cast(tensor[:, :, :, rows], exact).flatten(2, 3).flatten(0, 1)
 
 
 def _cast(tensor: Tensor, exact: torch.dtype) -> Tensor:
-    """In that dtype; what is made for it is contiguous, so that dimensions can be joined without another copy."""
+    """Cast to `exact`. A copy is contiguous, so that dimensions can be flattened without a second copy."""
     return tensor.to(exact, memory_format=torch.contiguous_format)

@@ -1,4 +1,4 @@
-"""flash-attn's functions for sequences of one length."""
+"""flash-attn's functions for batches of sequences of the same length."""
 
 from __future__ import annotations
 
@@ -27,25 +27,24 @@ def flash_attn_func(
 ) -> Result:
     """softmax(q k^T scale) v for each sequence and head.
 
-    A call with none but dropout_p, softmax_scale and causal goes to a fused kernel of torch if torch has one for this
-    device, dtype and headdim; one with window_size, softcap, alibi_slopes or return_attn_probs, or with deterministic
-    and gradients, goes by blocks of queries in float32, forward and backward, which is slower. On ROCm and on a CPU so
-    does causal with fewer queries than keys, and on ROCm return_softmax_lse. Either way the memory beside inputs and
-    results does not grow with the square of the sequence, unless the probabilities are asked for. autocast changes
-    nothing: the dtype of the inputs is that of the result.
+    With only dropout_p, softmax_scale and causal, a fused kernel of torch computes, if torch has one for this device,
+    dtype and headdim. With window_size, softcap, alibi_slopes, return_attn_probs, or deterministic with gradients, the
+    slower block algorithm computes in float32. On ROCm and CPUs it also computes causal attention with fewer queries
+    than keys, and on ROCm return_softmax_lse. Either way, the memory beside inputs and results does not grow with the
+    square of the sequence, except for return_attn_probs. The result has the dtype of the inputs, also under autocast.
 
     Arguments:
         q: (batch, seqlen_q, heads, headdim), float16, bfloat16, float32 or float64, on any device.
         k, v: (batch, seqlen_k, heads_k, headdim) of the same dtype; heads is a multiple of heads_k, and heads 0, 1 and
             2 of 6 go with head 0 of 2.
-        dropout_p: the chance of a probability to be dropped, 0 to evaluate. torch.manual_seed makes it repeatable.
+        dropout_p: the chance that a probability is dropped; 0 for evaluation. torch.manual_seed makes it repeatable.
         softmax_scale: None is 1 / sqrt(headdim).
-        causal: a query sees no key after the one opposite of it. The last query is opposite of the last key: query i
-            is opposite of key i + seqlen_k - seqlen_q.
-        window_size: (left, right): how many keys before and after that one it sees; -1 is all.
+        causal: a query sees no key after its aligned key. The last query is aligned with the last key: query i with
+            key i + seqlen_k - seqlen_q.
+        window_size: (left, right): the number of visible keys before and after the aligned key; -1 is all.
         softcap: above 0, scores are softcap * tanh(score / softcap).
         alibi_slopes: (heads,) or (batch, heads): -slope * |i + seqlen_k - seqlen_q - j| is added to the score of query
-            i and key j. They get no gradient.
+            i and key j. The slopes get no gradient.
         deterministic: the backward pass gives the same bits each time; the forward pass always does.
         return_attn_probs: return (out, softmax_lse, probabilities), which makes the full matrix.
         return_softmax_lse: return (out, softmax_lse); flash-attn has no such option.
@@ -90,7 +89,7 @@ def flash_attn_kvpacked_func(
     *,
     return_softmax_lse: bool = False,
 ) -> Result:
-    """`flash_attn_func` for keys and values in one tensor, (batch, seqlen_k, 2, heads_k, headdim), without a copy."""
+    """`flash_attn_func` for keys and values in one tensor (batch, seqlen_k, 2, heads_k, headdim), without a copy."""
     k, v = unpacked(kv, "kv", 2, DIMENSIONS)
     return flash_attn_func(
         q,
@@ -121,7 +120,7 @@ def flash_attn_qkvpacked_func(
     *,
     return_softmax_lse: bool = False,
 ) -> Result:
-    """`flash_attn_func` for all three in one tensor, (batch, seqlen, 3, heads, headdim), which are not copied."""
+    """`flash_attn_func` for all three in one tensor (batch, seqlen, 3, heads, headdim), without a copy."""
     q, k, v = unpacked(qkv, "qkv", 3, DIMENSIONS)
     return flash_attn_func(
         q,

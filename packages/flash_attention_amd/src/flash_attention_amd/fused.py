@@ -1,8 +1,8 @@
-"""Attention by the fused kernels of torch: scaled_dot_product_attention, where it does not fall back.
+"""Attention with torch's fused kernels: scaled_dot_product_attention, when it does not fall back.
 
-torch falls back without a word to a formula that makes the full matrix of scores, so it is asked before what it would
-choose. Which kernel is preferred (cuDNN's, FlashAttention-2, CUTLASS's; on ROCm AOTriton's) is torch's own choice, and
-the user's, by `torch.nn.attention.sdpa_kernel` and `torch.backends.cuda.enable_*_sdp`.
+torch silently falls back to a formula with the full matrix of scores, so its choice is queried before the call. torch
+prefers a kernel (cuDNN, FlashAttention-2, CUTLASS; on ROCm AOTriton), and users can change the choice with
+`torch.nn.attention.sdpa_kernel` and `torch.backends.cuda.enable_*_sdp`.
 """
 
 from __future__ import annotations
@@ -21,27 +21,26 @@ from flash_attention_amd.visible import Band
 
 
 class Kernel(IntEnum):
-    """What torch chooses from, as `torch.nn.attention.SDPBackend` numbers it."""
+    """torch's kernels, numbered as in `torch.nn.attention.SDPBackend`."""
 
     PLAIN = 0
-    """The formula in plain operations."""
+    """Plain operations with the full matrix of scores."""
     FLASH = 1
     EFFICIENT = 2
     CUDNN = 3
 
 
 DEVICES = ("cpu", "cuda")
-"""Kinds of devices that torch is asked about; ROCm's are called cuda."""
+"""Device types with fused kernels. torch calls ROCm devices cuda."""
 
 
 def attend(
     q: Tensor, k: Tensor, v: Tensor, options: Options, seen: Band, mask: Tensor | None = None, *, lse: bool
 ) -> Attended | None:
-    """Attention of (batch, seqlen, heads, headdim) tensors, of which none is empty, by a fused kernel.
+    """Attention of non-empty (batch, seqlen, heads, headdim) tensors with a fused kernel; None if torch has none.
 
-    The band is full or causal; of the options only scale and dropout are looked at. A mask, bool (batch, 1, 1, keys),
-    goes with a full band alone, and without the log-sum-exp. None if torch has no kernel for it, or none that gives
-    the log-sum-exp, if that is asked for.
+    The band `seen` must be full or causal. Of the options, only scale and dropout are used. A mask, bool (batch, 1, 1,
+    keys), requires a full band and no log-sum-exp. With `lse`, the kernel must return the log-sum-exp.
     """
     if q.device.type not in DEVICES:
         return None
@@ -54,7 +53,9 @@ def attend(
     blind = None
     if mask is not None:
         blind = ~mask.any(-1, keepdim=True)
-        mask = mask | blind  # what a kernel makes of a row that sees nothing differs; here it sees all, until the end
+        mask = (
+            mask | blind
+        )  # kernels disagree about rows that see no key, so these rows see all keys here and are zeroed at the end
     kernel = _choice(queries, keys, values, mask, options, causal=seen.causal, grouped=grouped)
     if grouped and not kernel:
         keys, values = (tensor.repeat_interleave(q.shape[2] // k.shape[2], 1) for tensor in (keys, values))
@@ -73,7 +74,7 @@ def attend(
 
 
 def _no_autocast(q: Tensor) -> AbstractContextManager[object]:
-    """Keeps autocast from changing the dtype, which costs nothing where there is none."""
+    """Disable autocast, which would change the dtype; free of cost where it is off."""
     kind = q.device.type
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
@@ -81,7 +82,7 @@ def _no_autocast(q: Tensor) -> AbstractContextManager[object]:
 def _choice(
     queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, options: Options, *, causal: bool, grouped: bool
 ) -> int:
-    """The kernel that scaled_dot_product_attention would take."""
+    """The kernel that scaled_dot_product_attention would choose."""
     return int(
         torch._fused_sdp_choice(
             queries, keys, values, mask, options.dropout_p, causal, scale=options.scale, enable_gqa=grouped
@@ -90,7 +91,7 @@ def _choice(
 
 
 def _after_blind(q: Tensor, k: Tensor, v: Tensor, options: Options, seen: Band, *, lse: bool) -> Attended | None:
-    """Causal attention of more queries than keys: the first queries see nothing, for the rest the matrix is square."""
+    """Causal attention of more queries than keys: the first queries see no key, the rest is a square problem."""
     blind = -seen.shift
     found = attend(q[:, blind:], k, v, options, Band(seen.keys, seen.keys, None, 0), lse=lse)
     if found is None:
@@ -102,9 +103,9 @@ def _after_blind(q: Tensor, k: Tensor, v: Tensor, options: Options, seen: Band, 
 def _lower_right(queries: Tensor, keys: Tensor, values: Tensor, options: Options, *, grouped: bool) -> Attended | None:
     """Causal attention of fewer queries than keys.
 
-    scaled_dot_product_attention defines is_causal as aligned top-left and gives such a call to the plain formula. The
-    FlashAttention-2 kernel of CUDA aligns it bottom-right: `torch.nn.attention.bias.causal_lower_right` calls it as it
-    is called here. Of no other kernel torch says that.
+    scaled_dot_product_attention aligns is_causal top-left and would use the plain formula. CUDA's FlashAttention-2
+    kernel aligns it bottom-right, and `torch.nn.attention.bias.causal_lower_right` calls it in the same way. torch
+    documents this for no other kernel.
     """
     if not queries.is_cuda or torch.version.hip is not None:
         return None
@@ -117,29 +118,29 @@ def _lower_right(queries: Tensor, keys: Tensor, values: Tensor, options: Options
 def _with_lse(
     kernel: int, queries: Tensor, keys: Tensor, values: Tensor, options: Options, *, causal: bool
 ) -> Attended | None:
-    """Attention by the operator that scaled_dot_product_attention would call, which gives the log-sum-exp too.
-
-    Not on ROCm: what its kernels give as log-sum-exp was never held against a reference on an AMD GPU.
-    """
+    """Attention with the operator behind scaled_dot_product_attention, which also returns the log-sum-exp."""
+    # not on ROCm: the log-sum-exp of its kernels was never compared with a reference on an AMD GPU
     if torch.version.hip is not None or kernel not in tuple(Kernel):
         return None
     out, sums = _operator(kernel, queries, keys, values, options, causal=causal)
     out = out[..., : queries.shape[-1]].transpose(1, 2).contiguous()
     batch, rows, heads, _ = out.shape
-    # the kernels give (batch, heads, queries), with more queries to a full block, or with a last dimension of one
+    # kernels return (batch, heads, queries), some padded to full blocks of queries, some with a last dimension of 1
     return Attended(out, sums.detach().reshape(batch, heads, -1)[:, :, :rows].contiguous(), None)
 
 
 def _operator(
     kernel: int, queries: Tensor, keys: Tensor, values: Tensor, options: Options, *, causal: bool
 ) -> tuple[Tensor, Tensor]:
-    """The output, with the head dimension perhaps filled up, and the log-sum-exp as the kernel gives it."""
-    scale, told = options.scale, (options.dropout_p, causal)
+    """The output, possibly with a padded head dimension, and the log-sum-exp in the kernel's own shape."""
+    scale, flags = options.scale, (options.dropout_p, causal)
     if queries.device.type == "cpu":
-        return torch._scaled_dot_product_flash_attention_for_cpu(queries, keys, values, *told, scale=scale)
+        return torch._scaled_dot_product_flash_attention_for_cpu(queries, keys, values, *flags, scale=scale)
     if kernel == Kernel.FLASH:
-        q, k, v = (pad(x, (0, -x.shape[-1] % 8)) for x in (queries, keys, values))  # it takes multiples of 8 alone
-        return torch._scaled_dot_product_flash_attention(q, k, v, *told, scale=scale)[:2]
+        q, k, v = (
+            pad(x, (0, -x.shape[-1] % 8)) for x in (queries, keys, values)
+        )  # the kernel supports only multiples of 8
+        return torch._scaled_dot_product_flash_attention(q, k, v, *flags, scale=scale)[:2]
     if kernel == Kernel.EFFICIENT:
-        return torch._scaled_dot_product_efficient_attention(queries, keys, values, None, True, *told, scale=scale)[:2]
-    return torch._scaled_dot_product_cudnn_attention(queries, keys, values, None, True, *told, scale=scale)[:2]
+        return torch._scaled_dot_product_efficient_attention(queries, keys, values, None, True, *flags, scale=scale)[:2]
+    return torch._scaled_dot_product_cudnn_attention(queries, keys, values, None, True, *flags, scale=scale)[:2]

@@ -1,4 +1,4 @@
-"""flash-attn's function for decoding with a cache of keys and values."""
+"""flash-attn's function for decoding with a key-value cache."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from flash_attention_amd.sequences import check_pages, from_pages, runs
 
 @dataclass(frozen=True)
 class Cache:
-    """Keys and values of earlier steps."""
+    """The keys and values of earlier steps."""
 
     k: Tensor
     """(sequences, rows, heads_k, headdim), or (pages, page size, heads_k, headdim)."""
     v: Tensor
     indices: Tensor | None
-    """Which sequence of the cache each of the batch is, (batch,); None: the same number."""
+    """The cache sequence of each batch entry, (batch,); None for the same index."""
     table: Tensor | None
-    """The pages of each sequence, (batch, pages of a sequence)."""
+    """The page numbers of each sequence, (batch, pages per sequence); None without pages."""
 
     @property
     def room(self) -> int:
-        """The rows of a sequence."""
+        """The number of rows per sequence."""
         return self.k.shape[1] * (1 if self.table is None else self.table.shape[1])
 
     def rows(self, batch: slice, start: int, end: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of some sequences, (batch, end - start, heads_k, headdim)."""
+        """The keys and values of sequences, (batch, end - start, heads_k, headdim)."""
         if self.table is not None:
             table = self.table[batch]
             return from_pages(self.k, table, end)[:, start:], from_pages(self.v, table, end)[:, start:]
@@ -42,7 +42,7 @@ class Cache:
         return self.k[batch, start:end], self.v[batch, start:end]
 
     def put(self, k: Tensor, v: Tensor, positions: Tensor) -> None:
-        """Write keys and values (batch, new, heads_k, headdim) to the rows (batch, new) of their sequences."""
+        """Write keys and values (batch, new, heads_k, headdim) to the rows `positions` (batch, new)."""
         if self.table is not None:
             size = self.k.shape[1]
             place = self.table.long().gather(1, positions // size), positions % size
@@ -75,24 +75,24 @@ def flash_attn_with_kvcache(
     num_splits: int = 0,
     return_softmax_lse: bool = False,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """`flash_attn_func` of new queries and all keys in a cache, to which new ones are added in place before.
+    """Attention of new queries to all keys in a cache. New keys and values are first written to the cache in place.
 
-    Neighbours in the batch with as many keys are one call of it, all others a call each; the lengths are read from the
-    GPU once, unless they are one int. There is no backward pass, as in flash-attn.
+    Adjacent batch entries with the same number of keys are computed in one call. The lengths are read from the GPU
+    once, unless they are one int. There is no backward pass, as in flash-attn.
 
     Arguments, beside those of `flash_attn_func`:
         q: (batch, seqlen_q, heads, headdim).
         k_cache, v_cache: (batch_cache, seqlen_cache, heads_k, headdim), or with block_table (blocks, block size,
-            heads_k, headdim), of any block size.
-        k, v: (batch, seqlen_new, heads_k, headdim): written to the rows from cache_seqlens on.
-        rotary_cos, rotary_sin: (positions, rotary_dim / 2): k is turned by its rows in the cache, q by the rows from
-            cache_seqlens on if causal or with a window, else all of it by row cache_seqlens. Only with k and v.
+            heads_k, headdim), with any block size.
+        k, v: (batch, seqlen_new, heads_k, headdim): written to the rows starting at cache_seqlens.
+        rotary_cos, rotary_sin: (positions, rotary_dim / 2): k is rotated by its rows in the cache, q by the rows from
+            cache_seqlens on if causal or with a window, else all of q by row cache_seqlens. Only with k and v.
         cache_seqlens: one int, or (batch,) integers: the rows in use before; None without k is all.
-        cache_batch_idx: (batch,) integers: which sequence of the cache each is. Not with block_table.
+        cache_batch_idx: (batch,) integers: the cache sequence of each batch entry. Not with block_table.
         cache_leftpad: (batch,) integers: the first row that holds a key.
         block_table: (batch, blocks of a sequence) integers: which blocks hold the rows of each sequence.
-        rotary_interleaved: dimensions 0 and 1, 2 and 3 ... are turned together; else i and i + rotary_dim / 2.
-        num_splits: has no meaning here.
+        rotary_interleaved: dimensions 0 and 1, 2 and 3 ... are rotated together; else i and i + rotary_dim / 2.
+        num_splits: ignored.
 
     Returns out (batch, seqlen_q, heads, headdim), or (out, softmax_lse) with softmax_lse (batch, heads, seqlen_q).
 
@@ -136,7 +136,7 @@ def flash_attn_with_kvcache(
 def _attend_each(
     q: Tensor, cache: Cache, rows: list[tuple[int, int]], chosen: Options, *, lse: bool
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """The attention of each query to the rows (first, end) of its sequence."""
+    """Attention of each query to the rows (first, end) of its sequence."""
     out = torch.zeros_like(q, memory_format=torch.contiguous_format)
     exact = torch.float64 if q.dtype == torch.float64 else torch.float32
     sums = q.new_zeros(q.shape[0], q.shape[2], q.shape[1], dtype=exact)
@@ -151,7 +151,7 @@ def _attend_each(
 
 
 def _cache(k: Tensor, v: Tensor, indices: Tensor | None, table: Tensor | None, batch: int) -> Cache:
-    """The cache, checked. Raises ValueError or TypeError."""
+    """Check the cache tensors. Raises ValueError or TypeError."""
     if table is not None and indices is not None:
         raise ValueError("cache_batch_idx and block_table cannot be given both")
     if table is not None:
@@ -164,7 +164,7 @@ def _cache(k: Tensor, v: Tensor, indices: Tensor | None, table: Tensor | None, b
 
 
 def _numbers(name: str, given: int | Tensor | None, batch: int, default: int) -> list[int]:
-    """A number for each sequence, read from the device. Raises ValueError or TypeError."""
+    """One number for each sequence, read from the device. Raises ValueError or TypeError."""
     if isinstance(given, Tensor):
         _check_integers(name, given, batch)
         return [int(number) for number in given.tolist()]
@@ -181,7 +181,7 @@ def _check_integers(name: str, tensor: Tensor, batch: int) -> None:
 def _check_given(
     k: Tensor | None, v: Tensor | None, cos: Tensor | None, sin: Tensor | None, cache_seqlens: int | Tensor | None
 ) -> None:
-    """Refuse arguments that need each other and are not all there. Raises ValueError."""
+    """Raises ValueError if arguments that belong together are incomplete."""
     if (k is None) != (v is None):
         raise ValueError("k and v must be given both or neither")
     if k is not None and cache_seqlens is None:
@@ -191,14 +191,14 @@ def _check_given(
 
 
 def _check_room(first: list[int], ends: list[int], cache: Cache) -> None:
-    """Refuse rows that the cache does not have. Raises ValueError."""
+    """Raises ValueError if the cache does not have these rows."""
     for start, end in zip(first, ends, strict=True):
         if not 0 <= start <= end <= cache.room:
             raise ValueError(f"the cache has {cache.room} rows a sequence; rows {start} to {end} of one are asked for")
 
 
 def _check_angles(cos: Tensor, sin: Tensor, width: int, positions: int) -> None:
-    """Refuse angles that do not fit. Raises ValueError."""
+    """Raises ValueError if the angle tables do not fit."""
     if cos.dim() != 2 or cos.shape != sin.shape or 2 * cos.shape[1] > width:
         raise ValueError(
             f"rotary_cos and rotary_sin must be (positions, rotary_dim / 2), rotary_dim at most {width}; "

@@ -11,11 +11,10 @@ from flash_attention_amd.options import check, check_batch, options
 
 
 class FlashAttention(nn.Module):
-    """Attention of queries, keys and values, with dropout while it is trained. It has no parameters.
+    """Attention of queries, keys and values, with dropout in training mode. It has no parameters.
 
-    The options are those of `flash_attn_func`. A mask of the keys goes to a
-    fused kernel of torch if there is one and nothing else hides keys; any other mask goes by blocks, in linear memory
-    beside itself.
+    The options are those of `flash_attn_func`. A mask of keys is computed by a fused kernel of torch if there is one
+    and nothing else hides keys. Other masks are computed by blocks; beside the mask, the memory is linear.
     """
 
     alibi_slopes: Tensor | None
@@ -45,8 +44,8 @@ class FlashAttention(nn.Module):
         """(batch, seqlen, heads, headdim) tensors to (batch, seqlen_q, heads, headdim).
 
         `mask` is bool, True where a query may see a key: (batch, seqlen_k), (batch, seqlen_q, seqlen_k) or (batch, 1
-        or heads, seqlen_q, seqlen_k), and holds beside causal and the window, which count the rows of a mask as they
-        are. A query that sees no key gets zero. Raises ValueError for a shape or device, TypeError for a dtype.
+        or heads, seqlen_q, seqlen_k), in addition to causal and the window.
+        A query that sees no key gets zero. Raises ValueError for a shape or device, TypeError for a dtype.
         """
         check(q, k, v, DIMENSIONS)
         check_batch(q, k)

@@ -1,4 +1,4 @@
-"""What flash-attn's functions can be told about an attention, and what they are given, checked."""
+"""The options and the argument checks that flash-attn's functions share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-"""flash-attn takes the first two."""
+"""flash-attn itself supports the first two."""
 
 
 @dataclass(frozen=True)
@@ -21,30 +21,30 @@ class Options:
     causal: bool = False
     window_size: tuple[int, int] = (-1, -1)
     softcap: float = 0.0
-    """0 is none."""
+    """0 for none."""
     alibi_slopes: Tensor | None = None
     """(batch or 1, heads)."""
     deterministic: bool = False
 
 
 class Attended(NamedTuple):
-    """What attention gives."""
+    """The results of attention."""
 
     out: Tensor
     """(batch, queries, heads, headdim), contiguous, in the dtype of q."""
     lse: Tensor | None
     """The log of the sum of exp(score) over the keys that a query sees, -inf where it sees none: (batch, heads,
-    queries) in float32 (float64 for float64 inputs); None if it was not asked for."""
+    queries) in float32 (float64 for float64 inputs); None if not requested."""
     probabilities: Tensor | None
-    """(batch, heads, queries, keys) in the dtype of q, negative where dropout dropped one; None likewise."""
+    """(batch, heads, queries, keys) in the dtype of q, negative where dropout dropped one; None if not requested."""
 
 
 Result: TypeAlias = Tensor | tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Tensor]
-"""What the functions return: the output; with the log-sum-exp; with the probabilities too."""
+"""The output, alone or with the log-sum-exp, or with the log-sum-exp and the probabilities."""
 
 
 def result(found: Attended, *, lse: bool, probabilities: bool) -> Result:
-    """What a function returns that was asked for these."""
+    """The return value of a function with these options."""
     if probabilities:
         assert found.lse is not None and found.probabilities is not None
         return found.out, found.lse, found.probabilities
@@ -66,10 +66,7 @@ def options(
     alibi_slopes: Tensor | None,
     deterministic: bool,
 ) -> Options:
-    """The options of a call for queries (..., heads, headdim), checked.
-
-    Raises ValueError if one is outside of its range.
-    """
+    """Check the options of a call for queries (..., heads, headdim). Raises ValueError for one out of range."""
     heads, width = q.shape[-2:]
     if not 0 <= dropout_p < 1:
         raise ValueError(f"dropout_p must be at least 0 and below 1, not {dropout_p}")
@@ -98,10 +95,10 @@ def _slopes(slopes: Tensor, batch: int, heads: int, device: torch.device) -> Ten
 
 
 def check(q: Tensor, k: Tensor, v: Tensor, dimensions: str) -> None:
-    """Refuse queries, keys and values that do not fit each other.
+    """Check that queries, keys and values fit each other; k and v can have fewer heads.
 
-    `dimensions` are their names, such as "batch, seqlen, heads, headdim", of which all but the sequence must
-    agree; heads of k and v may be fewer. Raises TypeError for a dtype, ValueError for a shape or device.
+    `dimensions` names the dimensions in errors, such as "batch, seqlen, heads, headdim".
+    Raises TypeError for a dtype, ValueError for a shape or device.
     """
     count = dimensions.count(",") + 1
     for name, tensor in (("q", q), ("k", k), ("v", v)):
@@ -123,15 +120,15 @@ def check(q: Tensor, k: Tensor, v: Tensor, dimensions: str) -> None:
 
 
 def check_batch(q: Tensor, k: Tensor) -> None:
-    """Refuse another number of sequences of keys than of queries. Raises ValueError."""
+    """Raises ValueError if q and k have different batch sizes."""
     if q.shape[0] != k.shape[0]:
         raise ValueError(f"q and k must have one batch size: q has {q.shape[0]}, k has {k.shape[0]}")
 
 
 def unpacked(packed: Tensor, name: str, count: int, dimensions: str) -> tuple[Tensor, ...]:
-    """The tensors in one tensor, which stand before its heads; `dimensions` are those of each.
+    """Unpack `count` tensors along the dimension before the heads; `dimensions` names those of each tensor.
 
-    Raises ValueError for a shape.
+    Raises ValueError for a wrong shape.
     """
     where = dimensions.count(",") - 1
     if packed.dim() != where + 3 or packed.shape[where] != count:

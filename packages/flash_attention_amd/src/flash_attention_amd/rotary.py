@@ -7,15 +7,15 @@ from torch import Tensor
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor, positions: Tensor, *, interleaved: bool) -> Tensor:
-    """Turn the first dimensions of (batch, seqlen, heads, headdim) by the angles of their positions.
+    """Rotate the first dimensions of (batch, seqlen, heads, headdim) by the angles of their positions.
 
-    `cos` and `sin` are (positions, half as many as are turned), `positions` integers (batch, seqlen). Dimensions 0 and
+    `cos` and `sin` are (positions, rotated dimensions / 2), `positions` integers (batch, seqlen). Dimensions 0 and
     1, 2 and 3 ... are pairs if interleaved; else i and i + half. The arithmetic is float32.
     """
     half = cos.shape[1]
     cosine, sine = (table[positions][:, :, None].float() for table in (cos, sin))
-    turned = x[..., : 2 * half].float()
-    first, second = (turned[..., ::2], turned[..., 1::2]) if interleaved else turned.chunk(2, -1)
+    rotated = x[..., : 2 * half].float()
+    first, second = (rotated[..., ::2], rotated[..., 1::2]) if interleaved else rotated.chunk(2, -1)
     pair = first * cosine - second * sine, first * sine + second * cosine
     both = torch.stack(pair, -1).flatten(-2) if interleaved else torch.cat(pair, -1)
     return torch.cat([both.to(x.dtype), x[..., 2 * half :]], -1)

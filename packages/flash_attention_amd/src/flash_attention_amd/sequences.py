@@ -1,4 +1,4 @@
-"""Sequences of different lengths: which can be worked on together, and keys that lie in pages."""
+"""Sequences of different lengths: grouping them into batches, and reading keys from pages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def runs(lengths: Sequence[T]) -> Iterator[tuple[slice, T]]:
-    """The runs of neighbours with the same lengths: each is one batch."""
+    """Group adjacent equal lengths; each group is one batch."""
     at = 0
     for length, same in groupby(lengths):
         count = sum(1 for _ in same)
@@ -21,16 +21,16 @@ def runs(lengths: Sequence[T]) -> Iterator[tuple[slice, T]]:
 
 
 def from_pages(pages: Tensor, table: Tensor, length: int) -> Tensor:
-    """The first rows of sequences, (batch, length, ...), out of pages (pages, page size, ...).
+    """Read the first rows of sequences, (batch, length, ...), from pages (pages, page size, ...).
 
-    `table` has the numbers of each sequence's pages, (batch, pages of a sequence); those beyond `length` are not read.
+    `table` has the page numbers of each sequence, (batch, pages per sequence). Pages beyond `length` are not read.
     """
     used = -(-length // pages.shape[1])
     return pages[table[:, :used].long()].flatten(1, 2)[:, :length]
 
 
 def check_pages(pages: Tensor, table: Tensor, batch: int, longest: int) -> None:
-    """Refuse a block table that does not fit. Raises ValueError for a shape, TypeError for a dtype."""
+    """Check a block table. Raises ValueError for a shape, TypeError for a dtype."""
     if table.dtype.is_floating_point or table.dtype.is_complex:
         raise TypeError(f"block_table must have an integer dtype, not {table.dtype}")
     if table.dim() != 2 or table.shape[0] != batch:

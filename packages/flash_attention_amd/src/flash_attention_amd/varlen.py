@@ -1,4 +1,4 @@
-"""flash-attn's functions for sequences of different lengths, packed one after the other."""
+"""flash-attn's functions for packed sequences of different lengths."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def flash_attn_varlen_func(
 ) -> Result:
     """`flash_attn_func` for each of many sequences, packed without padding.
 
-    Neighbours of the same lengths are one call of it, all others a call each: torch has no fused kernel for packed
-    sequences on every device. The starts are read from the GPU once.
+    Adjacent sequences of the same lengths are computed in one call, because torch does not have a fused kernel for
+    packed sequences on every device. The starts are read from the GPU once.
 
     Arguments, beside those of `flash_attn_func`:
         q: (total_q, heads, headdim).
@@ -167,7 +167,7 @@ def flash_attn_varlen_qkvpacked_func(
 
 
 def _lengths(cu_seqlens_q: Tensor, cu_seqlens_k: Tensor) -> tuple[list[int], list[int]]:
-    """The lengths of the sequences, by one read from the device. Raises ValueError or TypeError."""
+    """The lengths of the sequences, with one read from the device. Raises ValueError or TypeError."""
     starts = cu_seqlens_q, cu_seqlens_k
     for name, tensor in zip(("cu_seqlens_q", "cu_seqlens_k"), starts, strict=True):
         if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
@@ -190,7 +190,7 @@ def _lengths(cu_seqlens_q: Tensor, cu_seqlens_k: Tensor) -> tuple[list[int], lis
 
 
 def _check_lengths(name: str, lengths: list[int], longest: int, rows: int | None) -> None:
-    """Refuse lengths that a tensor has no rows for, or that the caller says there are none of."""
+    """Raises ValueError if the lengths exceed the rows of the tensor, or the longest length that the caller gave."""
     if rows is not None and sum(lengths) > rows:
         raise ValueError(f"cu_seqlens_{name} must end at {rows} or before, the rows of {name}, not at {sum(lengths)}")
     if max(lengths, default=0) > longest:
@@ -206,9 +206,9 @@ def _attend_each(
     lse: bool,
     probabilities: tuple[int, int] | None,
 ) -> Attended:
-    """What `flash_attn_varlen_func` returns; `pairs` are the keys and values of each run of sequences of one length.
+    """Attention of each group of sequences; `pairs` has the keys and values of each group.
 
-    `probabilities` are the longest lengths, if the probabilities are asked for.
+    `probabilities` has the longest lengths; None if the probabilities are not requested.
     """
     together = list(runs(lengths))
     queries = _parts(q, [(run, length) for run, (length, _) in together])
@@ -239,7 +239,7 @@ def _attend_each(
 def _keys(
     k: Tensor, v: Tensor, together: list[tuple[slice, int]], block_table: Tensor | None
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """The keys and values of each run of sequences, as a batch."""
+    """The keys and values of each group, as a batch."""
     if block_table is None:
         yield from zip(_parts(k, together), _parts(v, together), strict=True)
         return
@@ -248,11 +248,13 @@ def _keys(
 
 
 def _parts(tensor: Tensor, sizes: list[tuple[slice, int]]) -> list[Tensor]:
-    """The sequences of each run as a batch, out of (total, ...); by one operation, whose backward pass is one too."""
+    """Split (total, ...) into one batch per group, with a single operation whose backward pass is single too."""
     counts = [(run.stop - run.start, length) for run, length in sizes]
     used = [count * length for count, length in counts]
     parts = torch.split(tensor, [*used, tensor.shape[0] - sum(used)])
-    return [torch.unflatten(part, 0, shape) for part, shape in zip(parts, counts, strict=False)]  # the last is in none
+    return [
+        torch.unflatten(part, 0, shape) for part, shape in zip(parts, counts, strict=False)
+    ]  # the last part holds unused rows
 
 
 def _joined(parts: list[Tensor], dimension: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Reports of benchmarks -> lines for a person."""
+"""Render benchmark reports as text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from wheelfactory.gpu.bench.reports import AttentionReport, MeasuredImplementati
 from wheelfactory.gpu.validate.report import Hardware, Software
 
 DISPLAY_NAMES = {"ck": "FA2 (ck)", "triton": "FA3 (triton)"}
-"""What implementations of a training are called beside their own name."""
+"""Names shown for the implementations of a training; others are shown as they are."""
 
 _FIGURES = {
     "status": "status",
@@ -22,10 +22,10 @@ _FIGURES = {
 
 
 def attention_lines(report: AttentionReport) -> Iterator[str]:
-    """Hardware, what was measured, the table, and why what is missing there is missing."""
+    """The hardware, the configuration, the table, and the reason for each missing measurement."""
     config = report.config
-    yield from _circumstances(report.hardware, report.software, report.dropped_launch_options)
-    heads = f"{config.heads} heads" + (f" ({config.kv_heads} of keys)" if config.kv_heads != config.heads else "")
+    yield from _environment_lines(report.hardware, report.software, report.dropped_launch_options)
+    heads = f"{config.heads} heads" + (f" ({config.kv_heads} key heads)" if config.kv_heads != config.heads else "")
     yield (
         f"batch {config.batch}, {heads}, head dim {config.head_dim}, {config.dtype}, "
         f"{'causal' if config.causal else 'not causal'}, forward{' and backward' if config.backward else ''}"
@@ -55,9 +55,9 @@ def attention_lines(report: AttentionReport) -> Iterator[str]:
 
 
 def training_lines(report: TrainingReport) -> Iterator[str]:
-    """Hardware, the model, the table, why what is missing there is missing, and FA3 beside FA2."""
+    """The hardware, the model, the table, the reason for each missing measurement, and FA3 compared with FA2."""
     config = report.config
-    yield from _circumstances(report.hardware, report.software, report.dropped_launch_options)
+    yield from _environment_lines(report.hardware, report.software, report.dropped_launch_options)
     yield (
         f"{f'preset {report.preset}: ' if report.preset else ''}batch {config.batch_size}, {config.seq_len} tokens, "
         f"d_model {config.d_model}, {config.n_heads} heads, {config.n_layers} layers, {config.dtype}; "
@@ -81,7 +81,7 @@ def training_lines(report: TrainingReport) -> Iterator[str]:
             yield f"{_name(result.implementation.name)}: {result.status}: {result.reason}"
     summary, memory = report.summary, ""
     if {result.implementation.name for result in report.results} & {summary.fa2, summary.fa3}:
-        yield "FA2 is flash-attn's CK backend, FA3 a name that is used for its Triton backend on ROCm."
+        yield "FA2 is flash-attn's CK backend. On ROCm, FA3 means its Triton backend."
     if summary.fa3_speedup is None:
         return
     if summary.fa3_memory_delta_mib is not None:
@@ -91,8 +91,8 @@ def training_lines(report: TrainingReport) -> Iterator[str]:
 
 
 def change_lines(name: str, changes: Sequence[FigureChange], threshold: float) -> Iterator[str]:
-    """The table of a comparison with the report `name`, and how many of its rows are worse."""
-    yield f"against {name}:"
+    """The table of a comparison with the report called `name`, and the number of regressions."""
+    yield f"compared with {name}:"
     header = ("implementation", "figure", "before", "now", "change", "")
     rows = [
         (
@@ -129,19 +129,19 @@ def trend_lines(points: Sequence[TrendPoint]) -> Iterator[str]:
     yield from _table(header, rows, left=(0, 1, 2, 3))
 
 
-def _circumstances(hardware: Hardware, software: Software, dropped: tuple[str, ...] | None) -> Iterator[str]:
-    told = [hardware.text("CPU"), f"torch {software.torch}", *software.built_with, f"Python {software.python}"]
-    yield ", ".join(told)
+def _environment_lines(hardware: Hardware, software: Software, dropped: tuple[str, ...] | None) -> Iterator[str]:
+    facts = [hardware.text("CPU"), f"torch {software.torch}", *software.built_with, f"Python {software.python}"]
+    yield ", ".join(facts)
     if dropped is not None:
         options = ", ".join(dropped) or "none"
-        yield f"test mode foreign GPU (launch options dropped: {options}): this says nothing about an AMD GPU"
+        yield f"test mode for non-AMD GPUs (dropped launch options: {options}): not evidence for AMD GPUs"
 
 
 def _implementation_lines(implementations: Sequence[MeasuredImplementation]) -> Iterator[str]:
     for found in implementations:
-        if found.origin:  # why there is none, the rows say
-            told = [found.version, found.origin, found.symbol and f"calls {found.symbol}"]
-            yield f"{_name(found.name)}: {', '.join(part for part in told if part)}"
+        if found.origin:  # without one it was not loaded; the rows give the reason
+            facts = [found.version, found.origin, found.symbol and f"calls {found.symbol}"]
+            yield f"{_name(found.name)}: {', '.join(part for part in facts if part)}"
 
 
 def _name(name: str) -> str:
@@ -149,7 +149,7 @@ def _name(name: str) -> str:
 
 
 def _number(number: float | str | None) -> str:
-    """Four digits, or all that stand before the point; a status as it is."""
+    """Four significant digits, or all digits before the point; a status unchanged."""
     if number is None or isinstance(number, str):
         return number or "-"
     return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
@@ -160,7 +160,7 @@ def _times(number: float | None) -> str:
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[int]) -> Iterator[str]:
-    """Columns as wide as they need; those in `left` begin at their left."""
+    """Aligned columns; those in `left` are left-aligned."""
     lines = [header, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     for line in lines:

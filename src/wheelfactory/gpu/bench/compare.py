@@ -1,4 +1,4 @@
-"""Reports of a training beside each other: what became worse from one to another, and how an archive of them went."""
+"""Compare training reports: regressions between two of them, and the trend over many."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from wheelfactory.gpu.bench.reports import TrainingConfig, TrainingReport, Train
 from wheelfactory.gpu.validate.report import Hardware
 
 LOWER_IS_BETTER = {"median_step_ms": True, "tokens_per_s": False, "peak_mib": True}
-"""The figures that are compared, and whether the lesser is the better."""
+"""The figures that are compared, and whether lower is better."""
 
 LOSS_BOUNDS = {"loss_first": 0.01, "loss_last": 0.1}
-"""What losses, in nats, may differ by. Both begin with the same weights and data, so the first differs by the rounding
-of bfloat16 (2**-8 of a score of a token, less in the mean over thousands); the last by what many steps make of that."""
+"""The largest difference of two losses, in nats.
+
+Both runs start with the same weights and data, so the first losses differ only by bfloat16 rounding (2**-8 of one
+token's score, less in the mean over thousands). The last losses differ by what many steps make of that.
+"""
 
 
 @dataclass(frozen=True)
@@ -25,11 +28,11 @@ class FigureChange:
 
     implementation: str
     figure: str
-    """A field of `TrainingResult`: of `LOWER_IS_BETTER`, of `LOSS_BOUNDS`, or ``status``."""
+    """A field of `TrainingResult`: a key of `LOWER_IS_BETTER` or `LOSS_BOUNDS`, or ``status``."""
     before: float | str
     now: float | str
     percent: float | None
-    """What is added to the figure before; None for a loss and a status."""
+    """The relative change; None for a loss or a status."""
     is_worse: bool
 
 
@@ -41,16 +44,16 @@ class TrendPoint:
     torch: str
     implementation: str
     version: str | None
-    """Of the implementation."""
+    """The version of the implementation."""
     step_ms: float
     tokens_per_s: float | None
     peak_mib: float | None
     percent: float | None
-    """What the step takes more than at the point before; None for the first."""
+    """The change of the step time since the point before; None for the first."""
 
 
 def require_comparable(name: str, old: TrainingReport, config: TrainingConfig, hardware: Hardware) -> None:
-    """Raises `InputError` unless the report `name` is of this configuration and this hardware."""
+    """Raises `InputError` unless the report called `name` has this configuration and hardware."""
     pairs: tuple[tuple[FrozenModel, FrozenModel], ...] = ((old.config, config), (old.hardware, hardware))
     found = [
         f"{field} {getattr(there, field)} there, {getattr(here, field)} here"
@@ -60,27 +63,28 @@ def require_comparable(name: str, old: TrainingReport, config: TrainingConfig, h
     ]
     if found:
         raise InputError(
-            "these trainings cannot be compared",
+            "cannot compare these reports",
             f"{name}: {'; '.join(found)}",
-            "compare reports of the same sizes, options and GPU",
+            "compare reports with the same sizes, options and GPU",
         )
 
 
 def require_common_implementation(old: TrainingReport, implementations: Collection[str]) -> None:
-    """Raises `InputError` if the old report measured none of these."""
+    """Raises `InputError` if the old report measured none of these implementations."""
     measured = [result.implementation.name for result in old.results if result.status == "measured"]
     if not set(measured) & set(implementations):
         raise InputError(
             "nothing to compare",
-            f"measured there: {', '.join(measured) or 'nothing'}",
-            "train with one of those: --implementations",
+            f"the old report measured: {', '.join(measured) or 'nothing'}",
+            "select one of them with --implementations",
         )
 
 
 def compare_training(old: TrainingReport, new: TrainingReport, threshold: float) -> tuple[FigureChange, ...]:
-    """What became of each implementation that both reports name and the old one measured.
+    """Compare each implementation that both reports name and the old one measured.
 
-    Worse is a figure by more than `threshold` percent, a loss off by more than its bound, or what no longer runs."""
+    Worse means: a figure worse by more than `threshold` percent, a loss outside its bound, or a failed measurement.
+    """
     before = {result.implementation.name: result for result in old.results if result.status == "measured"}
     pairs = [(before[name], now) for now in new.results if (name := now.implementation.name) in before]
     return tuple(change for pair in pairs for change in _changes(*pair, threshold))
@@ -94,7 +98,9 @@ def _changes(old: TrainingResult, new: TrainingResult, threshold: float) -> Iter
     for figure, less_is_better in LOWER_IS_BETTER.items():
         before, now = getattr(old, figure), getattr(new, figure)
         if before and now is not None:
-            percent = round((now - before) / before * 100, 6)  # 5 % is not more than 5 % for the way floats round
+            percent = round(
+                (now - before) / before * 100, 6
+            )  # rounded: float noise must not push 5 % over a threshold of 5 %
             worse = percent if less_is_better else -percent
             yield FigureChange(name, figure, before, now, percent, is_worse=worse > threshold)
     for figure, bound in LOSS_BOUNDS.items():
@@ -104,9 +110,9 @@ def _changes(old: TrainingResult, new: TrainingResult, threshold: float) -> Iter
 
 
 def trend_points(reports: Mapping[str, TrainingReport]) -> tuple[TrendPoint, ...]:
-    """The points of every implementation that was measured, by time. The reports are named as messages name them.
+    """The measured points of every implementation, ordered by time. The keys of `reports` appear in errors.
 
-    Raises `InputError` unless all are of one configuration and one hardware.
+    Raises `InputError` unless all reports have one configuration and one hardware.
     """
     ordered = sorted(reports.items(), key=lambda item: item[1].time)
     newest = ordered[-1][1]

@@ -1,4 +1,4 @@
-"""What to measure in, its report out: each implementation in a process of its own, one after the other."""
+"""Run the benchmark programs and build their reports: one process for each implementation, one after the other."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from wheelfactory.verify.numbers import TOLERANCES
 PROGRAMS = Path(__file__).with_name("programs")
 
 ATTENTION_IMPLEMENTATIONS = ("flash-attn", "fallback", "sdpa", "plain")
-"""What can be measured; ``plain`` is the textbook, which the ratios compare with."""
+"""The implementations of a sweep. ``plain`` is textbook attention, the baseline of the ratios."""
 
 SEQLENS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
 TRAINING_IMPLEMENTATIONS = ("ck", "triton", "fallback", "sdpa")
-"""What can be trained with: the two backends of flash-attn, the fallback, and torch's own."""
+"""The implementations to train with: flash-attn's two backends, the fallback, and torch's own."""
 
 PRESET_FIELDS = ("batch_size", "seq_len", "d_model", "n_heads", "n_layers", "warmup_steps", "timed_steps")
-"""The fields of `TrainingConfig` that a preset gives, beside the dtype."""
+"""The fields of `TrainingConfig` that a preset sets; it sets the dtype too."""
 
 PRESETS: Mapping[str, Mapping[str, int]] = {
     "mi300x": dict(zip(PRESET_FIELDS, (4, 4096, 1024, 16, 8, 20, 80), strict=True)),
@@ -46,11 +46,10 @@ PRESETS: Mapping[str, Mapping[str, int]] = {
 }
 
 _ENABLE = "FLASH_ATTENTION_TRITON_AMD_ENABLE"
-_NO_REPORT = "it ended as if all were well, and did not say so"
-"""Why nothing is known of what a program did not speak of."""
+_NO_REPORT = "the program succeeded without reporting this"
 
 BeginStep: TypeAlias = Callable[[str], AbstractContextManager[object]]
-"""What tells a person that something of this name is under way."""
+"""Shows the start and end of a named step to the user."""
 
 
 def measure_attention(
@@ -60,31 +59,33 @@ def measure_attention(
     environ: Mapping[str, str],
     step: BeginStep,
 ) -> AttentionReport:
-    """Run the sweep in that Python, with the environment as it is: its variables select flash-attn's backend."""
-    heard: list[tuple[MeasuredImplementation, tuple[AttentionRow, ...]]] = []
+    """Measure every implementation at every length. The variables in `environ` select flash-attn's backend."""
+    measured: list[tuple[MeasuredImplementation, tuple[AttentionRow, ...]]] = []
     dropped: set[str] = set()
     for name in implementations:
         with step(name):
-            said, ended = _hear("attention.py", name, config, python, environ)
-        symbols = [row["symbol"] for row in said.get("rows", ()) if row.get("symbol")]
-        heard.append((_implementation(name, said, *symbols[:1]), tuple(_rows(name, said, ended, config.seqlens))))
-        dropped.update(said.get("dropped") or ())
+            reported, ended = _run_program("attention.py", name, config, python, environ)
+        symbols = [row["symbol"] for row in reported.get("rows", ()) if row.get("symbol")]
+        measured.append(
+            (_implementation(name, reported, *symbols[:1]), tuple(_rows(name, reported, ended, config.seqlens)))
+        )
+        dropped.update(reported.get("dropped") or ())
     return AttentionReport(
-        **_circumstances(python),
+        **_report_header(python),
         dropped_launch_options=tuple(sorted(dropped)) if config.foreign_gpu else None,
         config=config,
-        implementations=tuple(implementation for implementation, _ in heard),
-        rows=with_ratios([row for _, rows in heard for row in rows]),
+        implementations=tuple(implementation for implementation, _ in measured),
+        rows=with_ratios([row for _, rows in measured for row in rows]),
     )
 
 
-def _rows(name: str, said: Mapping[str, Any], ended: str, seqlens: Sequence[int]) -> Iterator[AttentionRow]:
-    """A row for each length: what the program said of it, else why it says nothing."""
-    by_length = {row["seqlen"]: row for row in said.get("rows", ())}
+def _rows(name: str, reported: Mapping[str, Any], ended: str, seqlens: Sequence[int]) -> Iterator[AttentionRow]:
+    """A row for each length: the program's result, or why it has none."""
+    by_length = {row["seqlen"]: row for row in reported.get("rows", ())}
     for seqlen in seqlens:
         row = by_length.get(seqlen)
         if row is None:
-            status, why = said.get("status") or "failed", ended or said.get("reason") or _NO_REPORT
+            status, why = reported.get("status") or "failed", ended or reported.get("reason") or _NO_REPORT
             yield AttentionRow(implementation=name, seqlen=seqlen, status=status, reason=why)
             continue
         yield AttentionRow(
@@ -107,17 +108,17 @@ def measure_training(
     *,
     preset: str | None = None,
 ) -> TrainingReport:
-    """Train with each implementation in that Python."""
+    """Train with each implementation."""
     results, dropped = [], set[str]()
     for name in implementations:
         program = "flash-attn" if name in tuple(Backend) else name
-        handed = _environ(name, environ, autotune=config.autotune)
+        program_environ = _environ(name, environ, autotune=config.autotune)
         with step(name):
-            said, ended = _hear("training.py", program, config, python, handed)
-        results.append(_result(name, said, ended, config))
-        dropped.update(said.get("dropped") or ())
+            reported, ended = _run_program("training.py", program, config, python, program_environ)
+        results.append(_result(name, reported, ended, config))
+        dropped.update(reported.get("dropped") or ())
     return TrainingReport(
-        **_circumstances(python),
+        **_report_header(python),
         dropped_launch_options=tuple(sorted(dropped)) if config.foreign_gpu else None,
         preset=preset,
         config=config,
@@ -127,69 +128,68 @@ def measure_training(
 
 
 def _environ(name: str, environ: Mapping[str, str], *, autotune: bool) -> dict[str, str]:
-    """The environment for an implementation: flash-attn's variables are those that it needs, and no other.
-
-    Upstream takes Triton if the first is exactly TRUE; the second is for that backend alone.
-    """
+    """The environment for an implementation: of flash-attn's variables, only those it needs."""
     cleared = {variable: value for variable, value in environ.items() if not variable.startswith("FLASH_ATTENTION_")}
     if name == Backend.CK:
         return {**cleared, _ENABLE: "FALSE"}
     if name == Backend.TRITON:
+        # upstream compares with exactly TRUE
         return {**cleared, _ENABLE: "TRUE", AUTOTUNE_VARIABLE: "TRUE" if autotune else "FALSE"}
     return cleared
 
 
-def _result(name: str, said: Mapping[str, Any], ended: str, config: TrainingConfig) -> TrainingResult:
-    """What a program said, else why it says nothing; and whether what was trained with is what was asked for."""
-    symbol = said.get("symbol")
-    implementation = _implementation(name, said, symbol)
-    if said.get("status") != "measured":
-        why = ended or said.get("reason") or _NO_REPORT
-        return TrainingResult(implementation=implementation, status=said.get("status", "failed"), reason=why)
+def _result(name: str, reported: Mapping[str, Any], ended: str, config: TrainingConfig) -> TrainingResult:
+    """The program's result, or why it has none. A run with another backend than requested counts as not run."""
+    symbol = reported.get("symbol")
+    implementation = _implementation(name, reported, symbol)
+    if reported.get("status") != "measured":
+        why = ended or reported.get("reason") or _NO_REPORT
+        return TrainingResult(implementation=implementation, status=reported.get("status", "failed"), reason=why)
     if name in tuple(Backend) and not (symbol or "").startswith(f"{TOLERANCES[Backend(name)].module}."):
-        why = f"flash-attn calls {symbol or 'nothing that is known'}, and not {TOLERANCES[Backend(name)].module}"
+        why = f"flash-attn called {symbol or 'an unknown function'} instead of {TOLERANCES[Backend(name)].module}"
         return TrainingResult(implementation=implementation, status="not run", reason=why)
-    median_ms = median(said["step_times_ms"])
+    median_ms = median(reported["step_times_ms"])
     steps_per_s = 1000 / median_ms if median_ms else None
     return TrainingResult(
         implementation=implementation,
         status="measured",
-        step_times_ms=said["step_times_ms"],
+        step_times_ms=reported["step_times_ms"],
         median_step_ms=median_ms,
         steps_per_s=steps_per_s,
         tokens_per_s=steps_per_s and steps_per_s * config.batch_size * config.seq_len,
-        peak_mib=said["peak_mib"],
-        loss_first=said["loss_first"],
-        loss_last=said["loss_last"],
+        peak_mib=reported["peak_mib"],
+        loss_first=reported["loss_first"],
+        loss_last=reported["loss_last"],
     )
 
 
-def _implementation(name: str, said: Mapping[str, Any], symbol: str | None = None) -> MeasuredImplementation:
-    return MeasuredImplementation(name=name, version=said.get("version"), origin=said.get("origin"), symbol=symbol)
+def _implementation(name: str, reported: Mapping[str, Any], symbol: str | None = None) -> MeasuredImplementation:
+    return MeasuredImplementation(
+        name=name, version=reported.get("version"), origin=reported.get("origin"), symbol=symbol
+    )
 
 
-def _hear(
+def _run_program(
     program: str,
     name: str,
     config: AttentionConfig | TrainingConfig,
     python: TorchPython,
     environ: Mapping[str, str],
 ) -> tuple[dict[str, Any], str]:
-    """Run a program for the implementation `name`: the last that it said as JSON (empty if nothing), and why it ended
-    before its end (empty if it did not)."""
-    device = "cuda" if python.device else "cpu"  # a GPU of AMD is cuda too
+    """Run a program; return its last JSON line (empty without one) and why it failed (empty if it did not)."""
+    device = "cuda" if python.device else "cpu"  # torch calls AMD GPUs cuda too
     arguments = [name, device, str(FALLBACK_SOURCES / "src"), config.model_dump_json()]
     done = run([python.python, "-I", "-B", PROGRAMS / program, *arguments], environ=environ)
-    for line in reversed(done.stdout.splitlines()):  # libraries print what they like between
+    for line in reversed(done.stdout.splitlines()):  # other lines come from libraries
         with suppress(ValueError):
-            said = json.loads(line)
-            if isinstance(said, dict):
-                return said, failure_reason(done) if done.returncode else ""
+            reported = json.loads(line)
+            if isinstance(reported, dict):
+                return reported, failure_reason(done) if done.returncode else ""
     return {}, failure_reason(done) if done.returncode else ""
 
 
-def _circumstances(python: TorchPython) -> dict[str, Any]:
-    """What a report says of the factory, the time, the hardware and the software."""
+def _report_header(python: TorchPython) -> dict[str, Any]:
+    """The fields that every report has: factory version, time, hardware and software."""
     return {
         "factory": factory_version(),
         "time": datetime.now(timezone.utc).replace(microsecond=0),
@@ -199,29 +199,29 @@ def _circumstances(python: TorchPython) -> dict[str, Any]:
 
 
 def median(numbers: Sequence[float]) -> float | None:
-    """The one in the middle, or halfway between the two there; None of none."""
+    """The median; None for an empty sequence."""
     return statistics.median(numbers) if numbers else None
 
 
 def ratio(one: float | None, other: float | None) -> float | None:
-    """`one` in units of `other`; None where one is not known or the other is nothing."""
+    """`one` divided by `other`; None if either is unknown or `other` is 0."""
     return one / other if one is not None and other else None
 
 
 def with_ratios(rows: Sequence[AttentionRow]) -> tuple[AttentionRow, ...]:
-    """The rows, each compared with the one of ``plain`` at its length."""
+    """The rows with their ratios to the ``plain`` row of the same length."""
     plain = {row.seqlen: row for row in rows if row.implementation == "plain"}
     found = []
     for row in rows:
-        beside = plain.get(row.seqlen)
-        if beside:
-            ratios = {"speedup": ratio(beside.ms, row.ms), "memory_ratio": ratio(beside.extra_mib, row.extra_mib)}
-        found.append(row.model_copy(update=ratios if beside else {}))
+        baseline = plain.get(row.seqlen)
+        if baseline:
+            ratios = {"speedup": ratio(baseline.ms, row.ms), "memory_ratio": ratio(baseline.extra_mib, row.extra_mib)}
+        found.append(row.model_copy(update=ratios if baseline else {}))
     return tuple(found)
 
 
 def summarize(results: Sequence[TrainingResult]) -> Summary:
-    """FA3 beside FA2."""
+    """Compare FA3 (triton) with FA2 (ck)."""
     named = {result.implementation.name: result for result in results}
     ck, triton = named.get("ck"), named.get("triton")
     if ck is None or triton is None:

@@ -1,6 +1,6 @@
-"""Reports of benchmarks -> plots, as PNG or SVG by the name of the file; the same report gives the same bytes of SVG.
+"""Draw benchmark reports as PNG or SVG, chosen by the file suffix. The same report gives the same SVG bytes.
 
-matplotlib is imported only when something is drawn: it takes a second, and nothing else needs it.
+matplotlib is imported only for drawing, because the import takes a second.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".svg")
 
-_LOOKS = {
+_LINE_STYLES = {
     "flash-attn": ("#0072b2", "o", "-"),
     "triton": ("#0072b2", "o", "-"),
     "ck": ("#d55e00", "^", "--"),
@@ -33,19 +33,17 @@ _LOOKS = {
     "sdpa": ("#b8860b", "D", ":"),
     "plain": ("#56606a", "x", "-"),
 }
-"""Colour, mark and dashes of each implementation, so that lines upon each other, and for the colour-blind, differ."""
+"""Colour, marker and dashes of each implementation: overlapping lines stay distinct, also for the colour-blind."""
 
 
 def require_matplotlib() -> None:
-    """Raises `InputError` if plots cannot be drawn; asked before anything is measured."""
+    """Raises `InputError` if matplotlib is missing. Call it before measuring, which takes long."""
     if find_spec("matplotlib") is None:
-        raise InputError(
-            "no matplotlib to draw a plot with", sys.executable, f"{sys.executable} -m pip install matplotlib"
-        )
+        raise InputError("matplotlib is missing", sys.executable, f"{sys.executable} -m pip install matplotlib")
 
 
 def plot_attention(report: AttentionReport, paths: Sequence[Path]) -> None:
-    """Time and extra memory over the sequence length, a line for each implementation, into each of the files."""
+    """Draw time and extra memory over the sequence length into each file, one line per implementation."""
     if not paths:
         return
     config = report.config
@@ -58,7 +56,7 @@ def plot_attention(report: AttentionReport, paths: Sequence[Path]) -> None:
     measured = [field for field in panels if any(getattr(row, field) is not None for row in report.rows)]
     with _style():
         figure, every = _figure(title, report.dropped_launch_options, panels=max(len(measured), 1))
-        for axes, field in zip(every, measured, strict=False):  # one panel without lines if nothing is measured
+        for axes, field in zip(every, measured, strict=False):  # without measurements: one empty panel
             for name in [implementation.name for implementation in report.implementations]:
                 rows = [row for row in report.rows if row.implementation == name]
                 _line(axes, field, name, [(row.seqlen, found) for row in rows if (found := getattr(row, field))])
@@ -70,7 +68,7 @@ def plot_attention(report: AttentionReport, paths: Sequence[Path]) -> None:
 
 
 def plot_trend(points: Sequence[TrendPoint], report: TrainingReport, paths: Sequence[Path]) -> None:
-    """The median step over the time of the reports, a line for each implementation; `report` is any of them."""
+    """Draw the median step over time, one line per implementation. `report` is any of the reports."""
     if not paths:
         return
     config = report.config
@@ -92,8 +90,8 @@ def _style() -> AbstractContextManager[None]:
 
     return mpl.rc_context(
         {
-            "svg.fonttype": "none",  # text stays text: it can be read out, searched and selected
-            "svg.hashsalt": "wheelfactory",
+            "svg.fonttype": "none",  # keep text as text, so that it can be searched and read aloud
+            "svg.hashsalt": "wheelfactory",  # a fixed salt keeps the ids, and so the bytes, the same
             "font.family": "sans-serif",
             "date.converter": "concise",
             "axes.grid": True,
@@ -110,13 +108,13 @@ def _figure(title: str, dropped: tuple[str, ...] | None, *, panels: int) -> tupl
     figure = Figure(figsize=(11 if panels > 1 else 8, 4.5))
     FigureCanvasAgg(figure)
     axes = figure.subplots(1, panels, squeeze=False)
-    figure.suptitle(title if dropped is None else f"{title}; test mode: foreign GPU", fontsize="medium")
+    figure.suptitle(title if dropped is None else f"{title}; test mode: non-AMD GPU", fontsize="medium")
     return figure, list(axes[0])
 
 
 def _line(axes: Axes, panel: str, name: str, points: Sequence[tuple[Any, float]]) -> None:
     if points:
-        colour, marker, dashes = _LOOKS[name]
+        colour, marker, dashes = _LINE_STYLES[name]
         axes.plot(
             [x for x, _ in points],
             [y for _, y in points],
@@ -133,8 +131,8 @@ def _write(figure: Figure, axes: Axes, paths: Sequence[Path]) -> None:
     if axes.lines:
         axes.legend()
     for path in paths:
-        made = BytesIO()
+        image = BytesIO()
         kind = path.suffix[1:]
         metadata = {"Date": None} if kind == "svg" else None
-        figure.savefig(made, format=kind, dpi=150, metadata=metadata)
-        write_atomic(path, made.getvalue())
+        figure.savefig(image, format=kind, dpi=150, metadata=metadata)
+        write_atomic(path, image.getvalue())

@@ -1,4 +1,4 @@
-"""The reports of the benchmarks, written as JSON and read back; light to import."""
+"""The benchmark reports and their JSON files. Cheap to import."""
 
 from __future__ import annotations
 
@@ -15,25 +15,24 @@ from wheelfactory.gpu.validate.report import Hardware, Software
 Dtype: TypeAlias = Literal["float16", "bfloat16", "float32"]
 
 MeasurementStatus: TypeAlias = Literal["measured", "not run", "out of memory", "failed"]
-"""What became of a measurement. ``not run`` is what cannot be here, such as an implementation that is not installed;
-``failed`` is what should have run."""
+"""``not run``: not possible on this machine, for example not installed. ``failed``: possible, but it did not work."""
 
-# numbers are finite everywhere: what is not is no JSON, and what could not be measured is null
+# every number is a FiniteFloat: JSON has no NaN or infinity; what could not be measured is null
 
 
 class MeasuredImplementation(FrozenModel):
-    """What was measured, and where it is from."""
+    """An implementation that was measured, and where it comes from."""
 
     name: str
     version: str | None = None
     origin: str | None = None
-    """``installed``, ``checkout``, or ``torch``; None if it could not be had."""
+    """``installed``, ``checkout`` or ``torch``; None if it could not be loaded."""
     symbol: str | None = None
-    """The backend's forward function that was called, such as ``flash_attn_2_cuda.fwd``; None without a backend."""
+    """The backend's forward function, such as ``flash_attn_2_cuda.fwd``; None without a backend."""
 
 
 class AttentionConfig(FrozenModel):
-    """What is asked of every implementation; sizes are those of flash-attn's arguments."""
+    """The sizes and options of a sweep, named as flash-attn's arguments."""
 
     seqlens: tuple[int, ...]
     batch: int
@@ -43,9 +42,10 @@ class AttentionConfig(FrozenModel):
     dtype: Dtype
     causal: bool
     backward: bool
-    """Whether a call is forward and backward; else it is forward."""
+    """Whether a call includes the backward pass."""
+    # the key of published reports, so it keeps its older spelling
     foreign_gpu: bool
-    """Whether launch options for AMD are dropped, so that Triton's kernels for it run on the GPU of another vendor."""
+    """Whether AMD launch options are dropped, so that the Triton kernels run on a non-AMD GPU."""
 
 
 class AttentionRow(FrozenModel):
@@ -55,17 +55,17 @@ class AttentionRow(FrozenModel):
     seqlen: int
     status: MeasurementStatus
     reason: str = ""
-    """Why it is not measured."""
+    """Why it was not measured."""
     ms: FiniteFloat | None = None
-    """Of a call: the median of the batches."""
+    """Time of a call: the median over the batches."""
     extra_mib: FiniteFloat | None = None
-    """What a call needs beside its inputs, the output included; None on the CPU, where it is not measured."""
+    """Peak memory of a call beyond its inputs, output included; not measured on the CPU."""
     difference: FiniteFloat | None = None
-    """The greatest of any result from the one in float64."""
+    """The largest difference of any result from float64."""
     speedup: FiniteFloat | None = None
-    """The time of ``plain`` over the time of this one; None where one of both is not measured."""
+    """Time of ``plain`` divided by this time; None unless both were measured."""
     memory_ratio: FiniteFloat | None = None
-    """The extra memory of ``plain`` over that of this one."""
+    """Extra memory of ``plain`` divided by this extra memory."""
 
 
 class _Benchmark(FrozenModel):
@@ -76,11 +76,11 @@ class _Benchmark(FrozenModel):
     hardware: Hardware
     software: Software
     dropped_launch_options: tuple[str, ...] | None = None
-    """Those that were dropped in the test mode for the GPU of another vendor; None if this is not that."""
+    """AMD launch options that the test mode for non-AMD GPUs dropped; None outside this mode."""
 
 
 class AttentionReport(_Benchmark):
-    """A sweep of sequence lengths."""
+    """A sweep over sequence lengths."""
 
     format: Literal["wheelfactory-bench-attention/1"] = "wheelfactory-bench-attention/1"
     config: AttentionConfig
@@ -89,7 +89,7 @@ class AttentionReport(_Benchmark):
 
 
 class TrainingConfig(FrozenModel):
-    """The transformer and its steps."""
+    """The transformer to train, and the number of steps."""
 
     batch_size: int
     seq_len: int
@@ -100,41 +100,41 @@ class TrainingConfig(FrozenModel):
     timed_steps: int
     dtype: Dtype
     autotune: bool
-    """Whether the Triton backend looks for its best settings in the warm-up."""
+    """Whether the Triton backend tunes its kernels during the warm-up."""
     foreign_gpu: bool
     """As in `AttentionConfig`."""
 
 
 class TrainingResult(FrozenModel):
-    """The training with one implementation."""
+    """The result of training with one implementation."""
 
     implementation: MeasuredImplementation
     status: MeasurementStatus
     reason: str = ""
-    """Why it is not measured."""
+    """Why it was not measured."""
     step_times_ms: tuple[FiniteFloat, ...] = ()
-    """Of the timed steps, in their order."""
+    """One time for each timed step, in order."""
     median_step_ms: FiniteFloat | None = None
     steps_per_s: FiniteFloat | None = None
     tokens_per_s: FiniteFloat | None = None
     peak_mib: FiniteFloat | None = None
-    """The most that torch held in the timed steps; None on the CPU, where it is not measured."""
+    """Peak memory of torch during the timed steps; not measured on the CPU."""
     loss_first: FiniteFloat | None = None
-    """Before the first step of the warm-up: of the same weights and data for every implementation."""
+    """Before the first warm-up step, with the same weights and data for every implementation."""
     loss_last: FiniteFloat | None = None
 
 
 class Summary(FrozenModel):
-    """FA3 beside FA2: names that are used for flash-attn's Triton and CK backends on ROCm. Upstream has no such FA3."""
+    """FA3 compared with FA2: on ROCm, names for flash-attn's Triton and CK backends. Upstream has no such FA3."""
 
     fa2: Literal["ck"] = "ck"
     fa3: Literal["triton"] = "triton"
     fa3_speedup: FiniteFloat | None = None
-    """The median step of FA2 over that of FA3; None unless both were measured, as are the two below."""
+    """Median step of FA2 divided by FA3's. This and the next two are None unless both were measured."""
     fa3_memory_ratio: FiniteFloat | None = None
-    """The peak of FA3 over that of FA2."""
+    """Peak memory of FA3 divided by FA2's."""
     fa3_memory_delta_mib: FiniteFloat | None = None
-    """The peak of FA3 less that of FA2."""
+    """Peak memory of FA3 minus FA2's."""
 
 
 class TrainingReport(_Benchmark):
@@ -142,28 +142,30 @@ class TrainingReport(_Benchmark):
 
     format: Literal["wheelfactory-bench-training/1"] = "wheelfactory-bench-training/1"
     preset: str | None
-    """What the sizes were taken from that were not given; None if all were."""
+    """The preset for sizes without an option; None if every size had one."""
     config: TrainingConfig
     results: tuple[TrainingResult, ...]
     summary: Summary
 
 
 class _Report(RootModel[Annotated[AttentionReport | TrainingReport, Field(discriminator="format")]]):
-    """A file of either."""
+    """A report file of either kind."""
 
 
-_HINT = "name what `wheelfactory bench` wrote with --output-json"
+_HINT = "name a file that `wheelfactory bench --output-json` wrote"
 
 
 def read_report(path: Path) -> AttentionReport | TrainingReport:
-    """The report in a file. Raises `InputError` if there is none."""
+    """Read a benchmark report. Raises `InputError` for an unreadable file or another kind of file."""
     data = read_file(path, InputError("cannot read the report", str(path), _HINT))
-    return parse_model(_Report, data, InputError("not a report of a benchmark", str(path), _HINT)).root
+    return parse_model(_Report, data, InputError("not a benchmark report", str(path), _HINT)).root
 
 
 def read_training_report(path: Path) -> TrainingReport:
-    """The report of a training in a file. Raises `InputError` if there is none."""
+    """Read a training report. Raises `InputError` for any other file."""
     report = read_report(path)
     if not isinstance(report, TrainingReport):
-        raise InputError("not a report of a training", f"{path} is of {report.format}", "name one of `bench training`")
+        raise InputError(
+            "not a training report", f"{path} has format {report.format}", "name a `bench training` report"
+        )
     return report

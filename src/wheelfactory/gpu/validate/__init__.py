@@ -1,1 +1,1 @@
-"""Validation: an installed flash-attn or a wheel in, what it computed on which hardware out, as one report."""
+"""Run an installed flash-attn, or a wheel, on this machine and report what it computed on which hardware."""

@@ -1,6 +1,6 @@
-"""Facts about an installation in, one check each out; numbers that a program computed in, one case each out. Pure.
+"""Check the facts of an installation, and compare computed numbers with their bounds. Pure.
 
-The bounds are those of the gates (`verify.numbers`).
+The bounds are the gates' bounds (`verify.numbers`).
 """
 
 from __future__ import annotations
@@ -24,57 +24,57 @@ _VARIABLE = "FLASH_ATTENTION_TRITON_AMD_ENABLE"
 def check_installed(
     installed: InstalledPackage, python: TorchPython | None, *, non_amd_gpu: bool
 ) -> Iterator[ValidationCheck]:
-    """Whether what is installed is whole, and fits the Python that it is for; None if a stand-in takes its place."""
+    """Check that the installed files are intact and fit `python`; None if a stand-in torch computed."""
     yield _files(installed)
     if installed.is_fallback:
         yield _torch(installed, python)
         return
     yield _record(installed)
     yield _torch(installed, python)
-    yield _rocm(installed, python, foreign=non_amd_gpu)
-    yield _arch(installed, python, foreign=non_amd_gpu)
+    yield _rocm(installed, python, non_amd_gpu=non_amd_gpu)
+    yield _arch(installed, python, non_amd_gpu=non_amd_gpu)
 
 
 def check_calls(
     installed: InstalledPackage, numbers: NumericReport | None, *, elsewhere: bool
 ) -> Iterator[ValidationCheck]:
-    """Whether what was called is what is installed; None if nothing was.
+    """Check that the functions called are the installed ones. `numbers` is None if nothing ran.
 
-    `elsewhere` is whether it was called where the wheel was installed once more, in an environment of its own.
+    With `elsewhere`, the wheel ran in a second environment, so RECORD of this installation does not list its files.
     """
     if not installed.is_fallback:
         yield _backend(installed, numbers)
     yield _module(installed, numbers, elsewhere=elsewhere)
 
 
-def made_check(name: str, right: bool, detail: str) -> ValidationCheck:
-    """A check that was made."""
-    return ValidationCheck(name=name, status=Status.PASSED if right else Status.FAILED, detail=detail)
+def made_check(name: str, passed: bool, detail: str) -> ValidationCheck:
+    """The result of a check that ran."""
+    return ValidationCheck(name=name, status=Status.PASSED if passed else Status.FAILED, detail=detail)
 
 
 def skipped_check(name: str, why: str) -> ValidationCheck:
-    """A check that was not made."""
+    """A check that did not run, and why."""
     return ValidationCheck(name=name, status=Status.NOT_RUN, detail=why)
 
 
 def _files(installed: InstalledPackage) -> ValidationCheck:
-    files, troubles = installed.distribution.files, installed.distribution.record_mismatches
+    files, mismatches = installed.distribution.files, installed.distribution.record_mismatches
     if files is None:
-        return skipped_check("files", "there is no RECORD of what was installed")
-    more = f" and {len(troubles) - 1} more" if len(troubles) > 1 else ""
-    said = f"{troubles[0]}{more}" if troubles else f"{len(files)} agree with RECORD"
-    return made_check("files", not troubles, said)
+        return skipped_check("files", "the installation has no RECORD")
+    more = f" and {len(mismatches) - 1} more" if len(mismatches) > 1 else ""
+    detail = f"{mismatches[0]}{more}" if mismatches else f"{len(files)} agree with RECORD"
+    return made_check("files", not mismatches, detail)
 
 
 def _record(installed: InstalledPackage) -> ValidationCheck:
     record, label = installed.record, installed.distribution.version.partition("+")[2]
     if record is None and installed.label is None:
-        return skipped_check("build record", "there is none: not a finished wheel of this factory")
+        return skipped_check("build record", "missing: not a finished wheel of this factory")
     if record is None:
-        return made_check("build record", False, f"none that can be read, and the version has the label {label}")
+        return made_check("build record", False, f"missing or unreadable, but the version has the label {label}")
     if record.label != label:
         return made_check(
-            "build record", False, f"of {record.label}, and the version has the label {label or '(none)'}"
+            "build record", False, f"for {record.label}, but the version has the label {label or '(none)'}"
         )
     return made_check("build record", True, record.cell)
 
@@ -82,36 +82,36 @@ def _record(installed: InstalledPackage) -> ValidationCheck:
 def _torch(installed: InstalledPackage, python: TorchPython | None) -> ValidationCheck:
     wanted = installed.torch
     if python is None:
-        return skipped_check("torch", "another torch stands in for the one that it is for")
+        return skipped_check("torch", "a stand-in torch computed")
     if wanted is None:
-        return skipped_check("torch", "it requires none")
+        return skipped_check("torch", "the package requires none")
     fits = wanted.specifier.contains(python.torch, prereleases=True)
-    return made_check("torch", fits, f"{python.torch}, required is {wanted}")
+    return made_check("torch", fits, f"{python.torch}, requires {wanted}")
 
 
-def _rocm(installed: InstalledPackage, python: TorchPython | None, *, foreign: bool) -> ValidationCheck:
+def _rocm(installed: InstalledPackage, python: TorchPython | None, *, non_amd_gpu: bool) -> ValidationCheck:
     label = installed.label
-    if foreign:
-        return skipped_check("ROCm", "the GPU is of another vendor")
+    if non_amd_gpu:
+        return skipped_check("ROCm", "not an AMD GPU")
     if label is None:
-        return skipped_check("ROCm", "no label says which it is for")
+        return skipped_check("ROCm", "the version has no label")
     if python is None or python.hip is None:
         return skipped_check("ROCm", "torch is not built for ROCm")
     wanted = label.rocm_version
     return made_check(
-        "ROCm", same_rocm(python.hip, wanted), f"torch has HIP {python.hip}, the label says ROCm {wanted}"
+        "ROCm", same_rocm(python.hip, wanted), f"torch has HIP {python.hip}, the label requires ROCm {wanted}"
     )
 
 
-def _arch(installed: InstalledPackage, python: TorchPython | None, *, foreign: bool) -> ValidationCheck:
+def _arch(installed: InstalledPackage, python: TorchPython | None, *, non_amd_gpu: bool) -> ValidationCheck:
     archs = installed.record.offload_archs if installed.record else ()
-    if foreign:
-        return skipped_check("arch", "the GPU is of another vendor")
+    if non_amd_gpu:
+        return skipped_check("arch", "not an AMD GPU")
     if python is None or python.vendor != "amd":
         return skipped_check("arch", "torch sees no AMD GPU")
     if not archs:
-        return skipped_check("arch", "no build record says which are promised")
-    return made_check("arch", python.arch in archs, f"{python.arch}; promised are {', '.join(archs)}")
+        return skipped_check("arch", "no build record lists the supported archs")
+    return made_check("arch", python.arch in archs, f"{python.arch}; supported: {', '.join(archs)}")
 
 
 def _backend(installed: InstalledPackage, numbers: NumericReport | None) -> ValidationCheck:
@@ -119,13 +119,13 @@ def _backend(installed: InstalledPackage, numbers: NumericReport | None) -> Vali
     if numbers is None:
         return skipped_check("backend", "nothing was called")
     called = sorted({symbol.rpartition(".")[0] for symbol in numbers.symbols})
-    said = ", ".join(called) or "nothing was called"
+    modules = ", ".join(called) or "nothing"
     if label is None:
-        return skipped_check("backend", f"no label says which it is; called was {said}")
+        return skipped_check("backend", f"the version has no label; called: {modules}")
     wanted = TOLERANCES[label.backend].module
     if called == [wanted]:
-        return made_check("backend", True, said)
-    return made_check("backend", False, f"{said} instead of {wanted}: is {_VARIABLE} set?")
+        return made_check("backend", True, modules)
+    return made_check("backend", False, f"called {modules} instead of {wanted}: is {_VARIABLE} set?")
 
 
 def _module(installed: InstalledPackage, numbers: NumericReport | None, *, elsewhere: bool) -> ValidationCheck:
@@ -133,23 +133,22 @@ def _module(installed: InstalledPackage, numbers: NumericReport | None, *, elsew
     if numbers is None:
         return skipped_check("module", "nothing was called")
     if elsewhere:
-        said = "the wheel's" if numbers.installed else "not the wheel's, but one that the Python had before"
-        return made_check("module", numbers.installed, f"what was called is {said}")
+        owner = "the wheel's" if numbers.installed else "an older module of this Python, not the wheel's"
+        return made_check("module", numbers.installed, f"called {owner}")
     if files is None:
-        return skipped_check("module", "there is no RECORD of what was installed")
+        return skipped_check("module", "the installation has no RECORD")
     if numbers.file in files:
-        return made_check("module", True, "what was called is a file of this installation")
-    what = FALLBACK_TOLERANCE.module if installed.is_fallback else "the backend"
-    return made_check("module", False, f"{what} came from {numbers.file}, which is no file of this installation")
+        return made_check("module", True, "called a file of this installation")
+    return made_check("module", False, f"called {numbers.file}, which this installation does not contain")
 
 
 def find_standard(backend: str) -> Tolerance | None:
-    """What a module that computes is held to; None for one that nobody knows."""
+    """The bounds for the results of a backend module; None if it is unknown."""
     return next((known for known in (*TOLERANCES.values(), FALLBACK_TOLERANCE) if known.module == backend), None)
 
 
 def as_cases(found: NumericReport, limits: Sequence[KnownLimit]) -> Iterator[ValidationCase]:
-    """The cases that ran, and those that a limit left out."""
+    """The cases that ran with their bounds, then the cases that a limit excludes."""
     standard = find_standard(found.backend)
     for case in found.cases:
         if standard is None:

@@ -1,4 +1,4 @@
-"""Something installed in, its numbers out: from the GPU if one fits, else from what can take its place."""
+"""Compute the numeric cases of an installed package: on the GPU if one fits, else on the CPU or in the interpreter."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ from wheelfactory.verify.result import Status
 from wheelfactory.wheel.read import Wheel
 
 TIMEOUT = 3600.0
-"""Seconds for the full suite; nearly all of it is Triton's compiler, on one core."""
+"""Seconds for the full suite. Nearly all of them go to Triton's compiler, which uses one core."""
 
 _PASSED_ON = ("FLASH_ATTENTION_TRITON_AMD_ENABLE", AUTOTUNE_VARIABLE)
-"""Variables with which a user chooses what runs; they are left as they are, since that is what is validated."""
+"""Variables that select the backend and its tuning. They are passed on unchanged: the user's choice is validated."""
 
 
 @dataclass(frozen=True)
 class ValidationContext:
-    """Where something is installed, and what is at hand there."""
+    """Where a package is installed, and what is available to run it."""
 
     runner: HasPython
-    """Has the package; that of `python`, or of an environment over it."""
+    """The Python that has the package: `python` itself, or an environment layered over it."""
     python: TorchPython
     scratch: Path
     matrix: Matrix
@@ -54,14 +54,14 @@ class ValidationContext:
     environ: Mapping[str, str]
     cache: Path
     wheel: Wheel | None
-    """The file it was installed from, if that is what was named."""
+    """The wheel file to validate; None for a package that was installed already."""
     non_amd_gpu: bool
-    """Whether the test mode was asked for."""
+    """Whether the test mode for non-AMD GPUs is on."""
 
 
 @dataclass(frozen=True)
 class ComputeResult:
-    """What came of it."""
+    """The checks, cases and numbers of one computation."""
 
     software: Software
     checks: tuple[ValidationCheck, ...]
@@ -69,17 +69,18 @@ class ComputeResult:
     numbers: NumericReport | None = None
     hardware: Hardware = field(default_factory=Hardware)
     used_stand_in_torch: bool = False
-    """Whether another torch computed than the one at hand."""
+    """Whether a CPU torch computed instead of the user's torch."""
 
 
 def compute_cases(installed: InstalledPackage, context: ValidationContext) -> ComputeResult:
-    """Compute where that can be done, and say why not elsewhere. Raises `InputError` for a test mode that cannot be."""
+    """Compute on the best device available, and report why the GPU was not used.
+
+    Raises `InputError` if the test mode does not fit the package or the GPU.
+    """
     if context.non_amd_gpu:
         if installed.backend is not Backend.TRITON:
-            runs = (
-                "it runs on any GPU as it is" if installed.is_fallback else "its kernels are compiled for GPUs of AMD"
-            )
-            which = f"{installed.project} ({runs})"
+            reason = "runs on any GPU" if installed.is_fallback else "its kernels are compiled for AMD GPUs"
+            which = f"{installed.project} ({reason})"
             raise InputError("not for the non-AMD GPU test mode", which, "leave --non-amd-gpu out")
         require_non_amd_gpu(context.python)
         require_no_autotune(context.environ.get(AUTOTUNE_VARIABLE, ""))
@@ -104,8 +105,8 @@ def _why_not_on_gpu(installed: InstalledPackage, place: ValidationContext) -> st
         return f"torch {python.torch} of {python.python} sees none"
     if python.vendor == "amd" or installed.is_fallback or place.non_amd_gpu:
         return ""
-    way = "; --non-amd-gpu computes there, in a test mode" if installed.backend is Backend.TRITON else ""
-    return f"{python.device} is none of AMD{way}"
+    hint = "; --non-amd-gpu runs it in a test mode" if installed.backend is Backend.TRITON else ""
+    return f"{python.device} is not an AMD GPU{hint}"
 
 
 def _on_gpu(installed: InstalledPackage, place: ValidationContext) -> ComputeResult:
@@ -115,10 +116,10 @@ def _on_gpu(installed: InstalledPackage, place: ValidationContext) -> ComputeRes
     module = FALLBACK_TOLERANCE.module if installed.is_fallback else "flash_attn"
     options = ("--non-amd-gpu",) if place.non_amd_gpu else ()
     answer = _ask(place, module, "cuda", "full", *options, *(limit.argument for limit in limits))
-    # whether the program had the GPU that torch has for the user; no others of their variables were handed to it
+    # variables such as HIP_VISIBLE_DEVICES are not all passed on, so the program can see another GPU than the user
     here = f"{python.device} ({python.arch})"
     if isinstance(answer, str):
-        check = skipped_check("GPU", f"{here}: the program ended before it said where it computes")
+        check = skipped_check("GPU", f"{here}: the program ended before it reported its GPU")
     else:
         right = answer.gpu == python.arch
         check = made_check("GPU", right, here if right else f"computed on {answer.gpu or 'none'} instead of {here}")
@@ -126,11 +127,11 @@ def _on_gpu(installed: InstalledPackage, place: ValidationContext) -> ComputeRes
 
 
 def _in_interpreter(installed: InstalledPackage, place: ValidationContext, check: ValidationCheck) -> ComputeResult:
-    """On the CPU, with the Triton at hand."""
+    """Run the small suite on the CPU with the user's Triton."""
     python = place.python
-    lacking = [name for name, there in (("Triton", python.triton), ("numpy", installed.has_numpy)) if not there]
-    if lacking:
-        why = f"{python.python} has no {' and no '.join(lacking)}, which Triton's interpreter needs"
+    missing = [name for name, there in (("Triton", python.triton), ("numpy", installed.has_numpy)) if not there]
+    if missing:
+        why = f"{python.python} has no {' and no '.join(missing)}, which Triton's interpreter needs"
         return ComputeResult(as_software(python), (check, skipped_check("interpreter", why)))
     logger.info("computing with the interpreter of Triton %s", python.triton)
     limits = _limits(installed, python, LIMITS)
@@ -142,10 +143,10 @@ def _in_interpreter(installed: InstalledPackage, place: ValidationContext, check
 def _with_stand_in(
     wheel: Wheel, installed: InstalledPackage, place: ValidationContext, check: ValidationCheck
 ) -> ComputeResult:
-    """As the slow gates do it: with the Triton of the cell, and a CPU torch in place of ROCm's."""
+    """Run as the slow gates do: with the cell's Triton, and a CPU torch instead of ROCm's."""
     try:
         if installed.record is None:
-            raise InputError("no build record", wheel.path.name, "it says with which Triton the kernels are compiled")
+            raise InputError("no build record", wheel.path.name, "it names the Triton that compiles the kernels")
         cell = require_in_matrix(expand(place.matrix), Cell.parse(installed.record.cell))
     except InputError as error:
         return ComputeResult(as_software(place.python), (check, skipped_check("interpreter", str(error))))
@@ -159,7 +160,7 @@ def _with_stand_in(
 
 
 def _ask(place: ValidationContext, *arguments: str, variables: Mapping[str, str] | None = None) -> NumericReport | str:
-    """What the program says, or why it says nothing."""
+    """The program's report, or why it has none."""
     environ = place.environ
     chosen = {name: environ[name] for name in _PASSED_ON if name in environ}
     given = {**device_environ(environ), **chosen, **(variables or {})}
@@ -187,7 +188,7 @@ def _computed(
 ) -> ComputeResult:
     numbers = None if isinstance(answer, str) else answer
     cases = tuple(as_cases(numbers, limits)) if numbers else ()
-    if numbers is None or not numbers.cases:  # those that a limit leaves out are no reason to be content
+    if numbers is None or not numbers.cases:  # cases that a limit excludes do not count as a pass
         nothing = answer if isinstance(answer, str) else "no case"
         cases = (ValidationCase(name=f"all {where}", status=Status.FAILED, detail=nothing), *cases)
     return ComputeResult(software, checks, cases, numbers, hardware or Hardware(), stand_in)

@@ -1,4 +1,4 @@
-"""A Python in, what is installed there of flash-attn or flash-attention-amd out, asked of that Python."""
+"""Read which flash-attn or flash-attention-amd a Python has installed."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from wheelfactory.wheel.build_record import BuildRecord, parse_build_record
 from wheelfactory.wheel.read import BUILD_RECORD_NAME
 
 PROJECTS = ("flash-attn", FALLBACK_NAME)
-"""What can be validated; the first that is installed is."""
+"""The projects that can be validated; the first one installed is used."""
 
 _EXTENSION = re.compile(r"/flash_attn_2_cuda\b[^/]*\.so$")
 
 
 class InstalledDistribution(ProgramReport):
-    """What the metadata of an installed distribution says, and whether its files are as they were installed."""
+    """The metadata of an installed distribution, and the files that differ from its RECORD."""
 
     version: str
     requires: tuple[str, ...]
     record: str | None
-    """The build record, as it stands in dist-info."""
+    """The build record in dist-info, unparsed."""
     direct_url: str | None
-    """What pip noted of a wheel that it was given by its place (PyPA, direct URL data structure)."""
+    """direct_url.json, which pip writes for a wheel installed by path or URL (PyPA, direct URL data structure)."""
     files: tuple[str, ...] | None
-    """Where they are; None if there is no RECORD."""
+    """Absolute paths; None without a RECORD."""
     record_mismatches: tuple[str, ...]
-    """Files that differ from RECORD, and how."""
+    """Each file that differs from RECORD, and how."""
 
 
 class InstalledPackage(ProgramReport):
-    """What a Python has."""
+    """The package to validate, as it is installed."""
 
     project: str
     """One of `PROJECTS`."""
@@ -55,12 +55,12 @@ class InstalledPackage(ProgramReport):
 
     @property
     def is_fallback(self) -> bool:
-        """Whether it is flash-attention-amd, which has no label and runs on every GPU."""
+        """Whether this is flash-attention-amd, which has no label and runs on every GPU."""
         return self.project == FALLBACK_NAME
 
     @cached_property
     def label(self) -> Label | None:
-        """That of its version; None if it has none, as what others built."""
+        """The label of the version; None for packages that others built."""
         try:
             return Label.parse(self.distribution.version.partition("+")[2])
         except InputError:
@@ -68,7 +68,7 @@ class InstalledPackage(ProgramReport):
 
     @cached_property
     def backend(self) -> Backend | None:
-        """Whose kernels it has, by label or else by whether there is an extension; None for the fallback."""
+        """The backend by the label, else CK if a compiled extension is installed; None for the fallback."""
         if self.is_fallback:
             return None
         if self.label:
@@ -78,7 +78,7 @@ class InstalledPackage(ProgramReport):
 
     @cached_property
     def record(self) -> BuildRecord | None:
-        """Its build record; None if there is none that can be read."""
+        """The build record; None if it is missing or unreadable."""
         try:
             return parse_build_record((self.distribution.record or "").encode(), "dist-info")
         except InputError:
@@ -86,7 +86,7 @@ class InstalledPackage(ProgramReport):
 
     @property
     def torch(self) -> Requirement | None:
-        """Its requirement on torch."""
+        """The requirement on torch, if there is one without a marker."""
         for text in self.distribution.requires:
             with suppress(InvalidRequirement):
                 requirement = Requirement(text)
@@ -95,7 +95,7 @@ class InstalledPackage(ProgramReport):
         return None
 
     def as_validated(self) -> ValidatedPackage:
-        """What a report says of it; of the file only what pip noted."""
+        """The report's entry for this package. The sha256 is known only if pip recorded it."""
         record = self.record
         return ValidatedPackage(
             project=self.project,
@@ -108,47 +108,47 @@ class InstalledPackage(ProgramReport):
 
 
 def read_installed(python: HasPython, environ: Mapping[str, str]) -> InstalledPackage:
-    """What a Python has of flash-attn, else of flash-attention-amd.
+    """Read the installed flash-attn, else flash-attention-amd.
 
-    Raises `InputError` if it has neither, and `BuildError` if it cannot be asked or what is there cannot be read.
+    Raises `InputError` if neither is installed, and `BuildError` if the Python or its metadata cannot be read.
     """
-    hint = "mend that Python, or name another with --python"
+    hint = "repair that Python, or name another with --python"
     try:
         packages = find_packages([str(python.python), "-I", "-B"], environ, modules=["numpy"])
         found = ((name, next(packages.distributions(name), None)) for name in PROJECTS)
-        there = next(((name, _read(one)) for name, one in found if one), None)
+        installed = next(((name, _read(one)) for name, one in found if one), None)
     except InputError as error:
-        raise BuildError("cannot read what is installed", error.which, hint) from None
+        raise BuildError("cannot read the installed packages", error.which, hint) from None
     except (OSError, ValueError) as error:
-        raise BuildError("cannot read what is installed", f"{python.python} ({error})", hint) from None
-    if there is None:
+        raise BuildError("cannot read the installed packages", f"{python.python} ({error})", hint) from None
+    if installed is None:
         hint = "install a wheel (`wheelfactory doctor SITE` says which), name the file of one, or another --python"
         raise InputError("no flash-attn", f"{python.python} has neither {' nor '.join(PROJECTS)}", hint)
-    project, distribution = there
+    project, distribution = installed
     return InstalledPackage(project=project, distribution=distribution, has_numpy=packages.origins["numpy"] is not None)
 
 
 def _read(found: metadata.Distribution) -> InstalledDistribution:
     listed = found.files if found.read_text("RECORD") is not None else None
-    troubles = {str(file): _trouble_of(file) for file in listed or ()}
+    mismatches = {str(file): _mismatch(file) for file in listed or ()}
     return InstalledDistribution(
         version=found.version,
         requires=tuple(found.requires or ()),
         record=found.read_text(BUILD_RECORD_NAME),
         direct_url=found.read_text("direct_url.json"),
         files=None if listed is None else tuple(str(Path(str(file.locate())).resolve()) for file in listed),
-        record_mismatches=tuple(f"{name} {trouble}" for name, trouble in troubles.items() if trouble),
+        record_mismatches=tuple(f"{name} {mismatch}" for name, mismatch in mismatches.items() if mismatch),
     )
 
 
-def _trouble_of(file: metadata.PackagePath) -> str:
-    """How a file differs from what RECORD says of it, or nothing."""
+def _mismatch(file: metadata.PackagePath) -> str:
+    """How a file differs from its entry in RECORD; empty if it does not."""
     path = Path(str(file.locate()))
     if not path.is_file():
-        return "is not there"
-    said = Hash(file.hash.mode, file.hash.value) if file.hash else None
+        return "is missing"
+    recorded = Hash(file.hash.mode, file.hash.value) if file.hash else None
     with path.open("rb") as content:
-        return "" if RecordEntry(str(file), said, None).validate_stream(content) else "was changed"
+        return "" if RecordEntry(str(file), recorded, None).validate_stream(content) else "was changed"
 
 
 def _archive_sha256(direct_url: str | None) -> str | None:

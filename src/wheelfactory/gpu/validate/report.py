@@ -1,4 +1,4 @@
-"""The report of a validation, and as a file: what ran, on which hardware, and how far off it was; light to import."""
+"""The validation report and its JSON file: what ran, on which hardware, with what errors. Cheap to import."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from wheelfactory.core.models import FrozenModel, parse_model
 from wheelfactory.verify.result import Status
 
 if TYPE_CHECKING:
-    from wheelfactory.gpu.torch_python import TorchPython  # which readers of reports need not
+    from wheelfactory.gpu.torch_python import TorchPython  # importing it at run time would make reading a report slow
 
 VALIDATION_FORMAT: Literal["wheelfactory-validation/1"] = "wheelfactory-validation/1"
-"""What the file says that it is; another number is another form."""
+"""The `format` key of the file. Reports of this number exist outside: a changed key needs a new number."""
 
-_HINT = "name a file with what `wheelfactory validate WHEEL --json` printed"
+_HINT = "name a report that `wheelfactory validate WHEEL --json` printed"
 
 
 class ValidatedPackage(FrozenModel):
-    """The flash-attn that was run."""
+    """The package that was validated."""
 
     project: str
     """The normalized name: ``flash-attn``, or ``flash-attention-amd``."""
     version: str
     """With its label."""
     filename: str | None = None
-    """The wheel, where it is known: it is not for an installed one."""
+    """The wheel file; None for a package that was installed already."""
     sha256: str | None = None
-    """Of the wheel; for an installed one only what pip recorded of the archive."""
+    """The sha256 of the wheel; for an installed package only if pip recorded it."""
     cell: str | None = None
     label: str | None = None
     offload_archs: tuple[str, ...] = ()
-    """What the build record promises; empty where there is none."""
+    """The archs in the build record; empty without one."""
 
 
 class Hardware(FrozenModel):
-    """The GPU that it ran on; all None where there is none."""
+    """The GPU that computed; all None without one."""
 
     vendor: Literal["amd", "nvidia"] | None = None
     device: str | None = None
-    """Its name, such as ``AMD Instinct MI300X``."""
+    """The product name, such as ``AMD Instinct MI300X``."""
     arch: str | None = None
-    """``gfx942``, or ``sm_90`` for one of NVIDIA."""
+    """``gfx942``, or ``sm_90`` for NVIDIA."""
 
     def text(self, none: str) -> str:
         """``AMD Instinct MI300X (gfx942)``; or `none` without a GPU."""
@@ -53,7 +53,7 @@ class Hardware(FrozenModel):
 
 
 class Software(FrozenModel):
-    """What it ran with."""
+    """The versions that the package ran with."""
 
     python: str
     torch: str
@@ -63,23 +63,23 @@ class Software(FrozenModel):
 
     @property
     def built_with(self) -> list[str]:
-        """``HIP 6.4.43482``, and the like of CUDA and Triton, as far as there are any."""
+        """The versions of HIP, CUDA and Triton that are present, such as ``HIP 6.4.43482``."""
         found = {"HIP": self.hip, "CUDA": self.cuda, "Triton": self.triton}
         return [f"{name} {version}" for name, version in found.items() if version]
 
 
 def as_hardware(python: TorchPython) -> Hardware:
-    """The GPU that its torch computes on."""
+    """The GPU that this Python's torch computes on."""
     return Hardware(vendor=python.vendor, device=python.device, arch=python.arch)
 
 
 def as_software(python: TorchPython) -> Software:
-    """What a program finds in that Python."""
+    """The versions that a program finds in this Python."""
     return Software(python=python.version, torch=python.torch, hip=python.hip, cuda=python.cuda, triton=python.triton)
 
 
 class ValidationCheck(FrozenModel):
-    """One thing that is asked beside the numbers, such as that the backend of the label is the one that was called."""
+    """One check beside the numbers, such as: the backend of the label is the backend that was called."""
 
     name: str
     status: Status
@@ -87,7 +87,7 @@ class ValidationCheck(FrozenModel):
 
 
 class ResultError(FrozenModel):
-    """How far a result is from the one in float64, and how far it may be."""
+    """The largest difference of a result from float64, and its bound."""
 
     result: str
     """``output``, ``dq``, ``dk`` or ``dv``."""
@@ -96,17 +96,17 @@ class ResultError(FrozenModel):
 
 
 class ValidationCase(FrozenModel):
-    """One call, forward and backward."""
+    """One attention call, forward and backward."""
 
     name: str
     status: Status
     errors: tuple[ResultError, ...] = ()
     detail: str = ""
-    """What was raised, or why it was not run."""
+    """The exception, or why the case did not run."""
 
 
 class Validation(FrozenModel):
-    """All of it; `wheelfactory validate --json` prints one."""
+    """The whole report, as `wheelfactory validate --json` prints it."""
 
     format: Literal["wheelfactory-validation/1"]
     factory: str
@@ -117,10 +117,9 @@ class Validation(FrozenModel):
     hardware: Hardware
     software: Software
     dropped_launch_options: tuple[str, ...] | None = None
-    """The launch options that were dropped so that kernels for AMD run on the GPU of another vendor; None if this is
-    not that test mode."""
+    """AMD launch options that the test mode for non-AMD GPUs dropped; None outside this mode."""
     symbols: dict[str, int] = Field({})
-    """The functions of the backend that were called, and how often: ``flash_attn_2_cuda.fwd``."""
+    """Calls of each backend function, such as ``flash_attn_2_cuda.fwd``."""
     checks: tuple[ValidationCheck, ...] = ()
     cases: tuple[ValidationCase, ...] = ()
 
@@ -131,14 +130,11 @@ class Validation(FrozenModel):
 
     @property
     def failed(self) -> bool:
-        """Whether a number is wrong, or what runs is not what the wheel says."""
+        """Whether any check or case failed."""
         return any(part.status is Status.FAILED for part in self.checks_and_cases)
 
 
 def read_validation(path: Path) -> Validation:
-    """A report as `wheelfactory validate --json` prints it.
-
-    Raises `InputError` with the place for a file that cannot be read, is no report, or is one of another format.
-    """
+    """Read a report. Raises `InputError` for an unreadable file, or one that is not a report of this format."""
     data = read_file(path, InputError("cannot read the report", str(path), _HINT))
-    return parse_model(Validation, data, InputError("not a report", str(path), _HINT))
+    return parse_model(Validation, data, InputError("not a validation report", str(path), _HINT))

@@ -1,4 +1,4 @@
-"""What is installed, or a wheel installed for the while, in; what it is and what it computed out."""
+"""Validate an installed package, or a wheel in a temporary environment."""
 
 from __future__ import annotations
 
@@ -34,14 +34,15 @@ def validate(
     environ: Mapping[str, str],
     cache: Path,
 ) -> Validation:
-    """Run a wheel, or what is installed if `path` is None, with the Python `given` or else the user's.
+    """Validate the wheel at `path`, or the installed package if `path` is None.
 
-    With `foreign` the kernels of a Triton wheel run on the GPU of another vendor. A wheel is validated without any
-    torch at hand too: a CPU torch stands in. Raises `InputError` if there is nothing to validate, or not in this way.
+    `requested_python` defaults to the user's Python. With `non_amd_gpu`, a Triton wheel runs on a non-AMD GPU in a test
+    mode. For a wheel, a CPU torch stands in if the machine has no torch.
+    Raises `InputError` if there is nothing to validate, or if it cannot run this way.
     """
     wheel = Wheel.open(path) if path else None
     if wheel and wheel.name not in PROJECTS:
-        raise InputError("no attention to validate", wheel.path.name, f"name a wheel of {' or '.join(PROJECTS)}")
+        raise InputError("not a wheel to validate", wheel.path.name, f"name a wheel of {' or '.join(PROJECTS)}")
     python, stand_in = _python(wheel, requested_python, environ, cache)
     with scratch_dir(cache) as scratch, _installed(wheel, python, environ, cache) as interpreter:
         installed = read_installed(interpreter, device_environ(environ))
@@ -54,14 +55,14 @@ def validate(
         *check_calls(installed, computed.numbers, elsewhere=computed.used_stand_in_torch),
         *computed.checks,
     )
-    said, numbers = installed.as_validated(), computed.numbers
+    package, numbers = installed.as_validated(), computed.numbers
     named = {"filename": wheel.path.name, "sha256": file_sha256(wheel.path)} if wheel else {}
     dropped = numbers.dropped if numbers else ()
     return Validation(
         format=VALIDATION_FORMAT,
         factory=factory_version(),
         time=datetime.now(timezone.utc),
-        validated=said.model_copy(update=named),
+        validated=package.model_copy(update=named),
         hardware=computed.hardware,
         software=computed.software,
         dropped_launch_options=dropped if non_amd_gpu else None,
@@ -74,7 +75,7 @@ def validate(
 def _python(
     wheel: Wheel | None, given: str | None, environ: Mapping[str, str], cache: Path
 ) -> tuple[TorchPython, bool]:
-    """The Python to run in, and whether it only stands in for one with the torch that the wheel is for."""
+    """The Python to run in, and whether its torch is only a stand-in for ROCm's."""
     try:
         return find_torch_python(given, environ), False
     except InputError:
@@ -88,7 +89,7 @@ def _python(
 def _installed(
     wheel: Wheel | None, python: TorchPython, environ: Mapping[str, str], cache: Path
 ) -> Iterator[HasPython]:
-    """What has the package: the Python itself, or an environment over it with the wheel, gone afterwards."""
+    """The Python that has the package: `python`, or a temporary environment over it with the wheel."""
     if wheel is None:
         yield python
         return
@@ -99,7 +100,9 @@ def _installed(
                 open_wheel_environment(cache, wheel.path, python.python, python.version, layers)
             )
         except BuildError as error:
-            said = error.which.splitlines()[-1]
-            hint = "name the Python that it is for with --python"
-            raise InputError("cannot be installed", f"{wheel.path.name} for {python.python} ({said})", hint) from None
+            reason = error.which.splitlines()[-1]
+            hint = "name a Python that fits the wheel with --python"
+            raise InputError(
+                "cannot install the wheel", f"{wheel.path.name} for {python.python} ({reason})", hint
+            ) from None
         yield environment

@@ -1,4 +1,4 @@
-"""The report of a validation -> lines for a person, and the verdict. Pure."""
+"""Render a validation report as text, with its verdict. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from wheelfactory.verify.result import Status
 
 
 def validation_lines(validation: Validation) -> Iterator[str]:
-    """What was validated, with what, each check and case, and the verdict as the last line."""
+    """The package, the software, each check and case, and the verdict as the last line."""
     validated = validation.validated
     yield f"{validated.project} {validated.version}"
     for name, text in _facts(validation):
@@ -24,24 +24,24 @@ def validation_lines(validation: Validation) -> Iterator[str]:
 def _facts(validation: Validation) -> Iterator[tuple[str, str]]:
     validated, software, mode = validation.validated, validation.software, validation.dropped_launch_options
     label = Label.parse(validated.label) if validated.label else None
-    about = {
+    facts = {
         "wheel": validated.filename,
         "sha256": validated.sha256,
         "cell": validated.cell,
         "label": label and f"ROCm {label.rocm_version}, torch {label.torch_version}, {label.backend.display_name}",
         "archs": ", ".join(validated.offload_archs),
     }
-    yield from ((name, text) for name, text in about.items() if text)
+    yield from ((name, text) for name, text in facts.items() if text)
     yield "hardware", validation.hardware.text("no GPU computed")
     yield "software", ", ".join([f"Python {software.python}", f"torch {software.torch}", *software.built_with])
     if mode is not None:
-        yield "mode", f"foreign GPU; dropped at launch: {', '.join(mode) or 'nothing'}"
+        yield "mode", f"non-AMD GPU; dropped at launch: {', '.join(mode) or 'nothing'}"
     for symbol, count in sorted(validation.symbols.items()):
         yield "called", f"{symbol}, {count} times"
 
 
 def _cases(cases: Sequence[ValidationCase]) -> Iterator[str]:
-    """The greatest error of each result of a case, and the greatest that it may have."""
+    """The largest error of each result, and its bound."""
     width = max((len(case.name) for case in cases), default=0)
     for case in cases:
         errors = ", ".join(f"{error.result} {error.error:.1e} of {error.bound:.1e}" for error in case.errors)
@@ -49,18 +49,20 @@ def _cases(cases: Sequence[ValidationCase]) -> Iterator[str]:
 
 
 def verdict(validation: Validation) -> str:
-    """What this says about the package, in one line."""
+    """One line: failed, not computed on a GPU, test mode, or validated."""
     hardware, cases = validation.hardware, validation.cases
     gpu = hardware.text("")
     if validation.failed:
         checks = _count("checks", [check.status for check in validation.checks])
-        wrong = filter(None, (checks, _count("cases", [case.status for case in cases])))
-        return f"refused: {' and '.join(wrong)} failed"
+        failures = filter(None, (checks, _count("cases", [case.status for case in cases])))
+        return f"refused: {' and '.join(failures)} failed"
     if hardware.device is None:
-        return f"nothing is wrong, and no number was computed on a GPU{_left(cases)}"
+        return f"no failure, but nothing was computed on a GPU{_not_run_text(cases)}"
     if validation.dropped_launch_options is not None:
-        return f"computed on {gpu} in the non-AMD GPU test mode: this proves nothing about AMD GPUs{_left(cases)}"
-    return f"validated on {gpu}{_left(cases)}"
+        return (
+            f"computed on {gpu} in the non-AMD GPU test mode: this proves nothing about AMD GPUs{_not_run_text(cases)}"
+        )
+    return f"validated on {gpu}{_not_run_text(cases)}"
 
 
 def _count(kind: str, found: Sequence[Status]) -> str:
@@ -68,6 +70,6 @@ def _count(kind: str, found: Sequence[Status]) -> str:
     return f"{failed} of {len(found)} {kind}" if failed else ""
 
 
-def _left(cases: Sequence[ValidationCase]) -> str:
-    left = [case for case in cases if case.status is Status.NOT_RUN]
-    return f"; {len(left)} of {len(cases)} cases not run" if left else ""
+def _not_run_text(cases: Sequence[ValidationCase]) -> str:
+    not_run = [case for case in cases if case.status is Status.NOT_RUN]
+    return f"; {len(not_run)} of {len(cases)} cases not run" if not_run else ""

@@ -1,4 +1,4 @@
-"""Keeps kernel archives in releases of a GitHub repository: one prerelease each, with the archive as its one asset."""
+"""Store kernel archives in a GitHub repository: one prerelease per archive, with the archive as its only asset."""
 
 from __future__ import annotations
 
@@ -11,33 +11,35 @@ from wheelfactory.release.github.parts import require_size
 from wheelfactory.release.github.releases import Release, Releases, StoredAsset
 from wheelfactory.release.transaction import Asset
 
-_NOTES = "Compiled kernels of one kernel set; `wheelfactory kernels` takes them from here. Nothing to install."
+_NOTES = "Compiled kernels of one kernel set, for `wheelfactory kernels --download`. Not installable."
 
 
 class GitHubArchiveHost:
-    """A `wheelfactory.kernels.archive_host.Shelf` in a repository: the name of an archive is the tag of its release."""
+    """A `wheelfactory.kernels.archive_host.ArchiveHost` in a repository. The name of an archive is its release tag."""
 
     def __init__(self, releases: Releases) -> None:
         self._releases = releases
 
     def has(self, name: str) -> bool:
-        """Whether an archive is kept under this name."""
-        return self._kept(name) is not None
+        """Whether an archive is stored under this name."""
+        return self._find_archive(name) is not None
 
     def upload(self, name: str, archive: Path) -> None:
-        """Keep an archive; nothing is done if the same bytes are kept under this name.
+        """Store an archive, unless the same bytes are stored under this name already.
 
-        Raises `PublishError` if others are, if it is too large, or if a release of this tag has no archive.
+        Raises `PublishError` if other bytes are, if the archive is too large, or if the release has no archive.
         """
         asset = Asset.from_content(archive.name, archive)
         require_size(asset)
-        kept = self._kept(name)
-        if kept:
-            if kept.name != asset.name or not self._releases.has_digest(kept, asset.sha256):
-                hint = "what is kept is never replaced: take that one (wheelfactory kernels SET --download)"
-                raise PublishError("the archive host has another archive of this name", f"{kept.name} of {name} is not {archive}", hint)
+        stored = self._find_archive(name)
+        if stored:
+            if stored.name != asset.name or not self._releases.has_digest(stored, asset.sha256):
+                hint = "a stored archive is never replaced: download it (wheelfactory kernels SET --download)"
+                raise PublishError(
+                    "another archive is already stored", f"{stored.name} of {name} is not {archive}", hint
+                )
             return
-        # of several drafts, made when an answer was lost, one is enough: the archive is at hand
+        # lost responses can leave several drafts; the archive is complete here, so one is enough
         found = [release for release in self._releases.list_releases() if release.draft and release.tag_name == name]
         oldest: Release | None = min(found, key=lambda release: release.id, default=None)
         for release in found:
@@ -50,22 +52,22 @@ class GitHubArchiveHost:
         self._releases.publish(draft.release, _NOTES, latest=False)
 
     def download(self, name: str, folder: Path) -> Path | None:
-        """Bring an archive into `folder`, whole and with the digest that GitHub has of it; None if none is kept."""
-        kept = self._kept(name)
-        if kept is None:
+        """Download an archive into `folder` and verify its digest; None if none is stored under this name."""
+        stored = self._find_archive(name)
+        if stored is None:
             return None
-        path = folder / kept.name
+        path = folder / stored.name
         with atomic_path(path) as written:
-            self._releases.download(kept, written)
+            self._releases.download(stored, written)
         return path
 
-    def _kept(self, name: str) -> StoredAsset | None:
-        """The archive of a published release. Raises `PublishError` if it is not the only asset, or not whole."""
+    def _find_archive(self, name: str) -> StoredAsset | None:
+        """The stored archive, or None. Raises `PublishError` unless it is complete and the only asset."""
         release = self._releases.find_published(name)
         if release is None:
             return None
         assets = tuple(self._releases.list_assets(release).values())
         if len(assets) != 1 or assets[0].state != "uploaded" or Path(assets[0].name).name != assets[0].name:
-            hint = "delete that release on GitHub, and its tag; the kernels are compiled again then"
-            raise PublishError("not one kernel archive", f"release {name} has {len(assets)} files", hint)
+            hint = "delete that release and its tag on GitHub; the kernels are then compiled again"
+            raise PublishError("not a single kernel archive", f"release {name} has {len(assets)} files", hint)
         return assets[0]

@@ -26,13 +26,13 @@ from wheelfactory.release.transaction import Asset
 API_URL = "https://api.github.com"
 
 _VERSION = "2022-11-28"
-"""Of the REST API; GitHub keeps a version for at least two years after the next one (its documentation)."""
+"""The REST API version. GitHub supports it for at least two years after the next version (its documentation)."""
 _TIMEOUTS_S = (30, 300)
-"""To connect, and between two bytes; GitHub answers an upload only when it has stored all of it."""
+"""To connect, and between two bytes. The second is long because GitHub responds to an upload after storing it."""
 _TRIES = 8
-"""Of one call; the pauses between them double from 1 s where GitHub asks for none."""
+"""Tries of one request. The delays between them double from 1 s unless GitHub asks for a delay."""
 _MOST_WAITING_S = 3 * 3600.0
-"""Of one command, all pauses together. A job may take 6 h, and a used-up rate limit comes back within one hour."""
+"""Limit for all delays of one command. A job can run for 6 h, and an exhausted rate limit resets within 1 h."""
 _PAGE, _MOST_PAGES = 100, 100
 """GitHub gives at most 100 entries a page, and 10,000 releases."""
 _BLOCK = 1 << 20
@@ -42,23 +42,23 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class ApiCall:
-    """A call that changes something: what is sent, and what `--dry-run` shows of it."""
+    """A request that changes something. Its text is what `--dry-run` shows."""
 
     method: str
     url: str
     body: Mapping[str, object] | None = None
     file: Asset | None = None
-    """What is uploaded; its name goes into the query, where ``+`` must be ``%2B``."""
+    """The file to upload. Its name goes into the query, where ``+`` must be ``%2B``."""
 
     def __str__(self) -> str:
         if self.file:
             return f"{self.method} {self.url}?{urlencode({'name': self.file.name})}  {self.file.size} bytes"
-        told = {name: value for name, value in (self.body or {}).items() if name != "body"}
-        return " ".join((self.method, self.url, *(f" {name}={value}" for name, value in told.items())))
+        shown = {name: value for name, value in (self.body or {}).items() if name != "body"}
+        return " ".join((self.method, self.url, *(f" {name}={value}" for name, value in shown.items())))
 
 
 class Client:
-    """One repository at an API address. Raises `PublishError` for whatever GitHub refuses or cannot do in time."""
+    """One repository at an API address. Methods raise `PublishError` if GitHub refuses or stays unreachable."""
 
     def __init__(
         self,
@@ -69,17 +69,17 @@ class Client:
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`repository` is ``OWNER/REPO``, `clock` gives seconds since 1970.
+        """`repository` is ``OWNER/REPO``, `clock` returns seconds since 1970.
 
-        Raises `InputError` for an address or a token that cannot be used.
+        Raises `InputError` for an invalid address or token.
         """
         self.repository = repository
-        self.url = f"{_safe(api)}/repos/{repository}"
-        self._token = _usable(token)
+        self.url = f"{_require_tls(api)}/repos/{repository}"
+        self._token = _checked_token(token)
         self._clock, self._sleep, self._left = clock, sleep, _MOST_WAITING_S
-        # no retries of its own: each call is judged and made again by `change`
+        # no retries in the session: each request is judged and made again by `change`
         self._session = http_session(timeout=_TIMEOUTS_S, retries=0)
-        self._session.auth = self._authorize  # also keeps requests from taking a password of ~/.netrc
+        self._session.auth = self._authorize  # setting auth also keeps requests from reading passwords in ~/.netrc
         self._session.headers.update({"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": _VERSION})
 
     def _authorize(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
@@ -88,23 +88,23 @@ class Client:
         return request
 
     def get(self, url: str) -> Any:
-        """The JSON at an address of the API."""
+        """The JSON at an API address."""
         return self._get(url)[0]
 
     def list_entries(self, url: str) -> Iterator[Any]:
-        """The entries of a list, page by page, as its Link headers lead."""
+        """All entries of a list, following its Link headers."""
         following: str | None = f"{url}?per_page={_PAGE}"
         for _ in range(_MOST_PAGES):
             entries, answer = self._get(str(following))
             yield from entries
-            elsewhere = PublishError("GitHub's list goes on elsewhere", url, "check GITHUB_API_URL")
+            elsewhere = PublishError("GitHub's list continues on another host", url, "check GITHUB_API_URL")
             following = next_page_url(answer, self.url, elsewhere)
             if following is None:
                 return
-        raise PublishError("GitHub lists without end", url, "run the same command again")
+        raise PublishError("GitHub's list does not end", url, "run the same command again")
 
     def download(self, url: str, path: Path) -> None:
-        """The content of an asset, by its address in the API, into a file. Another host gets no token."""
+        """Download an asset, by its API address, to `path`. A redirect to another host gets no token."""
 
         def attempt() -> bool:
             headers = {"Accept": "application/octet-stream"}
@@ -118,26 +118,26 @@ class Client:
         self.retry(attempt, lambda: None)
 
     def _store(self, url: str, path: Path) -> None:
-        """From where GitHub sends for a download, without the session and so without its token."""
-        _keeps_https(self.url, url)
+        """Download from a redirect target, with a new session that has no token."""
+        _require_same_tls(self.url, url)
         session = http_session(timeout=_TIMEOUTS_S, retries=0)
-        session.auth = lambda request: request  # an auth of one's own keeps requests from looking into ~/.netrc
+        session.auth = lambda request: request  # an auth that does nothing keeps requests from reading ~/.netrc
         with session, _wire(url), session.get(url, stream=True) as answer:
-            check_response(answer, f"GET {_bare(url)}", self._clock())
+            check_response(answer, f"GET {_without_query(url)}", self._clock())
             _write(answer, path)
 
     def send(self, call: ApiCall, part: ProgressPart = ignore_progress) -> Any:
-        """Make one call that changes something, once, and give the JSON of its answer (None if it has none).
+        """Send one request that changes something, once; return the JSON of the response, or None if it is empty.
 
-        Raises `RetryableError` if it is not known whether it was done, or if it should be made again after a pause,
-        and `RefusedError` (a `PublishError`) if it was not done and will not be. `part` is told of the bytes sent.
+        `part` receives the bytes sent. Raises `RetryableError` if the outcome is unknown or GitHub asks to wait, and
+        `RefusedError` if GitHub refused.
         """
         if self._token is None:
-            raise PublishError("no token", "GITHUB_TOKEN is not set", "set it to one with `contents: write`")
+            raise PublishError("no token", "GITHUB_TOKEN is not set", "set it to a token with `contents: write`")
         if call.file is None:
             answer = self._exchange(call.method, call.url, json=call.body)
         else:
-            _keeps_https(self.url, call.url)
+            _require_same_tls(self.url, call.url)
             headers, params = {"Content-Type": "application/octet-stream"}, {"name": call.file.name}
             content = call.file.content
             with io.BytesIO(content) if isinstance(content, bytes) else content.open("rb") as file:
@@ -145,28 +145,28 @@ class Client:
                 answer = self._exchange(call.method, call.url, params=params, data=body, headers=headers)
         return _json(answer) if answer.content else None
 
-    def retry(self, attempt: Callable[[], _T], found: Callable[[], _T | None]) -> _T:
-        """Make a change that GitHub may have made although no answer came.
+    def retry(self, attempt: Callable[[], _T], find_result: Callable[[], _T | None]) -> _T:
+        """Try `attempt` until it succeeds, without repeating a change that GitHub made before its response was lost.
 
-        After an `attempt` without an answer, `found` looks what is there: what it finds counts as the answer, and
-        only if that is None the attempt is made again, after the pause that GitHub asks for.
+        After each try without a response, `find_result` looks for the result. Only if it returns None, `attempt` is
+        repeated. Raises `PublishError` when the tries or the waiting time are used up.
         """
         for tries in itertools.count(1):
             try:
                 return attempt()
-            except RetryableError as trouble:
-                pause = trouble.delay(tries)
+            except RetryableError as error:
+                pause = error.delay(tries)
                 if tries == _TRIES or pause > self._left:
-                    why = f"after {tries} tries" if tries == _TRIES else f"wants a pause of {pause:.0f} s"
-                    hint = "run the same command again later: what was uploaded is kept"
-                    raise PublishError("GitHub does not answer", f"{trouble} ({why})", hint) from trouble
-                logger.info("GitHub: %s; waiting %.0f s", trouble, pause)
+                    why = f"after {tries} tries" if tries == _TRIES else f"GitHub asks to wait {pause:.0f} s"
+                    hint = "run the same command again later; uploaded files are kept"
+                    raise PublishError("GitHub does not respond", f"{error} ({why})", hint) from error
+                logger.info("GitHub: %s; waiting %.0f s", error, pause)
                 self._left -= pause
                 self._sleep(pause)
-            there = found()
-            if there is not None:
-                return there
-        raise AssertionError("waiting ends in an error")
+            result = find_result()
+            if result is not None:
+                return result
+        raise AssertionError("the loop ends with a result or an error")
 
     def _get(self, url: str) -> tuple[Any, requests.Response]:
         def attempt() -> tuple[Any, requests.Response]:
@@ -176,19 +176,17 @@ class Client:
         return self.retry(attempt, lambda: None)
 
     def _exchange(self, method: str, url: str, **options: Any) -> requests.Response:
-        """One answer that is a success, or the redirect of a download.
-
-        No redirect is followed: it would turn a POST into a GET, and is how a moved repository answers.
-        """
+        """Send one request; return its successful response, or the redirect of a download."""
         with _wire(url):
+            # a followed redirect would turn a POST into a GET; a moved repository redirects
             answer = self._session.request(method, url, allow_redirects=False, **options)
             if not (options.get("stream") and answer.is_redirect):
-                check_response(answer, f"{method} {_bare(url)}", self._clock())
+                check_response(answer, f"{method} {_without_query(url)}", self._clock())
             return answer
 
 
 class _Body:
-    """The bytes of an asset as they are sent: read from the file piece by piece, and counted."""
+    """An upload body that reads the file block by block and reports progress."""
 
     def __init__(self, file: BinaryIO, size: int, part: ProgressPart) -> None:
         self._file, self._size, self._part, self._done = file, size, part, 0
@@ -197,11 +195,11 @@ class _Body:
         return self._size
 
     def __iter__(self) -> Iterator[bytes]:
-        """Unused, but only what can be iterated is sent as a stream by requests."""
+        """Unused, but requests streams a body only if it is iterable."""
         return iter(lambda: self.read(_BLOCK), b"")
 
     def read(self, size: int) -> bytes:
-        """The next bytes."""
+        """The next block; reports the bytes read so far."""
         block = self._file.read(size)
         self._done += len(block)
         self._part(self._done, self._size)
@@ -210,16 +208,16 @@ class _Body:
 
 @contextmanager
 def _wire(url: str) -> Iterator[None]:
-    """Tell of what goes wrong on the way as `RetryableError`, without queries: those of downloads are keys to them."""
+    """Turn network errors into `RetryableError`. The query is left out: in download addresses it is a secret."""
     try:
         yield
     except requests.RequestException as error:
-        raise RetryableError(f"{_bare(url)}: {http_error_reason(error)}") from None
+        raise RetryableError(f"{_without_query(url)}: {http_error_reason(error)}") from None
 
 
 def _json(answer: requests.Response) -> Any:
     with _wire(answer.url):
-        return answer.json()  # one that was cut off is as good as none
+        return answer.json()  # a truncated body counts as no response
 
 
 def _write(answer: requests.Response, path: Path) -> None:
@@ -228,26 +226,29 @@ def _write(answer: requests.Response, path: Path) -> None:
             file.write(block)
 
 
-def _bare(url: str) -> str:
+def _without_query(url: str) -> str:
     return url.partition("?")[0]
 
 
-def _safe(api: str) -> str:
-    """The address of the API; only this machine may have one without TLS, since the token is sent there."""
+def _require_tls(api: str) -> str:
+    """The API address. Without TLS only on this machine, because the token is sent there."""
     parts = urlsplit(api)
     if parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in ("127.0.0.1", "localhost")):
         return api.rstrip("/")
-    raise InputError("not an address for a token", api, "GITHUB_API_URL begins with https://")
+    raise InputError("the API address is not secure", api, "GITHUB_API_URL must begin with https://")
 
 
-def _keeps_https(api: str, url: str) -> None:
+def _require_same_tls(api: str, url: str) -> None:
     if urlsplit(api).scheme == "https" != urlsplit(url).scheme:
-        raise PublishError("GitHub sends to an address without TLS", _bare(url), "check GITHUB_API_URL")
+        raise PublishError("GitHub redirects to an address without TLS", _without_query(url), "check GITHUB_API_URL")
 
 
-def _usable(token: str | None) -> str | None:
-    """The token; checked here because requests would show it in its complaint of a header that cannot be sent."""
+def _checked_token(token: str | None) -> str | None:
+    """The token without blanks around it; None if empty. Raises `InputError` if it cannot be a header."""
     token = (token or "").strip()
+    # checked here because the error of requests would show the token
     if not (token.isascii() and token.isprintable()) or " " in token:
-        raise InputError("not a token", "GITHUB_TOKEN holds more than one", "set it again, without blanks or lines")
+        raise InputError(
+            "not a token", "GITHUB_TOKEN contains blanks, line ends or other characters", "set it to the token alone"
+        )
     return token or None

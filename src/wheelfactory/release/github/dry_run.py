@@ -1,4 +1,4 @@
-"""A publish that changes nothing: each call that would change something is shown, and remembered as if it were done."""
+"""A publish that changes nothing: show each request that would change something, and simulate its result."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from wheelfactory.release.transaction import Asset
 
 
 class DryRunReleases(Releases):
-    """Releases that are read from GitHub once, and changed in memory only."""
+    """Releases read from GitHub once and changed only in memory."""
 
     def __init__(self, client: Client, show: Callable[[str], None]) -> None:
-        """`show` is given each call as a line."""
+        """`show` receives each request as one line of text."""
         super().__init__(client)
         self._show = show
         self._stored: dict[str, dict[str, StoredAsset]] = {}
         self._contents: dict[str, Path | bytes] = {}
-        self._made = 0
+        self._created = 0
 
     def list_releases(self) -> tuple[Release, ...]:
         """See `Releases.all`."""
@@ -45,10 +45,10 @@ class DryRunReleases(Releases):
 
     @cached_property
     def _known(self) -> dict[str, Release]:
-        """The releases by address."""
+        """The releases by API address."""
         return {release.url: release for release in super().list_releases()}
 
-    def _look(self, release: Release) -> Release:
+    def _get(self, release: Release) -> Release:
         return self._known[release.url]
 
     def _send(self, call: ApiCall, _part: ProgressPart = ignore_progress) -> Any:
@@ -64,28 +64,28 @@ class DryRunReleases(Releases):
         return self._release(call)
 
     def _release(self, call: ApiCall) -> dict[str, Any]:
-        """What GitHub would answer to a release made or edited; the number and the host of a new one are not known."""
+        """GitHub's response to a created or edited release, with placeholders for a new one's id and host."""
         if call.method == "POST":
-            self._made += 1
-            url = f"{call.url}/NEW{self._made}"
-            found: dict[str, Any] = {"id": -self._made, "url": url, "upload_url": f"{url}/assets{{?name,label}}"}
+            self._created += 1
+            url = f"{call.url}/NEW{self._created}"
+            found: dict[str, Any] = {"id": -self._created, "url": url, "upload_url": f"{url}/assets{{?name,label}}"}
             self._stored[url] = {}
         else:
             found = self._known[call.url].model_dump()
-        # it is published now, and nothing is said of whether it could be changed
+        # as published and immutable, so that no warning about either appears
         known = {"published_at": datetime.now(timezone.utc), "immutable": True}
         release = Release.model_validate({**found, **(call.body or {}), **known})
         self._known[release.url] = release
         return release.model_dump()
 
     def _upload(self, call: ApiCall, asset: Asset) -> dict[str, Any]:
-        """What GitHub would answer to an upload."""
-        self._made += 1
+        """GitHub's response to an upload."""
+        self._created += 1
         home = next(one.url for one in self.list_releases() if one.upload_url.partition("{")[0] == call.url)
-        url = f"{home.rpartition('/')[0]}/assets/NEW{self._made}"
+        url = f"{home.rpartition('/')[0]}/assets/NEW{self._created}"
         self._contents[url] = asset.content
         stored = StoredAsset(
-            id=-self._made,
+            id=-self._created,
             name=asset.name,
             size=asset.size,
             state="uploaded",

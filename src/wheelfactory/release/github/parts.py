@@ -1,6 +1,6 @@
-"""How wheels are divided among releases: the tags of the parts, and which part a file goes to; pure.
+"""Divide wheels among GitHub releases ("parts"): tags, limits, and the part of each file. Pure.
 
-A release on GitHub takes 1000 assets and, once published, no more. What does not fit, or comes later, goes to another.
+A release holds 1000 assets, and none can be added once it is published. Other wheels go to another part.
 """
 
 from __future__ import annotations
@@ -15,42 +15,43 @@ from wheelfactory.release.manifest import MANIFEST_NAME
 from wheelfactory.release.transaction import SUMS_NAME, Asset
 
 WRITTEN_LAST = frozenset({SUMS_NAME, MANIFEST_NAME})
-"""What a part has beside wheels, written when it is known which wheels those are."""
+"""The files of a part beside its wheels. They are written last, because they name the wheels."""
 
 MAX_ASSETS = 1000
-"""Assets of one release: GitHub refuses more (documentation of releases)."""
+"""GitHub's limit of assets for one release (its documentation of releases)."""
 MAX_WHEELS = (MAX_ASSETS - len(WRITTEN_LAST)) // 2
-"""Wheels of one part: each is two assets."""
+"""Wheels in one part; each wheel is two assets."""
 
 _MORE = "wheels-"
 _TAG = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+-]*[A-Za-z0-9+])?")
 
 
 def require_size(asset: Asset) -> None:
-    """Raises `PublishError` for a file that GitHub would not take."""
+    """Raises `PublishError` for a file over GitHub's size limit."""
     if asset.size >= ASSET_BYTES:
-        hint = "GitHub takes files under 2 GiB: build it for fewer offload archs"
+        hint = "GitHub's limit is 2 GiB: build for fewer offload archs"
         raise PublishError("too large for a release", f"{asset.name} has {asset.size} bytes", hint)
 
 
 def parse_release_tag(tag: str) -> str:
-    """A tag that releases may be made of. Raises `InputError` for one that git or this scheme cannot have."""
+    """Check a release tag. Raises `InputError` if git would refuse it or its prefix is reserved."""
     if not _TAG.fullmatch(tag) or ".." in tag or tag.endswith(".lock"):
-        raise InputError("not a tag", tag, "letters, digits and . _ + - as in v1.2.0")
+        raise InputError("not a tag", tag, "use letters, digits and . _ + -, for example v1.2.0")
     if tag.startswith((_MORE, STORED_SET_PREFIX, "untagged-")):
         raise InputError(
-            "a tag with another meaning", tag, f"it must not begin with {_MORE}, {STORED_SET_PREFIX} or untagged-"
+            "the tag has a reserved prefix", tag, f"it must not begin with {_MORE}, {STORED_SET_PREFIX} or untagged-"
         )
     return tag
 
 
 def part_tag(tag: str, number: int) -> str:
-    """The tag of a part, counted from 1; those after the first do not begin as tags that start a build."""
+    """The tag of a part, counted from 1."""
+    # the prefix keeps later parts from matching the tag pattern that starts a build
     return tag if number == 1 else f"{_MORE}{tag}-{number}"
 
 
 def find_part_number(tag: str, found: str) -> int | None:
-    """Which part of `tag` a release's tag is, or None."""
+    """The part number of the release tag `found` if it is a part of `tag`, else None."""
     if found == tag:
         return 1
     match = re.fullmatch(rf"{_MORE}{re.escape(tag)}-([1-9][0-9]*)", found)
@@ -59,20 +60,18 @@ def find_part_number(tag: str, found: str) -> int | None:
 
 
 def wheel_name(name: str) -> str:
-    """The wheel that an asset belongs to: itself, or the one that it is the metadata of."""
+    """The wheel that an asset belongs to, which for ``X.whl.metadata`` is ``X.whl``."""
     return name.removesuffix(".metadata")
 
 
 def wheel_names(names: Iterable[str]) -> frozenset[str]:
-    """The wheels that a part has, or has only the half of."""
+    """The wheels among the assets of a part, including incomplete pairs."""
     return frozenset(wheel_name(name) for name in names if name not in WRITTEN_LAST)
 
 
 def find_part_with_room(parts: Mapping[int, Iterable[str]], wheel: str) -> int | None:
-    """The part (of those that are drafts, with the names each has) that a file of a wheel goes to; None: a new one.
-
-    A wheel and its metadata are always in one part, because installers look for the one beside the other.
-    """
+    """The draft part for a file of `wheel`; None if a new part is needed. `parts` has the asset names of each draft."""
+    # installers look for the metadata beside the wheel, so both are always in one part
     wheels = {number: wheel_names(names) for number, names in sorted(parts.items())}
     for number, held in wheels.items():
         if wheel in held:

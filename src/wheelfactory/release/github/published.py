@@ -1,4 +1,4 @@
-"""What the published releases of a repository hold: their files, and the manifest that names all rows."""
+"""The published releases of a repository: their files, and the newest manifest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PublishedRelease:
 
 
 class PublishedReleases:
-    """The published releases of wheels; a prerelease is none of them, it keeps kernels."""
+    """The published releases with wheels. Prereleases are ignored: they hold kernel archives."""
 
     def __init__(self, releases: Releases) -> None:
         self._releases = releases
@@ -31,7 +31,7 @@ class PublishedReleases:
         self._manifests: dict[int, tuple[WheelRow, ...]] = {}
 
     def update(self, listed: Iterable[Release]) -> None:
-        """Know exactly the published ones of these; what a release holds is asked once, since it does not change."""
+        """Keep exactly the published releases of this list. A published release never changes: list its assets once."""
         self._held = {
             release.id: self._held.get(release.id) or PublishedRelease(release, self._releases.list_assets(release))
             for release in listed
@@ -39,9 +39,9 @@ class PublishedReleases:
         }
 
     def read_newest_manifest(self) -> tuple[int | None, tuple[WheelRow, ...]]:
-        """The id of the newest release with a manifest, and its rows; None and none without one.
+        """The id and the rows of the newest release with a manifest; ``(None, ())`` without one.
 
-        Raises `InputError` for a manifest that cannot be read.
+        Raises `InputError` for an invalid manifest.
         """
         named = [held for held in self._held.values() if MANIFEST_NAME in held.assets]
         if not named:
@@ -56,9 +56,9 @@ class PublishedReleases:
         return newest.release.id, self._manifests[newest.release.id]
 
     def find_url(self, row: WheelRow) -> str | None:
-        """Where everyone gets the wheel of a row, in a release that has its metadata too; None if none has both.
+        """The public address of a wheel, in a release that has its metadata too; None if no release has both.
 
-        It is what GitHub says, never put together here.
+        GitHub reports the address; it is never constructed here.
         """
         for held in self._held.values():
             if all(self._same(held, name, sha256) for name, sha256 in asset_digests([row]).items()):
@@ -66,18 +66,18 @@ class PublishedReleases:
         return None
 
     def has_asset(self, asset: Asset) -> bool:
-        """Whether this very file is published.
+        """Whether this exact file is published.
 
-        Raises `PublishError` if one of its name is that has other bytes, or one half of the pair without the other.
+        Raises `PublishError` if the name has other content, or only a wheel or only its metadata is published.
         """
         wheel = wheel_name(asset.name)
         for held in self._held.values():
             if asset.name in held.assets:
                 if self._same(held, asset.name, asset.sha256):
                     return True
-                raise self._refusal("already published with other bytes", asset.name, held)
+                raise self._refusal("already published with different content", asset.name, held)
             if not held.assets.keys().isdisjoint((wheel, f"{wheel}.metadata")):
-                raise self._refusal("published before it was complete", wheel, held)
+                raise self._refusal("published incompletely", wheel, held)
         return False
 
     def _same(self, held: PublishedRelease, name: str, sha256: str) -> bool:
@@ -86,7 +86,7 @@ class PublishedReleases:
     @staticmethod
     def _refusal(what: str, name: str, held: PublishedRelease) -> PublishError:
         hint = (
-            "if the manifest names it, yank it and publish the new one under another version or build tag; "
-            "if not, delete that release on GitHub and publish under another --tag"
+            "if the manifest names it, yank it and publish under another version or build tag; "
+            "otherwise delete that release on GitHub and publish under another --tag"
         )
         return PublishError(what, f"{name} in {held.release.tag_name}", hint)

@@ -1,6 +1,6 @@
-"""Publishes into releases of a GitHub repository: drafts are filled, compared, then published, the manifest last.
+"""Publish into releases of a GitHub repository: fill drafts, verify them, then publish them, the manifest last.
 
-The manifest of the newest published release that has one names every row; a release is never changed afterwards.
+The newest published release with a manifest names every row. A published release is never changed.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, manifest_byte
 from wheelfactory.release.transaction import SUMS_NAME, Asset, asset_digests, sha256sums
 
 WriteNotes: TypeAlias = Callable[[Sequence[WheelRow], Sequence[WheelRow]], str]
-"""The text of a release, in Markdown, from the rows published before it and those published with it."""
+"""Writes the Markdown text of a release from the rows before and after it."""
 
 
 class GitHubPublisher:
-    """The wheels of a repository, and the drafts of one tag; without a tag it can only be read."""
+    """The wheels of a repository, and the drafts of one tag. Without a tag it is read-only."""
 
     def __init__(self, releases: Releases, tag: str | None = None, notes: WriteNotes | None = None) -> None:
-        """Without `notes` a release has no text. Raises `InputError` for a tag that cannot be used."""
+        """Without `notes` a release has no text. Raises `InputError` for an invalid tag."""
         self._releases = releases
         self._tag = parse_release_tag(tag) if tag is not None else None
         self._notes = notes
@@ -33,11 +33,11 @@ class GitHubPublisher:
         self._listing: tuple[Release, ...] | None = None
         self._drafts: Drafts | None = None
         self._read: int | None = None
-        """The release whose manifest was read last."""
+        """The id of the release whose manifest was read last."""
 
     def rows(self) -> tuple[WheelRow, ...]:
-        """See `Publisher.rows`; `url` is where everyone gets a file, None if no published release has it any more."""
-        rows = self._newest()
+        """See `Publisher.rows`. `url` is the public address; None if no published release has the file any more."""
+        rows = self._read_rows()
         return tuple(row.model_copy(update={"url": self._published.find_url(row)}) for row in rows)
 
     def has_wheel(self, row: WheelRow) -> bool:
@@ -49,27 +49,27 @@ class GitHubPublisher:
         return self._drafts is not None and any(draft.has_assets(asset_digests([row])) for draft in self._drafts)
 
     def put_asset(self, asset: Asset, part: ProgressPart = ignore_progress) -> None:
-        """See `Publisher.put_asset`. Raises `PublishError` for a file of 2 GiB or more before any of it is sent."""
+        """See `Publisher.put_asset`. Raises `PublishError` for a file of 2 GiB or more, before sending any of it."""
         require_size(asset)
-        drafts = self._ours()
+        drafts = self._own_drafts()
         if not self._published.has_asset(asset):
             drafts.draft_for_wheel(wheel_name(asset.name)).put_asset(asset, part)
 
     def commit(self, rows: Sequence[WheelRow]) -> None:
-        """See `Publisher.commit`: complete every draft and compare it, then publish them in order.
+        """See `Publisher.commit`: complete and verify every draft, then publish the drafts in order.
 
-        Raises `PublishError`, with nothing published, if a new row's file is not there, or if something was published
+        Raises `PublishError`, and publishes nothing, if the file of a new row is missing, or if another run published
         since the rows were read.
         """
         read, seen = self._read, self._listing is not None
-        before = self._newest()
+        before = self._read_rows()
         if seen and self._read != read:
             raise PublishError(
-                "somebody else published meanwhile", self._releases.client.repository, "run the same command again"
+                "another run published meanwhile", self._releases.client.repository, "run the same command again"
             )
         after = tuple(row.model_copy(update={"url": None}) for row in rows)
         manifest = manifest_bytes(after)
-        drafts = self._ours()
+        drafts = self._own_drafts()
         divided = self._divide(after, before)
         if not divided and manifest != manifest_bytes(before):
             divided = {next(iter(drafts.parts()), None) or drafts.create_part(): ()}
@@ -82,7 +82,7 @@ class GitHubPublisher:
     def _publish(
         self, divided: Mapping[int, tuple[WheelRow, ...]], before: Sequence[WheelRow], after: Sequence[WheelRow]
     ) -> None:
-        parts, last = self._ours().parts(), max(divided)
+        parts, last = self._own_drafts().parts(), max(divided)
         for number, rows in sorted(divided.items()):
             _complete(parts[number], rows, after if number == last else None)
         for number in sorted(divided):
@@ -93,19 +93,18 @@ class GitHubPublisher:
                 text = f"Files of {parts[last].release.tag_name}, which has the manifest and the notes."
             published = self._releases.publish(release, text, latest=number == last)
             if not published.immutable:
-                logger.warning("%s is not immutable: switch that on in the repository's settings", release.tag_name)
-        # times of publishing are whole seconds, so that a release which was published in the same one may hide this
-        if manifest_bytes(self._newest()) != manifest_bytes(after):
-            told = f"{self._tag} in {self._releases.client.repository}"
-            raise PublishError("another release hides this one", told, "run the same command again")
+                logger.warning(
+                    "%s is not immutable: enable immutable releases in the repository settings", release.tag_name
+                )
+        # publish times are whole seconds, so another release of the same second can win as the newest
+        if manifest_bytes(self._read_rows()) != manifest_bytes(after):
+            detail = f"{self._tag} in {self._releases.client.repository}"
+            raise PublishError("another release was published at the same time", detail, "run the same command again")
 
     def _divide(self, rows: Iterable[WheelRow], before: Sequence[WheelRow]) -> dict[int, tuple[WheelRow, ...]]:
-        """The rows that each draft is to publish, by its number; a published wheel is in none.
-
-        Raises `PublishError` for a new row whose file is nowhere.
-        """
+        """The new rows of each draft, by part number. Raises `PublishError` for a new row without a file."""
         known = {(row.filename, row.sha256) for row in before}
-        parts = self._ours().parts()
+        parts = self._own_drafts().parts()
         divided: dict[int, tuple[WheelRow, ...]] = {}
         for row in rows:
             if self._published.find_url(row) is not None:
@@ -113,12 +112,12 @@ class GitHubPublisher:
             number = next((number for number, draft in parts.items() if draft.has_assets(asset_digests([row]))), None)
             if number is not None:
                 divided[number] = (*divided.get(number, ()), row)
-            elif (row.filename, row.sha256) not in known:  # what somebody deleted on GitHub is no reason to stop
-                raise PublishError("not staged", row.filename, "stage it: publish with --stage and its file")
+            elif (row.filename, row.sha256) not in known:  # an old row stays if its file was deleted on GitHub
+                raise PublishError("file is not staged", row.filename, "publish with --stage and its file first")
         return divided
 
-    def _newest(self) -> tuple[WheelRow, ...]:
-        """The rows that are published now."""
+    def _read_rows(self) -> tuple[WheelRow, ...]:
+        """List the releases again; return the published rows."""
         self._list()
         self._read, rows = self._published.read_newest_manifest()
         return rows
@@ -128,16 +127,16 @@ class GitHubPublisher:
         self._published.update(self._listing)
         self._drafts = Drafts(self._releases, self._tag, self._listing) if self._tag is not None else None
 
-    def _ours(self) -> Drafts:
+    def _own_drafts(self) -> Drafts:
         if self._listing is None:
             self._list()
         if self._drafts is None:
-            raise InputError("no tag to publish under", self._releases.client.repository, "name one with --tag")
+            raise InputError("no release tag", self._releases.client.repository, "add --tag TAG")
         return self._drafts
 
 
 def _complete(draft: Draft, rows: Sequence[WheelRow], manifest: Sequence[WheelRow] | None) -> None:
-    """Make a draft hold exactly the files of these rows, SHA256SUMS of them, and the manifest if it gets one."""
+    """Give a draft exactly the files of these rows, their SHA256SUMS, and the manifest unless it is None."""
     written = [] if manifest is None else [Asset.from_content(MANIFEST_NAME, manifest_bytes(manifest))]
     wanted = asset_digests(rows) | {asset.name: asset.sha256 for asset in written}
     written.append(Asset.from_content(SUMS_NAME, sha256sums(wanted)))

@@ -1,4 +1,4 @@
-"""Releases and their assets on GitHub: what is there, and the few calls that change it, each safe to make again."""
+"""Releases and their assets on GitHub: list them, and change them with requests that are safe to repeat."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from wheelfactory.release.transaction import Asset
 
 
 class StoredAsset(FrozenModel, extra="ignore"):
-    """An asset as GitHub has it."""
+    """An asset as the API returns it."""
 
     id: int
     name: str
     size: int
     state: str
-    """``uploaded``; an upload that failed may leave an empty one that is ``starter`` (GitHub's documentation)."""
+    """``uploaded``, or ``starter`` for an empty asset of a failed upload (GitHub's documentation)."""
     digest: str | None = None
-    """``sha256:...``; None for an asset from before GitHub made them (June 2025)."""
+    """``sha256:...``; None for assets from before June 2025, when GitHub began to compute digests."""
     url: str
-    """In the API, for drafts too."""
+    """The API address, which works for drafts too."""
     browser_download_url: str
-    """For everyone; that of a draft's asset is another one than when it is published."""
+    """The public address. It changes when a draft is published."""
 
 
 class Release(FrozenModel, extra="ignore"):
-    """A release as GitHub has it, a draft until it is published."""
+    """A release as the API returns it; a draft until it is published."""
 
     id: int
     tag_name: str
@@ -46,7 +46,7 @@ class Release(FrozenModel, extra="ignore"):
     published_at: datetime | None = None
     url: str
     upload_url: str
-    """Followed by ``{?name,label}``."""
+    """A URI template that ends in ``{?name,label}``."""
 
 
 _T = TypeVar("_T")
@@ -54,7 +54,7 @@ _Value = TypeVar("_Value", bound=FrozenModel)
 
 
 class Releases:
-    """The releases of one repository. Everything raises `PublishError` for what GitHub refuses or does not do."""
+    """The releases of one repository. Every method raises `PublishError` if GitHub refuses or stays unreachable."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -62,20 +62,20 @@ class Releases:
         self._hashed: dict[int, str] = {}
 
     def list_releases(self) -> tuple[Release, ...]:
-        """Every release; drafts only if the token may write contents."""
+        """Every release. Drafts are included only if the token has `contents: write`."""
         return tuple(_read(Release, found) for found in self.client.list_entries(self._home))
 
     def find_published(self, tag: str) -> Release | None:
-        """The published release of a tag."""
-        return _unless_gone(lambda: _read(Release, self.client.get(f"{self._home}/tags/{tag}")))
+        """The published release of a tag, or None."""
+        return _none_if_missing(lambda: _read(Release, self.client.get(f"{self._home}/tags/{tag}")))
 
     def list_assets(self, release: Release) -> dict[str, StoredAsset]:
-        """All assets of a release by name, those that are half there too."""
+        """The assets of a release by name, including incomplete uploads."""
         found = (_read(StoredAsset, entry) for entry in self.client.list_entries(f"{release.url}/assets"))
         return {asset.name: asset for asset in found}
 
     def has_digest(self, stored: StoredAsset, sha256: str) -> bool:
-        """Whether an asset is whole and has this sha256; one without a digest is downloaded to be hashed."""
+        """Whether an asset is complete with this sha256. Without a digest from GitHub it is downloaded and hashed."""
         if stored.state != "uploaded":
             return False
         if stored.digest is not None:
@@ -88,13 +88,13 @@ class Releases:
         return self._hashed[stored.id] == sha256
 
     def download(self, stored: StoredAsset, path: Path) -> None:
-        """The content of an asset into a file. Raises `PublishError` if it does not have the asset's digest."""
+        """Download an asset to `path`. Raises `PublishError` if its digest differs."""
         self.client.download(stored.url, path)
         if stored.digest not in (None, f"sha256:{file_sha256(path)}"):
-            raise PublishError("damaged on the way", stored.name, "run the same command again")
+            raise PublishError("damaged during the download", stored.name, "run the same command again")
 
     def create(self, tag: str, *, prerelease: bool = False) -> Release:
-        """A new draft. If the answer is lost and a draft of that tag is there, that is it."""
+        """Create a draft. If the response is lost, an existing draft of this tag counts as the result."""
         body = {"tag_name": tag, "name": tag, "draft": True, "prerelease": prerelease}
         return self.client.retry(
             lambda: _read(Release, self._send(ApiCall("POST", self._home, body))),
@@ -102,50 +102,53 @@ class Releases:
         )
 
     def rename(self, draft: Release, tag: str) -> Release:
-        """Give a draft another tag."""
+        """Change the tag of a draft."""
         return self._edit(draft, {"tag_name": tag, "name": tag}, lambda found: found.tag_name == tag)
 
     def publish(self, draft: Release, notes: str, *, latest: bool) -> Release:
-        """Publish a draft with a text; `latest` makes it the one that the repository shows first."""
+        """Publish a draft with the text `notes`. `latest` marks it as the repository's latest release.
+
+        Raises `PublishError` if GitHub reports another tag or still a draft.
+        """
         body = {"tag_name": draft.tag_name, "draft": False, "body": notes, "make_latest": str(latest).lower()}
         published = self._edit(draft, body, lambda found: not found.draft)
         if published.draft or published.tag_name != draft.tag_name:
             found = f"{draft.tag_name} is {'a draft' if published.draft else published.tag_name}"
-            raise PublishError("GitHub did not publish as it was asked", found, "look at the release on GitHub")
+            raise PublishError("GitHub did not publish the release as requested", found, "check the release on GitHub")
         return published
 
     def _edit(self, release: Release, body: dict[str, object], done: Callable[[Release], bool]) -> Release:
-        def look() -> Release | None:
-            found = self._look(release)
+        def find_edited() -> Release | None:
+            found = self._get(release)
             return found if done(found) else None
 
         call = ApiCall("PATCH", release.url, body)
-        return self.client.retry(lambda: _read(Release, self._send(call)), look)
+        return self.client.retry(lambda: _read(Release, self._send(call)), find_edited)
 
     def upload(self, draft: Release, asset: Asset, part: ProgressPart) -> StoredAsset:
-        """Send an asset, once; raises `RetryableError` if that must be looked after."""
+        """Upload an asset, once. Raises `RetryableError` if the outcome is unknown."""
         address = draft.upload_url.partition("{")[0]
         return _read(StoredAsset, self._send(ApiCall("POST", address, file=asset), part))
 
     def delete_asset(self, stored: StoredAsset) -> None:
-        """Delete an asset of a draft; one that is gone is no error."""
+        """Delete an asset of a draft, if it still exists."""
         self._delete(stored.url)
 
     def delete_draft(self, draft: Release) -> None:
-        """Delete a draft; one that is gone is no error, one that was published meanwhile is a `PublishError`."""
-        now = _unless_gone(lambda: self._look(draft))
+        """Delete a draft, if it still exists. Raises `PublishError` if it was published meanwhile."""
+        now = _none_if_missing(lambda: self._get(draft))
         if now is None:
             return
         if not now.draft:
             raise PublishError("published meanwhile", now.tag_name, "run the same command again")
         self._delete(draft.url)
 
-    def _look(self, release: Release) -> Release:
+    def _get(self, release: Release) -> Release:
         return _read(Release, self.client.get(release.url))
 
     def _delete(self, url: str) -> None:
         def attempt() -> bool:
-            _unless_gone(lambda: self._send(ApiCall("DELETE", url)))
+            _none_if_missing(lambda: self._send(ApiCall("DELETE", url)))
             return True
 
         self.client.retry(attempt, lambda: None)
@@ -154,8 +157,8 @@ class Releases:
         return self.client.send(call, part)
 
 
-def _unless_gone(call: Callable[[], _T]) -> _T | None:
-    """What a call gives; None if GitHub does not have what it is about."""
+def _none_if_missing(call: Callable[[], _T]) -> _T | None:
+    """The result of a call; None if GitHub responds 404."""
     try:
         return call()
     except RefusedError as refused:
@@ -165,4 +168,6 @@ def _unless_gone(call: Callable[[], _T]) -> _T | None:
 
 
 def _read(kind: type[_Value], found: object) -> _Value:
-    return parse_model(kind, found, PublishError("not what GitHub answers", kind.__name__, "check GITHUB_API_URL"))
+    return parse_model(
+        kind, found, PublishError("unexpected response from GitHub", kind.__name__, "check GITHUB_API_URL")
+    )

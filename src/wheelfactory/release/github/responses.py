@@ -1,4 +1,4 @@
-"""An answer of GitHub's REST API -> what it means: done, not known, to be asked again after a pause, or refused."""
+"""Classify responses of GitHub's REST API: success, retry after a delay, or refused."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import requests
 from wheelfactory.core.errors import PublishError
 
 _FIRST_SECONDARY_PAUSE_S = 60.0
-"""GitHub's documentation of rate limits: without a Retry-After header at least one minute, then longer each time."""
+"""Without a Retry-After header: at least one minute, then longer each time (GitHub's rate limit documentation)."""
 _LONGEST_MESSAGE = 300
-_RUN_AGAIN = "run the same command again: what was uploaded is kept"
+_RUN_AGAIN = "run the same command again; uploaded files are kept"
 
 
 class RetryableError(Exception):
-    """It is not known whether GitHub did what it was asked, or it asks to come again.
+    """A request that may be retried: its outcome is unknown, or GitHub asked to wait.
 
-    `pause` is how long it wants one to wait, in seconds; where it does not say, the first pause is `first`, and each
-    further one twice as long.
+    `pause` is the delay in seconds that GitHub asked for. Without one, the first delay is `first` seconds, and each
+    further delay is twice as long.
     """
 
     def __init__(self, reason: str, pause: float | None = None, first: float = 1.0) -> None:
@@ -26,12 +26,12 @@ class RetryableError(Exception):
         self._pause, self._first = pause, first
 
     def delay(self, tries: int) -> float:
-        """The seconds to wait after so many tries."""
+        """Seconds to wait after this number of tries."""
         return self._first * 2.0 ** (tries - 1) if self._pause is None else self._pause
 
 
 class RefusedError(PublishError):
-    """GitHub says no, and will say so again; `status` is the HTTP status."""
+    """A request that GitHub refused, and would refuse again. `status` is the HTTP status."""
 
     def __init__(self, status: int, what: str, which: str, hint: str) -> None:
         super().__init__(what, which, hint)
@@ -39,7 +39,7 @@ class RefusedError(PublishError):
 
 
 def check_response(answer: requests.Response, call: str, now: float) -> None:
-    """Return if the answer is a success; `call` names what was asked, `now` is in seconds since 1970.
+    """Return if the response is a success. `call` names the request in errors, `now` is in seconds since 1970.
 
     Raises `RetryableError` or `RefusedError`.
     """
@@ -56,7 +56,7 @@ def check_response(answer: requests.Response, call: str, now: float) -> None:
 
 
 def is_rate_limit(status: int, headers: Mapping[str, str], message: str) -> bool:
-    """Whether a refusal only means that there were too many calls (GitHub's documentation of rate limits)."""
+    """Whether a 403 or 429 is a rate limit (GitHub's rate limit documentation)."""
     if status == requests.codes.forbidden:
         limited = "Retry-After" in headers or headers.get("x-ratelimit-remaining") == "0"
         return limited or "rate limit" in message.lower()
@@ -64,7 +64,7 @@ def is_rate_limit(status: int, headers: Mapping[str, str], message: str) -> bool
 
 
 def find_retry_delay(headers: Mapping[str, str], now: float) -> float | None:
-    """The seconds that a rate limit says to wait: Retry-After, or until x-ratelimit-reset if nothing remains; or None.
+    """Seconds to wait: Retry-After, or until x-ratelimit-reset if nothing remains; None if neither is given.
 
     `now` is in seconds since 1970.
     """
@@ -72,12 +72,12 @@ def find_retry_delay(headers: Mapping[str, str], now: float) -> float | None:
     if after.isdecimal():
         return float(after)
     if headers.get("x-ratelimit-remaining") == "0" and reset.isdecimal():
-        return max(0.0, float(reset) - now) + 1  # the clocks of two machines differ
+        return max(0.0, float(reset) - now) + 1  # one second more: the clocks of two machines differ
     return None
 
 
 def _message(answer: requests.Response) -> str:
-    """What GitHub says of the refusal, with the codes of its parts, in one line."""
+    """GitHub's message and the codes of its errors, on one line; empty without JSON."""
     try:
         found = answer.json()
     except requests.RequestException:
@@ -90,15 +90,19 @@ def _message(answer: requests.Response) -> str:
 
 
 def _refusal(status: int, call: str, message: str) -> RefusedError:
-    told = f"{call}: HTTP {status}" + (f", {message}" if message else "")
+    detail = f"{call}: HTTP {status}" + (f", {message}" if message else "")
     if status == requests.codes.unauthorized:
-        hint = f"set GITHUB_TOKEN to one that has not expired (a job's ends with the job); {_RUN_AGAIN}"
-        return RefusedError(status, "GitHub does not accept the token", told, hint)
+        hint = f"set GITHUB_TOKEN to a valid token (a job's token expires with the job); {_RUN_AGAIN}"
+        return RefusedError(status, "GitHub does not accept the token", detail, hint)
     if status == requests.codes.forbidden:
-        return RefusedError(status, "the token may not do this", told, "it needs `contents: write` of this repository")
+        return RefusedError(
+            status, "the token lacks a permission", detail, "it needs `contents: write` of this repository"
+        )
     if status == requests.codes.not_found:
-        hint = "check OWNER/REPO, and that GITHUB_TOKEN may write its contents: GitHub hides what a token may not see"
-        return RefusedError(status, "GitHub does not find", told, hint)
+        hint = "check OWNER/REPO and the permissions of GITHUB_TOKEN: GitHub reports what a token cannot see as missing"
+        return RefusedError(status, "not found on GitHub", detail, hint)
     if status < requests.codes.bad_request:
-        return RefusedError(status, "GitHub sends elsewhere", told, "the repository was moved: use its new name")
-    return RefusedError(status, "GitHub refuses", told, f"when that is mended, {_RUN_AGAIN}")
+        return RefusedError(
+            status, "GitHub redirects the request", detail, "the repository was moved: use its new name"
+        )
+    return RefusedError(status, "GitHub refused the request", detail, f"fix this, then {_RUN_AGAIN}")

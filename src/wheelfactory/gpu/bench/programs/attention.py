@@ -2,17 +2,16 @@
 
     python -I -B attention.py NAME cpu|cuda FALLBACK CONFIG
 
-NAME is one of `implementations`, FALLBACK the folder of a fallback that is not installed, CONFIG the sizes as JSON.
-After each length all that is known is printed as one line, so that the last line stands even if a kernel ends the
-process.
+NAME is one of `implementations`, FALLBACK the folder of the fallback's sources, CONFIG the sizes as JSON.
+After each length, one line with all results so far is printed, so that they survive a kernel that ends the process.
 
-Time: a warm-up, in which kernels are compiled, then batches of calls, each between two events of the device. A batch is
-as many calls as take some ten milliseconds: against that the resolution of events is nothing, and while the device
-computes a call the next is launched. A call whose launch takes longer than its computing costs its launch, as it does
-in a program that does nothing else. On the CPU the clock of the wall takes the place of the events.
+Time: after a warm-up, which compiles kernels, batches of calls are timed between two device events. A batch takes some
+ten milliseconds, far above the resolution of events, and the next call is launched while the device computes the one
+before. A call that is slower to launch than to compute costs its launch time, as in real programs. On the CPU,
+wall-clock time replaces the events.
 
-Memory: what torch held at most during one call, above what it held before it; the output is part of it. What a kernel
-allocates without torch is not seen, and nothing is on the CPU.
+Memory: the peak of torch's allocator during one call, minus the level before it, output included. Memory that a kernel
+allocates without torch is not counted; the CPU is not measured.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from typing import Any
 
 import torch
 
-# isolated mode leaves out the folder of the program; the test mode is that of the programs that check numbers
+# isolated mode (-I) drops the program's folder from sys.path; the test mode is shared with verify/programs
 sys.path += [str(Path(__file__).resolve().parents[up] / place) for up, place in ((0, ""), (3, "verify/programs"))]
 
 from implementations import (  # type: ignore[import-not-found]
@@ -41,22 +40,22 @@ from implementations import (  # type: ignore[import-not-found]
 from non_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found]  # by the path above, as the next
 
 WARM_UP = 3
-"""Calls."""
+"""Number of calls."""
 BATCH_MS = 10.0
 BATCHES = 15
 FEWEST_BATCHES = 3
 BUDGET_MS = 1500.0
-"""Of all batches of a length, unless the fewest take longer."""
+"""Limit for all batches of a length, unless `FEWEST_BATCHES` take longer."""
 MOST_CALLS = 1000
-"""In a batch."""
+"""Limit for one batch."""
 BLOCK = 1 << 25
-"""Scores that the reference holds at once, of 8 bytes."""
+"""Scores that the reference computes at once, 8 bytes each: 256 MiB."""
 
 Tensor = Any
 
 
 def inputs(config: dict[str, Any], seqlen: int, device: str) -> list[Tensor]:
-    """Queries, keys, values and the gradient of the output, the same for each implementation."""
+    """Queries, keys, values and the output gradient: the same random numbers for each implementation."""
     numbers = torch.Generator(device).manual_seed(seqlen)
     heads = (config["heads"], config["kv_heads"], config["kv_heads"], config["heads"])
     shapes = [(config["batch"], seqlen, count, config["head_dim"]) for count in heads]
@@ -67,7 +66,7 @@ def inputs(config: dict[str, Any], seqlen: int, device: str) -> list[Tensor]:
 def make_call(
     implementation: LoadedImplementation, tensors: Sequence[Tensor], config: dict[str, Any]
 ) -> Callable[[], Any]:
-    """What is timed: forward, or forward and backward. Gives the output, and with a backward pass the gradients."""
+    """The call to time: forward, or forward and backward. It returns the output and any gradients."""
     queries, keys, values, gradient = tensors
     arguments = (queries, keys, values)
     for argument in arguments:
@@ -81,7 +80,7 @@ def make_call(
 
 
 def milliseconds(call: Callable[[], Any], count: int, device: str) -> float:
-    """Of a number of calls, one after the other."""
+    """Time `count` calls, one after the other."""
     if device == "cpu":
         started = time.perf_counter()
         for _ in range(count):
@@ -98,7 +97,7 @@ def milliseconds(call: Callable[[], Any], count: int, device: str) -> float:
 
 
 def times(call: Callable[[], Any], device: str) -> list[float]:
-    """Milliseconds of a call, one number for each batch."""
+    """Milliseconds per call, one number for each batch."""
     milliseconds(call, WARM_UP, device)
     one = max(milliseconds(call, WARM_UP, device) / WARM_UP, 1e-6)
     count = min(max(math.ceil(BATCH_MS / one), 1), MOST_CALLS)
@@ -107,7 +106,7 @@ def times(call: Callable[[], Any], device: str) -> list[float]:
 
 
 def extra_mib(call: Callable[[], Any], device: str) -> float | None:
-    """What a call needs beside its inputs; None on the CPU."""
+    """Peak memory of a call beyond its inputs; None on the CPU."""
     if device == "cpu":
         return None
     torch.cuda.synchronize()
@@ -121,8 +120,10 @@ def extra_mib(call: Callable[[], Any], device: str) -> float | None:
 
 
 def reference(tensors: Sequence[Tensor], rows: slice, *, causal: bool, backward: bool) -> list[Tensor]:
-    """Attention of these queries of one sequence in float64, (heads, tokens, head dim), and with a backward pass the
-    gradients of those queries and what they add to the gradients of all keys and values."""
+    """Attention of the queries `rows` of one sequence in float64, as (heads, tokens, head dim).
+
+    With `backward`, also the gradients of these queries, and their share in the gradients of all keys and values.
+    """
     queries, keys, values, gradient = (tensor.detach().double().transpose(0, 1) for tensor in tensors)
     groups = queries.shape[0] // keys.shape[0]
     leaves = [tensor.requires_grad_(backward) for tensor in (queries[:, rows].clone(), keys, values)]
@@ -137,7 +138,7 @@ def reference(tensors: Sequence[Tensor], rows: slice, *, causal: bool, backward:
 
 
 def greatest_difference(results: Sequence[Tensor], tensors: Sequence[Tensor], *, causal: bool) -> float:
-    """How far any result is from the one in float64, which is computed by blocks of queries."""
+    """The largest difference of any result from float64, computed by blocks of queries."""
     batch, tokens, heads, _ = tensors[0].shape
     step = max(BLOCK // (tokens * heads), 1)
     backward = len(results) > 1
@@ -147,46 +148,46 @@ def greatest_difference(results: Sequence[Tensor], tensors: Sequence[Tensor], *,
         for start in range(0, tokens, step):
             rows = slice(start, start + step)
             true = reference([tensor[index] for tensor in tensors], rows, causal=causal, backward=backward)
-            # output and dq of these queries are whole, dk and dv are sums over all blocks
+            # output and dq of a block are final; dk and dv are sums over all blocks
             found += map(greatest, [result[index, rows] for result in results[:2]], true[:2])
             sums = list(map(torch.add, sums, true[2:])) if sums else true[2:]
         found += map(greatest, [result[index] for result in results[2:]], sums)
-    return float(torch.stack(found).max())  # unlike Python's max, it is NaN if one of them is
+    return float(torch.stack(found).max())  # unlike Python's max, NaN if any of them is NaN
 
 
 def greatest(result: Tensor, true: Tensor) -> Tensor:
-    """The greatest difference of a result (tokens, heads, head dim) from the true one (heads, tokens, head dim)."""
+    """The largest difference of a result (tokens, heads, head dim) from the reference (heads, tokens, head dim)."""
     return (result.detach().transpose(0, 1).double() - true).abs().max()
 
 
 def measure(implementation: LoadedImplementation, config: dict[str, Any], seqlen: int, device: str) -> dict[str, Any]:
-    """One length: the times of each batch, memory, difference, and the backend's function that was called."""
+    """Measure one length: times of the batches, memory, difference, and the backend function called."""
     tensors = inputs(config, seqlen, device)
     call = make_call(implementation, tensors, config)
     symbol = find_backend_symbol(implementation, call)
     difference = greatest_difference(call(), tensors, causal=config["causal"])
     if not math.isfinite(difference):
-        return {"status": "failed", "reason": "a result has values that are not finite", "symbol": symbol}
+        return {"status": "failed", "reason": "a result is not finite", "symbol": symbol}
     measured = {"times_ms": times(call, device), "extra_mib": extra_mib(call, device), "difference": difference}
     return {"status": "measured", "symbol": symbol, **measured}
 
 
 def measure_all(implementation: LoadedImplementation, config: dict[str, Any], device: str) -> Iterator[dict[str, Any]]:
-    """Every length, whatever becomes of the others."""
+    """Measure every length; a failure at one does not stop the others."""
     for seqlen in config["seqlens"]:
-        sys.stderr.write(f"{seqlen} tokens\n")  # the last word if a kernel ends the process
+        sys.stderr.write(f"{seqlen} tokens\n")  # shows the length if a kernel ends the process
         try:
             row = measure(implementation, config, seqlen, device)
         except Exception as error:
             status = "out of memory" if is_out_of_memory(error) else "failed"
             row = {"status": status, "reason": error_line(error)}
         if device == "cuda":
-            torch.cuda.empty_cache()  # what a length leaves is in the way of the next, which is longer
+            torch.cuda.empty_cache()  # cached blocks of this length do not fit the next, longer one
         yield {"seqlen": seqlen, **row}
 
 
 def main(name: str, device: str, fallback: str, sizes: str) -> None:
-    """Measure, and print what is known after each length."""
+    """Measure, and print the results so far after each length."""
     config = json.loads(sizes)
     dropped = drop_amd_launch_options() if config["foreign_gpu"] and name == "flash-attn" else None
     report: dict[str, Any] = {"version": None, "origin": None, "status": "", "reason": "", "dropped": None, "rows": []}

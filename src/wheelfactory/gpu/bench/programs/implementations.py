@@ -1,4 +1,4 @@
-"""The attention functions that are measured, by name; each takes and gives (batch, tokens, heads, head dim)."""
+"""Load the attention functions to measure, by name. Inputs and outputs are (batch, tokens, heads, head dim)."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ import torch
 
 Tensor = Any
 Attention = Callable[[Tensor, Tensor, Tensor, bool], Tensor]
-"""Queries, keys, values, whether causal -> output. Keys and values may have fewer heads, in equal groups."""
+"""(queries, keys, values, causal) -> output. Keys and values may have fewer heads, in equal groups."""
 
 
 class NotRunError(Exception):
-    """This implementation cannot be had here; says why."""
+    """This implementation is not available here; the message says why."""
 
 
 @dataclass(frozen=True)
 class LoadedImplementation:
-    """A function to measure, and where it is from."""
+    """A function to measure, and where it comes from."""
 
     function: Attention
     version: str | None
-    """Of its distribution; None where that is not known."""
+    """The version of its distribution; None if unknown."""
     origin: str
     """``installed``, ``checkout``, or ``torch``."""
     module: Any = None
-    """What holds the functions of the backend that is called; None where there is no such thing."""
+    """The backend module whose functions flash-attn calls; None without a backend."""
 
 
 def load_implementation(name: str, device: str, fallback: str) -> LoadedImplementation:
-    """The implementation of a name: ``flash-attn``, ``fallback``, ``sdpa`` or ``plain``, for the device ``cpu`` or
-    ``cuda``. `fallback` is the folder that holds the fallback where none is installed.
+    """Load ``flash-attn``, ``fallback``, ``sdpa`` or ``plain`` for the device ``cpu`` or ``cuda``.
 
-    Raises `NotRunError` if it cannot be had here, and what an installed one raises that does not import.
+    `fallback` is the folder of the fallback's sources, used if no fallback is installed.
+    Raises `NotRunError` if the implementation is not available, and the import's own error if it is broken.
     """
     if name == "flash-attn":
         return _flash_attn(device)
@@ -60,19 +60,19 @@ def _flash_attn(device: str) -> LoadedImplementation:
         if is_missing_backend(error):
             raise NotRunError(error_line(error)) from None
         raise
-    # flash-attn before 2.7 calls that module otherwise
+    # flash-attn before 2.7 calls the module flash_attn_cuda
     backend = getattr(interface, "flash_attn_gpu", None) or interface.flash_attn_cuda
     return LoadedImplementation(_named(interface.flash_attn_func), _version("flash-attn"), "installed", backend)
 
 
 def is_missing_backend(error: ImportError) -> bool:
-    """Whether a flash-attn does not import because it has not the backend that its variable selects.
+    """Whether flash-attn lacks the backend that its variable selects.
 
-    A Triton wheel of the factory has a module in place of the compiled one that names the variable; any other has none.
-    A compiled one that is there and cannot be loaded is broken, which is another thing.
+    The factory's Triton wheels raise an error that names the variable; other builds have no compiled module at all. A
+    compiled module that fails to load is broken, not missing.
     """
-    absent = isinstance(error, ModuleNotFoundError) and error.name == "flash_attn_2_cuda"
-    return absent or "FLASH_ATTENTION_TRITON_AMD_ENABLE" in str(error)
+    has_no_module = isinstance(error, ModuleNotFoundError) and error.name == "flash_attn_2_cuda"
+    return has_no_module or "FLASH_ATTENTION_TRITON_AMD_ENABLE" in str(error)
 
 
 def _fallback(folder: str) -> LoadedImplementation:
@@ -99,7 +99,7 @@ def _version(name: str) -> str | None:
 
 
 def sdpa(queries: Tensor, keys: Tensor, values: Tensor, causal: bool) -> Tensor:
-    """torch's own fused attention, whichever of its kernels it takes."""
+    """torch's own fused attention, with the kernel that torch chooses."""
     heads = [tensor.transpose(1, 2) for tensor in (queries, keys, values)]
     grouped = queries.shape[2] != keys.shape[2]
     return torch.nn.functional.scaled_dot_product_attention(*heads, is_causal=causal, enable_gqa=grouped).transpose(
@@ -108,7 +108,7 @@ def sdpa(queries: Tensor, keys: Tensor, values: Tensor, causal: bool) -> Tensor:
 
 
 def plain(queries: Tensor, keys: Tensor, values: Tensor, causal: bool) -> Tensor:
-    """The textbook: a whole matrix of scores, masked, through softmax, times the values, all in the dtype given."""
+    """Textbook attention: the full matrix of scores, masked, softmax, times the values, all in the input dtype."""
     groups = queries.shape[2] // keys.shape[2]
     queries, keys, values = (tensor.transpose(1, 2) for tensor in (queries, keys, values))
     if groups > 1:
@@ -121,10 +121,7 @@ def plain(queries: Tensor, keys: Tensor, values: Tensor, causal: bool) -> Tensor
 
 
 def find_backend_symbol(implementation: LoadedImplementation, call: Callable[[], Any]) -> str | None:
-    """The backend's forward function that a call reaches, such as ``flash_attn_2_cuda.fwd``; None without a backend.
-
-    What is watched is put back, so that nothing stands in the way of what is timed.
-    """
+    """The backend's forward function that `call` reaches, such as ``flash_attn_2_cuda.fwd``; None without a backend."""
     if implementation.module is None:
         call()
         return None
@@ -138,16 +135,16 @@ def find_backend_symbol(implementation: LoadedImplementation, call: Callable[[],
     try:
         call()
     finally:
-        implementation.module.fwd = original
+        implementation.module.fwd = original  # the timed calls must not go through the wrapper
     return called[0] if called else None
 
 
 def error_line(error: BaseException) -> str:
-    """What an exception says, in one line."""
-    said = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {said[-1]}"
+    """The type and the last line of an exception."""
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[-1]}"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether there was no memory for a tensor; torch has an exception of its own for that on a GPU alone."""
+    """Whether an allocation failed. torch has its own exception for that on GPUs only."""
     return isinstance(error, torch.cuda.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -2,16 +2,15 @@
 
     python -I -B training.py NAME cpu|cuda FALLBACK CONFIG
 
-NAME is one of `implementations`, FALLBACK the folder of a fallback that is not installed, CONFIG the sizes as JSON.
-Which backend a flash-attn takes, its variables say before this starts.
+NAME is one of `implementations`, FALLBACK the folder of the fallback's sources, CONFIG the sizes as JSON.
+The caller's environment variables select flash-attn's backend.
 
-A step is forward, backward and AdamW, in the mixed precision that such models are trained with: weights in float32,
-products in the dtype of CONFIG. Model, data and seed are the same for each implementation, so all begin at the same
-loss. The second half of each sequence repeats the first, which is learned only through attention.
+A step is forward, backward and AdamW in mixed precision: weights in float32, products in the dtype of CONFIG. Model,
+data and seed are the same for each implementation, so all start at the same loss. The second half of each sequence
+repeats the first, which only attention can learn.
 
-Time: each step between two events of the device, which are read after the last one, so that nothing waits in between.
-On the CPU the clock of the wall takes their place. Memory: the most that torch held in the timed steps, the weights
-with it.
+Time: each step between two device events, read after the last step so that no step waits. On the CPU, wall-clock time
+replaces them. Memory: the peak of torch's allocator during the timed steps, weights included.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from typing import Any
 import torch
 from torch import nn
 
-# isolated mode leaves out the folder of the program; the test mode is that of the programs that check numbers
+# isolated mode (-I) drops the program's folder from sys.path; the test mode is shared with verify/programs
 sys.path += [str(Path(__file__).resolve().parents[up] / place) for up, place in ((0, ""), (3, "verify/programs"))]
 
 from implementations import (  # type: ignore[import-not-found]
@@ -46,8 +45,8 @@ LEARNING_RATE = 3e-4
 Tensor = Any
 
 
-class Block(nn.Module):  # type: ignore[misc] # torch is not there where this is checked
-    """Causal attention, then an MLP four times as wide, each behind a layer norm and beside a residual."""
+class Block(nn.Module):  # type: ignore[misc] # torch is not installed where mypy runs
+    """Causal attention, then an MLP four times as wide, each with a layer norm before it and a residual around it."""
 
     def __init__(self, width: int, heads: int, attention: Attention) -> None:
         super().__init__()
@@ -65,7 +64,7 @@ class Block(nn.Module):  # type: ignore[misc] # torch is not there where this is
 
 
 class Transformer(nn.Module):  # type: ignore[misc] # likewise
-    """Tokens and their places -> scores of the next token."""
+    """Token ids -> scores of the next token."""
 
     def __init__(self, config: dict[str, Any], attention: Attention) -> None:
         super().__init__()
@@ -84,17 +83,17 @@ class Training:
     """A model with its data, ready for steps."""
 
     def __init__(self, config: dict[str, Any], attention: Attention, device: str) -> None:
-        torch.manual_seed(SEED)  # made on the CPU: the same on every device
+        torch.manual_seed(SEED)  # before .to(device): weights and data are drawn on the CPU, the same for every device
         self.model = Transformer(config, attention).to(device)
         half = torch.randint(VOCABULARY, (config["batch_size"], config["seq_len"] // 2 + 1))
         self.data = torch.cat([half, half], 1)[:, : config["seq_len"] + 1].to(device)
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE)
         self.device, self.dtype = device, getattr(torch, config["dtype"])
-        # gradients in float16 are lost below 6e-8 unless they are scaled up; with bfloat16 this does nothing
+        # float16 gradients below 6e-8 would become 0 without scaling; bfloat16 does not need it
         self.scaler = torch.amp.GradScaler(device, enabled=self.dtype is torch.float16)
 
     def step(self) -> Tensor:
-        """One step; gives the loss before it."""
+        """Run one step and return the loss before it."""
         with torch.autocast(self.device, dtype=self.dtype):
             scores = self.model(self.data[:, :-1])
             loss = nn.functional.cross_entropy(scores.flatten(0, 1), self.data[:, 1:].flatten())
@@ -105,8 +104,8 @@ class Training:
         return loss.detach()
 
 
-def timed(training: Training, count: int) -> tuple[list[float], list[Tensor]]:
-    """The milliseconds and the losses of so many steps."""
+def time_steps(training: Training, count: int) -> tuple[list[float], list[Tensor]]:
+    """Run `count` steps; return their milliseconds and losses."""
     on_gpu = training.device == "cuda"
 
     def mark() -> Any:
@@ -127,7 +126,7 @@ def timed(training: Training, count: int) -> tuple[list[float], list[Tensor]]:
 
 
 def measure(name: str, device: str, fallback: str, config: dict[str, Any]) -> dict[str, Any]:
-    """Warm up, then the timed steps."""
+    """Warm up, then time the steps."""
     implementation = load_implementation(name, device, fallback)
     training = Training(config, implementation.function, device)
     found = {"version": implementation.version, "origin": implementation.origin}
@@ -138,7 +137,7 @@ def measure(name: str, device: str, fallback: str, config: dict[str, Any]) -> di
     if device == "cuda":
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
-    milliseconds, more = timed(training, config["timed_steps"])
+    milliseconds, more = time_steps(training, config["timed_steps"])
     first, last = float(losses[0]), float(more[-1])
     if not (math.isfinite(first) and math.isfinite(last)):
         return {**found, "status": "failed", "reason": "the loss is not finite"}
@@ -148,7 +147,7 @@ def measure(name: str, device: str, fallback: str, config: dict[str, Any]) -> di
 
 
 def main(name: str, device: str, fallback: str, sizes: str) -> None:
-    """Measure, or say why that cannot be."""
+    """Print the measurement, or why there is none."""
     config = json.loads(sizes)
     dropped = drop_amd_launch_options() if config["foreign_gpu"] and name == "flash-attn" else None
     try:

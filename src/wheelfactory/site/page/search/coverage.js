@@ -1,6 +1,6 @@
 "use strict";
 
-// The coverage view: for each backend a table of torch by ROCm. What a colour says is written in the square too.
+// The coverage view: for each backend, a table of torch by ROCm. Squares have text too, so that colour is not needed.
 (() => {
   const factory = globalThis.wheelfactory;
   const { button, element, hiddenText, many } = factory;
@@ -10,12 +10,12 @@
     ["part", "some published"],
     ["none", "none yet"],
     ["yanked", "some yanked (!)"],
-    ["excluded", "cannot be (–)"],
+    ["excluded", "no wheel possible (–)"],
   ];
   const STEPS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
   const NAMES = { ck: "Composable Kernel (CK)", triton: "Triton" };
 
-  // Made when it is first looked at. `choose` takes the choices of a square.
+  // Built when it is first shown. `choose` receives the choices of a square.
   function makeCoverage(model, choose) {
     const squares = new Map(model.coverage.map((row) => [row.slice(0, 3).join(" "), readSquare(model, row)]));
     const tables = model.axes.backend.map((backend) => tableOf(model, backend, squares, choose));
@@ -24,7 +24,7 @@
     );
     const all = [...squares.values()];
     const sum = (part) => all.reduce((total, square) => total + square[part], 0);
-    const told = `${sum("published")} of ${sum("wanted")} wanted wheels are published. A square counts those of one ROCm and torch, over every Python and flash-attn; choose it to see them, or why there are none.`;
+    const told = `${sum("published")} of ${sum("wanted")} wanted wheels are published. Each square counts the wheels of one ROCm and torch, over every Python and flash-attn. Select a square to see its wheels, or why there are none.`;
     const list = element("ul", { className: "legend", "aria-label": "Legend" }, ...legend);
     const view = document.getElementById("coverage-view");
     view.append(element("h2", {}, "Coverage"), element("p", {}, told), list, ...tables);
@@ -39,7 +39,7 @@
       yanked && `${yanked} yanked`,
       missing && `${missing} missing`,
     ];
-    const told = wanted ? counts.filter(Boolean) : ["cannot be"];
+    const told = wanted ? counts.filter(Boolean) : ["no wheel possible"];
     return { choices: { backend, rocm, torch }, published, yanked, wanted, reasons, counts: told.join(", ") };
   }
 
@@ -54,7 +54,7 @@
     const told = element(
       "p",
       { className: "told" },
-      "Point at a square, or move to it with the arrow keys, to read what it says.",
+      "Point at a square, or move to it with the arrow keys, for details.",
     );
     const heads = model.axes.rocm.map((rocm) => element("th", { scope: "col" }, hiddenText("ROCm "), rocm));
     const rows = model.axes.torch.map((torch) => {
@@ -79,7 +79,7 @@
     return element("section", { className: "backend" }, fadedEdge(scroller), told);
   }
 
-  // One stop of the Tab key, the square that had the focus last; arrow keys go to the others.
+  // The table is one Tab stop, the square focused last; arrow keys move to the other squares.
   function makeOneStop(table) {
     let stop = table.querySelector("button");
     if (!stop) return;
@@ -97,7 +97,7 @@
     });
   }
 
-  // The next square that way; nothing at the edge. The page does not scroll then either, as long as there is one.
+  // The next square in a direction, or undefined at the edge.
   function neighbour(table, square, [down, right]) {
     const from = square.closest("td");
     let row = from.parentElement.rowIndex + down;
@@ -109,7 +109,7 @@
     return undefined;
   }
 
-  // Fades at its end as long as there is more to scroll to.
+  // Fades at its end while there is more to scroll to.
   function fadedEdge(scroller) {
     const edge = element("div", { className: "edge" }, scroller);
     const look = () => {
@@ -126,15 +126,15 @@
     const shown = square.wanted ? `${square.published}/${square.wanted}${kind === "yanked" ? "!" : ""}` : "–";
     const name = `ROCm ${rocm}, torch ${torch}, ${factory.nameOf("backend", backend)}`;
     const text = [`${name}: ${square.counts}`, ...square.reasons].join(". ");
-    const tell = () => {
+    const showDetails = () => {
       told.textContent = text;
     };
     const made = button(shown, () => choose(square.choices), {
       className: `square ${kind}`,
       tabIndex: -1,
       title: text,
-      onfocus: tell,
-      onmouseenter: tell,
+      onfocus: showDetails,
+      onmouseenter: showDetails,
     });
     made.setAttribute("aria-label", `${shown}, ${text}`);
     return made;

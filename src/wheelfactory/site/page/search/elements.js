@@ -1,7 +1,6 @@
 "use strict";
 
-// Makes elements, and copies the text of one and says so. Text goes in as text, never as HTML: file names and reasons are
-// written by others.
+// Creates elements and copies text. Text is never inserted as HTML, because file names and reasons come from others.
 (() => {
   const PROPERTIES = ["className", "disabled", "hidden", "htmlFor", "id", "tabIndex", "title", "type", "value"];
 
@@ -16,7 +15,7 @@
     return made;
   }
 
-  // A link only to what a browser should open; anything else stays text.
+  // A link only for safe schemes; anything else stays text.
   function link(address, ...children) {
     const safe = /^(https?|file):/.test(new URL(address, document.baseURI).href);
     return safe ? element("a", { href: address }, ...children) : element("span", {}, ...children);
@@ -30,7 +29,7 @@
     return element("span", { className: "hidden" }, text);
   }
 
-  // A text that wraps at its blanks alone, and not within flash-attn==2.8.3 or an address.
+  // A text that wraps only at blanks, not within flash-attn==2.8.3 or an address.
   function unbroken(text) {
     return text.split(/(\s+)/).map((part) => (part.trim() ? element("span", { className: "unbroken" }, part) : part));
   }
@@ -39,11 +38,11 @@
     return `${number.toLocaleString("en")} ${thing}${number === 1 ? "" : "s"}`;
   }
 
-  // What the last button that was pressed says beside its name.
+  // The mark beside the name of the button pressed last.
   const mark = element("span", {});
   let waiting = 0;
 
-  // Announces a text; what waited to be announced is not news any more.
+  // Announces a text to screen readers; it replaces a text that still waits.
   function say(text, afterMs = 0) {
     clearTimeout(waiting);
     waiting = setTimeout(() => {
@@ -51,22 +50,22 @@
     }, afterMs);
   }
 
-  // Without the clipboard API (plain http on another host) the old command has to do; where that is refused too, the text
-  // is left selected.
+  // Without the clipboard API (plain http on another host), the old command is used. If it fails too, the text stays
+  // selected.
   async function write(text, shown) {
     if (navigator.clipboard) {
       try {
         await navigator.clipboard.writeText(text);
         return true;
       } catch {
-        // not allowed: the old way may be
+        // permission denied: try the old command
       }
     }
     getSelection().selectAllChildren(shown);
     return document.execCommand("copy");
   }
 
-  // `shown` is an element that holds the text and nothing else.
+  // `shown` is an element that contains exactly the text.
   async function copy(pressed, text, shown, what) {
     const done = await write(text, shown);
     say(done ? `Copied: ${what}` : "Selected: press Ctrl+C to copy");

@@ -1,12 +1,12 @@
 "use strict";
 
-// The form: made once, then only counts and marks change. Options that lead to nothing can be chosen: the reason is told.
+// The form: made once, then only counts and marks change. Options without wheels can be chosen too: the page gives the reason.
 (() => {
   const factory = globalThis.wheelfactory;
   const { VERSIONED, element, hiddenText, many, nameOf } = factory;
   const MOST_CANDIDATES = 6;
 
-  // `change(axis, value)` is called with what a person chose; undefined is any.
+  // Calls `change(axis, value)` for each choice; undefined means any.
   function makeFilters(model, change) {
     const pills = VERSIONED.map((axis) => makePills(model, axis, change));
     const arch = makeArchs(model, change);
@@ -53,26 +53,26 @@
   function addPill(row, made, axis, value, change) {
     const id = `${axis}-${value === undefined ? "any" : value}`;
     const input = element("input", { type: "radio", name: axis, id, onchange: () => change(axis, value) });
-    const told = hiddenText("");
+    const note = hiddenText("");
     const count = element("span", { className: "number", "aria-hidden": "true" });
     const name = value === undefined ? "any" : axis === "backend" ? nameOf(axis, value) : value;
-    row.append(element("span", { className: "pill" }, input, element("label", { htmlFor: id }, name, count, told)));
-    made.set(value, { input, told, count });
+    row.append(element("span", { className: "pill" }, input, element("label", { htmlFor: id }, name, count, note)));
+    made.set(value, { input, note, count });
   }
 
-  // How many wheels an option would leave, and where it is none whether there could be any.
+  // How many wheels an option would leave; if none, whether the matrix allows any.
   function standing(model, found, choices, axis, value) {
     const count = found.counts[axis].get(value) || 0;
     const possible = count > 0 || factory.isPossible(model, { ...choices, [axis]: value });
     return { count, kind: count ? "some" : possible ? "missing" : "impossible" };
   }
 
-  const TOLD = { missing: "no wheel", impossible: "impossible with your other choices" };
+  const STANDING_TEXTS = { missing: "no wheel", impossible: "impossible with your other choices" };
 
   function mark(pill, { count, kind }) {
     pill.input.parentElement.className = `pill ${kind}`;
     pill.count.textContent = kind === "impossible" ? "–" : String(count);
-    pill.told.textContent = `(${TOLD[kind] || many(count, "wheel")})`;
+    pill.note.textContent = `(${STANDING_TEXTS[kind] || many(count, "wheel")})`;
   }
 
   function makeArchs(model, change) {
@@ -83,18 +83,18 @@
       for (const option of options) {
         const { value } = option;
         const { count, kind } = standing(model, found, choices, "gpu", value);
-        option.textContent = `${value} – ${TOLD[kind] ? TOLD[kind].replace(" with your other choices", "") : many(count, "wheel")}`;
+        option.textContent = `${value} – ${STANDING_TEXTS[kind] ? STANDING_TEXTS[kind].replace(" with your other choices", "") : many(count, "wheel")}`;
       }
       select.value = choices.gpu || "";
     };
   }
 
   function tellGpu(model, state, change) {
-    const told = document.getElementById("gpu-told");
+    const note = document.getElementById("gpu-told");
     const read = factory.readGpu(model, state.gpu);
-    if (read.arch) told.replaceChildren(element("b", {}, read.arch), ` ${factory.productsOf(model, read.arch)}`);
-    else if (read.candidates.length) told.replaceChildren("Which one? ", ...candidates(model, read.candidates, change));
-    else told.replaceChildren(state.gpu.trim() ? "No GPU by that name is known here; any is shown." : "");
+    if (read.arch) note.replaceChildren(element("b", {}, read.arch), ` ${factory.productsOf(model, read.arch)}`);
+    else if (read.candidates.length) note.replaceChildren("Which one? ", ...candidates(model, read.candidates, change));
+    else note.replaceChildren(state.gpu.trim() ? "Unknown GPU. Enter its gfx name (run `rocminfo | grep gfx`)." : "");
   }
 
   function candidates(model, archs, change) {
@@ -102,7 +102,7 @@
       const text = `${arch}: ${factory.productsOf(model, arch)}`;
       return factory.button(text, () => change("gpu", arch), { className: "quiet" });
     });
-    return archs.length > MOST_CANDIDATES ? [...offered, element("span", {}, "... or write more")] : offered;
+    return archs.length > MOST_CANDIDATES ? [...offered, element("span", {}, "… or type more")] : offered;
   }
 
   Object.assign(factory, { makeFilters });

@@ -1,14 +1,14 @@
 "use strict";
 
-// What a person or a program calls a GPU -> its gfx name; pure.
+// Finds the gfx name for a GPU name from a user or a program. Pure.
 (() => {
-  // Blanks do not matter, so that 7900xtx and RX 7900 XTX are one.
+  // Ignores case and blanks, so that 7900xtx and RX 7900 XTX match.
   function squeezed(text) {
     return text.toLowerCase().replace(/[^a-z0-9]/g, "");
   }
 
-  // {arch, name} if the text means one arch, {candidates} if it may be one of several or of none. Programs write the maker
-  // before a product, and features after an arch: gfx942:sramecc+:xnack-.
+  // Returns {arch, name} for one match, else {candidates}, which may be empty. Programs write AMD before a product, and
+  // features after an arch: gfx942:sramecc+:xnack-.
   function readGpu(model, written) {
     const text = written
       .trim()
@@ -28,7 +28,7 @@
     return archs.size ? { candidates: [...archs] } : longestWithin(model, text);
   }
 
-  // The longest product or arch that is among the words: "Instinct MI300X OAM", "Radeon 890M Graphics".
+  // The longest product or arch within the words of "Instinct MI300X OAM" or "Radeon 890M Graphics".
   function longestWithin(model, text) {
     const words = text
       .split(/[^a-z0-9]+/i)
@@ -47,7 +47,7 @@
     return within.length ? { arch: within[0].arch, name: within[0].name } : { candidates: [] };
   }
 
-  // A product without its brand, and a name in parentheses and the one before it, are names too.
+  // Also accepts a product without its brand, and the names inside and before parentheses.
   function formsOfName(name) {
     const parts = name.split(/[()]/).filter((part) => /^(?!graphics)/.test(part.trim()));
     return [name, shortName(name), ...parts, ...parts.map(shortName)].map(squeezed).filter(Boolean);

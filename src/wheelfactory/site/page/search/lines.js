@@ -1,7 +1,6 @@
 "use strict";
 
-// A wheel -> the lines that install it, made of the texts of the data; pure. `site` is the folder of the page as an
-// absolute address.
+// Install commands for a wheel, from the templates in the data. Pure. `site` is the absolute address of the page's folder.
 (() => {
   const PLAIN = /^[\w@%+=:,./-]+$/;
 
@@ -13,7 +12,7 @@
     return `${new URL(wheel.url, site).href}#sha256=${wheel.sha256}`;
   }
 
-  // The file that a release directory serves does not know where it came from.
+  // A page opened from disk has a doctor.py beside it that reads the manifest beside itself.
   function doctorLine(site) {
     if (site.startsWith("file:")) return "python3 doctor.py";
     return `curl -O ${quoted(`${site}doctor.py`)} && python3 doctor.py ${quoted(site)}`;
@@ -27,7 +26,7 @@
     return least === most ? `==3.${least}.*` : `>=3.${least},<3.${most + 1}`;
   }
 
-  // A text of the data, with values in place of {version} and the like; `write` makes a value safe where it stands.
+  // Fills in {version} and the like; `write` escapes each value for its context.
   function filled(text, values, write) {
     return text.replace(/\{([\w-]+)\}/g, (_, name) => write(values[name]));
   }
@@ -36,7 +35,7 @@
     return JSON.stringify(text).slice(1, -1);
   }
 
-  // The forms that a wheel can be had in: label, and the text that is copied.
+  // The install forms of a wheel: the name of the button, and the text to copy.
   function formsOf(model, site, wheel, python) {
     const values = {
       index: `${site}${wheel.index}/`,

@@ -1,7 +1,7 @@
 "use strict";
 
-// The data -> a model of it, what is chosen <-> the query of the address, and which wheels match. Pure: nothing here
-// touches the page.
+// Builds the model from the data, converts choices to and from the query string, and finds matching wheels. Pure: no
+// access to the page.
 (() => {
   const VERSIONED = ["rocm", "torch", "python", "backend", "flash-attn"];
   const AXES = [...VERSIONED, "gpu"];
@@ -27,7 +27,7 @@
     const wheel = Object.fromEntries(data.columns.map((column, position) => [column, row[position]]));
     for (const column of ["pythons", "archs", "unverified", "checks"]) wheel[column] = data[column][wheel[column]];
     [wheel.verified, wheel.evidence] = data.evidence[wheel.evidence];
-    wheel.proved = wheel.unverified ? "tested" : "verified"; // the word for what a GPU of AMD computed with it
+    wheel.proved = wheel.unverified ? "tested" : "verified"; // the word for a correct run on an AMD GPU
     wheel.index = data.index[wheel.index];
     wheel.url = typeof wheel.base === "string" ? wheel.base : data.base[wheel.base] + encodeURIComponent(wheel.file);
     wheel.searched = searchedText(data, wheel);
@@ -43,7 +43,7 @@
     return [...own, ...axes, ...products, wheel.unverified, ...ran, ...yanked].join(" ").toLowerCase();
   }
 
-  // A rule is a table over its axes, the last one fastest: strides give the place of a point.
+  // A rule is a table over its axes, the last axis fastest; strides give the position of a point.
   function makeRule(data, rule) {
     let stride = rule.reasons.length;
     const strides = rule.axes.map((axis) => {
@@ -63,7 +63,7 @@
     return axis === "gpu" ? wheel.archs.includes(value) : wheel[axis] === value;
   }
 
-  // The wheels that match, those that would but are yanked, and for every option how many wheels it would leave.
+  // The matching wheels, the matching yanked wheels, and for every option the number of wheels it would leave.
   function find(model, choices, text, withYanked) {
     const chosen = AXES.filter((axis) => choices[axis] !== undefined);
     const tokens = text.toLowerCase().split(/\s+/).filter(Boolean);
@@ -71,14 +71,14 @@
     for (const wheel of model.wheels) {
       const missed = chosen.filter((axis) => !fits(wheel, axis, choices[axis]));
       if (missed.length < 2 && tokens.every((token) => wheel.searched.includes(token))) {
-        take(found, wheel, missed, withYanked);
+        addWheel(found, wheel, missed, withYanked);
       }
     }
     return found;
   }
 
-  // One that misses a single choice counts for the other options of that axis.
-  function take(found, wheel, missed, withYanked) {
+  // A wheel that misses a single choice counts for the other options of that axis.
+  function addWheel(found, wheel, missed, withYanked) {
     const matches = missed.length === 0;
     if (wheel.yanked !== null && matches) found.yanked.push(wheel);
     if (wheel.yanked !== null && !withYanked) return;
@@ -90,7 +90,7 @@
     for (const value of values) counts.set(value, (counts.get(value) || 0) + 1);
   }
 
-  // GPU and text are kept as a person wrote them.
+  // GPU and text stay as the user typed them.
   function readState(model, query) {
     const given = new URLSearchParams(query);
     const label = /\+rocm([\d.]*\d)/i.exec(given.get("torch"));
@@ -105,8 +105,8 @@
     return state;
   }
 
-  // Also as people and programs write it: torch=2.9, torch=2.9.0+rocm6.4, python=3.12.7, flash-attn=v2.8.3. A wheel fits
-  // every patch release but flash-attn's own. What is not known is kept, and so is what is built for a CPU or for CUDA.
+  // Accepts what users and programs write: torch=2.9, torch=2.9.0+rocm6.4, python=3.12.7, flash-attn=v2.8.3. A wheel
+  // supports every patch release, except flash-attn's own. Unknown values are kept, and so are CPU and CUDA builds.
   function readValue(known, axis, written) {
     const value = written
       .toLowerCase()
@@ -129,7 +129,7 @@
     return `?${query}`;
   }
 
-  // What is chosen on each axis, the GPU as gfx name; a GPU that means nothing or several chooses nothing.
+  // The choice on each axis, the GPU as gfx name. An unknown or ambiguous GPU is no choice.
   function choicesOf(model, state) {
     const chosen = VERSIONED.filter((axis) => state[axis] !== undefined);
     const choices = Object.fromEntries(chosen.map((axis) => [axis, state[axis]]));

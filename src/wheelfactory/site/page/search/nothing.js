@@ -1,32 +1,37 @@
 "use strict";
 
-// What is shown in place of an empty list: the reason, and the ways out.
+// Replaces an empty list of wheels: the reason, and suggestions.
 (() => {
   const factory = globalThis.wheelfactory;
   const { button, element, link, many, nameOf } = factory;
   const MOST_REASONS = 3;
 
-  // `change` takes several changes at once: {axis: value}, where undefined is any.
+  // `change` takes several changes at once: {axis: value}, where undefined means any.
   function showNothing(context, found, change) {
-    document.getElementById("nothing").replaceChildren(...(found.wheels.length ? [] : told(context, found, change)));
+    document.getElementById("nothing").replaceChildren(...(found.wheels.length ? [] : boxes(context, found, change)));
   }
 
-  function told(context, found, change) {
+  function boxes(context, found, change) {
     const { model, state, choices } = context;
     if (model.wheels.length === 0 && Object.keys(choices).length === 0) {
-      return [box("Nothing is published yet", [element("p", {}, "The coverage view shows what is planned.")], [])];
+      return [box("Nothing is published yet", [element("p", {}, "The coverage view shows the planned wheels.")], [])];
     }
     const against = factory.conflict(model, choices);
-    const ways = factory.waysOut(model, choices, state.text, state.yanked).map((way) => wayOut(context, way, change));
-    if (against) return [box("This cannot be", reasons(context, against), onlyGpu(context) ? backends(context) : ways)];
+    const ways = factory
+      .suggestions(model, choices, state.text, state.yanked)
+      .map((way) => suggestionItem(context, way, change));
+    if (against)
+      return [
+        box("No wheel for this combination", reasons(context, against), onlyGpu(context) ? backends(context) : ways),
+      ];
     if (found.yanked.length) return [yankedBox(found, ways, change)];
     const bare = factory.find(model, choices, "", state.yanked);
     if (bare.wheels.length) return [box(`No wheel matches the text “${state.text}”`, [], ways)];
-    const possible = element("p", {}, "It is possible, and no wheel of it is published.");
+    const possible = element("p", {}, "Supported, but not built yet.");
     return [box("Not published yet", [possible, ...request(context)], ways)];
   }
 
-  // Nobody drops the GPU that they have: where it is all that was chosen, there is no other way.
+  // Users cannot change their GPU: if it is the only choice, there is nothing to suggest.
   function onlyGpu({ state, choices }) {
     return choices.gpu !== undefined && Object.keys(choices).length === 1 && !state.text;
   }
@@ -37,11 +42,11 @@
   }
 
   function box(title, lines, ways) {
-    const offered = ways.length ? [element("ul", { className: "ways", "aria-label": "Ways out" }, ...ways)] : [];
+    const offered = ways.length ? [element("ul", { className: "ways", "aria-label": "Suggestions" }, ...ways)] : [];
     return element("div", { className: "nothing" }, element("p", { className: "title" }, title), ...lines, ...offered);
   }
 
-  // The GPU by the name that its owner gave it, because the reason knows its gfx name only.
+  // Adds the GPU name that the user entered, because the reasons have gfx names only.
   function reasons({ model, state, choices }, texts) {
     const { name } = factory.readGpu(model, state.gpu);
     const own = (text) =>
@@ -57,13 +62,13 @@
     const why = found.yanked.map((wheel) => element("li", {}, element("s", {}, wheel.file), ` ${wheel.yanked}`));
     const reasons = element("ul", { className: "reasons" }, ...why.slice(0, MOST_REASONS));
     const show = button(`Show ${many(found.yanked.length, "yanked wheel")}`, () => change({ yanked: true }));
-    return box("Yanked, and not replaced", [reasons], [...ways, element("li", {}, show)]);
+    return box("Yanked and not replaced", [reasons], [...ways, element("li", {}, show)]);
   }
 
-  function wayOut({ state, choices }, { axes, take, count }, change) {
+  function suggestionItem({ state, choices }, { axes, take, count }, change) {
     const text = take
-      ? `Take the ${nameOf("backend", take)} wheel${count === 1 ? "" : "s"}`
-      : `Drop ${axes.map((axis) => spoken(state, choices, axis)).join(" and ")}`;
+      ? `Use the ${nameOf("backend", take)} wheel${count === 1 ? "" : "s"}`
+      : `Remove ${axes.map((axis) => choiceText(state, choices, axis)).join(" and ")}`;
     const changes = take
       ? { backend: take }
       : Object.fromEntries(axes.map((axis) => [axis, axis === "text" || axis === "gpu" ? "" : undefined]));
@@ -75,18 +80,18 @@
     );
   }
 
-  function spoken(state, choices, axis) {
+  function choiceText(state, choices, axis) {
     if (axis === "text") return "the text";
     return axis === "gpu" ? state.gpu : nameOf(axis, choices[axis]);
   }
 
-  // The form takes its fields from the address. It needs a torch, which a person may not have chosen.
+  // GitHub fills the form from the query. Its required fields may still be empty.
   function request({ model, state, choices }) {
     if (!model.request) return [];
-    const asked = new URL(model.request);
+    const form = new URL(model.request);
     for (const [axis, value] of Object.entries(choices))
-      asked.searchParams.set(axis, axis === "gpu" ? state.gpu : value);
-    return [element("p", {}, link(asked.href, "Ask for this wheel"), " on GitHub.")];
+      form.searchParams.set(axis, axis === "gpu" ? state.gpu : value);
+    return [element("p", {}, link(form.href, "Request this wheel"), " on GitHub.")];
   }
 
   Object.assign(factory, { showNothing });

@@ -1,13 +1,13 @@
 "use strict";
 
-// Puts the parts together: a change -> the state -> the address -> what is shown.
+// Connects the parts: a change updates the state, the address and the page.
 (() => {
   const factory = globalThis.wheelfactory;
   const { button, element, many, nameOf, unbroken } = factory;
   const model = factory.makeModel(globalThis.wheelfactoryData);
   const site = new URL(".", document.baseURI).href;
 
-  // Changes of one field that follow each other this fast are one step back: typing, and arrow keys on options.
+  // Faster changes of one field share one history entry: typing, and arrow keys on options.
   const ONE_STEP_MS = 1500;
   const SAY_AFTER_MS = 500;
 
@@ -59,9 +59,9 @@
 
   function chip(field, text) {
     const none = field === "gpu" || field === "text" ? "" : undefined;
-    const drop = button("×", () => change({ [field]: none }, "results"));
-    drop.setAttribute("aria-label", `Drop ${text}`);
-    return element("li", {}, text, drop);
+    const remove = button("×", () => change({ [field]: none }, "results"));
+    remove.setAttribute("aria-label", `Remove ${text}`);
+    return element("li", {}, text, remove);
   }
 
   function showView() {
@@ -87,10 +87,10 @@
   function showDoctor() {
     const line = factory.doctorLine(site);
     at("doctor-line").replaceChildren(...unbroken(line));
-    at("doctor-line").parentElement.tabIndex = 0; // an address that is too long is scrolled to
+    at("doctor-line").parentElement.tabIndex = 0; // focusable, so that the keyboard can scroll long addresses
     at("doctor-copy").hidden = false;
     at("doctor-copy").addEventListener("click", () =>
-      factory.copy(at("doctor-copy"), line, at("doctor-line"), "the doctor's line"),
+      factory.copy(at("doctor-copy"), line, at("doctor-line"), "the doctor command"),
     );
     for (const found of document.querySelectorAll("[data-docs]")) found.hidden = !model.docs;
   }

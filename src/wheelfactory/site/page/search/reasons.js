@@ -1,19 +1,19 @@
 "use strict";
 
-// Why choices lead to nothing, and the ways out. Reasons are looked up in the tables of the rules; pure.
+// Why no wheel matches the choices, and what to change. The reasons come from the rule tables of the data. Pure.
 (() => {
   const factory = globalThis.wheelfactory;
 
-  // GPU and backend first, because most of what cannot be is refused there.
+  // GPU and backend first, because their rules exclude the most combinations.
   const ORDER = ["gpu", "backend", "flash-attn", "rocm", "torch", "python"];
 
-  const MOST_WAYS = 4;
+  const MAX_SUGGESTIONS = 4;
 
   function axesOf(choices) {
     return choices.gpu === undefined ? ORDER.slice(1) : ORDER;
   }
 
-  // The positions that an axis may take; none if the value chosen is not in the matrix.
+  // The possible positions on an axis; none if the chosen value is not in the matrix.
   function positions(model, choices, axis) {
     const values = model.axes[axis];
     if (choices[axis] === undefined) return values.map((_, position) => position);
@@ -21,29 +21,29 @@
     return position < 0 ? [] : [position];
   }
 
-  function says(rule, point) {
+  function reasonAt(rule, point) {
     let place = 0;
     for (let number = 0; number < rule.axes.length; number++) place += point[rule.axes[number]] * rule.strides[number];
     return rule.reasons[place];
   }
 
-  // Whether some combination with these choices is refused by none of the rules.
+  // Whether the rules allow any combination with these choices.
   function isPossible(model, choices, rules = model.rules) {
     const axes = axesOf(choices);
     const domains = axes.map((axis) => positions(model, choices, axis));
-    const due = axes.map((_, depth) => rules.filter((rule) => lastOf(rule, axes) === depth));
+    const due = axes.map((_, depth) => rules.filter((rule) => applicableDepth(rule, axes) === depth));
     const point = {};
     const search = (depth) =>
       depth === axes.length ||
       domains[depth].some((position) => {
         point[axes[depth]] = position;
-        return due[depth].every((rule) => says(rule, point) === 0) && search(depth + 1);
+        return due[depth].every((rule) => reasonAt(rule, point) === 0) && search(depth + 1);
       });
     return search(0);
   }
 
-  // How deep a search is when the rule can be asked; never, if it looks at an axis that is not searched.
-  function lastOf(rule, axes) {
+  // The search depth at which a rule can be applied; -1 if it needs an axis that is not searched.
+  function applicableDepth(rule, axes) {
     const depths = rule.axes.map((axis) => axes.indexOf(axis));
     return depths.includes(-1) ? -1 : Math.max(...depths);
   }
@@ -52,19 +52,18 @@
     return Object.fromEntries(Object.entries(choices).filter(([axis]) => !axes.includes(axis)));
   }
 
-  // Why the choices cannot be, or null if they can: what rules say of the very values that are chosen; if none does, the
-  // fewest of the choices that already contradict each other, and the reasons of the fewest rules that say so.
+  // The reasons why no combination has these choices, or null if one does. Rules that exclude the chosen values directly
+  // come first. Otherwise: the smallest set of contradicting choices, and the smallest set of rules against it.
   function conflict(model, choices) {
     const unknown = Object.keys(choices).filter((axis) => !model.axes[axis].includes(choices[axis]));
     if (unknown.length)
       return unknown.map(
-        (axis) =>
-          `${factory.nameOf(axis, choices[axis])} is not in the matrix, which has ${model.axes[axis].join(", ")}`,
+        (axis) => `No wheels for ${factory.nameOf(axis, choices[axis])}. Available: ${model.axes[axis].join(", ")}`,
       );
     if (isPossible(model, choices)) return null;
     const direct = model.rules.filter((rule) => rule.axes.every((axis) => choices[axis] !== undefined));
     const place = Object.fromEntries(Object.keys(choices).map((axis) => [axis, positions(model, choices, axis)[0]]));
-    const said = new Set(direct.map((rule) => says(rule, place)).filter(Boolean));
+    const said = new Set(direct.map((rule) => reasonAt(rule, place)).filter(Boolean));
     return said.size ? [...said].map((text) => model.texts[text]) : contradiction(model, choices);
   }
 
@@ -82,16 +81,16 @@
     return textsOf(model, kept, rules);
   }
 
-  // The first reason against each combination. Those of later rules come first: only what passed all others meets them.
+  // The first reason against each combination. Reasons of later rules come first, because they exclude what all others allow.
   function textsOf(model, choices, rules) {
     const axes = axesOf(choices);
-    const asked = rules.filter((rule) => lastOf(rule, axes) >= 0);
-    const found = asked.map(() => new Set());
+    const applicable = rules.filter((rule) => applicableDepth(rule, axes) >= 0);
+    const found = applicable.map(() => new Set());
     const point = {};
     const visit = (depth) => {
       if (depth === axes.length) {
-        const number = asked.findIndex((rule) => says(rule, point) !== 0);
-        found[number].add(says(asked[number], point));
+        const number = applicable.findIndex((rule) => reasonAt(rule, point) !== 0);
+        found[number].add(reasonAt(applicable[number], point));
         return;
       }
       for (const position of positions(model, choices, axes[depth])) {
@@ -103,22 +102,24 @@
     return found.reverse().flatMap((places) => [...places].map((place) => model.texts[place]));
   }
 
-  // What to change so that there are wheels, and how many: one thing if that is enough, else two; only then the GPU, which
-  // is what a person has, and at last everything.
-  function waysOut(model, choices, text, withYanked) {
+  // The changes that lead to wheels, and how many wheels. It tries one choice, then two, then the GPU, then all. The GPU
+  // comes late because users cannot change it.
+  function suggestions(model, choices, text, withYanked) {
     const chosen = model.changes.filter((axis) => choices[axis] !== undefined);
     const changeable = text === "" ? chosen : ["text", ...chosen];
     const others = changeable.filter((axis) => axis !== "gpu");
     const pairs = others.flatMap((axis, place) => others.slice(place + 1).map((other) => [axis, other]));
     const tries = [others.map((axis) => [axis]), pairs, [["gpu"]], [changeable]];
     for (const tried of tries) {
-      const ways = tried.map((axes) => wayOut(model, choices, text, withYanked, axes)).filter((way) => way.count);
-      if (ways.length) return ways.slice(0, MOST_WAYS);
+      const found = tried
+        .map((axes) => suggestion(model, choices, text, withYanked, axes))
+        .filter(({ count }) => count);
+      if (found.length) return found.slice(0, MAX_SUGGESTIONS);
     }
     return [];
   }
 
-  function wayOut(model, choices, text, withYanked, axes) {
+  function suggestion(model, choices, text, withYanked, axes) {
     const left = axes.includes("text") ? "" : text;
     const { wheels } = factory.find(model, without(choices, ...axes), left, withYanked);
     const backends = new Set(wheels.map((wheel) => wheel.backend));
@@ -126,5 +127,5 @@
     return { axes, take, count: wheels.length };
   }
 
-  Object.assign(factory, { conflict, isPossible, waysOut });
+  Object.assign(factory, { conflict, isPossible, suggestions });
 })();

@@ -1,14 +1,14 @@
 "use strict";
 
-// The wheels that match, a page at a time.
+// The matching wheels, one page at a time.
 (() => {
   const factory = globalThis.wheelfactory;
   const { button, element, hiddenText, link, many, nameOf, unbroken } = factory;
   const PAGE = 12;
   const CHIP_NAMES = 2;
-  const TRITON_LIMITS = "Ignores window_size, softcap and block_table, without an error.";
+  const TRITON_LIMITS = "Silently ignores window_size, softcap and block_table.";
 
-  // `shown` is how many cards there are; more are added by a button, so that the cost does not grow with the wheels.
+  // A button adds more cards, so that the cost does not grow with the number of wheels.
   function showWheels(context, wheels) {
     const list = document.getElementById("cards");
     const more = document.getElementById("more");
@@ -43,7 +43,7 @@
     return element("li", { className }, title, facts(context, wheel), ...install, details(context, wheel));
   }
 
-  // On the GPU that was chosen, if it is among them.
+  // Names the chosen GPU if the wheel was verified on it.
   function verified({ choices }, wheel) {
     if (wheel.verified.length === 0) return [];
     const told = wheel.verified.includes(choices.gpu) ? `your ${choices.gpu}` : wheel.verified.join(", ");
@@ -76,7 +76,7 @@
 
   function checksText(wheel) {
     if (wheel.unverified) return element("span", { className: "unverified" }, wheel.unverified);
-    return wheel.verified.length ? "verified" : "verified, not run on a GPU of AMD";
+    return wheel.verified.length ? "verified" : "verified, not run on an AMD GPU";
   }
 
   function sizeText(bytes) {
@@ -93,7 +93,7 @@
     const buttons = forms.map(([name, text]) => {
       const pressed = button(name, () => {
         shown.replaceChildren(...unbroken(text));
-        needs.hidden = name === "pyproject.toml"; // which brings its torch
+        needs.hidden = name === "pyproject.toml"; // the project file installs torch
         factory.copy(pressed, text, shown, `${name} form of ${wheel.file}`);
       });
       pressed.prepend(hiddenText("Copy "));
@@ -102,12 +102,12 @@
     });
     return [
       needs,
-      element("pre", { tabIndex: 0 }, shown), // a word that is too long is scrolled to
+      element("pre", { tabIndex: 0 }, shown), // focusable, so that the keyboard can scroll long words
       element("div", { className: "copies" }, element("span", { "aria-hidden": "true" }, "Copy for"), ...buttons),
     ];
   }
 
-  // Filled when it is opened: most never are.
+  // Filled on opening, because most stay closed.
   function details(context, wheel) {
     const made = element("details", {}, element("summary", {}, "File, full sha256 and checks"));
     made.addEventListener("toggle", () => made.children.length === 1 && made.append(inside(context, wheel)), {
@@ -128,7 +128,7 @@
       ...limits,
       element("p", {}, "File: ", wheel.yanked === null ? link(address, wheel.file) : wheel.file),
       element("p", {}, "sha256: ", element("code", {}, wheel.sha256)),
-      element("p", {}, "Checks before it was published:"),
+      element("p", {}, "Checks before publishing:"),
       element("ul", { className: "checks" }, ...wheel.checks.map(check)),
       ...evidence(wheel),
       element("p", {}, "GPUs:"),
@@ -139,7 +139,10 @@
   function evidence(wheel) {
     if (wheel.evidence.length === 0) return [];
     const lines = wheel.evidence.map((text) => element("li", {}, text));
-    return [element("p", {}, "Run on GPUs, compared with float64:"), element("ul", { className: "reasons" }, ...lines)];
+    return [
+      element("p", {}, "Runs on GPUs, compared with float64:"),
+      element("ul", { className: "reasons" }, ...lines),
+    ];
   }
 
   const SIGNS = { passed: "✓", failed: "✗", "not run": "–" };
