@@ -115,7 +115,7 @@ def test_a_compile_error_after_a_kill_is_reported_by_its_own_cause(ended: Ended)
 def test_a_container_killed_from_outside_is_not_out_of_memory(ended: Ended, engine: Engine, run: Path) -> None:
     error = ended(SLEEPS, lambda: engine.client.api.kill(containers_of(engine, run)[0]))
     assert "(exit status 137, killed from outside)" in error.which
-    assert error.hint.startswith("somebody killed the container, or this machine has no memory left")
+    assert error.hint.startswith("someone killed the container, or this machine ran out of memory")
 
 
 def test_a_removed_container_is_reported_as_such(ended: Ended, engine: Engine, run: Path) -> None:
