@@ -55,7 +55,7 @@ def test_both_wheels_at_full_size(
     assert all("--offload-arch=gfx90a --offload-arch=gfx942 --offload-arch=gfx950" in command for command in commands)
 
 
-def test_an_arch_that_the_release_refuses_is_an_error_before_anything_is_downloaded(
+def test_an_unsupported_arch_is_an_error_before_any_download(
     rocm: Mapping[str, str], tmp_path: Path, this_python: str
 ) -> None:
     environ = {**rocm, "PYTORCH_ROCM_ARCH": "gfx942;gfx1030"}
@@ -80,14 +80,14 @@ def test_too_few_versions_are_an_error_that_shows_the_right_form() -> None:
     assert "FLASH_ATTN PYTHON TORCH ROCM" in done.stderr
 
 
-def test_ck_without_rocm_is_refused_with_the_way_out(tmp_path: Path) -> None:
+def test_ck_without_rocm_is_refused_with_an_alternative(tmp_path: Path) -> None:
     done = build(os.environ, "2.8.3", "3.11", "2.9.1", "6.4", "--cache", tmp_path / "cache")
     assert (done.returncode, done.stdout) == (4, "")
     assert "CK kernels need hipcc and this machine has no ROCm" in done.stderr
     assert "--backend triton" in done.stderr
 
 
-def test_handed_its_sources_it_runs_their_setup_py_and_nothing_else(tmp_path: Path) -> None:
+def test_with_source_dir_it_runs_only_setup_py(tmp_path: Path) -> None:
     """As in a container: no factory, no network, no PATH to speak of; a setup.py that records stands for upstream."""
     source = tmp_path / "source"
     source.mkdir()
@@ -111,13 +111,13 @@ def test_handed_its_sources_it_runs_their_setup_py_and_nothing_else(tmp_path: Pa
     assert json.loads((tmp_path / "raw/toolchain.json").read_text())["hip"] is None
 
 
-def test_a_switch_that_is_neither_true_nor_false_is_not_ignored(rocm: Mapping[str, str], this_python: str) -> None:
+def test_an_invalid_switch_is_an_error(rocm: Mapping[str, str], this_python: str) -> None:
     done = build({**rocm, "BUILD_TRITON_BACKEND": "yes"}, "2.8.3", this_python, "2.13.0", "7.2")
     assert (done.returncode, done.stdout) == (2, "")
     assert "error: BUILD_TRITON_BACKEND is not true or false: yes" in done.stderr
 
 
-def test_its_help_names_the_variables_it_honours() -> None:
+def test_help_names_its_environment_variables() -> None:
     done = build(os.environ, "--help")
     assert done.returncode == 0
     for name in ("PYTORCH_ROCM_ARCH", "MAX_JOBS", "BUILD_TRITON_BACKEND", "ROCM_PATH"):

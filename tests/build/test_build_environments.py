@@ -35,18 +35,18 @@ def made(folder: Path, text: str) -> Environment:
     return Environment(folder)
 
 
-def test_what_was_made_is_kept(tmp_path: Path) -> None:
+def test_an_environment_is_reused(tmp_path: Path) -> None:
     keep_environment(made(tmp_path / "made", "one"), tmp_path / "kept")
     assert (tmp_path / "kept/content").read_text() == "one"
 
 
-def test_of_two_runs_that_make_the_same_the_faster_one_is_kept(tmp_path: Path) -> None:
+def test_of_two_parallel_runs_the_first_environment_is_kept(tmp_path: Path) -> None:
     keep_environment(made(tmp_path / "fast", "one"), tmp_path / "kept")
     keep_environment(made(tmp_path / "slow", "two"), tmp_path / "kept")
     assert (tmp_path / "kept/content").read_text() == "one"
 
 
-def test_a_place_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+def test_an_unwritable_cache_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file or directory"):
         keep_environment(made(tmp_path / "made", "one"), tmp_path / "missing/kept")
 
@@ -56,9 +56,7 @@ def test_the_build_needs_a_cpu_torch_that_cuda_cannot_satisfy() -> None:
     assert all("==" in requirement for requirement in (*build_requirements(), *interpreter_requirements()))
 
 
-def test_the_index_of_cpu_builds_is_named_to_pip_where_it_answers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pip_gets_the_cpu_index_if_it_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cpu/torch").mkdir(parents=True)
     with served(tmp_path) as site:
         for url, options in ((f"{site.url}/cpu", ("--extra-index-url", f"{site.url}/cpu")), (f"{site.url}/gone", ())):
@@ -69,7 +67,7 @@ def test_the_index_of_cpu_builds_is_named_to_pip_where_it_answers(
     assert cpu_torch_options.__wrapped__() == ()
 
 
-def test_for_every_python_there_is_one_numpy_that_the_interpreters_can_use() -> None:
+def test_every_python_has_exactly_one_numpy_requirement() -> None:
     """With numpy 2.4 and later Triton's interpreter raises, and Triton 3.1, which is for 3.12 and older, needs 1."""
     requirements = [Requirement(line) for line in interpreter_requirements()]
     for minor in range(10, 15):
@@ -80,7 +78,7 @@ def test_for_every_python_there_is_one_numpy_that_the_interpreters_can_use() -> 
         assert Version(pin.version) < Version("2.4" if minor > 12 else "2")
 
 
-def test_a_requirement_that_cannot_be_had_is_an_error_with_a_hint_and_keeps_nothing(
+def test_an_unavailable_requirement_is_an_error_and_nothing_is_cached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -93,7 +91,7 @@ def test_a_requirement_that_cannot_be_had_is_an_error_with_a_hint_and_keeps_noth
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_layered_environment_sees_the_packages_and_pth_files_of_its_layers(tmp_path: Path, this_python: str) -> None:
+def test_a_layered_environment_imports_packages_and_pth_files_of_its_layers(tmp_path: Path, this_python: str) -> None:
     base = make_empty_environment(tmp_path / "base")
     (base.site_packages / "lower.py").write_text("WORD = 'lower'\n")
     (base.site_packages / "nested.pth").write_text(f"{tmp_path}\n")
@@ -104,7 +102,7 @@ def test_a_layered_environment_sees_the_packages_and_pth_files_of_its_layers(tmp
     assert shown.stdout == "lower nested\n"
 
 
-def test_a_wheel_is_installed_beside_its_layers_and_gone_afterwards(tmp_path: Path, this_python: str) -> None:
+def test_a_wheel_environment_is_layered_and_temporary(tmp_path: Path, this_python: str) -> None:
     base = make_empty_environment(tmp_path / "base")
     (base.site_packages / "lower.py").write_text("WORD = 'lower'\n")
     wheel = finished_wheel(tmp_path, members={"upper.py": b"WORD = 'upper'\n"}, tags="py3-none-any")
@@ -116,7 +114,7 @@ def test_a_wheel_is_installed_beside_its_layers_and_gone_afterwards(tmp_path: Pa
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_a_wheel_that_pip_refuses_is_an_error_and_leaves_nothing(tmp_path: Path, this_python: str) -> None:
+def test_a_wheel_refused_by_pip_is_an_error_and_leaves_nothing(tmp_path: Path, this_python: str) -> None:
     base = make_empty_environment(tmp_path / "base")
     wheel = finished_wheel(tmp_path, metadata=metadata_text(requires_python=">=4"), tags="py3-none-any")
     with (

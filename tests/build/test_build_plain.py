@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 RELEASE = MATRIX.flash_attn["2.8.3"]
 
 
-def test_a_kept_one_is_taken_for_the_sources_that_it_was_made_from_and_for_no_others(tmp_path: Path) -> None:
+def test_a_cached_plain_wheel_is_used_only_for_its_own_sources(tmp_path: Path) -> None:
     kept = keep_plain(tmp_path)
     builds = PlainBuilds(tmp_path, {}, may_build=False)
     assert builds.make_flash_attn_wheel("2.8.3", RELEASE).path == kept
@@ -45,7 +45,7 @@ def nothing_built(cache: Path, folder: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_the_sources_of_a_release_are_built_without_a_backend_whatever_the_environment_says(
+def test_a_plain_wheel_has_no_backend_in_any_environment(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Flags for another build would give another version, or compile for hours."""

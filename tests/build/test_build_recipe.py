@@ -33,31 +33,31 @@ def recipe(cell: Cell = CK, host: Host = ON_ROCM, *, by_hand: bool = True, **env
         pytest.param("gfx942;gfx942", ("gfx942",), id="twice"),
     ],
 )
-def test_archs_asked_for_are_built(asked: str, archs: tuple[str, ...]) -> None:
+def test_requested_archs_are_built(asked: str, archs: tuple[str, ...]) -> None:
     assert choose_archs(MATRIX, CK, asked, ("gfx90a",)) == archs
 
 
 @pytest.mark.parametrize("asked", ["", " ", ";", " ; , "])
-def test_nothing_asked_for_means_the_gpu_at_hand(asked: str) -> None:
+def test_without_a_request_the_detected_gpu_is_built_for(asked: str) -> None:
     assert choose_archs(MATRIX, CK, asked, ("gfx942",)) == ("gfx942",)
 
 
-def test_several_gpus_at_hand_are_all_built_for() -> None:
+def test_all_detected_gpus_are_built_for() -> None:
     assert choose_archs(MATRIX, CK, "", ("gfx942", "gfx90a")) == ("gfx942", "gfx90a")
 
 
-def test_without_a_gpu_all_that_the_cell_promises_is_built() -> None:
+def test_without_a_gpu_all_archs_of_the_cell_are_built() -> None:
     assert choose_archs(MATRIX, CK, "", ()) == PROMISED
 
 
-def test_what_torch_is_not_built_for_is_not_promised() -> None:
+def test_archs_that_torch_lacks_are_not_built() -> None:
     assert choose_archs(MATRIX, Cell.from_axes("2.8.3", "3.11", "2.13.0", "7.2", Backend.CK), "", ()) == (
         *PROMISED,
         "gfx950",
     )
 
 
-def test_a_gpu_at_hand_does_not_narrow_a_triton_wheel() -> None:
+def test_a_detected_gpu_does_not_narrow_a_triton_wheel() -> None:
     assert choose_archs(MATRIX, TRITON, "", ("gfx942",)) == MATRIX.archs(TRITON)
 
 
@@ -71,7 +71,7 @@ def test_a_gpu_at_hand_does_not_narrow_a_triton_wheel() -> None:
         pytest.param("", "gfx1100", "this machine's GPU has it", id="at hand"),
     ],
 )
-def test_an_arch_that_the_release_refuses(asked: str, refused: str, origin: str) -> None:
+def test_an_unsupported_arch_is_an_error(asked: str, refused: str, origin: str) -> None:
     with pytest.raises(InputError, match=r"flash-attn 2\.8\.3 ck on ROCm 6\.4 does not support") as caught:
         choose_archs(MATRIX, CK, asked, ("gfx1100",))
 
@@ -89,7 +89,7 @@ def test_an_arch_that_the_release_refuses(asked: str, refused: str, origin: str)
         pytest.param("2.6.3", "gfx1100", False, id="the release has none"),
     ],
 )
-def test_the_triton_backend_is_offered_where_it_helps(flash_attn: str, asked: str, offered: bool) -> None:
+def test_the_hint_offers_triton_if_it_supports_the_arch(flash_attn: str, asked: str, offered: bool) -> None:
     cell = Cell.from_axes(flash_attn, "3.11", "2.9.1", "6.4", Backend.CK)
 
     with pytest.raises(InputError) as caught:
@@ -98,19 +98,19 @@ def test_the_triton_backend_is_offered_where_it_helps(flash_attn: str, asked: st
     assert ("--backend triton" in caught.value.hint) is offered
 
 
-def test_triton_does_not_offer_itself() -> None:
+def test_the_hint_of_a_triton_build_does_not_offer_triton() -> None:
     with pytest.raises(InputError) as caught:
         choose_archs(MATRIX, TRITON, "gfx906", ())
 
     assert "--backend" not in caught.value.hint
 
 
-def test_a_refused_arch_is_said_before_a_missing_rocm() -> None:
+def test_an_unsupported_arch_is_reported_before_a_missing_rocm() -> None:
     with pytest.raises(InputError, match="gfx1100"):
         recipe(host=WITHOUT, PYTORCH_ROCM_ARCH="gfx1100")
 
 
-def test_a_cell_of_the_matrix_is_built_for_all_it_promises_whatever_is_asked_or_at_hand() -> None:
+def test_a_cell_build_ignores_requested_and_detected_archs() -> None:
     host = Host(cores=1, memory_gib=8, rocm="6.4", gpu_archs=("gfx942",))
 
     assert recipe(host=host, by_hand=False, PYTORCH_ROCM_ARCH="gfx1100").archs == PROMISED
@@ -120,23 +120,23 @@ def test_a_cell_of_the_matrix_is_built_for_all_it_promises_whatever_is_asked_or_
 
 
 @pytest.mark.parametrize(("asked", "jobs"), [("1", 1), ("96", 96), ("08", 8)])
-def test_max_jobs_is_taken_at_its_word(asked: str, jobs: int) -> None:
+def test_max_jobs_sets_the_jobs(asked: str, jobs: int) -> None:
     assert choose_jobs(asked, 4) == jobs
 
 
 @pytest.mark.parametrize(
     ("cores", "free_gib", "jobs"), [(4, 16, 4), (16, 64, 16), (16, 16, 12), (2, 2.59, 1), (128, 0.5, 1)]
 )
-def test_unset_it_is_the_cores_or_what_memory_has_room_for(cores: int, free_gib: float, jobs: int) -> None:
+def test_without_max_jobs_cores_or_memory_limit_the_jobs(cores: int, free_gib: float, jobs: int) -> None:
     assert recipe(host=Host(cores=cores, memory_gib=free_gib, rocm="6.4.1")).jobs == jobs
 
 
-def test_max_jobs_may_be_more_than_memory_is_thought_to_have_room_for() -> None:
+def test_max_jobs_may_exceed_the_memory_limit() -> None:
     assert recipe(host=Host(cores=2, memory_gib=2, rocm="6.4.1"), MAX_JOBS="8").jobs == 8
 
 
 @pytest.mark.parametrize("asked", ["0", "-1", "many", "2.5", " 4", "\N{ARABIC-INDIC DIGIT FOUR}", "1e3"])
-def test_max_jobs_that_is_no_number_of_jobs(asked: str) -> None:
+def test_an_invalid_max_jobs_is_an_error(asked: str) -> None:
     with pytest.raises(InputError, match="invalid MAX_JOBS") as caught:
         choose_jobs(asked, 4)
 
@@ -160,11 +160,11 @@ def test_auto_is_the_rocm_of_this_machine(found: str, version: str) -> None:
 
 
 @pytest.mark.parametrize(("asked", "version"), [("6.4", "6.4"), ("7.2.1", "7.2"), ("6.2.4", "6.2.4")])
-def test_a_version_that_is_named_does_not_ask_the_machine(asked: str, version: str) -> None:
+def test_a_named_version_does_not_depend_on_the_machine(asked: str, version: str) -> None:
     assert resolve_rocm_version(MATRIX, WITHOUT, asked) == version
 
 
-def test_auto_without_rocm() -> None:
+def test_auto_without_rocm_is_an_error() -> None:
     with pytest.raises(InputError, match="no ROCm found") as caught:
         resolve_rocm_version(MATRIX, WITHOUT, "auto")
 
@@ -172,14 +172,14 @@ def test_auto_without_rocm() -> None:
 
 
 @pytest.mark.parametrize("asked", ["5.7", "7", "7.20", "", "latest"])
-def test_a_rocm_that_the_matrix_does_not_have(asked: str) -> None:
+def test_an_unknown_rocm_is_an_error(asked: str) -> None:
     with pytest.raises(InputError, match="unknown ROCm version") as caught:
         resolve_rocm_version(MATRIX, ON_ROCM, asked)
 
     assert caught.value.hint == "matrix.yaml has: 7.2, 6.4, 6.2.4, 6.2"
 
 
-def test_ck_without_rocm_is_refused_with_two_ways_out() -> None:
+def test_ck_without_rocm_is_refused_with_two_alternatives() -> None:
     with pytest.raises(BuildError, match=f"cannot build {CK.id} here: .* no ROCm") as caught:
         recipe(host=WITHOUT)
 
@@ -187,7 +187,7 @@ def test_ck_without_rocm_is_refused_with_two_ways_out() -> None:
     assert "--backend triton" in caught.value.hint
 
 
-def test_no_triton_is_offered_to_a_release_without_it() -> None:
+def test_the_hint_does_not_offer_triton_to_a_release_without_it() -> None:
     with pytest.raises(BuildError) as caught:
         recipe(Cell.from_axes("2.6.3", "3.11", "2.9.1", "6.4", Backend.CK), WITHOUT)
 
@@ -195,7 +195,7 @@ def test_no_triton_is_offered_to_a_release_without_it() -> None:
 
 
 @pytest.mark.parametrize("rocm", ["7.2", "6.3.4", "6.40"])
-def test_ck_with_another_rocm_is_refused_with_two_ways_out(rocm: str) -> None:
+def test_ck_with_another_rocm_is_refused_with_two_alternatives(rocm: str) -> None:
     with pytest.raises(BuildError, match=f"this machine has ROCm {rocm}, the cell needs 6.4") as caught:
         recipe(host=Host(cores=1, memory_gib=1, rocm=rocm))
 
@@ -210,7 +210,7 @@ def test_triton_needs_no_rocm(host: Host) -> None:
 # what setup.py is told
 
 
-def test_a_ck_build_is_told_its_label_archs_and_jobs() -> None:
+def test_a_ck_build_sets_label_archs_and_jobs() -> None:
     assert recipe(PYTORCH_ROCM_ARCH="gfx942;gfx90a", MAX_JOBS="3").setup_variables == {
         "BUILD_TARGET": "rocm",
         "FLASH_ATTENTION_FORCE_BUILD": "TRUE",
@@ -221,7 +221,7 @@ def test_a_ck_build_is_told_its_label_archs_and_jobs() -> None:
     }
 
 
-def test_a_triton_build_is_told_nothing_that_differs_between_labels() -> None:
+def test_a_triton_build_sets_nothing_that_depends_on_the_label() -> None:
     other = Cell.from_axes("2.8.3", "3.11", "2.9.1", "6.4", Backend.TRITON)
 
     assert recipe(TRITON).setup_variables == recipe(other).setup_variables

@@ -35,7 +35,7 @@ def test_a_toolchain_fits_its_cell_only(toolchain: Toolchain, fits: bool) -> Non
     assert toolchain.matches(CK) is fits
 
 
-def test_torch_is_asked_for_by_a_name_that_cuda_cannot_satisfy() -> None:
+def test_the_torch_requirement_excludes_cuda_builds() -> None:
     assert torch_requirement(CK) == "torch==2.9.1+rocm6.4"
 
 
@@ -62,12 +62,12 @@ def known(tmp_path: Path) -> Known:
     }
 
 
-def test_a_python_on_path_with_the_right_torch_is_taken(tmp_path: Path) -> None:
+def test_a_python_on_path_with_the_right_torch_is_used(tmp_path: Path) -> None:
     python = stand_in(tmp_path / "bin", "python3.11", toolchain_of(CK))
     assert find_rocm_python(CK, **known(tmp_path)) == python
 
 
-def test_one_python_under_several_names_is_asked_once(tmp_path: Path) -> None:
+def test_one_python_under_several_names_is_probed_once(tmp_path: Path) -> None:
     python = stand_in(tmp_path / "bin", "python3.11", toolchain_of(CK, hip="7.2.53211"))
     python.write_text(python.read_text().replace("cat", f"echo asked >> {tmp_path}/log\ncat"))
     for name in ("python3", "python"):
@@ -76,12 +76,12 @@ def test_one_python_under_several_names_is_asked_once(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "asked\n"
 
 
-def test_a_python_on_path_with_another_torch_is_not_taken(tmp_path: Path) -> None:
+def test_a_python_on_path_with_another_torch_is_not_used(tmp_path: Path) -> None:
     stand_in(tmp_path / "bin", "python3.11", toolchain_of(CK, hip="7.2.53211"))
     assert find_rocm_python(CK, **known(tmp_path)) is None
 
 
-def test_a_python_on_path_that_answers_something_else_is_not_taken(tmp_path: Path) -> None:
+def test_a_python_on_path_with_invalid_output_is_not_used(tmp_path: Path) -> None:
     python = stand_in(tmp_path / "bin", "python3.11", toolchain_of(CK))
     python.write_text("#!/bin/sh\necho welcome\n")
     assert find_rocm_python(CK, **known(tmp_path)) is None
@@ -96,7 +96,7 @@ def test_without_a_python_of_that_version_the_error_names_the_packages(tmp_path:
     assert "python3.11-dev" in refused.value.hint
 
 
-def test_a_torch_that_is_not_the_cells_is_refused_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_torch_is_refused_and_not_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As when an index gives another build: the installation is a stand-in, what is probed is the real environment."""
 
     def install_nothing(environment: Environment, *arguments: str | Path, hint: str = "") -> None:

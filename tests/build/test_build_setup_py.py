@@ -37,7 +37,7 @@ def run(folder: Path, toolchain: str | None) -> RawWheel:
     return run_setup(setup, folder / "logs/cell.log", SetupExtras(), ignore_progress)
 
 
-def test_the_toolchain_is_the_one_that_the_build_wrote(tmp_path: Path) -> None:
+def test_the_toolchain_is_read_from_the_build(tmp_path: Path) -> None:
     raw = run(tmp_path, '{"python": "3.11"}')
     assert (raw.path.name, raw.toolchain.python) == ("made.whl", "3.11")
 
@@ -46,7 +46,7 @@ def test_the_toolchain_is_the_one_that_the_build_wrote(tmp_path: Path) -> None:
     ("toolchain", "said"),
     [("{", "toolchain.json: Invalid JSON"), ("{}{", "Invalid JSON"), (None, "No such file or directory")],
 )
-def test_a_toolchain_that_cannot_be_read_is_an_error_that_names_file_and_log(
+def test_an_unreadable_toolchain_is_an_error_with_file_and_log(
     tmp_path: Path, toolchain: str | None, said: str
 ) -> None:
     with pytest.raises(BuildError, match=r"^damaged toolchain file: .*toolchain\.json") as refused:

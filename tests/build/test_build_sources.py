@@ -100,7 +100,7 @@ def kept(cache: Path) -> list[str]:
     return sorted(path.name for path in cache.rglob("*") if not path.is_dir())
 
 
-def test_the_file_with_the_pinned_sha256_is_kept(index: Index, cache: Path) -> None:
+def test_a_file_with_the_pinned_sha256_is_cached(index: Index, cache: Path) -> None:
     path = fetch(index, cache)
 
     assert path.read_bytes() == BODY
@@ -108,7 +108,7 @@ def test_the_file_with_the_pinned_sha256_is_kept(index: Index, cache: Path) -> N
     assert index.asked == ["/simple/flash-attn/", f"/files/{SDIST}"]
 
 
-def test_it_is_not_fetched_twice(index: Index, cache: Path) -> None:
+def test_a_cached_file_is_not_downloaded_again(index: Index, cache: Path) -> None:
     first = fetch(index, cache)
     index.asked.clear()
 
@@ -116,7 +116,7 @@ def test_it_is_not_fetched_twice(index: Index, cache: Path) -> None:
     assert index.asked == []
 
 
-def test_files_of_one_name_and_other_bytes_do_not_meet(index: Index, cache: Path) -> None:
+def test_files_of_the_same_name_with_other_bytes_are_cached_apart(index: Index, cache: Path) -> None:
     fetch(index, cache)
     index.body = b"a file that was replaced upstream"
 
@@ -127,13 +127,13 @@ def test_files_of_one_name_and_other_bytes_do_not_meet(index: Index, cache: Path
 
 
 @pytest.mark.parametrize("damage", [b"", BODY[:100], BODY + b"x"], ids=["emptied", "cut off", "longer"])
-def test_a_damaged_file_in_the_cache_is_fetched_again(index: Index, cache: Path, damage: bytes) -> None:
+def test_a_damaged_cached_file_is_downloaded_again(index: Index, cache: Path, damage: bytes) -> None:
     fetch(index, cache).write_bytes(damage)
 
     assert fetch(index, cache).read_bytes() == BODY
 
 
-def test_another_sha256_is_refused_and_nothing_is_kept(index: Index, cache: Path) -> None:
+def test_another_sha256_is_refused_and_nothing_is_cached(index: Index, cache: Path) -> None:
     with pytest.raises(SourceError, match="sha256 mismatch") as caught:
         fetch(index, cache, "0" * 64)
 
@@ -143,7 +143,7 @@ def test_another_sha256_is_refused_and_nothing_is_kept(index: Index, cache: Path
     assert kept(cache) == []
 
 
-def test_a_body_that_ends_too_early_is_refused_and_nothing_is_kept(index: Index, cache: Path) -> None:
+def test_a_truncated_download_is_refused_and_nothing_is_cached(index: Index, cache: Path) -> None:
     index.missing = 50
 
     with pytest.raises(SourceError, match=f"cannot download: {SDIST}"):
@@ -152,7 +152,7 @@ def test_a_body_that_ends_too_early_is_refused_and_nothing_is_kept(index: Index,
     assert kept(cache) == []
 
 
-def test_a_file_that_the_index_does_not_have(index: Index, cache: Path) -> None:
+def test_a_file_missing_on_the_index_is_an_error(index: Index, cache: Path) -> None:
     index.page = b'<a href="/files/flash_attn-2.8.4.tar.gz">flash_attn-2.8.4.tar.gz</a>'
 
     with pytest.raises(SourceError, match=f"no such file on the index: {SDIST} of flash-attn") as caught:
@@ -175,7 +175,7 @@ def test_a_file_that_the_index_does_not_have(index: Index, cache: Path) -> None:
         ),
     ],
 )
-def test_an_index_that_does_not_answer_as_one(
+def test_an_invalid_index_response_is_an_error(
     index: Index, cache: Path, status: int, content_type: str, page: bytes
 ) -> None:
     index.status, index.content_type, index.page = status, content_type, page
@@ -188,7 +188,7 @@ def test_an_index_that_does_not_answer_as_one(
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/simple", "http://[", "nonsense", "ftp://127.0.0.1/simple"])
-def test_an_index_that_cannot_be_reached(cache: Path, url: str) -> None:
+def test_an_unreachable_index_is_an_error(cache: Path, url: str) -> None:
     with pytest.raises(SourceError, match="cannot download"):
         fetch_file("flash-attn", SDIST, SHA256, cache, {"PIP_INDEX_URL": url})
 
@@ -199,13 +199,13 @@ def release(**origin: Mapping[str, str]) -> FlashAttn:
     return FlashAttn.model_validate({"python": ">=3.9", "source": "written for the tests", **origin})
 
 
-def test_an_sdist_is_known_by_its_sha256_and_dated_by_its_newest_member(index: Index, cache: Path) -> None:
+def test_an_sdist_has_its_sha256_and_the_time_of_its_newest_member(index: Index, cache: Path) -> None:
     source = fetch_source("2.8.3", release(sdist={"file": SDIST, "sha256": SHA256}), cache, index.environ)
 
     assert source == Source(cache / SHA256[:16] / SDIST, f"sha256:{SHA256}", NEWEST)
 
 
-def test_a_pinned_file_that_is_no_archive(index: Index, cache: Path) -> None:
+def test_a_pinned_file_that_is_not_an_archive_is_an_error(index: Index, cache: Path) -> None:
     index.body = b"<html>log in first</html>"
     sdist = {"file": SDIST, "sha256": hashlib.sha256(index.body).hexdigest()}
 
@@ -214,7 +214,7 @@ def test_a_pinned_file_that_is_no_archive(index: Index, cache: Path) -> None:
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="every patch release of this Python has the filter")
-def test_sources_unpack_where_the_standard_library_has_no_filter(
+def test_sources_unpack_without_the_standard_librarys_filter(
     index: Index, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As Debian 12's Python 3.11.2, whose `extractall` takes no `filter`."""
@@ -276,7 +276,7 @@ def files_in(archive: Path) -> list[str]:
         return [member.name for member in tar if not member.isdir()]
 
 
-def test_a_tag_brings_the_files_of_its_submodules_and_nothing_of_git(repository: Path, cache: Path) -> None:
+def test_a_tag_includes_submodules_but_no_git_files(repository: Path, cache: Path) -> None:
     source = fetch_source("2.6.3", at_tag(repository), cache, os.environ)
 
     assert files_in(source.archive) == [
@@ -287,7 +287,7 @@ def test_a_tag_brings_the_files_of_its_submodules_and_nothing_of_git(repository:
     ]
 
 
-def test_a_tag_is_known_by_its_commit_and_dated_by_it(repository: Path, cache: Path) -> None:
+def test_a_tag_has_the_id_and_time_of_its_commit(repository: Path, cache: Path) -> None:
     head = git(repository, "rev-parse", "HEAD")
 
     source = fetch_source("2.6.3", at_tag(repository), cache, os.environ)
@@ -295,7 +295,7 @@ def test_a_tag_is_known_by_its_commit_and_dated_by_it(repository: Path, cache: P
     assert source == Source(cache / f"git-{head}/flash_attn-2.6.3.tar", f"commit:{head}", NEWEST)
 
 
-def test_a_commit_may_stand_for_itself(repository: Path, cache: Path) -> None:
+def test_a_commit_without_a_tag_is_fetched(repository: Path, cache: Path) -> None:
     head = git(repository, "rev-parse", "HEAD")
     commit(repository, {"setup.py": "# later\n"})
 
@@ -304,7 +304,7 @@ def test_a_commit_may_stand_for_itself(repository: Path, cache: Path) -> None:
     assert unpack_source(source, cache / "tree").joinpath("setup.py").read_text() == "# setup\n"
 
 
-def test_a_tag_that_was_moved_is_refused_and_nothing_is_kept(repository: Path, cache: Path) -> None:
+def test_a_moved_tag_is_refused_and_nothing_is_cached(repository: Path, cache: Path) -> None:
     before = git(repository, "rev-parse", "HEAD")
     after = commit(repository, {"setup.py": "# moved\n"})
     git(repository, "tag", "--force", "v2.6.3")
@@ -324,7 +324,7 @@ def test_a_tag_that_was_moved_is_refused_and_nothing_is_kept(repository: Path, c
         pytest.param({"repository": "file:///no/such/repository"}, id="no repository"),
     ],
 )
-def test_what_git_cannot_fetch_is_refused_and_nothing_is_kept(
+def test_a_failed_fetch_is_an_error_and_nothing_is_cached(
     repository: Path, cache: Path, origin: dict[str, str]
 ) -> None:
     with pytest.raises(SourceError, match="command failed") as caught:
@@ -334,12 +334,12 @@ def test_what_git_cannot_fetch_is_refused_and_nothing_is_kept(
     assert kept(cache) == []
 
 
-def test_a_machine_without_git_is_told_so(repository: Path, cache: Path) -> None:
+def test_missing_git_is_an_error(repository: Path, cache: Path) -> None:
     with pytest.raises(SourceError, match="cannot run: git"):
         fetch_source("2.6.3", at_tag(repository), cache, {"PATH": ""})
 
 
-def test_a_repository_that_a_hook_works_in_is_left_alone(repository: Path, cache: Path, tmp_path: Path) -> None:
+def test_the_repository_of_a_git_hook_is_not_touched(repository: Path, cache: Path, tmp_path: Path) -> None:
     git(tmp_path, "clone", "--quiet", tmp_path / "composable_kernel", "mine")
     mine = tmp_path / "mine"
     before = (git(mine, "rev-parse", "HEAD"), git(mine, "config", "--local", "--list"), git(mine, "status", "--short"))
@@ -353,7 +353,7 @@ def test_a_repository_that_a_hook_works_in_is_left_alone(repository: Path, cache
     )
 
 
-def test_git_never_waits_for_a_password(repository: Path, cache: Path, tmp_path: Path) -> None:
+def test_git_never_prompts_for_a_password(repository: Path, cache: Path, tmp_path: Path) -> None:
     (tmp_path / "git").write_text('#!/bin/sh\necho "prompt: $GIT_TERMINAL_PROMPT"; exit 1\n')
     (tmp_path / "git").chmod(0o755)
 
@@ -361,7 +361,7 @@ def test_git_never_waits_for_a_password(repository: Path, cache: Path, tmp_path:
         fetch_source("2.6.3", at_tag(repository), cache, {"PATH": str(tmp_path)})
 
 
-def test_a_pinned_commit_is_not_fetched_twice(repository: Path, cache: Path) -> None:
+def test_a_cached_commit_is_not_fetched_again(repository: Path, cache: Path) -> None:
     pinned = at_tag(repository, commit=git(repository, "rev-parse", "HEAD"))
     first = fetch_source("2.6.3", pinned, cache, os.environ)
     shutil.rmtree(repository)
@@ -369,7 +369,7 @@ def test_a_pinned_commit_is_not_fetched_twice(repository: Path, cache: Path) -> 
     assert fetch_source("2.6.3", pinned, cache, os.environ) == first
 
 
-def test_two_fetches_give_the_same_bytes_whatever_the_umask(repository: Path, tmp_path: Path) -> None:
+def test_two_fetches_with_different_umasks_give_the_same_bytes(repository: Path, tmp_path: Path) -> None:
     first = fetch_source("2.6.3", at_tag(repository), tmp_path / "one", os.environ)
     before = os.umask(0o077)
     try:
@@ -400,13 +400,13 @@ def source_with(folder: Path, members: Mapping[str, bytes]) -> Source:
     return Source(archive, "sha256:0", 0)
 
 
-def test_the_folder_with_setup_py(tmp_path: Path) -> None:
+def test_unpack_returns_the_folder_with_setup_py(tmp_path: Path) -> None:
     source = source_with(tmp_path, {"flash_attn-2.8.3/setup.py": b"", "flash_attn-2.8.3/csrc/setup.py": b""})
 
     assert unpack_source(source, tmp_path / "out") == tmp_path / "out/flash_attn-2.8.3"
 
 
-def test_what_an_earlier_build_left_is_gone(tmp_path: Path) -> None:
+def test_unpack_removes_files_of_an_earlier_build(tmp_path: Path) -> None:
     source = source_with(tmp_path, {"flash_attn-2.8.3/setup.py": b"as released"})
     tree = unpack_source(source, tmp_path / "out")
     (tree / "setup.py").write_text("changed")
@@ -433,7 +433,7 @@ def test_there_is_exactly_one_setup_py(tmp_path: Path, members: dict[str, bytes]
 
 
 @pytest.mark.parametrize("name", ["../outside", "a/../../outside", "{absolute}", "/{absolute}"])
-def test_a_member_that_would_land_outside_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_member_outside_the_folder_is_refused(tmp_path: Path, name: str) -> None:
     outside = tmp_path / "outside"
     source = source_with(tmp_path, {"a/setup.py": b"", name.format(absolute=outside): b"owned"})
 
@@ -445,7 +445,7 @@ def test_a_member_that_would_land_outside_is_refused(tmp_path: Path, name: str) 
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../../../etc/passwd"])
-def test_a_link_that_points_outside_is_refused(tmp_path: Path, target: str) -> None:
+def test_a_link_to_the_outside_is_refused(tmp_path: Path, target: str) -> None:
     with tarfile.open(tmp_path / SDIST, "w:gz") as tar:
         link = tarfile.TarInfo("a/setup.py")
         link.type, link.linkname = tarfile.SYMTYPE, target

@@ -196,7 +196,7 @@ def test_a_short_budget_leaves_a_partial_archive_that_another_machine_resumes(si
     assert sorted(one.compiled()) == before
     assert 0 < len(before) < len(read_archive_manifest(part).expected)
 
-    refused(site.kernels(one, "--merge"), RUN_AGAIN, f"shard 1/2: {len(before)} of ", "shard 2/2: none")
+    refused(site.kernels(one, "--merge"), RUN_AGAIN, f"shard 1/2: {len(before)} of ", "shard 2/2: no kernel")
 
     other = site.machine("two")
     archive = path_of(site.kernels(other, "--shard", "1/2"))
@@ -211,7 +211,7 @@ def test_a_partial_archive_of_another_compiler_is_ignored_with_a_warning(site: S
     machine = site.machine("two")
     done = site.kernels(machine)
     path_of(done)
-    assert f"{part.name} its key differs: flags: " in done.stderr
+    assert f"ignored {part.name}, its key differs: flags: " in done.stderr
     assert len(machine.compiled()) == KERNELS
     assert part.exists()
 
@@ -314,5 +314,5 @@ def test_a_modified_object_in_the_store_is_compiled_again(site: Site) -> None:
 
     done = site.build(machine)
     path_of(done)
-    assert "1 kept objects are missing or damaged and are compiled again: fmha_bwd_api" in done.stderr
+    assert "1 stored objects are missing or damaged, compiling them again: fmha_bwd_api" in done.stderr
     assert victim.read_bytes() == (site.folder / "good.o").read_bytes()

@@ -119,5 +119,5 @@ def test_a_compile_that_does_not_fit_alone_ends_the_build_with_its_name(tmp_path
     assert done.returncode == NOT_LINKED
     refused = json.loads((project.root / "result.json").read_text())
     assert refused["what"] == "out of memory for one compile alone"
-    assert re.fullmatch(r"fmha_\w+, when it had 2\d{3} MiB", refused["which"])
+    assert re.fullmatch(r"fmha_\w+, killed at 2\d{3} MiB", refused["which"])
     assert 3 <= len((project.root / "tries").read_text().split()) <= 2 * JOBS

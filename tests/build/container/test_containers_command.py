@@ -119,7 +119,7 @@ def test_ended_by_a_signal_it_leaves_nothing_and_the_same_command_again_gives_th
     assert done.stdout == f"{wheel}\n" and wheel.is_file()
 
 
-def test_a_build_that_fails_is_told_in_one_error_with_the_place_of_its_log(bench: Bench) -> None:
+def test_a_failed_build_is_one_error_with_the_path_of_its_log(bench: Bench) -> None:
     done = bench.run(BROKEN.id)
     assert done.returncode == 4
     assert done.stdout == ""
@@ -130,7 +130,7 @@ def test_a_build_that_fails_is_told_in_one_error_with_the_place_of_its_log(bench
 
 
 @pytest.mark.skipif(KIND == "podman", reason="podman 4 says of such a container only that it ended")
-def test_memory_that_is_too_little_for_the_build_is_told_as_that(bench: Bench) -> None:
+def test_too_little_memory_is_reported_as_such(bench: Bench) -> None:
     """Less than importing torch takes, which the factory does to write down what a wheel was built with."""
     done = bench.run(SLOW.id, "--memory", "0.05")
     assert done.returncode == 4
@@ -138,7 +138,7 @@ def test_memory_that_is_too_little_for_the_build_is_told_as_that(bench: Bench) -
     assert "hint: out of memory: the container had 0.1 GiB; give it more (--memory)" in done.stderr
 
 
-def test_without_an_engine_it_is_an_error_that_says_so(bench: Bench, tmp_path: Path) -> None:
+def test_without_an_engine_it_is_an_error(bench: Bench, tmp_path: Path) -> None:
     environ = {**bench.environ, "DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
     done = subprocess.run(bench.command(SLOW.id), env=environ, capture_output=True, text=True)
     assert done.returncode == 4
@@ -146,7 +146,7 @@ def test_without_an_engine_it_is_an_error_that_says_so(bench: Bench, tmp_path: P
     assert not bench.dest.exists()
 
 
-def test_the_container_of_a_run_whose_helper_died_with_it_is_removed_by_the_next_run(bench: Bench) -> None:
+def test_the_next_run_removes_containers_of_a_run_killed_with_its_watcher(bench: Bench) -> None:
     process = bench.started(SLOW.id)
     (reaper,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     os.kill(int(reaper), signal.SIGKILL)

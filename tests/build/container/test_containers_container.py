@@ -56,23 +56,23 @@ def made(nowhere: Engine, errand: BuildCommand) -> dict[str, Any]:
     return container_options(nowhere, errand, ResourceShare(2.5, 3.0), RUN, [])
 
 
-def test_it_runs_the_program_of_the_errand_as_the_caller(made: dict[str, Any]) -> None:
+def test_a_container_runs_the_command_as_the_caller(made: dict[str, Any]) -> None:
     assert made["command"] == ["/checkout/build_rocm.sh", "one word"]
     assert made["user"] == "1000:100"
 
 
-def test_it_is_given_the_variables_of_the_errand_and_no_other(made: dict[str, Any]) -> None:
+def test_a_container_has_only_the_variables_of_the_command(made: dict[str, Any]) -> None:
     assert made["environment"] == {"SOURCE_DIR": "/cache/source"}
 
 
-def test_it_has_no_network_and_no_capability_and_cannot_gain_privileges(made: dict[str, Any]) -> None:
+def test_a_container_has_no_network_capability_or_new_privileges(made: dict[str, Any]) -> None:
     assert made["network_mode"] == "none"
     assert made["cap_drop"] == ["ALL"] and "cap_add" not in made
     assert "no-new-privileges" in made["security_opt"]
     assert "privileged" not in made
 
 
-def test_what_it_is_to_read_it_cannot_write_and_paths_are_those_of_this_machine(made: dict[str, Any]) -> None:
+def test_read_paths_are_mounted_read_only_at_the_same_path(made: dict[str, Any]) -> None:
     seen = {mount["Target"]: (mount["Source"], mount["ReadOnly"]) for mount in made["mounts"]}
     assert seen == {
         str(BUILD_SCRIPT): (str(BUILD_SCRIPT), True),
@@ -83,16 +83,16 @@ def test_what_it_is_to_read_it_cannot_write_and_paths_are_those_of_this_machine(
     assert {mount["Type"] for mount in made["mounts"]} == {"bind"}  # unlike a volume it must be there
 
 
-def test_it_has_its_share_of_cores_and_memory_and_no_swap_beyond(made: dict[str, Any]) -> None:
+def test_a_container_is_limited_to_its_share_without_swap(made: dict[str, Any]) -> None:
     assert made["nano_cpus"] == 2_500_000_000
     assert made["mem_limit"] == made["memswap_limit"] == 3 * 1024**3
 
 
-def test_it_carries_the_label_of_its_run(made: dict[str, Any]) -> None:
+def test_a_container_has_the_label_of_its_run(made: dict[str, Any]) -> None:
     assert made["labels"] == {"wheelfactory.run": str(RUN)}
 
 
-def test_with_a_gpu_it_has_all_that_amd_asks_for(nowhere: Engine, errand: BuildCommand) -> None:
+def test_a_container_with_a_gpu_has_amds_documented_options(nowhere: Engine, errand: BuildCommand) -> None:
     """The list is that of AMD's documentation of its images."""
     made = container_options(nowhere, errand, ResourceShare(1, 1), RUN, GPU)
     assert made["devices"] == ["/dev/kfd:/dev/kfd", "/dev/dri:/dev/dri"]
@@ -104,7 +104,7 @@ def test_with_a_gpu_it_has_all_that_amd_asks_for(nowhere: Engine, errand: BuildC
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_it_is_in_the_groups_that_own_the_devices_whatever_their_names_are_in_the_image(
+def test_a_container_joins_the_groups_of_the_devices_by_number(
     nowhere: Engine, errand: BuildCommand, tmp_path: Path
 ) -> None:
     kfd, dri = tmp_path / "kfd", tmp_path / "dri"
@@ -116,14 +116,14 @@ def test_it_is_in_the_groups_that_own_the_devices_whatever_their_names_are_in_th
     assert made["group_add"] == ["video", "109", str(dri.stat().st_gid), "110"]
 
 
-def test_an_engine_that_cannot_limit_is_not_asked_to(nowhere: Engine, errand: BuildCommand) -> None:
+def test_an_engine_without_limits_gets_none(nowhere: Engine, errand: BuildCommand) -> None:
     """It would refuse the container."""
     unlimited = replace(nowhere, limits_memory=False, limits_cores=False)
     made = container_options(unlimited, errand, ResourceShare(1, 1), RUN, [])
     assert made.keys().isdisjoint({"mem_limit", "memswap_limit", "nano_cpus"})
 
 
-def test_a_file_to_read_and_to_write_is_mounted_once(nowhere: Engine, errand: BuildCommand) -> None:
+def test_a_path_read_and_written_is_mounted_once(nowhere: Engine, errand: BuildCommand) -> None:
     """As the ledger, when shards are cut by it; engines refuse a place that is mounted twice."""
     ledger = Path("/cache/ledger.jsonl")
     both = replace(errand, reads=(*errand.reads, ledger), writes=(*errand.writes, ledger))
@@ -131,7 +131,7 @@ def test_a_file_to_read_and_to_write_is_mounted_once(nowhere: Engine, errand: Bu
     assert [mount["ReadOnly"] for mount in mounts if mount["Target"] == str(ledger)] == [False]
 
 
-def test_without_a_gpu_it_has_nothing_of_that(made: dict[str, Any]) -> None:
+def test_without_a_gpu_a_container_has_no_gpu_options(made: dict[str, Any]) -> None:
     assert made.keys().isdisjoint({"devices", "group_add", "cap_add", "ipc_mode"})
     assert "seccomp=unconfined" not in made["security_opt"]
 
@@ -156,22 +156,20 @@ def test_a_divided_share_adds_up_to_the_whole() -> None:
     ],
     ids=["both", "little memory", "few cores", "memory for two", "no whole core", "no memory for one"],
 )
-def test_as_many_containers_at_once_as_have_a_core_and_four_gib_each(
+def test_parallel_containers_have_a_core_and_four_gib_each(
     nowhere: Engine, tmp_path: Path, share: ResourceShare, count: int
 ) -> None:
     assert _executor(nowhere, tmp_path, share).parallel_cells == count
 
 
-def test_a_divided_executor_gives_its_places_their_part_and_no_less_than_a_core(
-    nowhere: Engine, tmp_path: Path
-) -> None:
+def test_a_split_executor_gives_each_build_host_its_part_and_at_least_a_core(nowhere: Engine, tmp_path: Path) -> None:
     part = _executor(nowhere, tmp_path, ResourceShare(3, 12)).split(4)
     host = part.describe_host(CELL)
     assert (host.cores, host.memory_gib) == (1, 3)
     assert part.run == RUN
 
 
-def test_the_place_has_the_rocm_of_its_image_whatever_this_machine_has(nowhere: Engine, tmp_path: Path) -> None:
+def test_a_build_host_has_the_rocm_of_its_image(nowhere: Engine, tmp_path: Path) -> None:
     executor = _executor(nowhere, tmp_path, ResourceShare(2, 8))
     own = replace(executor.machine, rocm="6.1", rocm_path=Path("/usr"), gpu_archs=("gfx942",))
     host = replace(executor, machine=own).describe_host(CELL)
@@ -187,25 +185,25 @@ def _said(*pieces: bytes) -> list[str]:
     return list(_lines([(None, piece) for piece in pieces], bytearray()))
 
 
-def test_lines_are_whole_however_the_engine_cuts_them() -> None:
+def test_output_chunks_are_joined_to_lines() -> None:
     assert _said(b"[1/2] on", b"e\n[2/", b"2] two\n") == ["[1/2] one\n", "[2/2] two\n"]
 
 
-def test_a_letter_that_is_cut_stays_one_letter() -> None:
+def test_a_character_split_between_chunks_is_decoded() -> None:
     text = "grün ✓\n".encode()
     assert [_said(text[:cut], text[cut:]) for cut in range(len(text))] == [["grün ✓\n"]] * len(text)
 
 
-def test_bytes_that_are_no_text_do_not_end_a_build() -> None:
+def test_invalid_utf_8_in_the_output_is_replaced() -> None:
     assert _said(b"\xff\xfe\n", b"on\n") == ["\ufffd\ufffd\n", "on\n"]
 
 
-def test_a_last_line_without_an_end_is_a_line() -> None:
+def test_a_last_line_without_newline_counts() -> None:
     assert _said(b"one\ntwo") == ["one\n", "two\n"]
     assert _said(b"one\n") == ["one\n"]
 
 
-def test_what_goes_to_stdout_is_kept_apart() -> None:
+def test_stdout_is_collected_separately() -> None:
     printed = bytearray()
     output = [(b"/raw/a.", None), (None, b"note\n"), (b"whl\n", b"more\n")]
     assert list(_lines(output, printed)) == ["note\n", "more\n"]

@@ -229,13 +229,13 @@ def test_a_wheel_for_every_python_is_built_with_the_bases() -> None:
     assert python_installs(dockerfile) == []
 
 
-def test_a_slim_base_is_given_what_it_lacks() -> None:
+def test_missing_packages_are_added_to_a_slim_base() -> None:
     full, slim = KINDS["own-python"](), KINDS["slim"]()
     assert instructions(slim, "FROM") == ["rocm/dev-ubuntu-24.04:6.4-complete"]
     assert apt_packages(slim) - apt_packages(full) == {"python3-venv", "python3-dev"}
 
 
-def test_a_slim_base_is_given_no_headers_of_a_python_that_does_not_build() -> None:
+def test_a_slim_base_gets_no_headers_of_an_unused_python() -> None:
     slim = render_dockerfile(small_matrix(SLIM), CP311, slim=True)
     assert python_installs(slim) == ["3.11"]
     assert "python3-dev" not in apt_packages(slim)
@@ -278,7 +278,7 @@ def test_the_build_tools_of_the_factory_are_installed_into_it(kind: str) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_but_what_is_asked_for_runs_in_the_container(kind: str) -> None:
+def test_the_image_has_no_entrypoint_of_its_base(kind: str) -> None:
     dockerfile = KINDS[kind]()
     assert instructions(dockerfile, "ENTRYPOINT") == ["[]"]
     assert instructions(dockerfile, "CMD") == ['["bash"]']
@@ -347,5 +347,5 @@ def test_the_context_is_the_same_bytes_every_time() -> None:
     assert dockerfile.context() == again.context()
 
 
-def test_what_a_shell_would_expand_is_quoted() -> None:
+def test_shell_metacharacters_are_quoted() -> None:
     assert "'rocm[devel]==6.4.*'" in KINDS["rocm-packages"]().text

@@ -74,7 +74,7 @@ def ended(engine: Engine, base: str, run: Path, tmp_path: Path, soon: float) -> 
     return fail
 
 
-def test_a_build_that_fails_is_told_with_its_last_lines_and_the_place_of_its_log(ended: Ended, tmp_path: Path) -> None:
+def test_a_failed_build_shows_its_last_lines_and_the_path_of_its_log(ended: Ended, tmp_path: Path) -> None:
     error = ended(COMPILE_FAILS)
     assert error.what == "build failed"
     assert "build_rocm.sh in rocm/pytorch:stand-in (exit status 1)" in error.which
@@ -84,27 +84,27 @@ def test_a_build_that_fails_is_told_with_its_last_lines_and_the_place_of_its_log
     assert "line 3\n" in (tmp_path / "cell.log").read_text()
 
 
-def test_a_known_cause_of_a_failure_is_told_with_its_remedy(ended: Ended) -> None:
+def test_a_known_failure_has_its_remedy(ended: Ended) -> None:
     error = ended("raise SystemExit('c++: fatal error: Killed signal terminated program cc1plus')\n")
     assert find_hint(error).startswith("out of memory")
     assert "start fewer compiles at once" in find_hint(error)
 
 
 @tells_want_of_memory
-def test_a_build_that_takes_more_memory_than_it_has_is_told_to_want_memory(ended: Ended) -> None:
+def test_a_build_over_its_memory_limit_is_reported_as_out_of_memory(ended: Ended) -> None:
     error = ended(TAKES_MEMORY)
     assert "killed for lack of memory" in error.which
     assert error.hint.startswith("out of memory: the container had 0.2 GiB; give it more (--memory)")
 
 
 @tells_want_of_memory
-def test_so_is_one_whose_compiler_was_killed_for_it_while_setup_py_lived_on(ended: Ended) -> None:
+def test_a_compiler_killed_for_memory_is_reported_as_out_of_memory(ended: Ended) -> None:
     error = ended(CHILD_TAKES_MEMORY)
     assert "(exit status 1; a process was killed for lack of memory)" in error.which
     assert find_hint(error).startswith("out of memory: the container had 0.2 GiB")
 
 
-def test_a_compile_that_fails_after_another_was_killed_is_told_by_its_own_cause(ended: Ended) -> None:
+def test_a_compile_error_after_a_kill_is_reported_by_its_own_cause(ended: Ended) -> None:
     """A compile that was killed for lack of memory is tried again, so that alone does not end a build."""
     killed = CHILD_TAKES_MEMORY.partition("if ")[0] + f"subprocess.run([sys.executable, '-c', {TAKES_MEMORY!r}])\n"
     error = ended(killed + COMPILE_FAILS)
@@ -112,19 +112,19 @@ def test_a_compile_that_fails_after_another_was_killed_is_told_by_its_own_cause(
     assert find_hint(error).startswith("arch refused (")
 
 
-def test_a_container_that_somebody_kills_is_no_want_of_memory(ended: Ended, engine: Engine, run: Path) -> None:
+def test_a_container_killed_from_outside_is_not_out_of_memory(ended: Ended, engine: Engine, run: Path) -> None:
     error = ended(SLEEPS, lambda: engine.client.api.kill(containers_of(engine, run)[0]))
     assert "(exit status 137, killed from outside)" in error.which
-    assert error.hint.startswith("somebody killed the container, or this machine has no memory left")
+    assert error.hint.startswith("someone killed the container, or this machine ran out of memory")
 
 
-def test_a_container_that_somebody_removes_is_told_as_that(ended: Ended, engine: Engine, run: Path) -> None:
+def test_a_removed_container_is_reported_as_such(ended: Ended, engine: Engine, run: Path) -> None:
     error = ended(SLEEPS, lambda: engine.client.api.remove_container(containers_of(engine, run)[0], force=True))
     # an engine that is slow to forget it says how it ended
-    assert re.match("somebody (removed it|killed the container)", error.hint)
+    assert re.match("someone (removed it|killed the container)", error.hint)
 
 
-def test_at_the_deadline_it_is_ended_and_the_same_command_may_go_on(ended: Ended) -> None:
+def test_a_container_is_killed_at_the_deadline(ended: Ended) -> None:
     begun = time.time()
     error = ended(SLEEPS, deadline=begun + 4)
     assert isinstance(error, RunAgainError)
@@ -132,14 +132,14 @@ def test_at_the_deadline_it_is_ended_and_the_same_command_may_go_on(ended: Ended
     assert 4 <= time.time() - begun < 15
 
 
-def test_an_image_that_is_gone_is_told_as_that(engine: Engine, tmp_path: Path, soon: float) -> None:
+def test_a_missing_image_is_reported_as_such(engine: Engine, tmp_path: Path, soon: float) -> None:
     with pytest.raises(BuildError, match="no such image"):
         run_in_container(
             engine, "wheelfactory/build:none", tmp_path, SHARE, errand(tmp_path, "", soon), lambda *_: None
         )
 
 
-def test_an_interrupt_ends_the_container_on_its_way_out(engine: Engine, base: str, tmp_path: Path, soon: float) -> None:
+def test_an_interrupt_removes_the_container(engine: Engine, base: str, tmp_path: Path, soon: float) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 

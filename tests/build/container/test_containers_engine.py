@@ -18,7 +18,7 @@ def test_docker_host_is_the_only_address_where_it_is_set() -> None:
     assert list(find_engine_urls({"DOCKER_HOST": "unix:///run/mine.sock"})) == ["unix:///run/mine.sock"]
 
 
-def test_docker_is_looked_for_before_podman_and_the_own_engine_of_a_user_where_their_sockets_are() -> None:
+def test_docker_is_tried_before_podman_at_the_usual_sockets() -> None:
     assert list(find_engine_urls({"XDG_RUNTIME_DIR": "/run/me"})) == [
         "unix:///var/run/docker.sock",
         "unix:///run/me/docker.sock",
@@ -27,12 +27,12 @@ def test_docker_is_looked_for_before_podman_and_the_own_engine_of_a_user_where_t
     ]
 
 
-def test_without_a_runtime_directory_that_of_the_user_id_is_looked_into() -> None:
+def test_without_xdg_runtime_dir_the_directory_of_the_uid_is_used() -> None:
     assert f"unix:///run/user/{os.getuid()}/docker.sock" in list(find_engine_urls({}))
 
 
 @pytest.mark.parametrize("url", ["tcp://10.0.0.7:2375", "ssh://builder@far", "npipe:////./pipe/docker_engine"])
-def test_an_engine_on_another_machine_is_refused_because_it_cannot_be_handed_folders(url: str) -> None:
+def test_an_engine_on_another_machine_is_refused(url: str) -> None:
     with pytest.raises(BuildError) as refused:
         connect_engine({"DOCKER_HOST": url})
     assert refused.value.what == "the container engine must be on this machine"
@@ -40,14 +40,14 @@ def test_an_engine_on_another_machine_is_refused_because_it_cannot_be_handed_fol
     assert "folders of this machine" in refused.value.hint
 
 
-def test_where_no_engine_has_a_socket_a_person_is_told_how_to_start_one(tmp_path: Path) -> None:
+def test_without_any_socket_the_hint_says_how_to_start_an_engine(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match="no container engine answers") as absent:
         connect_engine({"DOCKER_HOST": f"unix://{tmp_path}/none.sock"})
     assert f"unix://{tmp_path}/none.sock" in absent.value.which
     assert "systemctl start docker" in absent.value.hint and "--executor local" in absent.value.hint
 
 
-def test_a_socket_that_nobody_serves_is_told_rather_than_those_that_are_not_there(
+def test_an_unserved_socket_is_reported_rather_than_a_missing_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of several addresses, the one where something once was says more about what is wrong."""
@@ -61,13 +61,13 @@ def test_a_socket_that_nobody_serves_is_told_rather_than_those_that_are_not_ther
 
 
 @pytest.mark.slow
-def test_an_engine_that_answers_says_where_its_images_are_and_who_runs_containers(engine: Engine) -> None:
+def test_a_connected_engine_knows_its_storage_and_user(engine: Engine) -> None:
     assert engine.user == f"{os.getuid()}:{os.getgid()}"
     assert engine.storage.is_absolute()
 
 
 @pytest.mark.slow
-def test_the_free_room_is_that_of_the_engines_storage_or_unknown(engine: Engine, tmp_path: Path) -> None:
+def test_free_disk_space_is_read_from_the_engines_storage(engine: Engine, tmp_path: Path) -> None:
     found = replace(engine, storage=tmp_path).free_gb()
     state = os.statvfs(tmp_path)
     assert found == pytest.approx(state.f_bavail * state.f_frsize / 1e9, rel=0.05)
@@ -76,7 +76,7 @@ def test_the_free_room_is_that_of_the_engines_storage_or_unknown(engine: Engine,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("bridge", "network"), [(True, None), (False, "host")])
-def test_the_steps_of_an_image_have_the_network_of_this_machine_only_where_there_is_no_other(
+def test_image_steps_use_the_host_network_only_without_a_bridge(
     engine: Engine, bridge: bool, network: str | None
 ) -> None:
     assert replace(engine, has_bridge_network=bridge).build_network == network

@@ -106,7 +106,7 @@ def test_it_has_no_network_but_itself(seen: Mapping[str, Any]) -> None:
 @pytest.mark.parametrize(
     "attempt", ["wrote to sources", "added to sources", "moved the sources", "added to the checkout"]
 )
-def test_what_it_is_to_read_it_cannot_change(seen: Mapping[str, Any], attempt: str) -> None:
+def test_read_paths_cannot_be_changed(seen: Mapping[str, Any], attempt: str) -> None:
     assert seen[attempt] == "OSError"  # EROFS, or EBUSY for the mount itself: no right could be had to do it
 
 
@@ -140,9 +140,7 @@ def test_it_runs_as_the_caller(seen: Mapping[str, Any], done: tuple[Path, str]) 
     assert {(state.st_uid, state.st_gid) for state in left} == {(os.getuid(), os.getgid())}
 
 
-def test_what_it_leaves_belongs_to_the_user_that_it_runs_as(
-    engine: Engine, base: str, tmp_path: Path, soon: float
-) -> None:
+def test_its_files_belong_to_its_user(engine: Engine, base: str, tmp_path: Path, soon: float) -> None:
     wanted = errand(tmp_path, "", soon)
     os.chown(tmp_path / "scratch", 1234, 1234)
     printed = run_in_container(replace(engine, user="1234:1234"), base, tmp_path, SHARE, wanted, lambda *_: None)
@@ -150,9 +148,7 @@ def test_what_it_leaves_belongs_to_the_user_that_it_runs_as(
     assert (state.st_uid, state.st_gid) == (1234, 1234)
 
 
-def test_its_lines_and_its_progress_are_told_while_it_runs(
-    engine: Engine, base: str, tmp_path: Path, soon: float
-) -> None:
+def test_lines_and_progress_are_reported_while_it_runs(engine: Engine, base: str, tmp_path: Path, soon: float) -> None:
     """The build waits for a file that is made once its first line has arrived."""
     waits = (
         "import os, pathlib, time\nprint('[1/2] first', flush=True)\n"
@@ -170,9 +166,7 @@ def test_its_lines_and_its_progress_are_told_while_it_runs(
     assert told == [(1, 2), (2, 2)]
 
 
-def test_errands_at_the_same_time_do_not_disturb_each_other(
-    engine: Engine, base: str, tmp_path: Path, soon: float
-) -> None:
+def test_parallel_commands_do_not_interfere(engine: Engine, base: str, tmp_path: Path, soon: float) -> None:
     """As `run` does it: threads that share one engine; each build waits for the other to have begun."""
     meets = (
         "import os, pathlib, time\nmine, other = os.environ['MINE'], os.environ['OTHER']\n"

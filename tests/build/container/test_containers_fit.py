@@ -45,13 +45,13 @@ def outlooks(disk_gb: float) -> list[ImageEstimate]:
     return estimate_images(small_matrix(SLIM), {NEW: 2 * 10**9, OLD: 10**9}, disk_gb)
 
 
-def test_the_image_and_what_is_beside_it_must_be_less_than_the_disk() -> None:
+def test_image_and_extra_space_must_be_below_the_disk_size() -> None:
     assert fits_on_disk(image("30 GB"), 5.0, 36) is True
     assert fits_on_disk(image("30 GB"), 5.0, 35) is False
     assert fits_on_disk(image("30 GB"), 5.0, 14) is False
 
 
-def test_an_image_of_unknown_size_may_fit_only_if_there_is_room_beside_the_rest() -> None:
+def test_an_image_of_unknown_size_may_fit_if_the_extra_space_does() -> None:
     assert fits_on_disk(image(), 5.0, 14) is None
     assert fits_on_disk(image(), 14.0, 14) is False
 
@@ -62,7 +62,7 @@ def test_a_size_without_its_unit_is_refused(disk: str) -> None:
         small_matrix((SLIM[0], SLIM[1].replace("22 GB", f"'{disk}'")))
 
 
-def test_torch_is_put_beside_an_image_that_lacks_it_for_one_of_the_cells() -> None:
+def test_extra_space_includes_torch_if_the_image_lacks_it() -> None:
     assert extra_disk_gb(image(), [NEW], 2 * 10**9) == 2
     assert extra_disk_gb(image(), [NEW, NEWER_PYTHON], 2 * 10**9) == INSTALLED_TORCH_GB + 2, (
         "its torch is for another Python"
@@ -71,7 +71,7 @@ def test_torch_is_put_beside_an_image_that_lacks_it_for_one_of_the_cells() -> No
     assert extra_disk_gb(image(torch=None), [NEW], 0) == INSTALLED_TORCH_GB
 
 
-def test_each_image_is_told_once_and_its_slim_one_after_it() -> None:
+def test_each_image_is_listed_once_followed_by_its_slim_image() -> None:
     told = [(outlook.image.tag, outlook.slim, outlook.extra_gb) for outlook in outlooks(60)]
     assert told == [
         ("rocm/pytorch:torch-and-python", False, 2),
@@ -83,7 +83,7 @@ def test_each_image_is_told_once_and_its_slim_one_after_it() -> None:
 @pytest.mark.parametrize(
     ("disk_gb", "verdicts"), [(60, ["unknown", "fits", "unknown"]), (30, ["unknown", "too big", "unknown"])]
 )
-def test_the_block_of_images_says_which_fits(disk_gb: float, verdicts: list[str]) -> None:
+def test_the_text_block_shows_which_images_fit(disk_gb: float, verdicts: list[str]) -> None:
     head, *lines = render_image_estimates(outlooks(disk_gb), disk_gb)
     assert head == f"images, on a disk of {disk_gb} GB"
     assert [line[:11].strip() for line in lines] == verdicts

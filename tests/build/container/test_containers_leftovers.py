@@ -43,48 +43,40 @@ def exists(engine: Engine, container: str) -> bool:
     return container in {found["Id"] for found in engine.client.api.containers(all=True)}
 
 
-def test_a_run_whose_folder_is_gone_is_over_and_its_containers_are_removed(
-    engine: Engine, start: Start, tmp_path: Path
-) -> None:
+def test_containers_of_a_run_without_its_folder_are_removed(engine: Engine, start: Start, tmp_path: Path) -> None:
     orphan = start(tmp_path / "gone")
     remove_orphans(engine, tmp_path)
     assert not exists(engine, orphan)
 
 
-def test_so_is_one_whose_folder_nobody_holds(engine: Engine, start: Start, tmp_path: Path) -> None:
+def test_containers_of_a_run_with_an_unlocked_folder_are_removed(engine: Engine, start: Start, tmp_path: Path) -> None:
     """As after a power cut."""
     orphan = start(tmp_path)
     remove_orphans(engine, tmp_path.parent)
     assert not exists(engine, orphan)
 
 
-def test_the_containers_of_a_run_that_lives_are_left_alone_and_so_are_those_of_others(
-    engine: Engine, start: Start, tmp_path: Path
-) -> None:
+def test_containers_of_live_runs_and_of_other_programs_stay(engine: Engine, start: Start, tmp_path: Path) -> None:
     with scratch_dir(tmp_path) as folder:
         living, foreign = start(folder), start(None)
         remove_orphans(engine, tmp_path)
         assert exists(engine, living) and exists(engine, foreign)
 
 
-def test_a_run_with_another_cache_may_be_somebody_elses_and_is_not_judged(
-    engine: Engine, start: Start, tmp_path: Path
-) -> None:
+def test_containers_of_runs_with_another_cache_stay(engine: Engine, start: Start, tmp_path: Path) -> None:
     """Its folder may be hidden from us, as where engines are shared between users or with other containers."""
     theirs = start(tmp_path / "their-cache/gone")
     remove_orphans(engine, tmp_path / "our-cache")
     assert exists(engine, theirs)
 
 
-def test_a_run_ends_its_own_containers_and_no_other(engine: Engine, start: Start, tmp_path: Path) -> None:
+def test_a_run_removes_only_its_own_containers(engine: Engine, start: Start, tmp_path: Path) -> None:
     own, other = (start(tmp_path / name) for name in ("own", "own-too"))
     remove_containers(engine, tmp_path / "own")
     assert not exists(engine, own) and exists(engine, other)
 
 
-def test_runs_that_begin_at_the_same_time_may_find_the_same_leftovers(
-    engine: Engine, start: Start, tmp_path: Path
-) -> None:
+def test_parallel_runs_may_find_the_same_leftovers(engine: Engine, start: Start, tmp_path: Path) -> None:
     orphans = [start(tmp_path / "gone") for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
         for done in [pool.submit(remove_orphans, engine, tmp_path) for _ in range(3)]:
@@ -92,7 +84,7 @@ def test_runs_that_begin_at_the_same_time_may_find_the_same_leftovers(
     wait_until(lambda: not any(exists(engine, orphan) for orphan in orphans))
 
 
-def test_a_run_begins_by_removing_what_dead_runs_left(engine: Engine, start: Start, tmp_path: Path) -> None:
+def test_a_run_starts_by_removing_leftovers_of_dead_runs(engine: Engine, start: Start, tmp_path: Path) -> None:
     orphan = start(tmp_path / "gone")
     with run_folder(engine, tmp_path):
         assert not exists(engine, orphan)

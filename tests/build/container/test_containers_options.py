@@ -77,7 +77,7 @@ def test_docker_without_an_engine_is_an_error(given: Given, cell: Cell) -> None:
         pass
 
 
-def test_another_place_is_refused() -> None:
+def test_an_unknown_executor_is_refused() -> None:
     with pytest.raises(SystemExit):
         options("--executor", "podman")
 
@@ -121,7 +121,9 @@ def test_a_run_leaves_no_folder(served: Given) -> None:
 
 
 @pytest.mark.slow
-def test_the_place_of_a_cell_is_its_image(engine: Engine, cell_image: str, matrix_file: Path, tmp_path: Path) -> None:
+def test_the_build_host_of_a_cell_is_its_image(
+    engine: Engine, cell_image: str, matrix_file: Path, tmp_path: Path
+) -> None:
     given: Given = {
         "matrix": load_matrix(matrix_file),
         "host": Host(4, 32),

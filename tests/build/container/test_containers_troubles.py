@@ -194,14 +194,14 @@ COMPLAINTS = {
 
 
 @pytest.mark.parametrize("complaint", COMPLAINTS.values(), ids=COMPLAINTS.keys())
-def test_a_complaint_of_an_engine_is_told_as_what_it_means(complaint: Complaint) -> None:
+def test_a_known_engine_error_is_translated(complaint: Complaint) -> None:
     told = engine_error(complaint.said, "rocm/pytorch:tag")
     assert told.what == complaint.means
     assert told.which.startswith("rocm/pytorch:tag (")
     assert told.hint
 
 
-def test_every_kind_of_complaint_has_its_own_next_step() -> None:
+def test_every_known_engine_error_has_its_own_hint() -> None:
     hints = {complaint.means: engine_error(complaint.said, "x").hint for complaint in COMPLAINTS.values()}
     assert len(set(hints.values())) == len(hints)
 
@@ -213,7 +213,7 @@ def test_only_the_innermost_reason_of_an_error_is_shown() -> None:
     assert engine_error(not_found, "x").which == "x (No such container: 42)"
 
 
-def test_an_unknown_complaint_is_shown_from_its_end_on_one_line_and_points_to_the_engines_log() -> None:
+def test_an_unknown_engine_error_shows_its_end_and_points_to_the_log() -> None:
     told = engine_error("x" * 400 + "\nthe\n  last words", "rocm/pytorch:tag")
     assert told.what == UNKNOWN
     assert told.which.endswith("the last words)") and "\n" not in told.which

@@ -1,19 +1,19 @@
-# The image in which cells for ROCm 6.2, torch 2.5.1 and Python 3.10 are built.
-# Rendered from docker/Dockerfile.j2: change that.
+# Build image for cells with ROCm 6.2, torch 2.5.1 and Python 3.10.
+# Rendered from docker/Dockerfile.j2: edit the template.
 #
-# A layer for each reason, so that images which differ further down share those further up.
+# Layers go from common to specific, so that images share as many as possible.
 # hadolint global ignore=DL3059
 
 FROM rocm/pytorch:6.2
 
-# A base may name another user, and a folder that is closed to the one whom a container is started as.
-# The factory names the user when it starts a container; nothing below is made for one user only.
+# The base may set another user, or a working folder that the container's user cannot enter.
+# The factory sets the user when it starts a container, so everything below is readable by all users.
 # hadolint ignore=DL3002
 USER 0
 WORKDIR /
 
-# The compiler cache, a C++ compiler that links, and patchelf to repair a wheel by hand.
-# No versions: distributions remove the old ones, so a pin would break the build one day.
+# ccache, a C++ compiler to link with, and patchelf to inspect wheels.
+# Unpinned: distributions remove old versions, so a pin would break the build later.
 # hadolint ignore=DL3008
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \
@@ -22,19 +22,19 @@ RUN apt-get update \
         patchelf \
  && rm -rf /var/lib/apt/lists/*
 
-# uv, which brings Pythons and packages, in a folder of its own: nothing that a build imports can come from it.
+# uv installs Pythons and packages. It has its own environment, so that no build imports from it.
 RUN /opt/venv/bin/python -m venv /opt/uv \
  && /opt/uv/bin/pip install --no-cache-dir uv==0.13.8
 
-# The base's own Python, without what else is installed for it: a torch there would be another.
+# The base's Python without its packages, which may include another torch.
 RUN /opt/uv/bin/uv venv --no-cache --python /opt/venv/bin/python /opt/build
 
-# torch as users have it, from its index alone: PyPI's torch is for CUDA.
+# The users' torch, from its index only: PyPI's torch is for CUDA.
 RUN /opt/uv/bin/uv pip install --no-cache --python /opt/build/bin/python \
         --default-index https://download.pytorch.org/whl/rocm6.2 \
         torch==2.5.1+rocm6.2
 
-# What setup.py imports and calls, pinned; after torch, which is large and may bring other versions of it.
+# Pinned packages that setup.py needs; after torch, which is large and may install other versions of them.
 COPY requirements.txt /opt/requirements.txt
 RUN /opt/uv/bin/uv pip install --no-cache --python /opt/build/bin/python --requirement /opt/requirements.txt
 
@@ -47,6 +47,6 @@ LABEL org.opencontainers.image.title="wheelfactory build image" \
       wheelfactory.torch="2.5.1" \
       wheelfactory.python="3.10"
 
-# A program that a base starts around its command would stand around ours; started by hand, there is a shell.
+# No entrypoint of the base around the build command. `docker run -it` gives a shell.
 ENTRYPOINT []
 CMD ["bash"]

@@ -112,6 +112,7 @@ def test_a_link_with_too_many_arguments_is_refused_before_compiling(tmp_path: Pa
     assert len(project.compiled()) == (len(KERNELS) if allowed else 0)
 
 
+@pytest.mark.slow
 def test_a_real_linker_takes_ten_archs_of_objects_once_the_limit_is_raised(tmp_path: Path) -> None:
     """7,569 objects, as many as ten archs of a later flash-attn have, at paths as long as those of a build."""
     folder = tmp_path / ("build" * 20)
