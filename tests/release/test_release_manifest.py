@@ -107,6 +107,12 @@ def test_a_row_of_the_first_format_is_read_and_written_in_the_newest(tmp_path: P
     assert manifest_bytes([a_row()]) == b'{"format":2,' + OLD_LINE.removeprefix(b"{")
 
 
+def test_findings_of_older_releases_are_read(tmp_path: Path) -> None:
+    older = manifest_bytes([FULL]).decode().replace('"remedy":"e"', '"cure":"e"')
+    assert '"cure"' in older
+    assert read_manifest(written(tmp_path, older.rstrip())) == (FULL,)
+
+
 def test_a_row_is_found_in_a_manifest_of_either_format() -> None:
     cases: list[WheelRow] = [
         a_row(),  # least
