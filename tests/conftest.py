@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from command_line import Cli, Shown, run_command
 from given import Given, building, local
 from hip_toolchain import HipToolchain, make_hip_toolchain, why_not
-from rocm_machine import KERNEL_SET, LEAKS, NO_ENGINE, SHARDS, make_machine, make_rocm
+from rocm_machine import KERNEL_SET, LEAKS, NO_ENGINE, SHARDS, install_build_tools, make_machine, make_rocm
 from turns import in_turn, made_once
 from wheel_factory import read_zip
 from wheelfactory.core.cell import Cell
@@ -100,7 +100,15 @@ def kernel_cache(cache: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def rocm(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """The environment of a machine with "ROCm 7.2.1" and "torch 2.13.0+rocm7.2" for the Python that runs this."""
-    return make_rocm(cache, tmp_path_factory.mktemp("rocm"), tmp_path_factory.mktemp("python") / "venv")
+    made = make_rocm(cache, tmp_path_factory.mktemp("rocm"), tmp_path_factory.mktemp("python") / "venv")
+    return install_build_tools(made)
+
+
+@pytest.fixture(scope="session")
+def small_rocm(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """The environment of such a machine for `small_release`, whose setup.py does not import torch."""
+    folders = (tmp_path_factory.mktemp("rocm"), tmp_path_factory.mktemp("python") / "venv")
+    return install_build_tools(make_rocm(cache, *folders, real_torch=False))
 
 
 @pytest.fixture(scope="session")
