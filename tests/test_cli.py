@@ -20,7 +20,7 @@ from command_line import Cli, Shown
 from release_factory import content_of, flash_attn_wheel, links_on, make_release, stand_in_wheel
 from wheelfactory.cli import CLOSED_PIPE, COMMANDS, SUBCOMMANDS, WORKFLOW_COMMANDS, _parser, main
 from wheelfactory.core.checkout import ROOT
-from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, DONE, FAILED, VERIFICATION_REFUSED, InputError
+from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, DONE, FAILED, VERIFICATION_FAILED, InputError
 from wheelfactory.core.files import lock_folder
 from wheelfactory.core.host import Host
 from wheelfactory.kernels.source_list import SourceList, write_source_list
@@ -211,7 +211,7 @@ def test_a_damaged_wheel_is_not_verified(cli: Cli, tmp_path: Path) -> None:
         path = flash_attn_wheel(tmp_path, CELL)
         path.write_bytes(damage(path.read_bytes()))
         shown = cli("verify", path)
-        assert shown.code in (BAD_INPUT, VERIFICATION_REFUSED)
+        assert shown.code in (BAD_INPUT, VERIFICATION_FAILED)
         assert "Traceback" not in shown.err
 
 
@@ -276,7 +276,7 @@ def test_help_lists_user_commands_then_workflow_commands_then_exit_codes(capsys:
     assert all(f" {name} {summary}" in users for name, summary in COMMANDS.items() if name not in WORKFLOW_COMMANDS)
     assert " ci " not in users
     assert workflows.startswith(f"ci: {COMMANDS['ci']} options: ")
-    assert "exit codes: 0 done, 1 failed, 2 bad matrix or arguments, 3 verification refused, 4 build" in workflows
+    assert "exit codes: 0 done, 1 failed, 2 bad matrix or arguments, 3 verification failed, 4 build" in workflows
 
 
 def test_help_of_a_command_names_its_subcommands(capsys: pytest.CaptureFixture[str]) -> None:
@@ -465,8 +465,8 @@ def test_publish_removes_scratch_of_a_killed_run(cli: Cli, release: Path) -> Non
 def test_publish_refuses_a_wheel_that_a_gate_refuses(cli: Cli, tmp_path: Path) -> None:
     wheel = flash_attn_wheel(tmp_path, CK_CELL)  # compiled, and its record does not say on which glibc
     shown = cli("publish", "new", wheel, "--matrix", MATRIX)
-    assert shown.code == VERIFICATION_REFUSED
-    assert shown.err.startswith(f"error: verification refused: {wheel.name}\n  identity: ")
+    assert shown.code == VERIFICATION_FAILED
+    assert shown.err.startswith(f"error: verification failed: {wheel.name}\n  identity: ")
     assert shown.err.endswith("hint: nothing was published\n")
     assert not (tmp_path / "new").exists()
 
@@ -474,14 +474,14 @@ def test_publish_refuses_a_wheel_that_a_gate_refuses(cli: Cli, tmp_path: Path) -
 def test_publish_refuses_a_wheel_without_a_build_record(cli: Cli, tmp_path: Path) -> None:
     wheel = stand_in_wheel(tmp_path, "einops", "0.8.2")
     shown = cli("publish", "new", wheel)
-    assert shown.code == VERIFICATION_REFUSED
+    assert shown.code == VERIFICATION_FAILED
     assert shown.err.splitlines()[1].startswith(f"  identity: {wheel.name}: expected a build record, found none")
 
 
 def test_verify_shows_each_gate_and_each_finding(cli: Cli, tmp_path: Path) -> None:
     wheel = stand_in_wheel(tmp_path, "einops", "0.8.2")
     shown = cli("verify", wheel)
-    assert shown.code == VERIFICATION_REFUSED
+    assert shown.code == VERIFICATION_FAILED
     refused, archive, identity, finding = shown.out.splitlines()
     assert refused == f"{wheel.name}: refused"
     assert archive.startswith("  passed   archive")
@@ -492,13 +492,13 @@ def test_verify_shows_each_gate_and_each_finding(cli: Cli, tmp_path: Path) -> No
 def test_verify_of_several_wheels_does_not_stop_at_a_bad_one(cli: Cli, tmp_path: Path) -> None:
     wheels = [stand_in_wheel(tmp_path, name, "0.8.2") for name in ("einops", "other")]
     shown = cli("verify", "--json", *wheels)
-    assert shown.code == VERIFICATION_REFUSED
+    assert shown.code == VERIFICATION_FAILED
     assert [json.loads(line)["file"] for line in shown.out.splitlines()] == [wheel.name for wheel in wheels]
 
 
 def test_verify_of_a_release_takes_the_wheels_of_its_cells(cli: Cli, release: Path) -> None:
     shown = cli("verify", "--json", release)
-    assert shown.code == VERIFICATION_REFUSED  # stand-ins: they hold nothing
+    assert shown.code == VERIFICATION_FAILED  # stand-ins: they hold nothing
     assert [json.loads(line)["file"] for line in shown.out.splitlines()] == [NAME]
 
 

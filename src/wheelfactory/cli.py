@@ -16,8 +16,8 @@ from wheelfactory.explain.error_hint import find_hint
 
 COMMANDS = {
     "matrix": "print the cells to build as the JSON matrix of a GitHub job",
-    "plan": "estimate the time, memory and disk space to build cells here",
-    "kernels": "compile the CK kernels that cells share, all or one shard",
+    "plan": "estimate the time, memory and disk space needed to build cells",
+    "kernels": "compile a kernel set that several cells share, or one shard of it",
     "run": "build and verify cells, publish to a directory, and index it",
     "build": "build the wheel of one cell and print its path",
     "explain": "explain a build failure from its log, or describe a cell",
@@ -38,7 +38,7 @@ COMMANDS = {
 SUBCOMMANDS = {
     "ci": {
         "jobs": "print the job matrices of a workflow run",
-        "plain": "build wheels with plain setup.py, to compare published wheels with",
+        "baseline": "build reference wheels with plain setup.py, for comparison with published wheels",
         "collect": "upload the kernel sets of a workflow run, and print the cells that can be built",
         "reconcile": "compare the planned, built and published cells of a run (exit code 1 if any is missing)",
         "answer": "answer a wheel request with a link to the matching wheels",
@@ -122,7 +122,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         prog="wheelfactory",
         add_help=False,  # the options come last
         description="Build, verify and publish flash-attn wheels for AMD ROCm.",
-        epilog="exit codes: 0 done, 1 failed, 2 bad matrix or arguments, 3 verification refused, 4 build failed, "
+        epilog="exit codes: 0 done, 1 failed, 2 bad matrix or arguments, 3 verification failed, 4 build failed, "
         "5 nothing to do, 6 time limit reached (run the same command again to continue)",
     )
     _add_commands(parser, COMMANDS, words, "wheelfactory.commands")

@@ -14,7 +14,7 @@ from wheelfactory.build.setup_py import RawWheel, SetupExtras, SetupRun, run_set
 from wheelfactory.build.sources import Source
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.host import Host
-from wheelfactory.core.progress import ProgressPart, ignore_progress
+from wheelfactory.core.progress import ProgressCallback, ignore_progress
 
 
 def run(folder: Path, toolchain: str | None) -> RawWheel:
@@ -24,7 +24,7 @@ def run(folder: Path, toolchain: str | None) -> RawWheel:
     with tarfile.open(folder / "source.tar", "w") as tar:
         tar.add(folder / "flash_attn", "flash_attn")
 
-    def build(errand: BuildCommand, _part: ProgressPart) -> str:
+    def build(errand: BuildCommand, _part: ProgressCallback) -> str:
         raw = Path(errand.environ["RAW_DIR"])
         raw.mkdir()
         if toolchain is not None:

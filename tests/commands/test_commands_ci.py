@@ -15,7 +15,7 @@ from small_matrix import edited, small_matrix
 from wheel_factory import keep_plain, make_wheel
 from wheelfactory.build.fallback import read_fallback_project
 from wheelfactory.build.plain import PlainBuilds
-from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_REFUSED
+from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_FAILED
 from wheelfactory.kernels.archive_host import DirectoryArchiveHost
 from wheelfactory.kernels.kernel_set import group_kernel_sets, stored_set_name
 from wheelfactory.kernels.source_list import SourceList, write_source_list
@@ -184,7 +184,7 @@ def test_reconcile_of_an_empty_run_succeeds(steps: Steps) -> None:
 
 @pytest.fixture
 def plain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outputs]:
-    """Run `ci plain` with a cache that already has the plain builds."""
+    """Run `ci baseline` with a cache that already has the plain builds."""
     matrix, cache, project = tmp_path / "matrix.yaml", tmp_path / "cache", read_fallback_project()
     matrix.write_text(edited())
     keep_plain(cache, matrix=small_matrix())
@@ -192,7 +192,7 @@ def plain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., O
 
     def run(*arguments: str) -> Outputs:
         more = ("--matrix", matrix, "--cache", cache)
-        return Outputs(*run_command(capsys, "ci", "plain", *arguments, *more))
+        return Outputs(*run_command(capsys, "ci", "baseline", *arguments, *more))
 
     return run
 
@@ -207,12 +207,12 @@ def test_plain_builds_that_another_job_changed_are_refused(plain: Callable[..., 
     added = tmp_path / "cache/plain/a.whl"
     added.write_bytes(b"another wheel")
     refused = plain("--digests", digests)
-    assert (refused.code, "plain builds differ" in refused.err) == (VERIFICATION_REFUSED, True)
+    assert (refused.code, "plain builds differ" in refused.err) == (VERIFICATION_FAILED, True)
 
     added.unlink()
     first = tmp_path / "cache/plain" / min(json.loads(digests))
     first.write_bytes(first.read_bytes() + b"\n")
-    assert plain("--digests", digests).code == VERIFICATION_REFUSED
+    assert plain("--digests", digests).code == VERIFICATION_FAILED
 
 
 @pytest.mark.parametrize("groups", ["[]", "{}", '{"include": [{"cells": 1}]}', '{"include": [{"cells": "x"}]}'])

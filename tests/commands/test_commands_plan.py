@@ -178,7 +178,7 @@ def test_the_ledger_of_the_cache_changes_estimates_but_not_shards(run_plan: Plan
 def test_a_named_ledger_changes_estimates_and_shards(run_plan: Plan, tmp_path: Path) -> None:
     named = write_ledger(tmp_path / "named.jsonl", 36)
     write_ledger(tmp_path / "cache" / "ledger.jsonl", 72)
-    (first, _) = run_plan("--json", "--shards", "7", "--ledger", str(named)).sets
+    (first, _) = run_plan("--json", "--shards", "7", "--measured-costs", str(named)).sets
     assert first["cpu-hours"] == 10.01
     assert first["imbalance"] == 1, "1,001 equal costs in 7 shards"
 
@@ -221,7 +221,7 @@ def test_unavailable_sources_are_a_reason_in_json(run_plan: Plan) -> None:
         (("--cores", "1.5"), "argument --cores: not a number"),
         (("--memory", "16GB"), "argument --memory: not a number"),
         (("--disk", "0"), "argument --disk: not a number above zero: '0'"),
-        (("--ledger", "/absent.jsonl"), "no such file: /absent.jsonl"),
+        (("--measured-costs", "/absent.jsonl"), "no such file: /absent.jsonl"),
     ],
 )
 def test_bad_arguments_are_refused(run_plan: Plan, arguments: tuple[str, ...], error: str) -> None:

@@ -136,7 +136,9 @@ def test_answer_needs_a_site_and_a_body(cli: Cli, release: Path) -> None:
     manifest = release / MANIFEST_NAME
     shown = cli("ci", "answer", manifest, "--body", manifest)
     assert (shown.code, shown.out) == (BAD_INPUT, "")
-    assert shown.err == f"error: unknown address of the search page: {manifest}\nhint: pass it with --site URL\n"
+    assert (
+        shown.err == f"error: cannot determine the URL of the search page: {manifest}\nhint: pass it with --site URL\n"
+    )
     absent = cli("ci", "answer", release, "--body", "absent.md")
     assert (absent.code, absent.out) == (BAD_INPUT, "")
     assert absent.err.startswith("error: cannot read: absent.md (No such file or directory)\n")

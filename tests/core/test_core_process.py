@@ -31,7 +31,7 @@ class Counted:
 
 
 def logged(code: str, log: Path, counted: Counted | None = None) -> str:
-    return run_logged([PYTHON, "-c", code], log, environ=os.environ, part=counted or Counted())
+    return run_logged([PYTHON, "-c", code], log, environ=os.environ, report_progress=counted or Counted())
 
 
 @pytest.fixture
@@ -130,12 +130,15 @@ def test_each_run_has_a_log_of_its_own(log: Path) -> None:
 def test_a_command_gets_only_the_given_environment(log: Path) -> None:
     code = "import os; print(os.environ.get('GPU_ARCHS'), os.environ.get('HOME'))"
 
-    assert run_logged([PYTHON, "-c", code], log, environ={"GPU_ARCHS": "gfx942"}, part=Counted()) == "gfx942 None\n"
+    assert (
+        run_logged([PYTHON, "-c", code], log, environ={"GPU_ARCHS": "gfx942"}, report_progress=Counted())
+        == "gfx942 None\n"
+    )
 
 
 def test_a_missing_program_is_a_build_error(log: Path) -> None:
     with pytest.raises(BuildError, match="cannot run: no-such-program"):
-        run_logged(["no-such-program"], log, environ=os.environ, part=Counted())
+        run_logged(["no-such-program"], log, environ=os.environ, report_progress=Counted())
 
 
 # short commands

@@ -207,5 +207,5 @@ def test_what_does_not_import_after_installing_is_told_and_installed_again_at_th
 def test_nothing_is_installed_where_nothing_fits(new_user: NewUser, site: str) -> None:
     done = new_user().ask("--install", "--flash-attn", "1.0", answer="y\n")
     assert (done.returncode, "Install it?" in done.stderr) == (FAILED, False)
-    assert "This site lists no such wheel." in done.stdout
+    assert "This site lists no wheels that match your options." in done.stdout
     assert "Nothing was installed: no wheel matches." in done.stdout

@@ -126,7 +126,9 @@ def test_a_cuda_build_is_reported_without_an_estimate(explain: Explain) -> None:
     assert "CPU hours" not in shown.out
 
 
-@pytest.mark.parametrize(("hipcc", "condition"), [(ROCM_HIPCC, "clang 23 or newer"), ("/usr/bin/hipcc", "not AMD's")])
+@pytest.mark.parametrize(
+    ("hipcc", "condition"), [(ROCM_HIPCC, "clang 23 or newer"), ("/usr/bin/hipcc", "upstream clang")]
+)
 def test_the_advice_against_early_inlining_names_the_affected_compiler(
     explain: Explain, hipcc: str, condition: str
 ) -> None:

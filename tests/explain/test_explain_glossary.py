@@ -29,7 +29,7 @@ def reading(tmp_path: Path, text: str) -> Glossary:
         ("\n  anyone:", "\n  nobody:", "flags.nobody.[key]: Input should be 'flash-attn', 'torch'"),
         ("direction: backward", "direction: sideways", "direction: Input should be 'forward' or 'backward'"),
         ("  bf16: bfloat16", "  fp16: bfloat16", "'fp16' is given twice"),
-        ("fmha_fwd_api: 1", "fmha_fwd_api: one", "usual mix.fmha_fwd_api: Input should be a valid integer"),
+        ("fmha_fwd_api: 1", "fmha_fwd_api: one", "typical kernel counts.fmha_fwd_api: Input should be a valid integer"),
         ("warnings: [", "warnings: {", "expected ',' or '}'"),
     ],
 )

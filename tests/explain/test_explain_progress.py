@@ -24,19 +24,19 @@ def progress_of(log: str) -> Progress:
 
 def test_the_usual_mix_is_a_whole_release() -> None:
     bindings = 7
-    mix, releases = glossary().usual_mix, glossary().releases
+    mix, releases = glossary().typical_kernel_counts, glossary().releases_by_source_count
     assert releases[str(sum(mix.values()) + bindings)].startswith("flash-attn 2.8.3")
     assert str(ONE_HEAD_DIM) in releases
 
 
 def test_the_prediction_for_a_release_equals_the_measured_cost() -> None:
-    whole = sum(glossary().usual_mix.values())
+    whole = sum(glossary().typical_kernel_counts.values())
     assert mean_cpu_seconds(1) * whole / 3600 == pytest.approx(21.5, rel=0.02)  # a stratified sum of real compiles
     assert mean_cpu_seconds(3) * whole / 3600 == pytest.approx(62, rel=0.02)
 
 
 def test_the_memory_per_job_covers_the_largest_compile_and_is_the_one_in_the_remedy() -> None:
-    assert max(seed_cost(name, 1).peak_mib for name in glossary().usual_mix) + 100 <= GIB_PER_COMPILE * 1024
+    assert max(seed_cost(name, 1).peak_mib for name in glossary().typical_kernel_counts) + 100 <= GIB_PER_COMPILE * 1024
     assert f"a job needs {GIB_PER_COMPILE} GiB" in glossary().remedies["fewer jobs"]
 
 

@@ -320,7 +320,7 @@ def objects_as(**options: Any) -> Callable[[bytes], bytes]:
 
 
 FOREIGN: dict[str, tuple[Callable[[bytes], bytes], str]] = {
-    "empty": (lambda _: b"", "it was cut short"),
+    "empty": (lambda _: b"", "it is truncated"),
     "gzip": (lambda _: b"\x1f\x8b\x08" + bytes(50), "not a valid zstandard stream"),
     "zip": (lambda _: b"PK\x03\x04" + bytes(50), "not a valid zstandard stream"),
     "a plain tar": (unpacked, "not a valid zstandard stream"),
@@ -328,13 +328,13 @@ FOREIGN: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "an empty tar": (lambda _: packed(), "it ends before its last member"),
     "an empty frame": (lambda _: packed(end=b""), "it ends before its last member"),
     "a skippable frame": (lambda _: struct.pack("<II", 0x184D2A50, 4) + b"abcd", "it ends before its last member"),
-    "two frames": (lambda archive: archive * 2, "it has data behind its end"),
-    "more behind": (lambda archive: archive + b"\0", "it has data behind its end"),
+    "two frames": (lambda archive: archive * 2, "it has data after its end"),
+    "more behind": (lambda archive: archive + b"\0", "it has data after its end"),
     "more members": (
         lambda archive: repacked([*members_of(archive), ("objects/x", b"")]),
-        "it has data behind its last member",
+        "it has data after its last member",
     ),
-    "more zeros": (lambda archive: packed(unpacked(archive)), "it has data behind its"),
+    "more zeros": (lambda archive: packed(unpacked(archive)), "it has data after its"),
     "no end": (lambda archive: packed(unpacked(archive)[:-1024], end=b""), "it ends before its last member"),
     "manifest not first": (lambda archive: repacked(members_of(archive)[1:]), "its first member is objects/"),
     "no manifest": (lambda _: repacked([("a.o", b"")]), "its first member is a.o"),

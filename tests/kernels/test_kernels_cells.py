@@ -191,7 +191,7 @@ def test_a_short_budget_leaves_a_partial_archive_that_another_machine_resumes(si
     # 200 s: too short for the 331 s that fmha_bwd_api is predicted to take for three archs, not for 84 s of the next
     done = site.kernels(one, "--shard", "1/2", "--budget", "0.0556", MAX_JOBS="2")
     (part,) = site.archives.iterdir()
-    refused(done, RUN_AGAIN, "the time is up", "kernels are compiled", str(part), "run the same command again")
+    refused(done, RUN_AGAIN, "time limit reached", "kernels are compiled", str(part), "run the same command again")
     assert done.stdout == ""
     before = list(read_archive_manifest(part).objects)
     assert sorted(one.compiled()) == before

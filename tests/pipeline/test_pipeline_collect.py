@@ -17,14 +17,14 @@ from wheelfactory.pipeline.collect import (
     collect_sets,
     fail_after_last_round,
 )
-from wheelfactory.pipeline.jobs import CellJob, SetJobs, WorkflowJobs
+from wheelfactory.pipeline.jobs import CellJob, KernelSetJobs, WorkflowJobs
 
 SETS = {
-    "stored": SetJobs(id="stored", archive_name="kernels-stored-1", stored=True),
-    "complete": SetJobs(id="complete", archive_name="kernels-complete-1", shards=("1/2", "2/2")),
-    "partial": SetJobs(id="partial", archive_name="kernels-partial-1", shards=("1/1",)),
-    "broken": SetJobs(id="broken", archive_name="kernels-broken-1", shards=("1/1",)),
-    "unstarted": SetJobs(id="unstarted", archive_name="kernels-unstarted-1"),
+    "stored": KernelSetJobs(id="stored", archive_name="kernels-stored-1", stored=True),
+    "complete": KernelSetJobs(id="complete", archive_name="kernels-complete-1", shards=("1/2", "2/2")),
+    "partial": KernelSetJobs(id="partial", archive_name="kernels-partial-1", shards=("1/1",)),
+    "broken": KernelSetJobs(id="broken", archive_name="kernels-broken-1", shards=("1/1",)),
+    "unstarted": KernelSetJobs(id="unstarted", archive_name="kernels-unstarted-1"),
 }
 MERGED: Mapping[str, Path | FactoryError] = {
     "complete": Path("complete.tar.zst"),

@@ -164,7 +164,7 @@ def test_rows_that_would_not_read_back_are_not_written() -> None:
         ({"yanked": "\ud800"}, "surrogates not allowed"),  # half a character
         ({"cell": CK}, "label: not a label"),  # cell of a dependency
         ({"gates": 2 * FULL.gates[:1]}, "gates: duplicate: 'identity'"),  # a gate twice
-        ({"offload_archs": ["gfx942"]}, "would read back as another row"),  # a list that can change
+        ({"offload_archs": ["gfx942"]}, "would read back as a different row"),  # a list that can change
         ({"url": "wheels/einops.whl"}, "url: invalid"),  # an address that means nothing elsewhere
         (
             {"gates": (FULL.gates[0].model_copy(update={"figures": {"bytes": math.nan}}),)},

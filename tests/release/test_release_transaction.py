@@ -13,7 +13,7 @@ import pytest
 
 from release_factory import PUBLISHED, additions, flash_attn_wheel, stand_in_wheel
 from wheelfactory.core.errors import InputError, PublishError
-from wheelfactory.core.progress import ProgressPart, ignore_progress
+from wheelfactory.core.progress import ProgressCallback, ignore_progress
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.transaction import Asset, publish, sha256sums, stage, yank
 from wheelfactory.wheel.read import Wheel
@@ -36,7 +36,7 @@ class Memory:
     def has_wheel(self, row: WheelRow) -> bool:
         return {row.filename, f"{row.filename}.metadata"} <= self.held.keys()
 
-    def put_asset(self, asset: Asset, part: ProgressPart = ignore_progress) -> None:
+    def put_asset(self, asset: Asset, part: ProgressCallback = ignore_progress) -> None:
         self.log.append(asset.name)
         self.held[asset.name] = asset.content if isinstance(asset.content, bytes) else asset.content.read_bytes()
         assert hashlib.sha256(self.held[asset.name]).hexdigest() == asset.sha256
@@ -164,7 +164,7 @@ def test_each_wheel_is_a_step_and_so_is_the_commit(place: Memory, tmp_path: Path
     seen: list[str] = []
 
     @contextmanager
-    def step(text: str) -> Iterator[ProgressPart]:
+    def step(text: str) -> Iterator[ProgressCallback]:
         seen.append(f"begin {text}")
         yield lambda done, total, told="": None
         seen.append(f"end {text} after {len(place.log)}")

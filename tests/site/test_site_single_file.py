@@ -21,7 +21,7 @@ from validations import a_validation, foreign
 from wheelfactory.core.errors import BAD_INPUT, DONE, FactoryError, InputError
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.transaction import add_evidence
-from wheelfactory.site.single_file import SourceModule, assemble, build_single_file, in_order
+from wheelfactory.site.single_file import SourceModule, assemble, build_single_file, sort_by_imports
 
 SITE = "https://me.github.io/wheels/"
 
@@ -138,7 +138,7 @@ def test_a_site_that_could_be_code_is_refused() -> None:
 
 
 def modules(**sources: str) -> list[SourceModule]:
-    return in_order(
+    return sort_by_imports(
         {f"wheelfactory.{name}": SourceModule(f"wheelfactory.{name}", text) for name, text in sources.items()}
     )
 
@@ -159,14 +159,17 @@ def test_modules_that_would_change_their_meaning_are_refused() -> None:
             "two modules define the same name: re: the standard library's re, wheelfactory.b",
         ),
         ({"a": "from os import path", "b": "from sys import path"}, "two modules define the same name: path: os, sys"),
-        ({"a": "import os as system"}, "an import does not fit into one file: wheelfactory.a: import os as system"),
+        (
+            {"a": "import os as system"},
+            "this import cannot be moved into the single file: wheelfactory.a: import os as system",
+        ),
         (
             {"a": "def f():\n    from wheelfactory.b import x", "b": "x = 1"},
-            "an import does not fit into one file: wheelfactory.a",
+            "this import cannot be moved into the single file: wheelfactory.a",
         ),
         (
             {"a": "import wheelfactory.b", "wheelfactory": "", "b": ""},
-            "an import does not fit into one file: wheelfactory.a",
+            "this import cannot be moved into the single file: wheelfactory.a",
         ),
     ]
     for sources, trouble in cases:

@@ -14,16 +14,16 @@ from wheel_factory import CK, TRITON, build_record, finished_wheel, small_machin
 from wheelfactory.build.environments import Environment
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.verify import gpu as module
+from wheelfactory.verify.accuracy import TOLERANCES, NumericCase, NumericReport
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.gpu import check_on_gpu
-from wheelfactory.verify.numbers import TOLERANCES, NumericCase, NumericReport
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.build_record import Toolchain
 from wheelfactory.wheel.read import Wheel
 
 
 def numbers(cell: Cell, *, dq: float = 0.001, **changes: object) -> NumericReport:
-    case = NumericCase(name="causal bfloat16", errors={"output": (0.001, 0.001), "dq": (dq, 0.001)}, error=None)
+    case = NumericCase(name="causal bfloat16", errors={"output": (0.001, 0.001), "dq": (dq, 0.001)}, exception=None)
     torch = f"{cell.torch}+rocm{cell.rocm}"
     truth = NumericReport(
         torch=torch,
@@ -31,10 +31,10 @@ def numbers(cell: Cell, *, dq: float = 0.001, **changes: object) -> NumericRepor
         gpu="gfx942",
         backend=TOLERANCES[cell.backend].module,
         file="/env/backend.py",
-        installed=True,
+        from_wheel=True,
         cases=(case,),
         left_out=(),
-        symbols={},
+        call_counts={},
         dropped=(),
     )
     return truth.model_copy(update=changes)

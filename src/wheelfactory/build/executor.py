@@ -16,7 +16,7 @@ from wheelfactory.build.rocm_python import find_rocm_python, prepare_rocm_python
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
 from wheelfactory.core.process import run_logged
-from wheelfactory.core.progress import ProgressPart, logger
+from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.matrix.facts import Matrix
 
 
@@ -49,7 +49,7 @@ class BuildHost:
     """The ccache program; empty if there is none."""
     environ: Mapping[str, str]
     """The base environment of every program there, including PATH."""
-    run: Callable[[BuildCommand, ProgressPart], str]
+    run: Callable[[BuildCommand, ProgressCallback], str]
     """Runs a program and returns its stdout. Raises `BuildError` with its last lines and the path of the log,
     `RunAgainError` at the deadline."""
 
@@ -68,7 +68,7 @@ class Executor(Protocol):
     def choose_cheapest(self, cells: Sequence[Cell]) -> Cell:
         """Choose the cell whose build host is the fastest to prepare."""
 
-    def prepare_host(self, cell: Cell, part: ProgressPart) -> BuildHost:
+    def prepare_host(self, cell: Cell, report_progress: ProgressCallback) -> BuildHost:
         """Prepare the build host of a cell. Raises `BuildError` if that fails."""
 
     def find_gate_host(self, _cell: Cell) -> BuildHost | None:
@@ -105,7 +105,7 @@ class LocalExecutor(Executor):
 
         return next(filter(find_python, cells), cells[0])
 
-    def prepare_host(self, cell: Cell, _part: ProgressPart) -> BuildHost:
+    def prepare_host(self, cell: Cell, _report_progress: ProgressCallback) -> BuildHost:
         """This machine with a Python for the cell: for CK one with the cell's torch, for Triton any."""
         path = self.environ.get("PATH", "")
         if cell.backend is Backend.TRITON:
@@ -129,8 +129,10 @@ class LocalExecutor(Executor):
         """Nothing to do: programs here are children of the caller and end with it."""
 
 
-def _run_here(command: BuildCommand, part: ProgressPart) -> str:
-    return run_logged(command.argv, command.log, environ=command.environ, part=part, deadline=command.deadline)
+def _run_here(command: BuildCommand, report_progress: ProgressCallback) -> str:
+    return run_logged(
+        command.argv, command.log, environ=command.environ, report_progress=report_progress, deadline=command.deadline
+    )
 
 
 @dataclass(frozen=True)
@@ -153,9 +155,9 @@ class PerBackendExecutor:
         """See `Executor.choose_cheapest`. All cells have the backend of the first."""
         return self._executor(cells[0]).choose_cheapest(cells)
 
-    def prepare_host(self, cell: Cell, part: ProgressPart) -> BuildHost:
+    def prepare_host(self, cell: Cell, report_progress: ProgressCallback) -> BuildHost:
         """That of the backend's executor."""
-        return self._executor(cell).prepare_host(cell, part)
+        return self._executor(cell).prepare_host(cell, report_progress)
 
     def find_gate_host(self, cell: Cell) -> BuildHost | None:
         """That of the backend's executor."""

@@ -13,7 +13,7 @@ from wheelfactory.core.checkout import BUILD_SCRIPT, TOOLCHAIN_PROBE
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import read_file
 from wheelfactory.core.models import parse_model
-from wheelfactory.core.progress import ProgressPart, logger
+from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.wheel.build_record import Toolchain
 
 
@@ -45,7 +45,7 @@ class SetupExtras:
     deadline: float | None = None
 
 
-def run_setup(setup: SetupRun, log: Path, extras: SetupExtras, part: ProgressPart) -> RawWheel:
+def run_setup(setup: SetupRun, log: Path, extras: SetupExtras, report_progress: ProgressCallback) -> RawWheel:
     """Run setup.py, with its output in `log`, and return the wheel.
 
     Raises `BuildError` with the last lines and the path of the log, `SourceError` if the sources cannot be unpacked,
@@ -72,7 +72,7 @@ def run_setup(setup: SetupRun, log: Path, extras: SetupExtras, part: ProgressPar
         deadline=extras.deadline,
     )
     logger.info("running setup.py, log in %s", log)
-    wheels = setup.build_host.run(command, part).splitlines()
+    wheels = setup.build_host.run(command, report_progress).splitlines()
     if len(wheels) != 1:
         raise BuildError("setup.py made no wheel", setup.recipe.cell.id, f"the full log is {log}")
     probed = raw / "toolchain.json"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from wheelfactory.commands.bench_options import add_output, add_plot, add_python, name_list, read_plot_paths
+from wheelfactory.commands.bench_options import add_output, add_plot, add_python_options, name_list, read_plot_paths
 from wheelfactory.commands.options import Environ, positive_int, print_messages, print_results
 from wheelfactory.core.errors import DONE, FAILED, InputError
 from wheelfactory.core.files import write_atomic
@@ -24,7 +24,7 @@ from wheelfactory.gpu.torch_python import (
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    add_python(parser)
+    add_python_options(parser)
     shown = ",".join(map(str, SEQLENS))
     parser.add_argument(
         "--seqlens",

@@ -10,10 +10,12 @@ from pathlib import Path
 from wheelfactory.gpu.bench.plot import SUFFIXES, require_matplotlib
 
 
-def add_python(parser: argparse.ArgumentParser) -> None:
-    """``--python PYTHON`` and ``--non-amd-gpu``"""
+def add_python_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--python PYTHON`` and ``--non-amd-gpu``."""
     parser.add_argument(
-        "--python", metavar="PYTHON", help="Python with torch to measure with (default: the active environment)"
+        "--python",
+        metavar="PYTHON",
+        help="Python interpreter to benchmark; must have torch (default: the active environment)",
     )
     parser.add_argument(
         "--non-amd-gpu",
@@ -23,19 +25,19 @@ def add_python(parser: argparse.ArgumentParser) -> None:
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
-    """``--output-json FILE``"""
+    """Add ``--output-json FILE``."""
     parser.add_argument("--output-json", type=parse_output_path, metavar="FILE", help="write the report as JSON")
 
 
-def add_plot(parser: argparse.ArgumentParser, what: str) -> None:
-    """``--plot FILE``, repeatable"""
+def add_plot(parser: argparse.ArgumentParser, plotted: str) -> None:
+    """Add ``--plot FILE``, which can be repeated; `plotted` names the content for the help text."""
     parser.add_argument(
         "--plot",
         type=_plot_file,
         action="append",
         default=[],
         metavar="FILE",
-        help=f"plot {what} into FILE (.png or .svg); repeat it for both formats",
+        help=f"plot {plotted} into FILE (.png or .svg); repeat it for both formats",
     )
 
 
@@ -52,7 +54,7 @@ def parse_output_path(text: str) -> Path:
     path = Path(text)
     if path.is_dir():
         raise argparse.ArgumentTypeError(f"is a directory: {text!r}")
-    # missing parents are created when the file is written, so the nearest existing one decides
+    # missing parents are created when the file is written, so check the nearest existing parent
     parent = next(parent for parent in path.absolute().parents if os.path.lexists(parent))
     if not (parent.is_dir() and os.access(parent, os.W_OK | os.X_OK)):
         raise argparse.ArgumentTypeError(f"cannot write in {str(parent)!r}: {text!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wheelfactory.commands.bench_options import add_output, add_python, name_list
+from wheelfactory.commands.bench_options import add_output, add_python_options, name_list
 from wheelfactory.commands.options import Environ, positive_int, positive_number, print_results
 from wheelfactory.core.errors import DONE, FAILED, InputError
 from wheelfactory.core.files import write_atomic
@@ -33,7 +33,7 @@ _SMALL = (1, 128, 64, 2, 2, 1, 5)
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    add_python(parser)
+    add_python_options(parser)
     parser.add_argument("--preset", choices=PRESETS, help="take missing sizes from this preset (default: mi300x)")
     for name in PRESET_FIELDS:
         presets = ", ".join(f"{sizes[name]} in {preset}" for preset, sizes in PRESETS.items())

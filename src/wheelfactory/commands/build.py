@@ -41,12 +41,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.usage = f"%(prog)s [options] CELL | FLASH_ATTN PYTHON TORCH ROCM [--backend ck|triton] | {FALLBACK_NAME}"
     parser.epilog = (
         "example: wheelfactory build 2.8.3 3.11 2.9.1 6.4 --backend triton; "
-        "environment variables, with four versions: PYTORCH_ROCM_ARCH='gfx90a;gfx942' (archs), MAX_JOBS=8 (parallel "
-        "compiles), BUILD_TRITON_BACKEND=true (build the Triton wheel too), ROCM_PATH=/opt/rocm (location of ROCm)"
+        "environment variables read if the cell is given as four versions: PYTORCH_ROCM_ARCH='gfx90a;gfx942' (archs), "
+        "MAX_JOBS=8 (parallel compiles), BUILD_TRITON_BACKEND=true (build the Triton wheel too), ROCM_PATH=/opt/rocm "
+        "(location of ROCm)"
     )
     parser.add_argument("cell", nargs="*", help=f"cell id, four versions (ROCM can be auto), or {FALLBACK_NAME}")
     parser.add_argument(
-        "--backend", choices=["ck", "triton"], default=None, help="with four versions: kernels to build (default: ck)"
+        "--backend",
+        choices=["ck", "triton"],
+        default=None,
+        help="backend to build, if the cell is given as four versions (default: ck)",
     )
     add_dest(parser, "dist", "write the wheel to this directory")
     add_kernels(parser)

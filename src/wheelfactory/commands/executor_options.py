@@ -28,7 +28,7 @@ def add_kernels(parser: argparse.ArgumentParser) -> None:
 
 
 def read_scope(options: argparse.Namespace, started: float) -> CompileScope:
-    """Read the sources of kernels and the time limit; `started` is in seconds since the epoch."""
+    """Return the kernel archives and the deadline; `started` is in seconds since the epoch."""
     return CompileScope(
         archives=as_directory(options.kernels) if options.kernels else None, deadline=read_deadline(options, started)
     )
@@ -57,9 +57,7 @@ def add_executor(parser: argparse.ArgumentParser) -> None:
 
 def _add_executor(parser: argparse.ArgumentParser, default: str, what: str) -> None:
     parser.add_argument("--executor", choices=["auto", "local", "docker"], default=default, help=what)
-    parser.add_argument(
-        "--slim", action="store_true", help="build in the ROCm image without torch, which needs less disk"
-    )
+    parser.add_argument("--slim", action="store_true", help="use the ROCm image without torch, which needs less disk")
     parser.add_argument(
         "--memory",
         type=positive_number,
@@ -70,7 +68,10 @@ def _add_executor(parser: argparse.ArgumentParser, default: str, what: str) -> N
 
 def add_gate_executor(parser: argparse.ArgumentParser) -> None:
     """``--executor``, ``--slim`` and ``--memory`` for gates that need the torch of a CK cell"""
-    what = "use the ROCm torch of CK cells from this machine (default) or their images; auto: images if Docker answers"
+    what = (
+        "where to find the ROCm torch for CK cells: on this machine (default) or in the cells' images; "
+        "auto: in images if Docker answers"
+    )
     _add_executor(parser, "local", what)
 
 

@@ -25,7 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: wheelfactory index github:OWNER/REPO --dest site"
     add_target(parser)
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--dest", type=Path, metavar="DIR", help="write a site into DIR that links to the wheels")
+    where.add_argument("--dest", type=Path, metavar="DIR", help="write into DIR a site that links to the wheels")
     where.add_argument("--packages", type=Path, metavar="FILE", help="write only the list of wheels, as Markdown")
     add_site(parser)
     add_matrix(parser)
@@ -36,11 +36,11 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     publisher = open_publisher(options.target, environ)
     rows = _rows(publisher, options.target)
     if options.packages:
-        write_atomic(options.packages, packages_page(rows, _site(options)).encode())
+        write_atomic(options.packages, packages_page(rows, _site_url(options)).encode())
         print_results(f"{options.packages}: {count_text(sum(row.cell is not None for row in rows), 'wheel')}")
     elif options.dest:
         folder = as_directory(options.dest)
-        pages = _write_apart(folder, _with_urls(publisher, rows), options)
+        pages = _write_linked_site(folder, _with_urls(publisher, rows), options)
         print_results(f"{folder}: {count_index_pages(pages)} pages")
     elif isinstance(publisher, DirectoryPublisher):
         pages = render_site(load_matrix(options.matrix), rows, options.site)
@@ -62,27 +62,27 @@ def _rows(publisher: Publisher, target: str) -> tuple[WheelRow, ...]:
     return read_manifest(publisher.folder / MANIFEST_NAME)
 
 
-def _write_apart(folder: Path, rows: Sequence[WheelRow], options: argparse.Namespace) -> Mapping[str, bytes]:
+def _write_linked_site(folder: Path, rows: Sequence[WheelRow], options: argparse.Namespace) -> Mapping[str, bytes]:
     """Write a site that links to wheels elsewhere, and to docs/ if the folder has it."""
     docs = (folder / "docs/index.html").is_file()
-    pages = render_site(load_matrix(options.matrix), rows, _site(options), docs=docs)
+    pages = render_site(load_matrix(options.matrix), rows, _site_url(options), docs=docs)
     with lock_folder(folder):
         write_atomic(folder / MANIFEST_NAME, manifest_bytes(rows))
         write_pages(folder, pages)
     return pages
 
 
-def _site(options: argparse.Namespace) -> str:
-    """Return the address that the site is served at; empty if it is unknown."""
+def _site_url(options: argparse.Namespace) -> str:
+    """Return the URL of the site; empty if it is unknown."""
     return find_site_url(options.target, options.site) or ""
 
 
 def _with_urls(publisher: object, rows: Sequence[WheelRow]) -> list[WheelRow]:
-    """Return the rows with the addresses of their files; leave out rows whose release was deleted."""
+    """Return the rows with the URLs of their files; skip rows whose release was deleted."""
     if not isinstance(publisher, DirectoryPublisher):
         for row in rows:
             if row.url is None:
-                print_messages(f"warning: left out, its release was deleted: {row.filename}")
+                print_messages(f"warning: skipping {row.filename}: its release was deleted")
         return [row for row in rows if row.url]
     wheels = publisher.wheels_dir.resolve()
     print_messages(

@@ -35,7 +35,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = (
         "example: wheelfactory kernels fa2.8.3-rocm6.4-gfx942-cxx11 --shard 1/4 --budget 5; "
-        "`wheelfactory plan` lists the kernel sets and a number of shards for each"
+        "`wheelfactory plan` lists the kernel sets and suggests a shard count for each"
     )
     parser.add_argument("set", metavar="SET", help="id of a kernel set, such as fa2.8.3-rocm6.4-gfx90a_gfx942-cxx11")
     parser.add_argument("--shard", type=_shard, metavar="I/N", help="compile only shard I of N, such as 2/4")
@@ -46,10 +46,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--download", metavar="TARGET", help="download the uploaded archive; compile nothing")
     add_dest(parser, "kernels", "directory of archives")
     parser.add_argument(
-        "--ledger",
+        "--measured-costs",
         type=_file,
         metavar="FILE",
-        help="balance shards by these measured costs; use the same FILE for every shard (default: built-in costs)",
+        help="measured compile costs to balance shards with; use the same FILE for every shard (default: built-in)",
     )
     add_budget(parser)
     add_executor(parser)
@@ -89,7 +89,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
                 name = stored_set_name(matrix, kernel_set, slim=options.slim)
                 upload_set(open_archive_host(options.upload, environ), name, archive)
     else:
-        scope = CompileScope(shard=options.shard, shard_ledger=options.ledger, deadline=read_deadline(options, started))
+        scope = CompileScope(
+            shard=options.shard, shard_ledger=options.measured_costs, deadline=read_deadline(options, started)
+        )
         with (
             open_executor(
                 options, compiled=True, matrix=matrix, host=read_host(environ), environ=environ, cache=cache
@@ -107,10 +109,10 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
 def _check_combinations(options: argparse.Namespace) -> None:
     """Raise `InputError` for options that contradict each other."""
     for action in ("merge", "download"):
-        for other in ("shard", "budget", "ledger"):
+        for other in ("shard", "budget", "measured_costs"):
             if getattr(options, action) and getattr(options, other):
                 hint = "compile every shard first, then run --merge or --download without this option"
-                raise InputError("bad arguments", f"--{action} with --{other}", hint)
+                raise InputError("bad arguments", f"--{action} with --{other.replace('_', '-')}", hint)
     if options.download and options.merge:
         raise InputError("bad arguments", "--download with --merge", "choose one of them")
     if options.upload and not options.merge:

@@ -8,7 +8,7 @@ from pathlib import Path
 from wheelfactory.commands.options import Environ, add_matrix, print_results
 from wheelfactory.commands.targets import (
     REPOSITORY_PATTERN,
-    add_read_target,
+    add_readonly_target,
     add_site,
     find_site_url,
     parse_repository,
@@ -23,7 +23,7 @@ from wheelfactory.site.notes import release_notes
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = "example: wheelfactory notes wheelhouse --since old/manifest.jsonl"
-    add_read_target(parser)
+    add_readonly_target(parser)
     add_matrix(parser)
     add_site(parser)
     parser.add_argument(

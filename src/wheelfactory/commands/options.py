@@ -26,7 +26,7 @@ def add_matrix(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=default_matrix(),
         metavar="FILE",
-        help="read this matrix (default: ./matrix.yaml, else the factory's own)",
+        help="read this matrix (default: ./matrix.yaml, else the one bundled with wheelfactory)",
     )
 
 
@@ -65,7 +65,7 @@ def add_extended(parser: argparse.ArgumentParser) -> None:
         "--extended",
         default="",
         metavar="LIST",
-        help="run these gates too: all, or gpu",
+        help="also run these optional gates: gpu, or all",
     )
 
 
@@ -74,7 +74,7 @@ def add_quick(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="skip the gates that take minutes, ahead-of-time and interpreter; the wheel then counts as unverified",
+        help="skip the slow gates (ahead-of-time, interpreter); the wheel then counts as unverified",
     )
 
 

@@ -64,10 +64,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     ):
         parser.add_argument(name, type=kind, default=default, metavar="N", help=f"{what} (default: {default:g})")
     parser.add_argument(
-        "--ledger",
+        "--measured-costs",
         type=Path,
         metavar="FILE",
-        help="estimate and split by these measured costs (default: estimate by the cache's, split by built-in costs)",
+        help="measured compile costs to use (default: the cache's for estimates, built-in ones for sharding)",
     )
 
 
@@ -94,7 +94,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             f"{host.memory_gib:.0f} GiB free, ROCm {host.rocm or 'not found'})"
         )
     sets = group_kernel_sets(matrix, cells)
-    cost_model = read_cost_model(options.ledger, ledger_path(cache))
+    cost_model = read_cost_model(options.measured_costs, ledger_path(cache))
     estimates = estimate_sets(sets, cost_model, sharding, releases=matrix.flash_attn, cache=cache, environ=environ)
     # a runner's disk must hold the image and the kernels of the largest set at once
     kernel_bytes = {
@@ -136,12 +136,12 @@ def _cell_entry(matrix: Matrix, host: Host, environ: Environ, cell: Cell) -> dic
 
 
 @cache  # connecting is slow, and the answer is the same for every cell
-def _has_engine(host: str, runtime: str) -> bool:
+def _has_engine(docker_host: str, runtime_dir: str) -> bool:
     # imported late: takes a third of a second, and only cells that do not build here need it
     from wheelfactory.build.container.engine import connect_engine
 
     try:
-        connect_engine({"DOCKER_HOST": host, "XDG_RUNTIME_DIR": runtime})
+        connect_engine({"DOCKER_HOST": docker_host, "XDG_RUNTIME_DIR": runtime_dir})
     except BuildError:
         return False
     return True

@@ -49,7 +49,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--expect",
         metavar="CELLS",
-        help="reject wheels of release directories whose cell is not in this list of ids, separated by spaces",
+        help="reject wheels from release directories unless their cell is in this space-separated list of ids",
     )
     parser.add_argument("--stage", action="store_true", help="upload the files into a draft, and publish nothing yet")
     parser.add_argument(
@@ -76,7 +76,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         release_notes, matrix=matrix, site=find_site_url(target, options.site), repository=parse_repository(target)
     )
     publisher = open_publisher(
-        target, environ, tag=options.tag, notes=notes, show=print_results if options.dry_run else None
+        target, environ, tag=options.tag, notes=notes, dry_run_output=print_results if options.dry_run else None
     )
     _require_one_action(options, publisher)
     host, cache = read_host(environ), prepare_cache(options, environ)

@@ -6,7 +6,7 @@ import argparse
 import json
 
 from wheelfactory.commands.options import Environ, add_matrix, add_only, print_messages, print_results
-from wheelfactory.commands.targets import add_read_target, read_published_rows
+from wheelfactory.commands.targets import add_readonly_target, read_published_rows
 from wheelfactory.core.errors import DONE, FAILED
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
@@ -16,7 +16,7 @@ from wheelfactory.site.coverage import cell_lines, compute_coverage, coverage_js
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = "example: wheelfactory status github:OWNER/REPO --only '*-torch2.9.1-*'"
-    add_read_target(parser)
+    add_readonly_target(parser)
     add_matrix(parser)
     add_only(parser)
     form = parser.add_mutually_exclusive_group()

@@ -30,7 +30,7 @@ REPOSITORY_PATTERN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?/[A-Za
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
-    """``TARGET``"""
+    """Add ``TARGET``."""
     parser.add_argument("target", metavar="TARGET", help="release directory, or github:OWNER/REPO")
 
 
@@ -50,7 +50,7 @@ def open_publisher(
     *,
     tag: str | None = None,
     notes: WriteNotes | None = None,
-    show: Callable[[str], None] | None = None,
+    dry_run_output: Callable[[str], None] | None = None,
 ) -> Publisher:
     """Open a target for publishing; reads GITHUB_TOKEN and GITHUB_API_URL from `environ`.
 
@@ -60,13 +60,13 @@ def open_publisher(
     repository = parse_repository(text)
     if repository is None:
         folder = as_directory(Path(text))
-        return DirectoryDryRun(folder, show) if show else DirectoryPublisher(folder)
+        return DirectoryDryRun(folder, dry_run_output) if dry_run_output else DirectoryPublisher(folder)
     from wheelfactory.release.github.dry_run import DryRunReleases
     from wheelfactory.release.github.publisher import GitHubPublisher
     from wheelfactory.release.github.releases import Releases
 
     client = _client(repository, environ)
-    releases = DryRunReleases(client, show) if show else Releases(client)
+    releases = DryRunReleases(client, dry_run_output) if dry_run_output else Releases(client)
     return GitHubPublisher(releases, tag, notes)
 
 
@@ -85,7 +85,8 @@ def open_archive_host(text: str, environ: Environ) -> ArchiveHost:
 
 def _client(repository: str, environ: Environ) -> Client:
     """Return an API client that trusts the system's certificates."""
-    import truststore  # late: with requests it is slow to import, and a directory needs neither
+    # imported here: it and requests are slow to import, and only GitHub targets need them
+    import truststore
 
     from wheelfactory.release.github.client import API_URL, Client
 
@@ -93,18 +94,19 @@ def _client(repository: str, environ: Environ) -> Client:
     return Client(environ.get("GITHUB_API_URL") or API_URL, repository, environ.get("GITHUB_TOKEN"))
 
 
-def add_read_target(parser: argparse.ArgumentParser) -> None:
-    """``TARGET`` for a command that only reads it"""
+def add_readonly_target(parser: argparse.ArgumentParser) -> None:
+    """Add ``TARGET`` to a command that only reads it."""
     parser.add_argument("target", metavar="TARGET", help="release directory, manifest file, or github:OWNER/REPO")
 
 
 def add_site(parser: argparse.ArgumentParser) -> None:
-    """``--site URL``"""
+    """Add ``--site URL``."""
     parser.add_argument(
         "--site",
         metavar="URL",
         default="",
-        help="address of the published site, for install commands (default: a TARGET directory, or GitHub Pages)",
+        help="URL of the published site, for install commands (default: TARGET if it is a directory, else its "
+        "GitHub Pages)",
     )
 
 
@@ -117,7 +119,7 @@ def read_published_rows(target: str, environ: Environ) -> tuple[WheelRow, ...]:
 
 
 def find_site_url(target: str, site: str) -> str | None:
-    """Return the address of the indexes: `site`, else the directory or the repository's GitHub Pages, else None."""
+    """Return the URL of the site: `site`, else the directory or the repository's GitHub Pages, else None."""
     repository = parse_repository(target)
     if site or repository:
         return site or github_pages_url(str(repository))

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from wheelfactory.commands.options import Environ, add_cache, add_matrix, prepare_cache, print_results
-from wheelfactory.core.errors import DONE, VERIFICATION_REFUSED
+from wheelfactory.core.errors import DONE, VERIFICATION_FAILED
 from wheelfactory.core.host import read_host
 from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.gpu.validate.validate import validate
@@ -46,4 +46,4 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         print_results(found.model_dump_json(indent=2))
     else:
         print_results(*validation_lines(found))
-    return VERIFICATION_REFUSED if found.failed else DONE
+    return VERIFICATION_FAILED if found.failed else DONE

@@ -19,7 +19,7 @@ from wheelfactory.commands.options import (
     print_results,
 )
 from wheelfactory.core.cell import FALLBACK_NAME, Cell
-from wheelfactory.core.errors import DONE, VERIFICATION_REFUSED, InputError
+from wheelfactory.core.errors import DONE, VERIFICATION_FAILED, InputError
 from wheelfactory.core.host import read_host
 from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.matrix.load import load_matrix
@@ -72,7 +72,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
                 )
             any_refused = any_refused or is_refused(results)
             _print_gates(path, results, as_json=options.json)
-    return VERIFICATION_REFUSED if any_refused else DONE
+    return VERIFICATION_FAILED if any_refused else DONE
 
 
 def _print_gates(path: Path, results: tuple[GateResult, ...], *, as_json: bool) -> None:

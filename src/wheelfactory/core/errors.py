@@ -7,7 +7,7 @@ from pathlib import Path
 DONE = 0
 FAILED = 1
 BAD_INPUT = 2
-VERIFICATION_REFUSED = 3
+VERIFICATION_FAILED = 3
 BUILD_FAILED = 4
 NOTHING_TO_DO = 5
 RUN_AGAIN = 6
@@ -63,7 +63,7 @@ class RunAgainError(FactoryError):
 class VerificationError(FactoryError):
     """A wheel failed a verification gate."""
 
-    exit_code = VERIFICATION_REFUSED
+    exit_code = VERIFICATION_FAILED
 
 
 class PublishError(FactoryError):

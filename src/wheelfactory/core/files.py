@@ -1,6 +1,6 @@
 """Atomic file writes, scratch folders and folder locks: no reader and no rerun ever sees half a file.
 
-Also runs beside the compiler, so it uses only the standard library of Python 3.9.
+Also runs inside the build container, so it uses only the standard library of Python 3.9.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
         written = scratch / path.name
         yield written
         with written.open("rb") as file:
-            os.fsync(file.fileno())  # before the rename: after a power cut it could otherwise name an empty file
+            # sync before the rename, or a power cut could leave an empty file at `path`
+            os.fsync(file.fileno())
         written.replace(path)
 
 
@@ -41,7 +42,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 def read_file(path: Path, template: FactoryError, max_bytes: int = -1) -> bytes:
     """Read a file, or its first `max_bytes` bytes.
 
-    Raises a copy of `template`, with the reason appended to its `which`, if the file cannot be read.
+    Raises a copy of `template`, with the OS error appended to its subject (`which`), if the file cannot be read.
     """
     try:
         with path.open("rb") as file:

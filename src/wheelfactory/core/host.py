@@ -1,6 +1,6 @@
 """The resources of this machine: ROCm, GPUs, cores, free memory and out-of-memory kills.
 
-Also runs beside the compiler, so it uses only the standard library of Python 3.9.
+Also runs inside the build container, so it uses only the standard library of Python 3.9.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ class MemoryCgroup:
     limit: str
     usage: str
     events: str
-    kills: str
-    reclaimable: str
+    oom_kill_pattern: str
+    reclaimable_pattern: str
 
     def free_mib(self) -> int | None:
         """The memory left below the limit, in MiB; None without a limit."""
         limit, usage = (_read_text(self.folder / name).strip() for name in (self.limit, self.usage))
         if not (limit.isdigit() and usage.isdigit()):  # v2 writes "max" for no limit
             return None
-        found = re.search(self.reclaimable, _read_text(self.folder / "memory.stat"), re.MULTILINE)
-        # the kernel reclaims inactive page cache before it kills, so that memory counts as free
+        found = re.search(self.reclaimable_pattern, _read_text(self.folder / "memory.stat"), re.MULTILINE)
+        # inactive page cache counts as free: the kernel reclaims it before it kills a process
         return (int(limit) - int(usage) + (int(found[1]) if found else 0)) // MIB
 
     def out_of_memory_kills(self) -> int:
         """Count the processes that the kernel killed in it for lack of memory."""
-        found = re.search(self.kills, _read_text(self.folder / self.events), re.MULTILINE)
+        found = re.search(self.oom_kill_pattern, _read_text(self.folder / self.events), re.MULTILINE)
         return int(found[1]) if found else 0
 
 
@@ -81,7 +81,7 @@ def free_mib() -> int:
 def out_of_memory_kills() -> int:
     """Count the out-of-memory kills in the cgroups of this process and on this machine.
 
-    Only a rise between two calls has a meaning: one kill can count in several cgroups.
+    Only an increase between two calls is meaningful, because one kill can count in several cgroups.
     """
     machine = re.search(r"^oom_kill (\d+)$", _read_text(Path("/proc/vmstat")), re.MULTILINE)
     in_groups = sum(group.out_of_memory_kills() for group in memory_cgroups(_read_text(Path("/proc/self/cgroup"))))
@@ -90,7 +90,8 @@ def out_of_memory_kills() -> int:
 
 def _read_text(path: Path) -> str:
     try:
-        return path.read_text(errors="replace")  # Linux cuts a long program name, perhaps inside a character
+        # Linux truncates long program names, possibly in mid-character
+        return path.read_text(errors="replace")
     except OSError:  # this kernel lacks the file
         return ""
 

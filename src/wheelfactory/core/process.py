@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TextIO
 
 from wheelfactory.core.errors import BuildError, FactoryError, ProgramError, RunAgainError
-from wheelfactory.core.progress import ProgressPart, logger
+from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.core.query import NOTICE_PREFIX, describe_signal
 
 LAST_LINES = 15
@@ -123,7 +123,7 @@ def run_logged(
     log: Path,
     *,
     environ: Mapping[str, str],
-    part: ProgressPart,
+    report_progress: ProgressCallback,
     deadline: float | None = None,
 ) -> str:
     """Run a long command, write its stderr to `log`, report ninja's ``[n/m]`` lines to `part`, and return its stdout.
@@ -152,7 +152,7 @@ def run_logged(
             _killable(process),
             deadline_timer(deadline, partial(_kill, process)) as is_expired,
         ):
-            last = log_output(process.stderr, file, part)
+            last = log_output(process.stderr, file, report_progress)
         if is_expired():
             raise deadline_error(name)
         output.seek(0)
@@ -187,7 +187,7 @@ def deadline_timer(deadline: float | None, kill: Callable[[], None]) -> Iterator
         timer.cancel()
 
 
-def log_output(lines: Iterable[str], log: TextIO, part: ProgressPart) -> list[str]:
+def log_output(lines: Iterable[str], log: TextIO, report_progress: ProgressCallback) -> list[str]:
     """Copy a build's output to its log line by line, show notices and progress, and return the last lines."""
     last: deque[str] = deque(maxlen=LAST_LINES)
     for line in lines:
@@ -197,7 +197,7 @@ def log_output(lines: Iterable[str], log: TextIO, part: ProgressPart) -> list[st
         if line.startswith(NOTICE_PREFIX):
             logger.warning("%s", line.removeprefix(NOTICE_PREFIX).rstrip())
         if match := _NINJA.match(line):
-            part(int(match[1]), int(match[2]), match[3] or "")
+            report_progress(int(match[1]), int(match[2]), match[3] or "")
     return list(last)
 
 
@@ -208,4 +208,4 @@ def build_failure(name: str, reason: str, log: Path, last: Sequence[str]) -> Pro
 
 def deadline_error(name: str) -> RunAgainError:
     """Create the error of a build that was killed at its deadline."""
-    return RunAgainError("the time is up", name, "run the same command again: compiled objects are kept")
+    return RunAgainError("time limit reached", name, "run the same command again: compiled objects are kept")

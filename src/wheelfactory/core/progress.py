@@ -22,7 +22,7 @@ from rich.progress import (
 )
 
 
-class ProgressPart(Protocol):
+class ProgressCallback(Protocol):
     """Reports the progress of the running step."""
 
     def __call__(self, done: int, total: int, note: str = "", /) -> None:
@@ -105,7 +105,7 @@ class Steps:
         self._open.close()
 
     @contextmanager
-    def step(self, text: str) -> Iterator[ProgressPart]:
+    def step(self, text: str) -> Iterator[ProgressCallback]:
         """Run the block as one step named `text`; yield the function that reports its progress."""
         start = time.monotonic()
         bar = self._bars.add_task(text, total=None) if self._bars else None
@@ -113,7 +113,7 @@ class Steps:
             self._console.print(f"[{self._done + 1}/{self._total}] {text}")
         outcome = "failed after "
         try:
-            yield self._progress_part(bar, text, start)
+            yield self._progress_callback(bar, text, start)
             outcome = ""
         finally:
             with self._counting:
@@ -124,7 +124,7 @@ class Steps:
                 self._bars.remove_task(bar)
                 self._bars.advance(self._all)
 
-    def _progress_part(self, bar: TaskID | None, text: str, start: float) -> ProgressPart:
+    def _progress_callback(self, bar: TaskID | None, text: str, start: float) -> ProgressCallback:
         last_line = start
 
         def part(done: int, total: int, note: str = "") -> None:

@@ -64,16 +64,16 @@ class PublishedWheel:
         return self.filename[: -len(".whl")].split("-")[-3:]
 
 
-def parse_wheels(data: bytes, which: str, base: str) -> tuple[PublishedWheel, ...]:
+def parse_wheels(data: bytes, source_name: str, base: str) -> tuple[PublishedWheel, ...]:
     """Parse a manifest. `which` names it in errors; `base` is the URL of its directory.
 
     Raises InputError with `which` and the line number for an invalid row (`wheelfactory.core.row.parse_lines`).
     """
     if data.lstrip()[:1] == b"<":
         raise InputError(
-            "not a manifest but an HTML page", which, "pass the address of the site or of its manifest.jsonl"
+            "not a manifest but an HTML page", source_name, "pass the address of the site or of its manifest.jsonl"
         )
-    refusal = InputError("not a manifest row", which, "the file may be damaged or truncated; download it again")
+    refusal = InputError("not a manifest row", source_name, "the file may be damaged or truncated; download it again")
     return tuple(_wheel(row, base, place) for place, row in parse_lines(data, refusal))
 
 

@@ -21,7 +21,7 @@ def report_lines(report: DoctorReport) -> Iterator[str]:
     for diagnosis in report.diagnoses:
         yield ""
         yield f"Problem: {diagnosis.what}"
-        # the commands for the right torch follow below; a second command for another torch would confuse
+        # the commands for the right torch follow below; a second command for a different torch would be confusing
         below = report.torch is not None and diagnosis.name in ("no torch", "torch is not built for ROCm")
         yield f"Fix:     {'install the torch named below' if below else diagnosis.remedy}"
     if report.site is None:
@@ -89,7 +89,7 @@ def _matching_lines(report: DoctorReport) -> Iterator[str]:
 
 def _wheel_lines(heading: str, offer: Offer) -> Iterator[str]:
     wheel = offer.wheel
-    assert wheel.label  # make_report offers no dependencies
+    assert wheel.label  # make_report never offers a dependency's wheel, so the label is set
     yield f"{heading}: {wheel.filename}"
     yield f"  {_BACKENDS[wheel.label.backend]}; {wheel.size / 1e6:.1f} MB; for {' '.join(wheel.archs) or 'any GPU'}"
     yield f"  {offer.unverified or 'verified'}"
@@ -121,7 +121,7 @@ def _no_match_lines(report: DoctorReport) -> Iterator[str]:
     elif misses:
         yield "No matching wheel. Closest wheels and why they do not match:"
     else:
-        yield "This site lists no such wheel."
+        yield "This site lists no wheels that match your options."
     for miss in misses[:MAX_NEAR_MISSES]:
         yield f"  {miss.wheel.filename}"
         yield from (f"    {reason}" for reason in miss.reasons)
@@ -131,5 +131,5 @@ def _no_match_lines(report: DoctorReport) -> Iterator[str]:
         yield ""
         yield "Alternative: the same functions in pure PyTorch, for any GPU that your torch supports."
         yield from _command_lines(report.fallback)
-        if not report.torch:  # otherwise the notes stand above
+        if not report.torch:  # otherwise the notes were already printed above
             yield from (f"Note: {text}" for text in report.blockers)

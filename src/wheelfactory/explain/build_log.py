@@ -86,15 +86,15 @@ class _Reader:
             return
         self.search.read_line(text)
         if may_show_error(text) or any(
-            word in text for word in glossary().signs.words
+            word in text for word in glossary().state_markers.line_filter
         ):  # skips most lines, which are warnings about headers
             self._see_signs(text)
 
     def _see_signs(self, text: str) -> None:
         """Read the outcome and settings of the build; the last outcome counts, because a build can be restarted."""
-        if glossary().signs.finished.search(text):
+        if glossary().state_markers.finished.search(text):
             self.finished = True
-        elif glossary().signs.failed.search(text):
+        elif glossary().state_markers.failed.search(text):
             self.failed, self.finished = True, False
             if text.startswith("FAILED: "):
                 self.after_failure = not self.failed_objects  # ninja prints the command of a failure below it
@@ -108,7 +108,7 @@ class _Reader:
             named = _ARCHS.search(text)
             self.archs = tuple(named[1].split(";")) if named else self.archs
         if not self.begun or not self.torch:
-            self.begun = self.begun or bool(glossary().signs.started.search(text))
+            self.begun = self.begun or bool(glossary().state_markers.started.search(text))
             torch = _TORCH.match(text)
             self.torch = torch[1] if torch else self.torch
 

@@ -79,7 +79,7 @@ def find_compiler_command(line: str) -> CompilerCommand | None:
     return _parse_arguments(words[at], tuple(words[:at]), source, arguments)
 
 
-def _parse_arguments(compiler: str, before: tuple[str, ...], source: str, words: tuple[str, ...]) -> CompilerCommand:
+def _parse_arguments(compiler: str, launcher: tuple[str, ...], source: str, words: tuple[str, ...]) -> CompilerCommand:
     flags: dict[str, Flag] = {}
     unknown: dict[str, None] = {}
     headers: dict[str, str] = {}
@@ -105,7 +105,7 @@ def _parse_arguments(compiler: str, before: tuple[str, ...], source: str, words:
     return CompilerCommand(
         compiler=compiler,
         rocm=match[1] if match else "",
-        launcher=before,
+        launcher=launcher,
         source=source,
         output=output,
         archs=tuple(dict.fromkeys(archs)),

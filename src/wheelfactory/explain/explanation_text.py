@@ -11,7 +11,7 @@ from dataclasses import asdict
 from wheelfactory.core.gpus import product_names
 from wheelfactory.explain.build_log import FAILED, FINISHED, PREPARING, RUNNING, BuildLog
 from wheelfactory.explain.compiler_command import CompilerCommand
-from wheelfactory.explain.explanation import CORES, Explanation
+from wheelfactory.explain.explanation import JOBS_FROM_CORES, Explanation
 from wheelfactory.explain.glossary import glossary
 from wheelfactory.explain.kernel_meaning import KernelMeaning
 from wheelfactory.explain.progress import Progress, RemainingTime
@@ -33,7 +33,7 @@ _OFF = "no "
 
 def explanation_lines(explanation: Explanation) -> Iterator[str]:
     """Yield the lines: progress, cause of a failure, kernel, reasons, advice, command."""
-    reading = explanation.reading
+    reading = explanation.build_log
     yield from _head(explanation)
     if reading.cause:
         yield from _section(
@@ -50,9 +50,9 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
 
 
 def _head(explanation: Explanation) -> Iterator[str]:
-    progress, remaining = explanation.reading.progress, explanation.remaining_time
-    yield f"{explanation.log}: {_state(explanation.reading)}"
-    if progress and remaining and explanation.reading.state == RUNNING and progress.done < progress.total:
+    progress, remaining = explanation.build_log.progress, explanation.remaining_time
+    yield f"{explanation.log_name}: {_state(explanation.build_log)}"
+    if progress and remaining and explanation.build_log.state == RUNNING and progress.done < progress.total:
         yield from _rows(_times(progress, remaining, explanation))
     if progress and progress.mixed:
         yield from _rows(
@@ -60,7 +60,7 @@ def _head(explanation: Explanation) -> Iterator[str]:
         )
     elif progress and progress.runs > 1:
         yield from _rows([("run", f"the last of {progress.runs} compiles in this log; the others are not shown")])
-    yield from _rows(("for", f"{arch}  {product_names(arch)}".rstrip()) for arch in explanation.reading.archs)
+    yield from _rows(("for", f"{arch}  {product_names(arch)}".rstrip()) for arch in explanation.build_log.archs)
 
 
 def _state(reading: BuildLog) -> str:
@@ -83,7 +83,7 @@ def _state(reading: BuildLog) -> str:
 def _times(progress: Progress, remaining: RemainingTime, explanation: Explanation) -> Iterator[tuple[str, str]]:
     rate = progress.rate
     with_jobs = f" with {remaining.jobs} job{'s' if remaining.jobs > 1 else ''} ({explanation.jobs_source})"
-    if remaining.measured and explanation.jobs_source == CORES:
+    if remaining.measured and explanation.jobs_source == JOBS_FROM_CORES:
         with_jobs = ""  # the measured rate belongs to the actual jobs, not to this guess
     if rate:
         yield "rate", f"{rate:.1f} per minute"
@@ -182,10 +182,10 @@ def as_json(explanation: Explanation) -> Document:
 
     Every key is always present; unknown values are null.
     """
-    reading, kernel, remaining = explanation.reading, explanation.kernel, explanation.remaining_time
+    reading, kernel, remaining = explanation.build_log, explanation.kernel, explanation.remaining_time
     return {
         "format": FORMAT,
-        "log": explanation.log,
+        "log": explanation.log_name,
         "lines": reading.line_count,
         "state": reading.state,
         "torch": reading.torch or None,

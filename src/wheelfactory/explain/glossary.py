@@ -24,7 +24,7 @@ def _alternatives(value: Any) -> Any:
 Text = Annotated[str, StringConstraints(min_length=1)]
 Pattern = Annotated[re.Pattern[str], BeforeValidator(_alternatives)]
 Count = Annotated[int, BeforeValidator(lambda value: int(value.text) if isinstance(value, Number) else value)]
-Setter = Literal["flash-attn", "torch", "wheelfactory", "anyone"]
+FlagOrigin = Literal["flash-attn", "torch", "wheelfactory", "anyone"]
 
 
 class _Entry(BaseModel):
@@ -47,7 +47,7 @@ class FlagPattern(_Entry):
 
     starts_with: Pattern
     meaning: Text
-    set_by: Setter
+    set_by: FlagOrigin
 
 
 class Operation(_Entry):
@@ -56,17 +56,17 @@ class Operation(_Entry):
     direction: Literal["forward", "backward"]
     meaning: Text
     tile: list[Text]
-    warps: list[Text] = ["QK", "PV"]
-    matrix: list[Text] = ["QK", "PV"]
+    warp_labels: list[Text] = ["QK", "PV"]
+    mfma_labels: list[Text] = ["QK", "PV"]
 
 
-class Signs(_Entry):
+class StateMarkers(_Entry):
     """Lines that show whether a build has started, finished or failed."""
 
     started: Pattern
     finished: Pattern
     failed: Pattern
-    words: list[Text]
+    line_filter: list[Text]
 
 
 class Glossary(_Entry):
@@ -75,17 +75,17 @@ class Glossary(_Entry):
     remedies: dict[Text, Text]
     causes: list[KnownCause]
     generic_causes: list[KnownCause]
-    signs: Signs
+    state_markers: StateMarkers
     error_words: Annotated[list[Text], Field(min_length=1)]
     warnings: list[Text]
-    flags: dict[Setter, dict[Text, Text]]
+    flags: dict[FlagOrigin, dict[Text, Text]]
     flag_patterns: list[FlagPattern]
     header_folders: dict[Text, Text]
     operations: dict[Text, Operation]
     types: dict[Text, Text]
     name_parts: dict[Text, Text]
-    usual_mix: dict[Text, Count]
-    releases: dict[Text, Text]
+    typical_kernel_counts: dict[Text, Count]
+    releases_by_source_count: dict[Text, Text]
 
     def find_flag_meaning(self, flag: str) -> tuple[str, str] | None:
         """Return a flag's meaning and who sets it (empty: anyone); None if unknown."""

@@ -108,7 +108,7 @@ def _explain_sized_part(operation: Operation, word: str, seen: Counter[str]) -> 
             sizes = numbers.split("x")
             tile = ", ".join(f"{size} {name}" for size, name in zip(sizes, operation.tile, strict=False))
             return f"tile: {tile}" if len(sizes) == len(operation.tile) else None
-        label, names = ("warps", operation.warps) if letter == "r" else ("matrix", operation.matrix)
+        label, names = ("warps", operation.warp_labels) if letter == "r" else ("matrix", operation.mfma_labels)
         return f"{label}: {numbers} for {names[position] if position < len(names) else f'product {position}'}"
     if match := _OCCUPANCY.fullmatch(word):
         return f"occupancy: {match[1]} per compute unit" if match[1] != "-1" else "occupancy: not limited"

@@ -177,7 +177,7 @@ class RemainingTime:
 
 def mean_cpu_seconds(archs: int) -> float:
     """Return the predicted mean CPU seconds of a source in the usual mix, for a number of archs."""
-    mix = glossary().usual_mix
+    mix = glossary().typical_kernel_counts
     return sum(seed_cost(source, archs).cpu_s * count for source, count in mix.items()) / sum(mix.values())
 
 
@@ -187,7 +187,7 @@ def estimate_remaining_time(progress: Progress, jobs: int, archs: int, jobs_so_f
     factor = seed_cost("fmha_bwd_d128", archs).cpu_s / seed_cost("fmha_bwd_d128", 1).cpu_s
     done_s = progress.cost_done + (progress.done - min(progress.named_count, progress.done)) * one_arch
     cheapest = min(
-        seed_cost(source, 1).cpu_s for source in glossary().usual_mix
+        seed_cost(source, 1).cpu_s for source in glossary().typical_kernel_counts
     )  # a lower limit, if the actual mix is cheaper
     left_s = max(one_arch * progress.total - done_s, left_count * cheapest) * factor if left_count else 0.0
     whole_s = one_arch * progress.total * factor

@@ -1,7 +1,7 @@
 """Kernel archives: the objects of a kernel set, or of one shard, in one file that is verified while it is read.
 
-``<set id>-<first 16 digits of the key>[.shard-I-of-N][.partial].tar.zst`` has the members ``manifest.json`` and
-``objects/<sha256>``, sorted, each content once. Only objects with the right sha256 get into a store.
+``<set id>-<first 16 digits of the key>[.shard-I-of-N][.partial].tar.zst`` contains ``manifest.json`` and
+``objects/<sha256>``, sorted and deduplicated. Only objects with the right sha256 get into a store.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _SHARD_NAME = ".shard-"
 _MAX_MANIFEST_BYTES = 1 << 23
 """The 2,775 objects of 2.8.3 take 1.3 MB."""
 _MAX_RATIO = 200
-"""Maximum of unpacked over packed size, against decompression bombs: four times the ratio of code for 25 GPUs."""
+"""Maximum ratio of unpacked to packed size, against decompression bombs. Code for 25 GPUs has a ratio of 50."""
 _ALWAYS_ALLOWED_BYTES = 1 << 26
-"""Unpacked size that needs no ratio, because the manifest dominates a small archive."""
+"""Unpacked size that is exempt from the ratio limit, because the manifest dominates a small archive."""
 _CHUNK = 1 << 20
 _MAX_SHOWN_NAMES = 3
-"""Sources that an error names. Thousands may be missing, and the first ones tell their kind."""
+"""Maximum number of sources listed in an error; a few are enough to see the pattern."""
 
 
 class IncompleteSetError(BuildError):
@@ -85,7 +85,7 @@ def pack_archive(
     ):
         content = manifest.to_bytes()
         write_member(packed, MANIFEST_NAME, len(content), [content])
-        # equal contents are stored once, but every object is verified
+        # identical contents are stored once, but every object is verified
         for first, *others in manifest.group_by_content():
             write_member(packed, f"objects/{first.sha256}", first.size, _read_object(store, first))
             for entry in others:
@@ -93,9 +93,9 @@ def pack_archive(
     return path
 
 
-def require_complete(expected: Collection[str], have: Container[str], note: str = "") -> None:
+def require_complete(expected: Collection[str], available: Container[str], note: str = "") -> None:
     """Raise `IncompleteSetError`, which ends with `note`, if a source has no object."""
-    missing = sorted(source for source in expected if source not in have)
+    missing = sorted(source for source in expected if source not in available)
     if missing:
         which = f"{len(missing)} of {len(expected)} sources have no object: {shorten_names(missing)}{note}"
         raise IncompleteSetError(
@@ -106,7 +106,7 @@ def require_complete(expected: Collection[str], have: Container[str], note: str 
 
 
 def _read_object(store: Store, entry: ObjectRecord) -> Iterator[bytes]:
-    """Yield the content of an object. Raises `BuildError` at its end if it does not match the journal."""
+    """Yield the content of an object. After the last chunk, raises `BuildError` if it does not match the journal."""
     digest, size = hashlib.sha256(), 0
     try:
         with store.object_path(entry.source).open("rb") as file:
@@ -121,7 +121,7 @@ def _read_object(store: Store, entry: ObjectRecord) -> Iterator[bytes]:
     else:
         if size == entry.size and digest.hexdigest() == entry.sha256:
             return
-        why = f"the journal has {entry.size} bytes and sha256 {entry.sha256[:12]}..."
+        why = f"the journal records {entry.size} bytes and sha256 {entry.sha256[:12]}..."
     raise BuildError("damaged object", f"{store.object_path(entry.source)} ({why})", f"compile {entry.source} again")
 
 
@@ -141,7 +141,7 @@ def _read_manifest(stream: ArchiveStream, path: Path) -> ArchiveManifest:
 
 
 def _require_sane_size(manifest: ArchiveManifest, path: Path) -> None:
-    unpacked = manifest.totals["size"]  # in a store equal contents have a file each
+    unpacked = manifest.totals["size"]  # a store keeps one file per object, even for identical content
     if unpacked > _MAX_RATIO * path.stat().st_size + _ALWAYS_ALLOWED_BYTES:
         raise DamagedStreamError(f"it would unpack to {unpacked} bytes, over {_MAX_RATIO} times its size")
 
@@ -159,10 +159,10 @@ def verify_archive(path: Path) -> ArchiveManifest:
 
 
 def unpack_archive(path: Path, kernels: Path) -> UnpackResult:
-    """Put the objects of an archive into the store of its key below `kernels`; existing objects stay.
+    """Add an archive's objects to the store for its key, under `kernels`; keep existing objects.
 
-    Raises `InputError` if the archive is truncated, damaged or something else: the objects before the damage are in
-    the store, and are good. Raises `FactoryError` if they cannot be written.
+    Raises `InputError` if the archive is truncated, damaged or not a kernel archive; objects read before the damage are
+    verified and kept. Raises `FactoryError` if objects cannot be written.
     """
     with _open_archive(path) as stream:
         manifest = _read_manifest(stream, path)
@@ -187,42 +187,42 @@ def _has_object(store: Store, known: ObjectRecord | None, entry: ObjectRecord) -
     )
 
 
-def _read_object_into(stream: ArchiveStream, first: ObjectRecord, sink: Callable[[memoryview], object]) -> bool:
+def _read_object_into(stream: ArchiveStream, expected: ObjectRecord, sink: Callable[[memoryview], object]) -> bool:
     """Pass the next content, which must have the name and size of `first`, to `sink`; whether its sha256 matches."""
     name, size = stream.read_header()
-    if (name, size) != (f"objects/{first.sha256}", first.size):
-        expected = f"objects/{first.sha256} of {first.size} bytes"
+    if (name, size) != (f"objects/{expected.sha256}", expected.size):
+        expected = f"objects/{expected.sha256} of {expected.size} bytes"
         raise DamagedStreamError(f"it has {name} of {size} bytes where its manifest has {expected}")
     digest = hashlib.sha256()
     for piece in stream.read_content(size):
         digest.update(piece)
         sink(piece)
-    return digest.hexdigest() == first.sha256
+    return digest.hexdigest() == expected.sha256
 
 
 def _unpack_object(
-    stream: ArchiveStream, store: Store, first: ObjectRecord, new: Sequence[ObjectRecord], written: Path
+    stream: ArchiveStream, store: Store, expected: ObjectRecord, new: Sequence[ObjectRecord], scratch_file: Path
 ) -> bool:
-    """Read the next content, and save it as the objects of `new` if its sha256 matches; whether it does."""
-    with written.open("wb") as file:
-        if not _read_object_into(stream, first, file.write):
+    """Read the next content. If its sha256 matches, save it as the objects of `new`. Return whether it matches."""
+    with scratch_file.open("wb") as file:
+        if not _read_object_into(stream, expected, file.write):
             return False
     for entry in new[1:]:
-        store.save_object(written, entry)
+        store.save_object(scratch_file, entry)
     for entry in new[:1]:
-        written.replace(store.object_path(entry.source))
+        scratch_file.replace(store.object_path(entry.source))
         store.append_record(entry)
     return True
 
 
 def shorten_names(names: Sequence[str]) -> str:
-    """The first names, and the number of the others, for an error."""
+    """List the first names and the number of the others, for an error."""
     more = f" and {len(names) - _MAX_SHOWN_NAMES} more" if len(names) > _MAX_SHOWN_NAMES else ""
     return ", ".join(names[:_MAX_SHOWN_NAMES]) + more
 
 
 def find_archives(folder: Path, set_id: str, *, partial: bool = False) -> tuple[Path, ...]:
-    """Find the complete, or the `partial`, archives of a set and its shards in a folder, of any key, sorted by name."""
+    """Find a set's archives in a folder, including shards, for any key, sorted by name; `partial` or complete ones."""
     unfinished = re.escape(PARTIAL_SUFFIX) if partial else ""
     name = re.compile(
         rf"{re.escape(set_id)}-[0-9a-f]{{16}}(\.shard-[0-9]+-of-[0-9]+)?{unfinished}{re.escape(ARCHIVE_SUFFIX)}"
@@ -231,12 +231,12 @@ def find_archives(folder: Path, set_id: str, *, partial: bool = False) -> tuple[
 
 
 def is_shard_archive(path: Path) -> bool:
-    """Whether the name of an archive is that of a shard."""
+    """Whether the archive's name marks it as a shard."""
     return _SHARD_NAME in path.name
 
 
 def drop_redundant_shards(archives: Sequence[Path]) -> tuple[Path, ...]:
-    """These archives without shards of a key whose whole set is among them."""
+    """Drop shard archives whose complete set is also in `archives`."""
     whole = {path.name.removesuffix(ARCHIVE_SUFFIX) for path in archives if not is_shard_archive(path)}
     return tuple(
         path for path in archives if not is_shard_archive(path) or path.name.partition(_SHARD_NAME)[0] not in whole

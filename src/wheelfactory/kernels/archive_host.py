@@ -78,7 +78,7 @@ class DirectoryArchiveHost:
         return self.folder / "kernels" / name
 
     def _find_record(self, name: str) -> tuple[str, str] | None:
-        """sha256 and file name of the archive; None if it is missing or its upload was interrupted."""
+        """Return the sha256 and the file name of the archive; None if it is missing or its upload was interrupted."""
         record = self._archive_folder(name) / _CHECKSUM_FILE
         text = record.read_text(encoding="utf-8", errors="replace") if record.is_file() else ""
         found = _CHECKSUM_LINE.fullmatch(text)
@@ -96,8 +96,8 @@ def _copy(archive: Path, copy: Path, digest: str) -> None:
 
 
 def upload_set(host: ArchiveHost, name: str, archive: Path) -> None:
-    """Upload the archive of a complete set, unless the host already has one. Raises as `ArchiveHost.upload`."""
-    # The stored one is as good, but never equal: a manifest holds measured costs, which differ between compiles.
+    """Upload the archive of a complete set, unless the host already has one. Raises the errors of `ArchiveHost.upload`."""
+    # keep the stored archive: a new one has different bytes, because its manifest holds measured costs
     if host.has(name):
         logger.info("already stored, and not replaced: %s", name)
     else:
@@ -107,7 +107,7 @@ def upload_set(host: ArchiveHost, name: str, archive: Path) -> None:
 def download_set(host: ArchiveHost, name: str, set_id: str, folder: Path) -> Path:
     """Download the archive of a kernel set into a folder, and return its path.
 
-    Raises `FactoryError` if the host has none, `InputError` if its archive is not a complete one of this set, and as
+    Raises `FactoryError` if the host has none, `InputError` if its archive is not the complete set, and the errors of
     `ArchiveHost.download`. After an error the folder is unchanged.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -118,6 +118,8 @@ def download_set(host: ArchiveHost, name: str, set_id: str, folder: Path) -> Pat
             raise FactoryError("no archive of this kernel set on the archive host", name, hint)
         manifest = read_archive_manifest(archive)
         if (manifest.set_id, manifest.shard, manifest.file_name) != (set_id, None, archive.name) or manifest.is_partial:
-            hint = "someone else may have write access to this host; do not use it before you know who uploaded that"
+            hint = (
+                "someone else may have write access to this host: find out who uploaded this archive before you use it"
+            )
             raise InputError("unexpected archive on the archive host", f"{name} has {archive.name}", hint)
         return archive.replace(folder / archive.name)

@@ -26,7 +26,7 @@ PARTIAL_SUFFIX = ".partial"
 
 
 def shard_suffix(shard: str | None) -> str:
-    """The part of an archive's name for a shard: ``.shard-2-of-8`` for ``2/8``, empty for a whole set."""
+    """Return the suffix of a shard archive's name: ``.shard-2-of-8`` for ``2/8``, empty for a whole set."""
     return f".shard-{shard.replace('/', '-of-')}" if shard else ""
 
 
@@ -37,11 +37,11 @@ class ArchiveManifest:
     set_id: str
     """The readable name of the kernel set. Only the key identifies it."""
     set_key: SetKey
-    """Lists the sources of the whole set, also in the archive of a shard."""
+    """The key of the whole set, even in the archive of a shard."""
     shard: str | None
     """Such as ``2/8``; None for a whole set."""
     expected: tuple[str, ...]
-    """Sorted names of the sources that a complete archive has objects for: of the shard, or of the whole set."""
+    """Sorted names of the sources that a complete archive covers: the shard's, or the whole set's."""
     objects: Mapping[str, ObjectRecord]
     """By source."""
 
@@ -57,7 +57,7 @@ class ArchiveManifest:
 
     @property
     def totals(self) -> dict[str, float]:
-        """Sums over all objects: ``size`` in bytes (equal contents count each time) and ``cpu_s`` in CPU seconds.
+        """Sums over all objects: ``size`` in bytes (identical objects count each time) and ``cpu_s`` in CPU seconds.
 
         ``peak_mib`` is the maximum over the compiles; ``cached`` counts the objects that came from a compiler cache.
         """
@@ -125,7 +125,7 @@ def make_archive_manifest(
 
 
 def parse_archive_manifest(data: bytes, place: str) -> ArchiveManifest:
-    """Parse and verify the JSON of a manifest. Raises `InputError`, with `place` for the reader, if it is invalid."""
+    """Parse and verify the JSON of a manifest. Raises `InputError`, which names `place`, if it is invalid."""
     try:
         return _manifest(json.loads(data))
     except (ValueError, RecursionError) as error:
@@ -135,7 +135,8 @@ def parse_archive_manifest(data: bytes, place: str) -> ArchiveManifest:
 
 
 def _manifest(document: Any) -> ArchiveManifest:
-    """Raises `ValueError` at the first problem only: a hostile manifest could have millions of them."""
+    """Create the manifest from parsed JSON. Raises `ValueError` at the first problem."""
+    # only the first: a hostile manifest could have millions of problems
     key = SetKey.from_document(document)
     if document.keys() != _FIELDS:
         raise ValueError(f"its fields are not {', '.join(sorted(_FIELDS))}")

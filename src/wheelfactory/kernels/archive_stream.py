@@ -32,7 +32,7 @@ _TYPE_NAMES = {
 
 
 class DamagedStreamError(Exception):
-    """What is wrong with the archive; a clause that follows its name."""
+    """The archive is damaged; the message follows the name of the archive in an error."""
 
 
 @contextmanager
@@ -81,7 +81,7 @@ class ArchiveStream:
         return name, found.size
 
     def read_content(self, size: int) -> Iterator[memoryview]:
-        """Yield the next `size` bytes in pieces, and skip the padding behind them."""
+        """Yield the next `size` bytes in pieces, and skip the padding after them."""
         yield from self._read_pieces(size)
         if any(self._read_exactly(-size % _BLOCK)):
             raise DamagedStreamError("it has data between its members")
@@ -89,11 +89,11 @@ class ArchiveStream:
     def read_end(self) -> None:
         """Read the end marker, and require that nothing follows it."""
         if self._read_exactly(len(_END)) != _END:
-            raise DamagedStreamError("it has data behind its last member")
+            raise DamagedStreamError("it has data after its last member")
         while not self._inflater.eof:
             self._decompress_chunk()
         if self._buffer or self._inflater.unused_data or self._file.read(1):
-            raise DamagedStreamError("it has data behind its end")
+            raise DamagedStreamError("it has data after its end")
 
     def _read_exactly(self, size: int) -> bytes:
         return b"".join(self._read_pieces(size))
@@ -112,11 +112,11 @@ class ArchiveStream:
             raise DamagedStreamError("it ends before its last member")
         packed = self._file.read(_CHUNK)
         if not packed:
-            raise DamagedStreamError("it was cut short")
+            raise DamagedStreamError("it is truncated")
         try:
             made = self._inflater.decompress(packed)
         except zstandard.ZstdError as error:
             raise DamagedStreamError(f"it is not a valid zstandard stream ({error})") from None
         if self._buffer and made:
-            raise DamagedStreamError("it has data behind its last member")
+            raise DamagedStreamError("it has data after its last member")
         self._buffer = memoryview(made)

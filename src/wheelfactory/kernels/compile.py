@@ -12,7 +12,7 @@ from wheelfactory.build.setup_py import SetupExtras, SetupRun, log_path, run_set
 from wheelfactory.build.sources import fetch_source
 from wheelfactory.core.errors import BuildError, RunAgainError
 from wheelfactory.core.files import scratch_dir
-from wheelfactory.core.progress import ProgressPart
+from wheelfactory.core.progress import ProgressCallback
 from wheelfactory.kernels.archive import pack_archive
 from wheelfactory.kernels.archive_manifest import shard_suffix
 from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE
@@ -39,7 +39,7 @@ def compile_kernels(
     kernel_set: KernelSet,
     scope: CompileScope,
     folder: Path,
-    part: ProgressPart,
+    report_progress: ProgressCallback,
     *,
     matrix: Matrix,
     environ: Mapping[str, str],
@@ -47,7 +47,7 @@ def compile_kernels(
 ) -> Path:
     """Compile a shard of a kernel set, pack its objects into `folder`, and return the archive.
 
-    Does nothing if the archive exists. Otherwise runs setup.py as for a cell of the set, up to the link. Objects in the
+    Does nothing if the archive exists. Otherwise runs setup.py as the build of a cell does, but stops before the link. Objects in the
     store or in a partial archive in `folder` are not compiled again, so an interrupted compile resumes. Raises
     `BuildError` if it cannot be compiled here or a compile fails, and `RunAgainError` if it runs out of time, after
     packing the finished objects as a partial archive.
@@ -61,7 +61,7 @@ def compile_kernels(
         recipe = make_recipe(matrix, cell, executor.describe_host(cell), environ, local_build=False)
         release = matrix.flash_attn[cell.flash_attn]
         source = fetch_source(cell.flash_attn, release, cache / "sources", environ)
-        build_host = executor.prepare_host(cell, part)
+        build_host = executor.prepare_host(cell, report_progress)
         with scratch_dir(cache) as scratch:
             setup = SetupRun(recipe, source, build_host, scratch)
             extras = setup_env(
@@ -73,7 +73,7 @@ def compile_kernels(
                 planned=list_planned_sources(cell.flash_attn, release, cache, environ),
             )
             log = log_path(cache, kernel_set.id + (shard_suffix(shard_name) if shard_name else ""))
-            result, time_error = _compile(setup, extras, kernels, log, part)
+            result, time_error = _compile(setup, extras, kernels, log, report_progress)
         store = Store.open(kernels, result.key)
         log_ignored_archives(resumed, store.key)
         archive = _pack_result(store, kernel_set.id, folder, shard_name, result.sources, time_error)
@@ -82,15 +82,15 @@ def compile_kernels(
 
 
 def _compile(
-    setup: SetupRun, extras: SetupExtras, kernels: Path, log: Path, part: ProgressPart
+    setup: SetupRun, extras: SetupExtras, kernels: Path, log: Path, report_progress: ProgressCallback
 ) -> tuple[CompileResult, RunAgainError | None]:
     """Run setup.py up to the link, where our ninja fails on purpose.
 
-    Returns the result, with the `RunAgainError` if it ran out of time while compiling. Raises as `compile_kernels`.
+    Returns the result, with the `RunAgainError` if it ran out of time while compiling. Raises the errors of `compile_kernels`.
     """
     try:
         try:
-            run_setup(setup, log, extras, part)
+            run_setup(setup, log, extras, report_progress)
         except BuildError:
             result = read_outcome(setup, kernels, log)
             if result is None or result.state != SHARD_DONE:

@@ -1,6 +1,6 @@
 """Estimate the time, memory and disk that compiling a kernel set takes on given runners, and check their limits.
 
-Nothing is compiled: every number is as good as the cost model behind it.
+Nothing is compiled, so the estimates are only as accurate as the cost model.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from wheelfactory.kernels.compiler.shards import Shard, cut_shards, min_shard_co
 JOB_HOURS = 6.0
 """Time limit of a job on a GitHub-hosted runner (GitHub's docs, usage limits)."""
 ASSET_BYTES = 1 << 31
-"""A release asset must be smaller; one of exactly 2 GiB is refused (GitHub's docs, and discussion 61733)."""
+"""Bytes that a release asset must stay below; GitHub refuses exactly 2 GiB (its docs, and discussion 61733)."""
 RUNNER_DISK_GB = 14.0
 """Guaranteed on ubuntu-24.04 (GitHub's docs). A container image may be on the same disk."""
 ARGUMENT_KIB = 128.0
 """Limit of one program argument (Linux: MAX_ARG_STRLEN, 32 pages of 4 KiB)."""
 OBJECT_COPIES, SOURCE_COPIES = 2, 2
-"""An object is in the build folder and in the store; a source is there twice because hipify copies it. The compiler
-cache, which compresses as well as an archive does, is counted as a second archive."""
+"""Each object is in the build folder and in the store, and hipify copies each source. The compiler cache compresses as
+well as an archive does, so it counts as a second archive."""
 ARCHIVE_RATIO = 0.26
-"""Archive bytes per object byte: zstandard at level 9 made 0.21 to 0.26 of each of four objects, 0.19 of
-the four together and 0.03 to 0.10 of the API objects (2.8.3, gfx942, Debian's clang 21)."""
+"""Archive bytes per object byte: zstandard at level 9 compresses four objects to 0.21 to 0.26 each and to 0.19
+together, and the API objects to 0.03 to 0.10 (2.8.3, gfx942, Debian's clang 21)."""
 
 _MIB, _GIB, _GB = 1 << 20, 1 << 30, 1000**3
 _LINK_FOLDER = 160
-"""Characters to allow for the folder of an object: torch passes absolute paths to the linker. Ours have 110."""
+"""Characters reserved for the folder of an object, because torch passes absolute paths to the linker. Ours have 110."""
 _LINK_ENVIRONMENT = 24 << 10
-"""Bytes to allow at the link for the environment and the seven binding objects: a generous guess."""
+"""Bytes of the link command reserved for the environment and the seven binding objects: a generous guess."""
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,13 @@ class ResourceLimit:
 
     @property
     def passed(self) -> bool:
-        """Whether the value is below the limit; an equal one is not."""
+        """Whether the value is below the limit, not equal to it."""
         return self.value < self.limit
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The resources that a kernel set will take; times in seconds."""
+    """The resources that it takes to compile a kernel set. Times are in seconds."""
 
     sources: int
     shard_cpu_s: tuple[float, ...]
@@ -92,7 +92,7 @@ class Estimate:
 
     @property
     def imbalance(self) -> float:
-        """The largest shard over the mean one, by CPU time; 1 is perfect."""
+        """The CPU time of the largest shard divided by the mean of all shards; 1 is perfect."""
         return max(self.shard_cpu_s) * len(self.shard_cpu_s) / self.cpu_s
 
     @property
@@ -131,7 +131,7 @@ def estimate_set(
 ) -> Estimate:
     """Estimate compiling these sources, whose tree has `source_bytes`, in `shards` shards.
 
-    None for as few shards as end within `budget_s` each. Raises `ValueError` if one compile alone takes longer.
+    If `shards` is None, uses the fewest shards that each finish within `budget_s`. Raises `ValueError` if one compile alone takes longer.
     """
     compiler = cost_model.ledger.main_compiler
     costs = {source: predict_cost(cost_model.ledger, source, archs, compiler) for source in sources}
@@ -167,9 +167,9 @@ def estimate_set(
 
 
 def fit_jobs(costs: Iterable[Cost], runners: Runners) -> tuple[int, int]:
-    """The parallel compiles that a build settles at on a runner, and the MiB that the heaviest of them take together.
+    """Return how many parallel compiles a build on a runner ends up with, and their peak memory in MiB.
 
-    At least one, even if that one does not fit.
+    The number is at least one, even if that one does not fit.
     """
     # simulates a build: whenever the heaviest do not fit together, Linux kills one and the build halves its jobs
     heaviest = sorted((cost.job_mib for cost in costs), reverse=True)

@@ -13,8 +13,8 @@ from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.image_tags import rocm_release, same_compiler_images
 
 CACHE_VERSION = 1
-"""Increment when the same matrix gives other kernels: the factory passes other flags, or an image changed under its
-tag. Stored sets with the old version would be refused by their key, and a stored archive is never replaced."""
+"""Increment when the same matrix gives different kernels: wheelfactory passes different flags, or an image changed
+behind its tag. Sets stored under the old version would fail the key check, and a stored archive is never replaced."""
 
 
 @dataclass(frozen=True)
@@ -50,27 +50,29 @@ def group_kernel_sets(matrix: Matrix, cells: Iterable[Cell]) -> tuple[KernelSet,
 
 
 def require_set(sets: Sequence[KernelSet], text: str) -> KernelSet:
-    """The set with this id. Raises `InputError` if there is none."""
+    """Find the set with this id. Raises `InputError` if there is none."""
     by_id = {kernel_set.id: kernel_set for kernel_set in sets}
     if text not in by_id:
         hint = (
-            "run `wheelfactory plan` to list the kernel sets" if sets else "no CK cell is selected, so there are none"
+            "run `wheelfactory plan` to list the kernel sets"
+            if sets
+            else "no CK cell is selected, so there are no kernel sets"
         )
         raise InputError("unknown kernel set", text, hint)
     return by_id[text]
 
 
 STORED_SET_PREFIX = "kernels-"
-"""Prefix of the names of stored sets. On GitHub these names are tags, and no release of wheels has such a tag."""
+"""Prefix of the names of stored sets. On GitHub these names are tags, and tags of wheel releases must not start with it."""
 
 
 def stored_set_name(matrix: Matrix, kernel_set: KernelSet, *, slim: bool = False) -> str:
     """The name under which archive hosts store a set: ``kernels-<set id>-<12 hex digits>``.
 
-    The digits are a hash over everything that decides the objects and is known without starting a compiler: the pin of
-    the sources, and the ROCm release and distribution of the images, or of the `slim` image.
+    The digits are a hash over everything that affects the objects and is known without a compiler: the pin of the
+    sources, and the ROCm release and distribution of the images, or of the `slim` image.
     """
-    # Not complete, and need not be: an archive whose key differs from the compiler's is refused, never linked.
+    # the hash can be incomplete: an archive whose key does not match the compiler is rejected, never linked
     rocm = matrix.rocm[kernel_set.rocm]
     images = (rocm.slim,) if slim and rocm.slim else same_compiler_images(rocm.images)
     systems = sorted({(".".join(map(str, rocm_release(image))) or image.tag, image.distribution) for image in images})

@@ -28,8 +28,8 @@ from wheelfactory.kernels.compiler.store import SetKey, Store
 def find_complete_archive(folder: Path, set_id: str, shard: str | None, kernels: Path) -> Path | None:
     """Find the undamaged archive of a shard (``2/8``), or of a whole set, in a folder.
 
-    None if there are several of different keys: only a run of setup.py computes the right key. A damaged archive is
-    removed with a warning, after its good objects are put into the store of its key below `kernels`.
+    Returns None if archives of several keys exist, because only a run of setup.py computes the right key. A damaged
+    archive is removed with a warning; its intact objects are kept in the store of its key below `kernels`.
     """
     found = [path for path in _of_shard(find_archives(folder, set_id), set_id, shard) if _read_valid(path, kernels)]
     if len(found) > 1:
@@ -55,7 +55,7 @@ def unpack_partial_archives(folder: Path, set_id: str, shard: str | None, kernel
 
 
 def log_ignored_archives(unpacked: Collection[ArchiveManifest], key: SetKey) -> None:
-    """Warn of each unpacked archive whose key differs from this one, and say in what."""
+    """Log a warning for each unpacked archive with a different key, with the differences."""
     for manifest in unpacked:
         if manifest.key != key.digest:
             why = "; ".join(diff_key_parts(key.parts, manifest.set_key.parts))
@@ -71,7 +71,7 @@ def merge_set(folder: Path, set_id: str, kernels: Path) -> Path:
     """Merge the shards of a set in a folder into one archive, through the store below `kernels`, and return its path.
 
     If there are no shards but one archive of the whole set, verify and return that one. Raises `RunAgainError` if some
-    shards are only partial, `InputError` if the folder has nothing of the set, and as `merge_shards`.
+    shards are only partial, `InputError` if the folder has no archive of the set, and the errors of `merge_shards`.
     """
     archives = find_archives(folder, set_id)
     shards = [path for path in archives if is_shard_archive(path)]
@@ -104,7 +104,7 @@ def merge_set(folder: Path, set_id: str, kernels: Path) -> Path:
 
 
 def _missing_shards(complete_shards: Collection[str | None], begun: Iterable[ArchiveManifest]) -> Iterator[str]:
-    """The progress of each incomplete shard."""
+    """Describe the progress of each incomplete shard."""
     progress = {manifest.shard or "1/1": manifest for manifest in begun}
     for shard in _every_shard([*complete_shards, *progress]):
         if shard in progress:
@@ -142,7 +142,7 @@ def merge_shards(paths: Sequence[Path], folder: Path, kernels: Path) -> Path:
 
 
 def _every_shard(known: Iterable[str | None]) -> Iterator[str]:
-    """All shards of the sets that these shards belong to."""
+    """Yield all shards of a set that was split like these shards."""
     for count in sorted({Shard.parse(shard).count for shard in known if shard}):
         yield from (str(Shard(index, count)) for index in range(1, count + 1))
 
@@ -162,7 +162,7 @@ def _read_valid(path: Path, kernels: Path) -> ArchiveManifest | None:
             which = f"{path} should be {manifest.file_name}"
             raise InputError("misnamed kernel archive", which, "compile it again")
     except InputError as error:
-        logger.warning("%s; removing it, its good objects are kept", error)
+        logger.warning("%s; removing it; its intact objects are kept", error)
         with suppress(InputError):
             unpack_archive(path, kernels)
         path.unlink()

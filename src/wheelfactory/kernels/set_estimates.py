@@ -40,7 +40,9 @@ def read_cost_model(given: Path | None, own: Path) -> CostModel:
     if given is None:
         return CostModel(Ledger.read(own), Ledger())
     if not given.is_file():
-        raise InputError("no such file", str(given), "name an existing ledger (--ledger FILE), or omit the option")
+        raise InputError(
+            "no such file", str(given), "name an existing ledger (--measured-costs FILE), or omit the option"
+        )
     ledger = Ledger.read(given)
     return CostModel(ledger, ledger)
 

@@ -1,6 +1,6 @@
 """Prepare the environment in which setup.py compiles kernels through the factory, and read the compile's result.
 
-setup.py finds the launcher where it looks for a compiler, and our ninja where it looks for ninja (see `compiler`).
+setup.py starts our launcher as its compiler, and our ninja as its ninja (see the package `compiler`).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class CompileScope:
     """Which part of a kernel set to compile, and until when."""
 
     archives: Path | None = None
-    """A folder of kernel archives to take objects from. At least one must be of the set."""
+    """A folder of kernel archives to take objects from. At least one must belong to the set."""
     shard: Shard | None = None
     """Compile only this shard, and do not link; None to compile everything and link."""
     shard_ledger: Path | None = None
     """The ledger to cut shards by, which must be the same on every machine; None for the seed table alone."""
     deadline: float | None = None
-    """Seconds since 1970. No compile starts that would end later."""
+    """Seconds since 1970. A compile that would end later is not started."""
 
 
 FULL_SCOPE = CompileScope()
@@ -62,7 +62,7 @@ def setup_env(
     appended: str | None,
     planned: tuple[str, ...] = (),
 ) -> SetupExtras:
-    """Write what a compile through the factory needs, and return what to add to the run of setup.py.
+    """Write the files that a compile through wheelfactory needs, and return what to add to the run of setup.py.
 
     `appended` is the value of `APPEND_VARIABLE`; `planned` are the source names that the build must compile, empty for
     any. Raises `InputError` for an unusable archive, `BuildError` if there is none.
@@ -128,7 +128,7 @@ def _unpack_archives(kernels: Path, set_id: str, folder: Path) -> Iterator[dict[
 
 
 def read_interrupted_result(setup: SetupRun) -> CompileResult | None:
-    """The result of a compile that was ended at its deadline; None if it had not started or was refused."""
+    """Read the result of a compile that was stopped at its deadline; None if it never started or was refused."""
     with suppress(BuildError):
         return CompileResult.read(_result_path(setup))
     return None
@@ -151,7 +151,7 @@ def read_outcome(setup: SetupRun, kernels: Path, log: Path) -> CompileResult | N
         logger.info("timeline of %d compiles in %s", len(entries), timeline)
     if result.state == TIME_UP:
         which = f"{result.reused + result.compiled} of {len(result.sources)} kernels are compiled"
-        raise RunAgainError("the time is up", which, "run the same command again")
+        raise RunAgainError("time limit reached", which, "run the same command again")
     return result
 
 

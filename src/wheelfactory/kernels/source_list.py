@@ -120,7 +120,7 @@ def parse_generator_commands(setup: str, version: str) -> tuple[tuple[str, ...],
         raise SourceError(
             "cannot list the kernel sources of flash-attn",
             f"{version}: {error}",
-            "its setup.py calls the generator in a new way: kernels/source_list.py must learn it",
+            "its setup.py calls the generator in an unknown way: extend kernels/source_list.py",
         ) from None
     return found
 
@@ -161,7 +161,7 @@ def _text(node: ast.expr, names: Mapping[str, ast.expr]) -> str:
     if isinstance(node, ast.Name) and node.id in names:
         others = {
             name: value for name, value in names.items() if name != node.id
-        }  # so a name that is defined by itself does not recurse for ever
+        }  # so that a name defined by itself does not recurse forever
         return _text(names[node.id], others)
     if ast.unparse(node) == "sys.executable":
         return sys.executable

@@ -26,7 +26,7 @@ def render_trace(entries: Iterable[ObjectRecord]) -> str:
 
 
 def _compiles(spans: Iterable[tuple[ObjectRecord, int, int]]) -> Iterator[dict[str, Any]]:
-    """An event for each compile, on as few threads as ran at once. A negative duration (clock change) becomes 0."""
+    """Yield an event for each compile, on as few threads as possible."""
     running: list[tuple[int, int]] = []
     free: list[int] = []
     for entry, start, end in spans:

@@ -16,7 +16,7 @@ from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.digest import content_key
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import atomic_path, scratch_dir
-from wheelfactory.core.progress import ProgressPart
+from wheelfactory.core.progress import ProgressCallback
 from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE
 from wheelfactory.kernels.kernel_set import KernelSet
 from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope, read_outcome, setup_env, store_folder
@@ -32,7 +32,7 @@ def build_cell(
     executor: Executor,
     cell: Cell,
     folder: Path,
-    part: ProgressPart,
+    report_progress: ProgressCallback,
     *,
     matrix: Matrix,
     environ: Mapping[str, str],
@@ -42,17 +42,19 @@ def build_cell(
 ) -> Path:
     """Build one cell into `folder` and return the path of the finished wheel.
 
-    `scope` limits the sources of kernels and the time. Raises `InputError` or `BuildError` before any download if this
-    machine cannot build the cell, `SourceError` for its sources, `BuildError` with the path of the log if the build
-    fails, `RunAgainError` if the time limit is over.
+    `scope` restricts which kernels are compiled, and sets the deadline. Raises `InputError` or `BuildError` before any
+    download if this machine cannot build the cell, `SourceError` if the sources cannot be fetched, `BuildError` with
+    the path of the log if the build fails, `RunAgainError` if the time limit is reached.
     """
     recipe = make_recipe(matrix, cell, executor.describe_host(cell), environ, local_build=local_build)
     release = matrix.flash_attn[cell.flash_attn]
     source = fetch_source(cell.flash_attn, release, cache / "sources", environ)
     if cell.backend is Backend.TRITON:
-        payload = _triton_payload(executor, SetupExtras(deadline=scope.deadline), recipe, source, part, cache)
+        payload = _raw_triton_wheel(
+            executor, SetupExtras(deadline=scope.deadline), recipe, source, report_progress, cache
+        )
         return finish_raw_wheel(payload, _record(recipe, source, Toolchain()), folder, environ)
-    host = executor.prepare_host(cell, part)
+    host = executor.prepare_host(cell, report_progress)
     with scratch_dir(cache) as scratch:
         setup, log = SetupRun(recipe, source, host, scratch), log_path(cache, cell.id)
         abi = matrix.torch[cell.torch].cxx11_abi
@@ -61,7 +63,7 @@ def build_cell(
         appended = environ.get(APPEND_VARIABLE)
         extras = setup_env(setup, kernel_set.id, scope, cache=cache, appended=appended, planned=planned)
         try:  # compiles the bindings and the missing kernels, then links
-            raw = run_setup(setup, log, extras, part)
+            raw = run_setup(setup, log, extras, report_progress)
         except BuildError:
             # raises the compile's own error, which is more precise than the failure of setup.py
             read_outcome(setup, store_folder(cache), log)
@@ -83,28 +85,35 @@ def _record(recipe: Recipe, source: Source, toolchain: Toolchain, kernels: str |
 
 
 def finish_raw_wheel(raw: Path, record: BuildRecord, folder: Path, environ: Mapping[str, str]) -> Path:
-    """Write METADATA, label, build record and platform tag of the cell into a raw wheel, in `folder`.
+    """Finish a raw wheel: write its METADATA, label, build record and platform tag, and save it in `folder`.
 
     Raises `InputError` if `raw` is not a wheel or has another release or label, `VerificationError` if its compiled
     code needs libraries that torch, ROCm and the system do not provide.
     """
-    # before auditwheel, whose error for a wrong file would hide that it is the wrong file
+    # check first: auditwheel's error would not say that this is the wrong wheel
     require_matching_wheel(Wheel.open(raw), record)
     platform = find_platform(raw, record.toolchain.glibc, folder, environ)
     return finish_wheel(raw, record, folder, platform)
 
 
-def _triton_payload(
-    executor: Executor, extras: SetupExtras, recipe: Recipe, source: Source, part: ProgressPart, cache: Path
+def _raw_triton_wheel(
+    executor: Executor,
+    extras: SetupExtras,
+    recipe: Recipe,
+    source: Source,
+    report_progress: ProgressCallback,
+    cache: Path,
 ) -> Path:
     """Return the raw Triton wheel of a flash-attn release, built once for all its labels."""
     content = "\n".join([source.identity, *build_requirements(), json.dumps(recipe.setup_variables, sort_keys=True)])
     folder = cache / "raw" / content_key(content)
     for path in folder.glob("*.whl"):
         return path
-    host = executor.prepare_host(recipe.cell, part)
+    host = executor.prepare_host(recipe.cell, report_progress)
     with scratch_dir(cache) as scratch:
-        raw = run_setup(SetupRun(recipe, source, host, scratch), log_path(cache, recipe.cell.id), extras, part)
+        raw = run_setup(
+            SetupRun(recipe, source, host, scratch), log_path(cache, recipe.cell.id), extras, report_progress
+        )
         with atomic_path(folder / raw.path.name) as written:
             shutil.copyfile(raw.path, written)
     return folder / raw.path.name

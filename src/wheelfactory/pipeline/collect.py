@@ -12,7 +12,7 @@ from wheelfactory.core.files import scratch_dir
 from wheelfactory.kernels.archive import find_archives
 from wheelfactory.kernels.archive_host import ArchiveHost, upload_set
 from wheelfactory.kernels.resume import merge_set
-from wheelfactory.pipeline.jobs import CellJob, SetJobs, WorkflowJobs
+from wheelfactory.pipeline.jobs import CellJob, KernelSetJobs, WorkflowJobs
 
 MAX_ROUNDS = 8
 """Successive runs for the same kernels. Eight rounds of five hours on four cores are more than twice what the largest
@@ -31,7 +31,7 @@ class SetState(str, Enum):
 class CollectedSet:
     """A kernel set of the run, its state, and the error if it is not stored."""
 
-    set_jobs: SetJobs
+    set_jobs: KernelSetJobs
     state: SetState
     error: FactoryError | None = None
 
@@ -42,7 +42,7 @@ def collect_sets(jobs: WorkflowJobs, folder: Path, host: ArchiveHost) -> tuple[C
     return tuple(_collect_set(set_jobs, folder, host) for set_jobs in jobs.kernel_sets)
 
 
-def _collect_set(set_jobs: SetJobs, folder: Path, host: ArchiveHost) -> CollectedSet:
+def _collect_set(set_jobs: KernelSetJobs, folder: Path, host: ArchiveHost) -> CollectedSet:
     if set_jobs.stored:
         return CollectedSet(set_jobs, SetState.STORED)
     if not set_jobs.shards:

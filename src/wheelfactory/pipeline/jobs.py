@@ -1,4 +1,4 @@
-"""Cells and kernel sets -> the jobs of a workflow run: the file that jobs exchange, and the matrices of its jobs."""
+"""Plan the jobs of a workflow run from cells and kernel sets: the jobs file, and the matrix of each job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class CellJob(FrozenModel):
     """Id of the kernel set that the cell links; empty for Triton."""
 
 
-class SetJobs(FrozenModel):
+class KernelSetJobs(FrozenModel):
     """A kernel set that cells of the run link."""
 
     id: str
@@ -40,7 +40,7 @@ class WorkflowJobs(FrozenModel):
     """Every cell and kernel set of one workflow run."""
 
     cells: tuple[CellJob, ...]
-    kernel_sets: tuple[SetJobs, ...]
+    kernel_sets: tuple[KernelSetJobs, ...]
 
     def write(self, path: Path) -> None:
         """Write the jobs as JSON, for later jobs of the run."""
@@ -86,7 +86,7 @@ def make_jobs(
         now = missing if len(missing) <= free_entries else ()
         free_entries -= len(now)
         name = stored_set_name(matrix, kernel_set)
-        set_jobs.append(SetJobs(id=kernel_set.id, archive_name=name, shards=now, stored=kernel_set.id in stored))
+        set_jobs.append(KernelSetJobs(id=kernel_set.id, archive_name=name, shards=now, stored=kernel_set.id in stored))
     set_ids = {cell: kernel_set.id for kernel_set in sets for cell in kernel_set.cells}
     return WorkflowJobs(
         cells=tuple(
@@ -98,15 +98,15 @@ def make_jobs(
 
 
 def assign_groups(matrix: Matrix, cells: Sequence[Cell]) -> list[int]:
-    """Number the upload group of each cell from 0, so that the wheels of one group fit a runner's disk.
+    """Return the upload group of each cell, numbered from 0, so that the wheels of one group fit a runner's disk.
 
-    Raises `InputError` for more groups than one GitHub matrix takes.
+    Raises `InputError` if there are more groups than one GitHub matrix allows.
     """
     numbers: list[int] = []
     group, group_bytes = 0, 0
     for cell in cells:
         backend = matrix.flash_attn[cell.flash_attn].backend(cell.backend)
-        assert backend  # the matrix has no cell of a backend that its release lacks
+        assert backend  # every cell's release has the cell's backend
         largest = backend.wheel_bytes[-1]
         if group_bytes and group_bytes + largest > MAX_GROUP_BYTES:
             group, group_bytes = group + 1, 0

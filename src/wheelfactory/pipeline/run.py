@@ -18,7 +18,7 @@ from wheelfactory.core.errors import DONE, RUN_AGAIN, BuildError, FactoryError, 
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.host import Host
 from wheelfactory.core.process import kill_running
-from wheelfactory.core.progress import ProgressPart, Steps, ignore_progress
+from wheelfactory.core.progress import ProgressCallback, Steps, ignore_progress
 from wheelfactory.kernels.kernel_set import group_kernel_sets
 from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope
 from wheelfactory.matrix.facts import Matrix
@@ -216,13 +216,13 @@ class CellPipeline:
                 cache=self.cache,
             )
 
-    def _stop_between_steps(self, part: ProgressPart) -> ProgressPart:
+    def _stop_between_steps(self, report_progress: ProgressCallback) -> ProgressCallback:
         """Wrap a progress callback so that it interrupts this cell after another cell stopped the run."""
 
         def report(done: int, total: int, text: str = "") -> None:
             if self.stopped.is_set():
                 raise FactoryError("interrupted", "another cell stopped the run", "rerun the same command to continue")
-            part(done, total, text)
+            report_progress(done, total, text)
 
         return report
 

@@ -38,7 +38,7 @@ def as_addition(
     if is_refused(gates):
         lines = [f"{gate.gate}: {finding}" for gate in gates for finding in gate.findings]
         lines += [f"{gate.gate}: not run ({gate.detail})" for gate in gates if gate.status is Status.NOT_RUN]
-        raise VerificationError("verification refused", "\n  ".join([path.name, *lines]), hint)
+        raise VerificationError("verification failed", "\n  ".join([path.name, *lines]), hint)
     return read_wheel_row(path, gates), path
 
 
@@ -79,7 +79,7 @@ def read_additions(
             hint = f"nothing of {folder} was published"
             if wrong == unverified_reason(row) and not any(gate.status is Status.FAILED for gate in row.gates):
                 hint = f"run `wheelfactory run` without --quick to verify them; {hint}"
-            raise VerificationError("verification refused", f"{row.filename}: {wrong}", hint)
+            raise VerificationError("verification failed", f"{row.filename}: {wrong}", hint)
         additions.append((row, path if exists else None))
     return tuple(additions)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.files import atomic_path, write_atomic
-from wheelfactory.core.progress import ProgressPart, ignore_progress
+from wheelfactory.core.progress import ProgressCallback, ignore_progress
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, has_row, manifest_bytes, read_manifest
 from wheelfactory.release.transaction import SUMS_NAME, Asset, asset_digests, sha256sums
 
@@ -54,7 +54,7 @@ class DirectoryPublisher:
             raise _changed(path)
         return True
 
-    def put_asset(self, asset: Asset, _part: ProgressPart = ignore_progress) -> None:
+    def put_asset(self, asset: Asset, _report_progress: ProgressCallback = ignore_progress) -> None:
         """See `Publisher.put_asset`. A file that no row names comes from an interrupted run, so it is replaced."""
         path = self.wheels_dir / asset.name
         if path.is_file() and file_sha256(path) == asset.sha256:

@@ -23,7 +23,7 @@ _RESTORE = "the manifest is written by `wheelfactory publish`; restore it from t
 
 
 class WheelRow(FrozenModel):
-    """A published wheel: the facts for the index and for choosing it, and how it was verified.
+    """A published wheel: what the index and the doctor need to know, and how it was verified.
 
     Field names are keys of published manifests, which other releases and doctor.py read: do not rename them.
     """
@@ -58,7 +58,7 @@ class WheelRow(FrozenModel):
 
     @property
     def index_key(self) -> tuple[str, str, str] | None:
-        """The folders of the index that lists the wheel: ``("rocm64", "torch2.9", "ck")``; None if every index does."""
+        """The folders of the index that lists the wheel: ``("rocm64", "torch2.9", "ck")``; None if all do."""
         if self.label is None:
             return None
         label = Label.parse(self.label)
@@ -79,12 +79,12 @@ def read_manifest(path: Path) -> tuple[WheelRow, ...]:
     return parse_rows(read_file(path, InputError("cannot read", str(path), _RESTORE)), str(path))
 
 
-def parse_rows(data: bytes, which: str) -> tuple[WheelRow, ...]:
+def parse_rows(data: bytes, source_name: str) -> tuple[WheelRow, ...]:
     """Parse the bytes of a manifest, which errors call `which`.
 
     Raises `InputError` with the line number of an invalid row.
     """
-    places = parse_lines(data, InputError("not a manifest row", which, _RESTORE))
+    places = parse_lines(data, InputError("not a manifest row", source_name, _RESTORE))
     return tuple(parse_model(WheelRow, row, place) for place, row in places)
 
 
@@ -99,15 +99,17 @@ def manifest_bytes(rows: Iterable[WheelRow]) -> bytes:
         # one bad row in a published manifest would stop every command that reads it
         read = parse_rows(data, MANIFEST_NAME)
     except (InputError, PydanticSerializationError) as error:
-        raise _unwritable(str(error)) from None
+        raise _write_error(str(error)) from None
     for row, found in zip(ordered, read, strict=True):
         if row != found:
-            raise _unwritable(f"{row.filename} would read back as another row")
+            raise _write_error(f"{row.filename} would read back as a different row")
     return data
 
 
-def _unwritable(why: str) -> PublishError:
-    return PublishError("cannot write the manifest", why, "nothing was changed; correct the source of that row")
+def _write_error(reason: str) -> PublishError:
+    return PublishError(
+        "cannot write the manifest", reason, "nothing was changed; fix the wheel or report that the row came from"
+    )
 
 
 def has_row(manifest: bytes, row: WheelRow) -> bool:
@@ -121,7 +123,7 @@ _FORMAT_KEY = b'{"format":%d,' % ROW_FORMAT
 
 
 def _line(row: WheelRow) -> bytes:
-    """The line of a row. Without evidence the key is left out, as in manifests from before it existed."""
+    """Serialize a row. The evidence key is omitted if empty, as in manifests written before the field existed."""
     # no warnings for values of a wrong type: `manifest_bytes` reads the line back and refuses them
     text = row.model_dump_json(exclude=None if row.evidence else {"evidence"}, warnings=False)
     return _FORMAT_KEY + text.removeprefix("{").encode() + b"\n"
@@ -140,6 +142,6 @@ def verified_archs(row: WheelRow) -> tuple[str, ...]:
 
 
 def passed_gpu_gates(row: WheelRow) -> tuple[GateResult, ...]:
-    """The passed ``gpu`` gates of a wheel; `versions` of each has its arch as ``gpu``."""
+    """Return the passed ``gpu`` gates of a wheel; each has its arch in ``versions["gpu"]``."""
     passed = (gate for gate in row.gates if gate.gate == "gpu" and gate.status is Status.PASSED)
     return tuple(gate for gate in passed if "gpu" in gate.versions)

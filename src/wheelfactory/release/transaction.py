@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError
-from wheelfactory.core.progress import ProgressPart, ignore_progress
+from wheelfactory.core.progress import ProgressCallback, ignore_progress
 from wheelfactory.gpu.validate.report import ValidatedPackage, Validation
 from wheelfactory.release.evidence import as_evidence, merge_evidence
 from wheelfactory.release.manifest import WheelRow
@@ -60,11 +60,11 @@ def sha256sums(files: Mapping[str, str]) -> bytes:
 Addition: TypeAlias = tuple[WheelRow, Path | None]
 """A row and its file; without a file, an earlier call must have staged it."""
 
-BeginStep: TypeAlias = Callable[[str], AbstractContextManager[ProgressPart]]
+BeginStep: TypeAlias = Callable[[str], AbstractContextManager[ProgressCallback]]
 """Starts a progress step, such as `Steps.step`."""
 
 
-def silent_step(_text: str) -> AbstractContextManager[ProgressPart]:
+def silent_step(_text: str) -> AbstractContextManager[ProgressCallback]:
     """A `BeginStep` that shows nothing."""
     return nullcontext(ignore_progress)
 
@@ -81,10 +81,10 @@ class Publisher(Protocol):
         Raises `PublishError` if a published file was changed.
         """
 
-    def put_asset(self, asset: Asset, part: ProgressPart = ignore_progress) -> None:
+    def put_asset(self, asset: Asset, report_progress: ProgressCallback = ignore_progress) -> None:
         """Store an asset: keep an identical one, replace an incomplete or unpublished one.
 
-        `part` receives the bytes done and the total. Raises `PublishError` if other bytes are
+        `report_progress` receives the bytes done and the total. Raises `PublishError` if other bytes are
         published under this name.
         """
 

@@ -1,4 +1,4 @@
-"""Turn a wheel request, an issue made from GitHub's form, into the search page address that answers it.
+"""Turn a wheel request, an issue made from GitHub's form, into the URL of a search page that answers it.
 
 The body is untrusted: only the form's fields are read, and their values are percent-encoded.
 """
@@ -20,7 +20,8 @@ FIELDS = (*AXES, GPU)
 parameters have the same names."""
 
 _NO_CHOICE = ("_no response_", "none", "either")
-"""Empty fields: GitHub's text, its older text for a dropdown, and the dropdown's own option for any backend."""
+"""Values that mean "no choice": what GitHub writes for an empty field, what it wrote for an empty dropdown in the past,
+and the dropdown's own option for any backend."""
 
 
 def search_url(site: str, body: str) -> str:
@@ -31,7 +32,7 @@ def search_url(site: str, body: str) -> str:
 
 
 def read_request(body: str) -> Mapping[str, str]:
-    """Parse the filled-in fields by id; of a repeated field, the first.
+    """Return the filled-in fields by id; if one is repeated, the first wins.
 
     GitHub writes ``### Label``, an empty line and the value on one line. Further lines are ignored.
     """

@@ -1,7 +1,7 @@
 """Build doctor.py: one standalone file from the unchanged sources of the doctor's modules.
 
-Each module follows the modules it imports. Imports of the factory are removed, imports of the standard library move to
-the top. No two modules may define the same name, so every name keeps its meaning.
+Each module comes after the modules it imports. Imports of wheelfactory modules are removed, and imports of the standard
+library move to the top. No two modules may define the same name, so every name keeps its meaning.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ OLDEST_PYTHON = (3, 9)
 
 _HEADER = '''\
 #!/usr/bin/env python3
-"""Find the flash-attn wheel that fits this machine and its AMD GPUs, and say what is wrong with one that does not work.
+"""Find the flash-attn wheel that fits this machine and its AMD GPUs, or diagnose an install that does not work.
 
-    python3 doctor.py              examine this Python, and print the line that installs the wheel that fits
-    python3 doctor.py --install    the same, and install it after asking
+    python3 doctor.py              examine this Python, and print the install command of the matching wheel
+    python3 doctor.py --install    also install the wheel, after asking
     python3 doctor.py --help       everything else
 
-It needs Python 3.9 or newer and no package, asks for no rights, changes nothing unless told to install, and sends
-nothing anywhere: it reads one file, the manifest of the wheels{site}.
+It needs only Python 3.9 or newer, needs no privileges, and changes nothing without --install. It sends no data: it
+reads one file, the manifest of the wheels{site}.
 
-This file is generated: the modules of wheelfactory's doctor one after the other, under the MIT licence.
+This file is generated from the modules of wheelfactory's doctor. License: MIT.
 """
 '''
 
@@ -60,8 +60,8 @@ class SourceModule:
 
     @property
     def imported_modules(self) -> list[str]:
-        """The factory's modules that it imports."""
-        return [_source_of(node) for node in self.imports if _is_ours(node)]
+        """The wheelfactory modules that it imports."""
+        return [_module_name(node) for node in self.imports if _is_ours(node)]
 
     @property
     def defined_names(self) -> Iterator[str]:
@@ -74,15 +74,15 @@ class SourceModule:
                 yield from (name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name))
 
 
-def _source_of(node: Import) -> str:
+def _module_name(node: Import) -> str:
     return node.names[0].name if isinstance(node, ast.Import) else str(node.module)
 
 
 def _is_ours(node: Import) -> bool:
-    return _source_of(node).partition(".")[0] == "wheelfactory"
+    return _module_name(node).partition(".")[0] == "wheelfactory"
 
 
-_TOO_OLD = f"""
+_VERSION_CHECK = f"""
 if sys.version_info < {OLDEST_PYTHON}:
     sys.exit("error: Python is too old: doctor.py needs {".".join(map(str, OLDEST_PYTHON))} or newer")
 """
@@ -90,10 +90,10 @@ if sys.version_info < {OLDEST_PYTHON}:
 
 
 def build_single_file(facts: str, site: str = "") -> str:
-    """The source of ``doctor.py``, which by default looks for wheels at the address `site`.
+    """Return the source of ``doctor.py``, which by default looks for wheels at the URL `site`.
 
     `facts` comes from `doctor_facts`. The same input gives the same text.
-    Raises `InputError` for an invalid address, and `FactoryError` if the modules do not fit into one file.
+    Raises `InputError` for an invalid URL, and `FactoryError` if the modules cannot be combined into one file.
     """
     if re.search(r"[\s\"'\\]", site) or not site.isprintable():
         raise InputError("not a site address", repr(site), "remove blanks, quotes and backslashes")
@@ -123,11 +123,11 @@ def _read_modules() -> list[SourceModule]:
             path = Path(__file__).parents[2].joinpath(*name.split(".")).with_suffix(".py")
             found[name] = SourceModule(name, path.read_text(encoding="utf-8"))
             waiting += found[name].imported_modules
-    return in_order(found)
+    return sort_by_imports(found)
 
 
-def in_order(modules: Mapping[str, SourceModule]) -> list[SourceModule]:
-    """The modules in order, each after the modules it imports."""
+def sort_by_imports(modules: Mapping[str, SourceModule]) -> list[SourceModule]:
+    """Return the modules in an order in which each comes after the modules it imports."""
     needs = {name: sorted(modules[name].imported_modules) for name in sorted(modules)}
     return [modules[name] for name in TopologicalSorter(needs).static_order()]
 
@@ -137,16 +137,16 @@ def assemble(modules: Sequence[SourceModule], header: str) -> str:
 
     Raises `FactoryError` if a name would change its meaning, and `SyntaxError` for syntax newer than `OLDEST_PYTHON`.
     """
-    _refuse_same_names(modules)
+    _reject_duplicate_names(modules)
     future = "from __future__ import annotations\n"
     end = 'if __name__ == "__main__":\n    sys.exit(main())\n'
-    text = "\n".join([header, future, _hoisted(modules), _TOO_OLD, *map(_body, modules), "", end])
+    text = "\n".join([header, future, _hoisted(modules), _VERSION_CHECK, *map(_body, modules), "", end])
     ast.parse(text, feature_version=OLDEST_PYTHON)
     return text
 
 
-def _refuse_same_names(modules: Sequence[SourceModule]) -> None:
-    """Raise `FactoryError` for a name that two modules define, or an import that would change its meaning."""
+def _reject_duplicate_names(modules: Sequence[SourceModule]) -> None:
+    """Raise `FactoryError` if two modules define the same name, or an import would change its meaning."""
     sources = {name: f"the standard library's {source}" for name, source in _standard_names(modules)}
     for module in modules:
         for name in dict.fromkeys(module.defined_names):
@@ -158,14 +158,15 @@ def _refuse_same_names(modules: Sequence[SourceModule]) -> None:
         for node in ast.walk(module.tree):
             if isinstance(node, (ast.Import, ast.ImportFrom)) and not _can_be_hoisted(node, module):
                 raise FactoryError(
-                    "an import does not fit into one file",
+                    "this import cannot be moved into the single file",
                     f"{module.name}: {ast.unparse(node)}",
                     "use: from x import y",
                 )
 
 
 def _can_be_hoisted(node: Import, module: SourceModule) -> bool:
-    """Whether the import keeps its meaning. Imports of the factory must be at the top, where they are removed."""
+    """Whether an import can move to the top of the file without a change in its meaning."""
+    # an import of a wheelfactory module within a function would stay in the file, where it fails
     if any(alias.asname not in (None, alias.name) for alias in node.names):
         return False
     return not _is_ours(node) or (isinstance(node, ast.ImportFrom) and node in module.imports)
@@ -173,22 +174,27 @@ def _can_be_hoisted(node: Import, module: SourceModule) -> bool:
 
 def _standard_imports(modules: Iterable[SourceModule]) -> Iterator[Import]:
     for module in modules:
-        yield from (node for node in module.imports if not _is_ours(node) and _source_of(node) != "__future__")
+        yield from (node for node in module.imports if not _is_ours(node) and _module_name(node) != "__future__")
 
 
 def _standard_names(modules: Sequence[SourceModule]) -> Iterator[tuple[str, str]]:
-    """The names imported from the standard library, with their module. Raises `FactoryError` for a name of two."""
+    """Yield each name imported from the standard library, with its module.
+
+    Raises `FactoryError` if two modules provide the same name.
+    """
     found: dict[str, str] = {}
     for node in _standard_imports(modules):
         for alias in node.names:
-            name, source = (alias.name, alias.name) if isinstance(node, ast.Import) else (alias.name, _source_of(node))
+            name, source = (
+                (alias.name, alias.name) if isinstance(node, ast.Import) else (alias.name, _module_name(node))
+            )
             if found.setdefault(name.partition(".")[0], source) != source:
                 raise FactoryError("two modules define the same name", f"{name}: {found[name]}, {source}", "rename one")
     yield from found.items()
 
 
 def _hoisted(modules: Sequence[SourceModule]) -> str:
-    """The source of all standard library imports, without duplicates."""
+    """Return the source of all standard library imports, without duplicates."""
     whole: set[str] = set()
     names: dict[str, set[str]] = {}
     for node in _standard_imports(modules):
@@ -196,7 +202,7 @@ def _hoisted(modules: Sequence[SourceModule]) -> str:
         if isinstance(node, ast.Import):
             whole |= given
         else:
-            names.setdefault(_source_of(node), set()).update(given)
+            names.setdefault(_module_name(node), set()).update(given)
     lines = [f"import {name}\n" for name in sorted(whole)]
     for source in sorted(names):
         line = f"from {source} import {', '.join(sorted(names[source]))}"
@@ -206,7 +212,7 @@ def _hoisted(modules: Sequence[SourceModule]) -> str:
 
 
 def _body(module: SourceModule) -> str:
-    """A module without docstring and imports, below a comment with its name and docstring."""
+    """Return a module's code without imports; its docstring becomes a comment above the code."""
     lines = module.source.splitlines(keepends=True)
     first = module.tree.body[0]
     docstring = [first] if ast.get_docstring(module.tree) is not None else []

@@ -90,7 +90,7 @@ class CompileReport(ProgramReport):
 
 
 def check_ahead_of_time(subject: Subject) -> GateResult:
-    """Compile for each arch in the build record without a cached proof, several in parallel.
+    """Compile for each arch of the build record that has no cached result, several in parallel.
 
     Raises `BuildError` if torch or Triton cannot be installed.
     """

@@ -23,7 +23,7 @@ class _Imported(ProgramReport):
 
 
 def check_fallback_import(subject: FallbackSubject) -> GateResult:
-    """Import as users do, unless the cache has a proof for a wheel with the same bytes.
+    """Import as users do, unless a cached result exists for a wheel with the same bytes.
 
     Raises `BuildError` if the CPU torch cannot be installed.
     """

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from wheelfactory.build.environments import PYTHON, build_requirements, make_build_environment, open_wheel_environment
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.progress import logger
+from wheelfactory.verify.accuracy import TIMEOUT_S
 from wheelfactory.verify.gate import FallbackSubject
-from wheelfactory.verify.numbers import TIMEOUT_S
 from wheelfactory.verify.proofs import AnyReport, ProofCache, ProofKey, run_program
 
 ENVIRONMENT = (f"Python {PYTHON}", *build_requirements())
@@ -22,7 +22,7 @@ def run_or_reuse(
 ) -> AnyReport | str:
     """Return the report of a program, from the cache or by running it; or the reason why it failed.
 
-    Only reports for which `is_good` holds are cached, and a cached one is checked again. Raises `BuildError` if the CPU
+    Only reports that pass `is_good` are cached, and a cached report is checked again. Raises `BuildError` if the CPU
     torch cannot be installed.
     """
     proofs = ProofCache(subject.cache / "proofs")

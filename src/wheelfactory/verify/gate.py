@@ -19,7 +19,7 @@ from wheelfactory.wheel.read import Wheel
 
 
 class HasWheel(Protocol):
-    """A subject of any kind of wheel."""
+    """A subject with a wheel of any kind."""
 
     @property
     def wheel(self) -> Wheel:
@@ -41,7 +41,7 @@ class _WithPlainBuilds:
 
 @dataclass(frozen=True)
 class Subject(_WithPlainBuilds):
-    """A wheel to verify, its build record, and the cell that it must be a wheel of."""
+    """A wheel to verify, its build record, and the cell that it must match."""
 
     wheel: Wheel
     record: BuildRecord
@@ -77,7 +77,7 @@ AnySubject = TypeVar("AnySubject", bound=HasWheel)
 
 @dataclass(frozen=True)
 class Gate(Generic[AnySubject]):
-    """One check of a wheel. A gate with `runs_code` runs the wheel's code, so only after all gates before it passed."""
+    """One check of a wheel. A gate with `runs_code` runs the wheel's code, so all earlier gates must have passed."""
 
     name: str
     check: Callable[[AnySubject], GateResult]

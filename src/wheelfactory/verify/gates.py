@@ -17,8 +17,8 @@ from wheelfactory.verify.ahead_of_time import check_ahead_of_time
 from wheelfactory.verify.archive import check_archive
 from wheelfactory.verify.code_objects import check_code_objects
 from wheelfactory.verify.contents import check_contents, check_fallback_contents
+from wheelfactory.verify.fallback_accuracy import check_fallback_accuracy
 from wheelfactory.verify.fallback_importing import check_fallback_import
-from wheelfactory.verify.fallback_numbers import check_fallback_numbers
 from wheelfactory.verify.gate import AnySubject, FallbackSubject, Gate, Subject
 from wheelfactory.verify.gpu import check_on_gpu
 from wheelfactory.verify.identity import check_fallback_identity, check_identity
@@ -47,7 +47,7 @@ GATES: tuple[Gate[Subject], ...] = (
 )
 """The gates after `check_archive`. Required gates must pass before publishing; the others run on request.
 
-Gates that only read come first: a wheel that they refuse never gets to run code.
+Gates that only read come first, so that code of a wheel that they refuse never runs.
 """
 
 FALLBACK_GATES: tuple[Gate[FallbackSubject], ...] = (
@@ -55,7 +55,7 @@ FALLBACK_GATES: tuple[Gate[FallbackSubject], ...] = (
     Gate("record", check_record, on_publish=True),
     Gate("contents", check_fallback_contents, on_publish=True),
     Gate("import", check_fallback_import, runs_code=True),
-    Gate("numbers", check_fallback_numbers, runs_code=True),
+    Gate("numbers", check_fallback_accuracy, runs_code=True),
 )
 """The gates of flash-attention-amd; all are required, because none needs a GPU or ROCm."""
 
@@ -85,8 +85,8 @@ def verify(
 ) -> tuple[GateResult, ...]:
     """Run `gates` (default: all) on a wheel of `cell` (default: the cell in its build record); return their results.
 
-    Required gates run, and those in `extended`; `quick` skips the slow ones and makes them not required. If the archive
-    or the build record is damaged, the results end there. For `find_gate_host` and `may_build` see `Subject`.
+    Runs the required gates and those in `extended`; `quick` skips the slow ones and makes them optional. If the archive
+    or the build record is damaged, no further gate runs. For `find_gate_host` and `may_build` see `Subject`.
 
     Raises `InputError` if the file name is not a wheel's or the cell is not in the matrix, `SourceError` if the sources
     to compare with are unavailable, and `BuildError` if the environment of a gate cannot be installed.

@@ -15,10 +15,10 @@ from wheelfactory.build.environments import find_package_folders, open_wheel_env
 from wheelfactory.build.rocm_python import probe_python
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.progress import logger
+from wheelfactory.verify.accuracy import NUMBERS_PROGRAM, TIMEOUT_S, NumericReport, numeric_gate_result
 from wheelfactory.verify.cell_python import find_local_python
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import KnownLimit, find_cell_limits
-from wheelfactory.verify.numbers import NUMBERS_PROGRAM, TIMEOUT_S, NumericReport, numeric_gate_result
 from wheelfactory.verify.proofs import program_environ, run_program
 from wheelfactory.verify.result import GateResult
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from wheelfactory.build.environments import interpreter_requirements, make_interpreter_environment
 from wheelfactory.core.progress import logger
-from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.limits import find_cell_limits
-from wheelfactory.verify.numbers import (
+from wheelfactory.verify.accuracy import (
     NUMBERS_PROGRAM,
     TIMEOUT_S,
     TOLERANCES,
@@ -18,6 +16,8 @@ from wheelfactory.verify.numbers import (
     find_numeric_faults,
     numeric_gate_result,
 )
+from wheelfactory.verify.gate import Subject
+from wheelfactory.verify.limits import find_cell_limits
 from wheelfactory.verify.proofs import (
     ProofCache,
     ProofKey,
@@ -34,7 +34,7 @@ WHERE = "in Triton's interpreter"
 
 
 def check_in_interpreter(subject: Subject) -> GateResult:
-    """Run the kernels in the interpreter of the cell's Triton, unless the cache has a proof.
+    """Run the kernels in the interpreter of the cell's Triton, unless a cached result exists.
 
     Raises `BuildError` if torch or Triton cannot be installed.
     """

@@ -1,4 +1,4 @@
-"""Run programs with the code of a wheel, and cache their reports under everything that they depend on."""
+"""Run programs with a wheel's code, and cache their reports; the key has everything that affects a report."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.label import Label
 from wheelfactory.gpu.torch_python import TorchPython
 from wheelfactory.gpu.validate.installed import InstalledDistribution, InstalledPackage
-from wheelfactory.verify.numbers import TOLERANCES, NumericCase, NumericReport
+from wheelfactory.verify.accuracy import TOLERANCES, NumericCase, NumericReport
 
 SITE = "/venv/lib/python3.12/site-packages"
 FILES = {
@@ -77,7 +77,7 @@ def fallback(**changes: Any) -> InstalledPackage:
 
 def case(name: str = "causal float16", error: str | None = None, **errors: tuple[float, float]) -> NumericCase:
     """A case whose results are as far off as rounding alone makes them, unless they are given."""
-    return NumericCase(name=name, errors=errors or {"output": (0.001, 0.001), "dq": (0.002, 0.002)}, error=error)
+    return NumericCase(name=name, errors=errors or {"output": (0.001, 0.001), "dq": (0.002, 0.002)}, exception=error)
 
 
 def numbers(called: Backend = Backend.TRITON, /, *cases: NumericCase, **changes: Any) -> NumericReport:
@@ -89,10 +89,10 @@ def numbers(called: Backend = Backend.TRITON, /, *cases: NumericCase, **changes:
         "gpu": "gfx942",
         "backend": module,
         "file": FILES[called],
-        "installed": True,
+        "from_wheel": True,
         "cases": cases or (case(),),
         "left_out": (),
-        "symbols": {f"{module}.fwd": 2, f"{module}.bwd": 1},
+        "call_counts": {f"{module}.fwd": 2, f"{module}.bwd": 1},
         "dropped": (),
     }
     return NumericReport(**{**truth, **changes})

@@ -9,7 +9,7 @@ from gpu.validate.installations import case, numbers
 from wheelfactory.core.cell import Backend
 from wheelfactory.gpu.validate.checks import as_cases
 from wheelfactory.gpu.validate.report import ResultError, ValidationCase
-from wheelfactory.verify import numbers as rule
+from wheelfactory.verify import accuracy as rule
 from wheelfactory.verify.limits import KnownLimit
 from wheelfactory.verify.result import Status
 
@@ -53,12 +53,12 @@ def test_results_that_are_not_finite_fail_with_a_reason() -> None:
 
 
 def test_a_case_that_raised_has_failed_with_its_words() -> None:
-    made = only(rule.NumericCase(name="wide float16", errors={}, error="OutOfResources: shared memory"))
+    made = only(rule.NumericCase(name="wide float16", errors={}, exception="OutOfResources: shared memory"))
     assert (made.status, made.detail) == (Status.FAILED, "OutOfResources: shared memory")
 
 
 def test_a_case_without_a_result_has_failed() -> None:
-    assert only(rule.NumericCase(name="wide float16", errors={}, error=None)).status is Status.FAILED
+    assert only(rule.NumericCase(name="wide float16", errors={}, exception=None)).status is Status.FAILED
 
 
 def test_an_unknown_module_has_no_bound() -> None:

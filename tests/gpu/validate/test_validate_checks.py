@@ -14,7 +14,7 @@ from wheelfactory.gpu.torch_python import TorchPython
 from wheelfactory.gpu.validate.checks import check_calls, check_installed
 from wheelfactory.gpu.validate.installed import InstalledPackage
 from wheelfactory.gpu.validate.report import ValidationCheck
-from wheelfactory.verify.numbers import TOLERANCES, NumericReport
+from wheelfactory.verify.accuracy import TOLERANCES, NumericReport
 from wheelfactory.verify.result import Status
 
 TRITON_MODULE = TOLERANCES[Backend.TRITON].module
@@ -114,7 +114,7 @@ def test_triton_called_by_a_ck_wheel_is_not_its_backend() -> None:
 
 
 def test_no_call_of_the_backend_has_failed() -> None:
-    check = called("backend", installed(), numbers(symbols={}))
+    check = called("backend", installed(), numbers(call_counts={}))
     assert (check.status, check.detail.partition(" instead")[0]) == (Status.FAILED, "called nothing")
 
 
@@ -132,7 +132,7 @@ def test_a_module_of_another_installation_has_failed() -> None:
 
 @pytest.mark.parametrize(("own", "status"), [(True, Status.PASSED), (False, Status.FAILED)])
 def test_in_a_second_environment_the_program_reports_the_owner_of_the_module(own: bool, status: Status) -> None:
-    said = numbers(file="/elsewhere/interface_fa.py", installed=own)
+    said = numbers(file="/elsewhere/interface_fa.py", from_wheel=own)
     *_, check = check_calls(installed(), said, elsewhere=True)
     assert (check.name, check.status) == ("module", status)
 

@@ -18,19 +18,19 @@ from gpu.validate.installations import H200, MI300X, NO_GPU, case, fallback, ins
 from wheel_factory import CK, make_wheel
 from wheelfactory.build.environments import Environment
 from wheelfactory.core.cell import Backend
-from wheelfactory.core.errors import BAD_INPUT, DONE, VERIFICATION_REFUSED, InputError
+from wheelfactory.core.errors import BAD_INPUT, DONE, VERIFICATION_FAILED, InputError
 from wheelfactory.gpu.torch_python import TorchPython
 from wheelfactory.gpu.validate import compute, validate
 from wheelfactory.gpu.validate.installed import InstalledPackage
 from wheelfactory.gpu.validate.report import Hardware, Validation
-from wheelfactory.verify.numbers import NumericReport
+from wheelfactory.verify.accuracy import NumericReport
 from wheelfactory.verify.result import Status
 
 FALLBACK_NUMBERS = numbers(
     gpu="sm_90",
     backend="flash_attention_amd",
     file="/venv/lib/python3.12/site-packages/flash_attention_amd/__init__.py",
-    symbols={"flash_attention_amd.functions.flash_attn_func": 8},
+    call_counts={"flash_attention_amd.functions.flash_attn_func": 8},
 )
 UNEVEN = "!uneven cached*"
 
@@ -88,7 +88,7 @@ def test_the_report_is_json_that_reads_back(cli: Cli, machine: Machine) -> None:
     assert (found.software.torch, found.software.hip) == ("2.13.0+rocm7.2", "7.2.53211")
     assert found.validated.label == "rocm72torch2.13triton"
     assert found.validated.offload_archs == ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100")
-    assert found.symbols == numbers().symbols
+    assert found.symbols == numbers().call_counts
     assert found.dropped_launch_options is None
     assert not found.failed
 
@@ -96,7 +96,7 @@ def test_the_report_is_json_that_reads_back(cli: Cli, machine: Machine) -> None:
 def test_a_wrong_number_is_refused_with_case_error_and_bound(cli: Cli, machine: Machine) -> None:
     machine.answer = numbers(Backend.TRITON, case(), case("dim 256 full float16", output=(0.5, 0.001)))
     done = cli("validate", "--cache", "cache")
-    assert done.code == VERIFICATION_REFUSED
+    assert done.code == VERIFICATION_FAILED
     assert "  failed    dim 256 full float16  output 5.0e-01 of 2.0e-03" in done.out.splitlines()
     assert done.out.splitlines()[-1] == "refused: 1 of 2 cases failed"
 
@@ -104,7 +104,7 @@ def test_a_wrong_number_is_refused_with_case_error_and_bound(cli: Cli, machine: 
 def test_results_that_are_not_finite_fail_and_the_report_stays_json(cli: Cli, machine: Machine) -> None:
     machine.answer = numbers(Backend.TRITON, case(output=(float("nan"), 0.001)))
     done = cli("validate", "--json", "--cache", "cache")
-    assert done.code == VERIFICATION_REFUSED
+    assert done.code == VERIFICATION_FAILED
     assert json.loads(done.out)["cases"][0]["errors"] == []
     assert report(done.out).cases[0].detail == "output is off by nan (at most 0.002)"
 
@@ -112,7 +112,7 @@ def test_results_that_are_not_finite_fail_and_the_report_stays_json(cli: Cli, ma
 def test_a_kernel_that_ends_the_program_is_refused_with_the_case_it_was_at(cli: Cli, machine: Machine) -> None:
     machine.answer = "killed by SIGABRT; at: dim 256 causal bfloat16; Memory access fault by GPU node-1"
     done = cli("validate", "--json", "--cache", "cache")
-    assert done.code == VERIFICATION_REFUSED
+    assert done.code == VERIFICATION_FAILED
     found = report(done.out)
     assert found.cases[0].name == "all on AMD Instinct MI300X"
     assert "at: dim 256 causal bfloat16" in found.cases[0].detail
@@ -123,21 +123,21 @@ def test_a_kernel_that_ends_the_program_is_refused_with_the_case_it_was_at(cli: 
 def test_cases_that_are_left_out_do_not_stand_for_those_that_ran(cli: Cli, machine: Machine) -> None:
     machine.answer = numbers(left_out=("uneven cached full float16",)).model_copy(update={"cases": ()})
     done = cli("validate", "--json", "--cache", "cache")
-    assert done.code == VERIFICATION_REFUSED
+    assert done.code == VERIFICATION_FAILED
     assert [case.status for case in report(done.out).cases] == [Status.FAILED, Status.NOT_RUN]
 
 
 def test_a_report_without_a_case_is_refused(cli: Cli, machine: Machine) -> None:
     machine.answer = numbers().model_copy(update={"cases": ()})
     done = cli("validate", "--cache", "cache")
-    assert done.code == VERIFICATION_REFUSED
+    assert done.code == VERIFICATION_FAILED
     assert "all on AMD Instinct MI300X  no case" in done.out
 
 
 def test_a_check_that_fails_is_refused_though_all_numbers_are_right(cli: Cli, machine: Machine) -> None:
     machine.installed = installed(record_mismatches=("flash_attn/__init__.py was changed",))
     done = cli("validate", "--cache", "cache")
-    assert done.code == VERIFICATION_REFUSED
+    assert done.code == VERIFICATION_FAILED
     assert "  failed    files (flash_attn/__init__.py was changed)" in done.out.splitlines()
 
 
@@ -145,7 +145,7 @@ def test_a_check_that_fails_is_refused_though_all_numbers_are_right(cli: Cli, ma
 def test_another_gpu_than_the_users_is_refused(cli: Cli, machine: Machine, gpu: str | None, said: str) -> None:
     machine.answer = numbers(gpu=gpu)
     done = cli("validate", "--cache", "cache")
-    assert done.code == VERIFICATION_REFUSED
+    assert done.code == VERIFICATION_FAILED
     assert f"  failed    GPU (computed on {said} instead of AMD Instinct MI300X (gfx942))" in done.out.splitlines()
 
 
@@ -280,7 +280,7 @@ def test_a_wheel_of_something_else_is_refused(cli: Cli, tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path, name="numpy", version="2.0")
     done = cli("validate", wheel, "--cache", "cache")
     assert done.code == BAD_INPUT
-    assert "not a wheel to validate: numpy-2.0-py3-none-any.whl" in done.err
+    assert "cannot validate this wheel: numpy-2.0-py3-none-any.whl" in done.err
 
 
 @pytest.mark.parametrize("target", ["nothing.whl", "flash_attn-2.8.3-py3-none-any.whl"])

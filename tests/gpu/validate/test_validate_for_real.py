@@ -22,7 +22,7 @@ from wheelfactory.build.environments import (
 )
 from wheelfactory.core.checkout import ROOT
 from wheelfactory.core.digest import file_sha256
-from wheelfactory.core.errors import BAD_INPUT, DONE, VERIFICATION_REFUSED, InputError
+from wheelfactory.core.errors import BAD_INPUT, DONE, VERIFICATION_FAILED, InputError
 from wheelfactory.gpu.torch_python import TorchPython
 from wheelfactory.gpu.validate import compute, validate
 from wheelfactory.gpu.validate.installed import InstalledPackage, read_installed
@@ -92,7 +92,7 @@ def test_a_wheel_with_a_wrong_kernel_is_refused_with_case_error_and_bound(
     )
     done = cli("validate", wheel, "--json", "--python", torch.python, "--cache", own_cache)
 
-    assert done.code == VERIFICATION_REFUSED, done.err
+    assert done.code == VERIFICATION_FAILED, done.err
     found = Validation.model_validate_json(done.out)
     assert cases(found, Status.FAILED) == {"cached float16"}
     assert cases(found, Status.PASSED) == {"full float16"}
@@ -167,7 +167,7 @@ def test_a_fallback_with_a_wrong_sign_is_refused(
     monkeypatch.delenv("VIRTUAL_ENV", raising=False)
     done = cli("validate", wrong_fallback, "--json", "--cache", own_cache)
 
-    assert done.code == VERIFICATION_REFUSED, done.err
+    assert done.code == VERIFICATION_FAILED, done.err
     found = Validation.model_validate_json(done.out)
     wrong = cases(found, Status.FAILED)
     assert wrong == {case.name for case in found.cases if "cached" in case.name}

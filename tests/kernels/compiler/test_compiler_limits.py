@@ -14,8 +14,8 @@ from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler.limits import (
     MAX_ARGUMENT_BYTES,
     argument_limit,
+    increase_stack_limit_for_link,
     link_argument_bytes,
-    raise_link_limit,
     require_matching_key,
     require_supported_archs,
 )
@@ -80,25 +80,25 @@ def process() -> Iterator[int]:
 
 
 def test_a_link_of_ten_archs_raises_the_limit_of_the_process_that_links(process: int) -> None:
-    raise_link_limit(process, OBJECTS, {"PATH": "/bin"})
+    increase_stack_limit_for_link(process, OBJECTS, {"PATH": "/bin"})
     assert resource.prlimit(process, resource.RLIMIT_STACK)[0] == 4 * MAX_ARGUMENT_BYTES
 
 
 def test_a_link_that_fits_leaves_the_limit_alone(process: int) -> None:
-    raise_link_limit(process, OBJECTS[:2782], {"PATH": "/bin"})
+    increase_stack_limit_for_link(process, OBJECTS[:2782], {"PATH": "/bin"})
     assert resource.prlimit(process, resource.RLIMIT_STACK)[0] == 8 * MIB
 
 
 def test_a_low_hard_limit_refuses_the_link_with_both_numbers(process: int) -> None:
     resource.prlimit(process, resource.RLIMIT_STACK, (8 * MIB, 8 * MIB))
     with pytest.raises(BuildError, match="too many arguments for the linker") as caught:
-        raise_link_limit(process, OBJECTS, {"PATH": "/bin"})
+        increase_stack_limit_for_link(process, OBJECTS, {"PATH": "/bin"})
     assert f"allows {2 * MIB}" in caught.value.which
     assert "--cache" in caught.value.hint
 
 
 def test_the_environment_counts_too(process: int) -> None:
-    raise_link_limit(process, ["a.o"], {"LARGE": "x" * 3 * MIB})
+    increase_stack_limit_for_link(process, ["a.o"], {"LARGE": "x" * 3 * MIB})
     assert resource.prlimit(process, resource.RLIMIT_STACK)[0] > 8 * MIB
 
 

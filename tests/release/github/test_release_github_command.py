@@ -24,7 +24,7 @@ from wheelfactory.cli import main
 from wheelfactory.commands.targets import open_archive_host, open_publisher
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.digest import file_sha256
-from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_REFUSED, InputError
+from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_FAILED, InputError
 from wheelfactory.release.additions import read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.evidence import as_evidence
@@ -259,8 +259,8 @@ def test_a_row_that_does_not_hold_is_refused(
 ) -> None:
     rewrite(built, **changes)
     shown = cli(GITHUB, built, "--tag", "v1")
-    assert shown.code == VERIFICATION_REFUSED
-    assert shown.err.startswith("error: verification refused: ")
+    assert shown.code == VERIFICATION_FAILED
+    assert shown.err.startswith("error: verification failed: ")
     assert told in shown.err
     assert github.calls == []
 
@@ -280,7 +280,7 @@ def test_a_file_that_differs_from_its_row_is_refused(cli: Cli, github: FakeGitHu
         wheel.parent, Cell.parse(CELL), members={**payload(Cell.parse(CELL)), "flash_attn/new.py": b"changed = True"}
     )
     shown = cli(GITHUB, built, "--tag", "v1")
-    assert shown.code == VERIFICATION_REFUSED
+    assert shown.code == VERIFICATION_FAILED
     assert "differ in sha256, size" in shown.err
     assert github.repository.releases == {}
 
@@ -373,7 +373,7 @@ def test_an_index_of_github_needs_a_place(cli: Cli, capsys: pytest.CaptureFixtur
 
 def test_an_unexpected_cell_is_refused_before_uploading(cli: Cli, github: FakeGitHub, built: Path) -> None:
     shown = cli(GITHUB, built, "--tag", "v1", "--stage", "--expect", CELL.replace("2.9.1", "2.8.0"))
-    assert shown.code == VERIFICATION_REFUSED
+    assert shown.code == VERIFICATION_FAILED
     assert f"{CELL} is not in the list of --expect" in shown.err
     assert github.repository.releases == {}
     assert cli(GITHUB, built, "--tag", "v1", "--stage", "--expect", f"another {CELL}").code == DONE
@@ -398,6 +398,6 @@ def test_claims_of_a_manifest_are_verified_against_the_wheel(cli: Cli, github: F
     wheel = finished_wheel(tmp_path / "made", Cell.parse(CELL), members=library)
     publish(DirectoryPublisher(tmp_path / "cell"), [(verified(wheel), wheel)])  # its row says that every gate passed
     shown = cli(GITHUB, "cell", "--tag", "v1")
-    assert shown.code == VERIFICATION_REFUSED
+    assert shown.code == VERIFICATION_FAILED
     assert "contents: " in shown.err
     assert github.repository.releases == {}

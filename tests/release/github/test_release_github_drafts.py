@@ -50,7 +50,7 @@ def test_a_draft_that_was_published_meanwhile_is_not_deleted(
     github: FakeGitHub, releases: Releases, draft: Draft
 ) -> None:
     github.repository.edit(draft.release.id, {"draft": False})
-    with pytest.raises(PublishError, match="published meanwhile: v1"):
+    with pytest.raises(PublishError, match="published in the meantime: v1"):
         releases.delete_draft(draft.release)
     assert len(github.repository.published()) == 1
 

@@ -239,7 +239,7 @@ def test_a_concurrent_publish_stops_the_commit(
     rows = first.rows()
     stage(first, added)
     publish(publisher("v2"), later)
-    with pytest.raises(PublishError, match="another run published meanwhile") as refused:
+    with pytest.raises(PublishError, match="another run published in the meantime") as refused:
         first.commit([*rows, *(row for row, _ in added)])
     assert "same command again" in refused.value.hint
     assert published_rows(github.repository) == [row for row, _ in later]

@@ -20,7 +20,7 @@ from wheelfactory.build.container.leftovers import RUN_LABEL
 from wheelfactory.build.executor import BuildCommand
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.process import build_failure, deadline_error, deadline_timer, log_output
-from wheelfactory.core.progress import ProgressPart
+from wheelfactory.core.progress import ProgressCallback
 
 KILL_ATTEMPTS = 60
 """Attempts to kill a container at its deadline while the engine does not answer, at least a second apart."""
@@ -88,7 +88,7 @@ def _gpu_options(devices: Sequence[str]) -> dict[str, Any]:
 
 
 def run_in_container(
-    engine: Engine, tag: str, run: Path, share: ResourceShare, command: BuildCommand, part: ProgressPart
+    engine: Engine, tag: str, run: Path, share: ResourceShare, command: BuildCommand, report_progress: ProgressCallback
 ) -> str:
     """Run a program in a new container of an image, return its stdout, and remove the container.
 
@@ -105,7 +105,7 @@ def run_in_container(
                 output = engine.client.api.attach(str(container.id), stream=True, demux=True)
                 container.start()
                 with deadline_timer(command.deadline, partial(_kill, container)) as was_ended:
-                    last = log_output(_lines(output, printed), log, part)
+                    last = log_output(_lines(output, printed), log, report_progress)
                 status = int(container.wait(timeout=REQUEST_TIMEOUT_S)["StatusCode"])
                 container.reload()
                 starved = bool(container.attrs["State"].get("OOMKilled"))

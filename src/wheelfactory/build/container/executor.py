@@ -18,7 +18,7 @@ from wheelfactory.build.executor import BuildHost
 from wheelfactory.build.setup_py import log_path
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.host import Host
-from wheelfactory.core.progress import ProgressPart, ignore_progress
+from wheelfactory.core.progress import ProgressCallback, ignore_progress
 from wheelfactory.matrix.facts import Matrix
 
 MIN_CONTAINER_GIB = 4.0
@@ -68,14 +68,14 @@ class ContainerExecutor:
 
         return min(cells, key=missing)
 
-    def prepare_host(self, cell: Cell, part: ProgressPart) -> BuildHost:
+    def prepare_host(self, cell: Cell, report_progress: ProgressCallback) -> BuildHost:
         """Build the cell's image if it is missing. Raises `BuildError` if that fails."""
         dockerfile = self._dockerfile(cell)
         if not has_image(self.engine, dockerfile.tag):
             with self._making:
-                pull_image(self.engine, self.matrix.image(cell, slim=self.slim), part)
+                pull_image(self.engine, self.matrix.image(cell, slim=self.slim), report_progress)
                 log = log_path(self.cache, f"image-{dockerfile.tag.rpartition(':')[2]}")
-                build_image(self.engine, dockerfile, log, part)
+                build_image(self.engine, dockerfile, log, report_progress)
         python = Path(dockerfile.python)
         return BuildHost(
             machine=self.describe_host(cell),

@@ -1,4 +1,4 @@
-"""Pull a base image, and build the image of a Dockerfile once per content."""
+"""Pull base images, and build the images of Dockerfiles that do not exist yet."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from wheelfactory.build.container.dockerfile import Dockerfile
 from wheelfactory.build.container.engine import ENGINE_ERRORS, Engine, engine_error
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.process import LAST_LINES
-from wheelfactory.core.progress import ProgressPart, logger
+from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.matrix.facts import Image
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -34,7 +34,7 @@ def has_image(engine: Engine, reference: str) -> bool:
     return True
 
 
-def pull_image(engine: Engine, image: Image, part: ProgressPart) -> None:
+def pull_image(engine: Engine, image: Image, report_progress: ProgressCallback) -> None:
     """Pull a base image unless it exists, with progress in bytes. Raises `BuildError`."""
     if has_image(engine, image.reference):
         return
@@ -55,7 +55,9 @@ def pull_image(engine: Engine, image: Image, part: ProgressPart) -> None:
                 raise engine_error(event["error"], image.reference)
             _update_layers(event, layers)
             if layers:
-                part(sum(done for done, _ in layers.values()), sum(total for _, total in layers.values()), "pulling")
+                report_progress(
+                    sum(done for done, _ in layers.values()), sum(total for _, total in layers.values()), "pulling"
+                )
         engine.client.images.get(image.reference)
     except ENGINE_ERRORS as error:
         raise engine_error(error, image.reference) from None
@@ -71,8 +73,10 @@ def _update_layers(event: dict[str, Any], layers: dict[str, tuple[int, int]]) ->
         layers[event["id"]] = (total, total)
 
 
-def build_image(engine: Engine, dockerfile: Dockerfile, log: Path, part: ProgressPart) -> str:
-    """Build the image of a Dockerfile unless it exists, with its output in `log`, and return its tag.
+def build_image(engine: Engine, dockerfile: Dockerfile, log: Path, report_progress: ProgressCallback) -> str:
+    """Build a Dockerfile's image, unless one with the same content exists, and return its tag.
+
+    The output of the build goes to `log`.
 
     Raises `BuildError` with the last lines and the path of the log.
     """
@@ -97,15 +101,15 @@ def build_image(engine: Engine, dockerfile: Dockerfile, log: Path, part: Progres
                 file.write(text)
                 last.extend(line for line in text.splitlines() if line.strip())
                 if match := _STEP.match(text):
-                    part(int(match[1]) - 1, int(match[2]), "building the image")
+                    report_progress(int(match[1]) - 1, int(match[2]), "building the image")
                 if "error" in event:
-                    raise _failed(dockerfile.tag, str(event["error"]), list(last), log)
+                    raise _build_failure(dockerfile.tag, str(event["error"]), list(last), log)
     except ENGINE_ERRORS as error:
         raise engine_error(error, dockerfile.tag) from None
     return dockerfile.tag
 
 
-def _failed(tag: str, error: str, last: list[str], log: Path) -> BuildError:
+def _build_failure(tag: str, error: str, last: list[str], log: Path) -> BuildError:
     known = engine_error(error, tag)
     tail = "\n".join(last)
     what = "cannot build the image" if known.what.startswith("the container engine refused") else known.what

@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 
 from wheelfactory.commands.options import Environ, print_results
-from wheelfactory.commands.targets import add_read_target, add_site, find_site_url
+from wheelfactory.commands.targets import add_readonly_target, add_site, find_site_url
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.site.request import MAX_BODY, search_url
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    add_read_target(parser)
+    add_readonly_target(parser)
     add_site(parser)
     parser.add_argument(
         "--body", default="-", metavar="FILE", help="file with the text of the issue (default: -, stdin)"
@@ -22,10 +22,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, _environ: Environ) -> int:
-    """Print the address of the search page for the machine of a wheel request."""
+    """Print the URL of the search page, filled in from a wheel request."""
     site = find_site_url(options.target, options.site)
     if site is None:
-        raise InputError("unknown address of the search page", options.target, "pass it with --site URL")
+        raise InputError("cannot determine the URL of the search page", options.target, "pass it with --site URL")
     print_results(search_url(site, _read(options.body)))
     return DONE
 

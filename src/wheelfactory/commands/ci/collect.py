@@ -26,7 +26,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         choices=range(1, MAX_ROUNDS + 1),
         default=1,
         metavar="N",
-        help=f"number of this run among those for the same kernels, 1 to {MAX_ROUNDS} (default: 1)",
+        help=f"how many runs have worked on these kernels, including this one: 1 to {MAX_ROUNDS} (default: 1)",
     )
 
 

@@ -25,7 +25,7 @@ from wheelfactory.gpu.bench.reports import (
 )
 from wheelfactory.gpu.torch_python import AUTOTUNE_VARIABLE, TorchPython
 from wheelfactory.gpu.validate.report import as_hardware, as_software
-from wheelfactory.verify.numbers import TOLERANCES
+from wheelfactory.verify.accuracy import TOLERANCES
 
 PROGRAMS = Path(__file__).with_name("programs")
 

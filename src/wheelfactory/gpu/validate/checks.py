@@ -1,6 +1,6 @@
 """Check the facts of an installation, and compare computed numbers with their bounds. Pure.
 
-The bounds are the gates' bounds (`verify.numbers`).
+The bounds are the gates' bounds (`verify.accuracy`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from wheelfactory.core.cell import same_rocm
 from wheelfactory.gpu.torch_python import TorchPython
 from wheelfactory.gpu.validate.installed import InstalledPackage
 from wheelfactory.gpu.validate.report import ResultError, ValidationCase, ValidationCheck
-from wheelfactory.verify import numbers
+from wheelfactory.verify import accuracy
+from wheelfactory.verify.accuracy import FALLBACK_TOLERANCE, TOLERANCES, NumericReport, Tolerance
 from wheelfactory.verify.limits import KnownLimit
-from wheelfactory.verify.numbers import FALLBACK_TOLERANCE, TOLERANCES, NumericReport, Tolerance
 from wheelfactory.verify.result import Status, is_within
 
 _VARIABLE = "FLASH_ATTENTION_TRITON_AMD_ENABLE"
@@ -118,7 +118,7 @@ def _backend(installed: InstalledPackage, numbers: NumericReport | None) -> Vali
     label = installed.label
     if numbers is None:
         return skipped_check("backend", "nothing was called")
-    called = sorted({symbol.rpartition(".")[0] for symbol in numbers.symbols})
+    called = sorted({symbol.rpartition(".")[0] for symbol in numbers.call_counts})
     modules = ", ".join(called) or "nothing"
     if label is None:
         return skipped_check("backend", f"the version has no label; called: {modules}")
@@ -133,8 +133,8 @@ def _module(installed: InstalledPackage, numbers: NumericReport | None, *, elsew
     if numbers is None:
         return skipped_check("module", "nothing was called")
     if elsewhere:
-        owner = "the wheel's" if numbers.installed else "an older module of this Python, not the wheel's"
-        return made_check("module", numbers.installed, f"called {owner}")
+        owner = "the wheel's" if numbers.from_wheel else "an older module of this Python, not the wheel's"
+        return made_check("module", numbers.from_wheel, f"called {owner}")
     if files is None:
         return skipped_check("module", "the installation has no RECORD")
     if numbers.file in files:
@@ -153,16 +153,16 @@ def as_cases(found: NumericReport, limits: Sequence[KnownLimit]) -> Iterator[Val
     for case in found.cases:
         if standard is None:
             yield ValidationCase(name=case.name, status=Status.FAILED, detail=f"no bound is known for {found.backend}")
-        elif case.error:
-            yield ValidationCase(name=case.name, status=Status.FAILED, detail=case.error)
+        elif case.exception:
+            yield ValidationCase(name=case.name, status=Status.FAILED, detail=case.exception)
         else:
             yield _case(case, standard, limits)
     for name in found.left_out:
         yield ValidationCase(name=name, status=Status.NOT_RUN, detail=_reason(name, limits))
 
 
-def _case(case: numbers.NumericCase, standard: Tolerance, limits: Sequence[KnownLimit]) -> ValidationCase:
-    bounded = numbers.error_bounds(case, standard)
+def _case(case: accuracy.NumericCase, tolerance: Tolerance, limits: Sequence[KnownLimit]) -> ValidationCase:
+    bounded = accuracy.error_bounds(case, tolerance)
     right = bool(bounded) and all(is_within(*pair) for pair in bounded.values())
     # a report is JSON, which has no other numbers
     finite = {name: pair for name, pair in bounded.items() if all(map(math.isfinite, pair))}

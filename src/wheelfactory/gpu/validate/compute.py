@@ -26,10 +26,10 @@ from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.select import require_in_matrix
 from wheelfactory.verify import interpreter
+from wheelfactory.verify.accuracy import FALLBACK_TOLERANCE, NUMBERS_PROGRAM, NumericReport
 from wheelfactory.verify.ahead_of_time import check_ahead_of_time
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import FULL_LIMITS, LIMITS, KnownLimit, find_cell_limits, find_limits
-from wheelfactory.verify.numbers import FALLBACK_TOLERANCE, NUMBERS_PROGRAM, NumericReport
 from wheelfactory.verify.proofs import HasPython, device_environ, run_program, stand_in_torch_version
 from wheelfactory.verify.result import Status
 from wheelfactory.wheel.read import Wheel

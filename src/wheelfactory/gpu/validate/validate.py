@@ -38,13 +38,13 @@ def validate(
 
     `requested_python` defaults to the user's Python. With `non_amd_gpu`, a Triton wheel runs on a non-AMD GPU in a test
     mode. For a wheel, a CPU torch stands in if the machine has no torch.
-    Raises `InputError` if there is nothing to validate, or if it cannot run this way.
+    Raises `InputError` if there is nothing to validate, or if it cannot run with this Python and GPU.
     """
     wheel = Wheel.open(path) if path else None
     if wheel and wheel.name not in PROJECTS:
-        raise InputError("not a wheel to validate", wheel.path.name, f"name a wheel of {' or '.join(PROJECTS)}")
-    python, stand_in = _python(wheel, requested_python, environ, cache)
-    with scratch_dir(cache) as scratch, _installed(wheel, python, environ, cache) as interpreter:
+        raise InputError("cannot validate this wheel", wheel.path.name, f"name a wheel of {' or '.join(PROJECTS)}")
+    python, stand_in = _choose_python(wheel, requested_python, environ, cache)
+    with scratch_dir(cache) as scratch, _open_interpreter(wheel, python, environ, cache) as interpreter:
         installed = read_installed(interpreter, device_environ(environ))
         computed = compute_cases(
             installed, ValidationContext(interpreter, python, scratch, matrix, host, environ, cache, wheel, non_amd_gpu)
@@ -66,30 +66,33 @@ def validate(
         hardware=computed.hardware,
         software=computed.software,
         dropped_launch_options=dropped if non_amd_gpu else None,
-        symbols=numbers.symbols if numbers else {},
+        symbols=numbers.call_counts if numbers else {},
         checks=checks,
         cases=computed.cases,
     )
 
 
-def _python(
-    wheel: Wheel | None, given: str | None, environ: Mapping[str, str], cache: Path
+def _choose_python(
+    wheel: Wheel | None, requested_python: str | None, environ: Mapping[str, str], cache: Path
 ) -> tuple[TorchPython, bool]:
-    """The Python to run in, and whether its torch is only a stand-in for ROCm's."""
+    """Return the Python to run in, and whether its torch is only a stand-in for ROCm's."""
     try:
-        return find_torch_python(given, environ), False
+        return find_torch_python(requested_python, environ), False
     except InputError:
-        if given or not wheel:
+        if requested_python or not wheel:
             raise
         own = make_build_environment(cache)
         return find_torch_python(str(own.python), clean_environ(environ)), True
 
 
 @contextmanager
-def _installed(
+def _open_interpreter(
     wheel: Wheel | None, python: TorchPython, environ: Mapping[str, str], cache: Path
 ) -> Iterator[HasPython]:
-    """The Python that has the package: `python`, or a temporary environment over it with the wheel."""
+    """Yield the Python that has the package.
+
+    Either `python` itself, or a temporary environment layered on it, with the wheel installed.
+    """
     if wheel is None:
         yield python
         return

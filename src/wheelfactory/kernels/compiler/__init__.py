@@ -1,1 +1,1 @@
-"""What runs beside the compiler, on a host or in an image: standard library only, and valid on Python 3.9."""
+"""Programs that run where the compiler is, on a host or in an image: standard library only, Python 3.9."""

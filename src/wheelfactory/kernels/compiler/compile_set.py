@@ -15,7 +15,11 @@ from wheelfactory.core.query import NOTICE_PREFIX
 from wheelfactory.kernels.compiler.costs import Ledger, Measurement, predict_cost, shard_costs
 from wheelfactory.kernels.compiler.edges import CompileInputs
 from wheelfactory.kernels.compiler.flags import EARLY_INLINE, FUNCTION_CALLS
-from wheelfactory.kernels.compiler.limits import raise_link_limit, require_matching_key, require_supported_archs
+from wheelfactory.kernels.compiler.limits import (
+    increase_stack_limit_for_link,
+    require_matching_key,
+    require_supported_archs,
+)
 from wheelfactory.kernels.compiler.objects import ObjectCompiler
 from wheelfactory.kernels.compiler.request import (
     FAILED,
@@ -39,7 +43,7 @@ def compile_set(request: CompileRequest, inputs: CompileInputs, environ: Mapping
         require_matching_key(inputs.key, request.archive_keys)
     if not request.shard:
         outputs = [edge.output for edge in (*inputs.kernels.values(), *inputs.bindings)]
-        raise_link_limit(os.getppid(), outputs, environ)  # the parent is setup.py, which starts the linker
+        increase_stack_limit_for_link(os.getppid(), outputs, environ)  # the parent is setup.py, which starts the linker
     selected = _selected(request, inputs)
     store = Store(Path(request.kernels), inputs.key)
     store.create()
@@ -103,7 +107,7 @@ def _state(request: CompileRequest, objects: ObjectCompiler, missing: Sequence[s
 
 
 def _selected(request: CompileRequest, inputs: CompileInputs) -> list[str]:
-    """Source names of the request: all, or of the shard, which every machine cuts in the same way."""
+    """Return the source names to compile: all, or the shard's. Every machine cuts the same shards."""
     if not request.shard:
         return sorted(inputs.kernels)
     shard = Shard.parse(request.shard)

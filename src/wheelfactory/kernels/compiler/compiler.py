@@ -1,4 +1,4 @@
-"""Identify the HIP compiler by its content, so that a reinstalled one is equal and a changed one is not."""
+"""Identify the HIP compiler by its content: a reinstall keeps its identity, a change does not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DEVICE_LIBRARIES = ("amdgcn/bitcode/*.bc", "lib/llvm/lib/clang/*/lib/amdgcn/bit
 _LIBRARY_VERSION = re.compile(r"#define (__GLIBC__|__GLIBC_MINOR__|__GLIBCXX__|_GLIBCXX_RELEASE|_LIBCPP_VERSION) ")
 _TOOLS = ("clang++", "lld", "clang-offload-bundler")
 _HIPCC = ("hipcc", "hipcc.bin", "hipcc.pl", "hipconfig*", "hipvars.pm")
-"""Files beside hipcc that make the command line, where hipcc itself is only a wrapper."""
+"""Files beside hipcc that build the command line if hipcc itself is only a wrapper."""
 _BESIDE_TOOLS = (
     *("*.cfg", "../lib/clang/*/amdgcn/bitcode/*.bc", "../lib/clang/*/include/**/*"),  # the headers hold device code
     *("../lib/libLLVM*.so*", "../lib/libclang-cpp*.so*"),  # the compiler itself, where clang is only a front end to it

@@ -25,7 +25,7 @@ SIZE_PER_ARCH = 0.315
 """Object size that each further arch adds, as a fraction of the first: 1.49 to 1.63 times for three archs."""
 
 _MAX_MEASUREMENT = 1e15
-"""In any unit. An integer of hundreds of digits would raise OverflowError in float arithmetic."""
+"""Largest accepted amount, in any unit. A huge integer would raise OverflowError in float arithmetic."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def parse_kernel_kind(source: str) -> tuple[str, int | None]:
 
 
 def seed_cost(source: str, archs: int) -> Cost:
-    """The cost by `SEED_COSTS`, for a number of archs.
+    """Return the cost from `SEED_COSTS`, for a number of archs.
 
     An unmeasured head dim costs as much as the most expensive one of its kind. An unmeasured kind, which a future
     release may add, costs as much as the most expensive kind of its sort (API or kernel).

@@ -1,4 +1,4 @@
-"""Reduce upstream's hipcc command line to the flags that can reach a kernel, equal in every cell that shares it.
+"""Reduce upstream's hipcc command line to the flags that affect a kernel, so that cells can share the kernel.
 
 The launcher imports this module once per object, so it imports as little as possible.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-# a type checker takes it for typing.TYPE_CHECKING; importing that takes longer than this module
+# type checkers treat it as typing.TYPE_CHECKING, which takes longer to import than this module
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -85,7 +85,7 @@ def has_runaway_flags(arguments: Sequence[str]) -> bool:
 
 
 def kernel_flags(arguments: Sequence[str], root: str, rocm: str, *, disable_early_inline: bool) -> list[str]:
-    """The flags that can reach a generated kernel, in order, without source and output.
+    """Return the flags that affect a generated kernel, in order, without source and output.
 
     `arguments` exclude the compiler. Paths below `root` become relative, so that the same sources elsewhere give
     the same flags.

@@ -23,7 +23,7 @@ from wheelfactory.kernels.compiler.flags import (
 from wheelfactory.kernels.compiler.store import SetKey
 
 ROCM_PLACEHOLDER = "ROCM"
-"""Replaces ROCm's folder in the key: the compiler counts by content, not by path."""
+"""Replaces ROCm's folder in the key: the compiler is identified by content, not by path."""
 
 FORBIDDEN_IN_KERNELS = re.compile(
     rb"\b(TORCH_\w+|PYBIND11_\w+|_GLIBCXX_USE_CXX11_ABI|HIP_ENABLE_WARP_SYNC_BUILTINS|__DATE__|__TIME__|__TIMESTAMP__"
@@ -107,7 +107,7 @@ def _plain(value: Any) -> str:
 
 
 def _differing_part(value: Any, other: Any) -> tuple[Any, str]:
-    """Reduce a list to the items that `other` lacks, with the word that introduces such a part."""
+    """Reduce a list to the items that `other` lacks; also return the word that introduces them in a message."""
     if not isinstance(value, (list, tuple)) or not isinstance(other, (list, tuple)):
         return value, ""
     mine, theirs = {_plain(item) for item in value}, {_plain(item) for item in other}

@@ -1,7 +1,7 @@
 """The program in front of hipcc (``PYTORCH_NVCC``): ``python -ISB launcher.py HIPCC ARGUMENTS...``
 
-It replaces itself by the compiler. A generated kernel is compiled in its `source_root` with only the flags that can
-reach it; any other command line is unchanged. Our ninja calls `compile_command` directly instead.
+It replaces itself with the compiler. A generated kernel is compiled in its `source_root` with only the flags that
+affect it; any other command line is unchanged. Our ninja calls `compile_command` directly instead.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-# last, so that packages installed beside ours shadow nothing of this Python
+# last, so that packages installed beside ours cannot shadow modules of this Python
 sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
 
 from wheelfactory.kernels.compiler import flags
@@ -43,7 +43,7 @@ def _has_blowup(argv: list[str], environ: dict[str, str]) -> bool:
 
 
 def main(argv: list[str]) -> int:
-    """Replace this process by the compiler; return an exit status if it cannot be started."""
+    """Replace this process with the compiler; return an exit status if it cannot be started."""
     environ = dict(os.environ)
     source = flags.find_kernel_source(argv[1:])
     command = argv

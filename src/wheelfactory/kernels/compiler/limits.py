@@ -1,4 +1,4 @@
-"""Refuse a compile or a link that would fail, before it starts."""
+"""Reject a compile or a link that would fail, before it starts."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from wheelfactory.kernels.compiler.key import diff_key_parts
 from wheelfactory.kernels.compiler.store import SetKey
 
 _POINTER = 8
-"""Bytes that Linux (4.13 and later) counts for each argument beside its text."""
+"""Bytes that Linux (4.13 and later) counts for each argument in addition to its text."""
 
 _OTHER_ARGUMENTS = 16 << 10
-"""Bytes to allow at the link for flags and libraries."""
+"""Bytes reserved for the linker's flags and libraries."""
 
 MAX_ARGUMENT_BYTES = 6 << 20
 """Linux's maximum for arguments and environment: three quarters of its default stack limit (exec.c)."""
 
 _MAX_SHOWN_NAMES = 5
-"""Sources that an error names. Thousands may differ, and the first ones tell their kind."""
+"""Maximum number of sources listed in an error; a few are enough to see the pattern."""
 
 
 def argument_limit(stack: int) -> int:
-    """Bytes that Linux allows for arguments and environment under a soft stack limit: a quarter of it."""
+    """Return the bytes that Linux allows for arguments and environment: a quarter of the soft stack limit."""
     return (
         MAX_ARGUMENT_BYTES if stack == resource.RLIM_INFINITY else max(128 << 10, min(MAX_ARGUMENT_BYTES, stack // 4))
     )
 
 
-def link_argument_bytes(objects: Iterable[str], environment: int) -> int:
+def link_argument_bytes(objects: Iterable[str], environment_bytes: int) -> int:
     """Bytes that Linux counts for a link of these object paths, with `environment` bytes of environment."""
     # setuptools passes every path as an argument, without a response file
-    return sum(map(_argument_bytes, objects)) + environment + _OTHER_ARGUMENTS
+    return sum(map(_argument_bytes, objects)) + environment_bytes + _OTHER_ARGUMENTS
 
 
 def _argument_bytes(text: str) -> int:
@@ -43,14 +43,14 @@ def _argument_bytes(text: str) -> int:
     return len(os.fsencode(text)) + 1 + _POINTER
 
 
-def raise_link_limit(process: int, objects: Iterable[str], environ: Mapping[str, str]) -> None:
-    """Raise the stack limit of a process, if needed, so that it can start a linker with the paths of all objects.
+def increase_stack_limit_for_link(pid: int, objects: Iterable[str], environ: Mapping[str, str]) -> None:
+    """Increase the stack limit of a process, if needed, so that it can pass the paths of all objects to a linker.
 
     Raises `BuildError` if the hard limit is too low.
     """
     paths = list(objects)
     needed = link_argument_bytes(paths, sum(_argument_bytes(f"{name}={value}") for name, value in environ.items()))
-    soft, hard = resource.prlimit(process, resource.RLIMIT_STACK)
+    soft, hard = resource.prlimit(pid, resource.RLIMIT_STACK)
     if needed <= argument_limit(soft):
         return
     allowed = argument_limit(hard)
@@ -60,7 +60,7 @@ def raise_link_limit(process: int, objects: Iterable[str], environ: Mapping[str,
             f"{len(paths)} object paths take {needed} bytes, the hard stack limit allows {allowed}",
             "raise the hard stack limit (ulimit -H -s), or use a shorter --cache path",
         )
-    resource.prlimit(process, resource.RLIMIT_STACK, (4 * allowed, hard))
+    resource.prlimit(pid, resource.RLIMIT_STACK, (4 * allowed, hard))
 
 
 def require_supported_archs(hipcc: str, archs: Sequence[str], environ: Mapping[str, str]) -> None:
@@ -79,8 +79,8 @@ def require_supported_archs(hipcc: str, archs: Sequence[str], environ: Mapping[s
 
 
 def require_planned_sources(found: Collection[str], planned: Collection[str]) -> None:
-    """Raise `BuildError` if this build compiles other kernels than planned; an empty plan allows any."""
-    # Shards and archives hold the planned names, so a missing kernel would end as a library with an undefined symbol.
+    """Raise `BuildError` if this build does not compile exactly the planned kernels; an empty plan allows any."""
+    # shards and archives hold the planned names, so a missing kernel would leave an undefined symbol in the library
     missing, unplanned = sorted({*planned} - {*found}), sorted({*found} - {*planned})
     if not planned or not (missing or unplanned):
         return
@@ -92,7 +92,8 @@ def require_planned_sources(found: Collection[str], planned: Collection[str]) ->
     raise BuildError(
         "this build and `wheelfactory plan` list different kernels",
         "; ".join(differences),
-        "unset OPT_DIM, which selects kernels, in the image too; else remove source-lists/ in the cache and retry",
+        "unset OPT_DIM (also in the image), because it changes which kernels are built; if it is not set, remove "
+        "source-lists/ in the cache and retry",
     )
 
 

@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-# last, so that packages installed beside ours shadow nothing of this Python
+# last, so that packages installed beside ours cannot shadow modules of this Python
 sys.path.append(str(Path(__file__).resolve().parents[3]))
 
 from wheelfactory.core.errors import BuildError

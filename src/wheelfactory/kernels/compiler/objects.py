@@ -39,7 +39,7 @@ _HITS = ("direct_cache_hit", "preprocessed_cache_hit")
 
 @dataclass
 class ObjectCompiler:
-    """Compiles the edges of one set, and keeps the state of that."""
+    """Compiles the edges of one set and keeps track of the results."""
 
     request: CompileRequest
     inputs: CompileInputs
@@ -60,7 +60,7 @@ class ObjectCompiler:
     """Folder in which ccache logs hits."""
 
     def compile_edges(self, edges: Sequence[Edge]) -> None:
-        """Compile these, and save each kernel. Raises as `run_compiles`."""
+        """Compile these edges and save each kernel. Raises the errors of `run_compiles`."""
         for edge in edges:  # objects of an earlier run may have another key
             Path(edge.output).unlink(missing_ok=True)
         begin, done, done_s = time.monotonic(), 0, 0.0
@@ -148,7 +148,7 @@ class ObjectCompiler:
             file.write(line)
 
     def _note_failure(self, ended: EndedCompile) -> None:
-        """Print it as ninja does."""
+        """Print the failure as ninja does."""
         self.failed = True
         folder = Path(ended.edge.output).parent
         # a compiler reports a full disk in many ways, so ask the file system instead of parsing its output

@@ -21,7 +21,7 @@ killed."""
 
 @dataclass(frozen=True)
 class CompileRequest:
-    """What to compile, and how. Paths are those in the container, if there is one."""
+    """What to compile, and how. If the compile runs in a container, paths are paths in it."""
 
     ninja: str
     """The real ninja."""
@@ -41,7 +41,7 @@ class CompileRequest:
     shard_ledger: str = ""
     """The ledger to cut shards by, which must be the same on every machine; empty for the seed table alone."""
     deadline: float | None = None
-    """Seconds since 1970. No compile starts that would end later."""
+    """Seconds since 1970. A compile that would end later is not started."""
     archive_keys: tuple[Mapping[str, Any], ...] = ()
     """The key parts of each unpacked archive. If there are any, one must equal this compile's."""
     planned_sources: tuple[str, ...] = ()

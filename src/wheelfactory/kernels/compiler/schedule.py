@@ -70,7 +70,7 @@ def run_compiles(
 ) -> Generator[EndedCompile, None, None]:
     """Compile in this order, up to `jobs` at once, and yield each compile as it ends.
 
-    Skips edges for which `may_start` is false when their turn comes. Starts no more after a failure. Raises
+    Skips edges for which `may_start` is false when their turn comes. Starts no further compile after a failure. Raises
     `BuildError` if a compile runs out of memory a second time while running alone; `OSError` if a command cannot be
     started.
     """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 
 def estimate_time_left(predicted_left_s: float, predicted_done_s: float, elapsed_s: float, jobs: int) -> float:
-    """Seconds left: the prediction for the rest, scaled by how fast the predicted work was done so far.
+    """Estimate the seconds left from the predicted CPU seconds left, corrected by the speed so far.
 
-    Predictions are CPU seconds. Before the first compile ends, assumes that all `jobs` are always busy.
+    Before the first compile ends, assumes that all `jobs` are always busy.
     """
     if not predicted_done_s:
         return predicted_left_s / jobs
@@ -14,7 +14,7 @@ def estimate_time_left(predicted_left_s: float, predicted_done_s: float, elapsed
 
 
 def render_status_line(name: str, done: int, total: int, *, elapsed_s: float, left_s: float, peak_mib: int) -> str:
-    """Render a line in the form of ninja: ``[111/2525] 38.2/min, 75 min left, peak 1204 MiB: NAME``."""
+    """Render a line in ninja's format: ``[111/2525] 38.2/min, 75 min left, peak 1204 MiB: NAME``."""
     rate = done / elapsed_s * 60 if elapsed_s else 0.0
     return f"[{done}/{total}] {rate:.1f}/min, {format_duration(left_s)} left, peak {peak_mib} MiB: {name}"
 

@@ -1,1 +1,1 @@
-"""A GitHub repository's releases as a place to publish to: wheels by tag, kernel archives by name."""
+"""Publish to the releases of a GitHub repository: wheels by tag, kernel archives by name."""

@@ -27,7 +27,8 @@ class GitHubArchiveHost:
     def upload(self, name: str, archive: Path) -> None:
         """Store an archive, unless the same bytes are stored under this name already.
 
-        Raises `PublishError` if other bytes are, if the archive is too large, or if the release has no archive.
+        Raises `PublishError` if it has different bytes under this name, if the archive is too large, or if the release has
+        no archive.
         """
         asset = Asset.from_content(archive.name, archive)
         require_size(asset)
@@ -62,7 +63,7 @@ class GitHubArchiveHost:
         return path
 
     def _find_archive(self, name: str) -> StoredAsset | None:
-        """The stored archive, or None. Raises `PublishError` unless it is complete and the only asset."""
+        """Return the stored archive, or None. Raises `PublishError` unless it is complete and the only asset."""
         release = self._releases.find_published(name)
         if release is None:
             return None

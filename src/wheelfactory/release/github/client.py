@@ -1,6 +1,6 @@
-"""GitHub's REST API over HTTP: one call with its limits and waits, pages, downloads; the token stays with GitHub.
+"""Call GitHub's REST API: single requests with retries, paged lists, downloads. Only GitHub's host gets the token.
 
-A call that changes something is never sent again blindly: see `Client.change`.
+A request that changes something is never repeated blindly: see `Client.retry`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import requests
 
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.http import http_error_reason, http_session, next_page_url
-from wheelfactory.core.progress import ProgressPart, ignore_progress, logger
+from wheelfactory.core.progress import ProgressCallback, ignore_progress, logger
 from wheelfactory.release.github.responses import RetryableError, check_response
 from wheelfactory.release.transaction import Asset
 
@@ -28,7 +28,7 @@ API_URL = "https://api.github.com"
 _VERSION = "2022-11-28"
 """The REST API version. GitHub supports it for at least two years after the next version (its documentation)."""
 _TIMEOUTS_S = (30, 300)
-"""To connect, and between two bytes. The second is long because GitHub responds to an upload after storing it."""
+"""Seconds to connect, and between two bytes; the latter because GitHub responds to an upload after storing it."""
 _TRIES = 8
 """Tries of one request. The delays between them double from 1 s unless GitHub asks for a delay."""
 _MOST_WAITING_S = 3 * 3600.0
@@ -77,7 +77,7 @@ class Client:
         self.url = f"{_require_tls(api)}/repos/{repository}"
         self._token = _checked_token(token)
         self._clock, self._sleep, self._left = clock, sleep, _MOST_WAITING_S
-        # no retries in the session: each request is judged and made again by `change`
+        # no retries in the session: each request is classified and retried by `retry`
         self._session = http_session(timeout=_TIMEOUTS_S, retries=0)
         self._session.auth = self._authorize  # setting auth also keeps requests from reading passwords in ~/.netrc
         self._session.headers.update({"Accept": "application/vnd.github+json", "X-GitHub-Api-Version": _VERSION})
@@ -101,7 +101,7 @@ class Client:
             following = next_page_url(answer, self.url, elsewhere)
             if following is None:
                 return
-        raise PublishError("GitHub's list does not end", url, "run the same command again")
+        raise PublishError("GitHub's list has too many pages", url, "run the same command again")
 
     def download(self, url: str, path: Path) -> None:
         """Download an asset, by its API address, to `path`. A redirect to another host gets no token."""
@@ -118,7 +118,7 @@ class Client:
         self.retry(attempt, lambda: None)
 
     def _store(self, url: str, path: Path) -> None:
-        """Download from a redirect target, with a new session that has no token."""
+        """Download from a redirect target, in a new session without the token."""
         _require_same_tls(self.url, url)
         session = http_session(timeout=_TIMEOUTS_S, retries=0)
         session.auth = lambda request: request  # an auth that does nothing keeps requests from reading ~/.netrc
@@ -126,10 +126,10 @@ class Client:
             check_response(answer, f"GET {_without_query(url)}", self._clock())
             _write(answer, path)
 
-    def send(self, call: ApiCall, part: ProgressPart = ignore_progress) -> Any:
+    def send(self, call: ApiCall, report_progress: ProgressCallback = ignore_progress) -> Any:
         """Send one request that changes something, once; return the JSON of the response, or None if it is empty.
 
-        `part` receives the bytes sent. Raises `RetryableError` if the outcome is unknown or GitHub asks to wait, and
+        `report_progress` receives the bytes sent. Raises `RetryableError` if the outcome is unknown or GitHub asks to wait, and
         `RefusedError` if GitHub refused.
         """
         if self._token is None:
@@ -141,7 +141,7 @@ class Client:
             headers, params = {"Content-Type": "application/octet-stream"}, {"name": call.file.name}
             content = call.file.content
             with io.BytesIO(content) if isinstance(content, bytes) else content.open("rb") as file:
-                body = _Body(file, call.file.size, part)
+                body = _Body(file, call.file.size, report_progress)
                 answer = self._exchange(call.method, call.url, params=params, data=body, headers=headers)
         return _json(answer) if answer.content else None
 
@@ -188,8 +188,8 @@ class Client:
 class _Body:
     """An upload body that reads the file block by block and reports progress."""
 
-    def __init__(self, file: BinaryIO, size: int, part: ProgressPart) -> None:
-        self._file, self._size, self._part, self._done = file, size, part, 0
+    def __init__(self, file: BinaryIO, size: int, report_progress: ProgressCallback) -> None:
+        self._file, self._size, self._part, self._done = file, size, report_progress, 0
 
     def __len__(self) -> int:
         return self._size
@@ -231,7 +231,7 @@ def _without_query(url: str) -> str:
 
 
 def _require_tls(api: str) -> str:
-    """The API address. Without TLS only on this machine, because the token is sent there."""
+    """Return the API URL. Raises `InputError` if it has no TLS, except on this machine: the token is sent there."""
     parts = urlsplit(api)
     if parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in ("127.0.0.1", "localhost")):
         return api.rstrip("/")
@@ -244,7 +244,7 @@ def _require_same_tls(api: str, url: str) -> None:
 
 
 def _checked_token(token: str | None) -> str | None:
-    """The token without blanks around it; None if empty. Raises `InputError` if it cannot be a header."""
+    """Return the token without surrounding blanks; None if it is empty. Raises `InputError` if it cannot be a header."""
     token = (token or "").strip()
     # checked here because the error of requests would show the token
     if not (token.isascii() and token.isprintable()) or " " in token:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 import requests
 
 from wheelfactory.core.errors import PublishError
-from wheelfactory.core.progress import ProgressPart, ignore_progress
+from wheelfactory.core.progress import ProgressCallback, ignore_progress
 from wheelfactory.release.github.parts import find_part_number, find_part_with_room, part_tag, wheel_names
 from wheelfactory.release.github.releases import Release, Releases, StoredAsset
 from wheelfactory.release.github.responses import RefusedError, RetryableError
@@ -36,23 +36,23 @@ class Draft:
             for name, sha256 in digests.items()
         )
 
-    def put_asset(self, asset: Asset, part: ProgressPart = ignore_progress) -> None:
+    def put_asset(self, asset: Asset, report_progress: ProgressCallback = ignore_progress) -> None:
         """Upload an asset unless an identical one is there; replace any other of its name.
 
         Raises `PublishError` if GitHub renames the file or repeatedly stores other bytes.
         """
         if not self.has_assets({asset.name: asset.sha256}):
-            self._releases.client.retry(lambda: self._upload(asset, part), lambda: self._find_stored(asset))
+            self._releases.client.retry(lambda: self._upload(asset, report_progress), lambda: self._find_stored(asset))
 
     def _find_stored(self, asset: Asset) -> StoredAsset | None:
         """List the assets again; return this one if it is complete."""
         self._assets = None
         return self.assets[asset.name] if self.has_assets({asset.name: asset.sha256}) else None
 
-    def _upload(self, asset: Asset, part: ProgressPart) -> StoredAsset:
+    def _upload(self, asset: Asset, report_progress: ProgressCallback) -> StoredAsset:
         self.remove(asset.name)
         try:
-            stored = self._releases.upload(self.release, asset, part)
+            stored = self._releases.upload(self.release, asset, report_progress)
         except RefusedError as refused:
             if refused.status != requests.codes.unprocessable_entity or "already_exists" not in str(refused):
                 raise

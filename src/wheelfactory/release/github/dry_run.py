@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from wheelfactory.core.progress import ProgressPart, ignore_progress
+from wheelfactory.core.progress import ProgressCallback, ignore_progress
 from wheelfactory.release.github.client import ApiCall, Client
 from wheelfactory.release.github.releases import Release, Releases, StoredAsset
 from wheelfactory.release.transaction import Asset
@@ -26,11 +26,11 @@ class DryRunReleases(Releases):
         self._created = 0
 
     def list_releases(self) -> tuple[Release, ...]:
-        """See `Releases.all`."""
+        """See `Releases.list_releases`."""
         return tuple(self._known.values())
 
     def list_assets(self, release: Release) -> dict[str, StoredAsset]:
-        """See `Releases.assets`."""
+        """See `Releases.list_assets`."""
         if release.url not in self._stored:
             self._stored[release.url] = super().list_assets(release)
         return dict(self._stored[release.url])
@@ -51,7 +51,7 @@ class DryRunReleases(Releases):
     def _get(self, release: Release) -> Release:
         return self._known[release.url]
 
-    def _send(self, call: ApiCall, _part: ProgressPart = ignore_progress) -> Any:
+    def _send(self, call: ApiCall, _report_progress: ProgressCallback = ignore_progress) -> Any:
         self._show(str(call))
         if call.file is not None:
             return self._upload(call, call.file)

@@ -1,4 +1,4 @@
-"""Divide wheels among GitHub releases ("parts"): tags, limits, and the part of each file. Pure.
+"""Divide wheels among GitHub releases ("parts"): tags, limits, and the part of each file. No I/O.
 
 A release holds 1000 assets, and none can be added once it is published. Other wheels go to another part.
 """
@@ -27,7 +27,7 @@ _TAG = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+-]*[A-Za-z0-9+])?")
 
 
 def require_size(asset: Asset) -> None:
-    """Raises `PublishError` for a file over GitHub's size limit."""
+    """Raise `PublishError` for a file over GitHub's size limit."""
     if asset.size >= ASSET_BYTES:
         hint = "GitHub's limit is 2 GiB: build for fewer offload archs"
         raise PublishError("too large for a release", f"{asset.name} has {asset.size} bytes", hint)
@@ -45,13 +45,13 @@ def parse_release_tag(tag: str) -> str:
 
 
 def part_tag(tag: str, number: int) -> str:
-    """The tag of a part, counted from 1."""
+    """Return the tag of a part; parts are counted from 1."""
     # the prefix keeps later parts from matching the tag pattern that starts a build
     return tag if number == 1 else f"{_MORE}{tag}-{number}"
 
 
 def find_part_number(tag: str, found: str) -> int | None:
-    """The part number of the release tag `found` if it is a part of `tag`, else None."""
+    """Return the part number of the release tag `found` if it is a part of `tag`, else None."""
     if found == tag:
         return 1
     match = re.fullmatch(rf"{_MORE}{re.escape(tag)}-([1-9][0-9]*)", found)
@@ -60,17 +60,17 @@ def find_part_number(tag: str, found: str) -> int | None:
 
 
 def wheel_name(name: str) -> str:
-    """The wheel that an asset belongs to, which for ``X.whl.metadata`` is ``X.whl``."""
+    """Return the wheel that an asset belongs to: ``X.whl`` for ``X.whl.metadata``."""
     return name.removesuffix(".metadata")
 
 
 def wheel_names(names: Iterable[str]) -> frozenset[str]:
-    """The wheels among the assets of a part, including incomplete pairs."""
+    """Return the wheels of the assets of a part, including incomplete pairs."""
     return frozenset(wheel_name(name) for name in names if name not in WRITTEN_LAST)
 
 
 def find_part_with_room(parts: Mapping[int, Iterable[str]], wheel: str) -> int | None:
-    """The draft part for a file of `wheel`; None if a new part is needed. `parts` has the asset names of each draft."""
+    """Return the draft part for a file of `wheel`; None if a new part is needed. `parts` has the asset names of each draft."""
     # installers look for the metadata beside the wheel, so both are always in one part
     wheels = {number: wheel_names(names) for number, names in sorted(parts.items())}
     for number, held in wheels.items():

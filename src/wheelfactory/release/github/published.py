@@ -31,7 +31,8 @@ class PublishedReleases:
         self._manifests: dict[int, tuple[WheelRow, ...]] = {}
 
     def update(self, listed: Iterable[Release]) -> None:
-        """Keep exactly the published releases of this list. A published release never changes: list its assets once."""
+        """Replace the known releases with the published releases of this list."""
+        # a published release never changes, so its assets are listed only once
         self._held = {
             release.id: self._held.get(release.id) or PublishedRelease(release, self._releases.list_assets(release))
             for release in listed

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from wheelfactory.core.errors import InputError, PublishError
-from wheelfactory.core.progress import ProgressPart, ignore_progress, logger
+from wheelfactory.core.progress import ProgressCallback, ignore_progress, logger
 from wheelfactory.release.github.drafts import Draft, Drafts
 from wheelfactory.release.github.parts import parse_release_tag, require_size, wheel_name
 from wheelfactory.release.github.published import PublishedReleases
@@ -41,19 +41,19 @@ class GitHubPublisher:
         return tuple(row.model_copy(update={"url": self._published.find_url(row)}) for row in rows)
 
     def has_wheel(self, row: WheelRow) -> bool:
-        """See `Publisher.holds`."""
+        """See `Publisher.has_wheel`."""
         if self._listing is None:
             self._list()
         if self._published.find_url(row) is not None:
             return True
         return self._drafts is not None and any(draft.has_assets(asset_digests([row])) for draft in self._drafts)
 
-    def put_asset(self, asset: Asset, part: ProgressPart = ignore_progress) -> None:
+    def put_asset(self, asset: Asset, report_progress: ProgressCallback = ignore_progress) -> None:
         """See `Publisher.put_asset`. Raises `PublishError` for a file of 2 GiB or more, before sending any of it."""
         require_size(asset)
         drafts = self._own_drafts()
         if not self._published.has_asset(asset):
-            drafts.draft_for_wheel(wheel_name(asset.name)).put_asset(asset, part)
+            drafts.draft_for_wheel(wheel_name(asset.name)).put_asset(asset, report_progress)
 
     def commit(self, rows: Sequence[WheelRow]) -> None:
         """See `Publisher.commit`: complete and verify every draft, then publish the drafts in order.
@@ -65,7 +65,7 @@ class GitHubPublisher:
         before = self._read_rows()
         if seen and self._read != read:
             raise PublishError(
-                "another run published meanwhile", self._releases.client.repository, "run the same command again"
+                "another run published in the meantime", self._releases.client.repository, "run the same command again"
             )
         after = tuple(row.model_copy(update={"url": None}) for row in rows)
         manifest = manifest_bytes(after)

@@ -13,7 +13,7 @@ import requests
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.models import FrozenModel, parse_model
-from wheelfactory.core.progress import ProgressPart, ignore_progress
+from wheelfactory.core.progress import ProgressCallback, ignore_progress
 from wheelfactory.release.github.client import ApiCall, Client
 from wheelfactory.release.github.responses import RefusedError
 from wheelfactory.release.transaction import Asset
@@ -58,16 +58,16 @@ class Releases:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self._home = f"{client.url}/releases"
+        self._releases_url = f"{client.url}/releases"
         self._hashed: dict[int, str] = {}
 
     def list_releases(self) -> tuple[Release, ...]:
         """Every release. Drafts are included only if the token has `contents: write`."""
-        return tuple(_read(Release, found) for found in self.client.list_entries(self._home))
+        return tuple(_read(Release, found) for found in self.client.list_entries(self._releases_url))
 
     def find_published(self, tag: str) -> Release | None:
         """The published release of a tag, or None."""
-        return _none_if_missing(lambda: _read(Release, self.client.get(f"{self._home}/tags/{tag}")))
+        return _none_if_missing(lambda: _read(Release, self.client.get(f"{self._releases_url}/tags/{tag}")))
 
     def list_assets(self, release: Release) -> dict[str, StoredAsset]:
         """The assets of a release by name, including incomplete uploads."""
@@ -75,7 +75,7 @@ class Releases:
         return {asset.name: asset for asset in found}
 
     def has_digest(self, stored: StoredAsset, sha256: str) -> bool:
-        """Whether an asset is complete with this sha256. Without a digest from GitHub it is downloaded and hashed."""
+        """Whether an asset is fully uploaded and has this sha256. Downloads and hashes it if GitHub has no digest."""
         if stored.state != "uploaded":
             return False
         if stored.digest is not None:
@@ -97,7 +97,7 @@ class Releases:
         """Create a draft. If the response is lost, an existing draft of this tag counts as the result."""
         body = {"tag_name": tag, "name": tag, "draft": True, "prerelease": prerelease}
         return self.client.retry(
-            lambda: _read(Release, self._send(ApiCall("POST", self._home, body))),
+            lambda: _read(Release, self._send(ApiCall("POST", self._releases_url, body))),
             lambda: next((one for one in self.list_releases() if one.draft and one.tag_name == tag), None),
         )
 
@@ -108,7 +108,7 @@ class Releases:
     def publish(self, draft: Release, notes: str, *, latest: bool) -> Release:
         """Publish a draft with the text `notes`. `latest` marks it as the repository's latest release.
 
-        Raises `PublishError` if GitHub reports another tag or still a draft.
+        Raises `PublishError` if GitHub returns a different tag, or the release is still a draft.
         """
         body = {"tag_name": draft.tag_name, "draft": False, "body": notes, "make_latest": str(latest).lower()}
         published = self._edit(draft, body, lambda found: not found.draft)
@@ -125,22 +125,22 @@ class Releases:
         call = ApiCall("PATCH", release.url, body)
         return self.client.retry(lambda: _read(Release, self._send(call)), find_edited)
 
-    def upload(self, draft: Release, asset: Asset, part: ProgressPart) -> StoredAsset:
+    def upload(self, draft: Release, asset: Asset, report_progress: ProgressCallback) -> StoredAsset:
         """Upload an asset, once. Raises `RetryableError` if the outcome is unknown."""
         address = draft.upload_url.partition("{")[0]
-        return _read(StoredAsset, self._send(ApiCall("POST", address, file=asset), part))
+        return _read(StoredAsset, self._send(ApiCall("POST", address, file=asset), report_progress))
 
     def delete_asset(self, stored: StoredAsset) -> None:
         """Delete an asset of a draft, if it still exists."""
         self._delete(stored.url)
 
     def delete_draft(self, draft: Release) -> None:
-        """Delete a draft, if it still exists. Raises `PublishError` if it was published meanwhile."""
+        """Delete a draft, if it still exists. Raises `PublishError` if it was published in the meantime."""
         now = _none_if_missing(lambda: self._get(draft))
         if now is None:
             return
         if not now.draft:
-            raise PublishError("published meanwhile", now.tag_name, "run the same command again")
+            raise PublishError("the draft was published in the meantime", now.tag_name, "run the same command again")
         self._delete(draft.url)
 
     def _get(self, release: Release) -> Release:
@@ -153,8 +153,8 @@ class Releases:
 
         self.client.retry(attempt, lambda: None)
 
-    def _send(self, call: ApiCall, part: ProgressPart = ignore_progress) -> Any:
-        return self.client.send(call, part)
+    def _send(self, call: ApiCall, report_progress: ProgressCallback = ignore_progress) -> Any:
+        return self.client.send(call, report_progress)
 
 
 def _none_if_missing(call: Callable[[], _T]) -> _T | None:
@@ -167,7 +167,7 @@ def _none_if_missing(call: Callable[[], _T]) -> _T | None:
         raise
 
 
-def _read(kind: type[_Value], found: object) -> _Value:
+def _read(kind: type[_Value], data: object) -> _Value:
     return parse_model(
-        kind, found, PublishError("unexpected response from GitHub", kind.__name__, "check GITHUB_API_URL")
+        kind, data, PublishError("unexpected response from GitHub", kind.__name__, "check GITHUB_API_URL")
     )

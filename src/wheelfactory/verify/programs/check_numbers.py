@@ -187,7 +187,7 @@ def run_cases(options: argparse.Namespace, left_out: Sequence[str]) -> Iterator[
         except Exception as caught:
             lines = str(caught).strip().splitlines() or [""]
             error = f"{type(caught).__name__}: {lines[-1]}"
-        yield {"name": name, "errors": errors, "error": error}
+        yield {"name": name, "errors": errors, "exception": error}
 
 
 def use_interpreter() -> None:
@@ -253,10 +253,10 @@ def main(options: argparse.Namespace) -> None:
         "gpu": gpu,
         "backend": backend.__name__,
         "file": str(Path(str(backend.__file__)).resolve()),
-        "installed": Path(str(backend.__file__)).is_relative_to(sys.prefix),
+        "from_wheel": Path(str(backend.__file__)).is_relative_to(sys.prefix),
         "cases": list(run_cases(options, left_out)) if gpu or options.device == "cpu" else [],
         "left_out": left_out,
-        "symbols": calls,
+        "call_counts": calls,
         "dropped": sorted(dropped),
     }
     sys.stdout.write(f"\n{json.dumps(report)}\n")

@@ -2,7 +2,7 @@
 
     python -I -B import_fallback.py [ABSENT ...]
 
-ABSENT are installed packages that a user may not have: importing one of them fails.
+ABSENT: packages to hide, because a user may not have them. Importing one raises ImportError.
 """
 
 from __future__ import annotations

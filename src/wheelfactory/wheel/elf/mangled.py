@@ -13,12 +13,12 @@ _STANDARD = {"St": "std", "Sa": "std::allocator", "Sb": "std::basic_string", "Ss
 _STANDARD |= {"Si": "std::istream", "So": "std::ostream", "Sd": "std::iostream"}
 _HEAD = re.compile(r"_Z(?P<special>T[ISTV]|GV)?(?P<nested>N[VKr]*[RO]?)?")
 _SKIPPED = re.compile(r"[ST][0-9A-Z]*_|(?P<length>[1-9]\d{0,5})")
-"""A back reference (digits that are no length), or the length before a name."""
+"""A back reference (whose digits are not a length), or the length before a name."""
 _PART = re.compile(r"(?P<standard>S[tabsiod])|(?P<length>[1-9]\d*)|(?P<special>[CD][0-5])|L|B(?P<tag>[1-9]\d*)")
 
 
 def find_qualified_name(symbol: str) -> str | None:
-    """Return the qualified name, such as ``c10::Error::Error``; None if the symbol is not mangled or unsupported."""
+    """Return the qualified name, such as ``c10::Error::Error``; None if the symbol is unsupported or not mangled."""
     head = _HEAD.match(symbol)
     if head is None:
         return None

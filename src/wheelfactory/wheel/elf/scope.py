@@ -1,4 +1,4 @@
-"""Collect the symbols that the loader can resolve an extension with: of its libraries, their libraries and Python.
+"""Collect the symbols against which the loader resolves an extension: those of Python and of all needed libraries.
 
 Standard library only, because it also runs inside the image of a cell, next to the libraries.
 """

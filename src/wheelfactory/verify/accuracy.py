@@ -1,4 +1,7 @@
-"""The error limits for a wheel's attention, compared with float64; the same in Triton's interpreter and on a GPU."""
+"""Error limits for attention results, relative to a float64 reference.
+
+The limits are the same in Triton's interpreter and on a GPU.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ TIMEOUT_S = 900.0
 
 @dataclass(frozen=True)
 class Tolerance:
-    """The module that must compute, and the allowed errors as multiples of the error of rounding alone."""
+    """The module that must run the computation, and the allowed errors as multiples of pure rounding error."""
 
     module: str
     output: float
@@ -49,7 +52,7 @@ class NumericCase(ProgramReport):
     name: str
     errors: dict[str, tuple[float, float]]
     """The largest error of each result, and the largest error of rounding every intermediate result to the dtype."""
-    error: str | None
+    exception: str | None
     """The exception, if one was raised."""
 
 
@@ -61,97 +64,102 @@ class NumericReport(ProgramReport):
     gpu: str | None
     """The arch of torch's GPU: ``gfx942``, ``sm_90``."""
     backend: str
-    """The module that computes: the backend that flash_attn calls, or flash_attention_amd."""
+    """The module that ran the computation: the backend that flash_attn calls, or flash_attention_amd."""
     file: str
     """The path of that module."""
-    installed: bool
-    """Whether that module belongs to the wheel, and was not installed before."""
+    from_wheel: bool
+    """Whether that module comes from the wheel, not from an earlier install."""
     cases: tuple[NumericCase, ...]
     left_out: tuple[str, ...]
     """The names of skipped cases."""
-    symbols: dict[str, int]
+    call_counts: dict[str, int]
     """The number of calls of each backend function, such as ``flash_attn_2_cuda.fwd``."""
     dropped: tuple[str, ...]
     """Launch options that the non-AMD GPU test mode dropped."""
 
 
-def find_numeric_faults(file: str, standard: Tolerance, numbers: NumericReport | str, where: str) -> Iterator[Finding]:
-    """Check the numbers of the wheel `file`; `numbers` is an error message if there is no report.
+def find_numeric_faults(
+    file: str, tolerance: Tolerance, report: NumericReport | str, device_phrase: str
+) -> Iterator[Finding]:
+    """Check the errors that a run of the wheel `file` reported; `report` is an error message if there is no report.
 
-    `where` completes the message: ``on gfx942``.
+    `device_phrase` completes the message: ``on gfx942``.
     """
 
     def finding(expected: str, found: str, remedy: str = _REMEDY) -> Finding:
         return Finding(file=file, expected=expected, found=found, remedy=remedy)
 
-    if isinstance(numbers, str):
-        yield finding(f"attention to run {where}", numbers, f"run the gate again; if it fails again, {_REMEDY}")
+    if isinstance(report, str):
+        yield finding(f"attention to run {device_phrase}", report, f"run the gate again; if it fails again, {_REMEDY}")
         return
-    if numbers.backend != standard.module:
-        yield finding(f"calls of {standard.module}", numbers.backend, "build the wheel with the backend of the cell")
-    elif not numbers.installed:
+    if report.backend != tolerance.module:
+        yield finding(f"calls of {tolerance.module}", report.backend, "build the wheel with the backend of the cell")
+    elif not report.from_wheel:
         yield finding(
-            f"{standard.module} of the wheel",
-            "another module of this Python",
-            "uninstall the other module, and verify again",
+            f"{tolerance.module} from the wheel",
+            "a different copy installed in this Python",
+            "uninstall that copy, then verify again",
         )
-    if not numbers.cases:
-        yield finding(f"attention to run {where}", "no case")
-    for case in numbers.cases:
-        if case.error:
-            yield finding(f"{case.name} to run {where}", case.error)
-        for result, (error, bound) in error_bounds(case, standard).items():
+    if not report.cases:
+        yield finding(f"attention to run {device_phrase}", "no case")
+    for case in report.cases:
+        if case.exception:
+            yield finding(f"{case.name} to run {device_phrase}", case.exception)
+        for result, (error, bound) in error_bounds(case, tolerance).items():
             if not is_within(error, bound):
-                expected = f"{result} of {case.name} with an error of at most {_short(bound):g} {where}"
-                yield finding(expected, f"{_short(error):g}")
+                expected = (
+                    f"{result} of {case.name} with an error of at most {_round_to_two_digits(bound):g} {device_phrase}"
+                )
+                yield finding(expected, f"{_round_to_two_digits(error):g}")
 
 
 def numeric_gate_result(
     subject: Subject,
     gate: str,
     report: NumericReport | str,
-    where: str,
-    computed: str,
+    device_phrase: str,
+    versions_text: str,
     limits: Iterable[KnownLimit],
     versions: Mapping[str, str],
 ) -> GateResult:
     """Return the result of a gate for a report; `report` is an error message if there is no report.
 
-    `where` completes the findings (``on gfx942``), `computed` names the versions in the detail, `limits` were skipped.
+    `device_phrase` completes the findings (``on gfx942``). `versions_text` names the versions for the detail. `limits`
+    are the known limits whose cases were skipped.
     """
     standard = TOLERANCES[subject.cell.backend]
     return GateResult.from_findings(
         gate,
-        list(find_numeric_faults(subject.wheel.path.name, standard, report, where)),
-        "; ".join([f"{computed}, against float64", *map(str, limits)]),
+        list(find_numeric_faults(subject.wheel.path.name, standard, report, device_phrase)),
+        "; ".join([f"{versions_text}, against float64", *map(str, limits)]),
         versions={"flash-attn payload": payload_sha256(subject.wheel)[:16], **versions},
         figures=worst_errors(report, standard),
     )
 
 
-def error_bounds(case: NumericCase, standard: Tolerance) -> dict[str, tuple[float, float]]:
+def error_bounds(case: NumericCase, tolerance: Tolerance) -> dict[str, tuple[float, float]]:
     """Return the error and its limit for each result of a case."""
     return {
-        name: (error, (standard.output if name == "output" else standard.gradient) * unit)
+        name: (error, (tolerance.output if name == "output" else tolerance.gradient) * unit)
         for name, (error, unit) in case.errors.items()
     }
 
 
-def worst_errors(numbers: NumericReport | str, standard: Tolerance) -> dict[str, float]:
-    """Return error and limit of the result that is closest to its limit, for each case.
-
-    Numbers have two digits, which hides the differences between processors.
-    """
+def worst_errors(report: NumericReport | str, tolerance: Tolerance) -> dict[str, float]:
+    """Return, for each case, the error and the limit of the result that is closest to its limit."""
+    # two digits hide the differences between processors
     found: dict[str, float] = {}
-    for case in () if isinstance(numbers, str) else numbers.cases:
-        short = [(_short(error), _short(bound)) for error, bound in error_bounds(case, standard).values()]
-        pairs = [
-            pair for pair in short if all(map(math.isfinite, pair)) and pair[1]
-        ]  # rounding can overflow to infinity
+    for case in () if isinstance(report, str) else report.cases:
+        short = [
+            (_round_to_two_digits(error), _round_to_two_digits(bound))
+            for error, bound in error_bounds(case, tolerance).values()
+        ]
+        # rounding can overflow to infinity
+        pairs = [pair for pair in short if all(map(math.isfinite, pair)) and pair[1]]
         if pairs:
             found[f"{case.name} error"], found[f"{case.name} bound"] = max(pairs, key=lambda pair: pair[0] / pair[1])
     return found
 
 
-def _short(number: float) -> float:
+def _round_to_two_digits(number: float) -> float:
     return float(f"{number:.2g}")

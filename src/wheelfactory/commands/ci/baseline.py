@@ -1,4 +1,4 @@
-"""`wheelfactory ci plain`."""
+"""`wheelfactory ci baseline`."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ def add(parser: argparse.ArgumentParser) -> None:
     action.add_argument(
         "--groups",
         metavar="JSON",
-        help="make the plain builds for the cells of these groups (output `groups` of `ci jobs`)",
+        help="build the reference wheels for the cells of these groups (output `groups` of `ci jobs`)",
     )
     action.add_argument(
-        "--digests", metavar="JSON", help="check the plain builds in the cache against these digests, and make none"
+        "--digests", metavar="JSON", help="check the reference wheels in the cache against these digests; build nothing"
     )
     add_matrix(parser)
     add_cache(parser)
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Make the plain builds and print their digests as a line for ``$GITHUB_OUTPUT``, or check such digests.
+    """Build the reference wheels and print their digests as a line for ``$GITHUB_OUTPUT``, or check such digests.
 
-    Raises `VerificationError` if the plain builds in the cache have other digests.
+    Raises `VerificationError` if the reference wheels in the cache have different digests.
     """
     # Jobs with a token run no build code, so they download these builds as an artifact. Any job can replace an
     # artifact, but no job can change the outputs of another: hence the digests travel as an output.

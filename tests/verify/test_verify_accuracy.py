@@ -7,7 +7,7 @@ import math
 import pytest
 
 from wheelfactory.core.cell import Backend
-from wheelfactory.verify.numbers import (
+from wheelfactory.verify.accuracy import (
     FALLBACK_TOLERANCE,
     TOLERANCES,
     NumericCase,
@@ -25,17 +25,17 @@ WHEEL = "flash_attn-2.8.3+rocm72torch2.13triton-py3-none-any.whl"
 def numbers(standard: Tolerance = TRITON, error: str | None = None, /, **errors: tuple[float, float]) -> NumericReport:
     """What one case gave; by default output and gradients as far off as rounding alone is."""
     errors = errors or dict.fromkeys(("output", "dq", "dk", "dv"), (0.001, 0.001))
-    case = NumericCase(name="causal float16", errors=errors, error=error)
+    case = NumericCase(name="causal float16", errors=errors, exception=error)
     return NumericReport(
         torch="2.13.0",
         triton="3.7.1",
         gpu=None,
         backend=standard.module,
         file="/env/backend.py",
-        installed=True,
+        from_wheel=True,
         cases=(case,),
         left_out=(),
-        symbols={},
+        call_counts={},
         dropped=(),
     )
 
@@ -103,8 +103,11 @@ def test_a_wheel_that_calls_another_backend_is_refused() -> None:
 
 
 def test_the_backend_of_another_installation_proves_nothing() -> None:
-    (finding,) = faults(numbers(CK).model_copy(update={"installed": False}), CK)
-    assert (finding.expected, finding.found) == ("flash_attn_2_cuda of the wheel", "another module of this Python")
+    (finding,) = faults(numbers(CK).model_copy(update={"from_wheel": False}), CK)
+    assert (finding.expected, finding.found) == (
+        "flash_attn_2_cuda from the wheel",
+        "a different copy installed in this Python",
+    )
 
 
 def test_the_figures_are_of_the_result_nearest_to_its_bound() -> None:
