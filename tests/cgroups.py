@@ -71,7 +71,7 @@ class MemoryLimit:
 
 @contextmanager
 def memory_limited(mib: int) -> Iterator[MemoryLimit]:
-    """A limit of `mib`; at the end what still runs under it is killed. Check `why_not` first."""
+    """A limit of `mib`; at the end what still runs under it is killed. Check `find_missing_requirement` first."""
     parent, names = _place()
     folder = parent / f"wheelfactory-{os.getpid()}-{time.monotonic_ns()}"
     folder.mkdir()
@@ -83,7 +83,7 @@ def memory_limited(mib: int) -> Iterator[MemoryLimit]:
         _remove(folder)
 
 
-def why_not() -> str | None:
+def find_missing_requirement() -> str | None:
     """Why there can be no such limit here, or None if there can."""
     try:
         with memory_limited(64) as limit:

@@ -11,7 +11,7 @@ import pytest
 from wheelfactory.cli import main
 
 
-class Shown(NamedTuple):
+class CommandResult(NamedTuple):
     """What came of a command."""
 
     code: int
@@ -19,11 +19,11 @@ class Shown(NamedTuple):
     err: str
 
 
-Cli: TypeAlias = Callable[..., Shown]
+Cli: TypeAlias = Callable[..., CommandResult]
 """Runs a command."""
 
 
-def run_command(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Shown:
+def run_command(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> CommandResult:
     """Run a command in this process."""
     code = main([str(argument) for argument in arguments])
-    return Shown(code, *capsys.readouterr())
+    return CommandResult(code, *capsys.readouterr())

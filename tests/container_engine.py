@@ -77,7 +77,7 @@ class Engine:
     """The process id of the first of its processes; all others come from it, and none outlives it."""
 
 
-def why_not(kind: str = KIND) -> str | None:
+def find_missing_requirement(kind: str = KIND) -> str | None:
     """Why there can be no engine of this kind here, or None if there can."""
     if kind not in _TOOLS:
         return f"WHEELFACTORY_TEST_ENGINE must be one of {', '.join(_TOOLS)}"
@@ -102,11 +102,11 @@ def skip_unless(reason: str | None) -> None:
 
 @contextmanager
 def engine(folder: Path, kind: str = KIND) -> Iterator[Engine]:
-    """An engine of its own, with no image; at the end its processes, mounts and files are gone. Check `why_not` first.
+    """Start an engine without images. On exit its processes, mounts and files are removed.
 
-    Engines in one folder do not disturb each other, and what a killed run left in it is removed. The engine ends with
-    the thread that made it. Its networks are ``host`` and ``none``: it has no bridge.
-    Raises `RuntimeError` with what the engine said if it does not answer within `START_SECONDS`.
+    Check `find_missing_requirement` first. Several engines can share `folder`; starting one also removes what a killed
+    run left there. The engine ends with the thread that started it. It has no bridge, so the only networks are ``host``
+    and ``none``. Raises `RuntimeError` with the engine's output if it does not respond within `START_SECONDS`.
     """
     remove_scratch(folder)
     with scratch_dir(folder) as own:
@@ -181,8 +181,8 @@ def _wait_for_answer(process: subprocess.Popen[bytes], url: str, log: Path) -> N
         with closing(DockerClient(base_url=url, timeout=START_SECONDS)) as client:
             client.ping()
     except DockerException as error:
-        said = log.read_text(errors="replace").splitlines()[-20:]
-        raise RuntimeError("\n".join(["the container engine does not answer:", *said])) from error
+        output = log.read_text(errors="replace").splitlines()[-20:]
+        raise RuntimeError("\n".join(["the container engine does not answer:", *output])) from error
 
 
 def _listens(url: str) -> bool:

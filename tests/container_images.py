@@ -15,7 +15,7 @@ from docker import DockerClient
 import hip_toolchain
 from hip_rocm import make_hip_rocm
 from rocm_machine import make_rocm
-from turns import in_turn
+from shared_folder import file_lock
 from wheelfactory.build.environments import PYTHON, cpu_torch_version, make_build_environment
 from wheelfactory.core.files import scratch_dir
 
@@ -52,13 +52,13 @@ _UNSHARE = ("unshare", "--mount", "--propagation=private", "sh", "-ec")
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def why_not() -> str | None:
+def find_missing_requirement() -> str | None:
     """Why such images cannot be made here, or None if they can."""
     if PYTHON != RECIPE_PYTHON:
         return f"needs Python {RECIPE_PYTHON}, for which the torch of this machine goes into the image"
     if not CERTIFICATES.exists():
         return f"needs {CERTIFICATES}"
-    return hip_toolchain.why_not()
+    return hip_toolchain.find_missing_requirement()
 
 
 def make_rocm_pytorch(cache: Path, client: DockerClient) -> str:
@@ -68,7 +68,7 @@ def make_rocm_pytorch(cache: Path, client: DockerClient) -> str:
     AMD's images ROCM_PATH is not set.
     """
     root = hip_toolchain.make_root(cache, "bookworm", RECIPE)
-    with in_turn(cache, "environments"):
+    with file_lock(cache, "environments"):
         packages = make_build_environment(cache).site_packages
     inside = f"lib/python{PYTHON}/site-packages"
     with scratch_dir(cache) as scratch:

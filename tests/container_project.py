@@ -63,7 +63,7 @@ def setup_py(does: str, version: str = "9.9.0") -> str:
     return does + _WRITES_A_WHEEL.format(version=version)
 
 
-def errand(folder: Path, does: str, deadline: float, **environ: str) -> BuildCommand:
+def make_command(folder: Path, does: str, deadline: float, **environ: str) -> BuildCommand:
     """An errand below `folder` for `setup_py`, handed out as the factory does; what it leaves is in ``scratch/raw``."""
     source, scratch = folder / "scratch/source", folder / "scratch"
     source.mkdir(parents=True)

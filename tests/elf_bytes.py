@@ -29,11 +29,11 @@ class Form:
     def header(self, **changes: int) -> bytes:
         """The header; what is not given is 0, or as it must be."""
         sizes = (64, 56, 64) if self.wide else (52, 32, 40)
-        said = {"type": 3, "machine": 62, "version": 1, "entry": 0, "segments": 0, "sections": 0, "flags": 0}
-        said |= {"size": sizes[0], "segment size": sizes[1], "segment count": 0, "section size": sizes[2]}
-        said |= {"section count": 0, "names": 0, **changes}
+        fields = {"type": 3, "machine": 62, "version": 1, "entry": 0, "segments": 0, "sections": 0, "flags": 0}
+        fields |= {"size": sizes[0], "segment size": sizes[1], "segment count": 0, "section size": sizes[2]}
+        fields |= {"section count": 0, "names": 0, **changes}
         magic = b"\x7fELF" + bytes([1 + self.wide, 1 if self.order == "<" else 2, 1]) + bytes(9)
-        return magic + self.pack("HHIQQQIHHHHHH", "HHIIIIIHHHHHH", *said.values())
+        return magic + self.pack("HHIQQQIHHHHHH", "HHIIIIIHHHHHH", *fields.values())
 
     def segment(self, kind: int, offset: int, size: int, address: int) -> bytes:
         wide, narrow = (kind, 4, offset, address, 0, size, size, 8), (kind, offset, address, 0, size, size, 4, 8)
@@ -129,8 +129,8 @@ class ElfBytes:
     def build(self, *, changed: Mapping[int, int | None] | None = None, end: bool = True, **header: int) -> bytes:
         """The file; `changed` gives rows of the dynamic table another value or (None) drops them."""
         rows = [*self.rows, (STRTAB, self.add(self.strings.data)), (STRSZ, len(self.strings.data))]
-        said = [(tag, (changed or {}).get(tag, value)) for tag, value in rows]
-        dynamic = b"".join(self.form.row(tag, value) for tag, value in said if value is not None)
+        kept = [(tag, (changed or {}).get(tag, value)) for tag, value in rows]
+        dynamic = b"".join(self.form.row(tag, value) for tag, value in kept if value is not None)
         dynamic += self.form.row(0, 0) if end else b""
         at = self.add(dynamic) - BASE
         size = self._start + len(self.body)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from turns import in_turn
+from shared_folder import file_lock
 from wheelfactory.core.files import scratch_dir
 
 RECIPE = (
@@ -65,7 +65,7 @@ class HipToolchain:
         return output
 
 
-def why_not() -> str | None:
+def find_missing_requirement() -> str | None:
     """Why there can be no such root file system here, or None if there can."""
     if os.geteuid():
         return "needs root, for chroot"
@@ -87,7 +87,7 @@ def make_hip_toolchain(cache: Path) -> HipToolchain:
 def make_root(cache: Path, name: str, recipe: Sequence[str]) -> Path:
     """The root file system of an mmdebstrap recipe, made if the cache does not have it yet."""
     root = cache / f"{name}-{hashlib.sha256(chr(0).join(recipe).encode()).hexdigest()[:16]}"
-    with in_turn(cache, name):
+    with file_lock(cache, name):
         if not root.exists():
             with scratch_dir(cache) as scratch:
                 subprocess.run(["mmdebstrap", "--quiet", *recipe, scratch / "root", _mirror()], check=True)

@@ -78,18 +78,18 @@ class Project:
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         return [Path(line.partition(" -c ")[2].split()[0]).stem for line in lines]
 
-    def order(
+    def request(
         self,
         *,
         jobs: int = 2,
         shard: str = "",
-        cut_by: str = "",
+        shard_ledger: str = "",
         deadline: float | None = None,
-        given: tuple[Mapping[str, Any], ...] = (),
-        planned: tuple[str, ...] = (),
+        archive_keys: tuple[Mapping[str, Any], ...] = (),
+        planned_sources: tuple[str, ...] = (),
         ccache: str = "",
     ) -> CompileRequest:
-        """An order for this project."""
+        """The request of a compile of this project."""
         return CompileRequest(
             ninja=f"{BIN_DIR}/ninja",
             kernels=str(self.kernels),
@@ -97,18 +97,18 @@ class Project:
             result_file=str(self.root / "result.json"),
             jobs=jobs,
             shard=shard,
-            shard_ledger=cut_by,
+            shard_ledger=shard_ledger,
             deadline=deadline,
-            archive_keys=given,
-            planned_sources=planned,
+            archive_keys=archive_keys,
+            planned_sources=planned_sources,
             ccache=ccache,
             ccache_dir=str(self.kernels) if ccache else "",
         )
 
-    def start(self, order: CompileRequest, *arguments: str, **environ: str) -> subprocess.Popen[str]:
+    def start(self, request: CompileRequest, *arguments: str, **environ: str) -> subprocess.Popen[str]:
         """Start our ninja as torch does."""
         (self.root / "result.json").unlink(missing_ok=True)
-        order.write(self.root / "request.json")
+        request.write(self.root / "request.json")
         settings = {"HIPCC_LOG": str(self.log), REQUEST_VARIABLE: str(self.root / "request.json"), **environ}
         return subprocess.Popen(
             [sys.executable, "-ISB", str(ninja.__file__), *(arguments or ("-v",))],
@@ -119,11 +119,11 @@ class Project:
             text=True,
         )
 
-    def run(self, order: CompileRequest | None = None, *arguments: str, **environ: str) -> tuple[int, str]:
+    def run(self, request: CompileRequest | None = None, *arguments: str, **environ: str) -> tuple[int, str]:
         """Run our ninja as torch does; its exit status and what it says."""
-        with self.start(order or self.order(), *arguments, **environ) as process:
-            said, _ = process.communicate(timeout=60)
-        return process.returncode, said
+        with self.start(request or self.request(), *arguments, **environ) as process:
+            output, _ = process.communicate(timeout=60)
+        return process.returncode, output
 
     def report(self) -> CompileResult:
         """The report of the last run."""
@@ -178,6 +178,6 @@ def _write_build_ninja(project: Project) -> None:
 def keys_of(projects: Sequence[Project]) -> list[str]:
     """The key of the kernel set of each, after a run."""
     for project in projects:
-        code, said = project.run()
-        assert code == 0, said
+        code, output = project.run()
+        assert code == 0, output
     return [project.report().key for project in projects]

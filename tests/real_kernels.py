@@ -20,10 +20,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from given import Given, local
 from hip_rocm import make_hip_rocm
 from hip_toolchain import HipToolchain
-from paper_torch import make_paper_torch, other_python
+from stage_arguments import StageArguments, local_executor
+from stub_torch import find_other_python, make_stub_torch
 from wheelfactory.build.environments import make_build_environment
 from wheelfactory.build.recipe import make_recipe
 from wheelfactory.build.setup_py import RawWheel, SetupRun, log_path, run_setup
@@ -164,7 +164,7 @@ class Bench:
     cells: Mapping[Cell, Path]
     """Each with its Python."""
 
-    def given(self, cell: Cell, cache: str, **more: str) -> Given:
+    def given(self, cell: Cell, cache: str, **more: str) -> StageArguments:
         """A machine that finds the torch of a cell; `cache` names one of several, `more` are a person's variables."""
         environ = {
             **os.environ,
@@ -184,7 +184,7 @@ class Bench:
         scratch = self.folder / f"build{len(list(self.folder.glob('build*')))}"
         scratch.mkdir()
         recipe = make_recipe(self.matrix, cell, given["host"], given["environ"], local_build=False)
-        place = local(given).prepare_host(cell, ignore_progress)
+        place = local_executor(given).prepare_host(cell, ignore_progress)
         setup = SetupRun(recipe, self.source, place, scratch)
         handed = setup_env(setup, "small", wanted, cache=given["cache"], appended=given["environ"].get(APPEND_VARIABLE))
         self._log.write_text("")
@@ -228,7 +228,7 @@ def make_bench(
 
     What is downloaded for it is kept in `cache`.
     """
-    pythons = [Path(sys.executable), other_python() or Path(sys.executable)]
+    pythons = [Path(sys.executable), find_other_python() or Path(sys.executable)]
     rocm = make_hip_rocm(toolchain, folder / "rocm", folder, *{_visible(python) for python in pythons})
     _change(rocm / "bin/hipcc")
     # what libamdhip64 and the extension need of the compiler's own system, for those who look for symbols
@@ -239,7 +239,7 @@ def make_bench(
     cells = {}
     for torch, python in zip(TORCHES, pythons, strict=True):
         version = capture([python, "-c", "import sys; print('cp%d%d' % sys.version_info[:2])"]).strip()
-        made = make_paper_torch(cache, folder / f"python-{torch}", torch, python, rocm)
+        made = make_stub_torch(cache, folder / f"python-{torch}", torch, python, rocm)
         cells[Cell.parse(f"fa2.8.3-rocm6.4-torch{torch}-{version}-ck")] = made
     archive = _pack(unpack_source(upstream, folder / "upstream"), folder / "sources", kernels)
     source = keep_source(replace(upstream, archive=archive), folder / "cache", cache)

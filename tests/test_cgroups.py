@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cgroups import MemoryLimit, memory_limited, why_not
+from cgroups import MemoryLimit, find_missing_requirement, memory_limited
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
+pytestmark = pytest.mark.skipif(find_missing_requirement() is not None, reason=find_missing_requirement() or "")
 
 
 def allocate(mib: int) -> tuple[str, ...]:

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from command_line import Cli, Shown
-from release_factory import content_of, flash_attn_wheel, links_on, make_release, stand_in_wheel
+from command_line import Cli, CommandResult
+from release_factory import content_of, flash_attn_wheel, links_on, make_release, stub_wheel
 from wheelfactory.cli import CLOSED_PIPE, COMMANDS, SUBCOMMANDS, WORKFLOW_COMMANDS, _parser, main
 from wheelfactory.core.checkout import ROOT
 from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, DONE, FAILED, VERIFICATION_REFUSED, InputError
@@ -43,11 +43,11 @@ EITHER = "either publish, yank or add evidence"
 def release(tmp_path: Path) -> Path:
     """A release with the wheel of `CELL` and einops, at ``release``."""
     folder, made = tmp_path / "release", tmp_path / "made"
-    make_release(folder, [flash_attn_wheel(made, CELL), stand_in_wheel(made, "einops", "0.8.2")])
+    make_release(folder, [flash_attn_wheel(made, CELL), stub_wheel(made, "einops", "0.8.2")])
     return folder
 
 
-def assert_refused(shown: Shown, code: int, error: str, hint: str) -> None:
+def assert_refused(shown: CommandResult, code: int, error: str, hint: str) -> None:
     """Nothing but the code, the error and the hint."""
     assert shown.code == code
     assert shown.out == ""
@@ -472,14 +472,14 @@ def test_publish_refuses_a_wheel_that_a_gate_refuses(cli: Cli, tmp_path: Path) -
 
 
 def test_publish_refuses_a_wheel_without_a_build_record(cli: Cli, tmp_path: Path) -> None:
-    wheel = stand_in_wheel(tmp_path, "einops", "0.8.2")
+    wheel = stub_wheel(tmp_path, "einops", "0.8.2")
     shown = cli("publish", "new", wheel)
     assert shown.code == VERIFICATION_REFUSED
     assert shown.err.splitlines()[1].startswith(f"  identity: {wheel.name}: expected a build record, found none")
 
 
 def test_verify_shows_each_gate_and_each_finding(cli: Cli, tmp_path: Path) -> None:
-    wheel = stand_in_wheel(tmp_path, "einops", "0.8.2")
+    wheel = stub_wheel(tmp_path, "einops", "0.8.2")
     shown = cli("verify", wheel)
     assert shown.code == VERIFICATION_REFUSED
     refused, archive, identity, finding = shown.out.splitlines()
@@ -490,7 +490,7 @@ def test_verify_shows_each_gate_and_each_finding(cli: Cli, tmp_path: Path) -> No
 
 
 def test_verify_of_several_wheels_does_not_stop_at_a_bad_one(cli: Cli, tmp_path: Path) -> None:
-    wheels = [stand_in_wheel(tmp_path, name, "0.8.2") for name in ("einops", "other")]
+    wheels = [stub_wheel(tmp_path, name, "0.8.2") for name in ("einops", "other")]
     shown = cli("verify", "--json", *wheels)
     assert shown.code == VERIFICATION_REFUSED
     assert [json.loads(line)["file"] for line in shown.out.splitlines()] == [wheel.name for wheel in wheels]
@@ -590,7 +590,9 @@ def start(
 
 def test_the_program_exits_with_the_code_of_main() -> None:
     done = subprocess.run([*COMMAND, "explain", "junk"], env=ENVIRON, capture_output=True, text=True)
-    assert_refused(Shown(done.returncode, done.stdout, done.stderr), BAD_INPUT, "neither a log nor a cell", "a cell id")
+    assert_refused(
+        CommandResult(done.returncode, done.stdout, done.stderr), BAD_INPUT, "neither a log nor a cell", "a cell id"
+    )
 
 
 @pytest.mark.parametrize(
@@ -623,7 +625,9 @@ def test_head_can_close_the_pipe_early(home: Mapping[str, str]) -> None:
 def test_a_full_disk_is_an_error() -> None:
     with Path("/dev/full").open("w") as full, start("explain", CELL, "--matrix", MATRIX, stdout=full.fileno()) as done:
         _, errors = done.communicate()
-    assert_refused(Shown(done.returncode, "", errors), FAILED, "No space left on device: ", "run the same command")
+    assert_refused(
+        CommandResult(done.returncode, "", errors), FAILED, "No space left on device: ", "run the same command"
+    )
 
 
 def test_ctrl_c_ends_a_command_with_one_error_line_and_a_hint(tmp_path: Path) -> None:
@@ -632,7 +636,9 @@ def test_ctrl_c_ends_a_command_with_one_error_line_and_a_hint(tmp_path: Path) ->
     with start("index", tmp_path) as process, (tmp_path / MANIFEST_NAME).open("wb"):  # opens when the command opens it
         process.send_signal(signal.SIGINT)
         out, errors = process.communicate()
-    assert_refused(Shown(process.returncode, out, errors), FAILED, "interrupted: ", "run the same command again")
+    assert_refused(
+        CommandResult(process.returncode, out, errors), FAILED, "interrupted: ", "run the same command again"
+    )
 
 
 @pytest.fixture
@@ -659,5 +665,5 @@ def test_an_unreadable_release_is_refused(
         [*unprivileged, *COMMAND, command, release, *others], env=ENVIRON, capture_output=True, text=True
     )
     release.chmod(0o755)
-    shown = Shown(done.returncode, done.stdout, done.stderr)
+    shown = CommandResult(done.returncode, done.stdout, done.stderr)
     assert_refused(shown, FAILED, f"Permission denied: {release}", "run the same command again")

@@ -14,7 +14,7 @@ from typing import Any
 from packaging.tags import parse_tag
 
 from elf_factory import hip_bundle, library, section
-from given import Given
+from stage_arguments import StageArguments
 from wheelfactory.build.plain import PlainBuilds
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
@@ -281,7 +281,7 @@ def finished_wheel(
     )
 
 
-def small_machine(cache: Path, environ: Mapping[str, str] | None = None) -> Given:
+def small_machine(cache: Path, environ: Mapping[str, str] | None = None) -> StageArguments:
     """The small matrix on a small machine, by default with nothing on PATH, and with the plain build of its release."""
     keep_plain(cache)
     return {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from command_line import Shown, run_command
+from command_line import CommandResult, run_command
 from small_matrix import edited, small_matrix
 from wheelfactory.core.errors import BAD_INPUT, DONE
 from wheelfactory.kernels import set_estimates
@@ -37,7 +37,7 @@ SLIM_ENTRY = f"""\
 SIZE = "torch: '2.9.1'\n        disk: 30 GB\n        source: documentation of ROCm 6.4\n    source"
 
 
-class PlanOutput(Shown):
+class PlanOutput(CommandResult):
     """Result of `plan`."""
 
     @property

@@ -15,7 +15,7 @@ import pytest
 
 from doctor.known import FACTS
 from doctor_installs import MODULE, TRITON_TORCH, VARIABLE, Site, good_machine
-from turns import in_turn
+from shared_folder import file_lock
 from wheel_factory import read_zip
 from wheelfactory.build.environments import make_build_environment, make_layered_environment, make_triton_environment
 from wheelfactory.doctor.diagnose import diagnose_machine
@@ -35,7 +35,7 @@ def real_site(cache: Path, tmp_path: Path) -> Site:
 
 def made_site(cache: Path, folder: Path, triton: str | None = None) -> Site:
     """An environment with torch, einops and perhaps a Triton."""
-    with in_turn(cache, "environments"):
+    with file_lock(cache, "environments"):
         torch = make_build_environment(cache)
         layers = [torch.site_packages, *([make_triton_environment(cache, triton).site_packages] if triton else [])]
     made = make_layered_environment(folder / "env", torch.python, torch.version, layers)
@@ -80,19 +80,19 @@ def test_the_wheel_of_others_that_is_not_enabled(real_site: Site, triton_wheel: 
 
 
 @pytest.mark.parametrize(
-    ("triton", "said"),
+    ("triton", "message"),
     [
         ("3.1.0", "ValueError: 'IS_CAUSAL' is not in list"),
         ("3.9.0", "ValueError: key contains names that are not kernel arguments: IS_CAUSAL, dropout_p, MAX_SEQLENS_Q"),
     ],
 )
 def test_a_triton_that_does_not_take_the_kernels(
-    cache: Path, tmp_path: Path, triton_wheel: Path, triton: str, said: str
+    cache: Path, tmp_path: Path, triton_wheel: Path, triton: str, message: str
 ) -> None:
     found = only(machine_of(made_site(cache, tmp_path, triton).add_wheel(triton_wheel), triton))
 
     assert found.name == "unsupported Triton"
-    assert f"needs Triton >=3.2,<3.9, you have triton {triton}: `{said}" in found.what
+    assert f"needs Triton >=3.2,<3.9, you have triton {triton}: `{message}" in found.what
     assert found.remedy.endswith("-m pip install --no-deps 'triton>=3.2,<3.9'")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from elf_factory import HOST, bundle, code_object, hip_bundle, library, packed
 from kernel_archive_factory import OBJECTS, fill
 from small_matrix import SMALL
-from validations import a_validation, foreign, validated
+from validations import amd_validation, nvidia_validation, with_evidence
 from wheel_factory import CK, MATRIX, PACKAGE, TRITON, build_record, make_wheel, metadata_text, write_zip
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.label import Label
@@ -87,7 +87,7 @@ def manifests() -> Iterator[bytes]:
     rows = [_row(cell) for cell in (CK, TRITON)]
     yield manifest_bytes(rows[:1])
     yield manifest_bytes(rows)
-    yield manifest_bytes([validated(rows[1], foreign(), a_validation())]).replace(b'"format":2,', b"")
+    yield manifest_bytes([with_evidence(rows[1], nvidia_validation(), amd_validation())]).replace(b'"format":2,', b"")
     elsewhere = {"url": f"https://files.example/v1/{rows[0].filename}", "yanked": "wrong <kernels>"}
     yield manifest_bytes([rows[0].model_copy(update=elsewhere)])
 

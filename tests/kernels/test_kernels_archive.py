@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from bounded import outcome
 from kernel_archive_factory import (
     KEY,
     OBJECTS,
@@ -28,6 +27,7 @@ from kernel_archive_factory import (
     unpacked,
     with_manifest,
 )
+from resource_limits import run_limited
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.kernels.archive import (
     drop_redundant_shards,
@@ -463,7 +463,7 @@ def test_verify_refuses_a_decompression_bomb(tmp_path: Path) -> None:
 def test_a_decompression_bomb_is_refused_before_it_fills_the_disk(tmp_path: Path) -> None:
     (tmp_path / "a.tar.zst").write_bytes(claiming(1 << 27, bytes(1 << 27)))
 
-    found = outcome(lambda: unpack_archive(tmp_path / "a.tar.zst", tmp_path / "kernels"), megabytes=400)
+    found = run_limited(lambda: unpack_archive(tmp_path / "a.tar.zst", tmp_path / "kernels"), megabytes=400)
 
     assert "it would unpack to 134217728 bytes, over 200 times its size" in found
     assert not (tmp_path / "kernels").exists()
@@ -483,7 +483,7 @@ def test_a_bomb_behind_a_header_takes_little_memory(tmp_path: Path, name: str) -
     bomb = packed(member(name, bytes(1 << 30)), end=b"")
     (tmp_path / "a.tar.zst").write_bytes(bomb)
 
-    found = outcome(lambda: unpack_archive(tmp_path / "a.tar.zst", tmp_path / "kernels"), megabytes=400)
+    found = run_limited(lambda: unpack_archive(tmp_path / "a.tar.zst", tmp_path / "kernels"), megabytes=400)
 
     assert found.startswith("InputError: damaged kernel archive")
 
@@ -500,7 +500,7 @@ MILLIONS = {
 def test_a_manifest_of_millions_of_values_takes_little_memory(archive: Path, manifest: bytes) -> None:
     archive.write_bytes(repacked([("manifest.json", manifest)]))
 
-    found = outcome(lambda: read_archive_manifest(archive), megabytes=512)
+    found = run_limited(lambda: read_archive_manifest(archive), megabytes=512)
 
     assert found.startswith("InputError: damaged kernel manifest")
 
@@ -523,7 +523,7 @@ def on_a_full_disk(call: Callable[[], object], room: int) -> str:
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
         return call()
 
-    return outcome(limited)
+    return run_limited(limited)
 
 
 def test_a_full_disk_leaves_no_archive(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from validations import a_validation, foreign, validated
+from validations import amd_validation, nvidia_validation, with_evidence
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.row import ROW_FORMS
 from wheelfactory.release.manifest import (
@@ -85,7 +85,7 @@ def a_line(**changed: Any) -> str:
     return json.dumps({**a_row().model_dump(mode="json"), **changed})
 
 
-VALIDATED = validated(FULL, foreign(), a_validation())
+VALIDATED = with_evidence(FULL, nvidia_validation(), amd_validation())
 OLD_LINE = (
     b'{"project":"einops","version":"0.8.2","filename":"einops-0.8.2-py3-none-any.whl","sha256":"' + b"a" * 64 + b'",'
     b'"size":12,"requires_python":"","metadata_sha256":"' + b"b" * 64 + b'","published":"2026-01-01T00:00:00Z",'

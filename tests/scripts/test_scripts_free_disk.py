@@ -58,10 +58,10 @@ def free(script: ModuleType, root: Path, environ: Mapping[str, str] = HOSTED) ->
     return lines
 
 
-@pytest.mark.parametrize("said", [None, "", "self-hosted", "GitHub-hosted", "github-hosted "])
-def test_no_other_machine_loses_a_file(script: ModuleType, disk: Path, said: str | None) -> None:
+@pytest.mark.parametrize("runner", [None, "", "self-hosted", "GitHub-hosted", "github-hosted "])
+def test_no_other_machine_loses_a_file(script: ModuleType, disk: Path, runner: str | None) -> None:
     before = files(disk)
-    environ = {"GITHUB_ACTIONS": "true", "CI": "true", **({} if said is None else {"RUNNER_ENVIRONMENT": said})}
+    environ = {"GITHUB_ACTIONS": "true", "CI": "true", **({} if runner is None else {"RUNNER_ENVIRONMENT": runner})}
     assert free(script, disk, environ) == ["not a GitHub-hosted runner: nothing removed"]
     assert files(disk) == before
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from release_factory import content_of, flash_attn_wheel, make_release, path_of, reachable, stand_in_wheel
+from release_factory import content_of, flash_attn_wheel, make_release, path_of, reachable, stub_wheel
 from wheelfactory.cli import main
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BAD_INPUT, DONE
@@ -19,7 +19,7 @@ CELL = "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"
 def release(tmp_path: Path) -> Path:
     """A release directory with one wheel of a cell and one dependency."""
     folder = tmp_path / "a release"
-    wheels = [flash_attn_wheel(tmp_path / "made", CELL), stand_in_wheel(tmp_path / "made", "einops", "0.8.2")]
+    wheels = [flash_attn_wheel(tmp_path / "made", CELL), stub_wheel(tmp_path / "made", "einops", "0.8.2")]
     make_release(folder, wheels)
     return folder
 

@@ -18,7 +18,7 @@ import pytest
 from packaging.version import Version
 
 from loopback import served
-from release_factory import PYTHON_TAG, flash_attn_wheel, make_release, stand_in_wheel
+from release_factory import PYTHON_TAG, flash_attn_wheel, make_release, stub_wheel
 from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.manifest import read_manifest
 from wheelfactory.release.transaction import yank
@@ -55,7 +55,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A release of all `CELLS`; read only."""
     made, folder = tmp_path_factory.mktemp("made"), tmp_path_factory.mktemp("a release+")
     wheels = [flash_attn_wheel(made, cell) for cell in CELLS]
-    make_release(folder, [*wheels, stand_in_wheel(made, "einops", "0.8.2")])
+    make_release(folder, [*wheels, stub_wheel(made, "einops", "0.8.2")])
     return folder
 
 
@@ -107,7 +107,7 @@ def environments(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]
     found = {torch: folder / torch for torch in TORCHES}
     for torch, environment in found.items():
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
-        wheel = stand_in_wheel(folder, "torch", torch)
+        wheel = stub_wheel(folder, "torch", torch)
         run([*PIP, "--python", environment / "bin/python", "install", "--no-index", wheel], folder).check_returncode()
     return found
 

@@ -17,7 +17,7 @@ from doctor.fake_machines import ROCM_TORCH, make_python
 from doctor.known import WRITTEN
 from doctor.sites import TRITON_CELL, make_site_release, served, users_environ
 from pythons import find_python
-from validations import a_validation, foreign
+from validations import amd_validation, nvidia_validation
 from wheelfactory.core.errors import BAD_INPUT, DONE, FactoryError, InputError
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.transaction import add_evidence
@@ -39,7 +39,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A release whose Triton wheel has evidence, to be copied."""
     publisher = DirectoryPublisher(make_site_release(tmp_path_factory.mktemp("made") / "release"))
     (triton,) = (row for row in publisher.rows() if row.cell == TRITON_CELL)
-    add_evidence(publisher, [foreign(triton), a_validation(triton)])
+    add_evidence(publisher, [nvidia_validation(triton), amd_validation(triton)])
     return publisher.folder
 
 
@@ -109,9 +109,9 @@ def test_the_same_sources_make_the_same_file(doctor: Path) -> None:
 
 def test_the_file_describes_itself_and_is_readable(doctor: Path) -> None:
     text = build_single_file(WRITTEN, SITE)
-    said = ast.get_docstring(ast.parse(text)) or ""
-    assert "python3 doctor.py --install" in said
-    assert SITE in said
+    docstring = ast.get_docstring(ast.parse(text)) or ""
+    assert "python3 doctor.py --install" in docstring
+    assert SITE in docstring
     assert max(map(len, text.splitlines())) <= 120 + len("# ")  # docstrings of modules become comments
     for module in ("wheelfactory.core.gpus", "wheelfactory.doctor.fit", "wheelfactory.doctor.program"):
         assert f"\n# {module}\n" in text
@@ -169,8 +169,8 @@ def test_modules_that_would_change_their_meaning_are_refused() -> None:
             "an import does not fit into one file: wheelfactory.a",
         ),
     ]
-    for sources, trouble in cases:
-        with pytest.raises(FactoryError, match=f"^{re.escape(trouble)}"):
+    for sources, message in cases:
+        with pytest.raises(FactoryError, match=f"^{re.escape(message)}"):
             assemble(modules(**sources), "")
 
 

@@ -17,7 +17,7 @@ from hypothesis import given as with_data
 from hypothesis import strategies as st
 
 from elf_factory import library
-from given import Given
+from stage_arguments import StageArguments
 from wheel_factory import (
     CK,
     MATRIX,
@@ -440,7 +440,7 @@ def may_differ(path: Path, at: int) -> bool:
     return 10 <= at - header < 14 or at >= header + 30 + name + extra
 
 
-def plain_machine(folder: Path) -> Given:
+def plain_machine(folder: Path) -> StageArguments:
     made = small_machine(folder / "cache")
     keep_plain(folder / "cache", members=UPSTREAM)
     return made

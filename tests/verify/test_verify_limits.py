@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from given import Given
+from stage_arguments import StageArguments
 from wheel_factory import TRITON, build_record, finished_wheel
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.checkout import MATRIX
@@ -23,7 +23,7 @@ GROUPED, LDS, BF16 = LIMITS
 def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
     """A wheel whose cell the tests replace; the matrix is the real one."""
     folder = tmp_path_factory.mktemp("wheel")
-    given: Given = {
+    given: StageArguments = {
         "matrix": load_matrix(MATRIX),
         "host": Host(cores=1, memory_gib=1),
         "environ": {},

@@ -142,11 +142,11 @@ def audited(path: Path, folder: Path) -> str:
 
 
 def test_the_stripped_wheel_gets_the_same_tag_as_the_whole_wheel(raw: Path, finished: Path, tmp_path: Path) -> None:
-    twin = write_stripped_wheel(raw, tmp_path)
+    stripped = write_stripped_wheel(raw, tmp_path)
 
-    assert twin
-    assert Wheel.open(twin).sizes["flash_attn_2_cuda.so"] < Wheel.open(raw).sizes["flash_attn_2_cuda.so"] - 90_000
-    assert audited(raw, tmp_path / "whole") == audited(twin, tmp_path / "light")
+    assert stripped
+    assert Wheel.open(stripped).sizes["flash_attn_2_cuda.so"] < Wheel.open(raw).sizes["flash_attn_2_cuda.so"] - 90_000
+    assert audited(raw, tmp_path / "whole") == audited(stripped, tmp_path / "stripped")
     assert finished.stem.endswith(audited(raw, tmp_path / "again"))
 
 
@@ -154,12 +154,12 @@ def test_where_nothing_can_be_cut_auditwheel_gets_the_whole_file(tmp_path: Path)
     (tmp_path / "script").write_text(LLD.replace("AFTER .rela.plt", "BEFORE .hash"))
     data = extension(*KNOWN, fatbin=section(hip_bundle("gfx942")), flags=(f"-Wl,-T,{tmp_path}/script",))
     raw = raw_wheel(tmp_path, data)
-    (tmp_path / "twin").mkdir()
+    (tmp_path / "stripped").mkdir()
 
-    twin = write_stripped_wheel(raw, tmp_path / "twin")
+    stripped = write_stripped_wheel(raw, tmp_path / "stripped")
 
-    assert twin
-    assert read_zip(twin)["flash_attn_2_cuda.so"] == data
+    assert stripped
+    assert read_zip(stripped)["flash_attn_2_cuda.so"] == data
     assert "manylinux_2_" in finish_raw_wheel(raw, record(), tmp_path, os.environ).name
 
 
@@ -251,7 +251,7 @@ def test_an_unknown_library_is_refused(tmp_path: Path) -> None:
     assert list((tmp_path / "dist").iterdir()) == []
 
 
-@pytest.mark.parametrize("fatbin", [b"", DEVICE], ids=["whole", "light"])
+@pytest.mark.parametrize("fatbin", [b"", DEVICE], ids=["whole", "stripped"])
 def test_a_library_that_auditwheel_could_graft_is_refused(libraries: Path, tmp_path: Path, fatbin: bytes) -> None:
     raw = raw_wheel(tmp_path, extension(*KNOWN, UNKNOWN, fatbin=fatbin))
 

@@ -100,7 +100,7 @@ def test_a_run_without_a_seen_backend_does_not_count(cli: Cli, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("answers", "told"),
+    ("answers", "message"),
     [
         pytest.param({}, "FA3 (triton): not run: not installed", id="nothing runs"),
         pytest.param(
@@ -116,11 +116,11 @@ def test_a_run_without_a_seen_backend_does_not_count(cli: Cli, tmp_path: Path) -
         ),
     ],
 )
-def test_a_training_that_fails_ends_with_1(cli: Cli, tmp_path: Path, answers: dict[str, Any], told: str) -> None:
+def test_a_training_that_fails_ends_with_1(cli: Cli, tmp_path: Path, answers: dict[str, Any], message: str) -> None:
     gpu = make_gpu_python(tmp_path / "gpu", answers)
     shown = cli("bench", "training", "--python", gpu.python)
     assert shown.code == FAILED
-    assert told in shown.out
+    assert message in shown.out
 
 
 @pytest.mark.parametrize(("step_ms", "code"), [(95.0, FAILED), (96.0, DONE)])

@@ -71,8 +71,8 @@ def test_a_report_in_which_nothing_is_measured_makes_a_plot_without_lines(tmp_pa
 
 
 def test_a_plot_of_the_test_mode_is_marked(tmp_path: Path) -> None:
-    foreign = ON_GPU.model_copy(update={"dropped_launch_options": ("waves_per_eu",)})
-    assert any("test mode: non-AMD GPU" in text for text in texts(svg_of(tmp_path, foreign)))
+    test_mode = ON_GPU.model_copy(update={"dropped_launch_options": ("waves_per_eu",)})
+    assert any("test mode: non-AMD GPU" in text for text in texts(svg_of(tmp_path, test_mode)))
     assert not any("test mode" in text for text in texts(svg_of(tmp_path, ON_GPU)))
 
 

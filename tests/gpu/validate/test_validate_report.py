@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from openapi_schema_validator import OAS31Validator
 
-from validations import a_validation, foreign, written
+from validations import amd_validation, nvidia_validation, write_validation
 from wheelfactory.core.errors import InputError
 from wheelfactory.gpu.validate.report import VALIDATION_FORMAT, Validation, read_validation
 
@@ -21,15 +21,15 @@ SCHEMA = OAS31Validator(Validation.model_json_schema())
 
 def values(**changed: object) -> dict[str, Any]:
     """A report as JSON has it, some of its values changed to what one need not take."""
-    return {**a_validation().model_dump(mode="json"), **changed}
+    return {**amd_validation().model_dump(mode="json"), **changed}
 
 
-@pytest.mark.parametrize("report", [a_validation(), foreign()], ids=["on AMD", "foreign GPU"])
+@pytest.mark.parametrize("report", [amd_validation(), nvidia_validation()], ids=["on AMD", "foreign GPU"])
 def test_a_report_reads_back_as_it_was_written(tmp_path: Path, report: Validation) -> None:
-    assert read_validation(written(tmp_path / "report.json", report)) == report
+    assert read_validation(write_validation(tmp_path / "report.json", report)) == report
 
 
-@pytest.mark.parametrize("report", [a_validation(), foreign()], ids=["on AMD", "foreign GPU"])
+@pytest.mark.parametrize("report", [amd_validation(), nvidia_validation()], ids=["on AMD", "foreign GPU"])
 def test_a_report_keeps_its_schema(report: Validation) -> None:
     SCHEMA.validate(json.loads(report.model_dump_json()))
 

@@ -43,12 +43,14 @@ class Work:
     def compile(self, *names: str, deadline: float | None = None) -> ObjectCompiler:
         """Compile these one after another."""
         edges = [self._edge(name) for name in names]
-        order = CompileRequest("", str(self.folder / "kernels"), str(self.folder / "ledger"), "", 1, deadline=deadline)
+        request = CompileRequest(
+            "", str(self.folder / "kernels"), str(self.folder / "ledger"), "", 1, deadline=deadline
+        )
         content = Compiler(version="", llvm=0, amd=False, content="c1")
         found = CompileInputs(
             {}, (), str(self.hipcc), ("gfx942",), content, self.store.key, early_inline_disabled=False
         )
-        objects = ObjectCompiler(order, found, self.store, self._environ(), PREDICTED_S)
+        objects = ObjectCompiler(request, found, self.store, self._environ(), PREDICTED_S)
         objects.compile_edges(edges)
         return objects
 

@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from doctor.known import WRITTEN
-from release_factory import PYTHON_TAG, flash_attn_wheel, make_release, stand_in_wheel
+from release_factory import PYTHON_TAG, flash_attn_wheel, make_release, stub_wheel
 from search_page import ELSEWHERE, Visit, serving, write_page
 from wheel_factory import make_wheel, metadata_text
 from wheelfactory.matrix.facts import Matrix
@@ -54,9 +54,9 @@ def place(matrix: Matrix, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     made, folder = tmp_path_factory.mktemp("made"), tmp_path_factory.mktemp("a site")
     with serving(folder) as address:
         make_release(folder, [*(flash_attn_wheel(made, cell) for cell in (CK, TRITON, *OTHERS)), einops(made)])
-        triton = stand_in_wheel(made, "pytorch_triton_rocm", TRITON_OF_TORCH)
+        triton = stub_wheel(made, "pytorch_triton_rocm", TRITON_OF_TORCH)
         write_index(folder / "pytorch", {"torch": torch_wheel(made), "pytorch-triton-rocm": triton})
-        wrong = {name: stand_in_wheel(made, name.replace("-", "_"), "2.99.0") for name in ("torch", "flash-attn")}
+        wrong = {name: stub_wheel(made, name.replace("-", "_"), "2.99.0") for name in ("torch", "flash-attn")}
         write_index(folder / "pypi", {"einops": einops(made), **wrong})
         rocm = matrix.rocm["6.4"].model_copy(update={"index": f"{address}pytorch/"})
         here = matrix.model_copy(update={"rocm": {**matrix.rocm, "6.4": rocm}})
@@ -68,7 +68,7 @@ def place(matrix: Matrix, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def einops(folder: Path) -> Path:
-    return stand_in_wheel(folder, "einops", EINOPS)
+    return stub_wheel(folder, "einops", EINOPS)
 
 
 def torch_wheel(folder: Path) -> Path:
@@ -93,7 +93,7 @@ def environment(tmp_path: Path) -> Path:
     folder = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     python = folder / "bin/python"
-    triton = stand_in_wheel(tmp_path, "pytorch_triton_rocm", TRITON_OF_TORCH)
+    triton = stub_wheel(tmp_path, "pytorch_triton_rocm", TRITON_OF_TORCH)
     command: Command = [
         sys.executable,
         "-m",

@@ -140,10 +140,10 @@ def test_needed_versions_are_read_despite_wrong_counts() -> None:
     file = ElfBytes()
     file.versions({"libc.so.6": [(2, "GLIBC_2.14"), (2, "GLIBC_2.99")]})
     data = file.build()
-    told = file.form.numbers("HH", 1, 2)
-    assert data.count(told) == 1
+    counts = file.form.numbers("HH", 1, 2)
+    assert data.count(counts) == 1
 
-    found = read(data.replace(told, file.form.numbers("HH", 1, 1)))
+    found = read(data.replace(counts, file.form.numbers("HH", 1, 1)))
 
     assert found.versions == (("libc.so.6", "GLIBC_2.14"), ("libc.so.6", "GLIBC_2.99"))
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def outcome(call: Callable[[], object], *, seconds: int = 10, megabytes: int = 256) -> str:
+def run_limited(call: Callable[[], object], *, seconds: int = 10, megabytes: int = 256) -> str:
     """What comes out of `call`: the kind and text of its error, ``nothing``, or the signal that ended it.
 
     It may use so many seconds of the processor, or one more, and so much memory beyond what this process has.

@@ -11,7 +11,7 @@ from wheelfactory.core.host import Host
 from wheelfactory.matrix.facts import Matrix
 
 
-class Given(TypedDict):
+class StageArguments(TypedDict):
     """Keyword arguments of the functions that take all of it."""
 
     matrix: Matrix
@@ -20,7 +20,7 @@ class Given(TypedDict):
     cache: Path
 
 
-class Building(TypedDict):
+class BuildArguments(TypedDict):
     """Keyword arguments of the functions that ask an executor about the machine."""
 
     matrix: Matrix
@@ -28,11 +28,11 @@ class Building(TypedDict):
     cache: Path
 
 
-def building(given: Given) -> Building:
+def build_arguments(given: StageArguments) -> BuildArguments:
     """What those are given of it."""
     return {"matrix": given["matrix"], "environ": given["environ"], "cache": given["cache"]}
 
 
-def local(given: Given) -> LocalExecutor:
+def local_executor(given: StageArguments) -> LocalExecutor:
     """That machine as the place of builds."""
     return LocalExecutor(given["matrix"], given["host"], given["environ"], given["cache"])

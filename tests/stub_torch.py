@@ -62,7 +62,7 @@ TORCH_REQUIREMENTS = ("typing-extensions==4.16.0",)
 """What torch brings that cpp_extension imports."""
 
 
-def make_paper_torch(cache: Path, folder: Path, torch: str, python: Path, rocm: Path) -> Path:
+def make_stub_torch(cache: Path, folder: Path, torch: str, python: Path, rocm: Path) -> Path:
     """The interpreter of a new environment of `python` in `folder`, with a torch built for the HIP of `rocm` on paper.
 
     What is downloaded for it is kept in `cache`.
@@ -75,7 +75,7 @@ def make_paper_torch(cache: Path, folder: Path, torch: str, python: Path, rocm: 
     return made.python
 
 
-def other_python() -> Path | None:
+def find_other_python() -> Path | None:
     """A CPython of another minor version than the one that runs this, if the machine has one that can be used."""
     others = (find_python(minor) for minor in (12, 13, 11, 10) if minor != sys.version_info[1])
     return next(filter(None, (_usable(python) for python in others if python)), None)
@@ -85,10 +85,10 @@ def _usable(python: Path) -> Path | None:
     """The interpreter behind a name; None if it is no CPython, or cannot make environments."""
     code = "import sys, venv; print(sys.executable if sys.implementation.name == 'cpython' else '')"
     try:
-        said = capture([python, "-c", code]).strip()
+        executable = capture([python, "-c", code]).strip()
     except BuildError:
         return None
-    return Path(said) if said else None
+    return Path(executable) if executable else None
 
 
 def _tools(cache: Path, python: Path, version: str) -> Path:
@@ -106,7 +106,7 @@ def _tools(cache: Path, python: Path, version: str) -> Path:
 
 def real_modules(cache: Path, torch: str) -> Path:
     """The folder with what a release of torch has of `REAL`. Raises `ValueError` if it is not what is pinned."""
-    expected, kept = RELEASES[torch], cache / f"paper-torch-{torch}"
+    expected, kept = RELEASES[torch], cache / f"stub-torch-{torch}"
     if not kept.is_dir():
         with scratch_dir(cache) as scratch:
             _take_out(_download(torch, scratch), scratch / "modules")

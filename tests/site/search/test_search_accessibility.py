@@ -202,7 +202,7 @@ def test_each_table_of_the_coverage_is_one_stop_with_arrow_keys_inside(visit: Vi
     for key in ("ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft"):
         page.keyboard.press(key)
     assert place_of(page) == [2, 2]
-    expect(page.locator("#coverage-view .told").first).to_have_text(str(page.evaluate(TITLE)))
+    expect(page.locator("#coverage-view .detail").first).to_have_text(str(page.evaluate(TITLE)))
     page.keyboard.press("Tab")
     assert page.locator("#coverage-view table").nth(1).locator(":focus").count() == 1
     page.keyboard.press("Shift+Tab")

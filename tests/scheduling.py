@@ -19,7 +19,7 @@ FIRST = (
 """The longest files, which take minutes: started first, so that none is still running after all others."""
 
 
-class InOrder(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+class SlowFilesFirst(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """Give each process the next file; container tests are one unit, because they share an engine and its images."""
 
     def __init__(self, config: pytest.Config, log: object) -> None:

@@ -12,7 +12,7 @@ from wheelfactory.core.files import scratch_dir
 
 
 @contextmanager
-def in_turn(folder: Path, name: str) -> Iterator[None]:
+def file_lock(folder: Path, name: str) -> Iterator[None]:
     """Hold `name` for this process, after those that hold it in the same folder; a killed one holds nothing."""
     turns = folder / "turns"
     turns.mkdir(parents=True, exist_ok=True)
@@ -21,14 +21,14 @@ def in_turn(folder: Path, name: str) -> Iterator[None]:
         yield
 
 
-def made_once(base: Path, name: str, make: Callable[[Path], object]) -> Path:
+def make_once(base: Path, name: str, make: Callable[[Path], object]) -> Path:
     """A folder that `make` has filled, for all processes of a test run; if it raised, the next one tries again.
 
     `base` is the folder for temporary files of this process, which pytest-xdist puts into that of the run.
     """
     common = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     folder = common / name
-    with in_turn(common, name):
+    with file_lock(common, name):
         if not folder.exists():
             with scratch_dir(common) as scratch:
                 made = scratch / name

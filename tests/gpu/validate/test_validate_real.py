@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Cli
-from turns import in_turn
+from shared_folder import file_lock
 from wheel_factory import CK, TRITON, build_record, finished_wheel, make_wheel, metadata_text
 from wheelfactory.build.environments import (
     Environment,
@@ -39,7 +39,7 @@ PACKAGE = ROOT / "packages/flash_attention_amd/src"
 
 @pytest.fixture(scope="module")
 def torch(cache: Path) -> Environment:
-    with in_turn(cache, "environments"):
+    with file_lock(cache, "environments"):
         return make_build_environment(cache)
 
 
@@ -48,7 +48,7 @@ def own_cache(cache: Path, tmp_path: Path, torch: Environment) -> Path:
     """The cache with what is installed already there, and no proofs."""
     folder = tmp_path / "cache"
     folder.mkdir()
-    with in_turn(cache, "environments"):
+    with file_lock(cache, "environments"):
         made = (torch, make_triton_environment(cache, "3.7.1"), make_interpreter_environment(cache))
     for environment in made:
         (folder / environment.folder.name).symlink_to(environment.folder)
@@ -114,7 +114,7 @@ def installed(
     cache: Path, torch: Environment, triton_wheel: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Environment:
     """A Python that has torch, Triton, numpy and the wheel, as a user's."""
-    with in_turn(cache, "environments"):
+    with file_lock(cache, "environments"):
         more = (make_triton_environment(cache, "3.7.1"), make_interpreter_environment(cache))
     layers = [torch.site_packages, *(layer.site_packages for layer in more)]
     made = make_layered_environment(tmp_path_factory.mktemp("user") / "env", torch.python, torch.version, layers)
