@@ -114,7 +114,7 @@ def test_with_source_dir_it_runs_only_setup_py(tmp_path: Path) -> None:
 def test_an_invalid_switch_is_an_error(rocm: Mapping[str, str], this_python: str) -> None:
     done = build({**rocm, "BUILD_TRITON_BACKEND": "yes"}, "2.8.3", this_python, "2.13.0", "7.2")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "error: BUILD_TRITON_BACKEND is not true or false: yes" in done.stderr
+    assert "error: BUILD_TRITON_BACKEND is neither true nor false: yes" in done.stderr
 
 
 def test_help_names_its_environment_variables() -> None:

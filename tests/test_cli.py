@@ -96,7 +96,7 @@ MISTAKES = (
     mistake("build", error="not a cell: ", hint="2.8.3 3.11 2.9.1 6.4"),
     mistake("build", "2.8.3", "3.11", error="not a cell: 2.8.3 3.11", hint="2.8.3 3.11 2.9.1 6.4"),
     mistake("build", *"12345", error="not a cell: 1 2 3 4 5", hint="2.8.3 3.11 2.9.1 6.4"),
-    mistake("build", "2.8.3", "3.11", "2.9.1", "1.2", error="no such ROCm version", hint="known: "),
+    mistake("build", "2.8.3", "3.11", "2.9.1", "1.2", error="unknown ROCm version", hint="matrix.yaml has: "),
     mistake("plan", "--only", "nothing", error="no cell matches: nothing", hint="glob"),
     mistake("plan", "--matrix", "absent.yaml", error="no such file: absent.yaml", hint="--matrix"),
     mistake("plan", "--matrix", "a-file", error="not YAML", hint="indentation"),
@@ -486,7 +486,7 @@ def test_verify_shows_each_gate_and_each_finding(cli: Cli, tmp_path: Path) -> No
     assert refused == f"{wheel.name}: refused"
     assert archive.startswith("  passed   archive")
     assert identity.startswith("  failed   identity")
-    assert finding.strip().startswith(f"{wheel.name}: expected a build record, found none (it is not a finished wheel")
+    assert finding.strip().startswith(f"{wheel.name}: expected a build record, found none (run `wheelfactory build`")
 
 
 def test_verify_of_several_wheels_does_not_stop_at_a_bad_one(cli: Cli, tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def factory(tmp_path: Path) -> Path:
 def test_without_a_command_it_lists_all_commands(factory: Path, arguments: tuple[str, ...]) -> None:
     done = subprocess.run([factory, *arguments], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
-    words = {line.split()[0] for line in done.stdout.splitlines() if line.startswith("    ")}
+    words = {line.split()[0].rstrip(":") for line in done.stdout.splitlines() if line.startswith("  ")}
     assert {*COMMANDS, "lint", "test", "docs"} <= words
 
 

@@ -144,7 +144,7 @@ def test_an_invalid_number_of_jobs_is_an_error(explain: Explain) -> None:
     for number in ("0", "-1", "many", "99999", "²"):
         shown = explain(running(), f"--jobs={number}")
         assert (shown.code, shown.out) == (BAD_INPUT, "")
-        assert f"not a number of jobs: {number}" in shown.err
+        assert f"not a number from 1 to 9999: {number}" in shown.err
 
 
 def test_the_number_of_jobs_is_from_the_option_or_the_cores_of_this_machine(explain: Explain) -> None:
@@ -246,25 +246,25 @@ def test_an_argument_that_is_neither_file_nor_cell_id_is_an_error(
     assert main(["explain", "missing.log"]) == BAD_INPUT
     error, hint = capsys.readouterr().err.splitlines()
     assert error == "error: neither a log nor a cell id: missing.log"
-    assert hint.startswith("hint: there is no such file; a cell id looks like fa2.8.3-")
+    assert hint.startswith("hint: no file has this name; a cell id looks like fa2.8.3-")
 
 
 def test_a_directory_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", str(tmp_path)]) == BAD_INPUT
-    assert capsys.readouterr().err.startswith(f"error: not a log: {tmp_path} is a folder\nhint: name the log")
+    assert capsys.readouterr().err.startswith(f"error: not a log: {tmp_path} is a folder\nhint: name a log file in it")
 
 
 def test_the_error_for_a_command_as_argument_is_short(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", command() * 3]) == BAD_INPUT
     error, hint = capsys.readouterr().err.splitlines()
     assert len(error) < 300
-    assert hint.endswith("a command or a part of a log goes to stdin, with -")
+    assert hint.endswith("to explain pasted text, pipe it to `wheelfactory explain -`")
 
 
 def test_a_closed_stdin_is_an_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "stdin", None)
     assert main(["explain", "-"]) == BAD_INPUT
-    assert "no log: stdin is closed" in capsys.readouterr().err
+    assert "cannot read the log: stdin is closed" in capsys.readouterr().err
 
 
 def test_a_compressed_log_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

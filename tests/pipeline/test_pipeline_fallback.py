@@ -342,14 +342,14 @@ def test_verify_skips_another_version_with_a_warning(cli: Cli, checkout: Path, w
     path.write_text(path.read_text().replace('"0.1.0"', '"0.2.0"'))
     shown = cli("verify", "release", "--cache", cache)
     assert (shown.code, shown.out) == (2, "")
-    assert f"left out, this checkout cannot verify its version: {wheel.name}" in shown.err
+    assert f"skipped, this checkout can only verify its own version: {wheel.name}" in shown.err
     assert "error: no wheels: the manifest of release names none" in shown.err
 
 
 def test_it_has_no_cell(cli: Cli, wheel: Path) -> None:
     shown = cli("verify", wheel, "--cell", TRITON.id)
     assert (shown.code, shown.out) == (2, "")
-    assert f"error: of no cell: {wheel.name}" in shown.err
+    assert f"error: this wheel has no cell: {wheel.name}" in shown.err
 
 
 @pytest.mark.slow
@@ -494,7 +494,7 @@ def test_a_row_of_an_older_checkout_is_skipped(
     path.write_text(path.read_text().replace('"0.1.0"', '"0.2.0"'))
     with caplog.at_level("INFO"):
         assert read_additions(folder, **given) == ()
-    assert "left out, this checkout cannot verify another version of it: flash_attention_amd-0.1.0" in caplog.text
+    assert "skipped, this checkout can only verify its own version: flash_attention_amd-0.1.0" in caplog.text
 
 
 def test_a_published_version_cannot_be_replaced(project: FallbackProject, tmp_path: Path) -> None:

@@ -110,9 +110,7 @@ def _require_one_action(options: argparse.Namespace, publisher: Publisher) -> No
         hint = "pass wheels, or --yank NAME, or --evidence REPORT; only wheels can be combined with --stage"
         raise InputError("either publish, yank or add evidence", target, hint)
     if not isinstance(publisher, DirectoryPublisher) and options.tag is None:
-        raise InputError(
-            "no tag to publish under", target, "pass a new one with --tag TAG; yanking and evidence need one too"
-        )
+        raise InputError("no release tag", target, "add --tag TAG; to yank or add evidence, use a new tag")
     if changes and isinstance(publisher, DirectoryPublisher) and not publisher.folder.is_dir():
         raise InputError("no such directory", target, "name the release directory that has the published file")
 

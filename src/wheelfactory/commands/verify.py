@@ -95,7 +95,7 @@ def _wheels(path: Path) -> list[Path]:
     rows = [row for row in publisher.rows() if row.cell or row.project == FALLBACK_NAME]
     unknown = [row for row in rows if is_unknown_fallback(row.project, row.version)]
     for row in unknown:
-        print_messages(f"warning: left out, this checkout cannot verify its version: {row.filename}")
+        print_messages(f"warning: skipped, this checkout can only verify its own version: {row.filename}")
     if len(rows) == len(unknown):
         raise InputError(
             "no wheels", f"the manifest of {path} names none", "name wheel files or another release directory"

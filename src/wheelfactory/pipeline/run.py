@@ -85,7 +85,7 @@ def make_worklist(
 
 
 def _needs_gates(row: WheelRow) -> bool:
-    return row.yanked is None and unverified_reason(row) is not None
+    return row.yanked is None and bool(unverified_reason(row))
 
 
 def run_worklist(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from wheelfactory.core.models import FrozenModel
 
@@ -31,7 +31,8 @@ class Finding(FrozenModel):
     file: str
     expected: str
     found: str
-    remedy: str
+    # published rows of older releases call it "cure"
+    remedy: str = Field(validation_alias=AliasChoices("remedy", "cure"))
 
     def __str__(self) -> str:
         return f"{self.file}: expected {self.expected}, found {self.found} ({self.remedy})"

@@ -54,7 +54,7 @@ def test_an_unserved_socket_is_reported_rather_than_a_missing_one(
     left, absent = tmp_path / "left.sock", tmp_path / "absent.sock"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(left))  # and never listens
-    monkeypatch.setattr(engine_room, "addresses", lambda _: [f"unix://{absent}", f"unix://{left}"])
+    monkeypatch.setattr(engine_room, "find_engine_urls", lambda _: [f"unix://{absent}", f"unix://{left}"])
     with pytest.raises(BuildError, match="no container engine answers") as told:
         connect_engine({})
     assert "left.sock" in told.value.which and "Connection refused" in told.value.which

@@ -86,7 +86,7 @@ def test_a_second_cell_compiles_its_binding_and_no_kernel(project: Project, tmp_
     assert all(second.output(name).read_bytes() == project.output(name).read_bytes() for name in KERNELS)
 
 
-def test_torchs_flags_are_dropped_for_kernels_but_not_for_bindings(project: Project) -> None:
+def test_only_bindings_get_the_flags_of_torch(project: Project) -> None:
     link_order(project)
     lines = {Path(line.partition(" -c ")[2].split()[0]).stem: line for line in project.log.read_text().splitlines()}
     binding = lines.pop(BINDING)
