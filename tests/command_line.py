@@ -1,4 +1,4 @@
-"""A command as a person calls it, and what came of it."""
+"""Run a command of the factory in this process and capture its result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wheelfactory.cli import main
 
 
 class CommandResult(NamedTuple):
-    """What came of a command."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -20,7 +20,7 @@ class CommandResult(NamedTuple):
 
 
 Cli: TypeAlias = Callable[..., CommandResult]
-"""Runs a command."""
+"""Runs a command with the given arguments."""
 
 
 def run_command(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> CommandResult:

@@ -1,7 +1,7 @@
 """Distribute tests over processes, so that one computes while another waits for pip or a container.
 
 A file runs in one process, which creates the fixtures of the file. Fixtures that several files share are created by the
-process that needs them first (see `turns`).
+process that needs them first (see `shared_folder`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Things that take long to make and that several test processes need: one makes them, the others wait for it."""
+"""Folders shared by test processes: the first process creates them, the others wait."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from wheelfactory.core.files import scratch_dir
 
 @contextmanager
 def file_lock(folder: Path, name: str) -> Iterator[None]:
-    """Hold `name` for this process, after those that hold it in the same folder; a killed one holds nothing."""
-    turns = folder / "turns"
-    turns.mkdir(parents=True, exist_ok=True)
-    with (turns / name).open("w") as file:
+    """Hold the lock `name` in a folder. The kernel releases the lock of a killed process."""
+    locks = folder / "locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    with (locks / name).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def make_once(base: Path, name: str, make: Callable[[Path], object]) -> Path:
-    """A folder that `make` has filled, for all processes of a test run; if it raised, the next one tries again.
+    """Return a folder filled by `make`, once for all processes of a run; if `make` raises, the next one retries.
 
-    `base` is the folder for temporary files of this process, which pytest-xdist puts into that of the run.
+    `base` is the temporary folder of this process; pytest-xdist puts it into the folder of the run.
     """
     common = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     folder = common / name

@@ -1,4 +1,4 @@
-"""What a stage that touches the machine is given in tests: the facts, the machine, its variables, a cache."""
+"""The common keyword arguments of stages: matrix, host, environment variables, cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wheelfactory.matrix.facts import Matrix
 
 
 class StageArguments(TypedDict):
-    """Keyword arguments of the functions that take all of it."""
+    """Keyword arguments of functions that take all four."""
 
     matrix: Matrix
     host: Host
@@ -21,7 +21,7 @@ class StageArguments(TypedDict):
 
 
 class BuildArguments(TypedDict):
-    """Keyword arguments of the functions that ask an executor about the machine."""
+    """Keyword arguments of functions that get the host from an executor."""
 
     matrix: Matrix
     environ: Mapping[str, str]
@@ -29,10 +29,10 @@ class BuildArguments(TypedDict):
 
 
 def build_arguments(given: StageArguments) -> BuildArguments:
-    """What those are given of it."""
+    """Return the arguments without the host."""
     return {"matrix": given["matrix"], "environ": given["environ"], "cache": given["cache"]}
 
 
 def local_executor(given: StageArguments) -> LocalExecutor:
-    """That machine as the place of builds."""
+    """Return an executor that builds on the host."""
     return LocalExecutor(given["matrix"], given["host"], given["environ"], given["cache"])

@@ -1,4 +1,4 @@
-"""A limit of memory that the kernel keeps."""
+"""A memory limit that the kernel enforces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line: exit codes, one line for an error and one for what to do, results on stdout and nothing else."""
+"""The command line: exit codes, one error line with one hint, and only results on stdout."""
 
 from __future__ import annotations
 
@@ -416,7 +416,7 @@ def test_index_keeps_pages_without_a_manifest(cli: Cli, tmp_path: Path) -> None:
 
 @pytest.fixture
 def gates_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every wheel is taken for verified; the gates have their own tests."""
+    """Every wheel counts as verified; the gates have their own tests."""
     passed = (GateResult.from_findings("stand-in", []),)
     monkeypatch.setattr("wheelfactory.commands.publish.run_gates", lambda path, **_: passed)
 
@@ -577,7 +577,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def start(
     *arguments: str | Path, stdout: int = subprocess.PIPE, environ: Mapping[str, str] = ENVIRON
 ) -> subprocess.Popen[str]:
-    """Start a command as a person does, who can interrupt it even if whoever runs the tests cannot be interrupted."""
+    """Start a command that can be interrupted, even if SIGINT is ignored in the process that runs the tests."""
     return subprocess.Popen(
         [*COMMAND, *arguments],
         env=environ,

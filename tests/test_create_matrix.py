@@ -1,4 +1,4 @@
-"""``python create_matrix.py`` as a person and a workflow run it: one JSON line on stdout, all else on stderr."""
+"""``python create_matrix.py``, run by users and workflows: one JSON line on stdout, messages on stderr."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A folder that looks like ROCm, whose hipcc is the real compiler of another root file system."""
+"""A folder laid out like ROCm, whose hipcc is the real compiler of another root file system."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __global__ void scale(float *x) { x[threadIdx.x] = sinf(x[threadIdx.x]); }
 extern "C" void run(float *x) { scale<<<1, 64>>>(x); }
 """
 WAITING = '#include "never.h"\n'
-"""Of a source whose compile waits until it is killed, if never.h is a FIFO that nobody writes to."""
+"""A source whose compile waits until it is killed, if never.h is a FIFO without a writer."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The rooms of the package: imports go down one list without circles, some with the standard library alone."""
+"""The layers of the package: imports go down one list without cycles, some modules import only the standard library."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 
 SRC = Path(__file__).parents[1] / "src"
 
-ROOMS = (
+LAYERS = (
     *("core", "matrix", "wheel", "build", "kernels", "verify", "doctor", "explain", "gpu", "release", "site"),
     *("pipeline", "commands", "cli"),
 )
-"""As docs/architecture.md lists them: a room imports those before it, never one behind it."""
+"""The folders of the package in the order of docs/architecture.md: a folder imports only those before it."""
 
 APART = frozenset({"doctor", "explain", "gpu"})
 """A machine, a log, a GPU: three answers that do not need each other."""
@@ -53,7 +53,7 @@ def imports() -> dict[str, set[str]]:
     }
 
 
-def room(module: str) -> str:
+def layer_of(module: str) -> str:
     return module.partition(".")[0]
 
 
@@ -69,7 +69,7 @@ def closure(name: str, of: Mapping[str, set[str]]) -> set[str]:
 
 
 def test_every_folder_and_file_of_the_package_is_a_room_of_the_list() -> None:
-    assert {room(name) for name in modules()} - {"__init__", "__main__"} == set(ROOMS)
+    assert {layer_of(name) for name in modules()} - {"__init__", "__main__"} == set(LAYERS)
 
 
 def test_imports_go_down_the_list() -> None:
@@ -77,7 +77,7 @@ def test_imports_go_down_the_list() -> None:
         f"{module} -> {target}"
         for module, targets in imports().items()
         for target in targets
-        if module != "__main__" and ROOMS.index(room(target)) > ROOMS.index(room(module))
+        if module != "__main__" and LAYERS.index(layer_of(target)) > LAYERS.index(layer_of(module))
     ]
     assert wrong == []
 
@@ -87,7 +87,7 @@ def test_the_three_that_answer_do_not_import_each_other() -> None:
         f"{module} -> {target}"
         for module, targets in imports().items()
         for target in targets
-        if {room(module), room(target)} <= APART and room(module) != room(target)
+        if {layer_of(module), layer_of(target)} <= APART and layer_of(module) != layer_of(target)
     ]
     assert wrong == []
 
@@ -116,6 +116,6 @@ def alone() -> Iterator[str]:
 @pytest.mark.parametrize("name", sorted(set(alone())))
 def test_what_runs_in_other_pythons_needs_their_standard_library_alone(name: str) -> None:
     path = modules()[name]
-    foreign = {target.partition(".")[0] for target in imported(path)} - {"wheelfactory", *sys.stdlib_module_names}
-    assert foreign == set()
+    third_party = {target.partition(".")[0] for target in imported(path)} - {"wheelfactory", *sys.stdlib_module_names}
+    assert third_party == set()
     ast.parse(path.read_text(), feature_version=OLDEST)

@@ -101,7 +101,7 @@ def test_a_failed_creation_leaves_nothing_and_is_retried(tmp_path: Path, monkeyp
         make_once(tmp_path, "made", Path.mkdir)
     made = make_once(tmp_path, "made", lambda folder: (folder / "content").write_text("two"))
     assert (made / "content").read_text() == "two"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["made", "turns"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["locks", "made"]
 
 
 def test_a_lock_is_waited_for_until_its_process_ends(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A torch on paper is what a build finds it to be, with the real modules of its release and no others."""
+"""A build accepts the stub of torch as its release: real build modules, and no other modules."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ CASES = (
 
 
 def amd_validation(row: WheelRow | None = None, /, **changed: object) -> Validation:
-    """A successful report for the wheel of a row on an MI300X, with some fields `changed`."""
+    """Return a successful report on an MI300X for the wheel of a row, with fields `changed`."""
     validated = ValidatedPackage(project="flash-attn", version="2.8.3", label="rocm64torch2.9triton", sha256=SHA256)
     if row:
         fields = {name: getattr(row, name) for name in ("project", "version", "filename", "sha256", "cell", "label")}
@@ -69,14 +69,14 @@ def amd_validation(row: WheelRow | None = None, /, **changed: object) -> Validat
 
 
 def nvidia_validation(row: WheelRow | None = None, /, **changed: object) -> Validation:
-    """The same on an H200 in the test mode."""
+    """Return the same report on an H200 in the non-AMD GPU test mode."""
     software = Software(python="3.12", torch="2.11.0+cu130", cuda="13.0", triton="3.6.0")
     mode = {"hardware": H200, "software": software, "dropped_launch_options": DROPPED}
     return amd_validation(row, **{**mode, **changed})
 
 
 def with_evidence(row: WheelRow, *validations: Validation) -> WheelRow:
-    """The row with the evidence of these validations."""
+    """Return the row with the evidence of these validations."""
     evidence: tuple[Evidence, ...] = ()
     for validation in validations:
         evidence = merge_evidence(evidence, as_evidence(validation))

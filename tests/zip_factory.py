@@ -15,7 +15,7 @@ STREAMED = 0x8
 
 @dataclass(frozen=True)
 class Member:
-    """A file of an archive; `local` and `central` replace what the header before it and the directory say of it."""
+    """A file of an archive; `local` and `central` replace fields of its local header and of its directory entry."""
 
     name: str
     data: bytes = b""
@@ -25,7 +25,7 @@ class Member:
     packed: bytes | None = None
     """Its packed bytes, if they are not those of `data`."""
     before: bytes = b""
-    """Bytes between it and the member before."""
+    """Bytes between the previous member and this one."""
     descriptor: bytes | None = None
     """Bytes after it, instead of the descriptor that the flags require."""
     local_extra: bytes = b""

@@ -1,4 +1,4 @@
-"""Environments: what they are made of decides their place; an interrupted or doubled making leaves one whole one."""
+"""Environments: the requirements decide the folder; interrupted or concurrent creation leaves one complete one."""
 
 from __future__ import annotations
 

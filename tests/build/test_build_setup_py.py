@@ -1,4 +1,4 @@
-"""What a run of setup.py leaves beside its wheel: read, or refused in words."""
+"""A run of setup.py: the files beside its wheel are read, or refused with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sources from a real index on loopback and from real git repositories: what is pinned is kept, nothing else is."""
+"""Sources from a real index on loopback and from real git repositories: only pinned sources are accepted and cached."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SHA256 = hashlib.sha256(BODY).hexdigest()
 
 
 class Index:
-    """A package index on loopback that serves what it is told to, and remembers what it was asked for."""
+    """A package index on loopback that serves the given files and records its requests."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []

@@ -1,4 +1,4 @@
-"""The cell id: one name for each cell, that reads back to it."""
+"""The cell id: each cell has one, and it parses back to the cell."""
 
 from __future__ import annotations
 

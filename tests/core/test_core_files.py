@@ -1,4 +1,4 @@
-"""Files are whole or as they were, also after a kill; a folder has one holder at a time."""
+"""Files are written completely or not at all, also after a kill; a folder has one lock holder at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Python finds installed: its own folders, in its order, whatever the Python is that asks."""
+"""Distributions installed for a Python: found in its own folders, in its order, from any other Python."""
 
 from __future__ import annotations
 

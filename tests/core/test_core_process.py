@@ -1,4 +1,4 @@
-"""Other programs: their output is kept, their progress shown, and their failure ends with what they last said."""
+"""Subprocesses: output is kept, progress is shown, and an error ends with the last lines of output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PYTHON = sys.executable
 
 
 class Counted:
-    """A `Part` that keeps what it is told."""
+    """A `ProgressPart` that records its calls."""
 
     def __init__(self) -> None:
         self.parts: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""The rows of a manifest: what both readers, `release.manifest` and `doctor.wheels`, take and what they refuse."""
+"""Rows of a manifest: `release.manifest` and `doctor.published_wheels` accept and refuse the same rows."""
 
 from __future__ import annotations
 

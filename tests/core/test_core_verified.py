@@ -1,4 +1,4 @@
-"""The rule that says whether a wheel is verified: every required gate passed, and none failed."""
+"""A wheel is verified if every required gate passed and no gate failed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The doctor before upstream's own flash-attn, torch's own libraries and several Tritons, as far as a CPU goes.
+"""The doctor with upstream's own flash-attn, torch's own libraries and several Tritons, as far as a CPU allows.
 
-torch's CPU build stands in for that of ROCm: the machine is told to have one for ROCm, which imports the same.
+The CPU build of torch replaces the one for ROCm, which imports the same way; the machine reports a ROCm build.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The lines that the doctor prints, run by real pip and real uv; and --install, from question to import."""
+"""The doctor's install commands, run by real pip and real uv; and --install, from the prompt to the import."""
 
 from __future__ import annotations
 

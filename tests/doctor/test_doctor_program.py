@@ -1,4 +1,4 @@
-"""The doctor as a program: what it prints, its JSON, its exit codes, and what it says when something cannot be had."""
+"""The doctor as a program: output, JSON, exit codes, and messages about unavailable resources."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def test_a_failed_build_keeps_the_command_that_failed_first() -> None:
 
 
 def test_a_failure_without_a_known_cause_is_a_failure() -> None:
-    reading = read(failed("something that nobody has seen"))
+    reading = read(failed("an unknown error"))
     assert (reading.state, reading.cause) == (FAILED, None)
 
 

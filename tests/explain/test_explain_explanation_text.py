@@ -171,7 +171,7 @@ def test_a_failure_unrelated_to_size_has_no_advice_about_size(explain: Explain) 
 
 
 def test_an_unknown_failure_is_reported_as_unknown(explain: Explain) -> None:
-    assert "failed, 5 of 2525 compiled (0 %), 1 failed; the log shows no known cause" in explain(failed("strange")).out
+    assert "failed, 5 of 2525 compiled (0 %), 1 failed; the log shows no known cause" in explain(failed("unknown")).out
 
 
 def test_a_finished_build_has_no_advice(explain: Explain) -> None:

@@ -1,4 +1,4 @@
-"""Lines of a log, whatever carried it."""
+"""Lines of a log from any source: terminal, file, GitHub, or a paste."""
 
 from __future__ import annotations
 

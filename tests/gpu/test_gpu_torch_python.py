@@ -1,4 +1,4 @@
-"""The Python with torch that a user works with: which one it is, what is asked of it, and what it must have."""
+"""The user's Python with torch: how it is chosen, queried and checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One compiler for one ROCm: of the images of an entry only those of one release and one system are taken."""
+"""Images with the same compiler: those of one ROCm release and one distribution."""
 
 from __future__ import annotations
 

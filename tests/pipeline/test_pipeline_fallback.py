@@ -69,7 +69,7 @@ def wheel(cache: Path, project: FallbackProject, tmp_path_factory: pytest.TempPa
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the sources that stands in for the checkout's."""
+    """A copy of the sources that replaces those of the checkout."""
     folder = tmp_path / "packages/flash_attention_amd"
     read_fallback_project().write_sources(folder)
     monkeypatch.setattr(sources, "FALLBACK_SOURCES", folder)

@@ -1,4 +1,4 @@
-"""Evidence is added to the rows of published wheels: all of it or none, and only what is of their very bytes."""
+"""Evidence is added to rows of published wheels: all or none, and only for the very bytes that were validated."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def test_of_several_for_one_wheel_arch_and_mode_the_newest_stays(folder: Path, o
         add(folder, amd_validation(row))
     assert refused.value.which == f"{row.filename} on gfx942 (2026-11-24 09:30)"
     assert [piece.time for piece in row_at(folder).evidence] == [LATER]
-    add(folder, nvidia_validation(row))  # of another mode: older than what it has nothing to do with
+    add(folder, nvidia_validation(row))  # the time of another mode does not matter
     assert [piece.time for piece in row_at(folder).evidence] == [LATER, TIME]
 
 
 def refusals(row: WheelRow) -> dict[str, tuple[Validation, str]]:
-    """Reports that must not be added to a release with this row, and what is said of each."""
+    """Reports that are refused for a release with this row, with the error of each."""
     other = row.model_copy(update={"sha256": "0" * 64})
     failed = CASES[0].model_copy(update={"status": Status.FAILED})
     return {

@@ -1,4 +1,4 @@
-"""What a release is given: only wheels that passed, and the dependencies that make its indexes complete."""
+"""Additions to a release: only verified wheels, and the dependencies that complete its indexes."""
 
 from __future__ import annotations
 

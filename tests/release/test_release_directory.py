@@ -1,4 +1,4 @@
-"""A release in a directory: nothing overwritten, nothing half done, and interrupted at any write it is resumed."""
+"""A release in a directory: nothing is overwritten or half done, and an interrupted publish resumes."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_yank_keeps_the_file_and_its_sums(folder: Path, wheel: Path) -> None:
 
 
 class Interrupted(BaseException):
-    """What stands in for Ctrl-C, or for a kill."""
+    """Simulates Ctrl-C or a kill."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Evidence: what is kept of a validation, what is none, and which GPUs of AMD a row may be said to run on."""
+"""Evidence: what it keeps of a validation, what is refused, and the AMD GPUs that a row counts as verified on."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The manifest: rows written and read back, and what is said of a file that holds none.
+"""The manifest: rows are written and read back, and other files are refused with the reason.
 
-What a row may say is tested for both of its readers in tests/core/test_core_row.py.
+The contents of a row are tested for both readers in tests/core/test_core_row.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The publish transaction against a place in memory: what is ensured, in which order, and what is refused."""
+"""The publish transaction with a publisher in memory: preconditions, order of steps, and refusals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OTHER_CELL = "fa2.8.3-rocm7.2-torch2.9.1-py3-triton"
 
 @dataclass
 class Memory:
-    """A publisher that only remembers what it is told."""
+    """A publisher that only records its calls."""
 
     published: tuple[WheelRow, ...] = ()
     log: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The disk of a hosted runner is freed of what this project does not use, and no other machine loses a file."""
+"""Unused software is deleted from the disk of a hosted runner, and from no other machine."""
 
 from __future__ import annotations
 

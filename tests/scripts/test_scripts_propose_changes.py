@@ -1,4 +1,4 @@
-"""What a chore changed becomes a pull request: real git, a bare repository as origin, and a gh that records."""
+"""A chore's changes become a pull request: real git, a bare repository as origin, and a gh that records its calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`index --dest`: everything that is generated from a manifest, in one folder that links to where the wheels are."""
+"""`index --dest` generates a site from a manifest, in one folder that links to the wheels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wanted, published, yanked, missing and excluded: every cell and combination is counted once."""
+"""Wanted, published, yanked, missing and excluded: every cell and combination is counted once."""
 
 from __future__ import annotations
 

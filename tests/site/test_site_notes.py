@@ -1,4 +1,4 @@
-"""Release notes: what is new and yanked, how to install and check it, and nothing that was not found out."""
+"""Release notes: new and yanked wheels, how to install and verify them, and only established facts."""
 
 from __future__ import annotations
 

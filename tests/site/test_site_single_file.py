@@ -1,4 +1,4 @@
-"""The doctor as one file: what it is made of, that it runs by itself on every Python, and where it looks for wheels."""
+"""The doctor as one file: its parts, that it runs alone on every Python, and where it looks for wheels."""
 
 from __future__ import annotations
 

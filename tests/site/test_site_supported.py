@@ -1,4 +1,4 @@
-"""What is supported, as two tables for people."""
+"""Supported versions and GPUs, as two tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of GPUs that ran a wheel: of AMD's that it is verified, of another only that numbers were computed."""
+"""Text about the GPUs that ran a wheel: verified on AMD GPUs, only computed on others."""
 
 from __future__ import annotations
 

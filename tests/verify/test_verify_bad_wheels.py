@@ -1,4 +1,4 @@
-"""Every kind of bad wheel, each made from a good one by one change, is refused for its own reason and no other."""
+"""Every kind of bad wheel, made by one change to a good wheel, is refused for exactly that reason."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ BAD_WHEELS = {
         "bytes",
     ),
     # how it is loaded
-    "a library that nobody has": Bad(
+    "a library that no machine has": Bad(
         changed_extension(needed=("libc10.so", "libmine.so.1")), "linking", NAME, "libraries of torch", "libmine.so.1"
     ),
     "a library by a path": Bad(

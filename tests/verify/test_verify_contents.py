@@ -1,4 +1,4 @@
-"""Gate contents: a wheel is its plain build and what is declared of its cell; any other member or byte is refused."""
+"""Gate contents: a wheel has its plain build and the members declared for its cell; any other byte is refused."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ ALTERED = {
     "a program": Altered(
         mode("flash_attn/__init__.py", stat.S_IFREG | 0o755), "flash_attn/__init__.py", "mode 100755"
     ),
-    "an extension that nobody may run": Altered(
+    "an extension without permission to execute": Altered(
         mode(EXTENSION, stat.S_IFREG | 0o644, CK), EXTENSION, "mode 100644", CK
     ),
     "a folder": Altered(with_folder, "evil/", "an entry"),

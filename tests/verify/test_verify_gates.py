@@ -1,4 +1,4 @@
-"""All required gates together: what refuses a wheel, and what is not run on one that is refused."""
+"""All required gates together: which results refuse a wheel, and which gates then do not run."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def without_record(folder: Path) -> Path:
     return tamper(finished_wheel(folder), {MEMBER: None})
 
 
-@pytest.mark.parametrize("make", [make_wheel, without_record], ids=["foreign", "removed"])
+@pytest.mark.parametrize("make", [make_wheel, without_record], ids=["another build", "removed"])
 def test_a_wheel_without_a_build_record_is_refused(
     tmp_path: Path, imported: list[str], make: Callable[[Path], Path]
 ) -> None:

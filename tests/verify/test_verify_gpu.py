@@ -1,4 +1,4 @@
-"""Gate gpu: not run without a GPU, its torch or a promise, with the reason; else judged as the interpreter is."""
+"""Gate gpu: not run without a GPU, its torch or a promise, with the reason; else judged like the interpreter."""
 
 from __future__ import annotations
 

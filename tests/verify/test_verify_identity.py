@@ -1,4 +1,4 @@
-"""Gate identity: each way in which a wheel can lie about itself is found, by name, and with the way out."""
+"""Gate identity: every contradiction between a wheel and its name is found, with the remedy."""
 
 from __future__ import annotations
 

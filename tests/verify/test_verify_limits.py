@@ -1,4 +1,4 @@
-"""Limits: what is known not to work is left out for the release, Triton and arch concerned, and for no other."""
+"""Known limits: unsupported cases are skipped only for the release, Triton and arch concerned."""
 
 from __future__ import annotations
 

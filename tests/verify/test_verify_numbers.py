@@ -1,4 +1,4 @@
-"""The rule for numbers: an error within the bound of its dtype passes, anything else is a finding."""
+"""The rule for numbers: an error within the bound of its dtype passes, any other error is a finding."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class ActionError(Exception):
 
 @dataclass(frozen=True)
 class Store:
-    """The artifacts of this run and of earlier runs."""
+    """The artifacts of this run and of previous runs."""
 
     folder: Path
     previous: Mapping[str, Path]

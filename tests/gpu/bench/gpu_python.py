@@ -1,7 +1,7 @@
-"""A Python on a machine with a GPU that is not there: its torch names the GPU, its programs say what a test says.
+"""A Python with a simulated GPU: its torch names the GPU, and its programs give the answers of the test.
 
-The question for torch is really asked, of a torch that knows nothing but names. What the programs measure needs a GPU
-and is given; how they are called, with which sizes and which environment, is written down.
+The query for torch really runs, against a stub of torch that has only names. Measuring needs a GPU, so the test gives
+the results. Each call of a program is recorded with its sizes and environment.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`wheelfactory bench attention` on the CPU, with a real torch: what is right, wrong, missing, too large, or dies."""
+"""`wheelfactory bench attention` on the CPU with a real torch: right, wrong, missing and crashing kernels."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def measured(
 def stand_in(
     cache: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[subprocess.CompletedProcess[str], AttentionReport]:
-    """What becomes of an installed fallback of which a kernel is wrong, or ends the process."""
+    """Results with an installed fallback whose kernel is wrong or ends the process."""
     folder, torch = tmp_path_factory.mktemp("stand-in"), make_build_environment(cache)
     (folder / "packages").mkdir()
     (folder / "packages/flash_attention_amd.py").write_text(STAND_IN)

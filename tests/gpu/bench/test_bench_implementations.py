@@ -1,6 +1,6 @@
-"""Which flash-attn counts as not there, and which as broken. In place of torch stands an empty module: none is called.
+"""Which flash-attn counts as missing, and which as broken. torch is an empty module, because no test calls it.
 
-What the implementations compute is tested with a real torch in test_bench_attention.py.
+test_bench_attention.py runs the implementations with a real torch.
 """
 
 from __future__ import annotations

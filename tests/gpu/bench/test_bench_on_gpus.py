@@ -1,6 +1,6 @@
-"""The benchmarks on machines with a GPU and without: which programs run with what, what is made of their answers.
+"""Benchmarks on machines with and without a GPU: the programs they start, and the use of the programs' answers.
 
-The GPUs are stand-ins (`gpu.bench.gpu_python`); how the programs measure is tested on the CPU, for real.
+The GPUs are simulated (`gpu_python`). Other tests run the programs on a real CPU.
 """
 
 from __future__ import annotations
@@ -281,7 +281,7 @@ def test_the_cpu_is_given_no_preset(cli: Cli, tmp_path: Path) -> None:
     missing = "--d-model, --n-heads, --n-layers, --warmup-steps, --timed-steps"
     assert first.endswith(f"has none, and these sizes are missing: {missing}")
     line = second.removeprefix("hint: set all of them: wheelfactory ").split()
-    assert cli(*line, "--python", cpu.python).code == FAILED  # that line is taken; nothing is installed
+    assert cli(*line, "--python", cpu.python).code == FAILED  # the arguments are valid, but nothing is installed
     assert [call["device"] for call in cpu.calls] == ["cpu", "cpu"]
 
 

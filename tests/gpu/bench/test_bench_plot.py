@@ -1,4 +1,4 @@
-"""Plots: read as a viewer reads them. Each implementation has its line, the axes say what they show."""
+"""Plots, parsed like a viewer does: each implementation has its line, and the axes have labels."""
 
 from __future__ import annotations
 

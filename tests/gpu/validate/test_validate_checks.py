@@ -1,4 +1,4 @@
-"""Beside the numbers: what runs must be what the wheel says it is, whole, and on what it is for."""
+"""Checks besides the numbers: the imported package is the installed wheel, undamaged, on a supported GPU."""
 
 from __future__ import annotations
 

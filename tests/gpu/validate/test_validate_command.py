@@ -1,7 +1,7 @@
-"""`wheelfactory validate` as a user calls it, where the GPU, and what runs on it, are stand-ins.
+"""`wheelfactory validate` as a user calls it, with a simulated GPU and simulated results.
 
-The Python, what it has installed, and what the program reports are values here; all between them is real. The tests of
-what really computes are in test_validate_real.py.
+The Python, its packages and the results of the program are simulated, everything else is real. test_validate_real.py
+computes for real.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ NOT_ASKED = ("causal*", "wide*", "uneven*", "grouped*", "packed*", "cached causa
 
 @pytest.fixture
 def short_suite(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most of the suite is said to be beyond what the release can do."""
+    """The known limits of the release cover most of the suite."""
     limits = tuple(
         KnownLimit(cases, flash_attn=">=2", reason="what takes long", skip_forward=True) for cases in NOT_ASKED
     )
@@ -162,7 +162,7 @@ def wrong_fallback(tmp_path: Path) -> Path:
 def test_a_fallback_with_a_wrong_sign_is_refused(
     cli: Cli, own_cache: Path, wrong_fallback: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Computed on the CPU, all of the full suite, with a torch that stands in for none; what is right has passed."""
+    """The full suite on the CPU with a real torch; correct results pass."""
     monkeypatch.setenv("PATH", "")  # so the user's Python is the factory's own, which has no torch
     monkeypatch.delenv("VIRTUAL_ENV", raising=False)
     done = cli("validate", wrong_fallback, "--json", "--cache", own_cache)

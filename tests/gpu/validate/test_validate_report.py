@@ -1,4 +1,4 @@
-"""The report of a validation as a file: what is written reads back, has its schema, and nothing else is one."""
+"""The report of a validation as a file: it reads back, matches its schema, and other files are refused."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def values(**changed: object) -> dict[str, Any]:
     return {**amd_validation().model_dump(mode="json"), **changed}
 
 
-@pytest.mark.parametrize("report", [amd_validation(), nvidia_validation()], ids=["on AMD", "foreign GPU"])
+@pytest.mark.parametrize("report", [amd_validation(), nvidia_validation()], ids=["on AMD", "non-AMD GPU"])
 def test_a_report_reads_back_as_it_was_written(tmp_path: Path, report: Validation) -> None:
     assert read_validation(write_validation(tmp_path / "report.json", report)) == report
 
 
-@pytest.mark.parametrize("report", [amd_validation(), nvidia_validation()], ids=["on AMD", "foreign GPU"])
+@pytest.mark.parametrize("report", [amd_validation(), nvidia_validation()], ids=["on AMD", "non-AMD GPU"])
 def test_a_report_keeps_its_schema(report: Validation) -> None:
     SCHEMA.validate(json.loads(report.model_dump_json()))
 

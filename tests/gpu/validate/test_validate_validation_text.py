@@ -1,4 +1,4 @@
-"""The report in words: what ran on what, every case with error and bound, and a verdict that claims no more."""
+"""The text of a validation: hardware, software, every case with error and bound, and an accurate verdict."""
 
 from __future__ import annotations
 

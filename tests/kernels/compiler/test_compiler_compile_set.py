@@ -1,4 +1,4 @@
-"""Our ninja, as torch starts it: what is compiled, in which request, what is kept, and what is refused."""
+"""Our ninja, as torch starts it: which sources it compiles, in which order, what it stores and what it refuses."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ else
   echo cache_miss > "$CCACHE_STATSLOG"
 fi
 """
-"""A cache that is told who the compiler is, as ccache is, and says in the same words whether it had an object."""
+"""A fake ccache: it gets the identity of the compiler and reports hits in the same format."""
 
 
 def make_ccache(folder: Path, hit: str) -> str:
@@ -356,7 +356,7 @@ def test_after_a_kill_finished_objects_are_reused_and_no_compile_runs_on(project
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)
-    time.sleep(1.0)  # launchers notice that nobody takes what they make
+    time.sleep(1.0)  # launchers notice that their parent is gone
     started = project.compiled()
     time.sleep(0.5)
     assert project.compiled() == started

@@ -1,4 +1,4 @@
-"""Costs of compiles: what is known goes before what is guessed, and nothing in a ledger can stop a forecast."""
+"""Costs of compiles: measurements precede predictions, and no damage in a ledger prevents an estimate."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def measured(
     archs: tuple[str, ...] = ONE,
     compiler: str = CLANG,
 ) -> Measurement:
-    """A compile, for one arch by `CLANG` if nothing else is said."""
+    """A compile, by default for one arch by `CLANG`."""
     return Measurement(source, archs, compiler, cpu_s, peak_mib, size)
 
 

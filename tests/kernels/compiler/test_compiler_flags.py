@@ -1,4 +1,4 @@
-"""What of upstream's command line reaches a generated kernel."""
+"""The flags of upstream's command line that reach a generated kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program in front of hipcc: what it becomes."""
+"""The launcher in front of hipcc: the program that it executes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused before it fails late."""
+"""Unsupported compiles are refused before they fail late."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What runs beside the compiler: on any Python of an image, without packages; and the linker it hands objects to."""
+"""Our ninja runs on any Python of an image, without packages, and so does the linker that it passes objects to."""
 
 from __future__ import annotations
 

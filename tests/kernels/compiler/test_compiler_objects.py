@@ -1,4 +1,4 @@
-"""What becomes of the objects of a set, and what is learned while they are compiled."""
+"""Objects of a set: stored or discarded, and measured while they are compiled."""
 
 from __future__ import annotations
 

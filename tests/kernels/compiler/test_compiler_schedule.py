@@ -1,4 +1,4 @@
-"""How many compiles run at once, and what becomes of one that is killed for lack of memory."""
+"""The number of parallel compiles, and retries after a kill for lack of memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects of a kernel set are kept whole or not at all, and given out only as the journal has them."""
+"""Objects of a kernel set are stored completely or not at all, and only objects that match the journal are returned."""
 
 from __future__ import annotations
 

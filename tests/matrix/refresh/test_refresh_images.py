@@ -1,4 +1,4 @@
-"""The chore on a whole matrix: newer patch releases and digests in, all or nothing, by a registry on loopback."""
+"""The image chore on a whole matrix: it adds newer patch releases and digests, or changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chore on a whole matrix: new torch releases in, all or nothing, by PyTorch's indexes on loopback."""
+"""The torch chore on a whole matrix: it adds new releases from indexes on loopback, or changes nothing."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ def test_a_concurrent_change_is_kept(matrix: Path, full: TorchPages, monkeypatch
 
 
 def test_the_matrix_of_this_project_can_be_edited(tmp_path: Path, pages: TorchPages) -> None:
-    """Its newest torch taken from all lists comes back into each, and no other character changes."""
+    """If the newest torch is removed from all lists, the chore restores it in each and changes nothing else."""
     matrix = load_matrix(MATRIX)
     newest, second = list(matrix.torch)[:2]
     path = tmp_path / "matrix.yaml"

@@ -1,4 +1,4 @@
-"""Kernel archives in releases of their own: put once, found by name, never mixed with wheels."""
+"""Kernel archives in releases of their own: uploaded once, found by name, never mixed with wheels."""
 
 from __future__ import annotations
 

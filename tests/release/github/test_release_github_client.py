@@ -1,4 +1,4 @@
-"""One call to GitHub: pages, limits, pauses, what is refused with which next step, and where the token never goes."""
+"""One call to GitHub: pages, rate limits, pauses, refusals with a hint, and the hosts that must not see the token."""
 
 from __future__ import annotations
 
@@ -239,8 +239,8 @@ def test_errors_do_not_show_the_key_in_a_download_address(
     github: FakeGitHub, releases: Releases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = stored(github, releases, b"content")
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        closed = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        closed = f"http://127.0.0.1:{unused.getsockname()[1]}"
     monkeypatch.setattr(github, "storage", closed)
     with pytest.raises(PublishError, match="GitHub does not respond") as refused:
         releases.client.download(url, tmp_path / "a")
@@ -274,9 +274,9 @@ def test_a_plus_in_a_name_survives(github: FakeGitHub, releases: Releases) -> No
 
 
 def test_a_refused_connection_has_the_systems_message() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
-        client = Client(f"http://127.0.0.1:{taken.getsockname()[1]}", "someone/wheels", None, sleep=lambda _: None)
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # bound and not listening: refused
+        client = Client(f"http://127.0.0.1:{bound.getsockname()[1]}", "someone/wheels", None, sleep=lambda _: None)
         with pytest.raises(
             PublishError, match=r"/repos/someone/wheels: .*Connection refused \(after 8 tries\)"
         ) as caught:

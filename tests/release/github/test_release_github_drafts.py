@@ -1,4 +1,4 @@
-"""One draft: compared with what it should hold, and never deleted once it is published."""
+"""One draft: compared with its expected files, and never deleted once it is published."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publishing to GitHub: what releases have in the end, what is kept, replaced and refused."""
+"""Publishing to GitHub: the resulting releases, and the files that are kept, replaced or refused."""
 
 from __future__ import annotations
 

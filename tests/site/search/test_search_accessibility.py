@@ -1,4 +1,4 @@
-"""The page for everybody: screen readers and keyboards, phones, dark rooms, slow machines and 5,000 wheels."""
+"""The page with screen readers, keyboards, phones, dark mode, slow machines and 5,000 wheels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_MS = 50
 
 
 def as_met(_: Page) -> None:
-    """The page as it is first seen."""
+    """The page after loading."""
 
 
 def with_details_and_a_question(page: Page) -> None:

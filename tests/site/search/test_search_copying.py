@@ -1,4 +1,4 @@
-"""What the page copies is run: by the real pip and the real uv, against the site that the page is on."""
+"""The commands that the page copies work with real pip and real uv, against the site that serves the page."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Place:
 def place(matrix: Matrix, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """A release with its index and search page; its matrix names the stand-in of PyTorch's index for ROCm 6.4.
 
-    PyPI's stand-in has einops, and the torch and flash-attn that must not be taken: newer, and for something else.
+    The fake PyPI has einops, and a newer torch and flash-attn for another platform, which must not be installed.
     """
     made, folder = tmp_path_factory.mktemp("made"), tmp_path_factory.mktemp("a site")
     with serving(folder) as address:
@@ -169,7 +169,7 @@ def test_the_copied_command_installs_exactly_that_wheel(
 def test_uv_syncs_the_copied_pyproject_to_exactly_that_wheel_and_its_torch(
     page: Page, place: Place, version: str, tmp_path: Path
 ) -> None:
-    """PyTorch's index and PyPI are stand-ins on loopback here; what they have else must not be taken."""
+    """PyTorch's index and PyPI are fakes on loopback; their other packages must not be installed."""
     (tmp_path / "pyproject.toml").write_text(copied(page, "pyproject.toml", version))
     command = [sys.executable, "-m", "uv", "sync", "--python", sys.executable, "--no-python-downloads"]
     done = run(command, tmp_path, UV_DEFAULT_INDEX=place.pypi)

@@ -1,4 +1,4 @@
-"""The search page in a real Chromium: what a person chooses, what they see, and what is told where there is nothing."""
+"""The search page in a real Chromium: choices, results, and the explanation of an empty result."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HOSTILE = '"><img src=x onerror="document.title=1"><script>document.title=2</scr
 
 @pytest.fixture
 def page(visit: Visit, site: str) -> Page:
-    """The page of `example_rows` as it is first met."""
+    """The page of `example_rows` after loading."""
     return visit(site).open()
 
 

@@ -1,4 +1,4 @@
-"""The scripts and styles of the page are formatted and linted (biome), and none of them can be a trap."""
+"""Scripts and styles of the page are formatted and linted (biome), and contain no dangerous call."""
 
 from __future__ import annotations
 
