@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from command_line import Cli, CommandResult, run_command
 from hip_toolchain import HipToolchain, find_missing_requirement, make_hip_toolchain
-from rocm_machine import KERNEL_SET, LEAKS, NO_ENGINE, SHARDS, make_machine, make_rocm
+from rocm_machine import KERNEL_SET, LEAKS, NO_ENGINE, SHARDS, install_build_tools, make_machine, make_rocm
 from shared_folder import file_lock, make_once
 from stage_arguments import StageArguments, build_arguments, local_executor
 from wheel_factory import read_zip
@@ -100,7 +100,15 @@ def kernel_cache(cache: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope="session")
 def rocm(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """The environment of a machine with "ROCm 7.2.1" and "torch 2.13.0+rocm7.2" for the Python that runs this."""
-    return make_rocm(cache, tmp_path_factory.mktemp("rocm"), tmp_path_factory.mktemp("python") / "venv")
+    made = make_rocm(cache, tmp_path_factory.mktemp("rocm"), tmp_path_factory.mktemp("python") / "venv")
+    return install_build_tools(made)
+
+
+@pytest.fixture(scope="session")
+def small_rocm(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """The environment of such a machine for `small_release`, whose setup.py does not import torch."""
+    folders = (tmp_path_factory.mktemp("rocm"), tmp_path_factory.mktemp("python") / "venv")
+    return install_build_tools(make_rocm(cache, *folders, real_torch=False))
 
 
 @pytest.fixture(scope="session")

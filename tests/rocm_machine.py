@@ -15,6 +15,8 @@ from pathlib import Path
 from elf_factory import code_object, hip_bundle, object_file
 from shared_folder import file_lock
 from wheelfactory.build.environments import Environment, make_build_environment, make_empty_environment
+from wheelfactory.build.rocm_python import prepare_rocm_python
+from wheelfactory.core.cell import Backend, Cell
 
 STAND_IN = Path(__file__).parent / "rocm_stand_in"
 
@@ -28,6 +30,17 @@ KERNEL_SET = "fa2.8.3-rocm7.2-gfx90a_gfx942_gfx950-cxx11"
 """The kernel set of the cells that such a machine can build."""
 
 SHARDS = 2
+
+TOOLS = "build-tools"
+"""The folder below ROCM_PATH with the build tools that the factory installs over this Python."""
+
+STUB_TORCH = {
+    "__init__.py": "from torch import _C, version\n\n__version__ = version.__version__\n",
+    "_C.py": "_GLIBCXX_USE_CXX11_ABI = True\n",
+    "version.py": "__version__ = '2.13.0+rocm7.2'\nhip = '7.2.53211-0000000'\ncuda = None\n",
+    "utils/__init__.py": "",
+    "utils/cpp_extension.py": "import os\n\nROCM_HOME = os.environ['ROCM_HOME']\n",
+}
 
 Done = subprocess.CompletedProcess[str]
 
@@ -56,19 +69,20 @@ def make_machine(folder: Path, shared: Path, environ: Mapping[str, str]) -> Mach
     """A machine that has all downloads, environments and proofs of the cache `shared`, and has compiled nothing."""
     make_build_environment(shared)
     folder.mkdir()
-    environments = (*shared.glob("env-*"), *shared.glob("tools-*"))
-    for path in (*environments, shared / "sources", shared / "proofs", shared / "plain"):
+    environments = [*shared.glob("env-*"), *Path(environ.get("ROCM_PATH", "/nowhere")).glob(f"{TOOLS}/tools-*")]
+    for path in (*environments, *(shared / name for name in ("sources", "source-lists", "proofs", "plain"))):
         path.mkdir(exist_ok=True)
         (folder / path.name).symlink_to(path)
     return Machine(folder, environ)
 
 
-def make_rocm(cache: Path, root: Path, python_folder: Path) -> Mapping[str, str]:
+def make_rocm(cache: Path, root: Path, python_folder: Path, *, real_torch: bool = True) -> Mapping[str, str]:
     """The environment of a machine with "ROCm 7.2.1" and "torch 2.13.0+rocm7.2" for the Python that runs this.
 
-    Real: torch.utils.cpp_extension, hipify, ninja, the linker. Stand-ins: hipcc (records, and gives each source the
-    same object with a bundle of headers for the archs asked for), libamdhip64 (one symbol), and torch's word that it
-    is built for ROCm.
+    Real: torch.utils.cpp_extension, hipify, ninja, the linker. Stand-ins: hipcc (logs its arguments, and gives each
+    source the same object with a bundle for each requested arch), libamdhip64 (one symbol), and torch's claim that it
+    is built for ROCm. Without `real_torch` there is only what the toolchain probe reads of torch: the import of the
+    real one takes two seconds in each build, and `small_release` does not use it.
     """
     for folder in ("bin", "lib", "include", ".info"):
         (root / folder).mkdir()
@@ -80,7 +94,7 @@ def make_rocm(cache: Path, root: Path, python_folder: Path) -> Mapping[str, str]
         source = "int hip_stand_in = 7;" if "hip64" in name else ""
         _compile(source, root / "lib" / name, "-shared", "-fPIC", f"-Wl,-soname,{name}")
     (root / "lib/libamdhip64.so").symlink_to("libamdhip64.so.7")
-    python = _rocm_python(cache, python_folder)
+    python = _rocm_python(cache, python_folder) if real_torch else _stub_python(python_folder)
     return {
         **{name: value for name, value in os.environ.items() if name not in LEAKS},
         "PATH": f"{python.folder}/bin:{os.environ['PATH']}",
@@ -89,6 +103,13 @@ def make_rocm(cache: Path, root: Path, python_folder: Path) -> Mapping[str, str]
         "STAND_IN_TORCH": "2.13.0",
         "DOCKER_HOST": NO_ENGINE,
     }
+
+
+def install_build_tools(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Install the build tools of the factory over this Python, once for all machines of `environ`, which link to it."""
+    cell = Cell.from_axes("2.8.3", f"3.{sys.version_info[1]}", "2.13.0", "7.2", Backend.CK)
+    prepare_rocm_python(cell, index="", cache=Path(environ["ROCM_PATH"], TOOLS), environ=environ)
+    return environ
 
 
 def _make_objects(folder: Path, archs: tuple[str, ...]) -> None:
@@ -107,6 +128,15 @@ def _make_objects(folder: Path, archs: tuple[str, ...]) -> None:
 
 def _compile(source: str, output: Path, *flags: str) -> None:
     subprocess.run(["cc", "-x", "c", "-", *flags, "-o", output], input=source, text=True, check=True)
+
+
+def _stub_python(folder: Path) -> Environment:
+    python = make_empty_environment(folder)
+    for name, text in STUB_TORCH.items():
+        path = python.site_packages / "torch" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return python
 
 
 def _rocm_python(cache: Path, folder: Path) -> Environment:

@@ -1,8 +1,4 @@
-"""build_rocm.sh as a person runs it: the real sdist, setup.py, cpp_extension, hipify, ninja, linker and auditwheel.
-
-hipcc is a stand-in that records and writes the same small objects (see rocm_machine), so what is proved is all but the
-kernels: what setup.py is told, what reaches the compiler, and what becomes of the wheel.
-"""
+"""The arguments, errors and steps of build_rocm.sh. For its wheels, see kernels/test_kernels_full_size.py."""
 
 from __future__ import annotations
 
@@ -13,46 +9,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
-
 from wheelfactory.core.checkout import BUILD_SCRIPT
-from wheelfactory.wheel.inspect.facts import inspect
 
 Done = subprocess.CompletedProcess[str]
 
 
 def build(environ: Mapping[str, str], *arguments: str | Path) -> Done:
     return subprocess.run([BUILD_SCRIPT, *arguments], env=environ, capture_output=True, text=True)
-
-
-@pytest.mark.slow
-def test_both_wheels_at_full_size(
-    rocm: Mapping[str, str], kernel_archives: Path, kernel_cache: Path, tmp_path: Path, this_python: str
-) -> None:
-    environ = {**rocm, "BUILD_TRITON_BACKEND": "true", "MAX_JOBS": "3"}
-    log = Path(rocm["ROCM_PATH"]) / "hipcc.log"
-    log.unlink(missing_ok=True)
-
-    options = ("--kernels", kernel_archives, "--dest", tmp_path, "--cache", kernel_cache)
-    done = build(environ, "2.8.3", this_python, "2.13.0", "auto", *options)
-
-    assert done.returncode == 0, done.stderr
-    ck, triton = (inspect(Path(line), environ) for line in done.stdout.splitlines())
-    tag = f"cp{this_python.replace('.', '')}"
-    said, (extension,) = ck.distribution, ck.elf_files
-    assert said and said.record
-    assert said.version == "2.8.3+rocm72torch2.13"
-    assert said.tags[0].startswith(f"{tag}-{tag}-manylinux")
-    assert said.record.offload_archs == ("gfx90a", "gfx942", "gfx950")
-    assert "torch==2.13.*" in said.requires_dist
-    assert extension.needed == ("libamdhip64.so.7",)
-    counts = {target: code.objects for target, code in extension.device_code.items()}
-    assert counts == dict.fromkeys(("gfx90a", "gfx942", "gfx950"), 2782)  # generated kernels and bindings of 2.8.3
-    assert triton.file == "flash_attn-2.8.3+rocm72torch2.13triton-py3-none-any.whl"
-
-    commands = [line for line in log.read_text().splitlines() if " -c " in line]  # ccache preprocesses first
-    assert len(commands) == 7  # the kernels were compiled before, each once
-    assert all("--offload-arch=gfx90a --offload-arch=gfx942 --offload-arch=gfx950" in command for command in commands)
 
 
 def test_an_unsupported_arch_is_an_error_before_any_download(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,32 @@ def test_other_words_are_passed_to_wheelfactory(factory: Path) -> None:
     done = subprocess.run([factory, "build", "x"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: not a cell: x\nhint: ")
+
+
+@pytest.fixture
+def calls(factory: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+    """Returns the tools that a call starts; stubs of them stand in the environment."""
+    log = factory.parent / "calls"
+    folder = factory.parent / ".venv/bin"
+    for name in ("ruff", "mypy", "yamllint", "shellcheck", "pytest"):
+        (folder / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {log}\n')
+        (folder / name).chmod(0o755)
+    (factory.parent / ".venv/installed-dev").write_text(f"{factory.parent}\n")
+
+    def call(*arguments: str) -> list[str]:
+        log.unlink(missing_ok=True)
+        subprocess.run([factory, *arguments], check=True)
+        return log.read_text().splitlines()
+
+    return call
+
+
+def test_quick_tests_come_after_style_only(calls: Callable[..., list[str]]) -> None:
+    expected = ["ruff check", "ruff format --check", "pytest --numprocesses=2 -m not slow tests/matrix"]
+    assert calls("test", "--quick", "tests/matrix") == expected
+
+
+def test_all_tests_come_after_lint_and_types(calls: Callable[..., list[str]]) -> None:
+    *lint, last = calls("test", "-x")
+    assert last == "pytest --numprocesses=2 -x"
+    assert [line.split()[0] for line in lint] == ["ruff", "ruff", "mypy", "yamllint", "shellcheck"]

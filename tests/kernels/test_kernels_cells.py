@@ -39,7 +39,8 @@ class Site:
     def machine(self, name: str) -> Machine:
         """A machine that has compiled nothing."""
         made = make_machine(self.folder / name, self.cache, self.rocm)
-        (made.cache / "sources").unlink()  # its own, as the small release has no place in the shared one
+        for shared in ("sources", "source-lists"):
+            (made.cache / shared).unlink()  # the small release must not get into the shared cache
         self.matrix = make_small_release(made.cache, self.folder)
         made.compiled()
         return made
@@ -55,8 +56,8 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path, cache: Path, rocm: Mapping[str, str]) -> Site:
-    return Site(tmp_path, cache, rocm)
+def site(tmp_path: Path, cache: Path, small_rocm: Mapping[str, str]) -> Site:
+    return Site(tmp_path, cache, small_rocm)
 
 
 def path_of(done: Done) -> Path:

@@ -19,13 +19,15 @@ import pytest
 from rocm_machine import KERNEL_SET as SET
 from rocm_machine import SHARDS, make_machine
 from stub_torch import find_other_python, make_stub_torch
+from wheelfactory.core.checkout import BUILD_SCRIPT
 from wheelfactory.kernels.archive import read_archive_manifest
 from wheelfactory.kernels.compiler.store import ObjectRecord
-from wheelfactory.wheel.inspect.facts import inspect
+from wheelfactory.wheel.inspect.facts import Inspection, inspect
 
 pytestmark = pytest.mark.slow
 
 KERNELS, BINDINGS = 2775, 7
+ARCHS = ("gfx90a", "gfx942", "gfx950")
 SECOND_TORCH = "2.11.0"
 
 
@@ -44,39 +46,72 @@ def test_shards_are_the_whole_set_and_nothing_twice_dispatch_included(kernel_arc
     )
 
 
-def test_cells_of_two_torches_and_pythons_link_them_and_compile_seven_files_each(
-    kernel_archives: Path, rocm: Mapping[str, str], cache: Path, tmp_path: Path
-) -> None:
-    user = make_machine(tmp_path / "user", cache, rocm)
-    joined = user.run("kernels", SET, "--merge", "--dest", kernel_archives)
-    assert joined.returncode == 0, joined.stderr
-    (whole,) = objects_of([Path(joined.stdout.strip())])
-    assert len(whole) == KERNELS
+@pytest.fixture(scope="module")
+def merged(
+    kernel_archives: Path, rocm: Mapping[str, str], cache: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The archive of the set, merged from its shards by a third machine, beside them."""
+    machine = make_machine(tmp_path_factory.mktemp("merging") / "cache", cache, rocm)
+    done = machine.run("kernels", SET, "--merge", "--dest", kernel_archives)
+    assert done.returncode == 0, done.stderr
+    (archive,) = map(Path, done.stdout.splitlines())
+    assert len(read_archive_manifest(archive).objects) == KERNELS
+    return archive
 
+
+def check_extension(found: Inspection, merged: Path) -> None:
+    """Check that an extension has the kernels of the archive for each arch, and only bindings beside them."""
+    assert found.distribution
+    assert found.distribution.record
+    assert found.distribution.record.kernels == read_archive_manifest(merged).key
+    (extension,) = found.elf_files
+    counts = {target: code.objects for target, code in extension.device_code.items()}
+    assert counts == dict.fromkeys(ARCHS, KERNELS + BINDINGS)
+
+
+def test_build_rocm_sh_makes_both_wheels_and_compiles_only_bindings(
+    merged: Path, rocm: Mapping[str, str], cache: Path, tmp_path: Path, this_python: str
+) -> None:
+    machine = make_machine(tmp_path / "cache", cache, rocm)
+    log = Path(rocm["ROCM_PATH"]) / "hipcc.log"
+    log.unlink(missing_ok=True)
+    environ = {**rocm, "BUILD_TRITON_BACKEND": "true", "MAX_JOBS": "3"}
+    options = ("--kernels", merged.parent, "--dest", tmp_path, "--cache", machine.cache)
+    command: list[str | Path] = [BUILD_SCRIPT, "2.8.3", this_python, "2.13.0", "auto", *options]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+    ck, triton = (inspect(Path(line), environ) for line in done.stdout.splitlines())
+    check_extension(ck, merged)
+    assert ck.elf_files[0].needed == ("libamdhip64.so.7",)
+    tag = f"cp{this_python.replace('.', '')}"
+    assert ck.distribution and ck.distribution.record
+    assert ck.distribution.version == "2.8.3+rocm72torch2.13"
+    assert ck.distribution.tags[0].startswith(f"{tag}-{tag}-manylinux")
+    assert ck.distribution.record.offload_archs == ARCHS
+    assert "torch==2.13.*" in ck.distribution.requires_dist
+    assert triton.file == "flash_attn-2.8.3+rocm72torch2.13triton-py3-none-any.whl"
+    commands = [line for line in log.read_text().splitlines() if " -c " in line]  # ccache preprocesses first
+    assert len(commands) == BINDINGS
+    assert all(" ".join(f"--offload-arch={arch}" for arch in ARCHS) in command for command in commands)
+
+
+def test_a_cell_of_another_torch_and_python_links_the_same_kernels(
+    merged: Path, rocm: Mapping[str, str], cache: Path, tmp_path: Path
+) -> None:
     python = find_other_python() or Path(sys.executable)
     paper = make_stub_torch(cache, tmp_path / "paper", SECOND_TORCH, python, Path(rocm["ROCM_PATH"]))
     minor = subprocess.run([paper, "-c", "import sys; print(sys.version_info[1])"], capture_output=True, text=True)
-    this = f"cp3{sys.version_info[1]}"
-    cells = {
-        f"fa2.8.3-rocm7.2-torch2.13.0-{this}-ck": rocm["PATH"],
-        f"fa2.8.3-rocm7.2-torch{SECOND_TORCH}-cp3{minor.stdout.strip()}-ck": f"{paper.parent}:{os.environ['PATH']}",
-    }
-    for number, (cell, path) in enumerate(cells.items()):
-        builder = make_machine(tmp_path / f"builder{number}", cache, rocm)
-        builder.compiled()
-        done = builder.run("build", cell, "--kernels", kernel_archives, "--dest", tmp_path, PATH=path)
-        assert done.returncode == 0, done.stderr
-
-        compiled = builder.compiled()
-        assert len(compiled) == BINDINGS
-        assert not any(name.startswith("fmha_") for name in compiled)
-        found = inspect(Path(done.stdout.strip()), rocm)
-        assert found.distribution
-        assert found.distribution.record
-        assert found.distribution.record.kernels == read_archive_manifest(Path(joined.stdout.strip())).key
-        (extension,) = found.elf_files
-        counts = {target: code.objects for target, code in extension.device_code.items()}
-        assert counts == dict.fromkeys(("gfx90a", "gfx942", "gfx950"), KERNELS + BINDINGS)
+    cell = f"fa2.8.3-rocm7.2-torch{SECOND_TORCH}-cp3{minor.stdout.strip()}-ck"
+    builder = make_machine(tmp_path / "builder", cache, rocm)
+    builder.compiled()
+    path = f"{paper.parent}:{os.environ['PATH']}"
+    done = builder.run("build", cell, "--kernels", merged.parent, "--dest", tmp_path, PATH=path)
+    assert done.returncode == 0, done.stderr
+    compiled = builder.compiled()
+    assert len(compiled) == BINDINGS
+    assert not any(name.startswith("fmha_") for name in compiled)
+    check_extension(inspect(Path(done.stdout.strip()), rocm), merged)
 
 
 def test_plan_names_this_set_and_its_cells(cache: Path, rocm: Mapping[str, str], tmp_path: Path) -> None:

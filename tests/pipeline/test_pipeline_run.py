@@ -39,8 +39,8 @@ def scratch_cache(cache: Path, tmp_path: Path) -> Path:
     """A cache with only environments and proofs, so that every wheel is built again."""
     folder = tmp_path / "cache"
     folder.mkdir()
-    (cache / "proofs").mkdir(exist_ok=True)
-    for kept in (*cache.glob("env-*"), cache / "proofs"):
+    for kept in (*cache.glob("env-*"), *(cache / name for name in ("proofs", "plain", "sources"))):
+        kept.mkdir(exist_ok=True)
         (folder / kept.name).symlink_to(kept)
     return folder
 
@@ -176,7 +176,7 @@ def test_two_builds_from_scratch_give_the_same_bytes(release: Path, scratch_cach
 def test_a_run_completes_after_being_killed_at_any_moment(release: Path, scratch_cache: Path, tmp_path: Path) -> None:
     """Each run continues where the killed one stopped."""
     folder = tmp_path / "killed"
-    for seconds in (0.3, 1.0, 2.0, 3.5, 5.0, 4.0, 2.5, 1.5, 3.0):
+    for seconds in (0.5, 1.5, 3.0, 5.0, 2.5):
         process = subprocess.Popen(
             [*command(folder, scratch_cache, TRITON), "--quick"], start_new_session=True, stderr=subprocess.PIPE
         )

@@ -76,8 +76,9 @@ def kernel_place(folder: Path, cache: Path, evaluator: Expressions, rocm: Mappin
     """The repository with a small release whose kernels must be compiled, on runners with ROCm."""
     home = folder / "home"
     (home / ".cache").mkdir(parents=True)
-    machine = make_machine(home / ".cache/wheelfactory", cache, {})
-    (machine.cache / "sources").unlink()  # not shared, because the small release replaces the real sources
+    machine = make_machine(home / ".cache/wheelfactory", cache, rocm)
+    for shared in ("sources", "source-lists"):
+        (machine.cache / shared).unlink()  # the small release must not get into the shared cache
     tree = make_repository(folder / "tree")
     matrix = make_small_release(machine.cache, folder)
     shutil.copy(matrix, tree / "matrix.yaml")

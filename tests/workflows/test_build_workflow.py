@@ -39,8 +39,8 @@ PATHS = frozenset(
 
 
 @pytest.fixture
-def kernels(tmp_path: Path, cache: Path, evaluator: Expressions, rocm: Mapping[str, str]) -> RunnerSetup:
-    place = kernel_place(tmp_path / "place", cache, evaluator, rocm, CK)
+def kernels(tmp_path: Path, cache: Path, evaluator: Expressions, small_rocm: Mapping[str, str]) -> RunnerSetup:
+    place = kernel_place(tmp_path / "place", cache, evaluator, small_rocm, CK)
     return replace(place, environ={**place.environ, "MAX_JOBS": "2"})
 
 
