@@ -1,4 +1,4 @@
-"""The command line: exit codes, one error line with one hint, and only results on stdout."""
+"""The command line: exit codes, one line for an error and one for what to do, results on stdout and nothing else."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ MISTAKES = (
     mistake("build", CELL, "--dest", "a-file", error="not a directory", hint="name one"),
     mistake("publish", "a-loop", "a.whl", error="not a directory: a-loop", hint="name one"),
     mistake("publish", "new", "a.txt", error="not a wheel file name: a.txt", hint="NAME-VERSION"),
-    mistake("inspect", ".", error="a folder, not a file: ", hint="name a wheel file"),
+    mistake("inspect", ".", error="a folder, not a file: ", hint="give a wheel file"),
 )
 
 
@@ -416,7 +416,7 @@ def test_index_keeps_pages_without_a_manifest(cli: Cli, tmp_path: Path) -> None:
 
 @pytest.fixture
 def gates_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every wheel counts as verified; the gates have their own tests."""
+    """Every wheel is taken for verified; the gates have their own tests."""
     passed = (GateResult.from_findings("stand-in", []),)
     monkeypatch.setattr("wheelfactory.commands.publish.run_gates", lambda path, **_: passed)
 
@@ -577,7 +577,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def start(
     *arguments: str | Path, stdout: int = subprocess.PIPE, environ: Mapping[str, str] = ENVIRON
 ) -> subprocess.Popen[str]:
-    """Start a command that can be interrupted, even if SIGINT is ignored in the process that runs the tests."""
+    """Start a command as a person does, who can interrupt it even if whoever runs the tests cannot be interrupted."""
     return subprocess.Popen(
         [*COMMAND, *arguments],
         env=environ,
@@ -590,9 +590,7 @@ def start(
 
 def test_the_program_exits_with_the_code_of_main() -> None:
     done = subprocess.run([*COMMAND, "explain", "junk"], env=ENVIRON, capture_output=True, text=True)
-    assert_refused(
-        CommandResult(done.returncode, done.stdout, done.stderr), BAD_INPUT, "neither a log nor a cell", "a cell id"
-    )
+    assert_refused(CommandResult(done.returncode, done.stdout, done.stderr), BAD_INPUT, "neither a log nor a cell", "a cell id")
 
 
 @pytest.mark.parametrize(
@@ -625,9 +623,7 @@ def test_head_can_close_the_pipe_early(home: Mapping[str, str]) -> None:
 def test_a_full_disk_is_an_error() -> None:
     with Path("/dev/full").open("w") as full, start("explain", CELL, "--matrix", MATRIX, stdout=full.fileno()) as done:
         _, errors = done.communicate()
-    assert_refused(
-        CommandResult(done.returncode, "", errors), FAILED, "No space left on device: ", "run the same command"
-    )
+    assert_refused(CommandResult(done.returncode, "", errors), FAILED, "No space left on device: ", "run the same command")
 
 
 def test_ctrl_c_ends_a_command_with_one_error_line_and_a_hint(tmp_path: Path) -> None:
@@ -636,9 +632,7 @@ def test_ctrl_c_ends_a_command_with_one_error_line_and_a_hint(tmp_path: Path) ->
     with start("index", tmp_path) as process, (tmp_path / MANIFEST_NAME).open("wb"):  # opens when the command opens it
         process.send_signal(signal.SIGINT)
         out, errors = process.communicate()
-    assert_refused(
-        CommandResult(process.returncode, out, errors), FAILED, "interrupted: ", "run the same command again"
-    )
+    assert_refused(CommandResult(process.returncode, out, errors), FAILED, "interrupted: ", "run the same command again")
 
 
 @pytest.fixture
