@@ -115,7 +115,7 @@ MISTAKES = (
     mistake("build", CELL, "--dest", "a-file", error="not a directory", hint="name one"),
     mistake("publish", "a-loop", "a.whl", error="not a directory: a-loop", hint="name one"),
     mistake("publish", "new", "a.txt", error="not a wheel file name: a.txt", hint="NAME-VERSION"),
-    mistake("inspect", ".", error="a folder, not a file: ", hint="name a wheel file"),
+    mistake("inspect", ".", error="a folder, not a file: ", hint="give a wheel file"),
 )
 
 
