@@ -1,4 +1,4 @@
-"""The command line: exit codes, one line for an error and one for what to do, results on stdout and nothing else."""
+"""The command line: exit codes, one error line with one hint, and only results on stdout."""
 
 from __future__ import annotations
 
@@ -416,7 +416,7 @@ def test_index_keeps_pages_without_a_manifest(cli: Cli, tmp_path: Path) -> None:
 
 @pytest.fixture
 def gates_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every wheel is taken for verified; the gates have their own tests."""
+    """Every wheel counts as verified; the gates have their own tests."""
     passed = (GateResult.from_findings("stand-in", []),)
     monkeypatch.setattr("wheelfactory.commands.publish.run_gates", lambda path, **_: passed)
 
@@ -567,7 +567,7 @@ PLAN = ("plan", "--matrix", MATRIX)
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a person in whose cache the kernel sources of all releases are known."""
+    """An environment whose cache lists the kernel sources of all releases."""
     folder = tmp_path_factory.mktemp("home")
     for release in load_matrix(Path(MATRIX)).flash_attn.values():
         write_source_list(SourceList(("fmha_fwd_api",), 1), release.source_pin, folder / "wheelfactory")
@@ -577,7 +577,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def start(
     *arguments: str | Path, stdout: int = subprocess.PIPE, environ: Mapping[str, str] = ENVIRON
 ) -> subprocess.Popen[str]:
-    """Start a command as a person does, who can interrupt it even if whoever runs the tests cannot be interrupted."""
+    """Start a command that can be interrupted, even if SIGINT is ignored in the process that runs the tests."""
     return subprocess.Popen(
         [*COMMAND, *arguments],
         env=environ,
@@ -590,7 +590,9 @@ def start(
 
 def test_the_program_exits_with_the_code_of_main() -> None:
     done = subprocess.run([*COMMAND, "explain", "junk"], env=ENVIRON, capture_output=True, text=True)
-    assert_refused(CommandResult(done.returncode, done.stdout, done.stderr), BAD_INPUT, "neither a log nor a cell", "a cell id")
+    assert_refused(
+        CommandResult(done.returncode, done.stdout, done.stderr), BAD_INPUT, "neither a log nor a cell", "a cell id"
+    )
 
 
 @pytest.mark.parametrize(
@@ -623,7 +625,9 @@ def test_head_can_close_the_pipe_early(home: Mapping[str, str]) -> None:
 def test_a_full_disk_is_an_error() -> None:
     with Path("/dev/full").open("w") as full, start("explain", CELL, "--matrix", MATRIX, stdout=full.fileno()) as done:
         _, errors = done.communicate()
-    assert_refused(CommandResult(done.returncode, "", errors), FAILED, "No space left on device: ", "run the same command")
+    assert_refused(
+        CommandResult(done.returncode, "", errors), FAILED, "No space left on device: ", "run the same command"
+    )
 
 
 def test_ctrl_c_ends_a_command_with_one_error_line_and_a_hint(tmp_path: Path) -> None:
@@ -632,12 +636,14 @@ def test_ctrl_c_ends_a_command_with_one_error_line_and_a_hint(tmp_path: Path) ->
     with start("index", tmp_path) as process, (tmp_path / MANIFEST_NAME).open("wb"):  # opens when the command opens it
         process.send_signal(signal.SIGINT)
         out, errors = process.communicate()
-    assert_refused(CommandResult(process.returncode, out, errors), FAILED, "interrupted: ", "run the same command again")
+    assert_refused(
+        CommandResult(process.returncode, out, errors), FAILED, "interrupted: ", "run the same command again"
+    )
 
 
 @pytest.fixture
 def unprivileged() -> tuple[str, ...]:
-    """What takes from root the right to read everything, to stand before a command; nothing for others."""
+    """A command prefix that takes from root the right to read everything; empty for other users."""
     if os.geteuid() != 0:
         return ()
     prefix = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")

@@ -74,7 +74,7 @@ def run_in_image(
     try:
         box.start()
         ended = box.wait()["StatusCode"]
-        # asked for only now: dockerd may lose lines when they are followed while the container ends
+        # read only now, because dockerd can lose lines if they are followed while the container ends
         output: bytes = box.logs()
     finally:
         box.remove(force=True)
@@ -84,7 +84,7 @@ def run_in_image(
 
 
 def family(process: int) -> dict[int, str]:
-    """A process and all that have come from it, with their names: those of containers too."""
+    """A process and all its descendants, including those in containers, with their names."""
     found = {}
     with contextlib.suppress(OSError):  # one may end meanwhile
         found[process] = Path(f"/proc/{process}/comm").read_text().strip()
@@ -95,7 +95,7 @@ def family(process: int) -> dict[int, str]:
 
 
 def alive(processes: dict[int, str]) -> list[str]:
-    """The names of those that still run."""
+    """The names of the processes that still run."""
     found = []
     for process, name in processes.items():
         with contextlib.suppress(OSError):  # it has ended
@@ -109,7 +109,7 @@ def loop_devices() -> str:
 
 
 def waiting_image(client: DockerClient, folder: Path) -> str:
-    """The tag of an image that holds a program that waits for ever, and nothing else."""
+    """The tag of an image with only a program that waits for ever."""
     command = ["cc", "-static", "-x", "c", "-", "-o", str(folder / "wait")]
     subprocess.run(command, input="int pause(void); int main(void) { return pause(); }", text=True, check=True)
     with tarfile.open(folder / "image.tar", "w") as tar:

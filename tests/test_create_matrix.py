@@ -274,7 +274,7 @@ def test_heavy_packages_are_not_imported(tmp_path: Path) -> None:
 
 @pytest.fixture
 def without_site_packages(tmp_path: Path) -> Callable[[str], Done]:
-    """Runs it where, of the packages installed here, there are only those whose names do not have `missing`."""
+    """Run it with the installed packages, except those whose names contain `missing`."""
 
     def run(missing: str) -> Done:
         for entry in Path(sysconfig.get_path("purelib")).iterdir():

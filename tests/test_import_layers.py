@@ -22,7 +22,7 @@ APART = frozenset({"doctor", "explain", "gpu"})
 """A machine, a log, a GPU: three answers that do not need each other."""
 
 BY_ITSELF = ("doctor", "kernels.compiler")
-"""What runs in Pythons that are not the factory's: a user's, and that of an image."""
+"""Modules that run in other Pythons: a user's, or that of an image."""
 
 OLDEST = (3, 9)
 
@@ -34,7 +34,7 @@ def modules() -> dict[str, Path]:
 
 
 def imported(path: Path) -> set[str]:
-    """What a file imports, wherever in it; for ``from a import b`` both ``a`` and ``a.b``."""
+    """Return all imports of a file at any level; for ``from a import b`` both ``a`` and ``a.b``."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

@@ -63,7 +63,7 @@ class Index:
                 self.wfile.write(data)
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                """Say nothing."""
+                """Log nothing."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
 
@@ -96,7 +96,7 @@ def fetch(index: Index, cache: Path, sha256: str = SHA256) -> Path:
 
 
 def kept(cache: Path) -> list[str]:
-    """The files in the cache, whatever they are called."""
+    """All files in the cache."""
     return sorted(path.name for path in cache.rglob("*") if not path.is_dir())
 
 
@@ -217,7 +217,7 @@ def test_a_pinned_file_that_is_not_an_archive_is_an_error(index: Index, cache: P
 def test_sources_unpack_without_the_standard_librarys_filter(
     index: Index, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Debian 12's Python 3.11.2, whose `extractall` takes no `filter`."""
+    """Like Python 3.11.2 of Debian 12, whose `extractall` has no parameter `filter`."""
 
     def extractall(self: object, path: str = ".", members: object = None, *, numeric_owner: bool = False) -> None:
         raise AssertionError("it would let a member leave the folder")

@@ -13,7 +13,7 @@ from wheelfactory.core.installed import find_packages
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """An environment in which nothing is installed."""
+    """An environment without packages."""
     return make_python(tmp_path_factory.mktemp("env") / "venv")
 
 

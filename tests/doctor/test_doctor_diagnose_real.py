@@ -29,7 +29,7 @@ TRITON = "3.7.1"
 
 @pytest.fixture
 def real_site(cache: Path, tmp_path: Path) -> Site:
-    """An environment with torch and einops, and nothing else yet."""
+    """An environment with only torch and einops."""
     return made_site(cache, tmp_path)
 
 
@@ -43,7 +43,7 @@ def made_site(cache: Path, folder: Path, triton: str | None = None) -> Site:
 
 
 def machine_of(site: Site, triton: str | None) -> Machine:
-    """A machine of a GPU that Triton alone knows, whose torch says that it is for ROCm."""
+    """A machine with a simulated GPU, whose torch reports a ROCm build."""
     packages = {"einops": "0.8.2", **({"triton": triton} if triton else {})}
     return good_machine(site, replace(TRITON_TORCH, archs=("gfx1100",)), packages=packages, gpus=("gfx1100",))
 
@@ -153,7 +153,7 @@ def test_a_compiled_wheel_of_the_old_abi(real_site: Site, cache: Path, triton_wh
 
 
 def test_a_compiled_wheel_for_another_torch(real_site: Site, cache: Path, triton_wheel: Path) -> None:
-    """The label lies here: the module is for this torch in all but the ABI, which is what makes it fail."""
+    """The label is wrong here: the module matches this torch except for the ABI, so importing it fails."""
     machine = good_machine(compiled_site(real_site, cache, triton_wheel, cxx11=False), TRITON_TORCH)
     assert machine.flash_attn
 

@@ -41,7 +41,7 @@ building 'flash_attn_2_cuda' extension
 
 
 def command(name: str = KERNEL_MAIN, archs: tuple[str, ...] = ("gfx942",), hipcc: str = ROCM_HIPCC) -> str:
-    """The command with which torch has a kernel compiled: the one of a published log of a build for MI300X."""
+    """The command line of a kernel compile by torch, from a published log of a build for MI300X."""
     source, ck = "/src/flash-attention", "/src/flash-attention/csrc/composable_kernel"
     torch = "/home/me/.venv/lib/python3.12/site-packages/torch/include"
     folders = [f"{ck}/include", f"{ck}/library/include", f"{ck}/example/ck_tile/01_fmha", torch]

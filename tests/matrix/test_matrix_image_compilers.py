@@ -14,7 +14,7 @@ GLIBC = {"22.04": "2.35", "24.04": "2.39"}
 
 
 def image(rocm: str, system: str = "22.04", torch: str = "2.8.0") -> Image:
-    """The image of AMD's with this ROCm; of none that it says, if it is empty."""
+    """AMD's image with this ROCm; its tag names no ROCm if `rocm` is empty."""
     says = f"rocm{rocm}_ubuntu{system}_py3.10_pytorch_release_{torch}" if rocm else f"latest-{system}"
     facts = {
         "tag": f"rocm/pytorch:{says}",

@@ -25,7 +25,7 @@ PASSED = passed_gates(TRITON.id)
 
 @pytest.fixture
 def given(tmp_path: Path) -> StageArguments:
-    """A small machine whose matrix has einops as a dependency, downloaded already."""
+    """A small machine; its matrix has the dependency einops, which is already downloaded."""
     small = small_machine(tmp_path / "cache")
     made = make_wheel(tmp_path / "made", name="einops", version="0.8.2")
     digest = file_sha256(made)
@@ -50,7 +50,7 @@ def publisher(tmp_path: Path) -> DirectoryPublisher:
 
 @pytest.fixture
 def released(given: StageArguments, publisher: DirectoryPublisher, tmp_path: Path) -> Path:
-    """The file of a published Triton wheel, with its dependency beside it."""
+    """The file of a published Triton wheel, with its dependency in the same folder."""
     wheel = finished_wheel(tmp_path / "finished", TRITON)
     publish(publisher, [*missing(given, publisher), as_addition(wheel, PASSED)])
     return publisher.wheels_dir / wheel.name
@@ -108,7 +108,7 @@ def test_a_published_cell_is_not_built_again(given: StageArguments, publisher: D
 
 
 def make_quick(publisher: DirectoryPublisher, **changes: object) -> WheelRow:
-    """Change the row of the released wheel to that of one that ``run --quick`` made."""
+    """Change the row of the released wheel to a row of ``run --quick``."""
     changed = {"gates": quick_gates(TRITON.id), **changes}
     rows = [row.model_copy(update=changed) if row.cell else row for row in publisher.rows()]
     publisher.commit(rows)

@@ -233,7 +233,7 @@ class Interrupted(BaseException):
 
 @contextmanager
 def interrupted_at(write: int, *, killed: bool) -> Iterator[None]:
-    """Let `write` writes be done and interrupt the next one half-way; if `killed`, nothing is cleaned up after it."""
+    """Allow `write` writes and interrupt the next one half-way; if `killed`, without cleaning up."""
     writes = count()
 
     def interruptible(original: Callable[..., Any], half: Callable[..., None]) -> Callable[..., Any]:

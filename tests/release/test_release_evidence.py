@@ -69,7 +69,7 @@ def test_a_row_with_impossible_evidence_is_refused() -> None:
     cases: list[dict[str, object]] = [
         {"cases": 0},  # no case
         {"not_run": -1},  # fewer than none not run
-        {"modules": ()},  # nothing called
+        {"modules": ()},  # no function called
         {"nearest": {"case": "x", "result": "dq", "error": 2.0, "bound": 1.0}},  # beyond its bound
         {"nearest": {"case": "x", "result": "dq", "error": 1.0, "bound": -1.0}},  # no bound
     ]
@@ -95,7 +95,7 @@ def test_validations_without_proof_are_refused_with_the_reason() -> None:
         (
             {"checks": (ValidationCheck(name="label", status=Status.FAILED),)},
             "failed: label",
-        ),  # not what the label says
+        ),  # contradicts the label
         ({"hardware": Hardware()}, "no GPU computed"),  # no GPU
         ({"cases": ()}, "no case was computed"),  # no case
         ({"cases": (a_case(status=Status.NOT_RUN, detail="no GPU"),)}, "no case was computed"),  # every case not run
@@ -111,7 +111,7 @@ def test_validations_without_proof_are_refused_with_the_reason() -> None:
         ({"cases": (*CASES, a_case((0.1, math.inf)))}, "outside its bounds: fp16 d32"),  # no bound
         ({"cases": (*CASES, a_case((-0.1, 0.1)))}, "outside its bounds: fp16 d32"),  # less than no error
         ({"cases": (*CASES, a_case())}, "outside its bounds: fp16 d32"),  # passed without a number
-        ({"symbols": {}}, "no backend function was called"),  # nothing called
+        ({"symbols": {}}, "no backend function was called"),  # no function called
         (
             {"validated": ValidatedPackage(project="flash-attn", version="2.8.3")},
             "validate the wheel",

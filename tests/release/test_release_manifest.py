@@ -34,7 +34,7 @@ TRITON = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
 
 
 def a_row(filename: str = "einops-0.8.2-py3-none-any.whl", **changed: Any) -> WheelRow:
-    """A row as small as one can be, but for what is `changed`."""
+    """A minimal row, with fields `changed`."""
     return WheelRow(
         **{
             "project": "einops",
@@ -128,7 +128,7 @@ def test_a_row_is_found_in_a_manifest_of_either_format() -> None:
 
 
 def characters(*, lines: bool = False) -> st.SearchStrategy[str]:
-    """Texts without what a terminal or a browser acts on; `lines` are those of findings."""
+    """Texts without control characters for terminals or browsers; findings may have `lines`."""
     refused = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
     plain = st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"], exclude_characters=refused)
     return st.text(plain | st.sampled_from("\n\t") if lines else plain)
@@ -165,7 +165,7 @@ def test_rows_that_would_not_read_back_are_not_written() -> None:
         ({"cell": CK}, "label: not a label"),  # cell of a dependency
         ({"gates": 2 * FULL.gates[:1]}, "gates: duplicate: 'identity'"),  # a gate twice
         ({"offload_archs": ["gfx942"]}, "would read back as another row"),  # a list that can change
-        ({"url": "wheels/einops.whl"}, "url: invalid"),  # an address that means nothing elsewhere
+        ({"url": "wheels/einops.whl"}, "url: invalid"),  # a relative address
         (
             {"gates": (FULL.gates[0].model_copy(update={"figures": {"bytes": math.nan}}),)},
             "gates.0.figures.bytes: Input should be a valid number",

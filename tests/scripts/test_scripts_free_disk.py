@@ -40,7 +40,7 @@ def script() -> ModuleType:
 
 @pytest.fixture
 def disk(tmp_path: Path, script: ModuleType) -> Path:
-    """A runner's disk: everything that is removed, and beside it what must stay."""
+    """The disk of a runner, with software to remove and software to keep."""
     root = tmp_path / "disk"
     for name in (*script.UNUSED, "/opt/hostedtoolcache/Python/3.12.1/x64/bin", "/opt/hostedtoolcache/node", "/usr/bin"):
         folder = root / name.lstrip("/") / "deep"
@@ -148,7 +148,7 @@ def test_the_table_names_folders_of_software_and_none_that_is_used(script: Modul
 
 
 def test_the_script_does_nothing_on_this_machine() -> None:
-    """Told that it is a machine of its own, wherever the tests run."""
+    """Run the script as on a hosted runner, on any machine."""
     environ = {**os.environ, "RUNNER_ENVIRONMENT": "self-hosted"}
     done = subprocess.run([sys.executable, SCRIPT], env=environ, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "not a GitHub-hosted runner: nothing removed\n"), done.stderr

@@ -153,7 +153,7 @@ def test_the_commit_is_the_bots(checkout: Checkout) -> None:
 
 
 def test_only_the_matrix_and_the_docs_are_proposed(checkout: Checkout) -> None:
-    """Also new files and such as are gone, and nothing that a run leaves lying about."""
+    """Includes new and deleted files, and no leftovers of a run."""
     hostile = "docs/a\\b[*.md"
     for name in (
         "matrix.yaml",

@@ -36,7 +36,7 @@ def doctor(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A release whose Triton wheel has evidence, to be copied."""
+    """A release with evidence for its Triton wheel, to be copied."""
     publisher = DirectoryPublisher(make_site_release(tmp_path_factory.mktemp("made") / "release"))
     (triton,) = (row for row in publisher.rows() if row.cell == TRITON_CELL)
     add_evidence(publisher, [nvidia_validation(triton), amd_validation(triton)])
@@ -45,7 +45,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def release(made: Path, tmp_path: Path) -> Path:
-    """A release in which nothing was served yet."""
+    """A release that has not been served yet."""
     return shutil.copytree(made, tmp_path / "release")
 
 
@@ -71,7 +71,7 @@ def test_it_runs_by_itself_on_every_python(minor: int, tmp_path: Path, release: 
 
 
 def test_an_older_python_gets_an_error_without_traceback(doctor: Path) -> None:
-    """Of this Python, which says that it is an older one."""
+    """A wrapper of this Python that reports an older version."""
     code = "import sys; sys.version_info = (3, 8, 20); exec(open(sys.argv[1]).read())"
     done = subprocess.run([sys.executable, "-c", code, doctor], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")

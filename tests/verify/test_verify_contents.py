@@ -242,7 +242,7 @@ ALTERED = {
         CK,
     ),
     "another top-level name": Altered(more(**{"top_level.txt": b"pip\n"}), "top_level.txt", "'pip'"),
-    # what the archive says of members
+    # fields of the archive
     "a member that is run as its owner": Altered(
         mode("flash_attn/__init__.py", stat.S_IFREG | stat.S_ISUID | 0o755), "flash_attn/__init__.py", "mode 104755"
     ),

@@ -119,7 +119,7 @@ def test_only_gates_that_need_the_build_host_request_it(
 ) -> None:
     """To make one may take an image of tens of gigabytes."""
     places: list[Cell] = []
-    if cell is TRITON:  # these make an environment with torch, and are not asked about here
+    if cell is TRITON:  # these create an environment with torch, which this test does not need
         kept = [gate for gate in GATES if not gate.runs_code]
         monkeypatch.setattr(gates, "GATES", kept)
 

@@ -21,7 +21,7 @@ GROUPED, LDS, BF16 = LIMITS
 
 @pytest.fixture(scope="module")
 def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
-    """A wheel whose cell the tests replace; the matrix is the real one."""
+    """A wheel with the real matrix; tests replace its cell."""
     folder = tmp_path_factory.mktemp("wheel")
     given: StageArguments = {
         "matrix": load_matrix(MATRIX),

@@ -92,7 +92,7 @@ def test_a_check_without_its_facts_is_not_run_with_a_reason() -> None:
         ("ROCm", {}, H200, True, "not an AMD GPU"),  # ROCm in the test mode
         ("arch", {}, H200, True, "not an AMD GPU"),  # arch in the test mode
         ("arch", {}, NO_GPU, False, "no AMD GPU"),  # no GPU
-        ("arch", {"record": None}, MI300X, False, "no build record"),  # nothing promised
+        ("arch", {"record": None}, MI300X, False, "no build record"),  # no archs promised
     ]
     for name, changes, python, non_amd_gpu, why in cases:
         check = found(name, installed(**changes), python, non_amd_gpu=non_amd_gpu)

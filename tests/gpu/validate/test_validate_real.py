@@ -45,7 +45,7 @@ def torch(cache: Path) -> Environment:
 
 @pytest.fixture
 def own_cache(cache: Path, tmp_path: Path, torch: Environment) -> Path:
-    """The cache with what is installed already there, and no proofs."""
+    """The cache with environments, without proofs."""
     folder = tmp_path / "cache"
     folder.mkdir()
     with file_lock(cache, "environments"):
@@ -144,7 +144,7 @@ def test_an_installed_package_computes_in_the_interpreter(
 
 @pytest.fixture
 def wrong_fallback(tmp_path: Path) -> Path:
-    """A wheel of the fallback whose answer from a cache has the wrong sign, and whose cache is not written."""
+    """A wheel of the fallback that returns the wrong sign with a KV cache, and does not update the cache."""
     members = {
         path.relative_to(PACKAGE).as_posix(): path.read_bytes()
         for path in (PACKAGE / "flash_attention_amd").rglob("*.py")
@@ -182,7 +182,7 @@ def test_a_fallback_with_a_wrong_sign_is_refused(
 def test_a_wheel_that_does_not_fit_the_python_is_refused(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not asked for its torch, which takes seconds."""
+    """The Python is not queried for its torch, which takes seconds."""
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     python = TorchPython(Path(sys.executable), version, "2.9.1", hip=None, cuda=None, triton=None)
     monkeypatch.setattr(validate, "find_torch_python", lambda given, environ: python)

@@ -16,7 +16,7 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.gpu.validate.report import VALIDATION_FORMAT, Validation, read_validation
 
 SCHEMA = OAS31Validator(Validation.model_json_schema())
-"""Of JSON Schema 2020-12, as that of OpenAPI 3.1 is."""
+"""The dialect: JSON Schema 2020-12, as in OpenAPI 3.1."""
 
 
 def values(**changed: object) -> dict[str, Any]:
@@ -39,7 +39,7 @@ DAMAGE: list[tuple[object, str]] = [
     (values(cases=[{"name": "a", "status": "fine"}]), "cases.0.status: "),  # status of its own
     (values(hardware={"vendor": "intel"}), "hardware.vendor: "),  # vendor of its own
     (values(symbols={"a": "often"}), "symbols.a: "),  # no count
-    ({"format": VALIDATION_FORMAT}, "factory: Field required"),  # nothing in it
+    ({"format": VALIDATION_FORMAT}, "factory: Field required"),  # no other field
 ]
 
 

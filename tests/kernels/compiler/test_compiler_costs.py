@@ -44,7 +44,7 @@ def measured(
 
 
 def times(source: str, cpu: float = 1.0, memory: float = 1.0, size: float = 1.0) -> Measurement:
-    """A compile for one arch that takes so many times what the seed says."""
+    """A compile for one arch; the arguments are factors of the seed table's prediction."""
     seed = seed_cost(source, 1)
     return measured(source, seed.cpu_s * cpu, round(seed.peak_mib * memory), round(seed.size * size))
 

@@ -98,7 +98,7 @@ def test_a_full_store_is_an_error_and_the_next_run_resumes(small_disk: Path, tmp
 
 @pytest.mark.parametrize(("shard", "allowed"), [("", False), ("1/1", True)], ids=["link", "shard"])
 def test_a_link_with_too_many_arguments_is_refused_before_compiling(tmp_path: Path, shard: str, allowed: bool) -> None:
-    """setup.py, which links, may give a program 512 KiB: its environment fits, and no flags and objects beside it."""
+    """setup.py links with a limit of 512 KiB for arguments: enough for the environment, but not for the objects."""
     project = make_project(tmp_path)
     project.request(shard=shard).write(project.root / "request.json")
     settings = {"HIPCC_LOG": str(project.log), REQUEST_VARIABLE: str(project.root / "request.json")}
@@ -114,7 +114,7 @@ def test_a_link_with_too_many_arguments_is_refused_before_compiling(tmp_path: Pa
 
 @pytest.mark.slow
 def test_a_real_linker_takes_ten_archs_of_objects_once_the_limit_is_raised(tmp_path: Path) -> None:
-    """7,569 objects, as many as ten archs of a later flash-attn have, at paths as long as those of a build."""
+    """7,569 objects, the number for ten archs of a later flash-attn, with paths as long as in a build."""
     folder = tmp_path / ("build" * 20)
     folder.mkdir()
     first = folder / "0.o"

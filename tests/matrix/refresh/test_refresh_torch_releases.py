@@ -35,13 +35,13 @@ FACTS = """\
 
 
 def known(*releases: str) -> Edit:
-    """Facts of torch releases, newest first, above those that the small matrix has."""
+    """Facts of torch releases newer than those of the small matrix, newest first."""
     return "torch:\n  '2.9.1'", "torch:\n" + "".join(map(FACTS.format, releases)) + "  '2.9.1'"
 
 
 @pytest.fixture
 def matrix(tmp_path: Path) -> Path:
-    """A small matrix that knows torch 2.10.0 and lists it nowhere."""
+    """A small matrix that describes torch 2.10.0 but lists it for no ROCm."""
     path = tmp_path / "matrix.yaml"
     path.write_text(edited(known("2.10.0")))
     return path

@@ -56,7 +56,7 @@ def test_a_list_that_goes_on_at_another_host_is_not_followed(github: FakeGitHub,
 
 def test_the_delay_of_a_rate_limit_is_read() -> None:
     cases: list[tuple[dict[str, str], float | None]] = [
-        ({"Retry-After": "7"}, 7.0),  # as long as it says
+        ({"Retry-After": "7"}, 7.0),  # the given pause
         ({"Retry-After": "7", "x-ratelimit-remaining": "0"}, 7.0),  # Retry-After goes first
         ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1060"}, 61.0),  # until the reset
         ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "900"}, 1.0),  # a reset just past
@@ -71,7 +71,7 @@ def test_the_delay_of_a_rate_limit_is_read() -> None:
 def test_rate_limits_are_recognized() -> None:
     cases: list[tuple[int, dict[str, str], str, bool]] = [
         (403, {"Retry-After": "7"}, "", True),  # with a pause
-        (403, {"x-ratelimit-remaining": "0"}, "", True),  # nothing remains
+        (403, {"x-ratelimit-remaining": "0"}, "", True),  # no request remains
         (403, {}, "You have exceeded a secondary rate limit", True),  # only in the text
         (429, {}, "", True),  # 429 alone
         (403, {"x-ratelimit-remaining": "12"}, "Resource not accessible", False),  # no rights
@@ -107,7 +107,7 @@ def test_an_exhausted_rate_limit_is_waited_for(
 
 
 class Silent(Client):
-    """A client whose every call is answered the same way."""
+    """A client that gets the same response for every call."""
 
     def __init__(self, clock: Clock, error: RetryableError) -> None:
         super().__init__("http://127.0.0.1:1", OWNER_REPO, TOKEN, clock=clock, sleep=clock.sleep)

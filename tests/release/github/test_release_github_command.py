@@ -59,7 +59,7 @@ def cli(github: FakeGitHub, capsys: pytest.CaptureFixture[str], tmp_path: Path, 
 
 
 def verified(wheel: Path) -> WheelRow:
-    """The row of a wheel that passed what is required."""
+    """The row of a wheel that passed all required gates."""
     row = read_wheel_row(wheel)
     names = required_gates(Cell.parse(row.cell).backend) if row.cell else ()
     gates = tuple(GateResult(gate=name, status=Status.PASSED) for name in names)
@@ -231,7 +231,7 @@ def test_contradicting_arguments_are_refused(
 
 
 def rewrite(folder: Path, **changes: object) -> None:
-    """Change what the row of the cell's wheel says."""
+    """Change the row of the cell's wheel."""
     rows = [row.model_copy(update=changes) if row.cell else row for row in read_manifest(folder)]
     (folder / MANIFEST_NAME).write_bytes(manifest_bytes(rows))
 

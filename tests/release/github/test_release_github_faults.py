@@ -22,7 +22,7 @@ Job: TypeAlias = Callable[[NewPublisher, Added], object]
 
 ANSWERED = [fault for fault in FAULTS if not fault.kills]
 UNREPORTED = (CUT_AFTER, DAMAGED)
-"""Faults after which GitHub has another state than the publisher knows."""
+"""Faults after which the state of GitHub differs from what the publisher expects."""
 KILLED = [fault for fault in FAULTS if fault.kills]
 
 

@@ -196,7 +196,7 @@ def test_each_table_of_the_coverage_is_one_stop_with_arrow_keys_inside(visit: Vi
     assert stops.count() == page.locator("#coverage-view table").count()
     first = page.locator("#coverage-view table").first
     first.locator("button").first.focus()
-    for key in ("ArrowUp", "ArrowLeft"):  # at the edge: nothing
+    for key in ("ArrowUp", "ArrowLeft"):  # no effect at the edge
         page.keyboard.press(key)
     assert place_of(page) == [1, 1]
     for key in ("ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft"):

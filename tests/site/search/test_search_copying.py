@@ -62,7 +62,7 @@ def place(matrix: Matrix, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         here = matrix.model_copy(update={"rocm": {**matrix.rocm, "6.4": rocm}})
         (folder / "doctor.py").write_text(
             build_single_file(WRITTEN, "")
-        )  # as a release directory has it: it knows no site
+        )  # like a release directory, which does not know its site
         write_page(folder, here, list(read_manifest(folder)))
         yield Place(address, folder, f"{address}pypi/")
 
@@ -89,7 +89,7 @@ def write_index(folder: Path, wheels: dict[str, Path]) -> None:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Path:
-    """The Python of a user who has torch for ROCm, its Triton, and nothing else."""
+    """The Python of a user who has only torch for ROCm and its Triton."""
     folder = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     python = folder / "bin/python"
@@ -110,7 +110,7 @@ def environment(tmp_path: Path) -> Path:
 
 
 def run(command: Command, home: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a command that knows nothing of the configuration, caches and proxies of who runs the tests."""
+    """Run a command without the configuration, caches and proxies of this machine."""
     environ = {
         "PATH": os.environ["PATH"],
         "HOME": str(home),

@@ -47,7 +47,7 @@ def read(matrix: Matrix, rows: Sequence[WheelRow] = (), *, docs: bool = False) -
 
 
 def wheel(data: dict[str, Any], number: int = 0) -> dict[str, Any]:
-    """A wheel by the names of its columns, with what it points to."""
+    """A wheel as a dict of its columns, with references resolved."""
     found = dict(zip(data["columns"], data["wheels"][number], strict=True))
     return {
         name: data[name][value] if name in ("pythons", "archs", "unverified", "checks", "evidence", "index") else value

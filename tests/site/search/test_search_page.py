@@ -514,7 +514,7 @@ def test_yanked_wheels_are_shown_on_demand_with_their_reason_and_no_line(visit: 
 
 @pytest.fixture
 def hostile_site(matrix: Matrix, tmp_path: Path) -> Iterator[str]:
-    """A page whose manifest holds HTML wherever a text of somebody else may stand."""
+    """A page whose manifest has HTML in every text from outside."""
     row = row_of(matrix, CK)
     rows = [
         row.model_copy(update={"yanked": HOSTILE}),

@@ -124,7 +124,7 @@ NO_PLAIN_BUNDLES: list[tuple[bytes, str]] = [
     (TWO[:40], "bundle at 0: 24 bytes at 32 are outside the section"),  # no table
     (TWO[:-1], "bundle at 0: .* are outside the section"),  # cut short
     (bytes(8) + TWO[:-1], "bundle at 8: .* are outside the section"),  # the message names the position of the bundle
-    (table(count=5), "bundle at 0: 24 bytes at 32 are outside the section"),  # fewer entries than it says
+    (table(count=5), "bundle at 0: 24 bytes at 32 are outside the section"),  # fewer entries than the header states
     (table(count=1 << 63), "more than 262144 entries in the bundles"),  # absurdly many entries
     (table((0, 5, HIP)), "the entry at 0 overlaps another"),  # an entry over the table
     (table((1 << 63, 5, HIP)), "are outside the section"),  # an entry elsewhere
@@ -155,7 +155,7 @@ NO_PACKED_BUNDLES: list[tuple[bytes, str]] = [
     (with_header(3, 2, 32, 0, 0), "unsupported compression: version 3, method 2"),  # method
     (with_header(3, 1, 1 << 63, 0, 0), "9223372036854775808 bytes are outside the section"),  # total
     (with_header(3, 1, 31, 0, 0), "31 bytes are outside the section"),  # total below its header
-    (with_header(3, 1, 32, 0, 0), "truncated"),  # nothing packed
+    (with_header(3, 1, 32, 0, 0), "truncated"),  # empty body
     (with_header(3, 1, 40, 0, 0, body=b"no frame"), "bundle at 0: "),  # no zstd
     (with_header(1, 0, 0, 0, body=b"no stream"), "bundle at 0: "),  # no zlib
 ]
