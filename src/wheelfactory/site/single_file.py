@@ -33,10 +33,10 @@ _HEADER = '''\
     python3 doctor.py --install    the same, and install it after asking
     python3 doctor.py --help       everything else
 
-It needs Python 3.9 or newer and no package, asks for no rights, changes nothing unless told to install, and sends
-nothing anywhere: it reads one file, the manifest of the wheels{site}.
+It needs only Python 3.9 or newer and no special permissions. It changes nothing without --install and sends no data:
+it only reads the manifest of the wheels{site}.
 
-This file is generated: the modules of wheelfactory's doctor one after the other, under the MIT licence.
+This file is generated from the modules of wheelfactory's doctor, under the MIT licence.
 """
 '''
 
