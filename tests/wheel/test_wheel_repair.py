@@ -146,8 +146,9 @@ def test_the_stripped_wheel_gets_the_same_tag_as_the_whole_wheel(raw: Path, fini
 
     assert twin
     assert Wheel.open(twin).sizes["flash_attn_2_cuda.so"] < Wheel.open(raw).sizes["flash_attn_2_cuda.so"] - 90_000
-    assert audited(raw, tmp_path / "whole") == audited(twin, tmp_path / "light")
-    assert finished.stem.endswith(audited(raw, tmp_path / "again"))
+    whole = audited(raw, tmp_path / "whole")
+    assert whole == audited(twin, tmp_path / "light")
+    assert finished.stem.endswith(whole)
 
 
 def test_where_nothing_can_be_cut_auditwheel_gets_the_whole_file(tmp_path: Path) -> None:
@@ -202,18 +203,13 @@ def test_an_installer_and_the_identity_gate_take_it(finished: Path, tmp_path: Pa
     assert result.status is Status.PASSED
 
 
-@pytest.mark.parametrize(
-    "exported",
-    [
-        pytest.param({"SOURCE_DATE_EPOCH": "1"}, id="another time"),
-        pytest.param({"AUDITWHEEL_ZIP_COMPRESSION_LEVEL": "9"}, id="another compression"),
-        pytest.param({"AUDITWHEEL_PLAT": f"manylinux_2_39_{MACHINE}"}, id="another platform"),
-        pytest.param({"AUDITWHEEL_PATCHER": "lief-patchelf"}, id="another patcher"),
-    ],
-)
-def test_exported_variables_do_not_change_the_bytes(
-    raw: Path, finished: Path, tmp_path: Path, exported: dict[str, str]
-) -> None:
+def test_exported_variables_do_not_change_the_bytes(raw: Path, finished: Path, tmp_path: Path) -> None:
+    exported = {
+        "SOURCE_DATE_EPOCH": "1",
+        "AUDITWHEEL_ZIP_COMPRESSION_LEVEL": "9",
+        "AUDITWHEEL_PLAT": f"manylinux_2_39_{MACHINE}",
+        "AUDITWHEEL_PATCHER": "lief-patchelf",
+    }
     again = finish_raw_wheel(raw, record(), tmp_path, {**os.environ, **exported})
 
     assert again.name == finished.name
