@@ -510,7 +510,12 @@ def millions() -> dict[str, bytes]:
 
 @pytest.mark.parametrize(
     "kind",
-    ["sources", "numbers", pytest.param("lists", marks=pytest.mark.slow), pytest.param("parts", marks=pytest.mark.slow)],
+    [
+        "sources",
+        "numbers",
+        pytest.param("lists", marks=pytest.mark.slow),
+        pytest.param("parts", marks=pytest.mark.slow),
+    ],
 )
 def test_a_manifest_of_millions_of_values_takes_little_memory(archive: Path, kind: str) -> None:
     archive.write_bytes(repacked([("manifest.json", millions()[kind])]))
