@@ -20,7 +20,7 @@ from wheelfactory.kernels.compiler import launcher, ninja
 from wheelfactory.kernels.compiler.request import REQUEST_VARIABLE, CompileRequest, CompileResult
 from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
 
-_FORWARD = (f"fmha_fwd_d{dim}_fp16_{kind}" for dim in (32, 64, 128) for kind in ("batch", "group"))
+_FORWARD = (f"fmha_fwd_d{dim}_fp16_{kind}" for dim in (64, 128) for kind in ("batch", "group"))
 KERNELS = (*_FORWARD, "fmha_bwd_api")
 BINDING = "flash_api"
 

@@ -10,9 +10,11 @@ import subprocess
 import sys
 import tarfile
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -83,6 +85,12 @@ def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
     index.server.shutdown()
     thread.join()
     index.server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retry without waiting."""
+    monkeypatch.setattr("urllib3.util.retry.time", SimpleNamespace(sleep=lambda seconds: None, time=time.time))
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 from packaging.utils import is_normalized_name, parse_wheel_filename
@@ -338,7 +338,11 @@ def test_any_other_url_is_refused() -> None:
 
 # -- forms
 
+FEW = settings(max_examples=25)
+"""Strings that match a long pattern take milliseconds each to make."""
 
+
+@FEW
 @given(st.from_regex(ROW_FORMS["filename"], fullmatch=True))
 def test_the_form_of_a_file_name_matches_wheels_only(name: str) -> None:
     parts = ROW_FORMS["filename"].fullmatch(name)
@@ -349,6 +353,7 @@ def test_the_form_of_a_file_name_matches_wheels_only(name: str) -> None:
         assert str(version) == parts["version"]
 
 
+@FEW
 @given(st.from_regex(ROW_FORMS["project"], fullmatch=True))
 def test_the_form_of_a_project_matches_normalized_names_only(name: str) -> None:
     assert is_normalized_name(name)
@@ -359,6 +364,7 @@ def test_the_form_of_a_version_matches_normalized_versions_only(text: str) -> No
     assert str(Version(text)) == text
 
 
+@FEW
 @given(st.from_regex(ROW_FORMS["requires_python"], fullmatch=True))
 def test_the_form_of_requires_python_matches_specifiers_only(text: str) -> None:
     SpecifierSet(text)

@@ -309,7 +309,7 @@ def unlist_one(folder: Path, _: Sequence[Path]) -> None:
     ("published", "job", "least", "killed"),
     [
         pytest.param(0, publish_two, 12 * 3, True, id="first publish", marks=pytest.mark.slow),
-        pytest.param(1, publish_two, 6 * 3, True, id="publish more"),
+        pytest.param(1, publish_two, 6 * 3, True, id="publish more", marks=pytest.mark.slow),
         pytest.param(1, publish_two, 6 * 3, False, id="publish more, with cleanup"),
         pytest.param(3, yank_one, 2 * 3, True, id="yank"),
         pytest.param(3, validate_one, 3, True, id="evidence"),

@@ -205,7 +205,7 @@ def test_device_code_outside_the_file_prevents_stripping() -> None:
     assert strip_device_code(other) is other
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(changes=st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 255)), min_size=1, max_size=4))
 def test_a_damaged_file_is_stripped_or_an_error(changes: list[tuple[int, int]]) -> None:
     """Damage the first 1,500 bytes (header, segments, dynamic table) or the end (sections)."""

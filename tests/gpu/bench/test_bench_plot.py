@@ -7,7 +7,6 @@ from pathlib import Path
 from xml.etree import ElementTree as Xml
 
 import pytest
-from matplotlib.image import imread
 
 from command_line import Cli
 from gpu.bench.made_reports import attention_report, timed, trained, training_report
@@ -85,6 +84,8 @@ def test_the_same_report_gives_the_same_bytes(tmp_path: Path) -> None:
 
 def test_a_png_is_a_picture_with_something_on_it(tmp_path: Path) -> None:
     plot_attention(ON_GPU, [tmp_path / "plot.png"])
+    from matplotlib.image import imread  # takes a second, which collecting the tests need not spend
+
     picture = imread(tmp_path / "plot.png")
     assert picture.shape == (675, 1650, 4)
     coloured = (abs(picture[..., 0] - picture[..., 2]) > 0.3).sum()  # the lines are in colours, the rest in greys

@@ -104,8 +104,8 @@ def test_a_failure_is_printed_with_its_object_command_and_output(
 
 
 def test_a_slow_compile_raises_the_ratio(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PREDICTED_S, LIGHT, 0.1)
-    work.does("sleep 0.5; echo object > $output")
+    monkeypatch.setitem(PREDICTED_S, LIGHT, 0.04)
+    work.does("sleep 0.2; echo object > $output")
     assert work.compile(LIGHT, HEAVY).slowest_ratio >= 5
 
 
@@ -126,8 +126,8 @@ def test_a_binding_is_not_compiled_if_a_kernel_is_missing_for_the_link(work: Wor
 
 
 def test_a_machine_that_is_slower_than_predicted_stops_earlier(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PREDICTED_S, LIGHT, 0.1)
-    work.does("sleep 0.5; echo object > $output")
+    monkeypatch.setitem(PREDICTED_S, LIGHT, 0.04)
+    work.does("sleep 0.2; echo object > $output")
     objects = work.compile(LIGHT, HEAVY, deadline=time.time() + 4 * PREDICTED_S[HEAVY])
     assert objects.late
     assert list(work.store.read_records()) == [LIGHT]

@@ -19,6 +19,12 @@ CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
 OTHER_CELL = "fa2.8.3-rocm7.2-torch2.9.1-py3-triton"
 
 
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spare each request the search of all variables for a proxy."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
 @pytest.fixture(scope="session")
 def _github() -> Iterator[FakeGitHub]:
     with running_github() as running:
