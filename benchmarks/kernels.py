@@ -115,16 +115,16 @@ def print_balance(sources: Sequence[str]) -> None:
         print(f"| {count} | {kinds} | {by_dim} | {balance(by_hash(sources, count), costs):.3f} |")
 
 
-def print_wall(census: SourceList) -> None:
+def print_wall(listed: SourceList) -> None:
     """Print the hours on 20 hosted runners of four cores, and the lower bound of any schedule."""
     runners = Runners()
-    costs = shard_costs(Ledger(), census.sources, ARCHS)
+    costs = shard_costs(Ledger(), listed.sources, ARCHS)
     ideal = max(max(costs.values()), sum(costs.values()) / runners.count / runners.cores) / HOUR
     print("| shards | longest shard, h | all shards on 20 runners, h | over the ideal of 20 x 4 cores |")
     print("|--:|--:|--:|--:|")
     for count in (4, 8, 12, 16, 20, 40, 60):
         made = estimate_set(
-            census.sources, census.total_bytes, ARCHS, BY_SEED, runners, shards=count, budget_s=6 * HOUR
+            listed.sources, listed.total_bytes, ARCHS, BY_SEED, runners, shards=count, budget_s=6 * HOUR
         )
         wall = made.wall_s / HOUR
         print(f"| {count} | {made.longest_shard_s / HOUR:.3f} | {wall:.3f} | {wall / ideal:.3f} |")

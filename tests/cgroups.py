@@ -1,7 +1,7 @@
-"""A limit of memory that the kernel keeps: commands run in a control group of their own, version 1 or 2, without swap.
+"""Run commands under a memory limit that the kernel enforces: a control group (version 1 or 2) without swap.
 
-The page cache of files that they read and write counts too. The kernel frees it before it kills, so `peak_mib` may be
-at the limit although the programs needed less, and `held_mib` is what they cannot give back.
+The page cache of their files counts too, but the kernel frees it before it kills a process. So `peak_mib` can reach the
+limit although the programs needed less; `held_mib` excludes the page cache.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Names:
     swap: str
     peak: str
     events: str
-    """Has a line ``oom_kill COUNT``."""
+    """The file with the line ``oom_kill COUNT``."""
     held: str
-    """The line of ``memory.stat`` with the bytes that are no page cache."""
+    """The line of ``memory.stat`` that counts bytes outside the page cache."""
 
 
 V1 = Names(
@@ -42,25 +42,25 @@ V2 = Names("memory.max", "memory.swap.max", "memory.peak", "memory.events", "ano
 
 @dataclass(frozen=True)
 class MemoryLimit:
-    """A control group with a limit, while `memory_limited` holds it."""
+    """A control group with a limit, valid inside `memory_limited`."""
 
     folder: Path
     names: Names
     mib: int
 
     def command(self, *command: str | Path) -> list[str]:
-        """What runs `command` under the limit; its process id and how it ends are those of `command`."""
+        """Wrap `command` to run under the limit, with the same process id and exit status."""
         entering = 'echo $$ > "$1/cgroup.procs"; shift; exec "$@"'
         return ["sh", "-ec", entering, "-", str(self.folder), *map(str, command)]
 
     @property
     def peak_mib(self) -> float:
-        """The most that was used at once, page cache included."""
+        """The peak of memory, page cache included."""
         return int((self.folder / self.names.peak).read_text()) / 2**20
 
     @property
     def held_mib(self) -> float:
-        """What is used now, without the page cache."""
+        """The memory in use now, without the page cache."""
         return _count(self.folder / "memory.stat", self.names.held) / 2**20
 
     @property
@@ -71,8 +71,8 @@ class MemoryLimit:
 
 @contextmanager
 def memory_limited(mib: int) -> Iterator[MemoryLimit]:
-    """A limit of `mib`; at the end what still runs under it is killed. Check `why_not` first."""
-    parent, names = _place()
+    """Limit commands to `mib`; on exit, kill what still runs. Check `find_missing_requirement` first."""
+    parent, names = _parent_group()
     folder = parent / f"wheelfactory-{os.getpid()}-{time.monotonic_ns()}"
     folder.mkdir()
     try:
@@ -83,8 +83,8 @@ def memory_limited(mib: int) -> Iterator[MemoryLimit]:
         _remove(folder)
 
 
-def why_not() -> str | None:
-    """Why there can be no such limit here, or None if there can."""
+def find_missing_requirement() -> str | None:
+    """Return why this machine cannot set such a limit, or None if it can."""
     try:
         with memory_limited(64) as limit:
             _ = limit.peak_mib, limit.kills, limit.held_mib
@@ -93,30 +93,30 @@ def why_not() -> str | None:
     return None
 
 
-def _place() -> tuple[Path, Names]:
-    """Where a control group can be made: below this process's own (version 1), or beside it.
+def _parent_group() -> tuple[Path, Names]:
+    """Find the group in which a new one can limit memory.
 
-    In version 2 a group with processes has none below it that limit memory, so it is the nearest one above that hands
-    the memory controller down.
+    Version 1: the group of this process. Version 2 forbids limits below a group that has processes, so it is the
+    nearest ancestor that delegates the memory controller.
     """
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if "memory" in controllers.split(","):
             own = MOUNTED / "memory" / path[1:]
-            return (own if own.exists() else MOUNTED / "memory", V1)  # a container may show the whole as the root
+            return (own if own.exists() else MOUNTED / "memory", V1)  # in a container the root may be the whole tree
     own = MOUNTED / path[1:]
     for folder in (own, *own.parents):
-        if "memory" in _words(folder / "cgroup.subtree_control"):
+        if "memory" in _read_words(folder / "cgroup.subtree_control"):
             return folder, V2
     raise FileNotFoundError(f"no memory controller in {MOUNTED}")
 
 
-def _words(path: Path) -> list[str]:
+def _read_words(path: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
 
 def _without_swap(folder: Path, names: Names, mib: int) -> None:
-    """Kernels without accounting of swap lack the file; there version 1 can be told not to swap."""
+    """Disable swap. Kernels without swap accounting lack the file; on version 1, swappiness 0 replaces it."""
     if (folder / names.swap).exists():
         (folder / names.swap).write_text(str(mib << 20) if names is V1 else "0")
     elif (folder / "memory.swappiness").exists():
@@ -128,7 +128,7 @@ def _count(path: Path, name: str) -> int:
 
 
 def _remove(folder: Path) -> None:
-    """Processes leave a group a moment after they are killed; until then it cannot be removed."""
+    """Remove the group, with retries: a killed process stays in it for a moment."""
     deadline = time.monotonic() + 10
     while True:
         for process in (folder / "cgroup.procs").read_text().split():

@@ -1,4 +1,4 @@
-"""A command as a person calls it, and what came of it."""
+"""Run a command of the factory in this process and capture its result."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import pytest
 from wheelfactory.cli import main
 
 
-class Shown(NamedTuple):
-    """What came of a command."""
+class CommandResult(NamedTuple):
+    """Exit code and output of a command."""
 
     code: int
     out: str
     err: str
 
 
-Cli: TypeAlias = Callable[..., Shown]
-"""Runs a command."""
+Cli: TypeAlias = Callable[..., CommandResult]
+"""Runs a command with the given arguments."""
 
 
-def run_command(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Shown:
+def run_command(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> CommandResult:
     """Run a command in this process."""
     code = main([str(argument) for argument in arguments])
-    return Shown(code, *capsys.readouterr())
+    return CommandResult(code, *capsys.readouterr())

@@ -1,6 +1,6 @@
 """What several tests need: environments, upstream's own code, a ROCm that ends at the compiler, a real HIP compiler.
 
-Works with and without pytest-xdist, for which `side_by_side` says who runs what.
+Works with and without pytest-xdist, for which `scheduling` says who runs what.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 from hypothesis import HealthCheck, settings
 
-from command_line import Cli, Shown, run_command
-from given import Given, building, local
-from hip_toolchain import HipToolchain, make_hip_toolchain, why_not
+from command_line import Cli, CommandResult, run_command
+from hip_toolchain import HipToolchain, find_missing_requirement, make_hip_toolchain
 from rocm_machine import KERNEL_SET, LEAKS, NO_ENGINE, SHARDS, install_build_tools, make_machine, make_rocm
-from turns import in_turn, made_once
+from shared_folder import file_lock, make_once
+from stage_arguments import StageArguments, build_arguments, local_executor
 from wheel_factory import read_zip
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.checkout import MATRIX
@@ -30,7 +30,7 @@ from wheelfactory.pipeline.build import build_cell
 from wheelfactory.verify.gates import is_refused, verify
 
 if TYPE_CHECKING:
-    from side_by_side import InOrder
+    from scheduling import SlowFilesFirst
 
 
 # One profile everywhere: two processes share the cores, so the time of one example says nothing about the code.
@@ -45,11 +45,11 @@ settings.load_profile("wheelfactory")
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> InOrder:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> SlowFilesFirst:
     """Whatever ``--dist`` says."""
-    from side_by_side import InOrder
+    from scheduling import SlowFilesFirst
 
-    return InOrder(config, log)
+    return SlowFilesFirst(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -61,7 +61,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if "proved" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.timeout(1200))
     if hasattr(config, "workerinput"):
-        from side_by_side import slow_first
+        from scheduling import slow_first
 
         items[:] = slow_first(items)
 
@@ -78,7 +78,7 @@ def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.
     """Runs a command inside an empty folder."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*arguments: str | Path) -> Shown:
+    def run(*arguments: str | Path) -> CommandResult:
         return run_command(capsys, *arguments)
 
     return run
@@ -123,13 +123,13 @@ def kernel_archives(rocm: Mapping[str, str], cache: Path, tmp_path_factory: pyte
             assert done.returncode == 0, done.stderr
             assert len(own.compiled()) == len(read_archive_manifest(Path(done.stdout.strip())).objects)
 
-    return made_once(tmp_path_factory.getbasetemp(), "kernels", compile_shards) / "archives"
+    return make_once(tmp_path_factory.getbasetemp(), "kernels", compile_shards) / "archives"
 
 
 @pytest.fixture(scope="session")
 def triton_wheel(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Triton wheel of flash-attn 2.8.3 as this factory makes it."""
-    given: Given = {
+    given: StageArguments = {
         "matrix": load_matrix(MATRIX),
         "host": Host(cores=2, memory_gib=6),
         "environ": {"PATH": os.environ["PATH"]},
@@ -138,9 +138,9 @@ def triton_wheel(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     cell = Cell.parse("fa2.8.3-rocm7.2-torch2.13.0-py3-triton")
 
     def build(folder: Path) -> None:
-        build_cell(local(given), cell, folder, ignore_progress, **building(given))
+        build_cell(local_executor(given), cell, folder, ignore_progress, **build_arguments(given))
 
-    return next(made_once(tmp_path_factory.getbasetemp(), "upstream", build).glob("*.whl"))
+    return next(make_once(tmp_path_factory.getbasetemp(), "upstream", build).glob("*.whl"))
 
 
 @pytest.fixture(scope="session")
@@ -150,7 +150,7 @@ def proved(cache: Path, triton_wheel: Path) -> Path:
     With it, all labels of that wheel for this Triton are verified in seconds.
     """
     matrix, environ = load_matrix(MATRIX), dict(os.environ)
-    with in_turn(cache, "proofs"):
+    with file_lock(cache, "proofs"):
         results = verify(triton_wheel, matrix=matrix, host=read_host(environ), environ=environ, cache=cache)
     assert not is_refused(results), results
     return cache
@@ -178,7 +178,7 @@ def skip() -> Callable[[str], NoReturn]:
 @pytest.fixture(scope="session")
 def hip(cache: Path, skip: Callable[[str], NoReturn]) -> HipToolchain:
     """A HIP compiler, the same for all; without one its tests are skipped."""
-    reason = why_not()
+    reason = find_missing_requirement()
     if reason:
         skip(f"no HIP toolchain: {reason}")
     return make_hip_toolchain(cache)

@@ -1,12 +1,12 @@
-"""A container engine for tests: dockerd, or podman's service, that leaves nothing behind however the tests end.
+"""A container engine for tests, dockerd or podman's service, that leaves nothing behind even if the tests are killed.
 
-It runs in process and mount namespaces of its own. They end with their first process, which ends with the tests, killed
-or not: the kernel then kills what is left in them, the containers too, and takes the mounts away. So the process ids
-that such an engine tells (``State.Pid``) mean nothing outside it.
+The engine runs in its own process and mount namespaces, which end with their first process, and that ends with the
+tests. The kernel then kills everything in them, containers included, and unmounts. Process ids that the engine reports
+(``State.Pid``) are meaningless outside.
 
-Its images and containers lie in a file system of its own, in one sparse file without a journal. Overlays need a file
-system that can carry them, which a tmpfs or another overlay is not; and it is fast: on a disk where removing what one
-image holds took 40 seconds, removing that file took 2, and filling it took a third of the time.
+Images and containers are in a separate file system in a sparse file without a journal: overlayfs does not work on tmpfs
+or on another overlay, and it is faster. Measured on a slow disk: 2 seconds to delete the file instead of 40 seconds to
+delete the files of one image, and a third of the time to fill it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from docker.errors import DockerException
 from wheelfactory.core.files import remove_scratch, scratch_dir
 
 KIND = os.environ.get("WHEELFACTORY_TEST_ENGINE", "docker")
-"""The engine that the tests use: ``docker``, or ``podman`` for who asks for it."""
+"""The engine of the tests: ``docker`` or ``podman``."""
 
 START_SECONDS = 60
 STOP_SECONDS = 20
 """dockerd gives containers 10 seconds to end before it kills them."""
 
 DISK_GIB = 64
-"""The most that images and containers can hold; only what they do hold is taken."""
+"""Limit for images and containers; the sparse file occupies only what they use."""
 
 _TOOLS = {"docker": ("dockerd", "containerd", "runc"), "podman": ("podman", "conmon", "runc")}
 
@@ -46,8 +46,8 @@ _UNSHARE = ("unshare", "--mount", "--propagation=slave", "--pid", "--fork", "--k
 _ENTER = ("setpriv", "--pdeathsig=KILL", *_UNSHARE, "tini", "--")  # tini, because neither engine waits for orphans
 
 _DISK = Path("/media")
-"""Where the engine sees its disk, instead of what is there for others: a short path, as it makes sockets far below it
-whose paths may have 104 bytes."""
+"""Mount point of the disk in the engine's namespace. A short path, because the engine creates sockets deep below it,
+and paths of sockets are limited to 104 bytes."""
 
 _MOUNT = f'mount -o loop,noatime,nobarrier "$1" {_DISK}; shift; exec "$@"'
 
@@ -61,24 +61,24 @@ events_logger = "file"
 lock_type = "file"
 init_path = "{init}"
 """
-"""What podman needs where nothing may raise its limits, without systemd, with both versions of control groups mounted;
-locks in files, because those in shared memory are shared with other podmans."""
+"""Settings for podman without systemd, without permission to raise limits, and with both versions of control groups.
+Locks are files, because locks in shared memory are shared with other podmans."""
 
 
 @dataclass(frozen=True)
 class Engine:
-    """A container engine, while `engine` holds it."""
+    """A running container engine, valid inside `engine`."""
 
     kind: str
     url: str
-    """Where it serves Docker's API, for ``docker.DockerClient(base_url=...)``."""
+    """The address of Docker's API, for ``docker.DockerClient(base_url=...)``."""
     log: Path
     process: int
-    """The process id of the first of its processes; all others come from it, and none outlives it."""
+    """The id of its first process; the others descend from it and end with it."""
 
 
-def why_not(kind: str = KIND) -> str | None:
-    """Why there can be no engine of this kind here, or None if there can."""
+def find_missing_requirement(kind: str = KIND) -> str | None:
+    """Return why this machine cannot run an engine of this kind, or None if it can."""
     if kind not in _TOOLS:
         return f"WHEELFACTORY_TEST_ENGINE must be one of {', '.join(_TOOLS)}"
     if os.geteuid():
@@ -94,7 +94,7 @@ def why_not(kind: str = KIND) -> str | None:
 
 
 def skip_unless(reason: str | None) -> None:
-    """Skip the test for a reason that lies in this machine, or fail it if CONTAINER_ENGINE says that all must run."""
+    """Skip the test if there is a reason; fail instead if CONTAINER_ENGINE is ``required``."""
     if reason:
         required = os.environ.get("CONTAINER_ENGINE") == "required"
         (pytest.fail if required else pytest.skip)(f"no containers: {reason}")
@@ -102,11 +102,11 @@ def skip_unless(reason: str | None) -> None:
 
 @contextmanager
 def engine(folder: Path, kind: str = KIND) -> Iterator[Engine]:
-    """An engine of its own, with no image; at the end its processes, mounts and files are gone. Check `why_not` first.
+    """Start an engine without images. On exit its processes, mounts and files are removed.
 
-    Engines in one folder do not disturb each other, and what a killed run left in it is removed. The engine ends with
-    the thread that made it. Its networks are ``host`` and ``none``: it has no bridge.
-    Raises `RuntimeError` with what the engine said if it does not answer within `START_SECONDS`.
+    Check `find_missing_requirement` first. Several engines can share `folder`; starting one also removes what a killed
+    run left there. The engine ends with the thread that started it. It has no bridge, so the only networks are ``host``
+    and ``none``. Raises `RuntimeError` with the engine's output if it does not respond within `START_SECONDS`.
     """
     remove_scratch(folder)
     with scratch_dir(folder) as own:
@@ -130,7 +130,7 @@ def _url(own: Path) -> str:
 
 
 def _make_disk(own: Path) -> Path:
-    """A file that holds an empty file system, to be mounted."""
+    """Create a file with an empty file system."""
     disk = own / "disk.ext4"
     with disk.open("wb") as file:
         file.truncate(DISK_GIB << 30)
@@ -140,13 +140,13 @@ def _make_disk(own: Path) -> Path:
 
 
 def _dockerd(own: Path) -> tuple[list[str], dict[str, str]]:
-    """The command that serves from `own`, and its environment."""
+    """Return the command of the service, with its files in `own`, and its environment."""
     settings = {
         "data-root": str(_DISK / "data"),
         "exec-root": str(_DISK / "exec"),
         "pidfile": f"{own}/pid",
         "hosts": [_url(own)],
-        "storage-driver": "overlay2",  # else it takes one that copies whole images, and says nothing
+        "storage-driver": "overlay2",  # the silent fallback copies whole images
         "bridge": "none",
         "iptables": False,
         "ip6tables": False,
@@ -156,7 +156,7 @@ def _dockerd(own: Path) -> tuple[list[str], dict[str, str]]:
 
 
 def _podman(own: Path) -> tuple[list[str], dict[str, str]]:
-    """The command that serves from `own`, and its environment."""
+    """Return the command of the service, with its files in `own`, and its environment."""
     settings = own / "containers.conf"
     files, processes = (_hard_limit(kind, 32768) for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC))
     settings.write_text(_CONTAINERS_CONF.format(files=files, processes=processes, init=shutil.which("tini-static")))
@@ -171,7 +171,7 @@ def _hard_limit(kind: int, most: int) -> int:
 
 
 def _wait_for_answer(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    """Wait until the engine listens, and then for its first answer."""
+    """Wait until the engine listens and responds."""
     deadline = time.monotonic() + START_SECONDS
     try:
         while not _listens(url):
@@ -181,23 +181,23 @@ def _wait_for_answer(process: subprocess.Popen[bytes], url: str, log: Path) -> N
         with closing(DockerClient(base_url=url, timeout=START_SECONDS)) as client:
             client.ping()
     except DockerException as error:
-        said = log.read_text(errors="replace").splitlines()[-20:]
-        raise RuntimeError("\n".join(["the container engine does not answer:", *said])) from error
+        output = log.read_text(errors="replace").splitlines()[-20:]
+        raise RuntimeError("\n".join(["the container engine does not answer:", *output])) from error
 
 
 def _listens(url: str) -> bool:
-    """Asked without the docker package, which leaves a socket open when nothing listens."""
+    """Whether the socket accepts connections. The docker package would leak a socket if nothing listens."""
     with socket.socket(socket.AF_UNIX) as connection:
         return not connection.connect_ex(url.removeprefix("unix://"))
 
 
 def _first(process: subprocess.Popen[bytes]) -> int:
-    """The process that `unshare` has started in the namespaces."""
+    """Return the process that `unshare` started in the namespaces."""
     return int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Let the engine end its containers, then end what did not end by itself."""
+    """Let the engine stop its containers, then kill the rest."""
     if process.poll() is not None:
         return
     first = _first(process)
@@ -205,5 +205,5 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     try:
         process.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
-        os.kill(first, signal.SIGKILL)  # and with it all in its namespace, before `unshare` hears of it
+        os.kill(first, signal.SIGKILL)  # the kernel then kills its whole namespace
         process.wait()

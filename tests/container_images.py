@@ -1,6 +1,6 @@
-"""Images for tests, made without a registry: one like AMD's of ROCm and torch, and one whose hipcc really compiles.
+"""Images for tests, built without a registry: one like AMD's with ROCm and torch, and one with a working HIP compiler.
 
-Their root file systems come from Debian and are kept in the cache; an image is packed while the engine reads it.
+Their root file systems come from Debian and are cached. An image is streamed to the engine.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from docker import DockerClient
 import hip_toolchain
 from hip_rocm import make_hip_rocm
 from rocm_machine import make_rocm
-from turns import in_turn
+from shared_folder import file_lock
 from wheelfactory.build.environments import PYTHON, cpu_torch_version, make_build_environment
 from wheelfactory.core.files import scratch_dir
 
@@ -25,9 +25,9 @@ RECIPE = (
     "--dpkgopt=path-exclude=/usr/share/man/*",
     "--dpkgopt=path-exclude=/usr/share/doc/*",
     "--dpkgopt=path-exclude=/usr/share/locale/*",
-    "--dpkgopt=force-unsafe-io",  # a root that was not finished is not kept, so no file has to be safe on the disk
+    "--dpkgopt=force-unsafe-io",  # an unfinished root is discarded, so nothing needs fsync
     "--customize-hook=chroot $1 python3 -m venv /opt/venv",
-    # two of its versions cannot lie over each other: torch's comes with torch
+    # layers cannot hold two versions of it, and torch requires its own
     "--customize-hook=chroot $1 /opt/venv/bin/pip --quiet uninstall --yes setuptools",
     "--format=directory",
     "bookworm",
@@ -36,9 +36,9 @@ RECIPE_PYTHON = "3.11"
 """The Python of bookworm."""
 
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
-"""Whom Debian trusts, and with it what was added for the network that this machine is in."""
+"""The trusted certificates of this machine, including those of its network."""
 
-# lays folders over each other, because an engine refuses to import what holds a path twice; all mounts end with it
+# merges layers with overlayfs, because an engine refuses an archive with a path twice; the mounts end with it
 _PACK = """\
 image=$1
 while [ $# -gt 0 ]; do
@@ -52,23 +52,23 @@ _UNSHARE = ("unshare", "--mount", "--propagation=private", "sh", "-ec")
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def why_not() -> str | None:
-    """Why such images cannot be made here, or None if they can."""
+def find_missing_requirement() -> str | None:
+    """Return why this machine cannot build such images, or None if it can."""
     if PYTHON != RECIPE_PYTHON:
         return f"needs Python {RECIPE_PYTHON}, for which the torch of this machine goes into the image"
     if not CERTIFICATES.exists():
         return f"needs {CERTIFICATES}"
-    return hip_toolchain.why_not()
+    return hip_toolchain.find_missing_requirement()
 
 
 def make_rocm_pytorch(cache: Path, client: DockerClient) -> str:
-    """The tag of an image laid out as AMD's of ROCm 7: /opt/venv with torch, /opt/rocm, both first on PATH.
+    """Build an image laid out like AMD's of ROCm 7, with /opt/venv and /opt/rocm first on PATH; return its tag.
 
-    Real: Debian, its Python and g++, pip, which reaches PyPI. Stand-ins: those of `rocm_machine.make_rocm`. As on
-    AMD's images ROCM_PATH is not set.
+    Debian, its Python, g++ and pip are real; ROCm and torch are those of `rocm_machine.make_rocm`. As in AMD's images,
+    ROCM_PATH is not set.
     """
     root = hip_toolchain.make_root(cache, "bookworm", RECIPE)
-    with in_turn(cache, "environments"):
+    with file_lock(cache, "environments"):
         packages = make_build_environment(cache).site_packages
     inside = f"lib/python{PYTHON}/site-packages"
     with scratch_dir(cache) as scratch:
@@ -85,7 +85,7 @@ def make_rocm_pytorch(cache: Path, client: DockerClient) -> str:
 
 
 def make_hip_image(cache: Path, client: DockerClient) -> str:
-    """The tag of an image with the HIP compiler of `hip_toolchain` at AMD's places, and Debian's Python; no torch."""
+    """Build an image with the compiler of `hip_toolchain` at AMD's paths, without torch; return its tag."""
     toolchain = hip_toolchain.make_hip_toolchain(cache)
     with scratch_dir(cache) as scratch:
         added, image = _additions(scratch), _empty(scratch / "image")
@@ -103,7 +103,7 @@ def make_hip_image(cache: Path, client: DockerClient) -> str:
 
 
 def _additions(scratch: Path) -> Path:
-    """A folder for what an image has beyond its root file system; with this machine's certificates in it."""
+    """Create a layer on top of the root file system, with this machine's certificates."""
     added = scratch / "added"
     shutil.copy(CERTIFICATES, _empty(added / CERTIFICATES.parent.relative_to("/")))
     return added
@@ -115,14 +115,15 @@ def _empty(folder: Path) -> Path:
 
 
 def _import(client: DockerClient, tag: str, environ: Mapping[str, str], layers: Mapping[Path, tuple[Path, ...]]) -> str:
-    """The tag of an image of the first of the places in `layers`, where folders are laid over each other, the first on
-    top. Raises `RuntimeError` if it was not imported.
+    """Import the first mount point in `layers` as an image and return its tag.
+
+    `layers` has mount points with the folders to merge there, topmost first. Raises `RuntimeError` if the import fails.
     """
     trusted = {"PIP_CERT": str(CERTIFICATES), "SSL_CERT_FILE": str(CERTIFICATES)}
     changes = [f"ENV {name}={value}" for name, value in {**environ, **trusted}.items()]
     mounts = [word for place, folders in layers.items() for word in (place, ":".join(map(str, folders)))]
     with subprocess.Popen([*_UNSHARE, _PACK, "-", *mounts], stdout=subprocess.PIPE) as packing:
-        # the tag as part of the name: podman 4.3 does not heed it elsewhere
+        # the tag is part of the name, because podman 4.3 ignores it elsewhere
         answer = client.api.import_image_from_stream(packing.stdout, tag, changes=[*changes, 'CMD ["/bin/sh"]'])
     if packing.returncode or not client.images.list(tag):
         raise RuntimeError(f"{tag} was not imported: {answer}")

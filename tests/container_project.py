@@ -1,4 +1,4 @@
-"""What containers are given to build in tests: releases of which nothing but setup.py matters, and a matrix of them."""
+"""Builds for containers in tests: releases that consist of a setup.py, and a matrix with them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from wheelfactory.core.checkout import BUILD_SCRIPT, MATRIX, ROOT, TOOLCHAIN_PRO
 from wheelfactory.core.files import write_atomic
 
 ROCM, TORCH = "7.2", "2.13.0"
-"""Of the stand-in for AMD's image."""
+"""The versions in the image of `container_images.make_rocm_pytorch`."""
 
 BASE = {
     "tag": "rocm/pytorch:stand-in",
@@ -34,9 +34,9 @@ BASE = {
 }
 
 CELL = Cell.from_axes("2.8.3", "3.11", TORCH, ROCM, Backend.TRITON)
-"""A real one, which needs no compiler."""
+"""A cell of the real matrix that needs no compiler."""
 
-# what is left of upstream's when it compiles nothing: a wheel of metadata
+# upstream's setup.py without compiling: a wheel of metadata
 _WRITES_A_WHEEL = """\
 import sys, zipfile
 folder, name = sys.argv[sys.argv.index("--dist-dir") + 1], "flash_attn-{version}"
@@ -55,16 +55,16 @@ RELEASES: Mapping[str, str] = {
     "9.9.1": "import time\nfor second in range(3):\n    print('second', second, flush=True)\n    time.sleep(1)\n",
     "9.9.2": "raise SystemExit('fatal: this release cannot be built')\n",
 }
-"""flash-attn releases of the tests, and what their setup.py does before it writes a wheel."""
+"""Releases of flash-attn for tests, with the code that setup.py runs before it writes a wheel."""
 
 
 def setup_py(does: str, version: str = "9.9.0") -> str:
-    """A setup.py that does something, then writes a wheel."""
+    """Return a setup.py that runs the code `does`, then writes a wheel."""
     return does + _WRITES_A_WHEEL.format(version=version)
 
 
-def errand(folder: Path, does: str, deadline: float, **environ: str) -> BuildCommand:
-    """An errand below `folder` for `setup_py`, handed out as the factory does; what it leaves is in ``scratch/raw``."""
+def make_command(folder: Path, does: str, deadline: float, **environ: str) -> BuildCommand:
+    """Return the build command of `setup_py`, like the factory's, below `folder`. The wheel is in ``scratch/raw``."""
     source, scratch = folder / "scratch/source", folder / "scratch"
     source.mkdir(parents=True)
     (source / "setup.py").write_text(setup_py(does), encoding="utf-8")
@@ -89,12 +89,12 @@ def errand(folder: Path, does: str, deadline: float, **environ: str) -> BuildCom
 
 
 def cell_of(version: str) -> Cell:
-    """The cell of one of `RELEASES`."""
+    """Return the cell of a release in `RELEASES`."""
     return Cell.from_axes(version, "3.11", TORCH, ROCM, Backend.TRITON)
 
 
 def sdist(version: str) -> bytes:
-    """The source distribution of one of `RELEASES`; the same bytes each time."""
+    """Return the sdist of a release in `RELEASES`, reproducibly."""
     data, packed = setup_py(RELEASES[version], version).encode(), io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         member = tarfile.TarInfo(f"flash_attn-{version}/setup.py")
@@ -117,33 +117,33 @@ def write_matrix(path: Path) -> Path:
 
 
 class _Plain(yaml.SafeDumper):
-    """Writes what occurs twice twice, without names for it."""
+    """A dumper without anchors and aliases."""
 
     def ignore_aliases(self, data: object) -> bool:
-        """For everything."""
+        """Return True: never write an alias."""
         return True
 
 
 def put_sources(cache: Path) -> None:
-    """Have the sources of `RELEASES` in a cache, as if they had been downloaded."""
+    """Put the sdists of `RELEASES` into a cache, as if downloaded."""
     for version in RELEASES:
         data = sdist(version)
         write_atomic(cache / "sources" / hashlib.sha256(data).hexdigest()[:16] / f"flash_attn-{version}.tar.gz", data)
 
 
 def containers_of(engine: Engine, run: Path) -> list[str]:
-    """The containers of a run, running or not."""
+    """Return the containers of a run, running or not."""
     return [found for found, folder in labelled(engine) if folder == run]
 
 
 def labelled(engine: Engine) -> list[tuple[str, Path]]:
-    """All containers of runs, with the folders that stand for those. Asked at once, as any may go meanwhile."""
+    """Return all containers of runs, with the folders of the runs. One request, as containers can vanish."""
     found = engine.client.api.containers(all=True, filters={"label": RUN_LABEL})
     return [(container["Id"], Path(container["Labels"][RUN_LABEL])) for container in found]
 
 
 def wait_until(happened: Callable[[], object], seconds: float = 10) -> None:
-    """Wait for something that others do. Raises `AssertionError` if it does not happen."""
+    """Wait until `happened` is true. Raises `AssertionError` after `seconds`."""
     deadline = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < deadline, "it did not happen"

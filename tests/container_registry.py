@@ -1,4 +1,4 @@
-"""A container registry on loopback: tokens, pages, manifests and digests as Docker Hub gives them, and its faults."""
+"""A container registry on loopback with tokens, pages, manifests and digests like Docker Hub's, and with faults."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ def digest_of(manifest: bytes) -> str:
 
 
 class ContainerRegistry:
-    """What it holds, how it behaves, and what it was asked."""
+    """The images, settings and recorded requests of a registry."""
 
     def __init__(self) -> None:
         self.images: dict[str, dict[str, bytes]] = {}
         self.page = 1000
         self.head_tells_digest = True
         self.stated_digest = ""
-        """What it says of every manifest, instead of the truth."""
+        """The digest that it reports for every manifest; empty for the true one."""
         self.challenge = ""
-        """What it wants, instead of a token of its own."""
+        """The WWW-Authenticate header; empty for its own token service."""
         self.next_link = ""
-        """Where every page says that the list goes on, instead of the truth."""
+        """The Link header of every page; empty for the true one."""
         self.faults: dict[str, list[tuple[int, Headers]]] = {}
-        """Part of a request line -> statuses to answer it with, one each time; 0 closes the line amid an answer."""
+        """Part of a request line -> the statuses of its next responses; 0 closes the connection during the body."""
         self.bodies: dict[str, bytes] = {}
-        """Part of a request line -> what to answer whatever the truth."""
+        """Part of a request line -> the body of every response to it."""
         self.asked: list[str] = []
         self.issue = 1
-        """Of its tokens; those of an earlier one are no longer good."""
+        """The generation of valid tokens; older tokens are rejected."""
         self.url = ""
 
     def add(self, image: str) -> str:
-        """Have an image, such as ``rocm/pytorch:tag``; gives its digest."""
+        """Add an image, such as ``rocm/pytorch:tag``, and return its digest."""
         repository, tag = image.split(":")
         manifest = json.dumps({"image": image}).encode()
         self.images.setdefault(repository, {})[tag] = manifest
         return digest_of(manifest)
 
     def counts(self, part: str) -> int:
-        """How often a request line had this part."""
+        """Count the requests whose line contains `part`."""
         return sum(part in line for line in self.asked)
 
 
@@ -118,12 +118,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Nothing on stderr."""
+        """Log nothing."""
 
 
 @contextmanager
 def running_registry() -> Iterator[ContainerRegistry]:
-    """A registry that answers on loopback until the block ends."""
+    """Serve a registry on loopback for the duration of the block."""
     registry = ContainerRegistry()
     handler = type("Handler", (_Handler,), {"registry": registry})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

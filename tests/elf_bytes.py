@@ -1,4 +1,4 @@
-"""Makes ELF files byte by byte, of any class and byte order, so that each of their numbers can be wrong."""
+"""Build ELF files byte by byte, of any class and byte order, so that any number in them can be wrong."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 BASE = 0x10000
-"""Where the file is loaded: an address is never an offset by chance."""
+"""The load address. Not 0, so that no address equals its offset."""
 
 NEEDED, HASH, STRTAB, SYMTAB, RELA, RELASZ, STRSZ, SONAME, RPATH, REL, RELSZ = 1, 4, 5, 6, 7, 8, 10, 14, 15, 17, 18
 PLTRELSZ, PLTREL, JMPREL, RUNPATH = 2, 20, 23, 29
@@ -27,13 +27,13 @@ class Form:
         return struct.pack(self.order + (wide if self.wide else narrow), *numbers)
 
     def header(self, **changes: int) -> bytes:
-        """The header; what is not given is 0, or as it must be."""
+        """Return the header; fields that are not given are 0 or correct."""
         sizes = (64, 56, 64) if self.wide else (52, 32, 40)
-        said = {"type": 3, "machine": 62, "version": 1, "entry": 0, "segments": 0, "sections": 0, "flags": 0}
-        said |= {"size": sizes[0], "segment size": sizes[1], "segment count": 0, "section size": sizes[2]}
-        said |= {"section count": 0, "names": 0, **changes}
+        fields = {"type": 3, "machine": 62, "version": 1, "entry": 0, "segments": 0, "sections": 0, "flags": 0}
+        fields |= {"size": sizes[0], "segment size": sizes[1], "segment count": 0, "section size": sizes[2]}
+        fields |= {"section count": 0, "names": 0, **changes}
         magic = b"\x7fELF" + bytes([1 + self.wide, 1 if self.order == "<" else 2, 1]) + bytes(9)
-        return magic + self.pack("HHIQQQIHHHHHH", "HHIIIIIHHHHHH", *said.values())
+        return magic + self.pack("HHIQQQIHHHHHH", "HHIIIIIHHHHHH", *fields.values())
 
     def segment(self, kind: int, offset: int, size: int, address: int) -> bytes:
         wide, narrow = (kind, 4, offset, address, 0, size, size, 8), (kind, offset, address, 0, size, size, 4, 8)
@@ -70,7 +70,7 @@ class Strings:
 
 @dataclass
 class ElfBytes:
-    """A file in the making: pieces with an address each, then a dynamic table over them."""
+    """Builder of a file: pieces with addresses, then a dynamic table that refers to them."""
 
     form: Form = field(default_factory=Form)
     strings: Strings = field(default_factory=Strings)
@@ -82,13 +82,13 @@ class ElfBytes:
         return (64 + 3 * 56) if self.form.wide else (52 + 3 * 32)
 
     def add(self, data: bytes) -> int:
-        """The address of a piece."""
+        """Append a piece and return its address."""
         self.body += bytes(-len(self.body) % 8)
         self.body += data
         return BASE + self._start + len(self.body) - len(data)
 
     def table(self, tag: int, data: bytes) -> None:
-        """A piece that a row of the dynamic table points to."""
+        """Add a piece that a row of the dynamic table points to."""
         self.rows.append((tag, self.add(data)))
 
     def text(self, tag: int, text: str) -> None:
@@ -115,7 +115,7 @@ class ElfBytes:
         self.rows.append((size_tag, len(data)))
 
     def versions(self, needs: Mapping[str, Sequence[tuple[int, str]]]) -> None:
-        """The needed versions: of each library the index and name of some."""
+        """Add the needed versions: indexes and names for each library."""
         data = b""
         for place, (library, wanted) in enumerate(needs.items()):
             size = 16 * (1 + len(wanted))
@@ -127,10 +127,10 @@ class ElfBytes:
         self.table(VERNEED, data)
 
     def build(self, *, changed: Mapping[int, int | None] | None = None, end: bool = True, **header: int) -> bytes:
-        """The file; `changed` gives rows of the dynamic table another value or (None) drops them."""
+        """Return the file; `changed` replaces values of the dynamic table or (None) drops rows."""
         rows = [*self.rows, (STRTAB, self.add(self.strings.data)), (STRSZ, len(self.strings.data))]
-        said = [(tag, (changed or {}).get(tag, value)) for tag, value in rows]
-        dynamic = b"".join(self.form.row(tag, value) for tag, value in said if value is not None)
+        kept = [(tag, (changed or {}).get(tag, value)) for tag, value in rows]
+        dynamic = b"".join(self.form.row(tag, value) for tag, value in kept if value is not None)
         dynamic += self.form.row(0, 0) if end else b""
         at = self.add(dynamic) - BASE
         size = self._start + len(self.body)
@@ -141,7 +141,7 @@ class ElfBytes:
 
 
 def with_sections(form: Form, *contents: tuple[str, bytes]) -> bytes:
-    """A file of these sections and the one with their names, which is the last."""
+    """Return a file with these sections, followed by the section of their names."""
     names = Strings()
     at = 64 if form.wide else 52
     body, rows = b"", [form.section(0, 0, 0)]

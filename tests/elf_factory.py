@@ -1,4 +1,4 @@
-"""Makes ELF libraries with the system's compiler, and offload bundles byte by byte as LLVM lays them out."""
+"""Build ELF libraries with the system's compiler, and offload bundles byte by byte in LLVM's layout."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ NUMBERS = {arch: number for number, arch in MACHINES.items()}
 
 
 def code_object(arch: str = "gfx942", size: int = 256) -> bytes:
-    """What begins like a code object for an arch: an ELF header of an AMD GPU, and then that many bytes in all."""
+    """Return a fake code object for an arch: an ELF header of an AMD GPU, padded to `size` bytes."""
     ident = b"\x7fELF" + bytes([2, 1, 1, 64, 4]) + bytes(7)
     header = struct.pack("<HHIQQQIHHHHHH", 3, 224, 1, 0, 0, 0, NUMBERS[arch.partition(":")[0]], 64, 56, 0, 64, 0, 0)
     return (ident + header).ljust(size, b"*")
 
 
 def bundle(entries: Sequence[tuple[str, bytes]], alignment: int = 4096) -> bytes:
-    """A plain bundle of ids and contents."""
+    """Return an uncompressed bundle of ids and contents."""
     at = 32 + sum(24 + len(name) for name, _ in entries)
     table, body = b"", b""
     for name, content in entries:
@@ -40,13 +40,13 @@ def bundle(entries: Sequence[tuple[str, bytes]], alignment: int = 4096) -> bytes
 
 
 def hip_bundle(*targets: str, objects: Mapping[str, bytes] | None = None) -> bytes:
-    """The bundle that a HIP compiler makes of one source: an empty host entry, and a code object for each target."""
+    """Return the bundle of a HIP compiler: an empty host entry, and a code object for each target."""
     contents = {target: code_object(target) for target in targets} | dict(objects or {})
     return bundle([(HOST, b""), *((f"hipv4-amdgcn-amd-amdhsa--{name}", data) for name, data in contents.items())])
 
 
 def packed(plain: bytes, version: int = 3, method: str = "zstd") -> bytes:
-    """A bundle as compilers pack it."""
+    """Compress a bundle like a compiler."""
     body = zlib.compress(plain) if method == "zlib" else zstandard.ZstdCompressor().compress(plain)
     form = {1: "<IQ", 2: "<IIQ", 3: "<QQQ"}[version]
     total = 8 + struct.calcsize(form) + len(body)
@@ -73,9 +73,9 @@ def library(
     flags: tuple[str, ...] = (),
     registered: int | None = None,
 ) -> bytes:
-    """A shared library of this machine with exactly these names and this ``.hip_fatbin`` section.
+    """Build a shared library for this machine with exactly these symbols and this ``.hip_fatbin`` section.
 
-    Its start-up code registers all its bundles, unless `registered` says another number.
+    Its start-up code registers `registered` bundles, by default all.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -91,7 +91,7 @@ def library(
 
 
 def object_file(*, fatbin: bytes, source: str = "", flags: tuple[str, ...] = ()) -> bytes:
-    """An object file of this machine with this ``.hip_fatbin`` section."""
+    """Build an object file for this machine with this ``.hip_fatbin`` section."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "device.bin").write_bytes(fatbin)
@@ -100,7 +100,7 @@ def object_file(*, fatbin: bytes, source: str = "", flags: tuple[str, ...] = ())
 
 
 def _compile(text: str, output: Path, *flags: str) -> None:
-    # the source stands before the libraries, which are searched for what it leaves open
+    # the source precedes the libraries, because the linker searches them for symbols undefined so far
     subprocess.run(["cc", "-x", "c", "-", "-x", "none", "-o", output, *flags], input=text, text=True, check=True)
 
 
@@ -122,7 +122,7 @@ def _bundles_in(data: bytes) -> int:
 
 
 def _device(folder: Path, registered: int | None) -> str:
-    """The section of the device code, and the one of what is registered of it, as a HIP compiler writes them."""
+    """Return the assembly of the two sections that a HIP compiler writes: device code, and its registrations."""
     data = (folder / "device.bin").read_bytes()
     count = _bundles_in(data) if registered is None else registered
     lines = ['.section .hip_fatbin,"a",@progbits', ".p2align 12", f'.incbin "{folder}/device.bin"'] * bool(data)

@@ -1,9 +1,9 @@
-"""A folder that looks like ROCm on this machine and whose hipcc really compiles: the one of `hip_toolchain`.
+"""A folder laid out like ROCm whose hipcc compiles, with the compiler of `hip_toolchain`.
 
-What differs from AMD's: hipcc works in a root file system of its own and sees of this machine only the folders it was
-given. LLVM's tools are links to programs that this machine may not be able to run. clang is a small program with shared
-libraries (`libclang-cpp`, `libLLVM`), so the bytes of ``llvm/bin/clang++`` alone do not tell compilers apart. System
-headers are not where the preprocessor says, so a compiler cache out here has to preprocess each time.
+Differences from AMD's ROCm: hipcc runs in its own root file system and sees only the given folders of this machine.
+LLVM's tools are links to programs that this machine may be unable to run. clang is a small program with shared
+libraries (`libclang-cpp`, `libLLVM`), so the bytes of ``llvm/bin/clang++`` do not identify the compiler. System headers
+are not at the paths that the preprocessor prints, so a compiler cache outside must always preprocess.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ HIPCC = Path(__file__).parent / "hip_rocm/hipcc"
 
 
 def make_hip_rocm(toolchain: HipToolchain, folder: Path, *visible: Path) -> Path:
-    """ROCm in `folder`; its hipcc sees `visible` (such as sources, caches, TMPDIR), and `folder` itself.
+    """Create ROCm in `folder`. Its hipcc sees only `folder` and `visible` (such as sources, caches, TMPDIR).
 
-    A compile in another folder of this machine ends with an error that its files do not exist.
+    A compile in any other folder fails, because its files do not exist there.
     """
     (folder / "bin").mkdir(parents=True)
     shutil.copy(HIPCC, folder / "bin")
@@ -34,9 +34,9 @@ def make_hip_rocm(toolchain: HipToolchain, folder: Path, *visible: Path) -> Path
 
 
 def _fstab(root: Path, *visible: Path) -> str:
-    """The mounts of one compile, for one call of mount; `root` sees itself so that links into it lead somewhere.
+    """Return the mounts of one compile as an fstab. `root` is mounted in itself, so that links into it resolve.
 
-    The compiler's own /tmp is new each time, so what a killed one leaves there is gone.
+    Each compile gets a new /tmp, which removes the leftovers of killed compiles.
     """
     own = [f"proc {_quoted(root / 'proc')} proc", f"tmpfs {_quoted(root / 'tmp')} tmpfs"]
     paths = [path.resolve() for path in (root, *visible)]
@@ -49,7 +49,7 @@ def _quoted(path: Path) -> str:
 
 
 def _link_parts(root: Path, folder: Path) -> None:
-    """AMD's places for what Debian has elsewhere."""
+    """Link Debian's files at AMD's paths."""
     llvm = next(root.glob("usr/lib/llvm-*"))
     (folder / "llvm").symlink_to(llvm)
     (folder / "amdgcn").symlink_to(next(llvm.glob("lib/clang/*/amdgcn")))
@@ -61,7 +61,7 @@ def _link_parts(root: Path, folder: Path) -> None:
 
 
 def _version(hipcc: Path) -> str:
-    """``6.4.43484``, as hipcc says it: the third number of AMD's releases (6.4.3) cannot be had from that."""
+    """Return hipcc's version, such as ``6.4.43484``, which lacks the third number of AMD's release (6.4.3)."""
     text = subprocess.run([hipcc, "--version"], capture_output=True, text=True, check=True).stdout
     found = re.search(r"^HIP version: (\d+\.\d+\.\d+)", text, re.MULTILINE)
     assert found, text

@@ -1,7 +1,7 @@
-"""A HIP compiler for tests: the one of Debian forky, in a root file system of its own that is made once and kept.
+"""The HIP compiler of Debian forky, for tests, in a root file system that is created once and cached.
 
-Debian's own suites before it know neither gfx950 nor gfx1201. Making it takes root, mmdebstrap and half a minute, and
-1 GB in the cache.
+Older suites of Debian support neither gfx950 nor gfx1201. Creating it needs root, mmdebstrap, half a minute, and 1 GB
+in the cache.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from turns import in_turn
+from shared_folder import file_lock
 from wheelfactory.core.files import scratch_dir
 
 RECIPE = (
     "--variant=minbase",
     "--include=hipcc,libstdc++-15-dev,python3-dev,python3-venv",
-    # a suite in preparation may be served for longer than its Release file says; its signature is checked all the same
+    # the Release file of a testing suite expires before it is replaced; its signature is still verified
     '--aptopt=Acquire::Check-Valid-Until "false"',
     "--dpkgopt=path-exclude=/usr/share/man/*",
     "--dpkgopt=path-exclude=/usr/share/doc/*",
@@ -29,7 +29,7 @@ RECIPE = (
     "forky",
 )
 
-# proc, because hipcc looks for itself there; both mounts end with the process
+# hipcc finds its own path through /proc; both mounts end with the process
 _ENTER = 'mount -t proc proc "$1/proc"; mount --bind "$2" "$1/mnt"; root=$1; shift 2; exec chroot "$root" "$@"'
 _UNSHARE = ("unshare", "--mount", "--propagation=private", "sh", "-ec")
 
@@ -41,7 +41,7 @@ class HipToolchain:
     root: Path
 
     def run(self, folder: Path, *command: str, **environ: str) -> str:
-        """What a command prints that runs in `folder`. Raises `CalledProcessError` if it fails."""
+        """Run a command in `folder` and return its output. Raises `CalledProcessError` if it fails."""
         llvm = next(self.root.glob("usr/lib/llvm-*/bin")).relative_to(self.root)
         settings = [f"{name}={value}" for name, value in environ.items()]
         inside = ["env", "-i", "--chdir=/mnt", f"PATH=/usr/bin:/bin:/{llvm}", *settings, *command]
@@ -53,20 +53,20 @@ class HipToolchain:
         return done.stdout
 
     def compile(self, source: Path, archs: tuple[str, ...], *flags: str, **environ: str) -> Path:
-        """The object file of a HIP source, with device code for these archs."""
+        """Compile a HIP source for these archs and return the object file."""
         offload = [f"--offload-arch={arch}" for arch in archs]
         compiled = source.with_suffix(".o")
         self.run(source.parent, "hipcc", *offload, "-fPIC", *flags, "-c", source.name, "-o", compiled.name, **environ)
         return compiled
 
     def link(self, output: Path, objects: list[Path], *flags: str) -> Path:
-        """The shared library of object files, which lie in its folder."""
+        """Link object files, which must be in the folder of `output`, into a shared library."""
         self.run(output.parent, "hipcc", "-shared", *flags, *(item.name for item in objects), "-o", output.name)
         return output
 
 
-def why_not() -> str | None:
-    """Why there can be no such root file system here, or None if there can."""
+def find_missing_requirement() -> str | None:
+    """Return why this machine cannot create the root file system, or None if it can."""
     if os.geteuid():
         return "needs root, for chroot"
     for tool in ("mmdebstrap", "unshare", "apt-get"):
@@ -80,14 +80,14 @@ def why_not() -> str | None:
 
 
 def make_hip_toolchain(cache: Path) -> HipToolchain:
-    """The toolchain of the recipe, made if the cache does not have it yet."""
+    """Return the toolchain; create it if it is not cached."""
     return HipToolchain(make_root(cache, "hip", RECIPE))
 
 
 def make_root(cache: Path, name: str, recipe: Sequence[str]) -> Path:
-    """The root file system of an mmdebstrap recipe, made if the cache does not have it yet."""
+    """Return the root file system of an mmdebstrap recipe; create it if it is not cached."""
     root = cache / f"{name}-{hashlib.sha256(chr(0).join(recipe).encode()).hexdigest()[:16]}"
-    with in_turn(cache, name):
+    with file_lock(cache, name):
         if not root.exists():
             with scratch_dir(cache) as scratch:
                 subprocess.run(["mmdebstrap", "--quiet", *recipe, scratch / "root", _mirror()], check=True)
@@ -96,7 +96,7 @@ def make_root(cache: Path, name: str, recipe: Sequence[str]) -> Path:
 
 
 def _mirror() -> str:
-    """The Debian mirror of this machine's apt; empty if it has none."""
+    """Return the Debian mirror of this machine's apt; empty if there is none."""
     command = ["apt-get", "indextargets", "--format", "$(REPO_URI)"]
     known = subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
     return next((uri for uri in known if uri.endswith("/debian/")), "")

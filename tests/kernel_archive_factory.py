@@ -1,4 +1,4 @@
-"""Kernel archives to test with: sound ones by way of a store, and others byte by byte."""
+"""Kernel archives for tests: valid ones made from a store, damaged ones made byte by byte."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEY = SetKey(PARTS, tuple(OBJECTS))
 
 
 def fill(kernels: Path, objects: Mapping[str, bytes] = OBJECTS, key: SetKey = KEY) -> Store:
-    """A store with these objects, each of which took a second more than the one before."""
+    """Fill a store with these objects; each one took a second longer than the previous."""
     store = Store(kernels, key)
     store.create()
     built = store.folder / "built.o"
@@ -41,7 +41,7 @@ def fill(kernels: Path, objects: Mapping[str, bytes] = OBJECTS, key: SetKey = KE
 
 
 def member(name: str, content: bytes = b"", kind: bytes = tarfile.REGTYPE, size: int | None = None) -> bytes:
-    """A member of a tar, with a size that may be another than that of its content."""
+    """Return a member of a tar; `size` overrides the size of its content."""
     info = tarfile.TarInfo(name)
     info.type, info.size = kind, len(content) if size is None else size
     info.linkname = "/etc/passwd" if kind in (tarfile.SYMTYPE, tarfile.LNKTYPE) else ""
@@ -49,7 +49,7 @@ def member(name: str, content: bytes = b"", kind: bytes = tarfile.REGTYPE, size:
 
 
 def members_of(archive: bytes) -> list[tuple[str, bytes]]:
-    """The members of a sound archive."""
+    """Return the members of a valid archive."""
     with tarfile.open(fileobj=io.BytesIO(unpacked(archive))) as tar:
         return [(info.name, _content(tar, info)) for info in tar]
 
@@ -61,21 +61,21 @@ def _content(tar: tarfile.TarFile, info: tarfile.TarInfo) -> bytes:
 
 
 def unpacked(archive: bytes, most: int = 1 << 22) -> bytes:
-    """The tar inside an archive. Raises `zstandard.ZstdError`."""
+    """Return the tar inside an archive. Raises `zstandard.ZstdError`."""
     return zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(archive).read(most)
 
 
 def packed(*members: bytes, end: bytes = bytes(1024)) -> bytes:
-    """The archive of these members."""
+    """Return the archive of these members."""
     return zstandard.ZstdCompressor(write_checksum=True).compress(b"".join(members) + end)
 
 
 def repacked(members: Sequence[tuple[str, bytes]]) -> bytes:
-    """The archive of these names and contents."""
+    """Return the archive of these names and contents."""
     return packed(*(member(name, content) for name, content in members))
 
 
 def with_manifest(archive: bytes, **changes: Any) -> bytes:
-    """An archive whose manifest has other values."""
+    """Return the archive with changed values in its manifest."""
     (name, manifest), *others = members_of(archive)
     return repacked([(name, json.dumps({**json.loads(manifest), **changes}).encode()), *others])

@@ -1,7 +1,7 @@
-"""What torch leaves for ninja in a flash-attn build, in small: generated kernels, a binding, a build.ninja.
+"""A small flash-attn build as torch leaves it for ninja: generated kernels, a binding, a build.ninja.
 
-hipcc is a shell script here: it records its arguments and writes an object that tells its flags and its source. So what
-is proved with it is who is compiled, when, how and what is kept, and nothing about kernels.
+hipcc is a shell script that records its arguments and writes its flags and source as the object. The tests show which
+sources are compiled, when, with which flags, and which objects are stored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from wheelfactory.kernels.compiler import launcher, ninja
 from wheelfactory.kernels.compiler.request import REQUEST_VARIABLE, CompileRequest, CompileResult
 from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
 
-_FORWARD = (f"fmha_fwd_d{dim}_fp16_{kind}" for dim in (32, 64, 128) for kind in ("batch", "group"))
+_FORWARD = (f"fmha_fwd_d{dim}_fp16_{kind}" for dim in (64, 128) for kind in ("batch", "group"))
 KERNELS = (*_FORWARD, "fmha_bwd_api")
 BINDING = "flash_api"
 
@@ -46,7 +46,7 @@ FLAGS = "-I{root}/csrc/ck/include -I{torch}/include -DTORCH_EXTENSION_NAME=flash
 
 @dataclass(frozen=True)
 class Project:
-    """A folder in which torch would now start ninja."""
+    """A build folder, ready for ninja."""
 
     root: Path
     kernels: Path
@@ -56,12 +56,12 @@ class Project:
 
     @property
     def build(self) -> Path:
-        """Where objects go."""
+        """The folder of objects."""
         return self.root / "build/temp"
 
     @property
     def log(self) -> Path:
-        """What hipcc was asked to compile, a line each."""
+        """The log of hipcc: a line for each compile."""
         return self.root / "hipcc.log"
 
     @property
@@ -74,22 +74,22 @@ class Project:
         return self.build / f"{name}.o"
 
     def compiled(self) -> list[str]:
-        """The names of what hipcc has compiled, in order."""
+        """Return the names of the compiled sources, in order."""
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         return [Path(line.partition(" -c ")[2].split()[0]).stem for line in lines]
 
-    def order(
+    def request(
         self,
         *,
         jobs: int = 2,
         shard: str = "",
-        cut_by: str = "",
+        shard_ledger: str = "",
         deadline: float | None = None,
-        given: tuple[Mapping[str, Any], ...] = (),
-        planned: tuple[str, ...] = (),
+        archive_keys: tuple[Mapping[str, Any], ...] = (),
+        planned_sources: tuple[str, ...] = (),
         ccache: str = "",
     ) -> CompileRequest:
-        """An order for this project."""
+        """Return a compile request for this project."""
         return CompileRequest(
             ninja=f"{BIN_DIR}/ninja",
             kernels=str(self.kernels),
@@ -97,18 +97,18 @@ class Project:
             result_file=str(self.root / "result.json"),
             jobs=jobs,
             shard=shard,
-            shard_ledger=cut_by,
+            shard_ledger=shard_ledger,
             deadline=deadline,
-            archive_keys=given,
-            planned_sources=planned,
+            archive_keys=archive_keys,
+            planned_sources=planned_sources,
             ccache=ccache,
             ccache_dir=str(self.kernels) if ccache else "",
         )
 
-    def start(self, order: CompileRequest, *arguments: str, **environ: str) -> subprocess.Popen[str]:
+    def start(self, request: CompileRequest, *arguments: str, **environ: str) -> subprocess.Popen[str]:
         """Start our ninja as torch does."""
         (self.root / "result.json").unlink(missing_ok=True)
-        order.write(self.root / "request.json")
+        request.write(self.root / "request.json")
         settings = {"HIPCC_LOG": str(self.log), REQUEST_VARIABLE: str(self.root / "request.json"), **environ}
         return subprocess.Popen(
             [sys.executable, "-ISB", str(ninja.__file__), *(arguments or ("-v",))],
@@ -119,32 +119,32 @@ class Project:
             text=True,
         )
 
-    def run(self, order: CompileRequest | None = None, *arguments: str, **environ: str) -> tuple[int, str]:
-        """Run our ninja as torch does; its exit status and what it says."""
-        with self.start(order or self.order(), *arguments, **environ) as process:
-            said, _ = process.communicate(timeout=60)
-        return process.returncode, said
+    def run(self, request: CompileRequest | None = None, *arguments: str, **environ: str) -> tuple[int, str]:
+        """Run our ninja as torch does; return exit status and output."""
+        with self.start(request or self.request(), *arguments, **environ) as process:
+            output, _ = process.communicate(timeout=60)
+        return process.returncode, output
 
     def report(self) -> CompileResult:
-        """The report of the last run."""
+        """Return the report of the last run."""
         report = CompileResult.read(self.root / "result.json")
         assert report
         return report
 
     def store(self) -> Store:
-        """The store of the last run."""
+        """Return the store of the last run."""
         folder = self.kernels / self.report().key[:16]
         return Store(self.kernels, SetKey.from_bytes((folder / "set.json").read_bytes()))
 
     def finished(self) -> dict[str, ObjectRecord]:
-        """What the store of the last run has."""
+        """Return the records in the store of the last run."""
         return self.store().read_records()
 
 
 def make_project(
     folder: Path, name: str = "flash_attn-2.8.3", *, kernels: Path | None = None, **settings: str
 ) -> Project:
-    """A project below `folder`; several share one compiler, and one folder of stores."""
+    """Create a project below `folder`; all projects there share a compiler and a folder of stores."""
     project = Project(folder / name, kernels or folder / "kernels", **settings)
     for path in (project.build, project.root / "csrc/ck/include", project.hipcc.parent, project.kernels):
         path.mkdir(parents=True, exist_ok=True)
@@ -160,7 +160,7 @@ def make_project(
 
 
 def _write_build_ninja(project: Project) -> None:
-    """As torch.utils.cpp_extension writes it: absolute paths, one rule."""
+    """Write build.ninja like torch.utils.cpp_extension: absolute paths, one rule."""
     flags = FLAGS.format(root=project.root, torch=project.torch) + " " + project.flags
     program = f"{sys.executable} -ISB {Path(str(launcher.__file__)).resolve()} {project.hipcc}"
     lines = [
@@ -176,8 +176,8 @@ def _write_build_ninja(project: Project) -> None:
 
 
 def keys_of(projects: Sequence[Project]) -> list[str]:
-    """The key of the kernel set of each, after a run."""
+    """Run each project and return the keys of their kernel sets."""
     for project in projects:
-        code, said = project.run()
-        assert code == 0, said
+        code, output = project.run()
+        assert code == 0, output
     return [project.report().key for project in projects]

@@ -1,4 +1,4 @@
-"""A folder as any web server serves it, on a free port of loopback."""
+"""Serve a folder over HTTP on a free port of loopback."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Served:
-    """Where a folder is served, and what was asked of it."""
+    """The address of a served folder, and its requests."""
 
     url: str
-    """Without a slash at its end."""
+    """Without a trailing slash."""
     requests: list[str] = field(default_factory=list)
-    """Paths, in the order of the requests."""
+    """Requested paths, in order."""
 
 
 class _Handler(SimpleHTTPRequestHandler):
@@ -30,12 +30,12 @@ class _Handler(SimpleHTTPRequestHandler):
         self.requests.append(self.path)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing; what is not there is asked for as well."""
+        """Log nothing; clients also request missing files."""
 
 
 @contextmanager
 def served(folder: Path) -> Iterator[Served]:
-    """Serve a folder until the end of the block."""
+    """Serve a folder for the duration of the block."""
     requests: list[str] = []
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, requests, directory=str(folder))) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))

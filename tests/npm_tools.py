@@ -1,4 +1,4 @@
-"""npm packages for tests: exactly those of tests/npm/*/package-lock.json, fetched once and kept in the cache."""
+"""npm packages for tests, pinned by tests/npm/*/package-lock.json, downloaded once and cached."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ import pytest
 from wheelfactory.core.files import scratch_dir
 
 PINS = Path(__file__).parent / "npm"
-"""A folder for each set of packages that is installed together: package.json, and package-lock.json with digests."""
+"""Folders with a package.json and its package-lock.json; each is installed as a whole."""
 
 ONE_FILE = {"@octokit/openapi": "generated/api.github.com.json"}
-"""Packages of which one file is taken: this one has 400 MB, of which that file is 13."""
+"""Packages to extract a single file from: this one has 400 MB, its file 13 MB."""
 
 SECONDS = 300
 
 
 def npm_package(name: str) -> Path:
-    """The folder of an installed package, with what it needs beside it.
+    """Return the folder of an installed package, with its dependencies beside it.
 
-    Where it cannot be had the test is skipped with the reason, or fails if WORKFLOW_TOOLS is ``required``.
+    Skips the test if the package cannot be installed; fails it if WORKFLOW_TOOLS is ``required``.
     """
     pins = next(folder for folder in sorted(PINS.iterdir()) if name in _wanted(folder))
     kept = _cache() / f"npm-{_digest(pins)}"
     if not kept.exists():
         reason = _install(pins, kept)
         if reason:
-            _cannot(f"npm package {name}: {reason}")
+            _skip_or_fail(f"npm package {name}: {reason}")
     return kept / "node_modules" / name
 
 
 def node() -> str:
-    """The program that runs JavaScript; without one, as `npm_package`."""
-    return shutil.which("node") or _cannot("needs node")
+    """Return the path of Node.js; skips or fails the test without it, like `npm_package`."""
+    return shutil.which("node") or _skip_or_fail("needs node")
 
 
-def _cannot(reason: str) -> NoReturn:
+def _skip_or_fail(reason: str) -> NoReturn:
     if os.environ.get("WORKFLOW_TOOLS") == "required":
         pytest.fail(reason)
     pytest.skip(reason)
@@ -65,7 +65,7 @@ def _cache() -> Path:
 
 
 def _install(pins: Path, kept: Path) -> str | None:
-    """Make `kept` in one step. Gives why that cannot be, or None."""
+    """Install into `kept`, atomically. Return why that failed, or None."""
     if not shutil.which("npm"):
         return "needs npm"
     kept.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ def _install(pins: Path, kept: Path) -> str | None:
                 shutil.copy(pins / name, scratch)
             partly = [name for name in _wanted(pins) if name in ONE_FILE]
             if partly:
-                _take_one_file(partly[0], scratch)
+                _extract_one_file(partly[0], scratch)
             else:
                 _npm(scratch, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
         except subprocess.CalledProcessError as error:
@@ -84,18 +84,18 @@ def _install(pins: Path, kept: Path) -> str | None:
             return f"npm did not end within {SECONDS} seconds"
         (scratch / "done").mkdir()
         (scratch / "node_modules").rename(scratch / "done/node_modules")
-        with contextlib.suppress(OSError):  # another run was faster; both hold the same
+        with contextlib.suppress(OSError):  # another process was faster; its copy is the same
             (scratch / "done").rename(kept)
     return None
 
 
-def _take_one_file(name: str, scratch: Path) -> None:
-    """Fetch a package, hold it to the digest of the lock file, and unpack the one file."""
+def _extract_one_file(name: str, scratch: Path) -> None:
+    """Download a package, verify it against the lock file, and extract its file."""
     locked = json.loads((scratch / "package-lock.json").read_text())["packages"][f"node_modules/{name}"]
     packed = scratch / _npm(scratch, "pack", "--silent", f"{name}@{locked['version']}").strip()
     with packed.open("rb") as file:
         found = base64.b64encode(hashlib.sha512(file.read()).digest()).decode()
-    assert f"sha512-{found}" == locked["integrity"], f"{name} is not what the lock file says"
+    assert f"sha512-{found}" == locked["integrity"], f"{name} does not match the lock file"
     wanted = scratch / "node_modules" / name / ONE_FILE[name]
     wanted.parent.mkdir(parents=True)
     with tarfile.open(packed) as tar:

@@ -1,6 +1,6 @@
-"""A registry on loopback that a container engine pulls one small image from, and the faults it can have.
+"""A registry on loopback with one small image that a container engine can pull, and with faults.
 
-Engines take one on 127.0.0.1 without TLS. What it answers is the distribution specification's (version 2 of the API).
+Engines accept 127.0.0.1 without TLS. The responses follow the OCI distribution specification (version 2 of the API).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _CONFIG = "application/vnd.docker.container.image.v1+json"
 _LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
 
 LAYER_BYTES = 3_000_000
-"""Of noise: enough for an engine to say more than once how much of it has come."""
+"""Size of the incompressible layer: large enough for several progress messages of an engine."""
 
 _PIECE = 500_000
 
@@ -31,13 +31,13 @@ TAG = "tag"
 
 
 def digest_of(data: bytes) -> str:
-    """As manifests name what they hold."""
+    """Return the digest as manifests write it."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 @dataclass
 class PullRegistry:
-    """What it holds and how it behaves."""
+    """The image and settings of a registry, and its recorded requests."""
 
     port: int
     manifest: bytes
@@ -46,22 +46,22 @@ class PullRegistry:
     """The digest of the only layer."""
     asked: list[str] = field(default_factory=list)
     status: int = 200
-    """Of every answer to a manifest."""
+    """The status of every response to a request for a manifest."""
     cuts: int = 0
-    """How many more times the layer ends half-way."""
+    """How many more downloads of the layer are cut off half-way."""
     pause: float = 0
-    """Seconds before each piece of what it sends."""
+    """Seconds before each piece of a response."""
     other: bytes = b""
-    """A manifest to give in place of the one that is asked for."""
+    """A manifest to send instead of the requested one."""
 
     @property
     def repository(self) -> str:
-        """The only one it has, as an engine names it."""
+        """The name of its repository for an engine."""
         return f"127.0.0.1:{self.port}/rocm/pytorch"
 
     @property
     def digest(self) -> str:
-        """Of the image."""
+        """The digest of the image."""
         return digest_of(self.manifest)
 
 
@@ -95,7 +95,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self._answer(200, manifest, _MANIFEST, {"Docker-Content-Digest": digest_of(manifest)})
 
     def _blob(self, name: str, data: bytes) -> None:
-        """All of a blob, or the rest of one that was cut."""
+        """Send a blob, or the rest of a blob that was cut off."""
         begin = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
         sent = len(data)
         if name == self.registry.layer and self.registry.cuts:
@@ -127,11 +127,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = sent is not None
 
     def log_message(self, *_: object) -> None:
-        """Nothing on stderr."""
+        """Log nothing."""
 
 
 def _image(number: int) -> tuple[bytes, dict[str, bytes], str]:
-    """The manifest of an image, what it names, and the digest of its layer; another image for another number."""
+    """Return the manifest of an image, its blobs, and the digest of its layer; each number gives another image."""
     noise, packed = random.Random(number).randbytes(LAYER_BYTES), io.BytesIO()  # noqa: S311 - the same bytes each time
     with tarfile.open(fileobj=packed, mode="w") as tar:
         member = tarfile.TarInfo("noise")
@@ -152,7 +152,7 @@ def _image(number: int) -> tuple[bytes, dict[str, bytes], str]:
 
 @contextmanager
 def running_pull_registry(number: int) -> Iterator[PullRegistry]:
-    """A registry that answers until the block ends; each `number` has an image that shares nothing with others."""
+    """Serve a registry for the duration of the block. Images of different `number` share nothing."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
         registry = PullRegistry(server.server_port, *_image(number))
         server.RequestHandlerClass = type("Handler", (_Handler,), {"registry": registry})

@@ -1,4 +1,4 @@
-"""The Pythons of this machine, by minor version: only those that run, which pyenv's commands on PATH may not."""
+"""Find Pythons of this machine by minor version. Only those that run count: pyenv's shims on PATH may not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def find_python(minor: int) -> Path | None:
-    """A Python 3 of that minor version: the first on PATH that runs, else one that pyenv keeps; None without one."""
+    """Find a Python 3 of that minor version: the first on PATH that runs, else one of pyenv; None if there is none."""
     return next((path for path in _named(minor) if _runs(path)), None)
 
 

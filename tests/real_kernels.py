@@ -1,9 +1,9 @@
-"""Real kernels of flash-attn, through upstream's setup.py and a real HIP compiler, and few enough for a test.
+"""Real kernels of flash-attn, built by upstream's setup.py and a real HIP compiler, few enough for a test.
 
 Real: the sources of 2.8.3, setup.py with its flags for HIP 6.4, generate.py, torch.utils.cpp_extension and hipify of
-two releases of torch, ninja, hipcc, the link, and what the factory puts between these. Left out: all kernels but those
-of generate.py's own ``--filter``, and their API, which then names no other. Stand-ins: one small source of ours for the
-seven of ``csrc/flash_attn_ck``, which need the headers of torch for ROCm (`BINDING`), and a torch on paper.
+two releases of torch, ninja, hipcc, the link, and the factory. Omitted: all kernels that the ``--filter`` of
+generate.py excludes; its API source then names only the remaining ones. Replaced: the seven sources of
+``csrc/flash_attn_ck``, which need the headers of torch for ROCm, by `BINDING`, and torch by `stub_torch`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from given import Given, local
 from hip_rocm import make_hip_rocm
 from hip_toolchain import HipToolchain
-from paper_torch import make_paper_torch, other_python
+from stage_arguments import StageArguments, local_executor
+from stub_torch import find_other_python, make_stub_torch
 from wheelfactory.build.environments import make_build_environment
 from wheelfactory.build.recipe import make_recipe
 from wheelfactory.build.setup_py import RawWheel, SetupRun, log_path, run_setup
@@ -44,8 +44,8 @@ from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
 
 FILTER = "*_d[136]*_fp16_*_psskddv"
-"""One kernel each for head dims 32, 64 and 128, of the kind that takes least with its API: it appends to a cache of
-keys. With two, what a second cell takes beside kernels is just over a tenth of what the first one takes."""
+"""One kernel each for head dims 32, 64 and 128, of the kind that compiles fastest with its API: it appends to a cache
+of keys. With two kernels, a second cell takes just over a tenth of the CPU time of the first."""
 
 KERNELS = (
     "fmha_fwd_appendkv_api",
@@ -53,12 +53,12 @@ KERNELS = (
 )
 
 TORCHES = ("2.9.1", "2.11.0")
-"""They tell hipcc other macros, and look for headers in other folders."""
+"""They pass different macros and include paths to hipcc."""
 
 ARCHS = ("gfx90a", "gfx942")
 
 SYSTEM_GLIBC = "2.43"
-"""Of the Debian that the compiler is of: it links the extension, and plays the image of the cells."""
+"""The glibc of the compiler's Debian, which links the extension and serves as the image of the cells."""
 
 FMHA = "csrc/composable_kernel/example/ck_tile/01_fmha"
 _KEPT = ("flash_attn", "csrc/composable_kernel/include", "csrc/composable_kernel/library/include", FMHA)
@@ -118,8 +118,8 @@ static PyModuleDef definition = {{PyModuleDef_HEAD_INIT, "flash_attn_2_cuda", nu
 
 PyMODINIT_FUNC PyInit_flash_attn_2_cuda() {{ return PyModule_Create(&definition); }}
 """
-"""``append(DIM)`` calls CK's API for that head dim. Its types are cut out of CK's header: to compile all of that takes
-half as long as a kernel."""
+"""``append(DIM)`` calls CK's API for that head dim. Its types are cut out of CK's header, because compiling the whole
+header takes half as long as a kernel."""
 
 _DECLARED = (
     ("rotary.hpp", r"^enum class rope_enum\n\{.*?^\};"),
@@ -131,21 +131,21 @@ _DECLARED = (
 
 @dataclass(frozen=True)
 class Built:
-    """What a run of setup.py made, and what it took."""
+    """The results and costs of a run of setup.py."""
 
     raw: RawWheel | None
-    """None if it ended before the link, as it does for a shard."""
+    """None if the run ended before the link, as for a shard."""
     report: CompileResult
     objects: Mapping[str, ObjectRecord]
-    """What the store has afterwards."""
+    """The records in the store afterwards."""
     parts: Mapping[str, object]
-    """What the key is made of."""
+    """The parts of the key."""
     commands: Mapping[str, str]
-    """The command line of each compile, as hipcc was given it, by the name of the source; none that a cache had."""
+    """Source name -> command line of hipcc; without cache hits."""
     cpu_s: float
-    """Of all processes that it started."""
+    """CPU seconds of all child processes."""
     notes: tuple[str, ...]
-    """What a person was told while it ran."""
+    """The notices printed during the run."""
 
     @property
     def compiled(self) -> list[str]:
@@ -155,23 +155,23 @@ class Built:
 
 @dataclass(frozen=True)
 class Bench:
-    """A compiler, sources, and one Python for each of `TORCHES`, in a folder that the compiler sees."""
+    """A compiler, sources, and a Python for each of `TORCHES`, in a folder visible to the compiler."""
 
     folder: Path
     rocm: Path
     source: Source
     matrix: Matrix
     cells: Mapping[Cell, Path]
-    """Each with its Python."""
+    """The Python of each cell."""
 
-    def given(self, cell: Cell, cache: str, **more: str) -> Given:
-        """A machine that finds the torch of a cell; `cache` names one of several, `more` are a person's variables."""
+    def given(self, cell: Cell, cache: str, **more: str) -> StageArguments:
+        """Return a host with the torch of a cell; `cache` is the name of a cache, `more` are variables."""
         environ = {
             **os.environ,
             "PATH": f"{self.cells[cell].parent}:{os.environ['PATH']}",
             "ROCM_PATH": str(self.rocm),
             "ROCM_HOME": str(self.rocm),
-            "CXX": f"{self.rocm}/bin/hipcc",  # links too: the objects need the libstdc++ of the compiler's own system
+            "CXX": f"{self.rocm}/bin/hipcc",  # also links: the objects need the libstdc++ of the compiler's system
             **more,
         }
         host = Host(cores=2, memory_gib=16, rocm="6.4.43484", rocm_path=self.rocm)
@@ -184,27 +184,29 @@ class Bench:
         scratch = self.folder / f"build{len(list(self.folder.glob('build*')))}"
         scratch.mkdir()
         recipe = make_recipe(self.matrix, cell, given["host"], given["environ"], local_build=False)
-        place = local(given).prepare_host(cell, ignore_progress)
+        place = local_executor(given).prepare_host(cell, ignore_progress)
         setup = SetupRun(recipe, self.source, place, scratch)
         handed = setup_env(setup, "small", wanted, cache=given["cache"], appended=given["environ"].get(APPEND_VARIABLE))
         self._log.write_text("")
         before, raw = _cpu_s(), None
-        with suppress(BuildError):  # of a shard, which is not linked; what else there was is in the report
+        with suppress(BuildError):  # a shard is not linked; the report has any other error
             raw = run_setup(setup, log, handed, ignore_progress)
         used = _cpu_s() - before
-        said = log.read_text()
+        output = log.read_text()
         report = read_outcome(setup, kernels, log)
-        assert report, said[-3000:]
+        assert report, output[-3000:]
         store = Store.open(kernels, report.key)
-        notes = tuple(line.removeprefix(NOTICE_PREFIX) for line in said.splitlines() if line.startswith(NOTICE_PREFIX))
+        notes = tuple(
+            line.removeprefix(NOTICE_PREFIX) for line in output.splitlines() if line.startswith(NOTICE_PREFIX)
+        )
         return Built(raw, report, store.read_records(), store.key.parts, self._commands(), used, notes)
 
     def forget_kernels(self, cache: str = "cache") -> None:
-        """As if the store had been lost, and the compiler cache had not."""
+        """Delete the store, and keep the compiler cache."""
         shutil.rmtree(self.folder / cache / "kernels")
 
     def run_inside(self, folder: Path, *command: str | Path) -> subprocess.CompletedProcess[str]:
-        """Run a program of this machine in the compiler's own system, which sees what the compiler sees."""
+        """Run a program in the root file system of the compiler, with the same visible folders."""
         return subprocess.run([self.rocm / "bin/inside", *command], cwd=folder, capture_output=True, text=True)
 
     @property
@@ -224,14 +226,14 @@ def _cpu_s() -> float:
 def make_bench(
     toolchain: HipToolchain, cache: Path, folder: Path, kernels: str = FILTER, archs: Sequence[str] = ARCHS
 ) -> Bench:
-    """One in `folder`, for those of the kernels that append to a cache of keys whose names match a pattern.
+    """Create a bench in `folder` with the append kernels whose names match the pattern `kernels`.
 
-    What is downloaded for it is kept in `cache`.
+    Downloads are kept in `cache`.
     """
-    pythons = [Path(sys.executable), other_python() or Path(sys.executable)]
+    pythons = [Path(sys.executable), find_other_python() or Path(sys.executable)]
     rocm = make_hip_rocm(toolchain, folder / "rocm", folder, *{_visible(python) for python in pythons})
     _change(rocm / "bin/hipcc")
-    # what libamdhip64 and the extension need of the compiler's own system, for those who look for symbols
+    # libamdhip64 and the extension need this library; the gate symbols looks for it
     library = "usr/lib/x86_64-linux-gnu/libstdc++.so.6"
     (rocm / "lib/libstdc++.so.6").symlink_to(toolchain.root / library)
     release = load_matrix(MATRIX_FILE).flash_attn["2.8.3"]
@@ -239,7 +241,7 @@ def make_bench(
     cells = {}
     for torch, python in zip(TORCHES, pythons, strict=True):
         version = capture([python, "-c", "import sys; print('cp%d%d' % sys.version_info[:2])"]).strip()
-        made = make_paper_torch(cache, folder / f"python-{torch}", torch, python, rocm)
+        made = make_stub_torch(cache, folder / f"python-{torch}", torch, python, rocm)
         cells[Cell.parse(f"fa2.8.3-rocm6.4-torch{torch}-{version}-ck")] = made
     archive = _pack(unpack_source(upstream, folder / "upstream"), folder / "sources", kernels)
     source = keep_source(replace(upstream, archive=archive), folder / "cache", cache)
@@ -247,7 +249,7 @@ def make_bench(
 
 
 def keep_source(source: Source, own: Path, shared: Path) -> Source:
-    """Put an sdist where a cache keeps what it has downloaded, beside the environments of another cache."""
+    """Put an sdist into the downloads of the cache `own`, and link the environments of the cache `shared` there."""
     digest = file_sha256(source.archive)
     place = own / "sources" / digest[:16]
     place.mkdir(parents=True)
@@ -259,7 +261,7 @@ def keep_source(source: Source, own: Path, shared: Path) -> Source:
 
 
 def _visible(python: Path) -> Path:
-    """The folder of a Python with its headers; the headers alone of one that shares its folder with the system."""
+    """Return the prefix of a Python; only its headers if the prefix is /usr."""
     prefix, headers = capture(
         [python, "-c", "import sys, sysconfig; print(sys.base_prefix, sysconfig.get_path('include'), sep='\\n')"]
     ).splitlines()
@@ -267,7 +269,7 @@ def _visible(python: Path) -> Path:
 
 
 def _change(hipcc: Path) -> None:
-    """Let it note each command line before it enters its own system; make a program that runs another in there."""
+    """Make hipcc log its command lines; add ``inside``, which runs any program in the compiler's root file system."""
     text, once = hipcc.read_text(), "    itself="
     inside = hipcc.with_name("inside")
     inside.write_text(text.replace("%/bin/hipcc}", "%/bin/inside}").replace(' hipcc "$@"', ' "$@"'))
@@ -277,7 +279,7 @@ def _change(hipcc: Path) -> None:
 
 
 def _pack(tree: Path, folder: Path, kernels: str) -> Path:
-    """An archive of what is needed of the sources, with our binding."""
+    """Pack the required sources with our binding."""
     root = folder / "flash_attn-2.8.3"
     for name in _KEPT:
         shutil.copytree(tree / name, root / name)
@@ -288,7 +290,7 @@ def _pack(tree: Path, folder: Path, kernels: str) -> Path:
     (root / FMHA / "generate.py").rename(root / FMHA / "generate_all.py")
     (root / FMHA / "generate.py").write_text(_GENERATE.format(kernels=kernels))
     (root / _BINDINGS).mkdir()
-    for path in (tree / _BINDINGS).glob("*.cpp"):  # setup.py names them all
+    for path in (tree / _BINDINGS).glob("*.cpp"):  # setup.py lists them all
         (root / _BINDINGS / path.name).write_text("")
     declared = [_cut(tree / FMHA / name, pattern) for name, pattern in _DECLARED]
     (root / _BINDINGS / "flash_api.cpp").write_text(BINDING.format(declared="\n".join(declared)))
@@ -305,12 +307,12 @@ def _cut(header: Path, pattern: str) -> str:
 
 
 def make_matrix(source: Source, cells: Iterable[Cell], archs: Sequence[str], **image: str) -> Matrix:
-    """One that has these cells of those sources, with the compiler's system as the image they are built in.
+    """Return a matrix with these cells, built in an image of the compiler's system.
 
-    `image` has what is other than usual of that, by the keys of matrix.yaml.
+    `image` overrides fields of the image, by their keys in matrix.yaml.
     """
-    told, pythons = "written for the tests", sorted({cell.python for cell in cells})
-    ck = {"wheel-size": "10 kB to 10 MB", "archs": archs, "source": told}
+    note, pythons = "written for the tests", sorted({cell.python for cell in cells})
+    ck = {"wheel-size": "10 kB to 10 MB", "archs": archs, "source": note}
     sdist = {"file": source.archive.name, "sha256": source.identity.removeprefix("sha256:")}
     torch = {
         "python": pythons,
@@ -318,7 +320,7 @@ def make_matrix(source: Source, cells: Iterable[Cell], archs: Sequence[str], **i
         "triton-package": "triton-rocm",
         "cxx11-abi": True,
         "platform": "manylinux_2_28_x86_64",
-        "source": told,
+        "source": note,
     }
     usual = {
         "tag": "debian:forky",
@@ -333,14 +335,14 @@ def make_matrix(source: Source, cells: Iterable[Cell], archs: Sequence[str], **i
         "torch": TORCHES,
         "index": "https://example.org",
         "archs": archs,
-        "images": [{**usual, **image, "source": told}],
+        "images": [{**usual, **image, "source": note}],
     }
     return Matrix.model_validate(
         {
             "backend": ["ck"],
             "python": pythons,
-            "flash-attn": {"2.8.3": {"sdist": sdist, "python": ">=3.9", "ck": ck, "source": told}},
+            "flash-attn": {"2.8.3": {"sdist": sdist, "python": ">=3.9", "ck": ck, "source": note}},
             "torch": dict.fromkeys(TORCHES, torch),
-            "rocm": {"6.4": {**rocm, "source": told}},
+            "rocm": {"6.4": {**rocm, "source": note}},
         }
     )

@@ -60,7 +60,7 @@ def flash_attn_wheel(folder: Path, cell_id: str, content: str = "") -> Path:
     return _write_wheel(folder, "flash_attn", version, tag, metadata, members, {BUILD_RECORD_NAME: record.as_bytes()})
 
 
-def stand_in_wheel(folder: Path, name: str, version: str) -> Path:
+def stub_wheel(folder: Path, name: str, version: str) -> Path:
     """Build an importable pure wheel named torch or einops, without requirements."""
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     return _write_wheel(folder, name, version, PURE, metadata, {f"{name}/__init__.py": b""}, {})

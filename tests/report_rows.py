@@ -8,7 +8,7 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from release_factory import additions, flash_attn_wheel, stand_in_wheel
+from release_factory import additions, flash_attn_wheel, stub_wheel
 from wheelfactory.release.manifest import WheelRow
 
 BLANK = "\u200b"
@@ -25,7 +25,7 @@ def rows_of(folder: Path, cells: Iterable[str], **changed: object) -> tuple[Whee
 
 def einops_row(folder: Path) -> WheelRow:
     """The row of a dependency."""
-    ((row, _),) = additions([stand_in_wheel(folder, "einops", "0.8.2")])
+    ((row, _),) = additions([stub_wheel(folder, "einops", "0.8.2")])
     return row
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elf_factory import code_object, hip_bundle, object_file
-from turns import in_turn
+from shared_folder import file_lock
 from wheelfactory.build.environments import Environment, make_build_environment, make_empty_environment
 from wheelfactory.build.rocm_python import prepare_rocm_python
 from wheelfactory.core.cell import Backend, Cell
@@ -141,7 +141,7 @@ def _stub_python(folder: Path) -> Environment:
 
 def _rocm_python(cache: Path, folder: Path) -> Environment:
     python = make_empty_environment(folder)
-    with in_turn(cache, "environments"):
+    with file_lock(cache, "environments"):
         layer = make_build_environment(cache).site_packages
     (python.site_packages / "layers.pth").write_text(f"{layer}\n")
     shutil.copy(STAND_IN / "rocm_torch.py", python.site_packages)

@@ -1,4 +1,4 @@
-"""The search page in a real browser: Debian's Chromium, headless, on loopback, and everything that it complains of.
+"""The search page in a real browser: Debian's headless Chromium, on loopback, with every error recorded.
 
 A page that logs an error, throws, or asks another host for anything fails its test.
 """
@@ -124,7 +124,7 @@ class Visitor:
         return self.page
 
     def violations(self, rules: Sequence[str] = ()) -> list[str]:
-        """What axe finds wrong with the page as it is now: of these rules, or of all that `AXE_TAGS` have."""
+        """Return the violations that axe finds in the current page, for these rules or all rules of `AXE_TAGS`."""
         if not self.page.evaluate("'axe' in window"):
             self.page.evaluate((npm_package("axe-core") / "axe.min.js").read_text())
         only = {"type": "rule", "values": [*rules]} if rules else {"type": "tag", "values": [*AXE_TAGS]}

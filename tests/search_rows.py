@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 from itertools import count, islice
 
-from validations import a_validation, foreign, validated
+from validations import amd_validation, nvidia_validation, with_evidence
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
@@ -61,9 +61,9 @@ def example_rows(matrix: Matrix) -> list[WheelRow]:
     rows = [row_of(matrix, cell) for number, cell in enumerate(cells) if number % 7]
     triton = [number for number, row in enumerate(rows) if "triton" in str(row.cell)]
     for number in triton[::3]:
-        rows[number] = validated(rows[number], foreign(rows[number]))
+        rows[number] = with_evidence(rows[number], nvidia_validation(rows[number]))
     for number in triton[::6]:
-        rows[number] = validated(rows[number], foreign(rows[number]), a_validation(rows[number]))
+        rows[number] = with_evidence(rows[number], nvidia_validation(rows[number]), amd_validation(rows[number]))
     yanked = "wrong kernels for gfx950; take the wheel with build tag 1"
     return [row.model_copy(update={"yanked": yanked}) if number in (3, 90) else row for number, row in enumerate(rows)]
 

@@ -9,7 +9,7 @@ import yaml
 from wheelfactory.matrix.facts import Matrix
 
 Edit: TypeAlias = tuple[str, str]
-"""A piece of the text and what to write instead."""
+"""A piece of the text and its replacement."""
 
 SMALL = """\
 backend: [ck, triton]
@@ -131,7 +131,7 @@ exclude:
 
 
 def edited(*edits: Edit) -> str:
-    """`SMALL` with each edit made at the first place that has its old text, so that more context picks a later one."""
+    """Apply each edit to the first match in `SMALL`; give more context to pick a later match."""
     text = SMALL
     for old, new in edits:
         assert old in text, f"{old!r} is not in SMALL"

@@ -1,7 +1,7 @@
-"""A flash-attn release in small: eight kernels and a binding instead of 2,782 sources, and a setup.py of ours.
+"""A small release of flash-attn: eight kernels and a binding instead of 2,782 sources, with its own setup.py.
 
-It stands in for upstream's where only the factory's own conduct is asked: it reads the same variables, writes the same
-kind of build.ninja, calls ninja and links. What the real one does is tested at full size (test_kernels_full_size).
+For tests of the factory's behaviour only. Its setup.py reads the same variables as upstream's, writes the same kind of
+build.ninja, calls ninja and links. test_kernels_full_size tests the real release.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from wheelfactory.core.digest import file_sha256
 
 KERNELS = 8
 SMALL_KERNELS = (*(f"fmha_fwd_d{32 << number % 4}_fp16_{number}" for number in range(KERNELS - 1)), "fmha_bwd_api")
-"""Their names: no generator of this release says so."""
+"""The names of its kernels."""
 
 SETUP = f"""
 import os, subprocess, sys, zipfile
@@ -61,7 +61,7 @@ with zipfile.ZipFile(folder / f"{{name}}-{{tag}}-{{tag}}-linux_x86_64.whl", "w")
 
 
 def make_small_release(cache: Path, folder: Path) -> Path:
-    """Put the sdist where downloads are kept in `cache`, and give a matrix in `folder` whose 2.8.3 it is."""
+    """Put the sdist into the downloads of `cache`, and return a matrix in `folder` with this release as 2.8.3."""
     sdist = folder / "flash_attn-2.8.3.tar.gz"
     with gzip.GzipFile(sdist, "wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
         data = SETUP.encode()

@@ -1,4 +1,4 @@
-"""A limit of memory that the kernel keeps."""
+"""A memory limit that the kernel enforces."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cgroups import MemoryLimit, memory_limited, why_not
+from cgroups import MemoryLimit, find_missing_requirement, memory_limited
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
+pytestmark = pytest.mark.skipif(find_missing_requirement() is not None, reason=find_missing_requirement() or "")
 
 
 def allocate(mib: int) -> tuple[str, ...]:
@@ -41,7 +41,7 @@ def test_the_limit_is_of_all_together() -> None:
 
 
 def test_page_cache_counts_but_is_given_back(tmp_path: Path) -> None:
-    """A file twice as large as the limit can be written; nothing is killed, and nothing of it is held."""
+    """Writing a file twice as large as the limit kills no process, and its page cache does not count as held."""
     with memory_limited(64) as limit:
         copying = ("dd", "if=/dev/zero", f"of={tmp_path}/large", "bs=1M", "count=128", "status=none")
         subprocess.run(limit.command(*copying), check=True)

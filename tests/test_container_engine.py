@@ -15,7 +15,7 @@ import pytest
 from docker import DockerClient
 
 import container_images
-from container_engine import Engine, engine, skip_unless, why_not
+from container_engine import Engine, engine, find_missing_requirement, skip_unless
 from wheelfactory.build.environments import cpu_torch_version
 
 pytestmark = pytest.mark.slow
@@ -38,7 +38,7 @@ KERNEL = "#include <hip/hip_runtime.h>\n__global__ void set(int *value) { *value
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    skip_unless(why_not())
+    skip_unless(find_missing_requirement())
     with engine(tmp_path_factory.mktemp("engine")) as held:
         yield held
 
@@ -52,17 +52,19 @@ def client(running: Engine) -> Iterator[DockerClient]:
 
 @pytest.fixture(scope="module")
 def rocm_pytorch(cache: Path, client: DockerClient) -> str:
-    skip_unless(container_images.why_not())
+    skip_unless(container_images.find_missing_requirement())
     return container_images.make_rocm_pytorch(cache, client)
 
 
 @pytest.fixture(scope="module")
 def hip_image(cache: Path, client: DockerClient) -> str:
-    skip_unless(container_images.why_not())
+    skip_unless(container_images.find_missing_requirement())
     return container_images.make_hip_image(cache, client)
 
 
-def said(client: DockerClient, image: str, *command: str, network: str = "none", folder: Path | None = None) -> str:
+def run_in_image(
+    client: DockerClient, image: str, *command: str, network: str = "none", folder: Path | None = None
+) -> str:
     """What a command prints in a container of its own, in which `folder` is /mnt.
 
     Raises `CalledProcessError` if it fails.
@@ -72,7 +74,7 @@ def said(client: DockerClient, image: str, *command: str, network: str = "none",
     try:
         box.start()
         ended = box.wait()["StatusCode"]
-        # asked for only now: dockerd may lose lines when they are followed while the container ends
+        # read only now, because dockerd can lose lines if they are followed while the container ends
         output: bytes = box.logs()
     finally:
         box.remove(force=True)
@@ -82,7 +84,7 @@ def said(client: DockerClient, image: str, *command: str, network: str = "none",
 
 
 def family(process: int) -> dict[int, str]:
-    """A process and all that have come from it, with their names: those of containers too."""
+    """A process and all its descendants, including those in containers, with their names."""
     found = {}
     with contextlib.suppress(OSError):  # one may end meanwhile
         found[process] = Path(f"/proc/{process}/comm").read_text().strip()
@@ -93,7 +95,7 @@ def family(process: int) -> dict[int, str]:
 
 
 def alive(processes: dict[int, str]) -> list[str]:
-    """The names of those that still run."""
+    """The names of the processes that still run."""
     found = []
     for process, name in processes.items():
         with contextlib.suppress(OSError):  # it has ended
@@ -107,7 +109,7 @@ def loop_devices() -> str:
 
 
 def waiting_image(client: DockerClient, folder: Path) -> str:
-    """The tag of an image that holds a program that waits for ever, and nothing else."""
+    """The tag of an image with only a program that waits for ever."""
     command = ["cc", "-static", "-x", "c", "-", "-o", str(folder / "wait")]
     subprocess.run(command, input="int pause(void); int main(void) { return pause(); }", text=True, check=True)
     with tarfile.open(folder / "image.tar", "w") as tar:
@@ -117,7 +119,7 @@ def waiting_image(client: DockerClient, folder: Path) -> str:
 
 
 def test_each_engine_has_no_image_at_first(tmp_path: Path) -> None:
-    skip_unless(why_not())
+    skip_unless(find_missing_requirement())
     with engine(tmp_path) as held:
         client = DockerClient(base_url=held.url)
         assert client.images.list() == []
@@ -125,9 +127,9 @@ def test_each_engine_has_no_image_at_first(tmp_path: Path) -> None:
 
 
 def test_a_container_runs_without_a_network_and_its_exit_code_arrives(client: DockerClient, rocm_pytorch: str) -> None:
-    assert said(client, rocm_pytorch, "true") == ""
+    assert run_in_image(client, rocm_pytorch, "true") == ""
     with pytest.raises(subprocess.CalledProcessError) as caught:
-        said(client, rocm_pytorch, "sh", "-c", "exit 7")
+        run_in_image(client, rocm_pytorch, "sh", "-c", "exit 7")
     assert caught.value.returncode == 7
 
 
@@ -135,9 +137,9 @@ def test_a_container_reads_and_writes_a_folder_of_this_machine(
     client: DockerClient, rocm_pytorch: str, tmp_path: Path
 ) -> None:
     (tmp_path / "in").write_text("from outside")
-    assert said(client, rocm_pytorch, "sh", "-c", "cat /mnt/in; echo from inside > /mnt/out", folder=tmp_path) == (
-        "from outside"
-    )
+    assert run_in_image(
+        client, rocm_pytorch, "sh", "-c", "cat /mnt/in; echo from inside > /mnt/out", folder=tmp_path
+    ) == ("from outside")
     assert (tmp_path / "out").read_text() == "from inside\n"
 
 
@@ -159,7 +161,7 @@ def test_a_memory_limit_kills(client: DockerClient, rocm_pytorch: str) -> None:
 def test_nothing_of_an_engine_is_left_when_it_ends_with_a_container_running(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    skip_unless(why_not())
+    skip_unless(find_missing_requirement())
     with engine(tmp_path) as held:
         client = DockerClient(base_url=held.url)
         client.containers.run(
@@ -177,7 +179,7 @@ def test_nothing_of_an_engine_is_left_when_it_ends_with_a_container_running(
 
 
 def test_nothing_of_an_engine_runs_when_the_tests_are_killed_and_the_next_one_removes_its_files(tmp_path: Path) -> None:
-    skip_unless(why_not())
+    skip_unless(find_missing_requirement())
     command = [sys.executable, "-c", HOLD, str(tmp_path)]
     with subprocess.Popen(command, cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True) as tests:
         assert tests.stdout
@@ -194,25 +196,33 @@ def test_nothing_of_an_engine_runs_when_the_tests_are_killed_and_the_next_one_re
 
 
 def test_the_rocm_image_is_like_amds_from_the_outside(client: DockerClient, rocm_pytorch: str) -> None:
-    assert said(
+    assert run_in_image(
         client, rocm_pytorch, "/opt/venv/bin/python", "-W", "ignore", "-c", "import torch; print(torch.__version__)"
     ) == (f"{cpu_torch_version()}+rocm7.2")
-    assert said(client, rocm_pytorch, "sh", "-c", "which python hipcc; cat /opt/rocm/.info/version").split() == [
+    assert run_in_image(
+        client, rocm_pytorch, "sh", "-c", "which python hipcc; cat /opt/rocm/.info/version"
+    ).split() == [
         "/opt/venv/bin/python",
         "/opt/rocm/bin/hipcc",
         "7.2.1-120",
     ]
-    assert said(client, rocm_pytorch, "/opt/rocm/bin/hipcc", "--version").startswith("HIP version: 7.2.")
+    assert run_in_image(client, rocm_pytorch, "/opt/rocm/bin/hipcc", "--version").startswith("HIP version: 7.2.")
 
 
 def test_pip_in_the_rocm_image_reaches_pypi(client: DockerClient, rocm_pytorch: str) -> None:
     command = ("pip", "download", "--quiet", "--no-deps", "--dest=/tmp", "einops==0.8.2")
-    said(client, rocm_pytorch, "sh", "-c", f"{' '.join(command)} && test -s /tmp/einops-0.8.2-*.whl", network="host")
+    run_in_image(
+        client, rocm_pytorch, "sh", "-c", f"{' '.join(command)} && test -s /tmp/einops-0.8.2-*.whl", network="host"
+    )
 
 
 def test_hipcc_in_the_hip_image_compiles_a_kernel(client: DockerClient, hip_image: str, tmp_path: Path) -> None:
     (tmp_path / "set.hip").write_text(KERNEL)
-    said(client, hip_image, "hipcc", "--offload-arch=gfx942", "-c", "/mnt/set.hip", "-o", "/mnt/set.o", folder=tmp_path)
+    run_in_image(
+        client, hip_image, "hipcc", "--offload-arch=gfx942", "-c", "/mnt/set.hip", "-o", "/mnt/set.o", folder=tmp_path
+    )
     assert b"gfx942" in (tmp_path / "set.o").read_bytes()
-    assert said(client, hip_image, "/usr/bin/python3", "-c", "print('a Python')") == "a Python"
-    assert said(client, hip_image, "cat", "/opt/rocm/.info/version") in said(client, hip_image, "hipcc", "--version")
+    assert run_in_image(client, hip_image, "/usr/bin/python3", "-c", "print('a Python')") == "a Python"
+    assert run_in_image(client, hip_image, "cat", "/opt/rocm/.info/version") in run_in_image(
+        client, hip_image, "hipcc", "--version"
+    )

@@ -1,4 +1,4 @@
-"""A folder that looks like ROCm, whose hipcc is the real compiler of another root file system."""
+"""A folder laid out like ROCm, whose hipcc is the real compiler of another root file system."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __global__ void scale(float *x) { x[threadIdx.x] = sinf(x[threadIdx.x]); }
 extern "C" void run(float *x) { scale<<<1, 64>>>(x); }
 """
 WAITING = '#include "never.h"\n'
-"""Of a source whose compile waits until it is killed, if never.h is a FIFO that nobody writes to."""
+"""A source whose compile waits until it is killed, if never.h is a FIFO without a writer."""
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +57,7 @@ def test_it_says_its_version_in_any_folder(hip_rocm: Path, tmp_path: Path) -> No
     assert "HIP version: 6.4.43484" in output(tmp_path, hip_rocm / "bin/hipcc", "--version")
 
 
+@pytest.mark.slow
 def test_it_compiles_for_the_archs_asked_for_and_links(hip_rocm: Path, work: Path) -> None:
     """With names relative to the folder it is called in, and absolute ones; ROCm's own include folder among them."""
     archs = ["--offload-arch=gfx90a", "--offload-arch=gfx942"]
@@ -81,6 +82,7 @@ def test_a_failed_compile_says_why(hip_rocm: Path, work: Path) -> None:
     assert "no such file or directory: 'no.hip'" in failure.value.stderr
 
 
+@pytest.mark.slow
 def test_time_and_memory_of_the_compiler_are_those_of_the_child(hip_rocm: Path, work: Path) -> None:
     command = [str(hip_rocm / "bin/hipcc"), "--offload-arch=gfx942", "-c", f"{work}/kernel.hip", "-o", f"{work}/it.o"]
     _, status, used = os.wait4(os.posix_spawn(command[0], command, os.environ), 0)

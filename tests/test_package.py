@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of the files that git knows."""
+    """A wheel built from the files in git."""
     checkout, made = tmp_path_factory.mktemp("checkout"), tmp_path_factory.mktemp("wheel")
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
     for name in filter(None, listed.stdout.decode().split("\0")):
@@ -40,7 +40,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=sorted({10, OWN, 13}))
 def installed(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``wheelfactory`` in an environment that has nothing else but what the wheel requires."""
+    """``wheelfactory`` in an environment with only the requirements of the wheel."""
     python = find_python(request.param)
     if python is None:
         pytest.skip(f"there is no Python 3.{request.param} here")

@@ -1,4 +1,4 @@
-"""A Python counts only if it runs."""
+"""A Python is found only if it runs."""
 
 from __future__ import annotations
 

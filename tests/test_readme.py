@@ -1,4 +1,4 @@
-"""README says of the matrix what the matrix says."""
+"""The versions in README are those of the matrix."""
 
 from __future__ import annotations
 

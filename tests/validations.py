@@ -45,12 +45,12 @@ CASES = (
 """The result nearest to its bound is dq of the first case, although the second has larger errors."""
 
 
-def a_validation(row: WheelRow | None = None, /, **changed: object) -> Validation:
-    """A successful report for the wheel of a row on an MI300X, with some fields `changed`."""
+def amd_validation(row: WheelRow | None = None, /, **changed: object) -> Validation:
+    """Return a successful report on an MI300X for the wheel of a row, with fields `changed`."""
     validated = ValidatedPackage(project="flash-attn", version="2.8.3", label="rocm64torch2.9triton", sha256=SHA256)
     if row:
-        told = {name: getattr(row, name) for name in ("project", "version", "filename", "sha256", "cell", "label")}
-        validated = ValidatedPackage(**told)
+        fields = {name: getattr(row, name) for name in ("project", "version", "filename", "sha256", "cell", "label")}
+        validated = ValidatedPackage(**fields)
     report = Validation(
         format=VALIDATION_FORMAT,
         factory="0.1.0",
@@ -68,22 +68,22 @@ def a_validation(row: WheelRow | None = None, /, **changed: object) -> Validatio
     return report.model_copy(update=changed)
 
 
-def foreign(row: WheelRow | None = None, /, **changed: object) -> Validation:
-    """The same on an H200 in the test mode."""
+def nvidia_validation(row: WheelRow | None = None, /, **changed: object) -> Validation:
+    """Return the same report on an H200 in the non-AMD GPU test mode."""
     software = Software(python="3.12", torch="2.11.0+cu130", cuda="13.0", triton="3.6.0")
     mode = {"hardware": H200, "software": software, "dropped_launch_options": DROPPED}
-    return a_validation(row, **{**mode, **changed})
+    return amd_validation(row, **{**mode, **changed})
 
 
-def validated(row: WheelRow, *validations: Validation) -> WheelRow:
-    """The row with the evidence of these validations."""
+def with_evidence(row: WheelRow, *validations: Validation) -> WheelRow:
+    """Return the row with the evidence of these validations."""
     evidence: tuple[Evidence, ...] = ()
     for validation in validations:
         evidence = merge_evidence(evidence, as_evidence(validation))
     return row.model_copy(update={"evidence": evidence})
 
 
-def written(path: Path, validation: Validation) -> Path:
+def write_validation(path: Path, validation: Validation) -> Path:
     """Write a report to `path`."""
     path.write_text(validation.model_dump_json(), encoding="utf-8")
     return path

@@ -1,4 +1,4 @@
-"""Makes wheels for tests: real ones with a right RECORD, finished ones of a cell, and files changed after that."""
+"""Build wheels for tests: with a valid RECORD, finished for a cell, or tampered with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from packaging.tags import parse_tag
 
 from elf_factory import hip_bundle, library, section
-from given import Given
+from stage_arguments import StageArguments
 from wheelfactory.build.plain import PlainBuilds
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
@@ -33,7 +33,7 @@ PACKAGE: Mapping[str, bytes] = {
     "flash_attn/__init__.py": b"",
     "flash_attn/flash_attn_interface.py": b"def flash_attn_func() -> None: ...\n",
 }
-"""The least that the import gate takes for flash_attn."""
+"""The smallest package that the import gate accepts as flash_attn."""
 
 _SOURCE = "written for the tests"
 _IMAGE = {
@@ -96,7 +96,7 @@ MATRIX = Matrix.model_validate(
         },
     }
 )
-"""A small matrix that has both cells above."""
+"""A small matrix with both cells."""
 
 
 def make_wheel(
@@ -112,7 +112,7 @@ def make_wheel(
     executable: Collection[str] = (),
     date_time: tuple[int, int, int, int, int, int] = DATE,
 ) -> Path:
-    """Write a wheel with these members; METADATA and WHEEL are the least there may be unless given as text."""
+    """Write a wheel with these members; METADATA and WHEEL are minimal unless given as text."""
     dist_info = f"{name}-{version}.dist-info"
     files = {
         **members,
@@ -130,7 +130,7 @@ def make_wheel(
 def keep_plain(
     cache: Path, *, matrix: Matrix = MATRIX, version: str = "2.8.3", members: Mapping[str, bytes] = PACKAGE
 ) -> Path:
-    """Keep a plain wheel for a release of a small matrix, in place of the build of sources that nobody has."""
+    """Put a plain wheel for a release of a small matrix into the cache; its sources do not exist."""
     folder = PlainBuilds(cache, {}).wheel_folder(f"flash-attn {version}", matrix.flash_attn[version].source_pin)
     return make_wheel(
         folder,
@@ -195,47 +195,47 @@ def read_zip(path: Path) -> dict[str, bytes]:
 
 
 def tamper(path: Path, changes: Mapping[str, bytes | None]) -> Path:
-    """Replace, add or (None) remove members of a wheel, and leave its RECORD as it was."""
+    """Replace, add or (None) remove members of a wheel without updating RECORD."""
     files = {**read_zip(path), **changes}
     write_zip(path, {name: data for name, data in files.items() if data is not None})
     return path
 
 
 def toolchain_of(cell: Cell, /, **changes: object) -> Toolchain:
-    """What compiles a CK cell, as true as one can be, with fields changed."""
-    truth = Toolchain(
+    """Return the correct toolchain of a CK cell, with fields changed."""
+    correct = Toolchain(
         torch=f"{cell.torch}+rocm{cell.rocm}", hip=f"{cell.rocm}.4242", cxx11_abi=True, glibc="2.35", python=cell.python
     )
-    return truth.model_copy(update=changes)
+    return correct.model_copy(update=changes)
 
 
 def build_record(cell: Cell = CK, /, **changes: object) -> BuildRecord:
-    """The build record of a cell, as true as one can be, with fields changed."""
+    """Return the correct build record of a cell, with fields changed."""
     compiled = cell.backend is Backend.CK
-    truth = BuildRecord(
+    correct = BuildRecord(
         cell=cell.id,
         label=str(Label.from_cell(cell)),
         offload_archs=MATRIX.archs(cell),
         source=MATRIX.flash_attn[cell.flash_attn].source_pin,
         toolchain=toolchain_of(cell) if compiled else Toolchain(),
     )
-    return truth.model_copy(update=changes)
+    return correct.model_copy(update=changes)
 
 
 def extension_name(cell: Cell = CK) -> str:
-    """What the extension of a CK wheel is called."""
+    """Return the file name of the extension in a CK wheel."""
     return f"flash_attn_2_cuda.cpython-{cell.python_tag.removeprefix('cp')}-x86_64-linux-gnu.so"
 
 
 def extension(*targets: str, bundles: int = 2, **more: Any) -> bytes:
-    """The extension of a CK wheel: a real library whose bundles hold a code object for each target."""
+    """Return the extension of a CK wheel: a real library with bundles of a code object for each target."""
     fatbin = section(*[hip_bundle(*targets)] * bundles) if targets else b""
-    truth: dict[str, Any] = {"needed": ("libc10.so", "libamdhip64.so.6"), "defined": ("PyInit_flash_attn_2_cuda",)}
-    return library(**{"fatbin": fatbin, **truth, **more})
+    correct: dict[str, Any] = {"needed": ("libc10.so", "libamdhip64.so.6"), "defined": ("PyInit_flash_attn_2_cuda",)}
+    return library(**{"fatbin": fatbin, **correct, **more})
 
 
 def payload(cell: Cell = CK, **more: Any) -> dict[str, bytes]:
-    """The members of a wheel outside dist-info, as true as they can be; `more` changes the extension of a CK wheel."""
+    """Return the correct members of a wheel outside dist-info; `more` changes the extension of a CK wheel."""
     if cell.backend is Backend.TRITON:
         return {**PACKAGE, **added_members(Backend.TRITON)}
     return {**PACKAGE, extension_name(cell): extension(*MATRIX.archs(cell), **more)}
@@ -254,9 +254,9 @@ def finished_wheel(
     record: BuildRecord | None = None,
     more: Mapping[str, bytes] | None = None,
 ) -> Path:
-    """A wheel that is what `cell` asks for in everything but what is given; its RECORD is right.
+    """Build the correct wheel of `cell`, except for the given values; its RECORD is valid.
 
-    `more` are members of dist-info beside what belongs there, or in its place.
+    `more` adds or replaces members of dist-info.
     """
     label = Label.from_cell(cell)
     version = version or f"{cell.flash_attn}+{label}"
@@ -281,8 +281,8 @@ def finished_wheel(
     )
 
 
-def small_machine(cache: Path, environ: Mapping[str, str] | None = None) -> Given:
-    """The small matrix on a small machine, by default with nothing on PATH, and with the plain build of its release."""
+def small_machine(cache: Path, environ: Mapping[str, str] | None = None) -> StageArguments:
+    """Return the small matrix on a small host with a cached plain build; PATH is empty by default."""
     keep_plain(cache)
     return {
         "matrix": MATRIX,

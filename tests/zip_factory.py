@@ -15,7 +15,7 @@ STREAMED = 0x8
 
 @dataclass(frozen=True)
 class Member:
-    """A file of an archive; `local` and `central` replace what the header before it and the directory say of it."""
+    """A file of an archive; `local` and `central` replace fields of its local header and of its directory entry."""
 
     name: str
     data: bytes = b""
@@ -25,7 +25,7 @@ class Member:
     packed: bytes | None = None
     """Its packed bytes, if they are not those of `data`."""
     before: bytes = b""
-    """Bytes between it and the member before."""
+    """Bytes between the previous member and this one."""
     descriptor: bytes | None = None
     """Bytes after it, instead of the descriptor that the flags require."""
     local_extra: bytes = b""
@@ -68,8 +68,8 @@ def zip_bytes(
         body += _local(member, facts) + content + _descriptor(member, facts)
     body += gap
     made = bytes(body + directory)
-    said = {"members": len(members), "size": len(directory), "offset": len(body)} | dict(end)
-    return made + (_wide_end(said, len(made)) if wide else b"") + _end(said, comment)
+    totals = {"members": len(members), "size": len(directory), "offset": len(body)} | dict(end)
+    return made + (_wide_end(totals, len(made)) if wide else b"") + _end(totals, comment)
 
 
 def _facts(member: Member, offset: int) -> tuple[bytes, _Facts]:
@@ -81,16 +81,16 @@ def _facts(member: Member, offset: int) -> tuple[bytes, _Facts]:
     return content, _Facts(flags, member.method, zlib.crc32(member.data), len(content), len(member.data), name, offset)
 
 
-def _said(facts: _Facts, changes: Mapping[str, Any]) -> _Facts:
+def _with_changes(facts: _Facts, changes: Mapping[str, Any]) -> _Facts:
     return _Facts(**{**vars(facts), **changes})
 
 
 def _local(member: Member, facts: _Facts) -> bytes:
     streamed = {"crc": 0, "packed": 0, "unpacked": 0} if facts.flags & STREAMED else {}
-    said = _said(facts, {**streamed, **member.local})
-    lengths = (len(said.name), len(member.local_extra))
-    fields = (20, said.flags, said.method, 0, 0x21, said.crc, said.packed, said.unpacked, *lengths)
-    return struct.pack("<4s5HIIIHH", b"PK\x03\x04", *fields) + said.name + member.local_extra
+    header = _with_changes(facts, {**streamed, **member.local})
+    lengths = (len(header.name), len(member.local_extra))
+    fields = (20, header.flags, header.method, 0, 0x21, header.crc, header.packed, header.unpacked, *lengths)
+    return struct.pack("<4s5HIIIHH", b"PK\x03\x04", *fields) + header.name + member.local_extra
 
 
 def _descriptor(member: Member, facts: _Facts) -> bytes:
@@ -102,19 +102,19 @@ def _descriptor(member: Member, facts: _Facts) -> bytes:
 
 
 def _central(member: Member, facts: _Facts) -> bytes:
-    said = _said(facts, member.central)
-    fields = (0x314, 20, said.flags, said.method, 0, 0x21, said.crc, said.packed, said.unpacked)
-    more = (len(said.name), len(member.extra), 0, 0, 0, member.mode << 16, said.offset)
-    return struct.pack("<4s6HIII5HII", b"PK\x01\x02", *fields, *more) + said.name + member.extra
+    header = _with_changes(facts, member.central)
+    fields = (0x314, 20, header.flags, header.method, 0, 0x21, header.crc, header.packed, header.unpacked)
+    more = (len(header.name), len(member.extra), 0, 0, 0, member.mode << 16, header.offset)
+    return struct.pack("<4s6HIII5HII", b"PK\x01\x02", *fields, *more) + header.name + member.extra
 
 
-def _wide_end(said: Mapping[str, int], at: int) -> bytes:
-    numbers = [said.get(f"wide {name}", said[name]) for name in ("members", "members", "size", "offset")]
+def _wide_end(totals: Mapping[str, int], at: int) -> bytes:
+    numbers = [totals.get(f"wide {name}", totals[name]) for name in ("members", "members", "size", "offset")]
     record = struct.pack("<4sQHHIIQQQQ", b"PK\x06\x06", 44, 45, 45, 0, 0, *numbers)
-    return record + struct.pack("<4sIQI", b"PK\x06\x07", 0, said.get("wide place", at), said.get("disks", 1))
+    return record + struct.pack("<4sIQI", b"PK\x06\x07", 0, totals.get("wide place", at), totals.get("disks", 1))
 
 
-def _end(said: Mapping[str, int], comment: bytes) -> bytes:
-    counts = (said.get("disk", 0), 0, said.get("here", said["members"]), said["members"])
-    length = said.get("comment", len(comment))
-    return struct.pack("<4s4HIIH", b"PK\x05\x06", *counts, said["size"], said["offset"], length) + comment
+def _end(totals: Mapping[str, int], comment: bytes) -> bytes:
+    counts = (totals.get("disk", 0), 0, totals.get("here", totals["members"]), totals["members"])
+    length = totals.get("comment", len(comment))
+    return struct.pack("<4s4HIIH", b"PK\x05\x06", *counts, totals["size"], totals["offset"], length) + comment

@@ -15,25 +15,28 @@ from wheelfactory.core.errors import FactoryError, InputError
 from wheelfactory.explain.error_hint import find_hint
 
 COMMANDS = {
-    "matrix": "print the cells to build as the JSON matrix of a GitHub job",
-    "plan": "estimate the time, memory and disk space needed to build cells",
-    "kernels": "compile a kernel set that several cells share, or one shard of it",
+    "doctor": "find the wheel for this machine, or diagnose a broken install",
+    "explain": "explain a build failure from its log, or describe a cell",
+    "inspect": "show the metadata and contents of any wheel",
+    "validate": "run the kernels of a wheel or an install on a GPU, and check the results (exit code 3 if wrong)",
+    "bench": "benchmark attention and training, and compare reports",
     "run": "build and verify cells, publish to a directory, and index it",
     "build": "build the wheel of one cell and print its path",
-    "explain": "explain a build failure from its log, or describe a cell",
-    "repair": "set METADATA, label and platform tag of a raw wheel",
-    "verify": "verify wheels (exit code 3 if one fails)",
-    "validate": "run the kernels of a wheel or an install on a GPU, and check the results (exit code 3 if wrong)",
-    "inspect": "show the metadata and contents of any wheel",
-    "publish": "verify and publish wheels to a directory or GitHub, or yank one",
-    "index": "generate the package index and the pages of a release",
-    "doctor": "find the wheel for this machine, or diagnose a broken install",
-    "bench": "benchmark attention and training, and compare reports",
+    "plan": "estimate the time, memory and disk space needed to build cells",
     "status": "show which cells are published, missing or excluded",
+    "verify": "verify wheels (exit code 3 if one fails)",
+    "publish": "verify and publish wheels to a directory or GitHub, or yank one",
+    "matrix": "print the cells to build as the JSON matrix of a GitHub job",
+    "kernels": "compile a kernel set that several cells share, or one shard of it",
+    "repair": "set METADATA, label and platform tag of a raw wheel",
+    "index": "generate the package index and the pages of a release",
     "notes": "print the release notes of a manifest",
     "ci": "run a step of the GitHub workflows",
 }
-"""Commands and their summaries; each is a module or package of `wheelfactory.commands`."""
+"""Commands and their summaries, in the order of ``--help``: what users of a wheel run, then what builds and publishes.
+
+Each is a module or package of `wheelfactory.commands`.
+"""
 
 SUBCOMMANDS = {
     "ci": {

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import pytest
 
-from cgroups import why_not
+from cgroups import find_missing_requirement
 from wheelfactory.core.checkout import ROOT
 
 pytestmark = pytest.mark.slow
@@ -59,7 +59,7 @@ def test_one_more_wheel_compiles_no_kernel() -> None:
 
 
 def test_both_rules_for_parallel_compiles_run_under_a_memory_limit(skip: Callable[[str], NoReturn]) -> None:
-    if reason := why_not():
+    if reason := find_missing_requirement():
         skip(reason)
     halving, admission = run(
         *("parallelism.py", "--cores", "8", "--memory", "16", "--weights", "4", "--kernels", "12")

@@ -1,4 +1,4 @@
-"""Environments: what they are made of decides their place; an interrupted or doubled making leaves one whole one."""
+"""Environments: the requirements decide the folder; interrupted or concurrent creation leaves one complete one."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_pip_gets_the_cpu_index_if_it_answers(tmp_path: Path, monkeypatch: pytes
     with served(tmp_path) as site:
         for url, options in ((f"{site.url}/cpu", ("--extra-index-url", f"{site.url}/cpu")), (f"{site.url}/gone", ())):
             monkeypatch.setattr(environments, "CPU_INDEX", url)
-            assert cpu_torch_options.__wrapped__() == options  # asked again, not remembered
+            assert cpu_torch_options.__wrapped__() == options  # computed again, without the cache
     assert site.requests == ["/cpu/torch/", "/gone/torch/"]
     monkeypatch.setattr(environments, "CPU_INDEX", "http://127.0.0.1:9")
     assert cpu_torch_options.__wrapped__() == ()

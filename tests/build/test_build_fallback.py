@@ -44,7 +44,7 @@ def outcomes(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[s
         capture_output=True,
         text=True,
     )
-    assert done.returncode in (0, 1), done.stdout + done.stderr  # all passed, or some failed; nothing else went wrong
+    assert done.returncode in (0, 1), done.stdout + done.stderr  # pytest: 0 all passed, 1 some failed
     found: dict[str, list[ElementTree.Element]] = {}
     for case in ElementTree.parse(report).iter("testcase"):  # noqa: S314  # written by pytest just now
         found.setdefault(case.attrib["classname"].rpartition(".")[2], []).append(case)

@@ -1,4 +1,4 @@
-"""Plain builds: what setuptools makes of the pinned sources, kept by what they are, whatever the environment says."""
+"""Plain builds: setuptools builds the pinned sources once, keyed by content, in any environment."""
 
 from __future__ import annotations
 

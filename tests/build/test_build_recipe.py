@@ -1,4 +1,4 @@
-"""The recipe of a cell: which archs, how many jobs, which ROCm, and what setup.py is told."""
+"""The recipe of a cell: archs, jobs, ROCm, and the environment of setup.py."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_an_invalid_max_jobs_is_an_error(asked: str) -> None:
 @pytest.mark.parametrize(
     ("found", "version"),
     [
-        pytest.param("6.4", "6.4", id="as it is"),
+        pytest.param("6.4", "6.4", id="unchanged"),
         pytest.param("7.2.1", "7.2", id="a patch release is its minor"),
         pytest.param("6.2.4", "6.2.4", id="a patch release with an entry of its own"),
         pytest.param("6.2.3", "6.2", id="another patch release of that minor"),
@@ -207,7 +207,7 @@ def test_triton_needs_no_rocm(host: Host) -> None:
     assert recipe(TRITON, host).archs == MATRIX.archs(TRITON)
 
 
-# what setup.py is told
+# the environment of setup.py
 
 
 def test_a_ck_build_sets_label_archs_and_jobs() -> None:

@@ -97,7 +97,7 @@ def test_without_a_python_of_that_version_the_error_names_the_packages(tmp_path:
 
 
 def test_an_unexpected_torch_is_refused_and_not_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when an index gives another build: the installation is a stand-in, what is probed is the real environment."""
+    """As if an index served another build: the installation is a stub, but the probe examines the real environment."""
 
     def install_nothing(environment: Environment, *arguments: str | Path, hint: str = "") -> None:
         assert environment.python.exists()

@@ -1,4 +1,4 @@
-"""What a run of setup.py leaves beside its wheel: read, or refused in words."""
+"""A run of setup.py: the files beside its wheel are read, or refused with the reason."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def run(folder: Path, toolchain: str | None) -> RawWheel:
     with tarfile.open(folder / "source.tar", "w") as tar:
         tar.add(folder / "flash_attn", "flash_attn")
 
-    def build(errand: BuildCommand, _part: ProgressCallback) -> str:
-        raw = Path(errand.environ["RAW_DIR"])
+    def build(command: BuildCommand, _part: ProgressCallback) -> str:
+        raw = Path(command.environ["RAW_DIR"])
         raw.mkdir()
         if toolchain is not None:
             (raw / "toolchain.json").write_text(toolchain)
@@ -43,13 +43,13 @@ def test_the_toolchain_is_read_from_the_build(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("toolchain", "said"),
+    ("toolchain", "message"),
     [("{", "toolchain.json: Invalid JSON"), ("{}{", "Invalid JSON"), (None, "No such file or directory")],
 )
 def test_an_unreadable_toolchain_is_an_error_with_file_and_log(
-    tmp_path: Path, toolchain: str | None, said: str
+    tmp_path: Path, toolchain: str | None, message: str
 ) -> None:
     with pytest.raises(BuildError, match=r"^damaged toolchain file: .*toolchain\.json") as refused:
         run(tmp_path, toolchain)
-    assert said in refused.value.which
+    assert message in refused.value.which
     assert str(tmp_path / "logs/cell.log") in refused.value.hint

@@ -1,4 +1,4 @@
-"""Sources from a real index on loopback and from real git repositories: what is pinned is kept, nothing else is."""
+"""Sources from a real index on loopback and from real git repositories: only pinned sources are accepted and cached."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ import subprocess
 import sys
 import tarfile
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -39,7 +41,7 @@ SHA256 = hashlib.sha256(BODY).hexdigest()
 
 
 class Index:
-    """A package index on loopback that serves what it is told to, and remembers what it was asked for."""
+    """A package index on loopback that serves the given files and records its requests."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -63,7 +65,7 @@ class Index:
                 self.wfile.write(data)
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-                """Say nothing."""
+                """Log nothing."""
 
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
 
@@ -85,6 +87,12 @@ def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
     index.server.server_close()
 
 
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retry without waiting."""
+    monkeypatch.setattr("urllib3.util.retry.time", SimpleNamespace(sleep=lambda seconds: None, time=time.time))
+
+
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
     """A cache of this test alone."""
@@ -96,7 +104,7 @@ def fetch(index: Index, cache: Path, sha256: str = SHA256) -> Path:
 
 
 def kept(cache: Path) -> list[str]:
-    """The files in the cache, whatever they are called."""
+    """All files in the cache."""
     return sorted(path.name for path in cache.rglob("*") if not path.is_dir())
 
 
@@ -217,7 +225,7 @@ def test_a_pinned_file_that_is_not_an_archive_is_an_error(index: Index, cache: P
 def test_sources_unpack_without_the_standard_librarys_filter(
     index: Index, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Debian 12's Python 3.11.2, whose `extractall` takes no `filter`."""
+    """Like Python 3.11.2 of Debian 12, whose `extractall` has no parameter `filter`."""
 
     def extractall(self: object, path: str = ".", members: object = None, *, numeric_owner: bool = False) -> None:
         raise AssertionError("it would let a member leave the folder")

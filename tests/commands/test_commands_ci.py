@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from command_line import Shown, run_command
+from command_line import CommandResult, run_command
 from release_factory import flash_attn_wheel, make_release
 from small_matrix import edited, small_matrix
 from wheel_factory import keep_plain, make_wheel
@@ -32,7 +32,7 @@ CK_SET = next(name for name, kernel_set in SETS.items() if CK in {cell.id for ce
 SOURCES = tuple(f"fmha_fwd_d64_fp16_x{number}" for number in range(4000))
 
 
-class Outputs(Shown):
+class Outputs(CommandResult):
     """Result of a command that prints step outputs."""
 
     @property

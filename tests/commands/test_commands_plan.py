@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from command_line import Shown, run_command
+from command_line import CommandResult, run_command
 from small_matrix import edited, small_matrix
 from wheelfactory.core.errors import BAD_INPUT, DONE
 from wheelfactory.kernels import set_estimates
@@ -37,7 +37,7 @@ SLIM_ENTRY = f"""\
 SIZE = "torch: '2.9.1'\n        disk: 30 GB\n        source: documentation of ROCm 6.4\n    source"
 
 
-class PlanOutput(Shown):
+class PlanOutput(CommandResult):
     """Result of `plan`."""
 
     @property
@@ -96,7 +96,7 @@ def test_a_block_has_the_estimate_of_a_kernel_set_and_its_source(run_plan: Plan)
         "  compiles   1,001 once; 1,001 if each cell compiled",
         "  wall       1.61 h on 1 x 4 cores",
         "  memory     3.6 GiB for 4 compiles at once",
-        "  disk       0.59 GB, of which objects 0.15 and archive 0.04",
+        "  disk       0.59 GB (objects 0.15, archive 0.04)",
         "  pass       longest shard: 0.81 of 6 h",
         "  pass       memory of a runner: 3.64 of 16 GiB",
         "  pass       disk of a runner: 0.59 of 14 GB",

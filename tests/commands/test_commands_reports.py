@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from command_line import Cli
-from release_factory import flash_attn_wheel, make_release, stand_in_wheel
+from release_factory import flash_attn_wheel, make_release, stub_wheel
 from wheelfactory.core.checkout import ROOT
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED
 from wheelfactory.release.manifest import MANIFEST_NAME, read_manifest
@@ -28,7 +28,7 @@ QUERY = "torch=2.6.0%2Brocm6.1&backend=triton"
 def release(tmp_path: Path) -> Path:
     """A release with the wheel of `CELL` and einops, at ``release``."""
     folder, made = tmp_path / "release", tmp_path / "made"
-    make_release(folder, [flash_attn_wheel(made, CELL), stand_in_wheel(made, "einops", "0.8.2")])
+    make_release(folder, [flash_attn_wheel(made, CELL), stub_wheel(made, "einops", "0.8.2")])
     return folder
 
 

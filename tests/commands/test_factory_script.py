@@ -1,4 +1,4 @@
-"""`./factory` lists every command; the Python environment is a stand-in, so nothing is installed."""
+"""`./factory` lists every command; the Python environment is a stub, so nothing is installed."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The cell id: one name for each cell, that reads back to it."""
+"""The cell id: each cell has one, and it parses back to the cell."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wheelfactory.core.cell import ANY_PYTHON, Backend, Cell
@@ -33,6 +33,7 @@ def test_an_id_names_its_cell() -> None:
         assert Cell.parse(text) == cell
 
 
+@settings(max_examples=40)
 @given(CELLS)
 def test_every_id_reads_back_to_its_cell(cell: Cell) -> None:
     assert Cell.parse(cell.id) == cell

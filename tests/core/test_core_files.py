@@ -1,4 +1,4 @@
-"""Files are whole or as they were, also after a kill; a folder has one holder at a time."""
+"""Files are written completely or not at all, also after a kill; a folder has one lock holder at a time."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_other_users_can_read_a_written_file(tmp_path: Path) -> None:
 
 
 def run_until_killed(code: str, *arguments: Path) -> None:
-    """Run Python code that kills itself, as the kernel would for want of memory."""
+    """Run Python code that kills its process, like the kernel when memory runs out."""
     done = subprocess.run([sys.executable, "-c", code, *arguments], check=False)
     assert done.returncode == -signal.SIGKILL
 

@@ -1,4 +1,4 @@
-"""The GPUs of AMD: products by arch, and what the driver lists."""
+"""AMD GPUs: products by arch, and the GPUs that the driver lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this machine has, read from folders like those of ROCm and of the driver."""
+"""Facts about the host, read from folders like those of ROCm and of the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The session: what is asked again, how long a server is waited for, and how a failure is told."""
+"""The HTTP session: retries, the longest wait for a server, and error messages."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def session() -> Iterator[requests.Session]:
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses of urllib3, which nobody waits for."""
+    """The pauses of urllib3, recorded instead of slept."""
     kept: list[float] = []
     monkeypatch.setattr("urllib3.util.retry.time.sleep", kept.append)
     return kept

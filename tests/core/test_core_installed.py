@@ -1,4 +1,4 @@
-"""What a Python finds installed: its own folders, in its order, whatever the Python is that asks."""
+"""Distributions installed for a Python: found in its own folders, in its order, from any other Python."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wheelfactory.core.installed import find_packages
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """An environment in which nothing is installed."""
+    """An environment without packages."""
     return make_python(tmp_path_factory.mktemp("env") / "venv")
 
 

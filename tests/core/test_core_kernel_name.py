@@ -1,4 +1,4 @@
-"""The name of a generated kernel source, in every form that a release gives it."""
+"""Names of generated kernel sources, in every form that a release uses."""
 
 from __future__ import annotations
 

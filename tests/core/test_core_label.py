@@ -1,4 +1,4 @@
-"""The label: what a local version says, written one way and read back to one meaning."""
+"""The label: a local version that is written in one form and parsed back to one meaning."""
 
 from __future__ import annotations
 

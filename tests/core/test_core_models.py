@@ -1,4 +1,4 @@
-"""Documents that a model describes: what is read, and what is said of one that is none."""
+"""Documents with a model: valid ones are parsed, invalid ones are refused with each mistake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other programs: their output is kept, their progress shown, and their failure ends with what they last said."""
+"""Subprocesses: output is kept, progress is shown, and an error ends with the last lines of output."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ PYTHON = sys.executable
 
 
 class Counted:
-    """A `Part` that keeps what it is told."""
+    """A `ProgressCallback` that records its calls."""
 
     def __init__(self) -> None:
         self.parts: list[tuple[int, int]] = []
-        self.told: list[str] = []
+        self.notes: list[str] = []
 
-    def __call__(self, done: int, total: int, told: str = "") -> None:
+    def __call__(self, done: int, total: int, note: str = "") -> None:
         self.parts.append((done, total))
-        self.told.append(told)
+        self.notes.append(note)
 
 
 def logged(code: str, log: Path, counted: Counted | None = None) -> str:
@@ -86,7 +86,7 @@ for line in ("[1/3] hipcc a.o", "see [9/9] there", " [7/7] indented", "[2/3] 4.0
     logged(code, log, counted)
 
     assert counted.parts == [(1, 3), (2, 3), (3, 3)]
-    assert counted.told == ["", "4.0/min, 9 s left", ""]
+    assert counted.notes == ["", "4.0/min, 9 s left", ""]
 
 
 def test_a_failure_ends_with_the_last_lines_and_names_the_log(log: Path) -> None:

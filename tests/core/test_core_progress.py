@@ -1,4 +1,4 @@
-"""Progress: plain lines where nobody watches, bars on a terminal, and a way to say how far a step is."""
+"""Progress: plain lines without a terminal, bars on a terminal, and the progress of a step."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ with Steps(2) as steps:
 
 @pytest.fixture(autouse=True)
 def _neutral(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The terminal of whoever runs the tests is none of their business."""
+    """Hide the terminal that runs the tests."""
     for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -109,7 +109,7 @@ def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Clock:
-    """A clock that is set by hand."""
+    """A clock that tests set."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -179,9 +179,9 @@ def test_log_messages_are_shown_only_while_steps_run(console: Callable[[], Conso
     shown = console()
     with Steps(1, shown) as steps, steps.step("build a"):
         progress.logger.info("installing %s", "torch==2.13.0+cpu")
-    progress.logger.info("nobody listens")
+    progress.logger.info("without a console")
     assert "    installing torch==2.13.0+cpu\n" in written(shown)
-    assert "nobody listens" not in written(shown)
+    assert "without a console" not in written(shown)
 
 
 def test_results_stay_on_stdout_while_bars_run_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The rows of a manifest: what both readers, `release.manifest` and `doctor.wheels`, take and what they refuse."""
+"""Rows of a manifest: `release.manifest` and `doctor.published_wheels` accept and refuse the same rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
 from packaging.utils import is_normalized_name, parse_wheel_filename
@@ -114,8 +114,8 @@ def test_a_row_of_a_newer_format_is_refused() -> None:
         ROW_FORMAT + 1,
         10**18,
     ):
-        said = refusal(line(ROW) + line({"format": number, "anything": ["else"]}))
-        assert said.startswith(f"needs a newer wheelfactory: manifest.jsonl:2 is of format {number}")
+        error = refusal(line(ROW) + line({"format": number, "anything": ["else"]}))
+        assert error.startswith(f"needs a newer wheelfactory: manifest.jsonl:2 is of format {number}")
 
 
 def test_an_invalid_format_is_refused() -> None:
@@ -160,8 +160,8 @@ def test_a_line_is_one_object_and_nothing_else() -> None:
 
 
 def test_two_rows_of_one_file_are_refused_with_both_lines() -> None:
-    said = refusal(line(ROW) + line(EINOPS) + line({**ROW, "sha256": "3" * 64}))
-    assert said.startswith("not a manifest row: manifest.jsonl:3: filename: also in line 1")
+    error = refusal(line(ROW) + line(EINOPS) + line({**ROW, "sha256": "3" * 64}))
+    assert error.startswith("not a manifest row: manifest.jsonl:3: filename: also in line 1")
 
 
 # -- JSON
@@ -180,9 +180,9 @@ def test_json_that_parsers_read_differently_is_refused() -> None:
         (text_of(source=r'"\ud800"'), "control characters"),
         (line(ROW).replace(b"flash-attn", b"\xff"), "Invalid JSON"),
     ):
-        said = refusal(data)
-        assert said.startswith("not a manifest row: manifest.jsonl:1: ")
-        assert why in said
+        error = refusal(data)
+        assert error.startswith("not a manifest row: manifest.jsonl:1: ")
+        assert why in error
 
 
 def test_a_figure_of_a_gate_must_be_finite() -> None:
@@ -247,8 +247,8 @@ INVALID_VALUES: tuple[tuple[str, object], ...] = (
 
 def test_an_invalid_value_is_refused_with_its_field() -> None:
     for field, value in INVALID_VALUES:
-        said = refusal(line(EINOPS) + line({**ROW, field: value}))
-        assert said.startswith(f"not a manifest row: manifest.jsonl:2: {field}")
+        error = refusal(line(EINOPS) + line({**ROW, field: value}))
+        assert error.startswith(f"not a manifest row: manifest.jsonl:2: {field}")
 
 
 def test_a_missing_field_is_named() -> None:
@@ -338,7 +338,11 @@ def test_any_other_url_is_refused() -> None:
 
 # -- forms
 
+FEW = settings(max_examples=25)
+"""Strings that match a long pattern take milliseconds each to make."""
 
+
+@FEW
 @given(st.from_regex(ROW_FORMS["filename"], fullmatch=True))
 def test_the_form_of_a_file_name_matches_wheels_only(name: str) -> None:
     parts = ROW_FORMS["filename"].fullmatch(name)
@@ -349,6 +353,7 @@ def test_the_form_of_a_file_name_matches_wheels_only(name: str) -> None:
         assert str(version) == parts["version"]
 
 
+@FEW
 @given(st.from_regex(ROW_FORMS["project"], fullmatch=True))
 def test_the_form_of_a_project_matches_normalized_names_only(name: str) -> None:
     assert is_normalized_name(name)
@@ -359,6 +364,7 @@ def test_the_form_of_a_version_matches_normalized_versions_only(text: str) -> No
     assert str(Version(text)) == text
 
 
+@FEW
 @given(st.from_regex(ROW_FORMS["requires_python"], fullmatch=True))
 def test_the_form_of_requires_python_matches_specifiers_only(text: str) -> None:
     SpecifierSet(text)

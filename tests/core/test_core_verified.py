@@ -1,4 +1,4 @@
-"""The rule that says whether a wheel is verified: every required gate passed, and none failed."""
+"""A wheel is verified if every required gate passed and no gate failed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_wheel_that_passed_every_required_gate_is_verified() -> None:
 
 
 def test_the_reason_names_failed_and_missing_checks() -> None:
-    for results, said in (
+    for results, reason in (
         (
             (*PASSED[:2], ("ahead-of-time", "not run"), ("interpreter", "not run")),
             "not checked: kernels compiled for its GPUs, numbers",
@@ -33,4 +33,4 @@ def test_the_reason_names_failed_and_missing_checks() -> None:
             "failed: archive; not checked: import, kernels compiled for its GPUs, numbers",
         ),
     ):
-        assert why_unverified(REQUIRED, results) == said
+        assert why_unverified(REQUIRED, results) == reason

@@ -21,7 +21,7 @@ from doctor.fake_machines import fake_torch, make_python
 from doctor.sites import users_environ
 from explain.build_logs import failed
 from loopback import served
-from turns import made_once
+from shared_folder import make_once
 
 ONE_WHEEL = "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"
 WHEEL_VERSION = "2.8.3+rocm72torch2.13triton"
@@ -47,7 +47,7 @@ def wheelhouse(proved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         done = subprocess.run([*command, *places], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 
-    return made_once(tmp_path_factory.getbasetemp(), "docs-wheelhouse", make) / "wheelhouse"
+    return make_once(tmp_path_factory.getbasetemp(), "docs-wheelhouse", make) / "wheelhouse"
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from playwright.sync_api import Browser
 
 from docs.pages import pages
 from search_page import Visitor, chromium, serving
-from turns import made_once
+from shared_folder import make_once
 from wheelfactory.core.checkout import ROOT
 
 pytestmark = pytest.mark.slow
@@ -39,7 +39,7 @@ def build(folder: Path, environ: Mapping[str, str]) -> Path:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site as anybody builds it, who knows no address of the repository."""
     base = tmp_path_factory.getbasetemp()
-    return made_once(base, "docs-site", lambda folder: build(folder, NOWHERE)) / "docs"
+    return make_once(base, "docs-site", lambda folder: build(folder, NOWHERE)) / "docs"
 
 
 class _References(HTMLParser):

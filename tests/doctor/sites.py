@@ -10,7 +10,7 @@ from pathlib import Path
 
 import loopback
 from doctor.known import WRITTEN
-from release_factory import PYTHON_TAG, flash_attn_wheel, make_release, stand_in_wheel
+from release_factory import PYTHON_TAG, flash_attn_wheel, make_release, stub_wheel
 from wheelfactory.site.single_file import build_single_file
 
 CK_CELL = f"fa2.8.3-rocm6.4-torch2.9.1-{PYTHON_TAG}-ck"
@@ -34,7 +34,7 @@ def make_site_release(folder: Path, content: str = IMPORTABLE) -> Path:
     """Write a release with `CELLS` and einops; each flash-attn runs `content` on import."""
     made = folder.with_name(f"{folder.name}-made")
     wheels = [flash_attn_wheel(made, cell, content) for cell in CELLS]
-    make_release(folder, [*wheels, stand_in_wheel(made, "einops", "0.8.2")])
+    make_release(folder, [*wheels, stub_wheel(made, "einops", "0.8.2")])
     return folder
 
 

@@ -256,22 +256,22 @@ def test_a_torch_is_described_or_its_failure(tmp_path: Path, kind: str, expected
 def test_the_archs_that_torch_sees_have_no_features(tmp_path: Path) -> None:
     archs = ("gfx942:sramecc+:xnack-", "gfx1100")
     torch = fake_torch("2.9.1+rocm6.4", hip="6.4.43482", archs=archs)
-    told = read_torch(make_python(tmp_path / "env", torch), torch.version, PROBE_TEXT, {}, SECONDS)
-    assert (told.sees_gpu, told.archs) == (True, ("gfx942", "gfx1100"))
+    detected = read_torch(make_python(tmp_path / "env", torch), torch.version, PROBE_TEXT, {}, SECONDS)
+    assert (detected.sees_gpu, detected.archs) == (True, ("gfx942", "gfx1100"))
 
 
 def test_a_non_amd_gpu_has_no_arch(tmp_path: Path) -> None:
     torch = fake_torch("2.9.1+cu128", cuda="12.8", archs=("NVIDIA H200",))
-    told = read_torch(make_python(tmp_path / "env", torch), torch.version, PROBE_TEXT, {}, SECONDS)
-    assert (told.sees_gpu, told.archs) == (True, ())
+    detected = read_torch(make_python(tmp_path / "env", torch), torch.version, PROBE_TEXT, {}, SECONDS)
+    assert (detected.sees_gpu, detected.archs) == (True, ())
 
 
 @pytest.mark.slow
 def test_a_gpu_query_that_hangs_keeps_torchs_description(tmp_path: Path) -> None:
     code = ROCM_TORCH.code + "import time\ncuda.is_available = lambda: time.sleep(600)\n"
     executable = make_python(tmp_path / "env", FakeTorch(ROCM_TORCH.version, code))
-    told = read_torch(executable, ROCM_TORCH.version, PROBE_TEXT, {}, 4.0)
-    assert told == InstalledTorch("2.9.1+rocm6.4", hip="6.4.43482-0f2d60242", cxx11_abi=True)
+    detected = read_torch(executable, ROCM_TORCH.version, PROBE_TEXT, {}, 4.0)
+    assert detected == InstalledTorch("2.9.1+rocm6.4", hip="6.4.43482-0f2d60242", cxx11_abi=True)
 
 
 def test_the_children_of_a_killed_program_are_killed(tmp_path: Path) -> None:

@@ -126,17 +126,17 @@ def test_the_abi_of_the_build_record_counts_if_the_symbol_has_no_string(site: Si
 
 
 @pytest.mark.parametrize(
-    ("symbol", "name", "said"),
+    ("symbol", "name", "message"),
     [
         pytest.param("hipNewestThing", "ROCm mismatch", "built for another ROCm than torch 2.9.1", id="HIP"),
         pytest.param("PyUnstable_Newest", "Python mismatch", "built for another Python than", id="Python"),
     ],
 )
-def test_an_undefined_symbol_of_hip_or_python(site: Site, symbol: str, name: str, said: str) -> None:
+def test_an_undefined_symbol_of_hip_or_python(site: Site, symbol: str, name: str, message: str) -> None:
     found = only(good_machine(ck_site(site, broken_module(undefined=(symbol,)))))
 
     assert found.name == name
-    assert said in found.what
+    assert message in found.what
     assert f"`undefined symbol: {symbol}`" in found.what
 
 
@@ -144,7 +144,7 @@ def test_an_undefined_symbol_of_hip_or_python(site: Site, symbol: str, name: str
 
 
 @pytest.mark.parametrize(
-    ("library", "version", "hip", "said"),
+    ("library", "version", "hip", "message"),
     [
         (
             "libamdhip64.so.6",
@@ -156,13 +156,13 @@ def test_an_undefined_symbol_of_hip_or_python(site: Site, symbol: str, name: str
         ("libhiprtc.so.6", CK_VERSION, "6.3.42131", "was built for ROCm 6.4, but torch"),
     ],
 )
-def test_a_library_of_another_rocm(site: Site, library: str, version: str, hip: str, said: str) -> None:
+def test_a_library_of_another_rocm(site: Site, library: str, version: str, hip: str, message: str) -> None:
     made = ck_site(site, broken_module(needed=(library,)), version=version, record=None)
 
     found = only(good_machine(made, replace(CK_TORCH, hip=hip)))
 
     assert found.name == "ROCm mismatch"
-    assert said in found.what
+    assert message in found.what
     assert f"`{library}: cannot open shared object file`" in found.what
 
 
@@ -196,7 +196,7 @@ def test_torch_not_built_for_rocm(site: Site, torch: InstalledTorch, kind: str, 
 
 
 @pytest.mark.parametrize(
-    ("version", "said"),
+    ("version", "message"),
     [
         pytest.param(
             "2.8.3", "(it has no label, so it was built from PyPI's sources or elsewhere)", id="sdist of PyPI"
@@ -204,13 +204,13 @@ def test_torch_not_built_for_rocm(site: Site, torch: InstalledTorch, kind: str, 
         pytest.param("2.8.3+cu12torch2.9cxx11abiTRUE", "is built for CUDA: `libcudart.so.12: cannot", id="CUDA wheel"),
     ],
 )
-def test_a_flash_attn_for_cuda_with_torch_for_rocm(site: Site, version: str, said: str) -> None:
+def test_a_flash_attn_for_cuda_with_torch_for_rocm(site: Site, version: str, message: str) -> None:
     made = ck_site(site, broken_module(needed=("libcudart.so.12",)), version=version, record=None, requires=("torch",))
 
     found = only(good_machine(made))
 
     assert found.name == "built for CUDA"
-    assert said in found.what
+    assert message in found.what
 
 
 def test_a_cuda_label_is_diagnosed_without_an_error(site: Site) -> None:
@@ -253,12 +253,12 @@ def test_a_wheel_for_a_newer_libstdcxx_of_the_system_or_of_conda(site: Site, tmp
     assert conda.remedy == "conda install --channel conda-forge libstdcxx-ng"
 
 
-@pytest.mark.parametrize(("left", "said"), [(0, "file too short"), (1000, "killed by SIGBUS")])
-def test_a_truncated_compiled_module(site: Site, left: int, said: str) -> None:
+@pytest.mark.parametrize(("left", "message"), [(0, "file too short"), (1000, "killed by SIGBUS")])
+def test_a_truncated_compiled_module(site: Site, left: int, message: str) -> None:
     found = only(good_machine(ck_site(site, good_module("gfx942")[:left])))
 
     assert found.name == "damaged files"
-    assert found.what == f"files of flash-attn {CK_VERSION} are damaged or missing: `{said}`"
+    assert found.what == f"files of flash-attn {CK_VERSION} are damaged or missing: `{message}`"
     assert "-m pip uninstall --yes flash-attn; then install the matching wheel" in found.remedy
 
 
@@ -398,11 +398,11 @@ def test_the_module_of_a_second_install_is_no_leftover(site: Site) -> None:
     ck_site(site, good_module("gfx942"))
     read = site.read()
     other = f"{CK_VERSION} in {site.folder}"
-    taken = replace(
+    shadowed = replace(
         read, version="1", extension=None, stray_modules=(str(site.folder / MODULE),), other_installs=(other,)
     )
 
-    found = diagnose_machine(replace(good_machine(site), flash_attn=taken), FACTS)
+    found = diagnose_machine(replace(good_machine(site), flash_attn=shadowed), FACTS)
 
     assert [diagnosis.name for diagnosis in found] == ["two flash-attn installs"]
     assert other in found[0].what
@@ -450,21 +450,21 @@ def test_a_directory_that_shadows_the_install(site: Site, tmp_path: Path, monkey
 
 
 @pytest.mark.parametrize(
-    ("init", "said"),
+    ("init", "message"),
     [
         pytest.param(b"raise RuntimeError('first\\nsecond')", "RuntimeError: first second", id="raises"),
         pytest.param(b"import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "killed by SIGSEGV", id="crashes"),
         pytest.param(b"import yaml_of_nobody", "No module named 'yaml_of_nobody'", id="misses a module"),
     ],
 )
-def test_an_unknown_error_is_quoted(site: Site, init: bytes, said: str) -> None:
+def test_an_unknown_error_is_quoted(site: Site, init: bytes, message: str) -> None:
     ck_site(site, good_module("gfx942"))
     (site.folder / "flash_attn/__init__.py").write_bytes(init)
 
     found = only(good_machine(site))
 
     assert found.name == "unknown import error"
-    assert said in found.what
+    assert message in found.what
     command = "-X faulthandler -c 'from flash_attn.flash_attn_interface import flash_attn_func'"
     assert found.remedy == f"for details, run: {site.python} {command}"
 

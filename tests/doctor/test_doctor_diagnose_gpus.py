@@ -99,7 +99,7 @@ def test_the_torch_of_a_wheel_for_rocm_624_is_in_the_index_rocm624(site: Site) -
 
 
 @pytest.mark.parametrize(
-    ("torch", "name", "said"),
+    ("torch", "name", "message"),
     [
         pytest.param(
             replace(CK_TORCH, version="2.10.0+rocm6.4"),
@@ -116,12 +116,12 @@ def test_the_torch_of_a_wheel_for_rocm_624_is_in_the_index_rocm624(site: Site) -
     ],
 )
 def test_a_compiled_wheel_that_imports_despite_a_mismatch(
-    site: Site, torch: InstalledTorch, name: str, said: str
+    site: Site, torch: InstalledTorch, name: str, message: str
 ) -> None:
     found = only(good_machine(ck_site(site, good_module("gfx942"), record=None), torch))
 
     assert found.name == name
-    assert said in found.what
+    assert message in found.what
 
 
 def test_a_torch_outside_the_wheels_requirement(site: Site) -> None:
@@ -285,7 +285,7 @@ def machine_without_gpu_access(torch: InstalledTorch = CK_TORCH, **changes: obje
 
 
 @pytest.mark.parametrize(
-    ("marks", "environ", "name", "said", "remedy"),
+    ("marks", "environ", "name", "message", "remedy"),
     [
         pytest.param({}, {}, "no GPU driver", "the amdgpu driver is not loaded", "sudo modprobe amdgpu", id="none"),
         pytest.param(
@@ -310,7 +310,7 @@ def machine_without_gpu_access(torch: InstalledTorch = CK_TORCH, **changes: obje
     ],
 )  # fmt: skip
 def test_no_dev_kfd(
-    tmp_path: Path, marks: Mapping[str, str], environ: Mapping[str, str], name: str, said: str, remedy: str
+    tmp_path: Path, marks: Mapping[str, str], environ: Mapping[str, str], name: str, message: str, remedy: str
 ) -> None:
     for mark, text in marks.items():
         (tmp_path / mark).parent.mkdir(parents=True, exist_ok=True)
@@ -322,7 +322,7 @@ def test_no_dev_kfd(
 
     assert found.name == name
     assert "/dev/kfd does not exist" in found.what
-    assert said in found.what
+    assert message in found.what
     assert remedy in found.remedy
 
 

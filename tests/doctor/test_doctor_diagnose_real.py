@@ -1,6 +1,6 @@
-"""The doctor before upstream's own flash-attn, torch's own libraries and several Tritons, as far as a CPU goes.
+"""The doctor with upstream's own flash-attn, torch's own libraries and several Tritons, as far as a CPU allows.
 
-torch's CPU build stands in for that of ROCm: the machine is told to have one for ROCm, which imports the same.
+The CPU build of torch replaces the one for ROCm, which imports the same way; the machine reports a ROCm build.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 from doctor.known import FACTS
 from doctor_installs import MODULE, TRITON_TORCH, VARIABLE, Site, good_machine
-from turns import in_turn
+from shared_folder import file_lock
 from wheel_factory import read_zip
 from wheelfactory.build.environments import make_build_environment, make_layered_environment, make_triton_environment
 from wheelfactory.doctor.diagnose import diagnose_machine
@@ -29,13 +29,13 @@ TRITON = "3.7.1"
 
 @pytest.fixture
 def real_site(cache: Path, tmp_path: Path) -> Site:
-    """An environment with torch and einops, and nothing else yet."""
+    """An environment with only torch and einops."""
     return made_site(cache, tmp_path)
 
 
 def made_site(cache: Path, folder: Path, triton: str | None = None) -> Site:
     """An environment with torch, einops and perhaps a Triton."""
-    with in_turn(cache, "environments"):
+    with file_lock(cache, "environments"):
         torch = make_build_environment(cache)
         layers = [torch.site_packages, *([make_triton_environment(cache, triton).site_packages] if triton else [])]
     made = make_layered_environment(folder / "env", torch.python, torch.version, layers)
@@ -43,7 +43,7 @@ def made_site(cache: Path, folder: Path, triton: str | None = None) -> Site:
 
 
 def machine_of(site: Site, triton: str | None) -> Machine:
-    """A machine of a GPU that Triton alone knows, whose torch says that it is for ROCm."""
+    """A machine with a simulated GPU, whose torch reports a ROCm build."""
     packages = {"einops": "0.8.2", **({"triton": triton} if triton else {})}
     return good_machine(site, replace(TRITON_TORCH, archs=("gfx1100",)), packages=packages, gpus=("gfx1100",))
 
@@ -80,19 +80,19 @@ def test_the_wheel_of_others_that_is_not_enabled(real_site: Site, triton_wheel: 
 
 
 @pytest.mark.parametrize(
-    ("triton", "said"),
+    ("triton", "message"),
     [
         ("3.1.0", "ValueError: 'IS_CAUSAL' is not in list"),
         ("3.9.0", "ValueError: key contains names that are not kernel arguments: IS_CAUSAL, dropout_p, MAX_SEQLENS_Q"),
     ],
 )
 def test_a_triton_that_does_not_take_the_kernels(
-    cache: Path, tmp_path: Path, triton_wheel: Path, triton: str, said: str
+    cache: Path, tmp_path: Path, triton_wheel: Path, triton: str, message: str
 ) -> None:
     found = only(machine_of(made_site(cache, tmp_path, triton).add_wheel(triton_wheel), triton))
 
     assert found.name == "unsupported Triton"
-    assert f"needs Triton >=3.2,<3.9, you have triton {triton}: `{said}" in found.what
+    assert f"needs Triton >=3.2,<3.9, you have triton {triton}: `{message}" in found.what
     assert found.remedy.endswith("-m pip install --no-deps 'triton>=3.2,<3.9'")
 
 
@@ -153,7 +153,7 @@ def test_a_compiled_wheel_of_the_old_abi(real_site: Site, cache: Path, triton_wh
 
 
 def test_a_compiled_wheel_for_another_torch(real_site: Site, cache: Path, triton_wheel: Path) -> None:
-    """The label lies here: the module is for this torch in all but the ABI, which is what makes it fail."""
+    """The label is wrong here: the module matches this torch except for the ABI, so importing it fails."""
     machine = good_machine(compiled_site(real_site, cache, triton_wheel, cxx11=False), TRITON_TORCH)
     assert machine.flash_attn
 

@@ -1,4 +1,4 @@
-"""The lines that the doctor prints, run by real pip and real uv; and --install, from question to import."""
+"""The doctor's install commands, run by real pip and real uv; and --install, from the prompt to the import."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_install_asks_installs_and_imports(new_user: NewUser, site: str, pip: bo
     assert "Install it? [y/N] " in done.stderr
     assert done.stdout.splitlines()[-1] == f"flash-attn {CK_VERSION} is installed and imports."
     assert user.installed() == {**TORCH, "einops": "0.8.2", "flash-attn": CK_VERSION}
-    again = user.ask("--install")  # nothing is asked any more
+    again = user.ask("--install")  # no prompt any more
     assert (again.returncode, "Install it?" in again.stderr) == (DONE, False)
     assert "Already installed: flash_attn-2.8.3+rocm64torch2.9-" in again.stdout
 

@@ -1,4 +1,4 @@
-"""The doctor as a program: what it prints, its JSON, its exit codes, and what it says when something cannot be had."""
+"""The doctor as a program: output, JSON, exit codes, and messages about unavailable resources."""
 
 from __future__ import annotations
 
@@ -397,8 +397,8 @@ def test_bad_arguments_are_an_error_of_one_line(capsys: pytest.CaptureFixture[st
 
 def test_a_missing_python_is_an_error_of_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--python", "/nowhere/python"]) == BAD_INPUT
-    told = capsys.readouterr().err.splitlines()
-    assert told[1].startswith("error: cannot examine this Python: /nowhere/python (cannot be run: ")
+    errors = capsys.readouterr().err.splitlines()
+    assert errors[1].startswith("error: cannot examine this Python: /nowhere/python (cannot be run: ")
 
 
 def test_text_that_the_terminal_cannot_print_is_replaced(

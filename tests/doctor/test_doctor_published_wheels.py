@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from doctor.releases import BASE, as_read, small_release
-from validations import a_validation, foreign, validated
+from validations import amd_validation, nvidia_validation, with_evidence
 from wheelfactory.core.errors import InputError
 from wheelfactory.doctor.published_wheels import PublishedWheel, parse_wheels
 from wheelfactory.gpu.validate.report import Hardware, ValidatedPackage
@@ -72,15 +72,15 @@ def test_verified_archs_equal_the_factorys(rows: tuple[WheelRow, ...]) -> None:
     mi250x = Hardware(vendor="amd", device="AMD Instinct MI250X", arch="gfx90a")
     passed = GateResult.from_findings("gpu", [], versions={"gpu": "gfx1100:xnack-", "torch": "2.9.1"})
     no_pass = GateResult.not_run("gpu", "no GPU"), GateResult.from_findings("import", [], versions={"gpu": "gfx942"})
-    of_test_mode = as_evidence(a_validation()).model_copy(update={"dropped_launch_options": ("waves_per_eu",)})
+    of_test_mode = as_evidence(amd_validation()).model_copy(update={"dropped_launch_options": ("waves_per_eu",)})
     (bare, *_) = rows
     ran = [
         bare,
         bare.model_copy(update={"gates": no_pass}),
         bare.model_copy(update={"gates": (passed,)}),
         bare.model_copy(update={"evidence": (of_test_mode,)}),
-        validated(bare, foreign(), foreign(dropped_launch_options=None, validated=fallback)),
-        validated(bare.model_copy(update={"gates": (passed,)}), a_validation(), a_validation(hardware=mi250x)),
+        with_evidence(bare, nvidia_validation(), nvidia_validation(dropped_launch_options=None, validated=fallback)),
+        with_evidence(bare.model_copy(update={"gates": (passed,)}), amd_validation(), amd_validation(hardware=mi250x)),
     ]
     found = [wheel.verified_on for row in ran for wheel in as_read([row])]
     assert found == [verified_archs(row) for row in ran]

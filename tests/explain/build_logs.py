@@ -41,7 +41,7 @@ building 'flash_attn_2_cuda' extension
 
 
 def command(name: str = KERNEL_MAIN, archs: tuple[str, ...] = ("gfx942",), hipcc: str = ROCM_HIPCC) -> str:
-    """The command with which torch has a kernel compiled: the one of a published log of a build for MI300X."""
+    """The command line of a kernel compile by torch, from a published log of a build for MI300X."""
     source, ck = "/src/flash-attention", "/src/flash-attention/csrc/composable_kernel"
     torch = "/home/me/.venv/lib/python3.12/site-packages/torch/include"
     folders = [f"{ck}/include", f"{ck}/library/include", f"{ck}/example/ck_tile/01_fmha", torch]
@@ -71,14 +71,14 @@ def timed(count: int, seconds: int, stamp: str = "2026-11-21T19:{minute:02}:{sec
     return "".join(f"{one}{text}\r\n" for one, text in zip(stamps, texts, strict=True))
 
 
-def failed(*said: str, compiled: int = 3) -> str:
-    """A build in which a compile ends with what is `said`, and all that follows from that."""
+def failed(*messages: str, compiled: int = 3) -> str:
+    """A failed build: the compiler prints `messages`, then ninja and pip report the failure."""
     place = "/src/flash-attention/build/temp.linux-x86_64-cpython-312/build"
     return "".join(
         [
             PREAMBLE,
             *_lines(compiles(compiled)),
-            *_lines([f"FAILED: [code=1] {place}/{KERNEL_283}.o ", command(KERNEL_283), *said]),
+            *_lines([f"FAILED: [code=1] {place}/{KERNEL_283}.o ", command(KERNEL_283), *messages]),
             *_lines(compiles(1, first=compiled + 2)),
             FOLLOW_ON,
         ]

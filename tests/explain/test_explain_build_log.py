@@ -43,7 +43,7 @@ def test_a_failed_build_keeps_the_command_that_failed_first() -> None:
 
 
 def test_a_failure_without_a_known_cause_is_a_failure() -> None:
-    reading = read(failed("something that nobody has seen"))
+    reading = read(failed("an unknown error"))
     assert (reading.state, reading.cause) == (FAILED, None)
 
 
@@ -96,7 +96,7 @@ def test_a_line_that_is_told_again_counts_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "archs"),
+    ("line", "archs"),
     [
         ('export GPU_ARCHS="gfx90a;gfx942"', ("gfx90a", "gfx942")),
         ("  GPU_ARCHS: gfx942", ("gfx942",)),
@@ -105,8 +105,8 @@ def test_a_line_that_is_told_again_counts_once() -> None:
     ],
     ids=["shell", "step of a CI job", "hint", "native"],
 )
-def test_the_archs_are_read_where_they_are_set(said: str, archs: tuple[str, ...]) -> None:
-    assert read(f"{PREAMBLE}{said}\n").archs == archs
+def test_the_archs_are_read_where_they_are_set(line: str, archs: tuple[str, ...]) -> None:
+    assert read(f"{PREAMBLE}{line}\n").archs == archs
 
 
 def test_what_another_project_compiles_is_no_progress_of_this_one() -> None:
@@ -162,7 +162,7 @@ def test_a_command_alone_is_a_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "jobs"),
+    ("line", "jobs"),
     [
         ("export MAX_JOBS=16", 16),
         ("MAX_JOBS: 4", 4),
@@ -172,8 +172,8 @@ def test_a_command_alone_is_a_command() -> None:
         ("(overridable by setting the environment variable MAX_JOBS=N)", None),
     ],
 )
-def test_the_number_of_jobs_is_read_wherever_it_is_said(said: str, jobs: int | None) -> None:
-    assert read(f"{PREAMBLE}{said}\n").jobs == jobs
+def test_the_number_of_jobs_is_read_in_every_form(line: str, jobs: int | None) -> None:
+    assert read(f"{PREAMBLE}{line}\n").jobs == jobs
 
 
 @pytest.mark.parametrize(

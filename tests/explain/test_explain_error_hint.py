@@ -1,4 +1,4 @@
-"""The hint that is shown with an error: the cause that the log of a failed build tells, else what the error knows."""
+"""The hint of an error: the cause found in the log of a failed build, else the error's own hint."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def test_a_failure_unrelated_to_size_has_no_advice_about_size(explain: Explain) 
 
 
 def test_an_unknown_failure_is_reported_as_unknown(explain: Explain) -> None:
-    assert "failed, 5 of 2525 compiled (0 %), 1 failed; the log shows no known cause" in explain(failed("strange")).out
+    assert "failed, 5 of 2525 compiled (0 %), 1 failed; the log shows no known cause" in explain(failed("unknown")).out
 
 
 def test_a_finished_build_has_no_advice(explain: Explain) -> None:
@@ -231,14 +231,14 @@ def test_every_key_of_the_json_is_documented(explain: Explain) -> None:
 
 
 def test_the_json_has_the_facts_of_the_text(explain: Explain) -> None:
-    told = json.loads(explain(timed(61, seconds=6), "--json").out)
-    assert told["state"] == "running"
-    assert (told["progress"]["done"], told["progress"]["total"]) == (61, 2525)
-    assert told["progress"]["rate_per_minute"] == pytest.approx(10)
-    assert told["remaining_time"]["measured"] is True
-    assert told["remaining_time"]["ends"].startswith("2026-11-21 ")
-    assert told["kernel"]["head_dim"] == "128"
-    assert told["archs"] == [{"arch": "gfx942", "products": "Instinct MI300A, MI300X, MI308X, MI325X"}]
+    explanation = json.loads(explain(timed(61, seconds=6), "--json").out)
+    assert explanation["state"] == "running"
+    assert (explanation["progress"]["done"], explanation["progress"]["total"]) == (61, 2525)
+    assert explanation["progress"]["rate_per_minute"] == pytest.approx(10)
+    assert explanation["remaining_time"]["measured"] is True
+    assert explanation["remaining_time"]["ends"].startswith("2026-11-21 ")
+    assert explanation["kernel"]["head_dim"] == "128"
+    assert explanation["archs"] == [{"arch": "gfx942", "products": "Instinct MI300A, MI300X, MI308X, MI325X"}]
 
 
 def test_an_argument_that_is_neither_file_nor_cell_id_is_an_error(
@@ -278,6 +278,6 @@ def test_a_compressed_log_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_a_cell_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
     cell = "fa2.8.3-rocm7.2-torch2.13.0-cp311-ck"
     assert main(["explain", cell, "--json"]) == DONE
-    told = json.loads(capsys.readouterr().out)
-    assert (told["cell"], told["archs"]) == (cell, ["gfx90a", "gfx942", "gfx950"])
-    assert list(told) == ["cell", "label", "pythons", "archs", "torch", "index", "triton", "image"]
+    explanation = json.loads(capsys.readouterr().out)
+    assert (explanation["cell"], explanation["archs"]) == (cell, ["gfx90a", "gfx942", "gfx950"])
+    assert list(explanation) == ["cell", "label", "pythons", "archs", "torch", "index", "triton", "image"]

@@ -1,4 +1,4 @@
-"""Lines of a log, whatever carried it."""
+"""Lines of a log from any source: terminal, file, GitHub, or a paste."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ WRAPPED = ["[1/2] /opt/rocm/bin/hipcc -Ia", "-Ib -c", "/w/a.hip -o", "/w/a.o -ml
 def test_a_command_that_was_pasted_in_several_lines_is_one_line() -> None:
     whole = " ".join(WRAPPED)
     for pasted in (WRAPPED, [f"{part} \\" for part in WRAPPED[:-1]] + WRAPPED[-1:]):
-        told = list(join_split_commands(LogLine(text) for text in ["before", *pasted, "1 warning generated"]))
-        assert [line.text.replace("  ", " ") for line in told] == ["before", whole, "1 warning generated"]
+        lines = list(join_split_commands(LogLine(text) for text in ["before", *pasted, "1 warning generated"]))
+        assert [line.text.replace("  ", " ") for line in lines] == ["before", whole, "1 warning generated"]
 
 
 def test_only_a_compile_command_is_put_together() -> None:
@@ -132,12 +132,12 @@ def test_a_log_of_any_size_takes_little_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "told"),
+    ("start", "reason"),
     [(b"PK\x03\x04", "zip"), (b"\x1f\x8b\x08", "gzip"), (b"\x7fELF\0\0", "not text"), ("ä\n".encode("utf-16"), "text")],
     ids=["zip", "gzip", "library", "UTF-16"],
 )
-def test_what_is_no_text_is_refused(start: bytes, told: str) -> None:
-    with pytest.raises(InputError, match=f"not a log: build.log is .*{told}") as caught:
+def test_what_is_no_text_is_refused(start: bytes, reason: str) -> None:
+    with pytest.raises(InputError, match=f"not a log: build.log is .*{reason}") as caught:
         texts(start)
     assert caught.value.hint
 

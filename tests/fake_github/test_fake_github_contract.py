@@ -46,7 +46,7 @@ def test_requests_are_validated_against_the_description(
 @pytest.mark.parametrize(
     ("change", "allowed"),
     [
-        pytest.param({}, True, id="as it is"),
+        pytest.param({}, True, id="unchanged"),
         pytest.param({"state": "starter"}, True, id="starter, which is only in the prose"),
         pytest.param({"state": "broken"}, False, id="no such state"),
         pytest.param({"size": "7"}, False, id="size as text"),

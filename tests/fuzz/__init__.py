@@ -1,5 +1,5 @@
-"""A coverage-guided fuzzer of the readers: whatever the bytes, only the documented errors come out of them.
+"""A coverage-guided fuzzer of the readers: any bytes give a result or a documented error.
 
-Each reader is a target of `fuzz.targets`; `fuzz.seeds` makes inputs to start from, `fuzz.shapes` changes an input so
-that it stays what it is. Run one from the folder of the tests with ``python -m fuzz elf --runs 100000``.
+Each reader is a target in `fuzz.targets`; `fuzz.seeds` has the start inputs, `fuzz.shapes` the mutations that keep an
+input well-formed. Run one from the folder of the tests with ``python -m fuzz elf --runs 100000``.
 """

@@ -1,7 +1,7 @@
 """Fuzz one reader: ``python -m fuzz TARGET --runs N --seed S --folder DIR``, in the folder of the tests.
 
-The folder gets the inputs that reached something new (``corpus``, read again by the next run) and, if there is one,
-the input that was a finding (``crash-...``, ``timeout-...`` or ``oom-...``), whose traceback is printed.
+The folder keeps the inputs that reached new code (``corpus``, which the next run reuses) and the input of a finding
+(``crash-...``, ``timeout-...`` or ``oom-...``); the traceback of a finding is printed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ with atheris.instrument_imports(include=["wheelfactory", "zipfile", "packaging",
 
 LONGEST_INPUT = 1 << 16
 SECONDS, MEGABYTES = 10, 2048
-"""What one input may take; the readers are to be bounded far below that, whatever they are given."""
+"""Limits for one input. The readers must stay far below them for any input."""
 
 
 def main() -> None:
-    """Fuzz until so many inputs were read, or one of them is a finding. libFuzzer ends the process."""
+    """Fuzz until `--runs` inputs were read or a finding occurs. libFuzzer ends the process."""
     parser = argparse.ArgumentParser(prog="python -m fuzz")
     parser.add_argument("target", choices=sorted(TARGETS))
     parser.add_argument("--runs", type=int, default=100_000)

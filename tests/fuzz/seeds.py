@@ -1,4 +1,4 @@
-"""Inputs to start from, made here: real libraries, bundles, wheels, the matrix, manifests, kernel archives."""
+"""Start inputs: real libraries, bundles, wheels, the matrix, manifests, kernel archives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from elf_factory import HOST, bundle, code_object, hip_bundle, library, packed
 from kernel_archive_factory import OBJECTS, fill
 from small_matrix import SMALL
-from validations import a_validation, foreign, validated
+from validations import amd_validation, nvidia_validation, with_evidence
 from wheel_factory import CK, MATRIX, PACKAGE, TRITON, build_record, make_wheel, metadata_text, write_zip
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.label import Label
@@ -25,7 +25,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 def sections() -> Iterator[bytes]:
-    """Plain and packed bundles, one and several, padded as a linker pads them."""
+    """Plain and compressed bundles, single and several, with the padding of a linker."""
     plain = bundle([(HOST, b""), ("hipv4-amdgcn-amd-amdhsa--gfx942", code_object(size=96))], alignment=8)
     yield plain
     for version in (1, 2, 3):
@@ -35,7 +35,7 @@ def sections() -> Iterator[bytes]:
 
 
 def libraries() -> Iterator[bytes]:
-    """Libraries of this machine, small, with every table that is read, with device code and without."""
+    """Small libraries of this machine with every table that is read, with and without device code."""
     source = '#include <stdio.h>\nvoid say(void) { puts("x"); }\nvoid gone(void); void go(void) { gone(); }'
     small = ("-Wl,-z,noseparate-code", "-s")
     for style in ("gnu", "sysv", "both"):
@@ -49,7 +49,7 @@ def libraries() -> Iterator[bytes]:
 
 
 def wheels() -> Iterator[bytes]:
-    """Wheels with and without compiled code, stored and deflated, and one whose RECORD is wrong."""
+    """Wheels with and without compiled code, stored and deflated, and one with a wrong RECORD."""
     elf = library(undefined=("a",), flags=("-Wl,-z,noseparate-code", "-s"))
     metadata = metadata_text("2.8.3+rocm64torch2.9", requires=["torch==2.9.*", "einops; python_version < '3.12'"])
     with tempfile.TemporaryDirectory() as name:
@@ -72,7 +72,7 @@ def wheels() -> Iterator[bytes]:
 
 
 def matrices() -> Iterator[bytes]:
-    """The matrix of the repository, and a small one with everything that a matrix can have."""
+    """The matrix of the repository, and a small one with every feature."""
     yield (_ROOT / "matrix.yaml").read_bytes()
     yield (_ROOT / "examples/seed-matrix.yaml").read_bytes()
     yield SMALL.encode()
@@ -82,18 +82,18 @@ def matrices() -> Iterator[bytes]:
 
 
 def manifests() -> Iterator[bytes]:
-    """No row, rows of wheels of both backends, one of the first format with evidence, a yanked one at an address."""
+    """No row, rows of both backends, a row of format 1 with evidence, a yanked row with a URL."""
     yield b""
     rows = [_row(cell) for cell in (CK, TRITON)]
     yield manifest_bytes(rows[:1])
     yield manifest_bytes(rows)
-    yield manifest_bytes([validated(rows[1], foreign(), a_validation())]).replace(b'"format":2,', b"")
+    yield manifest_bytes([with_evidence(rows[1], nvidia_validation(), amd_validation())]).replace(b'"format":2,', b"")
     elsewhere = {"url": f"https://files.example/v1/{rows[0].filename}", "yanked": "wrong <kernels>"}
     yield manifest_bytes([rows[0].model_copy(update=elsewhere)])
 
 
 def kernel_archives() -> Iterator[bytes]:
-    """A whole set, a shard of it, and a set whose sources share a content."""
+    """A complete set, a shard, and a set whose objects are equal."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         yield pack_archive(fill(folder / "a"), "x", folder, None).read_bytes()

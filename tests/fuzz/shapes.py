@@ -1,4 +1,4 @@
-"""Changes that keep the shape of an input, so that what lies behind a checksum or a packed size is reached too."""
+"""Mutations that keep an input well-formed, so that the fuzzer gets past checksums and packed sizes."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from wheel_factory import record_text
 from wheelfactory.wheel.elf.offload import COMPRESSED_MAGIC
 
 Mutate = Callable[[bytes], bytes]
-"""Changes bytes that have no shape."""
+"""Mutates bytes without a format."""
 
 _NUMBERS = (0, 1, 2, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 1 << 20, (1 << 31) - 1, (1 << 32) - 1, (1 << 63) - 1, (1 << 64) - 1)
-_ODD: tuple[Any, ...] = (
+_UNUSUAL: tuple[Any, ...] = (
     *(None, True, -1, 0, 1.5, "", "x", "2.8.3", [], {}, [[]], 1 << 70, "\ud800", "\u2028", math.nan, math.inf),
     *("..", "../../x", "javascript:x", "http://a.example/x", "https://a.example/x", "a\x1b[2J", "\u202e", 3, 10**4000),
 )
 
 
 def change_word(data: bytes, random: Random, _mutate: Mutate) -> bytes:
-    """Put a telling number, or a piece of the input itself, where numbers stand: at a multiple of their size."""
+    """Put a boundary value or a piece of the input at a multiple of its size, where numbers are."""
     size = random.choice((2, 4, 8))
     if len(data) < size:
         raise ValueError
@@ -47,7 +47,7 @@ def change_word(data: bytes, random: Random, _mutate: Mutate) -> bytes:
 
 
 def change_bundle(data: bytes, random: Random, mutate: Mutate) -> bytes:
-    """Change what a packed bundle unpacks to, and pack it again; of a plain one, a number."""
+    """Change the content of a compressed bundle and compress it again; change a number of a plain one."""
     if not data.startswith(COMPRESSED_MAGIC):
         return change_word(data, random, mutate)
     version, method = struct.unpack_from("<HH", data.ljust(8, b"\0"), 4)
@@ -65,7 +65,7 @@ def _unpack(body: bytes) -> bytes:
 
 
 def change_wheel(data: bytes, random: Random, mutate: Mutate) -> bytes:
-    """Change the name or the content of a member, or number of members; half of the time RECORD says so too."""
+    """Change the name, content or number of members; update RECORD half of the time."""
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             members = [(info.filename, archive.read(info)) for info in archive.infolist() if info.file_size < 1 << 16]
@@ -98,7 +98,7 @@ def _zip(members: list[tuple[str, bytes]], random: Random) -> bytes:
         members = [*files.items(), (itself, record_text(files, itself).encode("utf-8", "replace"))]
     file = io.BytesIO()
     with warnings.catch_warnings(), zipfile.ZipFile(file, "w") as archive:
-        warnings.simplefilter("ignore")  # two members of a name, as wanted
+        warnings.simplefilter("ignore")  # duplicate members are intended
         for name, content in members:
             archive.writestr(zipfile.ZipInfo(name or "x"), content, random.choice((0, 8)))
     return file.getvalue()
@@ -128,7 +128,7 @@ def change_kernels(data: bytes, random: Random, mutate: Mutate) -> bytes:
 
 
 def _as_manifest(document: Any) -> bytes:
-    """JSON, with the key that belongs to its parts, so that what lies behind it is reached."""
+    """JSON with the key recomputed from its parts, so that the reader gets past that check."""
     if isinstance(document, dict) and "parts" in document:
         text = json.dumps(document["parts"], sort_keys=True)
         document = {**document, "key": hashlib.sha256(text.encode()).hexdigest()}
@@ -147,13 +147,19 @@ def change_lines(data: bytes, random: Random, mutate: Mutate) -> bytes:
 
 
 def change_matrix(data: bytes, random: Random, mutate: Mutate) -> bytes:
-    """Change a line, or put another value, or a changed one, where a value or a key stands. JSON is YAML, too."""
+    """Change a line, or replace or change a value or a key. JSON is YAML, too."""
     if random.random() < 0.3:
         return change_lines(data, random, mutate)
     change = _with_another_key if random.random() < 0.2 else _with_another
     try:
         return json.dumps(change(yaml.load(data, Loader=yaml.CSafeLoader), random, mutate)).encode()
-    except (yaml.YAMLError, RecursionError, TypeError, LookupError, AttributeError) as error:  # PyYAML's for odd tags
+    except (
+        yaml.YAMLError,
+        RecursionError,
+        TypeError,
+        LookupError,
+        AttributeError,
+    ) as error:  # PyYAML raises any of these for unusual tags
         raise ValueError from error
 
 
@@ -168,7 +174,7 @@ def _with_another_key(value: Any, random: Random, mutate: Mutate) -> Any:
 
 
 def change_json(data: bytes, random: Random, mutate: Mutate) -> bytes:
-    """Put another value, or a changed one, somewhere into a line of JSON."""
+    """Replace or change a value in a line of JSON."""
     lines = data.splitlines()
     if not lines:
         raise ValueError
@@ -190,4 +196,4 @@ def _with_another(value: Any, random: Random, mutate: Mutate) -> Any:
         return {**value, key: changed}
     if isinstance(value, str) and random.random() < 0.5:
         return mutate(value.encode("utf-8", "replace")).decode("utf-8", "replace")
-    return random.choice(_ODD)
+    return random.choice(_UNUSUAL)

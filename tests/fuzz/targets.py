@@ -1,4 +1,4 @@
-"""The readers that are fuzzed: what reads an input, what must hold afterwards, and what inputs look like."""
+"""Fuzz targets: the reader, the invariants of its result, and the mutations of its inputs."""
 
 from __future__ import annotations
 
@@ -41,27 +41,27 @@ from wheelfactory.wheel.elf.read import read_elf
 from wheelfactory.wheel.read import Wheel
 
 _LONGEST_ID = 150
-"""Characters of a cell id, which names files and folders: a file name may have 255 bytes."""
+"""Limit for a cell id, which is used in names of files: a file name has at most 255 bytes."""
 
 
 class Target:
     """A reader; `folder` is for the files that it reads from."""
 
     words: Sequence[bytes] = ()
-    """What stands in inputs, for the fuzzer to put into others."""
+    """Tokens of inputs, for the dictionary of the fuzzer."""
     seeds: Callable[[], Iterable[bytes]]
     change: Callable[[bytes, Random, shapes.Mutate], bytes]
-    """Changes an input of the right shape into another; raises `ValueError` for one that has not got it."""
+    """Mutates a well-formed input; raises `ValueError` for a malformed one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def read(self, data: bytes) -> None:
-        """Read an input. Whatever it raises is a finding."""
+        """Read an input. Any exception is a finding."""
         raise NotImplementedError
 
     def mutate(self, data: bytes, most: int, seed: int) -> bytes:
-        """Another input: half of them changed byte by byte, half as `change` does."""
+        """Mutate an input: half of the time byte by byte, half with `change`."""
         random = Random(seed)  # noqa: S311 # it must be repeatable
         if random.random() < 0.5:
             with suppress(ValueError):
@@ -70,7 +70,7 @@ class Target:
 
 
 class Elf(Target):
-    """`read_elf`, and everything that is asked of an ELF file."""
+    """`read_elf`, and every reader of an ELF file."""
 
     words = (b"\x7fELF", b".hip_fatbin", b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB", b"GLIBC_2.34", b"GLIBCXX_3.4.30")
     seeds = staticmethod(seeds.libraries)
@@ -86,7 +86,7 @@ class Elf(Target):
 
 
 class Bundles(Target):
-    """`read_bundles`; those it finds lie side by side."""
+    """`read_bundles`; the bundles do not overlap."""
 
     words = (b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB", b"hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-")
     seeds = staticmethod(seeds.sections)
@@ -102,7 +102,7 @@ class Bundles(Target):
 
 
 class WheelFile(Target):
-    """Everything that is read of a wheel; one without faults can be unpacked."""
+    """Every reader of a wheel; a wheel without faults can be unpacked."""
 
     words = (b"PK\x01\x02", b"PK\x03\x04", b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07", b"PK\x07\x08", b"../")
     seeds = staticmethod(seeds.wheels)
@@ -136,7 +136,7 @@ class WheelFile(Target):
 
 
 class Matrix(Target):
-    """`load_matrix`; what it takes has cells that can be named, explained and listed for a workflow."""
+    """`load_matrix`; the cells of a valid matrix can be named, explained and listed for a workflow."""
 
     words = (
         *b"flash-attn: sdist: python: torch: rocm: exclude: &a *a !!int { [ <<: ../ -- $(id) \xe2\x80\xae".split(),
@@ -163,7 +163,7 @@ class Matrix(Target):
 
 
 class Manifest(Target):
-    """`read_manifest` and the doctor's `parse_wheels`: they agree, and what is read can be listed, written and read.
+    """`read_manifest` and the doctor's `parse_wheels`: they agree, and rows can be listed, written and read back.
 
     The doctor passes over fields that it does not know, and looks at no more of gates and evidence than it shows.
     """
@@ -219,7 +219,7 @@ def _shown_by_doctor(wheel: DoctorWheel) -> tuple[object, ...]:
 
 
 class Kernels(Target):
-    """`unpack`; whatever it was given, each object in the store is what the journal says, and in its folder."""
+    """`unpack`; afterwards each object in the store matches the journal and is in its folder."""
 
     words = (b"manifest.json", b"objects/", b"ustar\x0000", b"../", b'"sha256":', b'"shard":"2/3"', b"\x28\xb5\x2f\xfd")
     seeds = staticmethod(seeds.kernel_archives)

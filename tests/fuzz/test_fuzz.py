@@ -1,4 +1,4 @@
-"""A burst of five seconds of the fuzzer on each reader. Run it longer when you change a reader: `python -m fuzz`."""
+"""Five seconds of fuzzing for each reader. Run it longer when you change a reader: `python -m fuzz`."""
 
 from __future__ import annotations
 

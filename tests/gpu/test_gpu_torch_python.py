@@ -1,4 +1,4 @@
-"""The Python with torch that a user works with: which one it is, what is asked of it, and what it must have."""
+"""The user's Python with torch: how it is chosen, queried and checked."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ cuda = SimpleNamespace(
 )
 print("what torch prints when it is imported")
 """
-"""Stands in for gigabytes; only what is asked of torch is in it."""
+"""A stub of torch with only the queried attributes."""
 
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment whose torch the tests write."""
+    """An environment with a torch written by tests."""
     return Path(make_python(tmp_path_factory.mktemp("env") / "venv"))
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from bounded import outcome
 from kernel_archive_factory import (
     KEY,
     OBJECTS,
@@ -28,6 +27,7 @@ from kernel_archive_factory import (
     unpacked,
     with_manifest,
 )
+from resource_limits import run_limited
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.kernels.archive import (
     drop_redundant_shards,
@@ -49,9 +49,18 @@ def store(tmp_path: Path) -> Store:
     return fill(tmp_path / "kernels")
 
 
+@pytest.fixture(scope="module")
+def packed_set(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The archive of a complete set."""
+    folder = tmp_path_factory.mktemp("packed")
+    return pack_archive(fill(folder / "kernels"), SET, folder, None).read_bytes()
+
+
 @pytest.fixture
-def archive(store: Store, tmp_path: Path) -> Path:
-    return pack_archive(store, SET, tmp_path, None)
+def archive(packed_set: bytes, tmp_path: Path) -> Path:
+    path = tmp_path / NAME
+    path.write_bytes(packed_set)
+    return path
 
 
 def contents(store: Store) -> dict[str, bytes]:
@@ -61,8 +70,8 @@ def contents(store: Store) -> dict[str, bytes]:
 # packing
 
 
-def test_the_name_of_an_archive_has_set_key_and_shard(archive: Path, tmp_path: Path) -> None:
-    assert archive == tmp_path / NAME
+def test_the_name_of_an_archive_has_set_key_and_shard(store: Store, tmp_path: Path) -> None:
+    assert pack_archive(store, SET, tmp_path, None) == tmp_path / NAME
     store = fill(tmp_path / "api", {"x_api": b"api"})
 
     assert pack_archive(store, SET, tmp_path, "2/8").name == f"{SET}-{KEY.digest[:16]}.shard-2-of-8.tar.zst"
@@ -272,7 +281,7 @@ def test_a_truncated_archive_puts_only_good_objects_into_the_store(archive: Path
     whole = archive.read_bytes()
     for size in (0, 1, 3, 4, 9, len(whole) // 2, len(whole) - 30, len(whole) - 4, len(whole) - 1):
         archive.write_bytes(whole[:size])
-        with pytest.raises(InputError, match=r"damaged kernel archive.*cut short"):
+        with pytest.raises(InputError, match=r"damaged kernel archive.*truncated"):
             unpack_archive(archive, tmp_path / "elsewhere")
 
     found = contents(Store(tmp_path / "elsewhere", KEY))
@@ -463,44 +472,55 @@ def test_verify_refuses_a_decompression_bomb(tmp_path: Path) -> None:
 def test_a_decompression_bomb_is_refused_before_it_fills_the_disk(tmp_path: Path) -> None:
     (tmp_path / "a.tar.zst").write_bytes(claiming(1 << 27, bytes(1 << 27)))
 
-    found = outcome(lambda: unpack_archive(tmp_path / "a.tar.zst", tmp_path / "kernels"), megabytes=400)
+    found = run_limited(lambda: unpack_archive(tmp_path / "a.tar.zst", tmp_path / "kernels"), megabytes=400)
 
     assert "it would unpack to 134217728 bytes, over 200 times its size" in found
     assert not (tmp_path / "kernels").exists()
 
 
 def test_a_shared_content_counts_once_per_source_against_the_size_limit(tmp_path: Path) -> None:
-    sources = tuple(f"a{number:03d}" for number in range(200))
-    store = fill(tmp_path / "k", dict.fromkeys(sources, bytes(1 << 20)), SetKey({}, sources))
+    sources = ("a", "b", "c", "d", "e")
+    store = fill(tmp_path / "k", dict.fromkeys(sources, bytes(1 << 24)), SetKey({}, sources))
     path = pack_archive(store, SET, tmp_path, None)
 
-    with pytest.raises(InputError, match="it would unpack to 209715200 bytes"):
+    with pytest.raises(InputError, match="it would unpack to 83886080 bytes"):
         unpack_archive(path, tmp_path / "elsewhere")
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "x"])
 def test_a_bomb_behind_a_header_takes_little_memory(tmp_path: Path, name: str) -> None:
-    bomb = packed(member(name, bytes(1 << 30)), end=b"")
+    bomb = packed(member(name, bytes(1 << 29)), end=b"")
     (tmp_path / "a.tar.zst").write_bytes(bomb)
 
-    found = outcome(lambda: unpack_archive(tmp_path / "a.tar.zst", tmp_path / "kernels"), megabytes=400)
+    found = run_limited(lambda: unpack_archive(tmp_path / "a.tar.zst", tmp_path / "kernels"), megabytes=400)
 
     assert found.startswith("InputError: damaged kernel archive")
 
 
-MILLIONS = {
-    "sources": b'{"format":1,"parts":{},"sources":[' + b'"a",' * 2_000_000 + b'"a"],"key":"' + HASH_OF_NOTHING + b'"}',
-    "numbers": b'{"format":1,"parts":{},"sources":[' + b"1," * 4_000_000 + b"1]}",
-    "lists": b"[" + b"[]," * 2_700_000 + b"[]]",
-    "parts": b'{"format":1,"sources":[],"parts":{"x":[' + b"[]," * 2_700_000 + b"[]]}}",
-}
+def millions() -> dict[str, bytes]:
+    """Manifests just below the limit of their size."""
+    sources = b'{"format":1,"parts":{},"sources":['
+    return {
+        "sources": sources + b'"a",' * 2_000_000 + b'"a"],"key":"' + HASH_OF_NOTHING + b'"}',
+        "numbers": sources + b"1," * 4_000_000 + b"1]}",
+        "lists": b"[" + b"[]," * 2_700_000 + b"[]]",
+        "parts": b'{"format":1,"sources":[],"parts":{"x":[' + b"[]," * 2_700_000 + b"[]]}}",
+    }
 
 
-@pytest.mark.parametrize("manifest", MILLIONS.values(), ids=MILLIONS)
-def test_a_manifest_of_millions_of_values_takes_little_memory(archive: Path, manifest: bytes) -> None:
-    archive.write_bytes(repacked([("manifest.json", manifest)]))
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "sources",
+        "numbers",
+        pytest.param("lists", marks=pytest.mark.slow),
+        pytest.param("parts", marks=pytest.mark.slow),
+    ],
+)
+def test_a_manifest_of_millions_of_values_takes_little_memory(archive: Path, kind: str) -> None:
+    archive.write_bytes(repacked([("manifest.json", millions()[kind])]))
 
-    found = outcome(lambda: read_archive_manifest(archive), megabytes=512)
+    found = run_limited(lambda: read_archive_manifest(archive), megabytes=512)
 
     assert found.startswith("InputError: damaged kernel manifest")
 
@@ -523,7 +543,7 @@ def on_a_full_disk(call: Callable[[], object], room: int) -> str:
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
         return call()
 
-    return outcome(limited)
+    return run_limited(limited)
 
 
 def test_a_full_disk_leaves_no_archive(tmp_path: Path) -> None:

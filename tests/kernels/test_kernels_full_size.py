@@ -2,7 +2,7 @@
 
 Real: the sdist and its setup.py, generate.py, torch.utils.cpp_extension and hipify of two torch releases, ninja, the
 linker, auditwheel, all 2,775 kernel sources. Stand-ins: hipcc (see rocm_machine), and of the second torch all but its
-Python modules (see paper_torch). A machine is a cache of its own.
+Python modules (see stub_torch). A machine is a cache of its own.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from paper_torch import make_paper_torch, other_python
 from rocm_machine import KERNEL_SET as SET
 from rocm_machine import SHARDS, make_machine
+from stub_torch import find_other_python, make_stub_torch
 from wheelfactory.core.checkout import BUILD_SCRIPT
 from wheelfactory.kernels.archive import read_archive_manifest
 from wheelfactory.kernels.compiler.store import ObjectRecord
@@ -99,8 +99,8 @@ def test_build_rocm_sh_makes_both_wheels_and_compiles_only_bindings(
 def test_a_cell_of_another_torch_and_python_links_the_same_kernels(
     merged: Path, rocm: Mapping[str, str], cache: Path, tmp_path: Path
 ) -> None:
-    python = other_python() or Path(sys.executable)
-    paper = make_paper_torch(cache, tmp_path / "paper", SECOND_TORCH, python, Path(rocm["ROCM_PATH"]))
+    python = find_other_python() or Path(sys.executable)
+    paper = make_stub_torch(cache, tmp_path / "paper", SECOND_TORCH, python, Path(rocm["ROCM_PATH"]))
     minor = subprocess.run([paper, "-c", "import sys; print(sys.version_info[1])"], capture_output=True, text=True)
     cell = f"fa2.8.3-rocm7.2-torch{SECOND_TORCH}-cp3{minor.stdout.strip()}-ck"
     builder = make_machine(tmp_path / "builder", cache, rocm)

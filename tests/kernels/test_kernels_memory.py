@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from ninja import BIN_DIR
 
-from cgroups import MemoryLimit, memory_limited, why_not
+from cgroups import MemoryLimit, find_missing_requirement, memory_limited
 from kernel_project import BINDING, KERNELS, Project, make_project
 from wheelfactory.kernels.compiler import ninja
 from wheelfactory.kernels.compiler.costs import Ledger, predict_cost
@@ -45,7 +45,7 @@ python3 -IS clang.py "${mib:-1}" || exit 1
 
 @pytest.fixture
 def limit() -> Iterator[MemoryLimit]:
-    reason = why_not()
+    reason = find_missing_requirement()
     if reason and os.environ.get("HIP_TOOLCHAIN") == "required":
         pytest.fail(reason)
     if reason:
@@ -66,7 +66,7 @@ def make_hungry_project(folder: Path, *, all_mib: int | None = None) -> Project:
 
 def run(project: Project, limit: MemoryLimit, *command: str) -> subprocess.CompletedProcess[str]:
     """Run what torch would start, under the limit."""
-    project.order(jobs=JOBS).write(project.root / "request.json")
+    project.request(jobs=JOBS).write(project.root / "request.json")
     settings = {
         "HIPCC_LOG": str(project.log),
         "HIPCC_DOES": f"cd {project.root}; {HIPCC_DOES}",

@@ -177,7 +177,7 @@ def test_no_cell_has_an_arch_that_release_or_torch_lacks(default: Matrix, expans
 
 
 def rocm_7_3(text: str) -> str:
-    """The entry of ROCm 7.2 as that of 7.3: another version, index and images."""
+    """The entry of ROCm 7.2 changed to 7.3: another version, index and images."""
     entry = text[text.index("  '7.2':\n") : text.index("  '7.1':\n")]
     return entry.replace("'7.2':", "'7.3':").replace("whl/rocm7.2", "whl/rocm7.3").replace("rocm7.2.4_", "rocm7.3_")
 

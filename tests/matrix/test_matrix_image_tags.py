@@ -1,4 +1,4 @@
-"""Tags of AMD's images, in all their spellings, and which one takes the place of which."""
+"""Tags of AMD's images, in all their spellings, and which tag replaces which."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A matrix.yaml that cannot be used is one `InputError` with the place of each mistake and what to write instead."""
+"""An invalid matrix.yaml is one `InputError` with the position and the correction of each mistake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each rule: what it refuses and with which words, and what it has nothing against."""
+"""Each rule: the combinations that it refuses, its reason, and the combinations that it allows."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_an_exclusion_takes_every_value_of_an_axis_it_leaves_out() -> None:
 
 
 def ask(rule: Rule, combination: Combination) -> str:
-    """What a rule says of a combination, of which it is told only the axes that it names."""
+    """Return the reason of a rule for a combination; the rule gets only the axes that it names."""
     return rule.reason_against(*[combination[AXES.index(axis)] for axis in rule.axes])
 
 

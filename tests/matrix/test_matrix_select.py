@@ -1,4 +1,4 @@
-"""What is left of the cells after --only and --published, as one matrix, as shards, and in words."""
+"""The cells selected by --only and --published, as one matrix, as shards, and as text."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ import pytest
 
 from command_line import Cli
 from elf_factory import library
-from given import Given, local
 from rocm_machine import make_machine
+from stage_arguments import StageArguments, local_executor
 from wheel_factory import TRITON, make_wheel, metadata_text, read_zip, small_machine, tamper, wheel_text
 from wheelfactory.build import fallback as sources
 from wheelfactory.build.executor import Executor
@@ -54,7 +54,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FallbackProjec
 
 
 @pytest.fixture
-def given(tmp_path: Path, project: FallbackProject) -> Given:
+def given(tmp_path: Path, project: FallbackProject) -> StageArguments:
     """A small machine that can build and run nothing, with a plain build as a test double."""
     small = small_machine(tmp_path / "cache")
     write_wheel(PlainBuilds(small["cache"], {}).wheel_folder(f"{NAME} {project.version}", project.identity), project)
@@ -69,7 +69,7 @@ def wheel(cache: Path, project: FallbackProject, tmp_path_factory: pytest.TempPa
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the sources that stands in for the checkout's."""
+    """A copy of the sources that replaces those of the checkout."""
     folder = tmp_path / "packages/flash_attention_amd"
     read_fallback_project().write_sources(folder)
     monkeypatch.setattr(sources, "FALLBACK_SOURCES", folder)
@@ -195,7 +195,7 @@ def test_every_required_gate_passes(cli: Cli, wheel: Path, cache: Path) -> None:
 
 
 @pytest.fixture
-def refused(given: Given) -> Refused:
+def refused(given: StageArguments) -> Refused:
     """Return the only static gate that refuses a wheel, and its only finding."""
 
     def find(path: Path) -> tuple[str, str]:
@@ -206,7 +206,7 @@ def refused(given: Given) -> Refused:
     return find
 
 
-def test_the_unchanged_test_double_passes(given: Given, project: FallbackProject, tmp_path: Path) -> None:
+def test_the_unchanged_test_double_passes(given: StageArguments, project: FallbackProject, tmp_path: Path) -> None:
     results = verify_fallback(
         write_wheel(tmp_path, project), FALLBACK_PUBLISH_GATES, environ=given["environ"], cache=given["cache"]
     )
@@ -246,7 +246,7 @@ def test_the_sources_require_only_torch(project: FallbackProject) -> None:
     ],
 )
 def test_another_file_name_is_refused(
-    changes: Mapping[str, str], found: str, given: Given, project: FallbackProject, tmp_path: Path
+    changes: Mapping[str, str], found: str, given: StageArguments, project: FallbackProject, tmp_path: Path
 ) -> None:
     results = verify_fallback(
         write_wheel(tmp_path, project, **changes),
@@ -304,7 +304,7 @@ def test_dist_info_has_only_the_files_that_the_build_writes(
     assert (gate, member in finding) == ("contents", True)
 
 
-def test_an_oversized_wheel_is_refused(given: Given, project: FallbackProject, tmp_path: Path) -> None:
+def test_an_oversized_wheel_is_refused(given: StageArguments, project: FallbackProject, tmp_path: Path) -> None:
     description = os.urandom(MAX_FALLBACK_SIZE + 10_000).hex()
     path = write_wheel(tmp_path, project, metadata=metadata(project) + description)
     results = verify_fallback(path, FALLBACK_PUBLISH_GATES, environ=given["environ"], cache=given["cache"])
@@ -312,7 +312,7 @@ def test_an_oversized_wheel_is_refused(given: Given, project: FallbackProject, t
     assert contents.findings[-1].expected == "0 to 1,000,000 bytes"
 
 
-def test_a_changed_member_is_refused_by_record_and_contents(wheel: Path, given: Given, tmp_path: Path) -> None:
+def test_a_changed_member_is_refused_by_record_and_contents(wheel: Path, given: StageArguments, tmp_path: Path) -> None:
     path = tamper(Path(shutil.copy(wheel, tmp_path)), {"flash_attention_amd/__init__.py": b""})
     found = {
         result.gate
@@ -322,7 +322,7 @@ def test_a_changed_member_is_refused_by_record_and_contents(wheel: Path, given: 
     assert found == {"record", "contents"}
 
 
-def test_code_of_a_refused_wheel_never_runs(given: Given, project: FallbackProject, tmp_path: Path) -> None:
+def test_code_of_a_refused_wheel_never_runs(given: StageArguments, project: FallbackProject, tmp_path: Path) -> None:
     path = write_wheel(tmp_path, project, members={"flash_attention_amd/__init__.py": b""})
     *_, imported, computed = verify(path, **given)
     assert {imported.status, computed.status} == {Status.NOT_RUN}
@@ -429,7 +429,7 @@ def test_its_row_belongs_to_every_index(wheel: Path) -> None:
 
 
 def test_a_verified_row_is_accepted_from_a_release_directory(
-    job_release: Callable[..., Path], given: Given, project: FallbackProject
+    job_release: Callable[..., Path], given: StageArguments, project: FallbackProject
 ) -> None:
     ((row, path),) = read_additions(job_release(), expected=(), **given)
     assert (row.filename, path and path.name) == (project.filename, project.filename)
@@ -440,7 +440,7 @@ def test_a_verified_row_is_accepted_from_a_release_directory(
     [*((name, "missing") for name in FALLBACK_REQUIRED_GATES), ("archive", "not run"), ("numbers", "failed")],
 )
 def test_a_row_with_a_required_gate_that_did_not_pass_is_refused(
-    name: str, status: str, job_release: Callable[..., Path], given: Given
+    name: str, status: str, job_release: Callable[..., Path], given: StageArguments
 ) -> None:
     """The row itself claims that no gate is required, which is ignored."""
     finding = Finding(file="a", expected="b", found="c", remedy="d")
@@ -468,14 +468,14 @@ def test_a_row_with_a_required_gate_that_did_not_pass_is_refused(
     ],
 )
 def test_a_row_that_contradicts_its_file_is_refused(
-    changes: Mapping[str, object], error: str, job_release: Callable[..., Path], given: Given
+    changes: Mapping[str, object], error: str, job_release: Callable[..., Path], given: StageArguments
 ) -> None:
     with pytest.raises(VerificationError, match=error):
         read_additions(job_release(**changes), **given)
 
 
 def test_the_gates_of_a_row_are_checked_again_on_its_file(
-    checkout: Path, job_release: Callable[..., Path], given: Given
+    checkout: Path, job_release: Callable[..., Path], given: StageArguments
 ) -> None:
     folder = job_release()
     append_to_package(checkout, "# changed later")
@@ -486,7 +486,7 @@ def test_the_gates_of_a_row_are_checked_again_on_its_file(
 
 
 def test_a_row_of_an_older_checkout_is_skipped(
-    checkout: Path, job_release: Callable[..., Path], given: Given, caplog: pytest.LogCaptureFixture
+    checkout: Path, job_release: Callable[..., Path], given: StageArguments, caplog: pytest.LogCaptureFixture
 ) -> None:
     """This checkout lacks the sources to compare it with; the cells of the directory are published without it."""
     folder = job_release()
@@ -538,21 +538,21 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_its_failure_is_reported_and_does_not_stop_the_cells(
-    given: Given, started: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    given: StageArguments, started: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_torch(_cache: Path) -> None:
         raise BuildError("no CPU torch", "for this Python", "run with another")
 
     monkeypatch.setattr("wheelfactory.build.fallback.make_build_environment", no_torch)
     worklist = Worklist(to_build=(TRITON,), published=(), unbuildable=())
-    failures = run_worklist(local(given), worklist, DirectoryPublisher(tmp_path / "release"), **given)
+    failures = run_worklist(local_executor(given), worklist, DirectoryPublisher(tmp_path / "release"), **given)
     assert started == [TRITON.id]
     assert [(failure.name, failure.error.what) for failure in failures] == [(NAME, "no CPU torch")]
     assert exit_code(failures) == BUILD_FAILED
 
 
-def test_it_is_not_built_for_a_run_without_cells(given: Given, tmp_path: Path) -> None:
+def test_it_is_not_built_for_a_run_without_cells(given: StageArguments, tmp_path: Path) -> None:
     publisher = DirectoryPublisher(tmp_path / "release")
     nothing = Worklist(to_build=(), published=(TRITON,), unbuildable=())
-    assert run_worklist(local(given), nothing, publisher, **given) == ()
+    assert run_worklist(local_executor(given), nothing, publisher, **given) == ()
     assert publisher.rows() == ()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from given import Given, local
 from release_factory import passed_gates, quick_gates
+from stage_arguments import StageArguments, local_executor
 from wheel_factory import TRITON, finished_wheel, small_machine
 from wheelfactory.core.errors import BuildError, VerificationError
 from wheelfactory.pipeline import run as running
@@ -20,7 +20,7 @@ from wheelfactory.verify.result import Finding, GateResult
 
 
 @pytest.fixture
-def given(tmp_path: Path) -> Given:
+def given(tmp_path: Path) -> StageArguments:
     return small_machine(tmp_path / "cache")
 
 
@@ -38,7 +38,7 @@ def worklist_of(publisher: DirectoryPublisher) -> Worklist:
 
 
 def test_a_verified_wheel_gets_a_new_row_and_new_pages(
-    given: Given, publisher: DirectoryPublisher, monkeypatch: pytest.MonkeyPatch
+    given: StageArguments, publisher: DirectoryPublisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verified: list[Path] = []
 
@@ -49,7 +49,7 @@ def test_a_verified_wheel_gets_a_new_row_and_new_pages(
     monkeypatch.setattr(running, "verify", passing)
     (before,) = publisher.rows()
 
-    assert run_worklist(local(given), worklist_of(publisher), publisher, **given) == ()
+    assert run_worklist(local_executor(given), worklist_of(publisher), publisher, **given) == ()
 
     assert verified == [publisher.wheels_dir / before.filename]
     assert publisher.rows() == (before.model_copy(update={"gates": passed_gates(TRITON.id)}),)
@@ -73,7 +73,7 @@ def unable(*_: object, **__: object) -> tuple[GateResult, ...]:
     ],
 )
 def test_a_wheel_that_stays_unverified_is_a_failure_and_keeps_its_row(
-    given: Given,
+    given: StageArguments,
     publisher: DirectoryPublisher,
     monkeypatch: pytest.MonkeyPatch,
     gates: object,
@@ -83,7 +83,7 @@ def test_a_wheel_that_stays_unverified_is_a_failure_and_keeps_its_row(
     monkeypatch.setattr(running, "verify", gates)
     before: tuple[WheelRow, ...] = publisher.rows()
 
-    (failure,) = run_worklist(local(given), worklist_of(publisher), publisher, **given)
+    (failure,) = run_worklist(local_executor(given), worklist_of(publisher), publisher, **given)
 
     assert (failure.name, type(failure.error)) == (TRITON.id, kind)
     assert failure.error.hint.startswith(hint)

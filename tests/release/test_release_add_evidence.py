@@ -1,4 +1,4 @@
-"""Evidence is added to the rows of published wheels: all of it or none, and only what is of their very bytes."""
+"""Evidence is added to rows of published wheels: all or none, and only for the very bytes that were validated."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from command_line import Cli
-from release_factory import content_of, flash_attn_wheel, make_release, stand_in_wheel
-from validations import CASES, LATER, TIME, a_validation, foreign, written
+from release_factory import content_of, flash_attn_wheel, make_release, stub_wheel
+from validations import CASES, LATER, TIME, amd_validation, nvidia_validation, write_validation
 from wheelfactory.core.checkout import ROOT
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, InputError, PublishError
 from wheelfactory.gpu.validate.report import Validation
@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
     """A release with two flash-attn wheels and a dependency."""
     made, release = tmp_path / "made", tmp_path / "release"
     wheels = [flash_attn_wheel(made, cell) for cell in (CELL, OTHER_CELL)]
-    make_release(release, [*wheels, stand_in_wheel(made, "einops", "0.8.2")])
+    make_release(release, [*wheels, stub_wheel(made, "einops", "0.8.2")])
     return release
 
 
@@ -44,9 +44,9 @@ def add(folder: Path, *validations: Validation) -> tuple[WheelRow, ...]:
 def test_the_row_of_the_wheel_carries_it_and_nothing_else_changes(folder: Path) -> None:
     before = content_of(folder)
     row = row_at(folder)
-    rows = add(folder, a_validation(row))
+    rows = add(folder, amd_validation(row))
     assert rows == read_manifest(folder)
-    assert row_at(folder).evidence == (as_evidence(a_validation(row)),)
+    assert row_at(folder).evidence == (as_evidence(amd_validation(row)),)
     assert row_at(folder).model_copy(update={"evidence": ()}) == row
     assert row_at(folder, OTHER_CELL).evidence == ()
     after = content_of(folder)
@@ -55,7 +55,7 @@ def test_the_row_of_the_wheel_carries_it_and_nothing_else_changes(folder: Path) 
 
 def test_several_reports_are_added_at_once_each_to_its_wheel(folder: Path) -> None:
     one, other = row_at(folder), row_at(folder, OTHER_CELL)
-    add(folder, a_validation(one), foreign(other), foreign(one))
+    add(folder, amd_validation(one), nvidia_validation(other), nvidia_validation(one))
     assert [piece.device for piece in row_at(folder).evidence] == ["AMD Instinct MI300X", "NVIDIA H200"]
     assert [piece.is_test_mode for piece in row_at(folder, OTHER_CELL).evidence] == [True]
 
@@ -63,32 +63,32 @@ def test_several_reports_are_added_at_once_each_to_its_wheel(folder: Path) -> No
 @pytest.mark.parametrize("order", [1, -1], ids=["older first", "newer first"])
 def test_of_several_for_one_wheel_arch_and_mode_the_newest_stays(folder: Path, order: int) -> None:
     row = row_at(folder)
-    add(folder, *[a_validation(row), a_validation(row, time=LATER)][::order])
+    add(folder, *[amd_validation(row), amd_validation(row, time=LATER)][::order])
     assert [piece.time for piece in row_at(folder).evidence] == [LATER]
     with pytest.raises(PublishError, match="newer evidence is already published") as refused:
-        add(folder, a_validation(row))
+        add(folder, amd_validation(row))
     assert refused.value.which == f"{row.filename} on gfx942 (2026-11-24 09:30)"
     assert [piece.time for piece in row_at(folder).evidence] == [LATER]
-    add(folder, foreign(row))  # of another mode: older than what it has nothing to do with
+    add(folder, nvidia_validation(row))  # the time of another mode does not matter
     assert [piece.time for piece in row_at(folder).evidence] == [LATER, TIME]
 
 
 def refusals(row: WheelRow) -> dict[str, tuple[Validation, str]]:
-    """Reports that must not be added to a release with this row, and what is said of each."""
+    """Reports that are refused for a release with this row, with the error of each."""
     other = row.model_copy(update={"sha256": "0" * 64})
     failed = CASES[0].model_copy(update={"status": Status.FAILED})
     return {
-        "other bytes": (a_validation(other), f"the validated file differs from the published one: {row.filename}"),
+        "other bytes": (amd_validation(other), f"the validated file differs from the published one: {row.filename}"),
         "another file": (
-            a_validation(other.model_copy(update={"filename": "another.whl"})),
+            amd_validation(other.model_copy(update={"filename": "another.whl"})),
             "cannot add evidence to a wheel that is not published: another.whl",
         ),
         "an installed one": (
-            a_validation(),
+            amd_validation(),
             "cannot add evidence to a wheel that is not published: flash-attn 2.8.3",
         ),
         "failed": (
-            a_validation(row, cases=(failed,)),
+            amd_validation(row, cases=(failed,)),
             f"not evidence: {row.filename} on AMD Instinct MI300X (failed: ",
         ),
     }
@@ -99,14 +99,14 @@ def test_one_bad_report_stops_them_all(folder: Path, kind: str) -> None:
     bad, message = refusals(row_at(folder))[kind]
     before = content_of(folder)
     with pytest.raises((InputError, PublishError)) as refused:
-        add(folder, a_validation(row_at(folder)), bad)
+        add(folder, amd_validation(row_at(folder)), bad)
     assert str(refused.value).startswith(message)
     assert content_of(folder) == before
 
 
 def test_a_yank_keeps_the_evidence_and_so_does_publishing_again(folder: Path, tmp_path: Path) -> None:
     row = row_at(folder)
-    add(folder, a_validation(row))
+    add(folder, amd_validation(row))
     publish(DirectoryPublisher(folder), [(read_wheel_row(tmp_path / "made" / row.filename), None)])
     assert verified_archs(row_at(folder)) == ("gfx942",)
 
@@ -117,8 +117,8 @@ def matrix() -> str:
 
 
 def test_the_command_adds_reports_and_writes_the_site_anew(cli: Cli, folder: Path, tmp_path: Path, matrix: str) -> None:
-    reports = [written(tmp_path / "a.json", a_validation(row_at(folder)))]
-    reports += [written(tmp_path / "b.json", foreign(row_at(folder, OTHER_CELL)))]
+    reports = [write_validation(tmp_path / "a.json", amd_validation(row_at(folder)))]
+    reports += [write_validation(tmp_path / "b.json", nvidia_validation(row_at(folder, OTHER_CELL)))]
     command = ("publish", folder, "--evidence", *reports, "--matrix", matrix)
     assert cli(*command) == (DONE, f"{folder}: 3 files published\n", "")
     page, data = (folder / "packages.md").read_text(), (folder / "search/data.js").read_text()
@@ -131,7 +131,7 @@ def test_the_command_adds_reports_and_writes_the_site_anew(cli: Cli, folder: Pat
 
 
 def test_an_invalid_report_changes_nothing(cli: Cli, folder: Path, tmp_path: Path, matrix: str) -> None:
-    good = written(tmp_path / "a.json", a_validation(row_at(folder)))
+    good = write_validation(tmp_path / "a.json", amd_validation(row_at(folder)))
     (tmp_path / "b.json").write_text(good.read_text()[:-5])
     before = content_of(folder)
     shown = cli("publish", folder, "--evidence", good, tmp_path / "b.json", "--matrix", matrix)
@@ -141,13 +141,15 @@ def test_an_invalid_report_changes_nothing(cli: Cli, folder: Path, tmp_path: Pat
 
 
 def test_an_unpublished_wheel_gets_no_evidence(cli: Cli, folder: Path, tmp_path: Path, matrix: str) -> None:
-    shown = cli("publish", folder, "--evidence", written(tmp_path / "a.json", a_validation()), "--matrix", matrix)
+    shown = cli(
+        "publish", folder, "--evidence", write_validation(tmp_path / "a.json", amd_validation()), "--matrix", matrix
+    )
     assert shown.code == FAILED
     assert "hint: publish the wheel first\n" in shown.err
 
 
 def test_a_dry_run_shows_its_writes_and_writes_nothing(cli: Cli, folder: Path, tmp_path: Path, matrix: str) -> None:
-    report = written(tmp_path / "a.json", a_validation(row_at(folder)))
+    report = write_validation(tmp_path / "a.json", amd_validation(row_at(folder)))
     before = content_of(folder)
     shown = cli("publish", folder, "--evidence", report, "--matrix", matrix, "--dry-run")
     assert f"write {folder / MANIFEST_NAME}" in shown.out

@@ -1,4 +1,4 @@
-"""What a release is given: only wheels that passed, and the dependencies that make its indexes complete."""
+"""Additions to a release: only verified wheels, and the dependencies that complete its indexes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from given import Given, local
 from release_factory import passed_gates, quick_gates
+from stage_arguments import StageArguments, local_executor
 from wheel_factory import TRITON, finished_wheel, make_wheel, small_machine
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError, VerificationError
@@ -24,8 +24,8 @@ PASSED = passed_gates(TRITON.id)
 
 
 @pytest.fixture
-def given(tmp_path: Path) -> Given:
-    """A small machine whose matrix has einops as a dependency, downloaded already."""
+def given(tmp_path: Path) -> StageArguments:
+    """A small machine; its matrix has the dependency einops, which is already downloaded."""
     small = small_machine(tmp_path / "cache")
     made = make_wheel(tmp_path / "made", name="einops", version="0.8.2")
     digest = file_sha256(made)
@@ -37,7 +37,7 @@ def given(tmp_path: Path) -> Given:
     return {**small, "matrix": matrix}
 
 
-def missing(given: Given, publisher: DirectoryPublisher) -> Iterator[tuple[WheelRow, Path]]:
+def missing(given: StageArguments, publisher: DirectoryPublisher) -> Iterator[tuple[WheelRow, Path]]:
     """The dependencies that the release lacks."""
     wanted = given["matrix"].dependencies
     return fetch_missing_dependencies(wanted, publisher, cache=given["cache"], environ=given["environ"])
@@ -49,25 +49,25 @@ def publisher(tmp_path: Path) -> DirectoryPublisher:
 
 
 @pytest.fixture
-def released(given: Given, publisher: DirectoryPublisher, tmp_path: Path) -> Path:
-    """The file of a published Triton wheel, with its dependency beside it."""
+def released(given: StageArguments, publisher: DirectoryPublisher, tmp_path: Path) -> Path:
+    """The file of a published Triton wheel, with its dependency in the same folder."""
     wheel = finished_wheel(tmp_path / "finished", TRITON)
     publish(publisher, [*missing(given, publisher), as_addition(wheel, PASSED)])
     return publisher.wheels_dir / wheel.name
 
 
-def test_missing_dependencies_are_added(given: Given, publisher: DirectoryPublisher) -> None:
+def test_missing_dependencies_are_added(given: StageArguments, publisher: DirectoryPublisher) -> None:
     publish(publisher, missing(given, publisher))
     assert [row.filename for row in publisher.rows()] == ["einops-0.8.2-py3-none-any.whl"]
 
 
 @pytest.mark.usefixtures("released")
-def test_an_existing_dependency_is_not_added_again(given: Given, publisher: DirectoryPublisher) -> None:
+def test_an_existing_dependency_is_not_added_again(given: StageArguments, publisher: DirectoryPublisher) -> None:
     assert list(missing(given, publisher)) == []
 
 
 def test_a_dependency_whose_file_is_gone_is_put_back(
-    given: Given, publisher: DirectoryPublisher, released: Path
+    given: StageArguments, publisher: DirectoryPublisher, released: Path
 ) -> None:
     released.with_name("einops-0.8.2-py3-none-any.whl").unlink()
     publish(publisher, missing(given, publisher))
@@ -102,13 +102,13 @@ def test_a_wheel_that_did_not_pass_every_gate_is_no_addition(
 
 
 @pytest.mark.usefixtures("released")
-def test_a_published_cell_is_not_built_again(given: Given, publisher: DirectoryPublisher) -> None:
-    job = make_worklist(local(given), [TRITON], publisher, matrix=given["matrix"], environ=given["environ"])
+def test_a_published_cell_is_not_built_again(given: StageArguments, publisher: DirectoryPublisher) -> None:
+    job = make_worklist(local_executor(given), [TRITON], publisher, matrix=given["matrix"], environ=given["environ"])
     assert (job.to_build, job.published) == ((), (TRITON,))
 
 
 def make_quick(publisher: DirectoryPublisher, **changes: object) -> WheelRow:
-    """Change the row of the released wheel to that of one that ``run --quick`` made."""
+    """Change the row of the released wheel to a row of ``run --quick``."""
     changed = {"gates": quick_gates(TRITON.id), **changes}
     rows = [row.model_copy(update=changed) if row.cell else row for row in publisher.rows()]
     publisher.commit(rows)
@@ -117,23 +117,25 @@ def make_quick(publisher: DirectoryPublisher, **changes: object) -> WheelRow:
 
 @pytest.mark.usefixtures("released")
 @pytest.mark.parametrize("quick", [False, True], ids=["run", "run --quick"])
-def test_a_full_run_verifies_a_wheel_of_a_quick_run(given: Given, publisher: DirectoryPublisher, quick: bool) -> None:
+def test_a_full_run_verifies_a_wheel_of_a_quick_run(
+    given: StageArguments, publisher: DirectoryPublisher, quick: bool
+) -> None:
     row = make_quick(publisher)
     job = make_worklist(
-        local(given), [TRITON], publisher, quick=quick, matrix=given["matrix"], environ=given["environ"]
+        local_executor(given), [TRITON], publisher, quick=quick, matrix=given["matrix"], environ=given["environ"]
     )
     assert (job.to_build, job.published, job.to_verify) == (((), (TRITON,), ()) if quick else ((), (), (row,)))
 
 
 @pytest.mark.usefixtures("released")
-def test_a_yanked_wheel_is_not_verified_any_more(given: Given, publisher: DirectoryPublisher) -> None:
+def test_a_yanked_wheel_is_not_verified_any_more(given: StageArguments, publisher: DirectoryPublisher) -> None:
     make_quick(publisher, yanked="broken")
-    job = make_worklist(local(given), [TRITON], publisher, matrix=given["matrix"], environ=given["environ"])
+    job = make_worklist(local_executor(given), [TRITON], publisher, matrix=given["matrix"], environ=given["environ"])
     assert (job.published, job.to_verify) == ((TRITON,), ())
 
 
 @pytest.mark.usefixtures("released")
-def test_an_unverified_wheel_is_refused_with_the_remedy(given: Given, publisher: DirectoryPublisher) -> None:
+def test_an_unverified_wheel_is_refused_with_the_remedy(given: StageArguments, publisher: DirectoryPublisher) -> None:
     make_quick(publisher)
     with pytest.raises(VerificationError, match="not checked: kernels compiled for its GPUs, numbers") as refused:
         read_additions(publisher.folder, **given)
@@ -141,19 +143,19 @@ def test_an_unverified_wheel_is_refused_with_the_remedy(given: Given, publisher:
 
 
 def test_a_cell_whose_published_file_is_gone_is_built_again(
-    given: Given, publisher: DirectoryPublisher, released: Path
+    given: StageArguments, publisher: DirectoryPublisher, released: Path
 ) -> None:
     released.unlink()
-    job = make_worklist(local(given), [TRITON], publisher, matrix=given["matrix"], environ=given["environ"])
+    job = make_worklist(local_executor(given), [TRITON], publisher, matrix=given["matrix"], environ=given["environ"])
     assert (job.to_build, job.published) == ((TRITON,), ())
 
 
 def test_a_published_file_that_was_changed_is_an_error_that_names_it(
-    given: Given, publisher: DirectoryPublisher, released: Path
+    given: StageArguments, publisher: DirectoryPublisher, released: Path
 ) -> None:
     released.write_bytes(released.read_bytes() + b"x")
     with pytest.raises(PublishError) as refused:
-        make_worklist(local(given), [TRITON], publisher, matrix=given["matrix"], environ=given["environ"])
+        make_worklist(local_executor(given), [TRITON], publisher, matrix=given["matrix"], environ=given["environ"])
     assert refused.value.which == str(released)
     assert "remove it and run the same command again" in refused.value.hint
 

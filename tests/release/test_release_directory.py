@@ -1,4 +1,4 @@
-"""A release in a directory: nothing overwritten, nothing half done, and interrupted at any write it is resumed."""
+"""A release in a directory: nothing is overwritten or half done, and an interrupted publish resumes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from release_factory import (
     make_release,
     path_of,
     reachable,
-    stand_in_wheel,
+    stub_wheel,
 )
-from validations import a_validation
+from validations import amd_validation
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.files import remove_scratch
@@ -45,14 +45,14 @@ def wheel(tmp_path: Path) -> Path:
 @pytest.fixture
 def three_wheels(tmp_path: Path, wheel: Path) -> Sequence[Path]:
     made = tmp_path / "made"
-    return [wheel, stand_in_wheel(made, "einops", "0.8.2"), flash_attn_wheel(made, OTHER_CELL)]
+    return [wheel, stub_wheel(made, "einops", "0.8.2"), flash_attn_wheel(made, OTHER_CELL)]
 
 
 @pytest.fixture
 def folder(tmp_path: Path, wheel: Path) -> Path:
     """A release with one flash-attn wheel and a dependency."""
     made = tmp_path / "release"
-    make_release(made, [wheel, stand_in_wheel(tmp_path / "made", "einops", "0.8.2")])
+    make_release(made, [wheel, stub_wheel(tmp_path / "made", "einops", "0.8.2")])
     return made
 
 
@@ -201,7 +201,7 @@ def test_a_manifest_of_the_first_format_is_rewritten_in_the_newest(
     elif change == "yank":
         yank(publisher, wheel.name, "wrong kernels")
     else:
-        add_evidence(publisher, [a_validation(next(row for row in rows if row.cell))])
+        add_evidence(publisher, [amd_validation(next(row for row in rows if row.cell))])
     lines = (old_folder / MANIFEST_NAME).read_bytes().splitlines()
     assert all(line.startswith(b'{"format":2,') for line in lines)
     assert {row.filename for row in rows} <= {row.filename for row in publisher.rows()}
@@ -228,12 +228,12 @@ def test_yank_keeps_the_file_and_its_sums(folder: Path, wheel: Path) -> None:
 
 
 class Interrupted(BaseException):
-    """What stands in for Ctrl-C, or for a kill."""
+    """Simulates Ctrl-C or a kill."""
 
 
 @contextmanager
 def interrupted_at(write: int, *, killed: bool) -> Iterator[None]:
-    """Let `write` writes be done and interrupt the next one half-way; if `killed`, nothing is cleaned up after it."""
+    """Allow `write` writes and interrupt the next one half-way; if `killed`, without cleaning up."""
     writes = count()
 
     def interruptible(original: Callable[..., Any], half: Callable[..., None]) -> Callable[..., Any]:
@@ -297,7 +297,7 @@ def yank_one(folder: Path, _: Sequence[Path]) -> None:
 
 def validate_one(folder: Path, _: Sequence[Path]) -> None:
     publisher = DirectoryPublisher(folder)
-    write_pages(folder, render_index(add_evidence(publisher, [a_validation(publisher.rows()[-1])])))
+    write_pages(folder, render_index(add_evidence(publisher, [amd_validation(publisher.rows()[-1])])))
 
 
 def unlist_one(folder: Path, _: Sequence[Path]) -> None:
@@ -309,7 +309,7 @@ def unlist_one(folder: Path, _: Sequence[Path]) -> None:
     ("published", "job", "least", "killed"),
     [
         pytest.param(0, publish_two, 12 * 3, True, id="first publish", marks=pytest.mark.slow),
-        pytest.param(1, publish_two, 6 * 3, True, id="publish more"),
+        pytest.param(1, publish_two, 6 * 3, True, id="publish more", marks=pytest.mark.slow),
         pytest.param(1, publish_two, 6 * 3, False, id="publish more, with cleanup"),
         pytest.param(3, yank_one, 2 * 3, True, id="yank"),
         pytest.param(3, validate_one, 3, True, id="evidence"),

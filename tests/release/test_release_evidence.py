@@ -1,4 +1,4 @@
-"""Evidence: what is kept of a validation, what is none, and which GPUs of AMD a row may be said to run on."""
+"""Evidence: what it keeps of a validation, what is refused, and the AMD GPUs that a row counts as verified on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 import pytest
 from pydantic import ValidationError
 
-from validations import CASES, DROPPED, H200, LATER, MI300X, TIME, a_validation, foreign
+from validations import CASES, DROPPED, H200, LATER, MI300X, TIME, amd_validation, nvidia_validation
 from wheelfactory.core.errors import InputError
 from wheelfactory.gpu.validate.report import (
     Hardware,
@@ -44,12 +44,12 @@ def a_row(*validations: Validation, gates: tuple[GateResult, ...] = ()) -> Wheel
 
 def a_case(*errors: tuple[float, float], status: Status = Status.PASSED, detail: str = "") -> ValidationCase:
     """A case with these errors and bounds."""
-    told = tuple(ResultError(result="dq", error=error, bound=bound) for error, bound in errors)
-    return ValidationCase(name="fp16 d32", status=status, errors=told, detail=detail)
+    result_errors = tuple(ResultError(result="dq", error=error, bound=bound) for error, bound in errors)
+    return ValidationCase(name="fp16 d32", status=status, errors=result_errors, detail=detail)
 
 
 def test_evidence_keeps_hardware_software_and_the_nearest_result() -> None:
-    found = as_evidence(a_validation())
+    found = as_evidence(amd_validation())
     assert (found.vendor, found.device, found.arch) == ("amd", "AMD Instinct MI300X", "gfx942")
     assert (found.torch, found.hip, found.cuda, found.triton) == ("2.9.1+rocm6.4", "6.4.43482", None, "3.5.1")
     assert found.modules == ("flash_attn.flash_attn_triton_amd.interface_fa",)
@@ -59,9 +59,9 @@ def test_evidence_keeps_hardware_software_and_the_nearest_result() -> None:
 
 
 def test_evidence_of_the_test_mode_keeps_the_dropped_options() -> None:
-    found = as_evidence(foreign())
+    found = as_evidence(nvidia_validation())
     assert (found.is_test_mode, found.dropped_launch_options) == (True, DROPPED)
-    assert as_evidence(foreign(dropped_launch_options=())).is_test_mode
+    assert as_evidence(nvidia_validation(dropped_launch_options=())).is_test_mode
 
 
 def test_a_row_with_impossible_evidence_is_refused() -> None:
@@ -69,23 +69,23 @@ def test_a_row_with_impossible_evidence_is_refused() -> None:
     cases: list[dict[str, object]] = [
         {"cases": 0},  # no case
         {"not_run": -1},  # fewer than none not run
-        {"modules": ()},  # nothing called
+        {"modules": ()},  # no function called
         {"nearest": {"case": "x", "result": "dq", "error": 2.0, "bound": 1.0}},  # beyond its bound
         {"nearest": {"case": "x", "result": "dq", "error": 1.0, "bound": -1.0}},  # no bound
     ]
     for changes in cases:
-        good = as_evidence(a_validation()).model_dump(mode="json")
+        good = as_evidence(amd_validation()).model_dump(mode="json")
         with pytest.raises(ValidationError):
             Evidence.model_validate({**good, **changes})
 
 
 def test_features_of_an_arch_are_left_out() -> None:
     hardware = MI300X.model_copy(update={"arch": "gfx942:sramecc+:xnack-"})
-    assert as_evidence(a_validation(hardware=hardware)).arch == "gfx942"
+    assert as_evidence(amd_validation(hardware=hardware)).arch == "gfx942"
 
 
 def test_a_result_whose_bound_is_nothing_is_not_the_nearest() -> None:
-    exact = a_validation(cases=(a_case((0.0, 0.0)), a_case((0.1, 0.2))))
+    exact = amd_validation(cases=(a_case((0.0, 0.0)), a_case((0.1, 0.2))))
     assert as_evidence(exact).nearest.bound == 0.2
 
 
@@ -95,7 +95,7 @@ def test_validations_without_proof_are_refused_with_the_reason() -> None:
         (
             {"checks": (ValidationCheck(name="label", status=Status.FAILED),)},
             "failed: label",
-        ),  # not what the label says
+        ),  # contradicts the label
         ({"hardware": Hardware()}, "no GPU computed"),  # no GPU
         ({"cases": ()}, "no case was computed"),  # no case
         ({"cases": (a_case(status=Status.NOT_RUN, detail="no GPU"),)}, "no case was computed"),  # every case not run
@@ -111,7 +111,7 @@ def test_validations_without_proof_are_refused_with_the_reason() -> None:
         ({"cases": (*CASES, a_case((0.1, math.inf)))}, "outside its bounds: fp16 d32"),  # no bound
         ({"cases": (*CASES, a_case((-0.1, 0.1)))}, "outside its bounds: fp16 d32"),  # less than no error
         ({"cases": (*CASES, a_case())}, "outside its bounds: fp16 d32"),  # passed without a number
-        ({"symbols": {}}, "no backend function was called"),  # nothing called
+        ({"symbols": {}}, "no backend function was called"),  # no function called
         (
             {"validated": ValidatedPackage(project="flash-attn", version="2.8.3")},
             "validate the wheel",
@@ -122,26 +122,31 @@ def test_validations_without_proof_are_refused_with_the_reason() -> None:
     ]
     for changed, reason in cases:
         with pytest.raises(InputError, match="not evidence") as refused:
-            as_evidence(a_validation(**changed))
+            as_evidence(amd_validation(**changed))
         assert refused.value.which.startswith("flash-attn 2.8.3")
         assert reason in refused.value.which
         assert "wheelfactory validate" in refused.value.hint
 
 
 def test_the_fallback_needs_no_test_mode_to_run_on_any_gpu() -> None:
-    found = as_evidence(foreign(dropped_launch_options=None, validated=FALLBACK))
+    found = as_evidence(nvidia_validation(dropped_launch_options=None, validated=FALLBACK))
     assert (found.vendor, found.is_test_mode) == ("nvidia", False)
 
 
 def test_a_newer_piece_takes_the_place_of_the_one_with_its_arch_and_mode() -> None:
-    held = [as_evidence(report) for report in (a_validation(), foreign())]
-    newer = as_evidence(a_validation(time=LATER))
+    held = [as_evidence(report) for report in (amd_validation(), nvidia_validation())]
+    newer = as_evidence(amd_validation(time=LATER))
     assert merge_evidence(held, newer) == (newer, held[1])
 
 
 def test_other_archs_and_the_other_mode_keep_their_places_whatever_the_order() -> None:
-    plain = as_evidence(foreign(dropped_launch_options=None, validated=FALLBACK))
-    pieces = [as_evidence(a_validation(hardware=MI250X)), as_evidence(a_validation()), plain, as_evidence(foreign())]
+    plain = as_evidence(nvidia_validation(dropped_launch_options=None, validated=FALLBACK))
+    pieces = [
+        as_evidence(amd_validation(hardware=MI250X)),
+        as_evidence(amd_validation()),
+        plain,
+        as_evidence(nvidia_validation()),
+    ]
     held = merge_evidence(merge_evidence(merge_evidence(pieces[2:3], pieces[3]), pieces[1]), pieces[0])
     assert held == tuple(pieces)
     assert merge_evidence(held, pieces[0]) == held
@@ -149,7 +154,7 @@ def test_other_archs_and_the_other_mode_keep_their_places_whatever_the_order() -
 
 def test_a_row_is_verified_on_the_archs_of_its_evidence_and_of_its_gpu_gate() -> None:
     gate = GateResult.from_findings("gpu", [], versions={"gpu": "gfx1100:xnack-", "torch": "2.9.1"})
-    assert verified_archs(a_row(a_validation(), a_validation(hardware=MI250X), gates=(gate,))) == (
+    assert verified_archs(a_row(amd_validation(), amd_validation(hardware=MI250X), gates=(gate,))) == (
         "gfx90a",
         "gfx942",
         "gfx1100",
@@ -168,11 +173,11 @@ def test_no_other_gate_verifies_an_arch() -> None:
 
 
 def test_neither_the_test_mode_nor_another_vendor_verifies_anything_of_amd() -> None:
-    tests = foreign(), foreign(dropped_launch_options=None, validated=FALLBACK)
+    tests = nvidia_validation(), nvidia_validation(dropped_launch_options=None, validated=FALLBACK)
     assert verified_archs(a_row(*tests)) == ()
 
 
 def test_evidence_of_the_test_mode_that_calls_itself_amd_verifies_nothing() -> None:
-    row = a_row(a_validation())
+    row = a_row(amd_validation())
     piece = row.evidence[0].model_copy(update={"dropped_launch_options": DROPPED})
     assert verified_archs(row.model_copy(update={"evidence": (piece,)})) == ()

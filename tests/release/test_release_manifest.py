@@ -1,6 +1,6 @@
-"""The manifest: rows written and read back, and what is said of a file that holds none.
+"""The manifest: rows are written and read back, and other files are refused with the reason.
 
-What a row may say is tested for both of its readers in tests/core/test_core_row.py.
+The contents of a row are tested for both readers in tests/core/test_core_row.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from validations import a_validation, foreign, validated
+from validations import amd_validation, nvidia_validation, with_evidence
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.row import ROW_FORMS
 from wheelfactory.release.manifest import (
@@ -34,7 +34,7 @@ TRITON = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
 
 
 def a_row(filename: str = "einops-0.8.2-py3-none-any.whl", **changed: Any) -> WheelRow:
-    """A row as small as one can be, but for what is `changed`."""
+    """A minimal row, with fields `changed`."""
     return WheelRow(
         **{
             "project": "einops",
@@ -85,7 +85,7 @@ def a_line(**changed: Any) -> str:
     return json.dumps({**a_row().model_dump(mode="json"), **changed})
 
 
-VALIDATED = validated(FULL, foreign(), a_validation())
+VALIDATED = with_evidence(FULL, nvidia_validation(), amd_validation())
 OLD_LINE = (
     b'{"project":"einops","version":"0.8.2","filename":"einops-0.8.2-py3-none-any.whl","sha256":"' + b"a" * 64 + b'",'
     b'"size":12,"requires_python":"","metadata_sha256":"' + b"b" * 64 + b'","published":"2026-01-01T00:00:00Z",'
@@ -128,7 +128,7 @@ def test_a_row_is_found_in_a_manifest_of_either_format() -> None:
 
 
 def characters(*, lines: bool = False) -> st.SearchStrategy[str]:
-    """Texts without what a terminal or a browser acts on; `lines` are those of findings."""
+    """Texts without control characters for terminals or browsers; findings may have `lines`."""
     refused = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
     plain = st.characters(exclude_categories=["Cs", "Cc", "Zl", "Zp"], exclude_characters=refused)
     return st.text(plain | st.sampled_from("\n\t") if lines else plain)
@@ -165,7 +165,7 @@ def test_rows_that_would_not_read_back_are_not_written() -> None:
         ({"cell": CK}, "label: not a label"),  # cell of a dependency
         ({"gates": 2 * FULL.gates[:1]}, "gates: duplicate: 'identity'"),  # a gate twice
         ({"offload_archs": ["gfx942"]}, "would read back as a different row"),  # a list that can change
-        ({"url": "wheels/einops.whl"}, "url: invalid"),  # an address that means nothing elsewhere
+        ({"url": "wheels/einops.whl"}, "url: invalid"),  # a relative address
         (
             {"gates": (FULL.gates[0].model_copy(update={"figures": {"bytes": math.nan}}),)},
             "gates.0.figures.bytes: Input should be a valid number",

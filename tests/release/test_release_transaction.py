@@ -1,4 +1,4 @@
-"""The publish transaction against a place in memory: what is ensured, in which order, and what is refused."""
+"""The publish transaction with a publisher in memory: preconditions, order of steps, and refusals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from release_factory import PUBLISHED, additions, flash_attn_wheel, stand_in_wheel
+from release_factory import PUBLISHED, additions, flash_attn_wheel, stub_wheel
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.progress import ProgressCallback, ignore_progress
 from wheelfactory.release.manifest import WheelRow
@@ -24,7 +24,7 @@ OTHER_CELL = "fa2.8.3-rocm7.2-torch2.9.1-py3-triton"
 
 @dataclass
 class Memory:
-    """A publisher that only remembers what it is told."""
+    """A publisher that only records its calls."""
 
     published: tuple[WheelRow, ...] = ()
     log: list[str] = field(default_factory=list)
@@ -75,7 +75,7 @@ def test_several_wheels_are_committed_at_once(place: Memory, tmp_path: Path, whe
 
 def test_published_rows_stay_published(place: Memory, tmp_path: Path, wheel: Path) -> None:
     publish(place, additions([wheel]))
-    rows = publish(place, additions([stand_in_wheel(tmp_path, "einops", "0.8.2")]))
+    rows = publish(place, additions([stub_wheel(tmp_path, "einops", "0.8.2")]))
     assert {row.project for row in rows} == {"einops", "flash-attn"}
     assert place.published == rows
 
@@ -166,7 +166,7 @@ def test_each_wheel_is_a_step_and_so_is_the_commit(place: Memory, tmp_path: Path
     @contextmanager
     def step(text: str) -> Iterator[ProgressCallback]:
         seen.append(f"begin {text}")
-        yield lambda done, total, told="": None
+        yield lambda done, total, note="": None
         seen.append(f"end {text} after {len(place.log)}")
 
     publish(place, additions([wheel]), step)

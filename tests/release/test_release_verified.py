@@ -1,4 +1,4 @@
-"""A wheel is verified by what this checkout requires of its backend; its row never says less than before."""
+"""A wheel is verified by the gates that this checkout requires; its row never loses a passed gate."""
 
 from __future__ import annotations
 

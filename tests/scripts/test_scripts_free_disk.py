@@ -1,4 +1,4 @@
-"""The disk of a hosted runner is freed of what this project does not use, and no other machine loses a file."""
+"""Unused software is deleted from the disk of a hosted runner, and from no other machine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def script() -> ModuleType:
 
 @pytest.fixture
 def disk(tmp_path: Path, script: ModuleType) -> Path:
-    """A runner's disk: everything that is removed, and beside it what must stay."""
+    """The disk of a runner, with software to remove and software to keep."""
     root = tmp_path / "disk"
     for name in (*script.UNUSED, "/opt/hostedtoolcache/Python/3.12.1/x64/bin", "/opt/hostedtoolcache/node", "/usr/bin"):
         folder = root / name.lstrip("/") / "deep"
@@ -58,10 +58,10 @@ def free(script: ModuleType, root: Path, environ: Mapping[str, str] = HOSTED) ->
     return lines
 
 
-@pytest.mark.parametrize("said", [None, "", "self-hosted", "GitHub-hosted", "github-hosted "])
-def test_no_other_machine_loses_a_file(script: ModuleType, disk: Path, said: str | None) -> None:
+@pytest.mark.parametrize("runner", [None, "", "self-hosted", "GitHub-hosted", "github-hosted "])
+def test_no_other_machine_loses_a_file(script: ModuleType, disk: Path, runner: str | None) -> None:
     before = files(disk)
-    environ = {"GITHUB_ACTIONS": "true", "CI": "true", **({} if said is None else {"RUNNER_ENVIRONMENT": said})}
+    environ = {"GITHUB_ACTIONS": "true", "CI": "true", **({} if runner is None else {"RUNNER_ENVIRONMENT": runner})}
     assert free(script, disk, environ) == ["not a GitHub-hosted runner: nothing removed"]
     assert files(disk) == before
 
@@ -148,7 +148,7 @@ def test_the_table_names_folders_of_software_and_none_that_is_used(script: Modul
 
 
 def test_the_script_does_nothing_on_this_machine() -> None:
-    """Told that it is a machine of its own, wherever the tests run."""
+    """Run the script as on a hosted runner, on any machine."""
     environ = {**os.environ, "RUNNER_ENVIRONMENT": "self-hosted"}
     done = subprocess.run([sys.executable, SCRIPT], env=environ, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "not a GitHub-hosted runner: nothing removed\n"), done.stderr

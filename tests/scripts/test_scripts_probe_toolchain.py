@@ -1,4 +1,4 @@
-"""The program that says what torch a Python has: both of its forms, as a file and as text."""
+"""The probe for the torch of a Python, as a file and as text."""
 
 from __future__ import annotations
 

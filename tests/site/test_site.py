@@ -1,12 +1,13 @@
-"""`index --dest`: everything that is generated from a manifest, in one folder that links to where the wheels are."""
+"""`index --dest` generates a site from a manifest, in one folder that links to the wheels."""
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from release_factory import content_of, flash_attn_wheel, make_release, path_of, reachable, stand_in_wheel
+from release_factory import content_of, flash_attn_wheel, make_release, path_of, reachable, stub_wheel
 from wheelfactory.cli import main
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BAD_INPUT, DONE
@@ -15,13 +16,27 @@ from wheelfactory.release.manifest import read_manifest
 CELL = "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"
 
 
-@pytest.fixture
-def release(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def read_only_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A release directory with one wheel of a cell and one dependency."""
-    folder = tmp_path / "a release"
-    wheels = [flash_attn_wheel(tmp_path / "made", CELL), stand_in_wheel(tmp_path / "made", "einops", "0.8.2")]
-    make_release(folder, wheels)
+    folder = tmp_path_factory.mktemp("made")
+    wheels = [flash_attn_wheel(folder / "made", CELL), stub_wheel(folder / "made", "einops", "0.8.2")]
+    make_release(folder / "a release", wheels)
+    return folder / "a release"
+
+
+@pytest.fixture(scope="module")
+def read_only_site(read_only_release: Path) -> Path:
+    """The site of that release."""
+    folder = read_only_release.parent / "site"
+    assert main(["index", str(read_only_release), "--dest", str(folder), "--site", "https://example.org/"]) == DONE
     return folder
+
+
+@pytest.fixture
+def release(read_only_release: Path, tmp_path: Path) -> Path:
+    """A copy of that release, which a test can change."""
+    return shutil.copytree(read_only_release, tmp_path / "a release")
 
 
 @pytest.fixture
@@ -34,30 +49,31 @@ def site(release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> P
 
 
 def test_every_file_on_the_index_leads_to_the_wheel_with_the_digest_that_the_page_gives(
-    site: Path, release: Path
+    read_only_site: Path, read_only_release: Path
 ) -> None:
-    links = list(reachable(site / "simple" / "index.html"))
-    assert {link.text for link in links} == {row.filename for row in read_manifest(release)}
+    links = list(reachable(read_only_site / "simple" / "index.html"))
+    assert {link.text for link in links} == {row.filename for row in read_manifest(read_only_release)}
     for link in links:
-        assert path_of(link.url.partition("#")[0]).parent == release / "wheels"
+        assert path_of(link.url.partition("#")[0]).parent == read_only_release / "wheels"
         assert f"#sha256={file_sha256(path_of(link.url.partition('#')[0]))}" in link.url
 
 
-def test_the_manifest_gains_only_the_addresses(site: Path, release: Path) -> None:
+def test_the_manifest_gains_only_the_addresses(read_only_site: Path, read_only_release: Path) -> None:
+    site, release = read_only_site, read_only_release
     rows = read_manifest(site)
     assert [row.model_copy(update={"url": None}) for row in rows] == list(read_manifest(release))
     assert [path_of(str(row.url)) for row in rows] == [release / "wheels" / row.filename for row in rows]
 
 
-def test_it_has_the_list_of_wheels(site: Path) -> None:
-    listed = (site / "packages.md").read_text()
+def test_it_has_the_list_of_wheels(read_only_site: Path) -> None:
+    listed = (read_only_site / "packages.md").read_text()
     assert "--index-url https://example.org/simple/rocm72/torch2.13/triton/" in listed
 
 
-def test_it_has_the_search_page_and_the_doctor_that_knows_its_address(site: Path) -> None:
-    assert "search/data.js" in (site / "index.html").read_text()
-    assert CELL.partition("-")[0].removeprefix("fa") in (site / "search/data.js").read_text()
-    assert "https://example.org/" in (site / "doctor.py").read_text()
+def test_it_has_the_search_page_and_the_doctor_that_knows_its_address(read_only_site: Path) -> None:
+    assert "search/data.js" in (read_only_site / "index.html").read_text()
+    assert CELL.partition("-")[0].removeprefix("fa") in (read_only_site / "search/data.js").read_text()
+    assert "https://example.org/" in (read_only_site / "doctor.py").read_text()
 
 
 def test_a_site_of_local_files_is_marked(release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

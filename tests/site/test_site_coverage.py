@@ -1,4 +1,4 @@
-"""What is wanted, published, yanked, missing and excluded: every cell and combination is counted once."""
+"""Wanted, published, yanked, missing and excluded: every cell and combination is counted once."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def test_every_wanted_cell_is_published_yanked_or_missing(expansion: Expansion, 
 def test_the_sums_are_those_of_the_cells_and_of_the_excluded_combinations(
     expansion: Expansion, rows: tuple[WheelRow, ...]
 ) -> None:
-    tally = compute_coverage(expansion, rows).counts
-    assert (tally.wanted, tally.published, tally.yanked, tally.missing) == (5, 1, 1, 3)
-    assert tally.excluded_combinations == len(expansion.excluded)
-    assert dict(tally.excluded)["flash-attn 2.6.3 has no triton backend"] == 8
+    counts = compute_coverage(expansion, rows).counts
+    assert (counts.wanted, counts.published, counts.yanked, counts.missing) == (5, 1, 1, 3)
+    assert counts.excluded_combinations == len(expansion.excluded)
+    assert dict(counts.excluded)["flash-attn 2.6.3 has no triton backend"] == 8
 
 
 def test_the_commonest_reason_comes_first_and_equal_ones_by_name(expansion: Expansion) -> None:
@@ -70,8 +70,8 @@ def test_groups_add_up_to_the_whole() -> None:
     squares = coverage.counts_by(lambda cell: (cell.backend, cell.rocm, cell.torch))
     assert set(backends) == set(Backend)
     for groups in (backends.values(), squares.values()):
-        assert sum(tally.wanted for tally in groups) == coverage.counts.wanted == 376
-        assert sum(tally.excluded_combinations for tally in groups) == coverage.counts.excluded_combinations
+        assert sum(counts.wanted for counts in groups) == coverage.counts.wanted == 376
+        assert sum(counts.excluded_combinations for counts in groups) == coverage.counts.excluded_combinations
 
 
 def test_only_selects_cells_and_exclusions_alike(expansion: Expansion, rows: tuple[WheelRow, ...]) -> None:

@@ -1,4 +1,4 @@
-"""What of the matrix is written into doctor.py, and what the doctor reads there."""
+"""The facts of the matrix that doctor.py embeds, as the doctor reads them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_each_release_has_the_window_of_the_matrix(matrix: Matrix, facts: Doctor
     ("release", "window"),
     [
         pytest.param("2.8.3.post1", ((3, 2), (3, 9)), id="a post-release that the matrix has not"),
-        pytest.param("2.7.4", ((3, 1), (3, 9)), id="the release of which it has a post-release"),
+        pytest.param("2.7.4", ((3, 1), (3, 9)), id="the release before a post-release"),
         pytest.param("2.8.30", None, id="another release"),
         pytest.param("2.6.3", None, id="one without Triton"),
     ],

@@ -20,7 +20,7 @@ from release_factory import (
     make_release,
     path_of,
     reachable,
-    stand_in_wheel,
+    stub_wheel,
 )
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.release.directory import write_pages
@@ -85,7 +85,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("release")
     made = tmp_path_factory.mktemp("made")
     wheels = [flash_attn_wheel(made, cell) for cell in CELLS]
-    make_release(folder, [*wheels, stand_in_wheel(made, "einops", "0.8.2")])
+    make_release(folder, [*wheels, stub_wheel(made, "einops", "0.8.2")])
     return folder
 
 

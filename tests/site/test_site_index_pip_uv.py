@@ -18,7 +18,7 @@ import pytest
 from packaging.version import Version
 
 from loopback import served
-from release_factory import PYTHON_TAG, flash_attn_wheel, make_release, stand_in_wheel
+from release_factory import PYTHON_TAG, flash_attn_wheel, make_release, stub_wheel
 from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.manifest import read_manifest
 from wheelfactory.release.transaction import yank
@@ -55,7 +55,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A release of all `CELLS`; read only."""
     made, folder = tmp_path_factory.mktemp("made"), tmp_path_factory.mktemp("a release+")
     wheels = [flash_attn_wheel(made, cell) for cell in CELLS]
-    make_release(folder, [*wheels, stand_in_wheel(made, "einops", "0.8.2")])
+    make_release(folder, [*wheels, stub_wheel(made, "einops", "0.8.2")])
     return folder
 
 
@@ -67,7 +67,7 @@ def own_release(release: Path, tmp_path: Path) -> Path:
 
 @dataclass
 class Site:
-    """A release that can be installed from, and what was asked of it (nothing is noted of files)."""
+    """A release to install from, and its requests (none are recorded for file: addresses)."""
 
     url: str
     requests: list[str] = field(default_factory=list)
@@ -102,12 +102,12 @@ Serve = Callable[[Path], AbstractContextManager[Site]]
 
 @pytest.fixture(scope="session")
 def environments(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """For each of `TORCHES` an environment that has it and nothing else, to be copied."""
+    """For each of `TORCHES`, an environment with only that torch, to be copied."""
     folder = tmp_path_factory.mktemp("environments")
     found = {torch: folder / torch for torch in TORCHES}
     for torch, environment in found.items():
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
-        wheel = stand_in_wheel(folder, "torch", torch)
+        wheel = stub_wheel(folder, "torch", torch)
         run([*PIP, "--python", environment / "bin/python", "install", "--no-index", wheel], folder).check_returncode()
     return found
 
@@ -139,7 +139,7 @@ class Machine:
 
 
 def run(command: Command, home: Path, variables: Mapping[str, str] | None = None) -> Done:
-    """Run a command that knows nothing of the configuration, the caches and the proxies of who runs the tests."""
+    """Run a command without the configuration, caches and proxies of this machine."""
     environ = {
         "PATH": os.environ["PATH"],
         "HOME": str(home),
@@ -180,7 +180,7 @@ def machine(new_machine: NewMachine, tool: str) -> Machine:
 
 @pytest.fixture
 def resolver(tool: str) -> str:
-    """Either tool, if it reads METADATA before the wheel where ``data-core-metadata`` says so."""
+    """Both tools, if they use ``data-core-metadata`` to read METADATA before the wheel."""
     if tool == "pip" and Version(version("pip")) < Version("23.2"):
         pytest.skip(f"pip {version('pip')} does not know data-core-metadata yet")
     return tool
@@ -258,7 +258,7 @@ def test_metadata_is_read_before_the_wheel_which_is_read_once(
 
 
 def address(name: str) -> str:
-    """The path at which a file is asked for."""
+    """The request path of a file."""
     return f"/wheels/{name.replace('+', '%2B')}"
 
 
@@ -340,7 +340,7 @@ def test_the_line_that_a_run_prints_installs_the_wheel(new_machine: NewMachine, 
 
 @pytest.fixture(scope="session", params=OLD_PIPS)
 def old_pip(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with an old pip, from PyPI as the configuration of who runs the tests says."""
+    """A folder with an old pip, from the package index that this machine is configured for."""
     folder = tmp_path_factory.mktemp("pip")
     requirement = f"pip=={request.param}"
     subprocess.run([*PIP, "install", "--quiet", "--no-deps", "--target", folder, requirement], check=True)

@@ -1,4 +1,4 @@
-"""The lines that a run prints: how to install a wheel, and which one can be tried without ROCm."""
+"""The install commands that a run prints: for its wheels, and for a wheel that works without ROCm."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from wheelfactory.site.install_lines import (
 )
 
 TORCH = cpu_torch_requirement().removeprefix("torch==").partition("+")[0]
-"""The torch whose CPU build stands in for ROCm's."""
+"""The torch whose CPU build replaces ROCm's."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Text in Markdown: any text is shown as it is, and is neither link, mention, HTML nor list."""
+"""Markdown escaping: any text is shown literally, and never becomes a link, mention, HTML or list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Release notes: what is new and yanked, how to install and check it, and nothing that was not found out."""
+"""Release notes: new and yanked wheels, how to install and verify them, and only established facts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from release_factory import quick_gates
 from report_rows import code_lines, einops_row, rows_of, shown, table_rows
 from small_matrix import small_matrix
-from validations import H200, LATER, a_validation, foreign, validated
+from validations import H200, LATER, amd_validation, nvidia_validation, with_evidence
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.markdown import MarkdownSection, fit_sections
@@ -75,18 +75,19 @@ def test_a_yank_is_reported_once(after: tuple[WheelRow, ...], matrix: Matrix) ->
 
 
 def test_evidence_is_reported_once_and_again_when_newer(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
-    other = foreign(hardware=H200.model_copy(update={"device": "H200 [x](http://d.example) @all"}))
-    now = (validated(after[0], a_validation(), other), *after[1:])
-    newer = (validated(after[0], a_validation(time=LATER), other), *after[1:])
+    other = nvidia_validation(hardware=H200.model_copy(update={"device": "H200 [x](http://d.example) @all"}))
+    now = (with_evidence(after[0], amd_validation(), other), *after[1:])
+    newer = (with_evidence(after[0], amd_validation(time=LATER), other), *after[1:])
     assert [row.cell for row in find_changes(after, now).validated] == [OLD]
     assert [row.cell for row in find_changes(now, newer).validated] == [OLD]
     assert find_changes(now, now).validated == find_changes(now, after).validated == ()
     text = release_notes(after, now, matrix=matrix, site=SITE, repository=None)
     assert text.startswith("0 new flash-attn wheels, 1 with new evidence; 6 files in all.\n")
-    told = shown(section(text, "Evidence"))
-    assert f"{now[0].filename}: tested on gfx942 (AMD Instinct MI300X), torch 2.9.1+rocm6.4, 2026-11-22" in told
+    evidence = shown(section(text, "Evidence"))
+    assert f"{now[0].filename}: tested on gfx942 (AMD Instinct MI300X), torch 2.9.1+rocm6.4, 2026-11-22" in evidence
     assert (
-        f"{now[0].filename}: numbers computed on H200 [x](http://d.example) @all in the non-AMD GPU test mode" in told
+        f"{now[0].filename}: numbers computed on H200 [x](http://d.example) @all in the non-AMD GPU test mode"
+        in evidence
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from report_rows import BLANK, code_lines, einops_row, rows_of, shown, table_rows, tokens
-from validations import H200, a_validation, foreign, validated
+from validations import H200, amd_validation, nvidia_validation, with_evidence
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.packages import GENERATED, packages_page
 
@@ -85,11 +85,17 @@ def test_a_yanked_wheel_is_marked_with_the_reason(rows: tuple[WheelRow, ...]) ->
 
 def test_a_wheel_that_ran_on_a_gpu_has_its_mark(rows: tuple[WheelRow, ...]) -> None:
     hostile = H200.model_copy(update={"device": "H200|[x](http://d.example) @all"})
-    page = packages_page([validated(rows[0], a_validation()), validated(rows[1], foreign(hardware=hostile)), *rows[2:]])
-    told = [cells[-1] for cells in table_rows(page)]
-    assert told.count("wheel, verified on gfx942") == 1
+    page = packages_page(
+        [
+            with_evidence(rows[0], amd_validation()),
+            with_evidence(rows[1], nvidia_validation(hardware=hostile)),
+            *rows[2:],
+        ]
+    )
+    gates = [cells[-1] for cells in table_rows(page)]
+    assert gates.count("wheel, verified on gfx942") == 1
     mode = "in the non-AMD GPU test mode"
-    assert [text.replace(BLANK, "") for text in told if mode in text] == [
+    assert [text.replace(BLANK, "") for text in gates if mode in text] == [
         f"wheel, numbers computed on H200|[x](http://d.example) @all {mode}"
     ]
     assert len(links(page)) == len(rows)

@@ -1,4 +1,4 @@
-"""A wheel request -> the address of the search page: the form's fields as its query, and nothing else of any text."""
+"""A wheel request -> the address of the search page: its query has the fields of the form and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doctor as one file: what it is made of, that it runs by itself on every Python, and where it looks for wheels."""
+"""The doctor as one file: its parts, that it runs alone on every Python, and where it looks for wheels."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from doctor.fake_machines import ROCM_TORCH, make_python
 from doctor.known import WRITTEN
 from doctor.sites import TRITON_CELL, make_site_release, served, users_environ
 from pythons import find_python
-from validations import a_validation, foreign
+from validations import amd_validation, nvidia_validation
 from wheelfactory.core.errors import BAD_INPUT, DONE, FactoryError, InputError
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.transaction import add_evidence
+from wheelfactory.site import single_file
 from wheelfactory.site.single_file import SourceModule, assemble, build_single_file, sort_by_imports
 
 SITE = "https://me.github.io/wheels/"
@@ -36,16 +37,16 @@ def doctor(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A release whose Triton wheel has evidence, to be copied."""
+    """A release with evidence for its Triton wheel, to be copied."""
     publisher = DirectoryPublisher(make_site_release(tmp_path_factory.mktemp("made") / "release"))
     (triton,) = (row for row in publisher.rows() if row.cell == TRITON_CELL)
-    add_evidence(publisher, [foreign(triton), a_validation(triton)])
+    add_evidence(publisher, [nvidia_validation(triton), amd_validation(triton)])
     return publisher.folder
 
 
 @pytest.fixture
 def release(made: Path, tmp_path: Path) -> Path:
-    """A release in which nothing was served yet."""
+    """A release that has not been served yet."""
     return shutil.copytree(made, tmp_path / "release")
 
 
@@ -71,7 +72,7 @@ def test_it_runs_by_itself_on_every_python(minor: int, tmp_path: Path, release: 
 
 
 def test_an_older_python_gets_an_error_without_traceback(doctor: Path) -> None:
-    """Of this Python, which says that it is an older one."""
+    """A wrapper of this Python that reports an older version."""
     code = "import sys; sys.version_info = (3, 8, 20); exec(open(sys.argv[1]).read())"
     done = subprocess.run([sys.executable, "-c", code, doctor], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (1, "")
@@ -104,14 +105,15 @@ def test_every_name_in_it_is_defined(doctor: Path, tmp_path: Path) -> None:
 
 
 def test_the_same_sources_make_the_same_file(doctor: Path) -> None:
+    single_file._assemble_program.cache_clear()
     assert build_single_file(WRITTEN) == doctor.read_text(encoding="utf-8")
 
 
 def test_the_file_describes_itself_and_is_readable(doctor: Path) -> None:
     text = build_single_file(WRITTEN, SITE)
-    said = ast.get_docstring(ast.parse(text)) or ""
-    assert "python3 doctor.py --install" in said
-    assert SITE in said
+    docstring = ast.get_docstring(ast.parse(text)) or ""
+    assert "python3 doctor.py --install" in docstring
+    assert SITE in docstring
     assert max(map(len, text.splitlines())) <= 120 + len("# ")  # docstrings of modules become comments
     for module in ("wheelfactory.core.gpus", "wheelfactory.doctor.fit", "wheelfactory.doctor.program"):
         assert f"\n# {module}\n" in text
@@ -172,8 +174,8 @@ def test_modules_that_would_change_their_meaning_are_refused() -> None:
             "this import cannot be moved into the single file: wheelfactory.a",
         ),
     ]
-    for sources, trouble in cases:
-        with pytest.raises(FactoryError, match=f"^{re.escape(trouble)}"):
+    for sources, message in cases:
+        with pytest.raises(FactoryError, match=f"^{re.escape(message)}"):
             assemble(modules(**sources), "")
 
 

@@ -1,4 +1,4 @@
-"""What is supported, as two tables for people."""
+"""Supported versions and GPUs, as two tables."""
 
 from __future__ import annotations
 
@@ -39,5 +39,5 @@ def test_spans_run_from_oldest_to_newest_without_gaps() -> None:
         ({"6.4", "7.10"}, "6.4, 7.10"),
         ({"6.3", "6.4", "7.0", "7.10"}, "6.3 to 7.10"),
     ]
-    for among, said in cases:
-        assert supported._span(("7.10", "7.0", "6.4", "6.3"), among) == said
+    for among, expected in cases:
+        assert supported._span(("7.10", "7.0", "6.4", "6.3"), among) == expected

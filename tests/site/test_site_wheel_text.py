@@ -1,4 +1,4 @@
-"""What is said of GPUs that ran a wheel: of AMD's that it is verified, of another only that numbers were computed."""
+"""Text about the GPUs that ran a wheel: verified on AMD GPUs, only computed on others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from release_factory import quick_gates
 from report_rows import rows_of
-from validations import LATER, a_validation, foreign, validated
+from validations import LATER, amd_validation, nvidia_validation, with_evidence
 from wheelfactory.gpu.validate.report import ValidatedPackage
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.wheel_text import evidence_lines, status_notes
@@ -30,7 +30,7 @@ def test_a_wheel_without_gpu_runs_has_no_notes(row: WheelRow) -> None:
 
 
 def test_gpus_of_amd_verify_their_archs(row: WheelRow) -> None:
-    ran = validated(row.model_copy(update={"gates": (*row.gates, GATE)}), a_validation())
+    ran = with_evidence(row.model_copy(update={"gates": (*row.gates, GATE)}), amd_validation())
     assert list(status_notes(ran)) == ["verified on gfx90a, gfx942"]
     assert list(evidence_lines(ran)) == [
         "verified on gfx90a, torch 2.9.1+rocm6.4: by the gpu gate, before publishing",
@@ -40,7 +40,7 @@ def test_gpus_of_amd_verify_their_archs(row: WheelRow) -> None:
 
 
 def test_missing_checks_come_first_and_the_wheel_is_not_called_verified(row: WheelRow) -> None:
-    ran = validated(row.model_copy(update={"gates": (*quick_gates(TRITON), GATE)}), a_validation())
+    ran = with_evidence(row.model_copy(update={"gates": (*quick_gates(TRITON), GATE)}), amd_validation())
     assert list(status_notes(ran)) == [
         "not checked: kernels compiled for its GPUs, numbers",
         "tested on gfx90a, gfx942",
@@ -49,7 +49,7 @@ def test_missing_checks_come_first_and_the_wheel_is_not_called_verified(row: Whe
 
 
 def test_results_of_the_test_mode_are_marked(row: WheelRow) -> None:
-    ran = validated(row, foreign(time=LATER))
+    ran = with_evidence(row, nvidia_validation(time=LATER))
     assert list(status_notes(ran)) == ["numbers computed on NVIDIA H200 in the non-AMD GPU test mode"]
     (line,) = evidence_lines(ran)
     assert line.startswith(
@@ -59,7 +59,7 @@ def test_results_of_the_test_mode_are_marked(row: WheelRow) -> None:
 
 
 def test_the_fallback_on_another_gpu_is_no_test_mode_and_no_proof(row: WheelRow) -> None:
-    ran = validated(row, foreign(dropped_launch_options=None, validated=FALLBACK))
+    ran = with_evidence(row, nvidia_validation(dropped_launch_options=None, validated=FALLBACK))
     assert list(status_notes(ran)) == ["numbers computed on NVIDIA H200"]
     (line,) = evidence_lines(ran)
     assert "proves nothing about AMD GPUs" in line

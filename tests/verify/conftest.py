@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from turns import in_turn
+from shared_folder import file_lock
 from wheelfactory.build.environments import (
     make_build_environment,
     make_interpreter_environment,
@@ -19,7 +19,7 @@ def bare_cache(cache: Path, tmp_path: Path) -> Path:
     """The cache with what the gates install already there, and nothing else in it."""
     folder = tmp_path / "cache"
     folder.mkdir()
-    with in_turn(cache, "environments"):
+    with file_lock(cache, "environments"):
         environments = (
             make_build_environment(cache),
             make_interpreter_environment(cache),

@@ -1,4 +1,4 @@
-"""The rule for numbers: an error within the bound of its dtype passes, anything else is a finding."""
+"""The rule for numbers: an error within the bound of its dtype passes, any other error is a finding."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ BOUNDS: list[tuple[Tolerance, str, float, bool]] = [
     (FALLBACK_TOLERANCE, "dv", 3.0, True),  # fallback gradient at the bound
     (TRITON, "dv", math.nan, False),  # no number
     (TRITON, "dv", math.inf, False),  # infinite
-    (TRITON, "dv", -1.0, False),  # less than nothing
+    (TRITON, "dv", -1.0, False),  # negative
 ]
 
 
@@ -116,7 +116,7 @@ def test_the_figures_are_of_the_result_nearest_to_its_bound() -> None:
 
 
 def test_an_infinite_bound_is_never_met() -> None:
-    """Rounding makes one if the reference itself leaves what the dtype can hold."""
+    """The bound is infinite if the reference exceeds the range of the dtype."""
     (infinite,) = faults(numbers(output=(0.0, math.inf)))
     (nan,) = faults(numbers(output=(0.0, math.nan)))
     assert infinite.expected.startswith("output of causal float16 with an error of at most inf")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from given import Given
+from stage_arguments import StageArguments
 from wheel_factory import MATRIX, TRITON, build_record, finished_wheel, small_machine
 from wheelfactory.build.environments import Environment
 from wheelfactory.core.cell import Cell
@@ -83,7 +83,7 @@ def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeProgram:
     return found
 
 
-def subject_of(path: Path, given: Given, *archs: str, cell: Cell = TRITON) -> Subject:
+def subject_of(path: Path, given: StageArguments, *archs: str, cell: Cell = TRITON) -> Subject:
     return Subject(Wheel.open(path), build_record(cell, offload_archs=archs), cell, **given)
 
 

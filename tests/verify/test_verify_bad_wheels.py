@@ -1,4 +1,4 @@
-"""Every kind of bad wheel, each made from a good one by one change, is refused for its own reason and no other."""
+"""Every kind of bad wheel, made by one change to a good wheel, is refused for exactly that reason."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ BAD_WHEELS = {
     "something before the archive": Bad(
         lambda folder: prepended(finished_wheel(folder)), "archive", "(all)", "nothing before", "bytes"
     ),
-    # what it says about itself
+    # claims about itself
     "another label in its name": Bad(renamed, "identity", "", "2.8.3+rocm64torch2.9", "2.8.3+rocm64torch2.8"),
     "the old C++ ABI": Bad(
         lambda folder: finished_wheel(folder, record=build_record(toolchain=toolchain_of(CK, cxx11_abi=False))),
@@ -141,7 +141,7 @@ BAD_WHEELS = {
         "flash_attn/__init__.py,sha256=",
         also=CONTENTS,
     ),
-    # what it holds
+    # contents
     "no extension": Bad(with_members(**{NAME: None}), "contents", "", NAME, "no such file"),
     "the extension of another Python": Bad(
         with_members(**{NAME: None, NAME.replace("311", "312"): extension(*ARCHS)}), "contents", "", NAME, "no such"
@@ -171,7 +171,7 @@ BAD_WHEELS = {
         "bytes",
     ),
     # how it is loaded
-    "a library that nobody has": Bad(
+    "a library that no machine has": Bad(
         changed_extension(needed=("libc10.so", "libmine.so.1")), "linking", NAME, "libraries of torch", "libmine.so.1"
     ),
     "a library by a path": Bad(

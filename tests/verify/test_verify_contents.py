@@ -1,4 +1,4 @@
-"""Gate contents: a wheel is its plain build and what is declared of its cell; any other member or byte is refused."""
+"""Gate contents: a wheel has its plain build and the members declared for its cell; any other byte is refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hypothesis import given as with_data
 from hypothesis import strategies as st
 
 from elf_factory import library
-from given import Given
+from stage_arguments import StageArguments
 from wheel_factory import (
     CK,
     MATRIX,
@@ -242,14 +242,14 @@ ALTERED = {
         CK,
     ),
     "another top-level name": Altered(more(**{"top_level.txt": b"pip\n"}), "top_level.txt", "'pip'"),
-    # what the archive says of members
+    # fields of the archive
     "a member that is run as its owner": Altered(
         mode("flash_attn/__init__.py", stat.S_IFREG | stat.S_ISUID | 0o755), "flash_attn/__init__.py", "mode 104755"
     ),
     "a program": Altered(
         mode("flash_attn/__init__.py", stat.S_IFREG | 0o755), "flash_attn/__init__.py", "mode 100755"
     ),
-    "an extension that nobody may run": Altered(
+    "an extension without permission to execute": Altered(
         mode(EXTENSION, stat.S_IFREG | 0o644, CK), EXTENSION, "mode 100644", CK
     ),
     "a folder": Altered(with_folder, "evil/", "an entry"),
@@ -440,7 +440,7 @@ def may_differ(path: Path, at: int) -> bool:
     return 10 <= at - header < 14 or at >= header + 30 + name + extra
 
 
-def plain_machine(folder: Path) -> Given:
+def plain_machine(folder: Path) -> StageArguments:
     made = small_machine(folder / "cache")
     keep_plain(folder / "cache", members=UPSTREAM)
     return made

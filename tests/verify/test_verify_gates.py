@@ -1,4 +1,4 @@
-"""All required gates together: what refuses a wheel, and what is not run on one that is refused."""
+"""All required gates together: which results refuse a wheel, and which gates then do not run."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_only_gates_that_need_the_build_host_request_it(
 ) -> None:
     """To make one may take an image of tens of gigabytes."""
     places: list[Cell] = []
-    if cell is TRITON:  # these make an environment with torch, and are not asked about here
+    if cell is TRITON:  # these create an environment with torch, which this test does not need
         kept = [gate for gate in GATES if not gate.runs_code]
         monkeypatch.setattr(gates, "GATES", kept)
 
@@ -203,7 +203,7 @@ def without_record(folder: Path) -> Path:
     return tamper(finished_wheel(folder), {MEMBER: None})
 
 
-@pytest.mark.parametrize("make", [make_wheel, without_record], ids=["foreign", "removed"])
+@pytest.mark.parametrize("make", [make_wheel, without_record], ids=["another build", "removed"])
 def test_a_wheel_without_a_build_record_is_refused(
     tmp_path: Path, imported: list[str], make: Callable[[Path], Path]
 ) -> None:

@@ -1,4 +1,4 @@
-"""Gate gpu: not run without a GPU, its torch or a promise, with the reason; else judged as the interpreter is."""
+"""Gate gpu: not run without a GPU, its torch or a promise, with the reason; else judged like the interpreter."""
 
 from __future__ import annotations
 
@@ -150,14 +150,14 @@ def test_with_torch_on_another_gpu_it_is_not_run(
 
 
 def test_gpu_results_are_not_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another GPU, driver or ROCm may say something else, and the wheel is asked in seconds."""
+    """The result depends on GPU, driver and ROCm, and running the wheel takes only seconds."""
     with_gpu(tmp_path, monkeypatch, TRITON, numbers(TRITON))
     assert not (tmp_path / "cache/proofs").exists()
 
 
 @pytest.mark.slow
 def test_a_rocm_torch_without_a_gpu_is_not_run(tmp_path: Path, rocm: Mapping[str, str], this_python: str) -> None:
-    """Real but for the GPU: the Python that is found, the wheel installed into it, the program, what it reports."""
+    """Everything but the GPU is real: the Python, the installed wheel, the program and its report."""
     cell = Cell.from_axes("2.8.3", this_python, "2.13.0", "7.2", Backend.CK)
     interface = b"import flash_attn_2_cuda as flash_attn_gpu\nflash_attn_func = None\n"
     members = {"flash_attn/__init__.py": b"", "flash_attn/flash_attn_interface.py": interface}

@@ -1,4 +1,4 @@
-"""Gate identity: each way in which a wheel can lie about itself is found, by name, and with the way out."""
+"""Gate identity: every contradiction between a wheel and its name is found, with the remedy."""
 
 from __future__ import annotations
 
@@ -195,16 +195,16 @@ def test_a_wheel_that_was_renamed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lie", "said"),
+    ("lie", "found"),
     [
         pytest.param({"toolchain": toolchain_of(CK)}, "torch, hip, cxx11_abi, glibc, python", id="a toolchain"),
         pytest.param({"kernels": "c" * 64}, "kernels", id="kernels"),
     ],
 )
-def test_a_triton_wheel_with_a_toolchain_is_refused(tmp_path: Path, lie: dict[str, Any], said: str) -> None:
+def test_a_triton_wheel_with_a_toolchain_is_refused(tmp_path: Path, lie: dict[str, Any], found: str) -> None:
     (finding,) = findings_of(finished_wheel(tmp_path, TRITON, record=build_record(TRITON, **lie)), TRITON)
 
-    assert (finding.expected, finding.found) == ("nothing", said)
+    assert (finding.expected, finding.found) == ("nothing", found)
 
 
 def test_for_a_tag_the_source_must_be_a_commit(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Limits: what is known not to work is left out for the release, Triton and arch concerned, and for no other."""
+"""Known limits: unsupported cases are skipped only for the release, Triton and arch concerned."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from given import Given
+from stage_arguments import StageArguments
 from wheel_factory import TRITON, build_record, finished_wheel
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.checkout import MATRIX
@@ -21,9 +21,9 @@ GROUPED, LDS, BF16 = LIMITS
 
 @pytest.fixture(scope="module")
 def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
-    """A wheel whose cell the tests replace; the matrix is the real one."""
+    """A wheel with the real matrix; tests replace its cell."""
     folder = tmp_path_factory.mktemp("wheel")
-    given: Given = {
+    given: StageArguments = {
         "matrix": load_matrix(MATRIX),
         "host": Host(cores=1, memory_gib=1),
         "environ": {},

@@ -87,7 +87,7 @@ def test_a_changed_program_has_another_key(tmp_path: Path) -> None:
 
 
 def test_a_changed_sibling_gives_another_key(tmp_path: Path) -> None:
-    """It may import what lies beside it."""
+    """The program can import modules from its folder."""
     ProofCache(tmp_path).write(question(tmp_path), Answer(number=42))
     assert ProofCache(tmp_path).find(question(tmp_path), Answer) == Answer(number=42)
     (tmp_path / "sibling.py").write_text("number = 43")
@@ -141,7 +141,7 @@ home = {os.environ[name] for name in ("HOME", "TMPDIR", "TRITON_CACHE_DIR")}
 assert home == {os.getcwd()}, home
 assert sys.argv[1:] == ["gfx942"] and sys.flags.isolated and sys.dont_write_bytecode
 given = {"HOME", "OMP_NUM_THREADS", "PATH", "TMPDIR", "TRITON_CACHE_DIR"}
-assert set(os.environ) - {"LC_CTYPE"} == given, os.environ  # Python itself sets it where there is no locale
+assert set(os.environ) - {"LC_CTYPE"} == given, os.environ  # set by Python itself if there is no locale
 print('{"number": 1}')
 """
     answer = answer_of(python, tmp_path, text)

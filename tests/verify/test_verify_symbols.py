@@ -61,7 +61,7 @@ def elf(**more: Any) -> ElfFile:
             id="not in that torch",
         ),
         pytest.param("hipNew", [], "HIP 6.4.43484 does not have it, so this was built for another ROCm", id="HIP"),
-        pytest.param("_ZN4attn3runEv", [], "link the missing object", id="nobody's"),
+        pytest.param("_ZN4attn3runEv", [], "link the missing object", id="undefined everywhere"),
     ],
 )
 def test_the_finding_has_reason_and_remedy(symbol: str, same: list[str], why: str) -> None:

@@ -263,7 +263,7 @@ def test_damaged_archives_are_refused(tmp_path: Path) -> None:
         pytest.param(b"#!/bin/sh\n" + zip_bytes([A]), "10 bytes", id="a program before it"),
         pytest.param(zip_bytes([S], comment=zip_bytes([S])), "102 bytes", id="an archive in the comment of another"),
         pytest.param(zip_bytes([A], gap=b"hidden"), "", id="something before the directory"),
-        pytest.param(zip_bytes([S], end={"offset": 30}), "3 bytes", id="a directory that begins earlier"),
+        pytest.param(zip_bytes([S], end={"offset": 30}), "3 bytes", id="a directory that begins too early"),
         pytest.param(zip_bytes([S], end={"offset": 40}), "-7 bytes", id="a directory that begins later"),
     ],
 )

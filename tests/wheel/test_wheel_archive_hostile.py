@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bounded import outcome
+from resource_limits import run_limited
 from wheelfactory.core.errors import InputError
 from wheelfactory.wheel.archive import find_archive_faults
 from zip_factory import Member, deflated, zip_bytes
@@ -27,7 +27,7 @@ def end_of(count: int, size: int, offset: int) -> bytes:
 def outcome_of(folder: Path, data: bytes, megabytes: int = 128, seconds: int = 10) -> str:
     path = folder / "x.whl"
     path.write_bytes(data)
-    return outcome(lambda: raise_faults(path), seconds=seconds, megabytes=megabytes)
+    return run_limited(lambda: raise_faults(path), seconds=seconds, megabytes=megabytes)
 
 
 def raise_faults(path: Path) -> None:

@@ -166,8 +166,8 @@ def test_the_label_replaces_a_local_version(version: str, expected: str) -> None
 @pytest.mark.parametrize(
     ("line", "header"),
     [
-        pytest.param("Requires-Dist: torch >>> 2", "Requires-Dist", id="a requirement nobody can read"),
-        pytest.param("Version: two", "Version", id="a version nobody can read"),
+        pytest.param("Requires-Dist: torch >>> 2", "Requires-Dist", id="an unreadable requirement"),
+        pytest.param("Version: two", "Version", id="an unreadable version"),
     ],
 )
 def test_metadata_that_cannot_be_read_is_an_input_error(line: str, header: str) -> None:

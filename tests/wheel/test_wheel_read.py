@@ -152,12 +152,12 @@ def look_at_everything(path: Path) -> None:
         pytest.param(
             {f"{DIST_INFO}/METADATA": b"Requires-Dist: torch >>> 2\n"},
             "damaged METADATA: Requires-Dist",
-            id="requirement nobody can read",
+            id="unreadable requirement",
         ),
         pytest.param(
             {f"{DIST_INFO}/METADATA": b"Requires-Python: three\n"},
             "damaged METADATA: Requires-Python",
-            id="Requires-Python nobody can read",
+            id="unreadable Requires-Python",
         ),
     ],
 )

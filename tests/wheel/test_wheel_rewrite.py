@@ -347,7 +347,7 @@ def test_installers_take_it(tmp_path: Path, raw: Path) -> None:
         pytest.param({"x-1.dist-info/METADATA": b""}, "2 dist-info folders", id="two dist-info folders"),
         pytest.param({"flash_attn-2.8.3.dist-info/METADATA": b"\xff"}, "damaged METADATA", id="METADATA is not UTF-8"),
         pytest.param(
-            {"flash_attn-2.8.3.dist-info/METADATA": b"Version: two\n"}, "damaged METADATA", id="version nobody can read"
+            {"flash_attn-2.8.3.dist-info/METADATA": b"Version: two\n"}, "damaged METADATA", id="unreadable version"
         ),
     ],
 )

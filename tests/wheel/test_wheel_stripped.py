@@ -28,12 +28,12 @@ def program() -> bytes:
     return library(source="#include <stdlib.h>\nint number(char *a) { return atoi(a); }")
 
 
-def twin_of(raw: Path, folder: Path) -> Path:
+def strip(raw: Path, folder: Path) -> Path:
     folder.mkdir()
-    twin = write_stripped_wheel(raw, folder)
-    assert twin
-    assert list(folder.iterdir()) == [twin]
-    return twin
+    stripped = write_stripped_wheel(raw, folder)
+    assert stripped
+    assert list(folder.iterdir()) == [stripped]
+    return stripped
 
 
 def test_stripped_wheel_has_every_elf_file_and_minimal_dist_info(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_stripped_wheel_has_every_elf_file_and_minimal_dist_info(tmp_path: Path)
     }
     raw = make_wheel(tmp_path, tags=LINUX, members=members, dist_info_members={"LICENSE": b""})
 
-    found = read_zip(twin_of(raw, tmp_path / "twin"))
+    found = read_zip(strip(raw, tmp_path / "stripped"))
 
     listed = found.pop(f"{DIST_INFO}/RECORD").decode().splitlines()
     assert listed == [f"{name},," for name in [*found, f"{DIST_INFO}/RECORD"]]
@@ -58,10 +58,10 @@ def test_stripped_wheel_has_every_elf_file_and_minimal_dist_info(tmp_path: Path)
 def test_its_elf_files_need_and_define_the_same_without_their_device_code(tmp_path: Path) -> None:
     raw = make_wheel(tmp_path, tags=LINUX, members={"flash_attn_2_cuda.so": extension()})
 
-    light = read_zip(twin_of(raw, tmp_path / "twin"))["flash_attn_2_cuda.so"]
+    library = read_zip(strip(raw, tmp_path / "stripped"))["flash_attn_2_cuda.so"]
 
-    assert len(light) < len(extension()) - len(DEVICE) + 4096
-    found = read_elf("", light)
+    assert len(library) < len(extension()) - len(DEVICE) + 4096
+    found = read_elf("", library)
     assert (found.needed, found.defined) == (("libamdhip64.so.6",), frozenset({"PyInit_flash_attn_2_cuda"}))
 
 
@@ -79,7 +79,7 @@ def test_its_elf_files_need_and_define_the_same_without_their_device_code(tmp_pa
 def test_stripped_wheel_is_tagged_for_its_architecture_only(tmp_path: Path, name: str, expected: str) -> None:
     raw = make_wheel(tmp_path, tags=LINUX, members={"flash_attn_2_cuda.so": extension()})
 
-    assert twin_of(raw.rename(tmp_path / name), tmp_path / "twin").name == expected
+    assert strip(raw.rename(tmp_path / name), tmp_path / "stripped").name == expected
 
 
 @pytest.mark.parametrize(

@@ -23,10 +23,10 @@ class ActionError(Exception):
 
 @dataclass(frozen=True)
 class Store:
-    """The artifacts of this run and of earlier runs."""
+    """The artifacts of this run and of previous runs."""
 
     folder: Path
-    earlier: Mapping[str, Path]
+    previous: Mapping[str, Path]
     """Run id -> folder of its artifacts."""
 
     def upload(self, inputs: Mapping[str, str], workspace: Path) -> None:
@@ -77,9 +77,9 @@ class Store:
             return self.folder
         if not inputs.get("github-token"):
             raise ActionError("the artifacts of another run need github-token")
-        if run not in self.earlier:
+        if run not in self.previous:
             raise ActionError(f"404 Not Found: there is no run {run}")
-        return self.earlier[run]
+        return self.previous[run]
 
 
 def _nothing_found(inputs: Mapping[str, str]) -> None:

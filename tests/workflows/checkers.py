@@ -50,8 +50,8 @@ def language_service(root: Path) -> list[Finding]:
     """Run GitHub's language service: syntax, contexts, and inputs of called workflows."""
     files = [*workflow_files(root), *action_files(root)]
     modules = npm_package("@actions/languageservice").parents[1]
-    said = _node(HERE / "language_service.mjs", modules, root, files)
-    return _all([one for one in said["findings"] if one["severity"] in ("error", "warning")])
+    report = _node(HERE / "language_service.mjs", modules, root, files)
+    return _all([one for one in report["findings"] if one["severity"] in ("error", "warning")])
 
 
 def action_lint(root: Path) -> list[Finding]:
@@ -85,9 +85,9 @@ def shellcheck(root: Path) -> list[Finding]:
         # SC2250 demands ${NAME} instead of $NAME
         options = ("--enable=all", "--exclude=SC2250", "--shell=bash", "--format=json", "-")
         done = _run([BIN / "shellcheck", *options], root, prelude + script.text + "\n")
-        said = json.loads(done.stdout)
+        report = json.loads(done.stdout)
         found += [
-            Finding(script.file, one["line"] - 1, f"{script.step}: SC{one['code']} {one['message']}") for one in said
+            Finding(script.file, one["line"] - 1, f"{script.step}: SC{one['code']} {one['message']}") for one in report
         ]
     if not seen:
         raise NothingCheckedError("no script found")
@@ -148,10 +148,10 @@ def _node(program: Path, library: Path, root: Path, files: Sequence[str]) -> dic
     done = _run([node(), "--liftoff-only", program, library, root, *files], root)
     if done.returncode:
         raise NothingCheckedError(done.stderr)
-    said: dict[str, Any] = json.loads(done.stdout)
-    if said["files"] != len(files):
-        raise NothingCheckedError(f"{said['files']} of {len(files)} files")
-    return said
+    report: dict[str, Any] = json.loads(done.stdout)
+    if report["files"] != len(files):
+        raise NothingCheckedError(f"{report['files']} of {len(files)} files")
+    return report
 
 
 def _all(findings: Sequence[Mapping[str, Any]]) -> list[Finding]:

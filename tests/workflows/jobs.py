@@ -199,9 +199,9 @@ def _frame(
 
 
 def _check_size(outputs: Mapping[str, str]) -> None:
-    taken = sum(len(name.encode("utf-16-le")) + len(value.encode("utf-16-le")) for name, value in outputs.items())
-    if taken > OUTPUT_BYTES:
-        raise JobError(f"its outputs take {taken} bytes of UTF-16, the limit is {OUTPUT_BYTES}")
+    size = sum(len(name.encode("utf-16-le")) + len(value.encode("utf-16-le")) for name, value in outputs.items())
+    if size > OUTPUT_BYTES:
+        raise JobError(f"its outputs take {size} bytes of UTF-16, the limit is {OUTPUT_BYTES}")
 
 
 def _with(job: Job, **changes: Any) -> Job:

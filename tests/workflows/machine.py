@@ -157,7 +157,7 @@ class Machine:
         self.summary += files["STEP_SUMMARY"].read_text()
         self.environ |= read_pairs(files["ENV"].read_text(), "GITHUB_ENV")
         self.path = [line for line in reversed(files["PATH"].read_text().splitlines()) if line] + self.path
-        return ended.returncode, ended.said, read_pairs(files["OUTPUT"].read_text(), "GITHUB_OUTPUT")
+        return ended.returncode, ended.output, read_pairs(files["OUTPUT"].read_text(), "GITHUB_OUTPUT")
 
     def _use(self, step: Mapping[str, Any], frame: Frame, environ: dict[str, str]) -> Mapping[str, str]:
         scope = self._scope(frame, environ)

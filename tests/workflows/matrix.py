@@ -43,12 +43,12 @@ def _included(kept: list[dict[str, Any]], include: list[dict[str, Any]]) -> list
     given = [dict(one) for one in kept]
     added: list[dict[str, Any]] = []
     for entry in include:
-        joined = False
+        extended = False
         for one, grown in zip(kept, given, strict=True):
             if all(one.get(name, value) == value for name, value in entry.items()):
                 grown.update(entry)
-                joined = True
-        if not joined:
+                extended = True
+        if not extended:
             added.append(dict(entry))
     return given + added
 

@@ -47,12 +47,12 @@ def run_workflow(
     event: Event,
     *,
     inputs: Mapping[str, str] | None = None,
-    earlier: Run | None = None,
+    previous: Run | None = None,
     unexecuted: Collection[str] = (),
 ) -> Run:
     """Run a workflow file on an event.
 
-    `inputs` are for a manual run; `earlier` is a run whose artifacts can be downloaded by its id; `unexecuted` are the
+    `inputs` are for a manual run; `previous` is a run whose artifacts can be downloaded by its id; `unexecuted` are the
     paths of jobs (``cells/cell/build``) whose expressions are evaluated without running steps. Raises `WorkflowError`
     for a workflow that GitHub would not start or that this runner does not support.
     """
@@ -60,12 +60,12 @@ def run_workflow(
     if workflow.trigger(event.name) is None:
         raise WorkflowError(f"{file}: does not start on {event.name}")
     check(workflow)
-    number = FIRST_RUN if earlier is None else earlier.id + 1
+    number = FIRST_RUN if previous is None else previous.id + 1
     folder = place.folder / f"run{number}"
     artifacts = folder / "artifacts"
     artifacts.mkdir(parents=True)
     sandbox = make_sandbox(folder / "sandbox", place.environ, place.stand_ins, place.tools)
-    before = {} if earlier is None else {str(earlier.id): earlier.artifacts}
+    before = {} if previous is None else {str(previous.id): previous.artifacts}
     typed = dispatch_inputs(workflow, inputs or {}) if event.name == "workflow_dispatch" else {}
     contexts = {
         "github": github_context(event, number, workflow.name),

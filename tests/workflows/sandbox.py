@@ -61,7 +61,7 @@ class ProcessResult:
     """Exit status and output of a process."""
 
     returncode: int
-    said: str
+    output: str
     """stdout and stderr, interleaved as in the log of a step."""
 
 
@@ -100,12 +100,12 @@ class Sandbox:
             start_new_session=True,
         ) as process:
             try:
-                said, _ = process.communicate(timeout=STEP_SECONDS)
+                output, _ = process.communicate(timeout=STEP_SECONDS)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
-                said, _ = process.communicate()
-                return ProcessResult(137, f"{said}\nkilled after {STEP_SECONDS} seconds")
-        return ProcessResult(process.returncode, said)
+                output, _ = process.communicate()
+                return ProcessResult(137, f"{output}\nkilled after {STEP_SECONDS} seconds")
+        return ProcessResult(process.returncode, output)
 
 
 def make_sandbox(root: Path, environ: Mapping[str, str], stand_ins: Mapping[str, str], tools: Sequence[str]) -> Sandbox:

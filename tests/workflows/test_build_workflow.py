@@ -91,7 +91,7 @@ def test_a_tag_publishes_a_release_with_index_and_site(released: tuple[RunnerSet
 
 def test_the_next_tag_has_nothing_to_build_and_succeeds(released: tuple[RunnerSetup, Run]) -> None:
     place, run = released
-    again = run_workflow(place, "build.yml", push_tag("v1.0.1"), earlier=run)
+    again = run_workflow(place, "build.yml", push_tag("v1.0.1"), previous=run)
     assert again.result == "success", again.output()
     assert "nothing to build" in again.job("select").output
     assert {path for path, results in again.results().items() if results != ["skipped"]} == {"select", "reconcile"}
@@ -177,7 +177,7 @@ def test_a_shard_out_of_time_continues_in_a_new_run(kernels: RunnerSetup) -> Non
     assert published(kernels) == []
 
     edit(kernels, BUILD_WORKFLOW, "--budget 0.0556", "--budget 5")
-    second = run_workflow(kernels, "build.yml", dispatch(), inputs=given, earlier=first)
+    second = run_workflow(kernels, "build.yml", dispatch(), inputs=given, previous=first)
     assert second.jobs_at("kernels")[0].result == "success", second.output()
     assert second.job("collect").outputs["kernels-pending"] == "false"
     assert second.calls("gh") == []

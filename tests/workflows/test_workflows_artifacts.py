@@ -140,12 +140,12 @@ def test_artifacts_of_an_earlier_run_need_a_token_with_actions_read(run_text: Ru
     text = CONTINUE.replace("PERMISSIONS", "{actions: read}")
     first = run_text(text)
     assert first.artifact_names() == ["part"]
-    second = run_text(text, settings={"variables": {"RUN": str(first.id)}}, earlier=first)
+    second = run_text(text, settings={"variables": {"RUN": str(first.id)}}, previous=first)
     assert second.id == first.id + 1
     assert second.job("one").output == "half\n"
-    assert run_text(text, settings={"variables": {"RUN": "7"}}, earlier=first).result == "failure"
+    assert run_text(text, settings={"variables": {"RUN": "7"}}, previous=first).result == "failure"
     refused = CONTINUE.replace("PERMISSIONS", "{contents: read}")
-    assert "needs actions: read" in run_text(refused, settings={"variables": {"RUN": "1001"}}, earlier=first).output()
+    assert "needs actions: read" in run_text(refused, settings={"variables": {"RUN": "1001"}}, previous=first).output()
 
 
 USE = """
@@ -163,7 +163,7 @@ USE = """
 
 
 @pytest.mark.parametrize(
-    ("action", "given", "permissions", "said"),
+    ("action", "given", "permissions", "message"),
     [
         ("actions/attest", "subject-path: site/*", "id-token: write, attestations: write", ""),
         ("actions/attest", "subject-path: site/*", "id-token: write", "attestations: write"),
@@ -175,12 +175,12 @@ USE = """
     ],
 )
 def test_fake_actions_check_inputs_and_permissions(
-    run_text: RunText, action: str, given: str, permissions: str, said: str
+    run_text: RunText, action: str, given: str, permissions: str, message: str
 ) -> None:
     text = USE.replace("ACTION", action).replace("WITH", given).replace("PERMISSIONS", permissions)
     step = run_text(text).job("one").steps[-1]
-    assert step.outcome == ("failure" if said else "success")
-    assert said in step.output
+    assert step.outcome == ("failure" if message else "success")
+    assert message in step.output
 
 
 @pytest.mark.parametrize(("action", "given"), [("someone/else", ""), ("actions/checkout", "submodules: true")])

@@ -16,16 +16,16 @@ SAYS = """on:
       number: {type: number, default: 4}
       flag: {type: boolean, default: false}
     outputs:
-      said: {value: '${{ jobs.say.outputs.said }}'}
+      text: {value: '${{ jobs.say.outputs.text }}'}
 env: {OWN: 'from ${{ inputs.text }}'}
 jobs:
   say:
     runs-on: ubuntu-24.04
-    outputs: {said: '${{ steps.say.outputs.said }}'}
+    outputs: {text: '${{ steps.say.outputs.text }}'}
     steps:
       - id: say
         run: |
-          echo "said=$TEXT $NUMBER $FLAG" >> "$GITHUB_OUTPUT"
+          echo "text=$TEXT $NUMBER $FLAG" >> "$GITHUB_OUTPUT"
           echo "[$CALLERS] $OWN"
         env:
           TEXT: ${{ inputs.text }}
@@ -43,7 +43,7 @@ def test_a_call_passes_inputs_and_outputs_but_no_environment(run_text: RunText) 
     run = run_text(
         "on: push\nenv: {CALLERS: environment}\njobs:\n"
         + call("with: {text: hello, flag: true}")
-        + "  after: {needs: call, runs-on: u, env: {A: '${{ needs.call.outputs.said }}'}, steps: [{run: 'echo $A'}]}\n",
+        + "  after: {needs: call, runs-on: u, env: {A: '${{ needs.call.outputs.text }}'}, steps: [{run: 'echo $A'}]}\n",
         {CALLED: SAYS},
     )
     assert run.job("call/say").output == "[] from hello\n"
@@ -119,8 +119,8 @@ def test_a_value_of_the_wrong_type_fails_the_call(run_text: RunText, given: str)
 def test_a_called_workflow_cannot_raise_permissions(run_text: RunText, caller: str, wanted: str, starts: bool) -> None:
     files = {CALLED: SAYS.replace("  say:\n", f"  say:\n    {wanted}\n")}
     if starts:
-        said = run_text(call("with: {text: a}", caller), files).job("call/say")
-        assert said.permissions == ({"contents": "read"} if wanted else {"contents": "write"})
+        called = run_text(call("with: {text: a}", caller), files).job("call/say")
+        assert called.permissions == ({"contents": "read"} if wanted else {"contents": "write"})
     else:
         with pytest.raises(WorkflowError, match=r"requests .*, its caller has"):
             run_text(call("with: {text: a}", caller), files)
@@ -150,14 +150,14 @@ inputs:
   who: {description: whom, required: true}
   how: {description: how, default: hello}
 outputs:
-  said: {description: it, value: '${{ steps.say.outputs.said }}'}
+  text: {description: it, value: '${{ steps.say.outputs.text }}'}
 runs:
   using: composite
   steps:
     - id: say
       shell: bash
       run: |
-        echo "said=$HOW $WHO $SEEN" >> "$GITHUB_OUTPUT"
+        echo "text=$HOW $WHO $SEEN" >> "$GITHUB_OUTPUT"
         echo ADDED=1 >> "$GITHUB_ENV"
         test -f "$GITHUB_ACTION_PATH/action.yml"
       env: {HOW: '${{ inputs.how }}', WHO: '${{ inputs.who }}'}
@@ -174,7 +174,7 @@ USES = """
         uses: ./.github/actions/greet
         env: {SEEN: seen}
         with: WITH
-      - {run: 'echo "$A $ADDED"', env: {A: '${{ steps.greet.outputs.said }}'}}
+      - {run: 'echo "$A $ADDED"', env: {A: '${{ steps.greet.outputs.text }}'}}
 """
 
 ACTIONS = {".github/actions/greet/action.yml": ACTION, ".github/actions/inner/action.yml": INNER}

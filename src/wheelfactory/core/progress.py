@@ -30,7 +30,7 @@ class ProgressCallback(Protocol):
 
 
 def ignore_progress(_done: int, _total: int, _note: str = "") -> None:
-    """A `ProgressPart` that shows nothing."""
+    """A `ProgressCallback` that shows nothing."""
 
 
 SECONDS_BETWEEN_LINES = 30.0

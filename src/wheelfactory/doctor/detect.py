@@ -119,13 +119,13 @@ def read_python(
     interpreter cannot run.
     """
     answer = query_program([executable, "-c", _ASK_PYTHON, *packages], environ, seconds)
-    said = answer.answers
-    if answer.error or not said:
+    answers = answer.answers
+    if answer.error or not answers:
         which = f"{executable} ({answer.last_line or 'no output'})"
         raise InputError("cannot examine this Python", which, "choose another one with --python (3.8 or newer)")
-    torch = said["torch"] if said["torch"] is not None or not said["torch_found"] else ""
+    torch = answers["torch"] if answers["torch"] is not None or not answers["torch_found"] else ""
     fields = ("executable", "version", "tag", "system", "machine", "glibc", "pip", "externally_managed")
-    return Python(**{name: said[name] for name in fields}), torch, said["packages"]
+    return Python(**{name: answers[name] for name in fields}), torch, answers["packages"]
 
 
 def read_torch(executable: str, version: str, probe: str, environ: Mapping[str, str], seconds: float) -> InstalledTorch:
@@ -134,16 +134,16 @@ def read_torch(executable: str, version: str, probe: str, environ: Mapping[str, 
     The import or the GPU query can crash or hang. Everything that the program printed before that is used.
     """
     answer = query_program([executable, "-c", probe, "gpus"], environ, seconds)
-    said = answer.answers
-    if "torch" not in said:
+    answers = answer.answers
+    if "torch" not in answers:
         return InstalledTorch(version, error=answer.last_line or "the process ended without output")
     return InstalledTorch(
-        version or said["torch"],
-        hip=said["hip"],
-        cuda=said["cuda"],
-        cxx11_abi=said["cxx11_abi"],
-        sees_gpu=said.get("sees_gpu"),
-        archs=tuple(gpu["arch"] for gpu in said.get("gpus", ()) if said["hip"] and gpu["arch"]),
+        version or answers["torch"],
+        hip=answers["hip"],
+        cuda=answers["cuda"],
+        cxx11_abi=answers["cxx11_abi"],
+        sees_gpu=answers.get("sees_gpu"),
+        archs=tuple(gpu["arch"] for gpu in answers.get("gpus", ()) if answers["hip"] and gpu["arch"]),
     )
 
 

@@ -123,8 +123,8 @@ def version_key(version: str) -> tuple[tuple[int, ...], int, str]:
     release = re.match(r"\d+(\.\d+)*", public)
     numbers = tuple(int(part) for part in release[0].split(".")) if release else ()
     later = re.search(r"post(\d+)", public)
-    earlier = re.search(r"\d(a|b|rc|\.?dev)\d", public)
-    return numbers, int(later[1]) + 1 if later else -1 if earlier else 0, public
+    prerelease = re.search(r"\d(a|b|rc|\.?dev)\d", public)
+    return numbers, int(later[1]) + 1 if later else -1 if prerelease else 0, public
 
 
 def _preference(wheel: PublishedWheel) -> tuple[object, ...]:

@@ -96,7 +96,7 @@ def _copy(archive: Path, copy: Path, digest: str) -> None:
 
 
 def upload_set(host: ArchiveHost, name: str, archive: Path) -> None:
-    """Upload the archive of a complete set, unless the host already has one. Raises the errors of `ArchiveHost.upload`."""
+    """Upload the archive of a complete set, unless the host already has one. Raises as `ArchiveHost.upload`."""
     # keep the stored archive: a new one has different bytes, because its manifest holds measured costs
     if host.has(name):
         logger.info("already stored, and not replaced: %s", name)
@@ -118,8 +118,6 @@ def download_set(host: ArchiveHost, name: str, set_id: str, folder: Path) -> Pat
             raise FactoryError("no archive of this kernel set on the archive host", name, hint)
         manifest = read_archive_manifest(archive)
         if (manifest.set_id, manifest.shard, manifest.file_name) != (set_id, None, archive.name) or manifest.is_partial:
-            hint = (
-                "someone else may have write access to this host: find out who uploaded this archive before you use it"
-            )
+            hint = "someone else may have write access to this host: find out who uploaded this archive"
             raise InputError("unexpected archive on the archive host", f"{name} has {archive.name}", hint)
         return archive.replace(folder / archive.name)

@@ -41,19 +41,19 @@ def open_writer(file: IO[bytes]) -> Iterator[zstandard.ZstdCompressionWriter]:
     parameters = zstandard.ZstdCompressionParameters.from_level(
         _LEVEL, window_log=_WINDOW_LOG, enable_ldm=True, write_checksum=True
     )
-    with zstandard.ZstdCompressor(compression_params=parameters).stream_writer(file, closefd=False) as tape:
-        yield tape
-        tape.write(_END)
+    with zstandard.ZstdCompressor(compression_params=parameters).stream_writer(file, closefd=False) as stream:
+        yield stream
+        stream.write(_END)
 
 
-def write_member(tape: zstandard.ZstdCompressionWriter, name: str, size: int, content: Iterable[bytes]) -> None:
+def write_member(stream: zstandard.ZstdCompressionWriter, name: str, size: int, content: Iterable[bytes]) -> None:
     """Write a file of `size` bytes: no owner, no time, readable by everyone."""
     member = tarfile.TarInfo(name)
     member.size = size
-    tape.write(member.tobuf(tarfile.USTAR_FORMAT))
+    stream.write(member.tobuf(tarfile.USTAR_FORMAT))
     for piece in content:
-        tape.write(piece)
-    tape.write(bytes(-size % _BLOCK))
+        stream.write(piece)
+    stream.write(bytes(-size % _BLOCK))
 
 
 class ArchiveStream:

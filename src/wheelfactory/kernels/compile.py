@@ -47,10 +47,10 @@ def compile_kernels(
 ) -> Path:
     """Compile a shard of a kernel set, pack its objects into `folder`, and return the archive.
 
-    Does nothing if the archive exists. Otherwise runs setup.py as the build of a cell does, but stops before the link. Objects in the
-    store or in a partial archive in `folder` are not compiled again, so an interrupted compile resumes. Raises
-    `BuildError` if it cannot be compiled here or a compile fails, and `RunAgainError` if it runs out of time, after
-    packing the finished objects as a partial archive.
+    Does nothing if the archive exists. Otherwise runs setup.py as the build of a cell does, but stops before the link.
+    Objects in the store or in a partial archive in `folder` are not compiled again, so an interrupted compile resumes.
+    Raises `BuildError` if it cannot be compiled here or a compile fails. Raises `RunAgainError` if it runs out of time,
+    after packing the finished objects as a partial archive.
     """
     shard, kernels = scope.shard or WHOLE_SET, store_folder(cache)
     shard_name = None if shard == WHOLE_SET else str(shard)
@@ -86,7 +86,8 @@ def _compile(
 ) -> tuple[CompileResult, RunAgainError | None]:
     """Run setup.py up to the link, where our ninja fails on purpose.
 
-    Returns the result, with the `RunAgainError` if it ran out of time while compiling. Raises the errors of `compile_kernels`.
+    Returns the result, with the `RunAgainError` if it ran out of time while compiling. Raises the errors of
+    `compile_kernels`.
     """
     try:
         try:

@@ -131,7 +131,8 @@ def estimate_set(
 ) -> Estimate:
     """Estimate compiling these sources, whose tree has `source_bytes`, in `shards` shards.
 
-    If `shards` is None, uses the fewest shards that each finish within `budget_s`. Raises `ValueError` if one compile alone takes longer.
+    If `shards` is None, uses the fewest shards that each finish within `budget_s`.
+    Raises `ValueError` if one compile alone takes longer.
     """
     compiler = cost_model.ledger.main_compiler
     costs = {source: predict_cost(cost_model.ledger, source, archs, compiler) for source in sources}

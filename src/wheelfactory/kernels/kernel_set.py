@@ -63,7 +63,7 @@ def require_set(sets: Sequence[KernelSet], text: str) -> KernelSet:
 
 
 STORED_SET_PREFIX = "kernels-"
-"""Prefix of the names of stored sets. On GitHub these names are tags, and tags of wheel releases must not start with it."""
+"""Prefix of the names of stored sets. On GitHub these names are tags; tags of wheel releases must not start with it."""
 
 
 def stored_set_name(matrix: Matrix, kernel_set: KernelSet, *, slim: bool = False) -> str:

@@ -108,8 +108,8 @@ def render_estimate(kernel_set: KernelSet, estimate: EstimateOrReason, runners: 
     yield f"  wall       {estimate.wall_s / _HOUR:.2f} h on {runners.count} x {runners.cores} cores"
     yield f"  memory     {estimate.peak_mib / 1024:.1f} GiB for {estimate.jobs} compiles at once"
     yield (
-        f"  disk       {estimate.disk_bytes / 1e9:.2f} GB, of which objects {estimate.object_bytes / 1e9:.2f} "
-        f"and archive {estimate.archive_bytes / 1e9:.2f}"
+        f"  disk       {estimate.disk_bytes / 1e9:.2f} GB (objects {estimate.object_bytes / 1e9:.2f}, "
+        f"archive {estimate.archive_bytes / 1e9:.2f})"
     )
     for limit in estimate.limits:
         check = f"{limit.name}: {limit.value:.2f} of {limit.limit:g} {limit.unit}"

@@ -144,7 +144,7 @@ Repository = Annotated[
         f"(https://{_HOST}|file://){_FOLDERS}+/?", "a repository", "https://github.com/Dao-AILab/flash-attention"
     ),
 ]
-"""HTTPS, so that nobody can change the sources in transit, or a local copy for a machine without a network."""
+"""HTTPS, which protects the sources in transit, or a local copy for a machine without a network."""
 GitTagName = Annotated[str, _matches_form("[A-Za-z0-9_]+([./+-][A-Za-z0-9_]+)*", "a git tag", "v2.6.3")]
 IndexUrl = Annotated[
     str,

@@ -157,22 +157,24 @@ def cell_lines(coverage: Coverage) -> list[str]:
 
 def summary_lines(coverage: Coverage, target: str) -> list[str]:
     """The counts as text. `target` names the release; only the most common reasons are listed."""
-    tally = coverage.counts
-    states = ((tally.unverified, "not verified"), (tally.missing, "missing"), (tally.yanked, "yanked"))
+    counts = coverage.counts
+    states = ((counts.unverified, "not verified"), (counts.missing, "missing"), (counts.yanked, "yanked"))
     others = [f"{number} are {state}" for number, state in states if number]
-    lines = [", ".join([f"{tally.published} of {tally.wanted} cells are published in {target}", *others])]
-    if tally.excluded:
-        lines.append(f"excluded: {_excluded(tally)}")
-        lines += [f"  {number:5}  {reason}" for reason, number in tally.excluded[:SHOWN_REASONS]]
-        if rest := tally.excluded[SHOWN_REASONS:]:
+    lines = [", ".join([f"{counts.published} of {counts.wanted} cells are published in {target}", *others])]
+    if counts.excluded:
+        lines.append(f"excluded: {_excluded(counts)}")
+        lines += [f"  {number:5}  {reason}" for reason, number in counts.excluded[:SHOWN_REASONS]]
+        if rest := counts.excluded[SHOWN_REASONS:]:
             combinations = sum(number for _, number in rest)
             lines.append(f"         {combinations} for {len(rest)} more reasons (see --json)")
     lines += [f"published, but not in the matrix any more: {cell}" for cell in coverage.unwanted]
     return lines
 
 
-def _excluded(tally: CoverageCounts) -> str:
-    return f"{count_text(tally.excluded_combinations, 'combination')}, for {count_text(len(tally.excluded), 'reason')}"
+def _excluded(counts: CoverageCounts) -> str:
+    return (
+        f"{count_text(counts.excluded_combinations, 'combination')}, for {count_text(len(counts.excluded), 'reason')}"
+    )
 
 
 def coverage_json(coverage: Coverage, target: str) -> dict[str, object]:
@@ -183,10 +185,10 @@ def coverage_json(coverage: Coverage, target: str) -> dict[str, object]:
         "target": target,
         **_numbers(coverage.counts),
         "excluded": _reasons(coverage.counts),
-        "backends": {backend: _numbers(tally) for backend, tally in backends.items()},
+        "backends": {backend: _numbers(counts) for backend, counts in backends.items()},
         "squares": [
-            {"backend": backend, "rocm": rocm, "torch": torch, **_numbers(tally), "excluded": _reasons(tally)}
-            for (backend, rocm, torch), tally in squares.items()
+            {"backend": backend, "rocm": rocm, "torch": torch, **_numbers(counts), "excluded": _reasons(counts)}
+            for (backend, rocm, torch), counts in squares.items()
         ],
         "cells": [
             {
@@ -202,30 +204,30 @@ def coverage_json(coverage: Coverage, target: str) -> dict[str, object]:
     }
 
 
-def _numbers(tally: CoverageCounts) -> dict[str, int]:
+def _numbers(counts: CoverageCounts) -> dict[str, int]:
     return {
-        "wanted": tally.wanted,
-        "published": tally.published,
-        "unverified": tally.unverified,
-        "yanked": tally.yanked,
-        "missing": tally.missing,
-        "combinations-excluded": tally.excluded_combinations,
+        "wanted": counts.wanted,
+        "published": counts.published,
+        "unverified": counts.unverified,
+        "yanked": counts.yanked,
+        "missing": counts.missing,
+        "combinations-excluded": counts.excluded_combinations,
     }
 
 
-def _reasons(tally: CoverageCounts) -> list[dict[str, object]]:
-    return [{"reason": reason, "combinations": number} for reason, number in tally.excluded]
+def _reasons(counts: CoverageCounts) -> list[dict[str, object]]:
+    return [{"reason": reason, "combinations": number} for reason, number in counts.excluded]
 
 
 def coverage_markdown(coverage: Coverage) -> str:
     """The coverage as Markdown for a page or a job summary."""
     header = ("", "wanted", "published", "not verified", "yanked", "missing", "excluded combinations")
-    tally = coverage.counts
+    counts = coverage.counts
     backends = coverage.counts_by(lambda cell: str(cell.backend))
     squares = coverage.counts_by(lambda cell: f"ROCm {cell.rocm}, torch {cell.torch}")
     wanted = {square: own for square, own in squares.items() if own.wanted}
     missing = [f"- {code_span(covered.cell.id)}" for covered in coverage.cells if covered.state is CellState.MISSING]
-    lines = ["## Coverage", "", *table(header, _counts({**backends, "**all**": tally})), ""]
+    lines = ["## Coverage", "", *table(header, _counts({**backends, "**all**": counts})), ""]
     lines += [*table(header, _counts(wanted)), ""]
     lines += [
         f"- {code_span(covered.cell.id)} is yanked: {escape(covered.row.yanked)}"
@@ -242,13 +244,13 @@ def coverage_markdown(coverage: Coverage) -> str:
         ["", *details(f"{count_text(len(not_verified), 'cell')} not verified", not_verified)] if not_verified else []
     )
     lines += ["", *details(f"{count_text(len(missing), 'missing cell')}", missing)] if missing else []
-    if tally.excluded:
+    if counts.excluded:
         reasons = table(
-            ("combinations", "reason"), ((str(number), escape(reason)) for reason, number in tally.excluded)
+            ("combinations", "reason"), ((str(number), escape(reason)) for reason, number in counts.excluded)
         )
-        lines += ["", *details(f"Excluded: {_excluded(tally)}", reasons)]
+        lines += ["", *details(f"Excluded: {_excluded(counts)}", reasons)]
     return "\n".join([*lines, ""])
 
 
-def _counts(tallies: Mapping[str, CoverageCounts]) -> list[list[str]]:
-    return [[name, *map(str, _numbers(tally).values())] for name, tally in tallies.items()]
+def _counts(counts_by_name: Mapping[str, CoverageCounts]) -> list[list[str]]:
+    return [[name, *map(str, _numbers(counts).values())] for name, counts in counts_by_name.items()]

@@ -110,9 +110,9 @@ def _position(table: Table, value: Hashable) -> int:
 def _coverage(expansion: Expansion, wheels: Sequence[WheelRow], texts: Table) -> Iterator[list[object]]:
     """Backend, ROCm, torch; cells published, unverified, yanked, missing; excluded combinations by reason."""
     squares = compute_coverage(expansion, wheels).counts_by(lambda cell: (str(cell.backend), cell.rocm, cell.torch))
-    for key, tally in squares.items():
-        excluded = [[_position(texts, reason), number] for reason, number in tally.excluded]
-        yield [*key, tally.published, tally.unverified, tally.yanked, tally.missing, excluded]
+    for key, counts in squares.items():
+        excluded = [[_position(texts, reason), number] for reason, number in counts.excluded]
+        yield [*key, counts.published, counts.unverified, counts.yanked, counts.missing, excluded]
 
 
 def _request_form(wheels: Iterable[WheelRow]) -> str | None:

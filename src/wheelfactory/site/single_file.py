@@ -11,7 +11,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TypeAlias
@@ -33,10 +33,10 @@ _HEADER = '''\
     python3 doctor.py --install    also install the wheel, after asking
     python3 doctor.py --help       everything else
 
-It needs only Python 3.9 or newer, needs no privileges, and changes nothing without --install. It sends no data: it
-reads one file, the manifest of the wheels{site}.
+It needs only Python 3.9 or newer and no special permissions. It changes nothing without --install and sends no data:
+it only reads the manifest of the wheels{site}.
 
-This file is generated from the modules of wheelfactory's doctor. License: MIT.
+This file is generated from the modules of wheelfactory's doctor, under the MIT licence.
 """
 '''
 
@@ -97,7 +97,7 @@ def build_single_file(facts: str, site: str = "") -> str:
     """
     if re.search(r"[\s\"'\\]", site) or not site.isprintable():
         raise InputError("not a site address", repr(site), "remove blanks, quotes and backslashes")
-    text = assemble(_read_modules(), _HEADER.format(site=f" of\n{site}" if site else ""))
+    text = _HEADER.format(site=f" of\n{site}" if site else "") + _assemble_program()
     lines = textwrap.fill(facts, 118, break_long_words=False, break_on_hyphens=False)
     values = {
         'SITE = ""': f'SITE = "{site}"',
@@ -111,6 +111,11 @@ def build_single_file(facts: str, site: str = "") -> str:
             )
         text = text.replace(f"\n{line}\n", f"\n{value}\n")
     return text
+
+
+@cache  # the sources of a running program do not change
+def _assemble_program() -> str:
+    return assemble(_read_modules(), "")
 
 
 def _read_modules() -> list[SourceModule]:

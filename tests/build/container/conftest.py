@@ -42,7 +42,7 @@ def _sockets_closed() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
     """An engine that runs as long as the tests; without one they are skipped."""
-    container_engine.skip_unless(container_engine.why_not())
+    container_engine.skip_unless(container_engine.find_missing_requirement())
     with container_engine.engine(FOLDER) as started:
         found = connect_engine({"DOCKER_HOST": started.url})
         yield found
@@ -52,7 +52,7 @@ def engine() -> Iterator[Engine]:
 @pytest.fixture(scope="session")
 def base(engine: Engine, cache: Path) -> str:
     """The tag of an image laid out as rocm/pytorch is, in the engine."""
-    container_engine.skip_unless(container_images.why_not())
+    container_engine.skip_unless(container_images.find_missing_requirement())
     return container_images.make_rocm_pytorch(cache, engine.client)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from container_engine import KIND
-from container_project import containers_of, errand, wait_until
+from container_project import containers_of, make_command, wait_until
 from wheelfactory.build.container.container import ResourceShare, run_in_container
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.leftovers import run_folder
@@ -67,7 +67,7 @@ def ended(engine: Engine, base: str, run: Path, tmp_path: Path, soon: float) -> 
             meanwhile()
 
         with pytest.raises(FactoryError) as failed:
-            run_in_container(engine, base, run, SHARE, errand(tmp_path, does, deadline), part)
+            run_in_container(engine, base, run, SHARE, make_command(tmp_path, does, deadline), part)
         assert isinstance(failed.value, (BuildError, RunAgainError))
         return failed.value
 
@@ -135,7 +135,7 @@ def test_a_container_is_killed_at_the_deadline(ended: Ended) -> None:
 def test_a_missing_image_is_reported_as_such(engine: Engine, tmp_path: Path, soon: float) -> None:
     with pytest.raises(BuildError, match="no such image"):
         run_in_container(
-            engine, "wheelfactory/build:none", tmp_path, SHARE, errand(tmp_path, "", soon), lambda *_: None
+            engine, "wheelfactory/build:none", tmp_path, SHARE, make_command(tmp_path, "", soon), lambda *_: None
         )
 
 
@@ -144,5 +144,5 @@ def test_an_interrupt_removes_the_container(engine: Engine, base: str, tmp_path:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_in_container(engine, base, tmp_path, SHARE, errand(tmp_path, SLEEPS, soon), interrupt)
+        run_in_container(engine, base, tmp_path, SHARE, make_command(tmp_path, SLEEPS, soon), interrupt)
     assert containers_of(engine, tmp_path) == []

@@ -17,10 +17,10 @@ import pytest
 import container_engine
 import container_images
 from container_images import make_hip_image
-from given import Given, building
 from hip_toolchain import HipToolchain
-from paper_torch import TORCH_REQUIREMENTS
 from real_kernels import ARCHS, SYSTEM_GLIBC, TORCHES, keep_source, make_bench, make_matrix
+from stage_arguments import StageArguments, build_arguments
+from stub_torch import TORCH_REQUIREMENTS
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.executor import ContainerExecutor, open_containers
 from wheelfactory.core.cell import Cell
@@ -65,7 +65,7 @@ COPY torch /opt/venv/lib/python{PYTHON}/site-packages/torch
 class Shop:
     """An engine, a machine, and the sources in its cache."""
 
-    given: Given
+    given: StageArguments
     executor: ContainerExecutor
 
     def compiled(self, wheel: Path) -> Mapping[str, float]:
@@ -78,13 +78,13 @@ class Shop:
 
 @pytest.fixture(scope="module")
 def shop(hip: HipToolchain, engine: Engine, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    container_engine.skip_unless(container_images.why_not())
+    container_engine.skip_unless(container_images.find_missing_requirement())
     folder = tmp_path_factory.mktemp("contained")
     bench = make_bench(hip, cache, folder / "bench", "*_d32_fp16_*_psskddv", ARCHS)
     torch = next(bench.cells[next(iter(bench.cells))].parents[1].glob("lib/python*/site-packages/torch"))
     tag = _make_base(engine, make_hip_image(cache, engine.client), torch)
     source = keep_source(bench.source, folder / "cache", cache)
-    given: Given = {
+    given: StageArguments = {
         "matrix": make_matrix(source, [CELL], ARCHS, tag=tag, python=PYTHON),
         "host": Host(cores=2, memory_gib=6),
         "environ": {},
@@ -113,7 +113,9 @@ def _make_base(engine: Engine, hip: str, torch: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_cell(shop.executor, CELL, tmp_path_factory.mktemp("dist"), ignore_progress, **building(shop.given))
+    return build_cell(
+        shop.executor, CELL, tmp_path_factory.mktemp("dist"), ignore_progress, **build_arguments(shop.given)
+    )
 
 
 def test_the_wheel_has_device_code_for_each_arch_and_is_of_the_image(wheel: Path) -> None:
@@ -133,7 +135,7 @@ def test_the_compiled_kernels_are_kept_and_a_second_build_compiles_none(
     before = shop.compiled(wheel)
     assert sorted(before) == sorted((KERNEL, "fmha_fwd_appendkv_api"))
 
-    again = build_cell(shop.executor, CELL, tmp_path, ignore_progress, **building(shop.given))
+    again = build_cell(shop.executor, CELL, tmp_path, ignore_progress, **build_arguments(shop.given))
 
     assert shop.compiled(again) == before
     assert again.read_bytes() == wheel.read_bytes()

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from container_project import BASE, CELL
-from given import Given, local
 from small_matrix import small_matrix
+from stage_arguments import StageArguments, local_executor
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.executor import ContainerExecutor
 from wheelfactory.build.executor import PerBackendExecutor
@@ -29,7 +29,7 @@ FAR = "tcp://10.0.0.7:2375"
 
 
 @pytest.fixture
-def given(tmp_path: Path) -> Given:
+def given(tmp_path: Path) -> StageArguments:
     return {
         "matrix": small_matrix(),
         "host": Host(cores=4, memory_gib=32),
@@ -45,23 +45,25 @@ def options(*arguments: str) -> argparse.Namespace:
 
 
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=["ck", "triton"])
-def test_local_never_asks_an_engine(given: Given, cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
+def test_local_never_asks_an_engine(given: StageArguments, cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
     with open_executor(options("--executor", "local"), compiled=has_compiled_cell([cell]), **given) as executor:
-        assert executor == local(given)
+        assert executor == local_executor(given)
     assert capsys.readouterr() == ("", "")
 
 
-def test_neither_does_auto_for_cells_without_compiled_code(given: Given, capsys: pytest.CaptureFixture[str]) -> None:
+def test_neither_does_auto_for_cells_without_compiled_code(
+    given: StageArguments, capsys: pytest.CaptureFixture[str]
+) -> None:
     with open_executor(options(), compiled=has_compiled_cell([TRITON]), **given) as executor:
-        assert executor == local(given)
+        assert executor == local_executor(given)
     assert capsys.readouterr() == ("", "")
 
 
 def test_auto_builds_compiled_code_here_where_no_engine_answers_and_says_why(
-    given: Given, capsys: pytest.CaptureFixture[str]
+    given: StageArguments, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with open_executor(options(), compiled=has_compiled_cell([TRITON, CK]), **given) as executor:
-        assert executor == local(given)
+        assert executor == local_executor(given)
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err.startswith("not using containers: the container engine must be on this machine: ")
@@ -69,7 +71,7 @@ def test_auto_builds_compiled_code_here_where_no_engine_answers_and_says_why(
 
 
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=["ck", "triton"])
-def test_docker_without_an_engine_is_an_error(given: Given, cell: Cell) -> None:
+def test_docker_without_an_engine_is_an_error(given: StageArguments, cell: Cell) -> None:
     with (
         pytest.raises(BuildError, match="must be on this machine"),
         open_executor(options("--executor", "docker"), compiled=has_compiled_cell([cell]), **given),
@@ -83,21 +85,21 @@ def test_an_unknown_executor_is_refused() -> None:
 
 
 @pytest.fixture
-def served(given: Given, engine: Engine) -> Given:
+def served(given: StageArguments, engine: Engine) -> StageArguments:
     """The same with an engine."""
     return {**given, "environ": {"DOCKER_HOST": engine.url}}
 
 
 @pytest.mark.slow
-def test_auto_builds_compiled_code_in_containers_and_the_rest_here(served: Given) -> None:
+def test_auto_builds_compiled_code_in_containers_and_the_rest_here(served: StageArguments) -> None:
     with open_executor(options(), compiled=has_compiled_cell([TRITON, CK]), **served) as executor:
         assert isinstance(executor, PerBackendExecutor)
         assert isinstance(executor.ck, ContainerExecutor)
-        assert executor.triton == local(served)
+        assert executor.triton == local_executor(served)
 
 
 @pytest.mark.slow
-def test_docker_builds_everything_in_containers_that_share_all_of_the_machine(served: Given) -> None:
+def test_docker_builds_everything_in_containers_that_share_all_of_the_machine(served: StageArguments) -> None:
     with open_executor(options("--executor", "docker"), compiled=has_compiled_cell([TRITON]), **served) as executor:
         assert isinstance(executor, ContainerExecutor)
         assert (executor.share.cores, executor.share.memory_gib) == (4, 32)
@@ -105,7 +107,7 @@ def test_docker_builds_everything_in_containers_that_share_all_of_the_machine(se
 
 
 @pytest.mark.slow
-def test_the_memory_of_the_containers_and_the_slim_image_are_as_asked(served: Given) -> None:
+def test_the_memory_of_the_containers_and_the_slim_image_are_as_asked(served: StageArguments) -> None:
     asked = options("--executor", "docker", "--memory", "12", "--slim")
     with open_executor(asked, compiled=has_compiled_cell([TRITON]), **served) as executor:
         assert isinstance(executor, ContainerExecutor)
@@ -114,7 +116,7 @@ def test_the_memory_of_the_containers_and_the_slim_image_are_as_asked(served: Gi
 
 
 @pytest.mark.slow
-def test_a_run_leaves_no_folder(served: Given) -> None:
+def test_a_run_leaves_no_folder(served: StageArguments) -> None:
     with open_executor(options("--executor", "docker"), compiled=has_compiled_cell([TRITON]), **served):
         assert list(served["cache"].iterdir())
     assert list(served["cache"].iterdir()) == []
@@ -124,7 +126,7 @@ def test_a_run_leaves_no_folder(served: Given) -> None:
 def test_the_build_host_of_a_cell_is_its_image(
     engine: Engine, cell_image: str, matrix_file: Path, tmp_path: Path
 ) -> None:
-    given: Given = {
+    given: StageArguments = {
         "matrix": load_matrix(matrix_file),
         "host": Host(4, 32),
         "environ": {**os.environ, "DOCKER_HOST": engine.url},

@@ -1,7 +1,7 @@
-"""A Python on a machine with a GPU that is not there: its torch names the GPU, its programs say what a test says.
+"""A Python with a simulated GPU: its torch names the GPU, and its programs give the answers of the test.
 
-The question for torch is really asked, of a torch that knows nothing but names. What the programs measure needs a GPU
-and is given; how they are called, with which sizes and which environment, is written down.
+The query for torch really runs, against a stub of torch that has only names. Measuring needs a GPU, so the test gives
+the results. Each call of a program is recorded with its sizes and environment.
 """
 
 from __future__ import annotations
@@ -89,15 +89,15 @@ def make_gpu_python(folder: Path, answers: dict[str, Any], torch: dict[str, Any]
 
 def training(symbol: str | None, step_ms: float, peak_mib: float, **other: Any) -> dict[str, Any]:
     """What the program for trainings says."""
-    said = {"status": "measured", "version": "2.8.3", "origin": "installed", "symbol": symbol, "dropped": None}
+    answer = {"status": "measured", "version": "2.8.3", "origin": "installed", "symbol": symbol, "dropped": None}
     times = [step_ms, step_ms * 2, step_ms / 2]
-    return {**said, "step_times_ms": times, "peak_mib": peak_mib, "loss_first": 7.1, "loss_last": 5.0, **other}
+    return {**answer, "step_times_ms": times, "peak_mib": peak_mib, "loss_first": 7.1, "loss_last": 5.0, **other}
 
 
 def attention(*rows: dict[str, Any], **other: Any) -> dict[str, Any]:
     """What the program for attention says."""
-    said = {"version": "2.8.3", "origin": "installed", "status": "", "reason": "", "dropped": None}
-    return {**said, "rows": rows, **other}
+    answer = {"version": "2.8.3", "origin": "installed", "status": "", "reason": "", "dropped": None}
+    return {**answer, "rows": rows, **other}
 
 
 def length(seqlen: int, ms: float, extra_mib: float) -> dict[str, Any]:

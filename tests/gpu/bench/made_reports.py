@@ -1,4 +1,4 @@
-"""Reports as benchmarks would make them, with figures chosen by tests."""
+"""Fictitious reports of benchmarks, with figures chosen by tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`wheelfactory bench attention` on the CPU, with a real torch: what is right, wrong, missing, too large, or dies."""
+"""`wheelfactory bench attention` on the CPU with a real torch: right, wrong, missing and crashing kernels."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def flash_attn_func(q, k, v, causal=False):
 
 
 def bench(python: Path, folder: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], AttentionReport]:
-    """What a person sees, and the report; with one thread to compute, for others run beside it."""
+    """Run the benchmark with one thread, because other tests run at the same time; return output and report."""
     command = [sys.executable, "-m", "wheelfactory", "bench", "attention", "--python", str(python), *SMALL, *arguments]
     files = ("--output-json", str(folder / "report.json"), "--plot", str(folder / "plot.svg"))
     environ = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -52,7 +52,7 @@ def bench(python: Path, folder: Path, *arguments: str) -> tuple[subprocess.Compl
 
 @pytest.fixture(scope="module")
 def python(cache: Path) -> Path:
-    """One with a CPU build of torch, and nothing to measure beside it."""
+    """A Python with a CPU build of torch and no implementation."""
     return make_build_environment(cache).python
 
 
@@ -68,7 +68,7 @@ def measured(
 def stand_in(
     cache: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[subprocess.CompletedProcess[str], AttentionReport]:
-    """What becomes of an installed fallback of which a kernel is wrong, or ends the process."""
+    """Results with an installed fallback whose kernel is wrong or ends the process."""
     folder, torch = tmp_path_factory.mktemp("stand-in"), make_build_environment(cache)
     (folder / "packages").mkdir()
     (folder / "packages/flash_attention_amd.py").write_text(STAND_IN)
@@ -159,7 +159,7 @@ def test_a_wrong_kernel_shows_by_its_difference(
 
 @pytest.fixture(scope="module")
 def limited(python: Path) -> list[dict[str, Any]]:
-    """What the program says of the textbook with little memory, and a reference that holds five queries at once."""
+    """The answer about the textbook with little memory, and with a reference that computes five queries at once."""
     config = {"batch": 2, "heads": 1, "kv_heads": 1, "head_dim": 8, "dtype": "float32", "causal": True}
     config |= {"backward": True, "foreign_gpu": False, "seqlens": [100_000, 32]}  # 80 GB of scores, and 8 kB
     lines = (

@@ -1,4 +1,4 @@
-"""A training is compared with an earlier one: only where that says something, and what is worse is found."""
+"""A training report is compared with a previous one, if both are comparable; regressions are found."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Which flash-attn counts as not there, and which as broken. In place of torch stands an empty module: none is called.
+"""Which flash-attn counts as missing, and which as broken. torch is an empty module, because no test calls it.
 
-What the implementations compute is tested with a real torch in test_bench_attention.py.
+test_bench_attention.py runs the implementations with a real torch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ INTERFACE = f"import {EXTENSION_MODULE} as flash_attn_gpu\n\ndef flash_attn_func
 
 @pytest.fixture
 def implementations(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The program's module; what it imports is forgotten afterwards."""
+    """The module of the program; its imports are removed afterwards."""
     monkeypatch.setattr(sys, "modules", {**sys.modules, "torch": ModuleType("torch")})
     spec = spec_from_file_location("implementations", PROGRAMS / "implementations.py")
     assert spec
@@ -36,7 +36,7 @@ def implementations(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where a flash-attn is installed whose extension the test adds."""
+    """A folder with an installed flash-attn, to which the test adds an extension."""
     (tmp_path / "flash_attn").mkdir()
     (tmp_path / "flash_attn/__init__.py").touch()
     (tmp_path / "flash_attn/flash_attn_interface.py").write_text(INTERFACE)

@@ -1,6 +1,6 @@
-"""The benchmarks on machines with a GPU and without: which programs run with what, what is made of their answers.
+"""Benchmarks on machines with and without a GPU: the programs they start, and the use of the programs' answers.
 
-The GPUs are stand-ins (`gpu.bench.gpu_python`); how the programs measure is tested on the CPU, for real.
+The GPUs are simulated (`gpu_python`). Other tests run the programs on a real CPU.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def test_a_run_without_a_seen_backend_does_not_count(cli: Cli, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("answers", "told"),
+    ("answers", "message"),
     [
         pytest.param({}, "FA3 (triton): not run: not installed", id="nothing runs"),
         pytest.param(
@@ -116,11 +116,11 @@ def test_a_run_without_a_seen_backend_does_not_count(cli: Cli, tmp_path: Path) -
         ),
     ],
 )
-def test_a_training_that_fails_ends_with_1(cli: Cli, tmp_path: Path, answers: dict[str, Any], told: str) -> None:
+def test_a_training_that_fails_ends_with_1(cli: Cli, tmp_path: Path, answers: dict[str, Any], message: str) -> None:
     gpu = make_gpu_python(tmp_path / "gpu", answers)
     shown = cli("bench", "training", "--python", gpu.python)
     assert shown.code == FAILED
-    assert told in shown.out
+    assert message in shown.out
 
 
 @pytest.mark.parametrize(("step_ms", "code"), [(95.0, FAILED), (96.0, DONE)])
@@ -281,7 +281,7 @@ def test_the_cpu_is_given_no_preset(cli: Cli, tmp_path: Path) -> None:
     missing = "--d-model, --n-heads, --n-layers, --warmup-steps, --timed-steps"
     assert first.endswith(f"has none, and these sizes are missing: {missing}")
     line = second.removeprefix("hint: set all of them: wheelfactory ").split()
-    assert cli(*line, "--python", cpu.python).code == FAILED  # that line is taken; nothing is installed
+    assert cli(*line, "--python", cpu.python).code == FAILED  # the arguments are valid, but nothing is installed
     assert [call["device"] for call in cpu.calls] == ["cpu", "cpu"]
 
 

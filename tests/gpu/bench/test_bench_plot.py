@@ -1,4 +1,4 @@
-"""Plots: read as a viewer reads them. Each implementation has its line, the axes say what they show."""
+"""Plots, parsed like a viewer does: each implementation has its line, and the axes have labels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from pathlib import Path
 from xml.etree import ElementTree as Xml
 
 import pytest
-from matplotlib.image import imread
 
 from command_line import Cli
 from gpu.bench.made_reports import attention_report, timed, trained, training_report
@@ -71,8 +70,8 @@ def test_a_report_in_which_nothing_is_measured_makes_a_plot_without_lines(tmp_pa
 
 
 def test_a_plot_of_the_test_mode_is_marked(tmp_path: Path) -> None:
-    foreign = ON_GPU.model_copy(update={"dropped_launch_options": ("waves_per_eu",)})
-    assert any("test mode: non-AMD GPU" in text for text in texts(svg_of(tmp_path, foreign)))
+    test_mode = ON_GPU.model_copy(update={"dropped_launch_options": ("waves_per_eu",)})
+    assert any("test mode: non-AMD GPU" in text for text in texts(svg_of(tmp_path, test_mode)))
     assert not any("test mode" in text for text in texts(svg_of(tmp_path, ON_GPU)))
 
 
@@ -85,6 +84,8 @@ def test_the_same_report_gives_the_same_bytes(tmp_path: Path) -> None:
 
 def test_a_png_is_a_picture_with_something_on_it(tmp_path: Path) -> None:
     plot_attention(ON_GPU, [tmp_path / "plot.png"])
+    from matplotlib.image import imread  # takes a second, which collecting the tests need not spend
+
     picture = imread(tmp_path / "plot.png")
     assert picture.shape == (675, 1650, 4)
     coloured = (abs(picture[..., 0] - picture[..., 2]) > 0.3).sum()  # the lines are in colours, the rest in greys

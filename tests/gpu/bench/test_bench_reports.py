@@ -1,4 +1,4 @@
-"""Reports are written as JSON and read back; what is none is refused in words."""
+"""Reports are written as JSON and read back; other files are refused with the reason."""
 
 from __future__ import annotations
 

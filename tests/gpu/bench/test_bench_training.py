@@ -34,7 +34,7 @@ def report(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainingRep
     command = [sys.executable, "-m", "wheelfactory", "bench", "training", "--output-json", str(path)]
     python = ("--python", str(make_build_environment(cache).python), "--implementations", "sdpa,fallback,ck")
     sizes = [f"--{name}={size}" for name, size in SIZES.items()]
-    environ = {**os.environ, "OMP_NUM_THREADS": "1"}  # others run beside it
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"}  # other tests run at the same time
     done = subprocess.run([*command, *python, *sizes], capture_output=True, text=True, env=environ)
     assert done.returncode == DONE, done.stdout + done.stderr
     assert "FA2 (ck): not run: not installed\n" in done.stdout
@@ -60,7 +60,7 @@ def test_every_implementation_begins_at_the_same_loss_and_learns(report: Trainin
     for result in (sdpa, fallback):
         assert result.loss_first
         assert result.loss_last
-        # of 1024 tokens that are equally likely it is ln 1024 = 6.93; steps that change nothing would leave it there
+        # the loss of 1024 equally likely tokens is ln 1024 = 6.93; without learning it would stay there
         assert 6.7 < result.loss_first < 7.4
         assert result.loss_last < result.loss_first - 0.1
 

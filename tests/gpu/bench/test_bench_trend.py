@@ -1,4 +1,4 @@
-"""`wheelfactory bench trend`: archived trainings as a table and a plot, in the order of their time."""
+"""`wheelfactory bench trend`: archived trainings as a table and a plot, sorted by time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Pythons have installed, and what programs say they computed: values, as true as they can be."""
+"""Fictitious installed packages and computed results, by default all correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Beside the numbers: what runs must be what the wheel says it is, whole, and on what it is for."""
+"""Checks besides the numbers: the imported package is the installed wheel, undamaged, on a supported GPU."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ TRITON_MODULE = TOLERANCES[Backend.TRITON].module
 
 
 def found(
-    name: str, package: InstalledPackage, python: TorchPython | None = MI300X, *, foreign: bool = False
+    name: str, package: InstalledPackage, python: TorchPython | None = MI300X, *, non_amd_gpu: bool = False
 ) -> ValidationCheck:
-    (check,) = [check for check in check_installed(package, python, non_amd_gpu=foreign) if check.name == name]
+    (check,) = [check for check in check_installed(package, python, non_amd_gpu=non_amd_gpu) if check.name == name]
     return check
 
 
-def called(name: str, package: InstalledPackage, said: NumericReport | None) -> ValidationCheck:
-    (check,) = [check for check in check_calls(package, said, elsewhere=False) if check.name == name]
+def called(name: str, package: InstalledPackage, report: NumericReport | None) -> ValidationCheck:
+    (check,) = [check for check in check_calls(package, report, elsewhere=False) if check.name == name]
     return check
 
 
@@ -43,8 +43,8 @@ def test_a_good_wheel_on_its_gpu_passes_all() -> None:
 
 
 def test_the_fallback_has_no_record_rocm_arch_or_backend() -> None:
-    said = numbers(backend="flash_attention_amd", file=f"{SITE}/flash_attention_amd/__init__.py")
-    checks = [*check_installed(fallback(), H200, non_amd_gpu=False), *check_calls(fallback(), said, elsewhere=False)]
+    report = numbers(backend="flash_attention_amd", file=f"{SITE}/flash_attention_amd/__init__.py")
+    checks = [*check_installed(fallback(), H200, non_amd_gpu=False), *check_calls(fallback(), report, elsewhere=False)]
     assert {check.name: check.status for check in checks} == dict.fromkeys(("files", "torch", "module"), Status.PASSED)
 
 
@@ -84,7 +84,7 @@ def test_a_mismatch_fails_its_check() -> None:
 def test_a_check_without_its_facts_is_not_run_with_a_reason() -> None:
     cases: list[tuple[str, dict[str, Any], TorchPython | None, bool, str]] = [
         ("files", {"files": None}, MI300X, False, "no RECORD"),  # no RECORD
-        ("build record", {"version": "2.8.3", "record": None}, MI300X, False, "not a finished"),  # foreign
+        ("build record", {"version": "2.8.3", "record": None}, MI300X, False, "not a finished"),  # non_amd_gpu
         ("torch", {}, None, False, "a stand-in torch"),  # a stand-in for torch
         ("torch", {"requires": ("einops",)}, MI300X, False, "requires none"),  # no requirement
         ("ROCm", {}, NO_GPU, False, "not built for ROCm"),  # a CPU torch
@@ -92,16 +92,16 @@ def test_a_check_without_its_facts_is_not_run_with_a_reason() -> None:
         ("ROCm", {}, H200, True, "not an AMD GPU"),  # ROCm in the test mode
         ("arch", {}, H200, True, "not an AMD GPU"),  # arch in the test mode
         ("arch", {}, NO_GPU, False, "no AMD GPU"),  # no GPU
-        ("arch", {"record": None}, MI300X, False, "no build record"),  # nothing promised
+        ("arch", {"record": None}, MI300X, False, "no build record"),  # no archs promised
     ]
-    for name, changes, python, foreign, why in cases:
-        check = found(name, installed(**changes), python, foreign=foreign)
+    for name, changes, python, non_amd_gpu, why in cases:
+        check = found(name, installed(**changes), python, non_amd_gpu=non_amd_gpu)
         assert check.status is Status.NOT_RUN
         assert why in check.detail
 
 
 def test_the_test_mode_still_checks_the_torch_version() -> None:
-    assert found("torch", installed(), H200, foreign=True).status is Status.PASSED
+    assert found("torch", installed(), H200, non_amd_gpu=True).status is Status.PASSED
 
 
 def test_triton_called_by_a_ck_wheel_is_not_its_backend() -> None:
@@ -132,8 +132,8 @@ def test_a_module_of_another_installation_has_failed() -> None:
 
 @pytest.mark.parametrize(("own", "status"), [(True, Status.PASSED), (False, Status.FAILED)])
 def test_in_a_second_environment_the_program_reports_the_owner_of_the_module(own: bool, status: Status) -> None:
-    said = numbers(file="/elsewhere/interface_fa.py", from_wheel=own)
-    *_, check = check_calls(installed(), said, elsewhere=True)
+    report = numbers(file="/elsewhere/interface_fa.py", from_wheel=own)
+    *_, check = check_calls(installed(), report, elsewhere=True)
     assert (check.name, check.status) == ("module", status)
 
 

@@ -1,7 +1,7 @@
-"""`wheelfactory validate` as a user calls it, where the GPU, and what runs on it, are stand-ins.
+"""`wheelfactory validate` as a user calls it, with a simulated GPU and simulated results.
 
-The Python, what it has installed, and what the program reports are values here; all between them is real. The tests of
-what really computes are in test_validate_for_real.py.
+The Python, its packages and the results of the program are simulated, everything else is real. test_validate_real.py
+computes for real.
 """
 
 from __future__ import annotations
@@ -141,12 +141,12 @@ def test_a_check_that_fails_is_refused_though_all_numbers_are_right(cli: Cli, ma
     assert "  failed    files (flash_attn/__init__.py was changed)" in done.out.splitlines()
 
 
-@pytest.mark.parametrize(("gpu", "said"), [("gfx90a", "gfx90a"), (None, "none")])
-def test_another_gpu_than_the_users_is_refused(cli: Cli, machine: Machine, gpu: str | None, said: str) -> None:
+@pytest.mark.parametrize(("gpu", "name"), [("gfx90a", "gfx90a"), (None, "none")])
+def test_another_gpu_than_the_users_is_refused(cli: Cli, machine: Machine, gpu: str | None, name: str) -> None:
     machine.answer = numbers(gpu=gpu)
     done = cli("validate", "--cache", "cache")
     assert done.code == VERIFICATION_FAILED
-    assert f"  failed    GPU (computed on {said} instead of AMD Instinct MI300X (gfx942))" in done.out.splitlines()
+    assert f"  failed    GPU (computed on {name} instead of AMD Instinct MI300X (gfx942))" in done.out.splitlines()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The report of a validation as a file: what is written reads back, has its schema, and nothing else is one."""
+"""The report of a validation as a file: it reads back, matches its schema, and other files are refused."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from openapi_schema_validator import OAS31Validator
 
-from validations import a_validation, foreign, written
+from validations import amd_validation, nvidia_validation, write_validation
 from wheelfactory.core.errors import InputError
 from wheelfactory.gpu.validate.report import VALIDATION_FORMAT, Validation, read_validation
 
 SCHEMA = OAS31Validator(Validation.model_json_schema())
-"""Of JSON Schema 2020-12, as that of OpenAPI 3.1 is."""
+"""The dialect: JSON Schema 2020-12, as in OpenAPI 3.1."""
 
 
 def values(**changed: object) -> dict[str, Any]:
     """A report as JSON has it, some of its values changed to what one need not take."""
-    return {**a_validation().model_dump(mode="json"), **changed}
+    return {**amd_validation().model_dump(mode="json"), **changed}
 
 
-@pytest.mark.parametrize("report", [a_validation(), foreign()], ids=["on AMD", "foreign GPU"])
+@pytest.mark.parametrize("report", [amd_validation(), nvidia_validation()], ids=["on AMD", "non-AMD GPU"])
 def test_a_report_reads_back_as_it_was_written(tmp_path: Path, report: Validation) -> None:
-    assert read_validation(written(tmp_path / "report.json", report)) == report
+    assert read_validation(write_validation(tmp_path / "report.json", report)) == report
 
 
-@pytest.mark.parametrize("report", [a_validation(), foreign()], ids=["on AMD", "foreign GPU"])
+@pytest.mark.parametrize("report", [amd_validation(), nvidia_validation()], ids=["on AMD", "non-AMD GPU"])
 def test_a_report_keeps_its_schema(report: Validation) -> None:
     SCHEMA.validate(json.loads(report.model_dump_json()))
 
@@ -39,7 +39,7 @@ DAMAGE: list[tuple[object, str]] = [
     (values(cases=[{"name": "a", "status": "fine"}]), "cases.0.status: "),  # status of its own
     (values(hardware={"vendor": "intel"}), "hardware.vendor: "),  # vendor of its own
     (values(symbols={"a": "often"}), "symbols.a: "),  # no count
-    ({"format": VALIDATION_FORMAT}, "factory: Field required"),  # nothing in it
+    ({"format": VALIDATION_FORMAT}, "factory: Field required"),  # no other field
 ]
 
 

@@ -1,4 +1,4 @@
-"""Which compiler this is, by its content."""
+"""The identity of a compiler, by its content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Costs of compiles: what is known goes before what is guessed, and nothing in a ledger can stop a forecast."""
+"""Costs of compiles: measurements precede predictions, and no damage in a ledger prevents an estimate."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def measured(
     archs: tuple[str, ...] = ONE,
     compiler: str = CLANG,
 ) -> Measurement:
-    """A compile, for one arch by `CLANG` if nothing else is said."""
+    """A compile, by default for one arch by `CLANG`."""
     return Measurement(source, archs, compiler, cpu_s, peak_mib, size)
 
 
 def times(source: str, cpu: float = 1.0, memory: float = 1.0, size: float = 1.0) -> Measurement:
-    """A compile for one arch that takes so many times what the seed says."""
+    """A compile for one arch; the arguments are factors of the seed table's prediction."""
     seed = seed_cost(source, 1)
     return measured(source, seed.cpu_s * cpu, round(seed.peak_mib * memory), round(seed.size * size))
 

@@ -1,4 +1,4 @@
-"""What of upstream's command line reaches a generated kernel."""
+"""The flags of upstream's command line that reach a generated kernel."""
 
 from __future__ import annotations
 
@@ -154,8 +154,8 @@ def test_the_command_names_the_source_as_seen_from_its_root() -> None:
 
 
 def test_the_compilation_unit_is_named_after_the_source_alone() -> None:
-    def cuid(source: str, *told: str) -> str:
-        return next(word for word in kernel_command("hipcc", told, source, "a.o") if word.startswith("-cuid="))
+    def cuid(source: str, *flags: str) -> str:
+        return next(word for word in kernel_command("hipcc", flags, source, "a.o") if word.startswith("-cuid="))
 
     assert cuid(SOURCE) == cuid("/elsewhere/build/fmha_fwd_d64_fp16_batch.cu", "-O3")
     assert cuid(SOURCE) != cuid(SOURCE.replace("batch", "group"))

@@ -1,4 +1,4 @@
-"""The program in front of hipcc: what it becomes."""
+"""The launcher in front of hipcc: the program that it executes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Work:
         self.hipcc.chmod(0o755)
 
     def launch(self, *flags: str) -> tuple[int, str]:
-        """Start the launcher as torch does; its exit status and what it says."""
+        """Start the launcher as torch does; return exit status and output."""
         arguments = map(str, (launcher.__file__, self.hipcc, *flags, "-c", self.source, "-o", self.output))
         command = [sys.executable, "-ISB", *arguments]
         done = subprocess.run(command, env={"PATH": os.environ["PATH"]}, stderr=subprocess.PIPE, text=True)

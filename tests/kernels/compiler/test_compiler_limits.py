@@ -1,4 +1,4 @@
-"""What is refused before it fails late."""
+"""Unsupported compiles are refused before they fail late."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_what_the_environment_takes_is_added() -> None:
 
 
 OBJECTS = [f"/builds/flash-attn/build/temp.linux-x86_64-cpython-311/build/{'n' * 220}_{n}.o" for n in range(7569)]
-"""As many as ten archs of a later flash-attn have (mjun0812), at paths as long as those of a build."""
+"""The number of objects for ten archs of a later flash-attn (mjun0812), with paths as long as in a build."""
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_the_environment_counts_too(process: int) -> None:
 
 
 def hipcc(folder: Path) -> str:
-    """A compiler whose driver knows gfx942 alone, as clang's says it."""
+    """A compiler whose driver supports only gfx942, with clang's message."""
     path = folder / "hipcc"
     path.write_text(
         "#!/bin/sh\n"

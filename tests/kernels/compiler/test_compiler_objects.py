@@ -1,4 +1,4 @@
-"""What becomes of the objects of a set, and what is learned while they are compiled."""
+"""Objects of a set: stored or discarded, and measured while they are compiled."""
 
 from __future__ import annotations
 
@@ -43,12 +43,14 @@ class Work:
     def compile(self, *names: str, deadline: float | None = None) -> ObjectCompiler:
         """Compile these one after another."""
         edges = [self._edge(name) for name in names]
-        order = CompileRequest("", str(self.folder / "kernels"), str(self.folder / "ledger"), "", 1, deadline=deadline)
+        request = CompileRequest(
+            "", str(self.folder / "kernels"), str(self.folder / "ledger"), "", 1, deadline=deadline
+        )
         content = Compiler(version="", llvm=0, amd=False, content="c1")
         found = CompileInputs(
             {}, (), str(self.hipcc), ("gfx942",), content, self.store.key, early_inline_disabled=False
         )
-        objects = ObjectCompiler(order, found, self.store, self._environ(), PREDICTED_S)
+        objects = ObjectCompiler(request, found, self.store, self._environ(), PREDICTED_S)
         objects.compile_edges(edges)
         return objects
 
@@ -102,8 +104,8 @@ def test_a_failure_is_printed_with_its_object_command_and_output(
 
 
 def test_a_slow_compile_raises_the_ratio(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PREDICTED_S, LIGHT, 0.1)
-    work.does("sleep 0.5; echo object > $output")
+    monkeypatch.setitem(PREDICTED_S, LIGHT, 0.04)
+    work.does("sleep 0.2; echo object > $output")
     assert work.compile(LIGHT, HEAVY).slowest_ratio >= 5
 
 
@@ -124,8 +126,8 @@ def test_a_binding_is_not_compiled_if_a_kernel_is_missing_for_the_link(work: Wor
 
 
 def test_a_machine_that_is_slower_than_predicted_stops_earlier(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PREDICTED_S, LIGHT, 0.1)
-    work.does("sleep 0.5; echo object > $output")
+    monkeypatch.setitem(PREDICTED_S, LIGHT, 0.04)
+    work.does("sleep 0.2; echo object > $output")
     objects = work.compile(LIGHT, HEAVY, deadline=time.time() + 4 * PREDICTED_S[HEAVY])
     assert objects.late
     assert list(work.store.read_records()) == [LIGHT]

@@ -1,4 +1,4 @@
-"""How many compiles run at once, and what becomes of one that is killed for lack of memory."""
+"""The number of parallel compiles, and retries after a kill for lack of memory."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def most_at_once(ended: Sequence[EndedCompile]) -> int:
 
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_as_many_run_at_once_as_are_allowed(jobs: int, compile_all: Compile) -> None:
-    ended = compile_all(["sleep 0.2"] * 7, jobs)
-    assert len(ended) == 7
+    ended = compile_all(["sleep 0.1"] * (2 * jobs + 1), jobs)
+    assert len(ended) == 2 * jobs + 1
     assert most_at_once(ended) == jobs
 
 
@@ -64,7 +64,7 @@ def test_an_ended_compile_has_output_cost_and_status(compile_all: Compile) -> No
 
 
 def test_after_a_failure_running_compiles_end_and_no_more_start(compile_all: Compile) -> None:
-    ended = compile_all(["exit 3", "sleep 0.5", "touch third"], 2)
+    ended = compile_all(["exit 3", "sleep 0.2", "touch third"], 2)
     assert {one.edge.name: one.code for one in ended} == {"0": 3, "1": 0}
 
 
@@ -75,7 +75,7 @@ def test_a_skipped_compile_is_replaced_by_the_next(compile_all: Compile) -> None
 
 def test_other_child_processes_are_ignored(compile_all: Compile) -> None:
     other = subprocess.Popen(["true"])
-    (ended,) = compile_all(["sleep 0.5"], 1)
+    (ended,) = compile_all(["sleep 0.2"], 1)
     assert (ended.edge.name, ended.code) == ("0", 0)
     other.wait()
 
@@ -86,7 +86,7 @@ def test_after_a_kill_half_as_many_run_as_when_it_started(jobs: int, started_wit
 
 
 def test_a_killed_compile_is_retried(compile_all: Compile, capsys: pytest.CaptureFixture[str]) -> None:
-    ended = compile_all([KILLED_ONCE, *["sleep 0.2"] * 8], 4)
+    ended = compile_all([KILLED_ONCE, *["sleep 0.1"] * 8], 4)
     assert sorted(one.edge.name for one in ended) == list("012345678")
     assert {one.code for one in ended} == {0}
     assert (

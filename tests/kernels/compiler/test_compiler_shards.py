@@ -1,4 +1,4 @@
-"""Shards: nothing is lost, nothing is compiled twice, all end at about the same time, everywhere the same."""
+"""Shards: complete, disjoint, balanced, and the same on every machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person is told while kernels compile."""
+"""The status line while kernels compile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects of a kernel set are kept whole or not at all, and given out only as the journal has them."""
+"""Objects of a kernel set are stored completely or not at all, and only objects that match the journal are returned."""
 
 from __future__ import annotations
 
@@ -314,7 +314,7 @@ LARGE = 1 << 20
 
 
 def on_a_full_disk(call: Callable[[], object], room: int) -> str:
-    """What a call raises in a process whose files may have so many bytes: a write past that fails half-way."""
+    """Return the error of a call in a process that limits files to `room` bytes: a larger write fails half-way."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
@@ -326,7 +326,7 @@ def on_a_full_disk(call: Callable[[], object], room: int) -> str:
         except BaseException as error:
             os.write(writer, type(error).__name__.encode())
         finally:
-            os._exit(0)  # nothing of the test run may happen twice
+            os._exit(0)  # skip the exit handlers of the test run
     os.close(writer)
     with os.fdopen(reader) as file:
         text = file.read()

@@ -103,9 +103,9 @@ def test_a_page_of_5000_links_is_read_in_seconds(pages: TorchPages, rocm: Rocm) 
 
 
 def test_a_missing_index_is_named(pages: TorchPages, rocm: Rocm) -> None:
-    said = refused(pages, rocm)
-    assert said.startswith(f"cannot read an index: ROCm 6.4, {pages.url}/rocm6.4: ")
-    assert "torch" in said
+    message = refused(pages, rocm)
+    assert message.startswith(f"cannot read an index: ROCm 6.4, {pages.url}/rocm6.4: ")
+    assert "torch" in message
 
 
 def test_an_error_status_of_an_index_is_an_error(pages: TorchPages, rocm: Rocm) -> None:

@@ -10,13 +10,19 @@ import pytest
 from fake_github import TOKEN, FakeGitHub, running_github
 from fake_github.outcome import Added
 from fake_github.repository import OWNER_REPO
-from release_factory import additions, flash_attn_wheel, stand_in_wheel
+from release_factory import additions, flash_attn_wheel, stub_wheel
 from wheelfactory.release.github.client import Client
 from wheelfactory.release.github.publisher import GitHubPublisher
 from wheelfactory.release.github.releases import Releases
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
 OTHER_CELL = "fa2.8.3-rocm7.2-torch2.9.1-py3-triton"
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spare each request the search of all variables for a proxy."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
 
 @pytest.fixture(scope="session")
@@ -63,4 +69,4 @@ def wheel(tmp_path: Path) -> Path:
 def added(tmp_path: Path, wheel: Path) -> Added:
     """Two flash-attn wheels and their dependency, with their rows."""
     made = tmp_path / "made"
-    return additions([wheel, stand_in_wheel(made, "einops", "0.8.2"), flash_attn_wheel(made, OTHER_CELL)])
+    return additions([wheel, stub_wheel(made, "einops", "0.8.2"), flash_attn_wheel(made, OTHER_CELL)])

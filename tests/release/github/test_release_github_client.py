@@ -1,4 +1,4 @@
-"""One call to GitHub: pages, limits, pauses, what is refused with which next step, and where the token never goes."""
+"""One call to GitHub: pages, rate limits, pauses, refusals with a hint, and the hosts that must not see the token."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def test_a_list_that_goes_on_at_another_host_is_not_followed(github: FakeGitHub,
 
 def test_the_delay_of_a_rate_limit_is_read() -> None:
     cases: list[tuple[dict[str, str], float | None]] = [
-        ({"Retry-After": "7"}, 7.0),  # as long as it says
+        ({"Retry-After": "7"}, 7.0),  # the given pause
         ({"Retry-After": "7", "x-ratelimit-remaining": "0"}, 7.0),  # Retry-After goes first
         ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "1060"}, 61.0),  # until the reset
         ({"x-ratelimit-remaining": "0", "x-ratelimit-reset": "900"}, 1.0),  # a reset just past
         ({"x-ratelimit-remaining": "9", "x-ratelimit-reset": "1060"}, None),  # some calls are left
-        ({"x-ratelimit-remaining": "0"}, None),  # no reset told
+        ({"x-ratelimit-remaining": "0"}, None),  # no reset time
         ({"Retry-After": "soon"}, None),  # not a number
     ]
     for headers, pause in cases:
@@ -70,9 +70,9 @@ def test_the_delay_of_a_rate_limit_is_read() -> None:
 
 def test_rate_limits_are_recognized() -> None:
     cases: list[tuple[int, dict[str, str], str, bool]] = [
-        (403, {"Retry-After": "7"}, "", True),  # a pause is told
-        (403, {"x-ratelimit-remaining": "0"}, "", True),  # nothing remains
-        (403, {}, "You have exceeded a secondary rate limit", True),  # only said
+        (403, {"Retry-After": "7"}, "", True),  # with a pause
+        (403, {"x-ratelimit-remaining": "0"}, "", True),  # no request remains
+        (403, {}, "You have exceeded a secondary rate limit", True),  # only in the text
         (429, {}, "", True),  # 429 alone
         (403, {"x-ratelimit-remaining": "12"}, "Resource not accessible", False),  # no rights
         (422, {"Retry-After": "7"}, "", False),  # another refusal
@@ -85,9 +85,9 @@ def test_delays_of_a_rate_limit_without_headers_start_at_a_minute_and_grow() -> 
     clock = Clock()
     limited = requests.Response()
     limited.status_code = 429
-    with pytest.raises(RetryableError) as trouble:
+    with pytest.raises(RetryableError) as error:
         check_response(limited, "POST x", NOW)
-    silent = Silent(clock, trouble.value)
+    silent = Silent(clock, error.value)
     with pytest.raises(PublishError, match="GitHub does not respond: POST x: HTTP 429, rate limit"):
         silent.retry(silent.attempt, lambda: None)
     assert clock.pauses == [60, 120, 240, 480, 960, 1920, 3840]
@@ -101,17 +101,17 @@ def test_an_exhausted_rate_limit_is_waited_for(
         releases.create("v1")
     assert github.clock.pauses == [RESET_S + 1]
     assert [release.tag for release in github.repository.drafts()] == ["v1"]
-    (said,) = caplog.messages
-    assert "API rate limit exceeded; waiting 1801 s" in said
-    assert TOKEN not in said
+    (warning,) = caplog.messages
+    assert "API rate limit exceeded; waiting 1801 s" in warning
+    assert TOKEN not in warning
 
 
 class Silent(Client):
-    """A client whose every call is answered the same way."""
+    """A client that gets the same response for every call."""
 
-    def __init__(self, clock: Clock, trouble: RetryableError) -> None:
+    def __init__(self, clock: Clock, error: RetryableError) -> None:
         super().__init__("http://127.0.0.1:1", OWNER_REPO, TOKEN, clock=clock, sleep=clock.sleep)
-        self._trouble = trouble
+        self._trouble = error
 
     def attempt(self) -> bool:
         raise self._trouble
@@ -239,8 +239,8 @@ def test_errors_do_not_show_the_key_in_a_download_address(
     github: FakeGitHub, releases: Releases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = stored(github, releases, b"content")
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        closed = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        closed = f"http://127.0.0.1:{unused.getsockname()[1]}"
     monkeypatch.setattr(github, "storage", closed)
     with pytest.raises(PublishError, match="GitHub does not respond") as refused:
         releases.client.download(url, tmp_path / "a")
@@ -252,20 +252,20 @@ def test_a_large_file_is_sent_in_little_memory_and_its_bytes_are_counted(
 ) -> None:
     path = tmp_path / "large.whl"
     with path.open("wb") as file:
-        file.truncate(200 << 20)
-    told: list[tuple[int, int]] = []
+        file.truncate(64 << 20)
+    progress: list[tuple[int, int]] = []
     asset = Asset(path.name, file_sha256(path), path)
     draft = releases.create("v1")
     tracemalloc.start()
     try:
-        kept = releases.upload(draft, asset, lambda done, total, _="": told.append((done, total)))
+        kept = releases.upload(draft, asset, lambda done, total, _="": progress.append((done, total)))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert peak < 8 << 20
-    assert (kept.size, kept.digest) == (200 << 20, f"sha256:{asset.sha256}")
-    assert told[-1] == (200 << 20, 200 << 20)
-    assert len(told) > 100
+    assert (kept.size, kept.digest) == (64 << 20, f"sha256:{asset.sha256}")
+    assert progress[-1] == (64 << 20, 64 << 20)
+    assert len(progress) > 32
 
 
 def test_a_plus_in_a_name_survives(github: FakeGitHub, releases: Releases) -> None:
@@ -274,9 +274,9 @@ def test_a_plus_in_a_name_survives(github: FakeGitHub, releases: Releases) -> No
 
 
 def test_a_refused_connection_has_the_systems_message() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound and not listening: refused
-        client = Client(f"http://127.0.0.1:{taken.getsockname()[1]}", "someone/wheels", None, sleep=lambda _: None)
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # bound and not listening: refused
+        client = Client(f"http://127.0.0.1:{bound.getsockname()[1]}", "someone/wheels", None, sleep=lambda _: None)
         with pytest.raises(
             PublishError, match=r"/repos/someone/wheels: .*Connection refused \(after 8 tries\)"
         ) as caught:

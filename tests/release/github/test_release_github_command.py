@@ -13,12 +13,12 @@ from urllib.parse import quote
 
 import pytest
 
-from command_line import Cli, Shown, run_command
+from command_line import Cli, CommandResult, run_command
 from fake_github import TOKEN, FakeGitHub
 from fake_github.outcome import assert_published, published_rows
 from loopback import served
-from release_factory import PUBLISHED, content_of, make_release, stand_in_wheel
-from validations import a_validation, written
+from release_factory import PUBLISHED, content_of, make_release, stub_wheel
+from validations import amd_validation, write_validation
 from wheel_factory import MATRIX, finished_wheel, keep_plain, payload, read_zip, write_zip
 from wheelfactory.cli import main
 from wheelfactory.commands.targets import open_archive_host, open_publisher
@@ -45,21 +45,21 @@ def cli(github: FakeGitHub, capsys: pytest.CaptureFixture[str], tmp_path: Path, 
     monkeypatch.chdir(tmp_path)
     for name, value in github.environ().items():
         monkeypatch.setenv(name, value)
-    einops = stand_in_wheel(tmp_path / "made", "einops", "0.8.2")
+    einops = stub_wheel(tmp_path / "made", "einops", "0.8.2")
     pin = {"version": "0.8.2", "wheel": einops.name, "sha256": file_sha256(einops), "source": "written for the tests"}
     matrix = {**MATRIX.model_dump(mode="json", by_alias=True, exclude_defaults=True), "dependencies": {"einops": pin}}
     Path("matrix.yaml").write_text(json.dumps(matrix))  # which is YAML as well
 
     keep_plain(tmp_path / "cache")
 
-    def run(*arguments: str | Path) -> Shown:
+    def run(*arguments: str | Path) -> CommandResult:
         return run_command(capsys, "publish", *arguments, "--matrix", "matrix.yaml", "--cache", tmp_path / "cache")
 
     return run
 
 
 def verified(wheel: Path) -> WheelRow:
-    """The row of a wheel that passed what is required."""
+    """The row of a wheel that passed all required gates."""
     row = read_wheel_row(wheel)
     names = required_gates(Cell.parse(row.cell).backend) if row.cell else ()
     gates = tuple(GateResult(gate=name, status=Status.PASSED) for name in names)
@@ -178,7 +178,13 @@ def test_evidence_is_published_under_a_tag_of_its_own(
 ) -> None:
     cli(GITHUB, built, "--tag", "v1")
     row = next(row for row in read_manifest(built) if row.cell)
-    command = (GITHUB, "--evidence", written(tmp_path / "report.json", a_validation(row)), "--tag", "evidence-1")
+    command = (
+        GITHUB,
+        "--evidence",
+        write_validation(tmp_path / "report.json", amd_validation(row)),
+        "--tag",
+        "evidence-1",
+    )
     assert cli(*command).code == DONE
     evidence = {row.filename: verified_archs(row) for row in published_rows(github.repository)}
     assert evidence == {row.filename: ("gfx942",), "einops-0.8.2-py3-none-any.whl": ()}
@@ -192,7 +198,7 @@ def test_evidence_is_published_under_a_tag_of_its_own(
 
 def test_evidence_of_a_release_directory_is_kept(cli: Cli, github: FakeGitHub, built: Path) -> None:
     row = next(row for row in read_manifest(built) if row.cell)
-    rewrite(built, evidence=(as_evidence(a_validation(row)),))
+    rewrite(built, evidence=(as_evidence(amd_validation(row)),))
     assert cli(GITHUB, built, "--tag", "v1").code == DONE
     assert {verified_archs(row) for row in published_rows(github.repository)} == {("gfx942",), ()}
 
@@ -225,7 +231,7 @@ def test_contradicting_arguments_are_refused(
 
 
 def rewrite(folder: Path, **changes: object) -> None:
-    """Change what the row of the cell's wheel says."""
+    """Change the row of the cell's wheel."""
     rows = [row.model_copy(update=changes) if row.cell else row for row in read_manifest(folder)]
     (folder / MANIFEST_NAME).write_bytes(manifest_bytes(rows))
 
@@ -238,7 +244,7 @@ ALL = tuple(gate(name, Status.PASSED, required=True) for name in required_gates(
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         pytest.param({"gates": ()}, "archive, identity", id="no gate ran"),
         pytest.param({"gates": ALL[:-1]}, "not checked: numbers", id="one is missing"),
@@ -255,13 +261,13 @@ ALL = tuple(gate(name, Status.PASSED, required=True) for name in required_gates(
     ],
 )
 def test_a_row_that_does_not_hold_is_refused(
-    cli: Cli, github: FakeGitHub, built: Path, changes: dict[str, object], told: str
+    cli: Cli, github: FakeGitHub, built: Path, changes: dict[str, object], message: str
 ) -> None:
     rewrite(built, **changes)
     shown = cli(GITHUB, built, "--tag", "v1")
     assert shown.code == VERIFICATION_FAILED
     assert shown.err.startswith("error: verification failed: ")
-    assert told in shown.err
+    assert message in shown.err
     assert github.calls == []
 
 
@@ -322,7 +328,7 @@ def test_pip_installs_from_a_release_through_the_index(
     folder, address = site
     rows = open_publisher(GITHUB, github.environ(token=None)).rows()
     made = tmp_path / "torch"
-    make_release(made, [stand_in_wheel(tmp_path / "made", "torch", "2.9.1")])
+    make_release(made, [stub_wheel(tmp_path / "made", "torch", "2.9.1")])
     write_pages(folder, render_index(rows))
     target = tmp_path / "installed"
     index = f"{address}/simple/rocm64/torch2.9/triton/"
@@ -381,16 +387,16 @@ def test_an_unexpected_cell_is_refused_before_uploading(cli: Cli, github: FakeGi
 
 def test_a_cell_published_by_another_run_is_skipped(cli: Cli, github: FakeGitHub, built: Path, tmp_path: Path) -> None:
     cli(GITHUB, built, "--tag", "v1")
-    twin = finished_wheel(tmp_path / "twin", Cell.parse(CELL))
-    write_zip(twin, read_zip(twin), date_time=(2026, 1, 1, 0, 0, 0))
-    fresh = finished_wheel(tmp_path / "twin", Cell.parse(CELL.replace("rocm6.4", "rocm7.2")))
-    publish(DirectoryPublisher(tmp_path / "later"), [(verified(wheel), wheel) for wheel in (twin, fresh)])
+    rebuilt = finished_wheel(tmp_path / "rebuilt", Cell.parse(CELL))
+    write_zip(rebuilt, read_zip(rebuilt), date_time=(2026, 1, 1, 0, 0, 0))
+    fresh = finished_wheel(tmp_path / "rebuilt", Cell.parse(CELL.replace("rocm6.4", "rocm7.2")))
+    publish(DirectoryPublisher(tmp_path / "later"), [(verified(wheel), wheel) for wheel in (rebuilt, fresh)])
     shown = cli(GITHUB, "later", "--tag", "v2")
     assert shown.code == DONE, shown.err
-    assert f"left out, already published with other bytes: {twin.name}" in shown.err
+    assert f"left out, already published with other bytes: {rebuilt.name}" in shown.err
     rows = {row.filename: row.sha256 for row in published_rows(github.repository)}
     assert rows[fresh.name] == file_sha256(fresh)
-    assert rows[twin.name] != file_sha256(twin)
+    assert rows[rebuilt.name] != file_sha256(rebuilt)
 
 
 def test_claims_of_a_manifest_are_verified_against_the_wheel(cli: Cli, github: FakeGitHub, tmp_path: Path) -> None:

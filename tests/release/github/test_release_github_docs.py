@@ -1,4 +1,4 @@
-"""The table of faults in the documentation is the one that is tested."""
+"""The documentation's table of faults lists the tested faults."""
 
 from __future__ import annotations
 

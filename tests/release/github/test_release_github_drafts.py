@@ -1,4 +1,4 @@
-"""One draft: compared with what it should hold, and never deleted once it is published."""
+"""One draft: compared with its expected files, and never deleted once it is published."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def test_a_complete_draft_passes(draft: Draft) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "told"),
+    ("expected", "message"),
     [
         pytest.param({}, "a.whl", id="one more"),
         pytest.param({"a.whl": sha256(CONTENT), "b.whl": sha256(CONTENT)}, "b.whl", id="one less"),
         pytest.param({"a.whl": sha256(b"other")}, "a.whl", id="other bytes"),
     ],
 )
-def test_an_incomplete_draft_is_an_error(draft: Draft, expected: dict[str, str], told: str) -> None:
-    with pytest.raises(PublishError, match=f"has missing, damaged or unexpected files: v1: {told}"):
+def test_an_incomplete_draft_is_an_error(draft: Draft, expected: dict[str, str], message: str) -> None:
+    with pytest.raises(PublishError, match=f"has missing, damaged or unexpected files: v1: {message}"):
         draft.require_assets(expected)
 
 

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import pytest
 
 from fake_github import FAULTS, FakeGitHub, Fault
-from fake_github.faults import CUT_AFTER, DAMAGED, KILL_AFTER
+from fake_github.faults import CUT_AFTER, DAMAGED, KILL_AFTER, PRIMARY, STARTER
 from fake_github.outcome import Added, assert_published
 from fake_github.publishing import PublishingProcess, publishing_process
 from wheelfactory.release.github import parts
@@ -22,7 +22,9 @@ Job: TypeAlias = Callable[[NewPublisher, Added], object]
 
 ANSWERED = [fault for fault in FAULTS if not fault.kills]
 UNREPORTED = (CUT_AFTER, DAMAGED)
-"""Faults after which GitHub has another state than the publisher knows."""
+"""Faults after which the state of GitHub differs from what the publisher expects."""
+QUICK = (CUT_AFTER, STARTER, PRIMARY)
+"""One fault of each kind: GitHub did the request, did half of it, or refused it."""
 KILLED = [fault for fault in FAULTS if fault.kills]
 
 
@@ -63,9 +65,12 @@ def requests_hit_by(fault: Fault, job: Job, github: FakeGitHub, publisher: NewPu
 @pytest.mark.parametrize(
     ("fault", "job"),
     [
-        *(pytest.param(fault, at_once, id=fault.name) for fault in ANSWERED),
-        *(pytest.param(fault, staged, id=f"staged, {fault.name}") for fault in UNREPORTED),
-        *(pytest.param(fault, in_parts, id=f"in parts, {fault.name}") for fault in UNREPORTED),
+        *(
+            pytest.param(fault, at_once, id=fault.name, marks=() if fault in QUICK else pytest.mark.slow)
+            for fault in ANSWERED
+        ),
+        *(pytest.param(fault, staged, id=f"staged, {fault.name}", marks=pytest.mark.slow) for fault in UNREPORTED),
+        *(pytest.param(fault, in_parts, id=f"in parts, {fault.name}", marks=pytest.mark.slow) for fault in UNREPORTED),
     ],
 )
 def test_a_publish_survives_a_fault_at_any_request(

@@ -1,4 +1,4 @@
-"""Which part of a release a file goes to, and how parts are called."""
+"""Parts of a release: their names, and the part that a file belongs to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publishing to GitHub: what releases have in the end, what is kept, replaced and refused."""
+"""Publishing to GitHub: the resulting releases, and the files that are kept, replaced or refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from fake_github import FakeGitHub
 from fake_github.outcome import Added, assert_published, content_of, files_of, published_rows, sha256
-from release_factory import additions, flash_attn_wheel, stand_in_wheel
+from release_factory import additions, flash_attn_wheel, stub_wheel
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.release.github import parts
 from wheelfactory.release.github.publisher import GitHubPublisher
@@ -363,9 +363,9 @@ def test_a_new_row_whose_file_is_nowhere_is_not_committed(
 
 
 def test_kernels_are_no_release_of_wheels(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
-    shelf = github.repository.create({"tag_name": "kernels-a", "prerelease": True, "draft": True})
-    github.repository.upload(shelf.id, MANIFEST_NAME, 3, sha256(b"{}\n"), b"{}\n")
-    github.repository.edit(shelf.id, {"draft": False})
+    kernel_release = github.repository.create({"tag_name": "kernels-a", "prerelease": True, "draft": True})
+    github.repository.upload(kernel_release.id, MANIFEST_NAME, 3, sha256(b"{}\n"), b"{}\n")
+    github.repository.edit(kernel_release.id, {"draft": False})
     assert publisher().rows() == ()
     assert publish(publisher(), added)
 
@@ -392,7 +392,7 @@ def test_releases_that_can_be_changed_are_warned_of(
         assert caplog.messages == []
         github.repository.immutable = False
         publish(publisher(), added[:1])
-        publish(publisher("v2"), additions([stand_in_wheel(added[0][1].parent, "torch", "1")]))
+        publish(publisher("v2"), additions([stub_wheel(added[0][1].parent, "torch", "1")]))
     assert caplog.messages == ["v2 is not immutable: enable immutable releases in the repository settings"]
 
 

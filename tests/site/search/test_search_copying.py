@@ -1,4 +1,4 @@
-"""What the page copies is run: by the real pip and the real uv, against the site that the page is on."""
+"""The commands that the page copies work with real pip and real uv, against the site that serves the page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from doctor.known import WRITTEN
-from release_factory import PYTHON_TAG, flash_attn_wheel, make_release, stand_in_wheel
+from release_factory import PYTHON_TAG, flash_attn_wheel, make_release, stub_wheel
 from search_page import ELSEWHERE, Visit, serving, write_page
 from wheel_factory import make_wheel, metadata_text
 from wheelfactory.matrix.facts import Matrix
@@ -49,26 +49,26 @@ class Place:
 def place(matrix: Matrix, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """A release with its index and search page; its matrix names the stand-in of PyTorch's index for ROCm 6.4.
 
-    PyPI's stand-in has einops, and the torch and flash-attn that must not be taken: newer, and for something else.
+    The fake PyPI has einops, and a newer torch and flash-attn for another platform, which must not be installed.
     """
     made, folder = tmp_path_factory.mktemp("made"), tmp_path_factory.mktemp("a site")
     with serving(folder) as address:
         make_release(folder, [*(flash_attn_wheel(made, cell) for cell in (CK, TRITON, *OTHERS)), einops(made)])
-        triton = stand_in_wheel(made, "pytorch_triton_rocm", TRITON_OF_TORCH)
+        triton = stub_wheel(made, "pytorch_triton_rocm", TRITON_OF_TORCH)
         write_index(folder / "pytorch", {"torch": torch_wheel(made), "pytorch-triton-rocm": triton})
-        wrong = {name: stand_in_wheel(made, name.replace("-", "_"), "2.99.0") for name in ("torch", "flash-attn")}
+        wrong = {name: stub_wheel(made, name.replace("-", "_"), "2.99.0") for name in ("torch", "flash-attn")}
         write_index(folder / "pypi", {"einops": einops(made), **wrong})
         rocm = matrix.rocm["6.4"].model_copy(update={"index": f"{address}pytorch/"})
         here = matrix.model_copy(update={"rocm": {**matrix.rocm, "6.4": rocm}})
         (folder / "doctor.py").write_text(
             build_single_file(WRITTEN, "")
-        )  # as a release directory has it: it knows no site
+        )  # like a release directory, which does not know its site
         write_page(folder, here, list(read_manifest(folder)))
         yield Place(address, folder, f"{address}pypi/")
 
 
 def einops(folder: Path) -> Path:
-    return stand_in_wheel(folder, "einops", EINOPS)
+    return stub_wheel(folder, "einops", EINOPS)
 
 
 def torch_wheel(folder: Path) -> Path:
@@ -89,11 +89,11 @@ def write_index(folder: Path, wheels: dict[str, Path]) -> None:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> Path:
-    """The Python of a user who has torch for ROCm, its Triton, and nothing else."""
+    """The Python of a user who has only torch for ROCm and its Triton."""
     folder = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     python = folder / "bin/python"
-    triton = stand_in_wheel(tmp_path, "pytorch_triton_rocm", TRITON_OF_TORCH)
+    triton = stub_wheel(tmp_path, "pytorch_triton_rocm", TRITON_OF_TORCH)
     command: Command = [
         sys.executable,
         "-m",
@@ -110,7 +110,7 @@ def environment(tmp_path: Path) -> Path:
 
 
 def run(command: Command, home: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a command that knows nothing of the configuration, caches and proxies of who runs the tests."""
+    """Run a command without the configuration, caches and proxies of this machine."""
     environ = {
         "PATH": os.environ["PATH"],
         "HOME": str(home),
@@ -169,7 +169,7 @@ def test_the_copied_command_installs_exactly_that_wheel(
 def test_uv_syncs_the_copied_pyproject_to_exactly_that_wheel_and_its_torch(
     page: Page, place: Place, version: str, tmp_path: Path
 ) -> None:
-    """PyTorch's index and PyPI are stand-ins on loopback here; what they have else must not be taken."""
+    """PyTorch's index and PyPI are fakes on loopback; their other packages must not be installed."""
     (tmp_path / "pyproject.toml").write_text(copied(page, "pyproject.toml", version))
     command = [sys.executable, "-m", "uv", "sync", "--python", sys.executable, "--no-python-downloads"]
     done = run(command, tmp_path, UV_DEFAULT_INDEX=place.pypi)

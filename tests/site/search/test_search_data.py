@@ -14,7 +14,7 @@ import pytest
 from release_factory import quick_gates
 from search_rows import example_rows, many_rows, row_of
 from small_matrix import small_matrix
-from validations import a_validation, foreign, validated
+from validations import amd_validation, nvidia_validation, with_evidence
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.gpus import PRODUCTS
 from wheelfactory.matrix.expand import expand
@@ -47,7 +47,7 @@ def read(matrix: Matrix, rows: Sequence[WheelRow] = (), *, docs: bool = False) -
 
 
 def wheel(data: dict[str, Any], number: int = 0) -> dict[str, Any]:
-    """A wheel by the names of its columns, with what it points to."""
+    """A wheel as a dict of its columns, with references resolved."""
     found = dict(zip(data["columns"], data["wheels"][number], strict=True))
     return {
         name: data[name][value] if name in ("pythons", "archs", "unverified", "checks", "evidence", "index") else value
@@ -55,7 +55,7 @@ def wheel(data: dict[str, Any], number: int = 0) -> dict[str, Any]:
     }
 
 
-def told(data: dict[str, Any], point: dict[str, str]) -> str:
+def explain(data: dict[str, Any], point: dict[str, str]) -> str:
     """The first reason that the tables have against a point, found as the page finds it."""
     for rule in data["rules"]:
         place = 0
@@ -74,7 +74,7 @@ def test_every_combination_of_matrix_yaml_has_the_reason_of_expand(whole_matrix:
     combinations = list(product(*(data["axes"][axis] for axis in AXES)))
     assert len(combinations) == len(reasons) + sum(map(len, expansion.pythons.values()))
     for combination in combinations:
-        assert told(data, dict(zip(AXES, combination, strict=True))) == reasons.get(combination, "")
+        assert explain(data, dict(zip(AXES, combination, strict=True))) == reasons.get(combination, "")
 
 
 def test_every_gpu_of_every_cell_has_code_or_a_reason(whole_matrix: Matrix) -> None:
@@ -82,7 +82,7 @@ def test_every_gpu_of_every_cell_has_code_or_a_reason(whole_matrix: Matrix) -> N
     for cell, (python, *_) in expand(whole_matrix).pythons.items():
         point = {"flash-attn": cell.flash_attn, "python": python, "torch": cell.torch, "rocm": cell.rocm}
         for arch in data["axes"]["gpu"]:
-            reason = told(data, {**point, "backend": str(cell.backend), "gpu": arch})
+            reason = explain(data, {**point, "backend": str(cell.backend), "gpu": arch})
             assert bool(reason) != (arch in whole_matrix.archs(cell)), f"{cell.id} {arch}: {reason}"
 
 
@@ -177,7 +177,7 @@ def test_an_unverified_wheel_has_its_reason_and_its_square_counts_it() -> None:
 
 
 def test_a_wheel_has_the_archs_it_is_verified_on_and_a_line_for_each_gpu_that_ran_it() -> None:
-    rows = [row_of(SMALL, CK), validated(row_of(SMALL, TRITON), foreign(), a_validation())]
+    rows = [row_of(SMALL, CK), with_evidence(row_of(SMALL, TRITON), nvidia_validation(), amd_validation())]
     data = read(SMALL, rows)
     ran, none = sorted((wheel(data, number) for number in (0, 1)), key=lambda found: found["backend"], reverse=True)
     assert none["evidence"] == [[], []]
@@ -261,7 +261,7 @@ def test_data_of_5000_wheels_are_less_than_300_bytes_a_wheel(whole_matrix: Matri
 
 def test_evidence_of_many_wheels_is_stored_once() -> None:
     row = row_of(SMALL, TRITON)
-    rows = [row, *(validated(row_of(SMALL, TRITON, build=build), a_validation()) for build in range(1, 9))]
+    rows = [row, *(with_evidence(row_of(SMALL, TRITON, build=build), amd_validation()) for build in range(1, 9))]
     assert len(read(SMALL, rows)["evidence"]) == 2
 
 

@@ -1,4 +1,4 @@
-"""The search page in a real Chromium: what a person chooses, what they see, and what is told where there is nothing."""
+"""The search page in a real Chromium: choices, results, and the explanation of an empty result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from playwright.sync_api import Page, expect
 from release_factory import quick_gates
 from search_page import Visit, choose, count, serving, standing, write_page
 from search_rows import example_rows, row_of
-from validations import H200, a_validation, foreign, validated
+from validations import H200, amd_validation, nvidia_validation, with_evidence
 from wheelfactory.core.cell import Cell
 from wheelfactory.matrix.expand import expand as expand_matrix
 from wheelfactory.matrix.facts import Matrix
@@ -32,7 +32,7 @@ HOSTILE = '"><img src=x onerror="document.title=1"><script>document.title=2</scr
 
 @pytest.fixture
 def page(visit: Visit, site: str) -> Page:
-    """The page of `example_rows` as it is first met."""
+    """The page of `example_rows` after loading."""
     return visit(site).open()
 
 
@@ -114,7 +114,7 @@ def test_a_filter_leaves_as_many_wheels_as_it_announced(
 def test_a_gpu_is_chosen_by_its_name(page: Page, wheels: list[WheelRow], written: str, arch: str) -> None:
     page.get_by_label("GPU", exact=True).fill(written)
     assert count(page) == sum(arch in row.offload_archs for row in wheels)
-    assert page.locator("#gpu-told").inner_text().startswith(arch)
+    assert page.locator("#gpu-note").inner_text().startswith(arch)
     assert page.get_by_label("GPU by gfx name").input_value() == arch
 
 
@@ -126,7 +126,7 @@ def test_a_gpu_is_chosen_by_its_gfx_name(page: Page, wheels: list[WheelRow]) -> 
 
 def test_strix_halo_is_known_with_the_reason_against_it(page: Page) -> None:
     page.get_by_label("GPU", exact=True).fill("Strix Halo")
-    assert page.locator("#gpu-told").inner_text().startswith("gfx1151")
+    assert page.locator("#gpu-note").inner_text().startswith("gfx1151")
     lists = "flash-attn's Triton backend does not list gfx1151: no wheel promises it"
     assert f"Ryzen AI Max (Strix Halo): {lists}" in reasons(page)
 
@@ -165,19 +165,19 @@ def test_the_limit_of_gfx1030_is_shown_for_this_gpu(page: Page) -> None:
 
 def test_a_name_that_fits_several_gpus_asks_which(page: Page, wheels: list[WheelRow]) -> None:
     page.get_by_label("GPU", exact=True).fill("RX 7")
-    assert page.locator("#gpu-told").inner_text().startswith("Which one?")
+    assert page.locator("#gpu-note").inner_text().startswith("Which one?")
     assert count(page) == len(wheels)
-    page.locator("#gpu-told button", has_text="gfx1101").click()
+    page.locator("#gpu-note button", has_text="gfx1101").click()
     assert count(page) == sum("gfx1101" in row.offload_archs for row in wheels)
 
 
 def test_a_long_list_of_candidates_is_cut_with_a_note(page: Page) -> None:
-    told = page.locator("#gpu-told")
+    note = page.locator("#gpu-note")
     page.get_by_label("GPU", exact=True).fill("RX")
-    assert told.locator("button").count() == 6
-    assert told.inner_text().endswith("… or type more")
+    assert note.locator("button").count() == 6
+    assert note.inner_text().endswith("… or type more")
     page.get_by_label("GPU", exact=True).fill("RX 7")
-    assert "write more" not in told.inner_text()
+    assert "write more" not in note.inner_text()
 
 
 @pytest.mark.parametrize("written", ["AMD Radeon RX 6800M", "AMD Radeon RX 7900M", "AMD", "Radeon Graphics"])
@@ -190,7 +190,7 @@ def test_a_product_matches_whole_words(page: Page, wheels: list[WheelRow], writt
 
 def test_an_unknown_gpu_is_reported_and_filters_nothing(page: Page, wheels: list[WheelRow]) -> None:
     page.get_by_label("GPU", exact=True).fill("GeForce")
-    assert "Unknown GPU" in page.locator("#gpu-told").inner_text()
+    assert "Unknown GPU" in page.locator("#gpu-note").inner_text()
     assert count(page) == len(wheels)
 
 
@@ -228,9 +228,14 @@ def test_a_result_shows_the_facts_for_choosing(visit: Visit, site: str, wheels: 
     row = next(row for row in wheels if str(row.cell).startswith("fa2.8.3-rocm6.4-torch2.9.1-cp3"))
     page = visit(site).open(f"?q={row.sha256}")
     card = page.locator("#cards > li").inner_text()
-    told = ("flash-attn 2.8.3", "CK", f"ROCm 6.4 · torch 2.9.1 · Python {cell_of(row).python}", "gfx942 MI300A, MI300X")
+    title = (
+        "flash-attn 2.8.3",
+        "CK",
+        f"ROCm 6.4 · torch 2.9.1 · Python {cell_of(row).python}",
+        "gfx942 MI300A, MI300X",
+    )
     for text in (
-        *told,
+        *title,
         "glibc 2.28 or newer",
         f"{row.published:%Y-%m-%d}",
         "verified, not run on an AMD GPU",
@@ -268,7 +273,7 @@ def test_a_partly_checked_wheel_lists_the_missing_checks_and_is_not_called_verif
 ) -> None:
     cell = Cell.parse("fa2.8.3-rocm6.4-torch2.9.1-py3-triton")
     row = row_of(matrix, cell, gates=quick_gates(cell.id))
-    folder = write_page(tmp_path / "site", matrix, [validated(row, a_validation(row))])
+    folder = write_page(tmp_path / "site", matrix, [with_evidence(row, amd_validation(row))])
     page = visit(f"{folder.as_uri()}/").open()
     card = page.locator("#cards > li")
     expect(card.locator(".facts .unverified")).to_have_text("not checked: kernels compiled for its GPUs, numbers")
@@ -416,7 +421,7 @@ def test_an_impossible_combination_has_its_reason_and_a_suggestion(
 def test_the_page_tells_for_every_combination_of_matrix_yaml_the_reason_that_expand_gives(
     page: Page, matrix: Matrix
 ) -> None:
-    told = """(combinations) => {
+    explain = """(combinations) => {
         const model = wheelfactory.makeModel(wheelfactoryData);
         return combinations.map((choices) => (wheelfactory.conflict(model, choices) || [""])[0]);
     }"""
@@ -424,7 +429,7 @@ def test_the_page_tells_for_every_combination_of_matrix_yaml_the_reason_that_exp
     axes = (matrix.flash_attn, matrix.python, matrix.torch, matrix.rocm, matrix.backend)
     combinations = list(product(*axes))
     choices = [dict(zip(AXES, map(str, combination), strict=True)) for combination in combinations]
-    assert page.evaluate(told, choices) == [reasons.get(combination, "") for combination in combinations]
+    assert page.evaluate(explain, choices) == [reasons.get(combination, "") for combination in combinations]
 
 
 def test_an_option_that_leads_to_nothing_is_marked_and_can_be_chosen(visit: Visit, site: str) -> None:
@@ -509,15 +514,15 @@ def test_yanked_wheels_are_shown_on_demand_with_their_reason_and_no_line(visit: 
 
 @pytest.fixture
 def hostile_site(matrix: Matrix, tmp_path: Path) -> Iterator[str]:
-    """A page whose manifest holds HTML wherever a text of somebody else may stand."""
+    """A page whose manifest has HTML in every text from outside."""
     row = row_of(matrix, CK)
     rows = [
         row.model_copy(update={"yanked": HOSTILE}),
         row.model_copy(update={"filename": f"{HOSTILE}.whl", "url": "javascript:document.title=3"}),
         row.model_copy(update={"filename": "third.whl", "offload_archs": (HOSTILE,), "glibc": HOSTILE}),
-        validated(
+        with_evidence(
             row.model_copy(update={"filename": "fourth.whl"}),
-            foreign(hardware=H200.model_copy(update={"device": HOSTILE})),
+            nvidia_validation(hardware=H200.model_copy(update={"device": HOSTILE})),
         ),
     ]
     with serving(write_page(tmp_path, matrix, rows)) as address:
@@ -609,7 +614,7 @@ def test_the_coverage_counts_each_square_and_gives_the_reason_of_an_empty_one(
     found = page.locator(square(page, "ROCm 6.4, torch 2.9.1, CK"))
     assert found.inner_text() == f"{len(ck)}/{wanted}"
     found.hover()
-    expect(page.locator("#coverage-view .told").first).to_contain_text(
+    expect(page.locator("#coverage-view .detail").first).to_contain_text(
         f"{len(ck)} of {wanted} published, {wanted - len(ck)} missing"
     )
     empty = page.locator(square(page, "ROCm 7.14, torch 2.9.1, Triton"))
@@ -620,16 +625,16 @@ def test_the_coverage_counts_each_square_and_gives_the_reason_of_an_empty_one(
 
 def test_squares_match_the_legend(visit: Visit, site: str, matrix: Matrix) -> None:
     page = visit(site).open("?view=coverage")
-    tallies = compute_coverage(expand_matrix(matrix), example_rows(matrix)).counts_by(
+    counts_by_square = compute_coverage(expand_matrix(matrix), example_rows(matrix)).counts_by(
         lambda cell: (cell.rocm, cell.torch, cell.backend)
     )
     looks: dict[str, set[tuple[bool, bool]]] = {}
-    for (rocm, torch, backend), tally in tallies.items():
+    for (rocm, torch, backend), counts in counts_by_square.items():
         found = page.locator(square(page, f"ROCm {rocm}, torch {torch}, {'CK' if backend == 'ck' else 'Triton'}:"))
         kind = str(found.get_attribute("class")).removeprefix("square ")
-        looks.setdefault(kind, set()).add((tally.published > 0, tally.published == tally.wanted))
-        assert ("!" in found.inner_text()) == (tally.yanked > 0) == (kind == "yanked")
-        assert (kind == "excluded") == (tally.wanted == 0)
+        looks.setdefault(kind, set()).add((counts.published > 0, counts.published == counts.wanted))
+        assert ("!" in found.inner_text()) == (counts.yanked > 0) == (kind == "yanked")
+        assert (kind == "excluded") == (counts.wanted == 0)
     assert looks.pop("yanked") == {(True, False)}
     legend = {"full": {(True, True)}, "part": {(True, False)}, "none": {(False, False)}, "excluded": {(False, True)}}
     assert looks == legend

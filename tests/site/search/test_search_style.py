@@ -1,4 +1,4 @@
-"""The scripts and styles of the page are formatted and linted (biome), and none of them can be a trap."""
+"""Scripts and styles of the page are formatted and linted (biome), and contain no dangerous call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCRIPTS = sorted((PAGE / "search").glob("*.js"))
 
 
 def check(folder: Path) -> subprocess.CompletedProcess[str]:
-    """What biome says of a folder: format, lint, and warnings as errors."""
+    """Run biome on a folder: format, lint, and warnings as errors."""
     program = npm_package("@biomejs/cli-linux-x64") / "biome"
     config = f"--config-path={PINS / 'browser' / 'biome.json'}"
     command: list[str | Path] = [program, "check", config, "--error-on-warnings", "--colors=off", folder]

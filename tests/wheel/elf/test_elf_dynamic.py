@@ -124,7 +124,7 @@ def test_versions_of_symbols(form: Form) -> None:
     file.symbols(("memcpy", GLOBAL, 0), ("sin", GLOBAL, 0), ("plain", GLOBAL, 0))
     file.hash(4)
     file.versions({"libc.so.6": [(2, "GLIBC_2.14"), (5, "GLIBC_2.34")], "libm.so.6": [(3, "GLIBC_2.2.5")]})
-    file.table(e.VERSYM, form.numbers("4H", 0, 2, 0x8003, 1))  # the highest bit says that it is hidden
+    file.table(e.VERSYM, form.numbers("4H", 0, 2, 0x8003, 1))  # the highest bit marks hidden versions
 
     found = read(file.build())
 
@@ -140,10 +140,10 @@ def test_needed_versions_are_read_despite_wrong_counts() -> None:
     file = ElfBytes()
     file.versions({"libc.so.6": [(2, "GLIBC_2.14"), (2, "GLIBC_2.99")]})
     data = file.build()
-    told = file.form.numbers("HH", 1, 2)
-    assert data.count(told) == 1
+    counts = file.form.numbers("HH", 1, 2)
+    assert data.count(counts) == 1
 
-    found = read(data.replace(told, file.form.numbers("HH", 1, 1)))
+    found = read(data.replace(counts, file.form.numbers("HH", 1, 1)))
 
     assert found.versions == (("libc.so.6", "GLIBC_2.14"), ("libc.so.6", "GLIBC_2.99"))
 
@@ -165,7 +165,7 @@ def test_symbols_that_only_the_gnu_hash_table_counts(form: Form) -> None:
 def test_symbols_that_only_a_relocation_names(form: Form, tag: int, size: int, addend: bool) -> None:
     file = ElfBytes(form)
     file.symbols(("away", GLOBAL, 0), ("further", GLOBAL, 0), ("behind", GLOBAL, 0))
-    file.gnu_hash(1, [], buckets=[0])  # what GNU ld writes if nothing is exported
+    file.gnu_hash(1, [], buckets=[0])  # written by GNU ld for a library without exports
     file.relocations(tag, size, [2, 0, 1], addend)
 
     assert [item.name for item in read(file.build()).undefined] == ["away", "further"]

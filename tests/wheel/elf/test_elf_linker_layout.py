@@ -17,7 +17,7 @@ SOURCE = '#include <stdio.h>\nstatic int n = 3; __thread int t; void say(void) {
 PROGRAM_HEADER, SECTION_HEADER = 56, 64
 
 
-def strange(data: bytes) -> list[tuple[str, str]]:
+def layout_faults(data: bytes) -> list[tuple[str, str]]:
     return list(find_layout_faults(ElfImage(data)))
 
 
@@ -34,7 +34,7 @@ def strange(data: bytes) -> list[tuple[str, str]]:
     ],
 )
 def test_output_of_a_linker_has_no_faults(flags: tuple[str, ...]) -> None:
-    assert strange(library(source=SOURCE, fatbin=FATBIN, needed=("libamdhip64.so.6",), flags=flags)) == []
+    assert layout_faults(library(source=SOURCE, fatbin=FATBIN, needed=("libamdhip64.so.6",), flags=flags)) == []
 
 
 @pytest.fixture(scope="module")
@@ -110,15 +110,19 @@ UNLIKE_A_LINKER: list[tuple[Callable[[bytes], bytes], str, str]] = [
 
 def test_any_other_layout_is_a_fault(good: bytes) -> None:
     for change, expected, found in UNLIKE_A_LINKER:
-        said = strange(change(good))
+        faults = layout_faults(change(good))
 
-        assert any(expected in wanted and found in other for wanted, other in said), said
+        assert any(expected in wanted and found in other for wanted, other in faults), faults
 
 
 def test_a_section_that_nothing_loads_is_named_unless_linkers_write_it() -> None:
     kept = '__asm__(".section .evil,\\"\\",@progbits\\n.zero 4096\\n.section .comment\\n.zero 8\\n.text");'
-    assert strange(library(source=kept)) == [("only known sections that are not loaded", "'.evil' of 4,096 bytes")]
+    assert layout_faults(library(source=kept)) == [
+        ("only known sections that are not loaded", "'.evil' of 4,096 bytes")
+    ]
 
 
 def test_an_object_file_is_a_fault() -> None:
-    assert strange(object_file(fatbin=FATBIN)) == [("a shared library for x86-64", "a file of type 1 for machine 62")]
+    assert layout_faults(object_file(fatbin=FATBIN)) == [
+        ("a shared library for x86-64", "a file of type 1 for machine 62")
+    ]

@@ -123,8 +123,8 @@ NO_PLAIN_BUNDLES: list[tuple[bytes, str]] = [
     (TWO[:26], "bundle at 0: 8 bytes at 24 are outside the section"),  # no count
     (TWO[:40], "bundle at 0: 24 bytes at 32 are outside the section"),  # no table
     (TWO[:-1], "bundle at 0: .* are outside the section"),  # cut short
-    (bytes(8) + TWO[:-1], "bundle at 8: .* are outside the section"),  # the place of the bundle is told
-    (table(count=5), "bundle at 0: 24 bytes at 32 are outside the section"),  # fewer entries than it says
+    (bytes(8) + TWO[:-1], "bundle at 8: .* are outside the section"),  # the message names the position of the bundle
+    (table(count=5), "bundle at 0: 24 bytes at 32 are outside the section"),  # fewer entries than the header states
     (table(count=1 << 63), "more than 262144 entries in the bundles"),  # absurdly many entries
     (table((0, 5, HIP)), "the entry at 0 overlaps another"),  # an entry over the table
     (table((1 << 63, 5, HIP)), "are outside the section"),  # an entry elsewhere
@@ -155,7 +155,7 @@ NO_PACKED_BUNDLES: list[tuple[bytes, str]] = [
     (with_header(3, 2, 32, 0, 0), "unsupported compression: version 3, method 2"),  # method
     (with_header(3, 1, 1 << 63, 0, 0), "9223372036854775808 bytes are outside the section"),  # total
     (with_header(3, 1, 31, 0, 0), "31 bytes are outside the section"),  # total below its header
-    (with_header(3, 1, 32, 0, 0), "truncated"),  # nothing packed
+    (with_header(3, 1, 32, 0, 0), "truncated"),  # empty body
     (with_header(3, 1, 40, 0, 0, body=b"no frame"), "bundle at 0: "),  # no zstd
     (with_header(1, 0, 0, 0, body=b"no stream"), "bundle at 0: "),  # no zlib
 ]
@@ -179,10 +179,10 @@ def test_truncated_compressed_data_is_refused(version: int, method: str) -> None
 @pytest.mark.parametrize(("version", "method"), FORMS)
 def test_the_unpacked_size_is_compared(version: int, method: str) -> None:
     data = packed(TWO, version, method)
-    said = data.index(struct.pack("<I", len(TWO)), 8)
+    size_at = data.index(struct.pack("<I", len(TWO)), 8)
 
     with pytest.raises(DamagedElfError, match=f"unpacks to {len(TWO)} bytes, but its header says {len(TWO) + 1}"):
-        read(data[:said] + struct.pack("<I", len(TWO) + 1) + data[said + 4 :])
+        read(data[:size_at] + struct.pack("<I", len(TWO) + 1) + data[size_at + 4 :])
 
 
 @pytest.mark.parametrize(("version", "size"), [(2, 4), (3, 8)])

@@ -64,19 +64,19 @@ def estimate_images(matrix: Matrix, kernel_bytes: Mapping[Cell, int], disk_gb: f
             image = matrix.image(cell, slim=slim)
             if slim == (image is matrix.rocm[cell.rocm].slim):
                 cells.setdefault((image, slim), []).append(cell)
-    outlooks = []
+    estimates = []
     for (image, slim), members in cells.items():
         beside = extra_disk_gb(image, members, max(kernel_bytes[cell] for cell in members))
-        outlooks.append(ImageEstimate(image, slim, beside, fits_on_disk(image, beside, disk_gb)))
-    return outlooks
+        estimates.append(ImageEstimate(image, slim, beside, fits_on_disk(image, beside, disk_gb)))
+    return estimates
 
 
-def render_image_estimates(outlooks: Sequence[ImageEstimate], disk_gb: float) -> Iterator[str]:
+def render_image_estimates(estimates: Sequence[ImageEstimate], disk_gb: float) -> Iterator[str]:
     """Render the text block of the images; empty if there are none."""
-    if outlooks:
+    if estimates:
         yield f"images, on a disk of {disk_gb:g} GB"
-    for outlook in outlooks:
-        verdict = {True: "fits", False: "too big", None: "unknown"}[outlook.fits]
-        size = f"{outlook.image.disk_gb} GB" if outlook.image.disk_gb else "size unknown"
-        slim = ", slim" if outlook.slim else ""
-        yield f"  {verdict:<9}  {outlook.image.tag}{slim}: {size}, and {outlook.extra_gb:.1f} GB more for the build"
+    for estimate in estimates:
+        verdict = {True: "fits", False: "too big", None: "unknown"}[estimate.fits]
+        size = f"{estimate.image.disk_gb} GB" if estimate.image.disk_gb else "size unknown"
+        slim = ", slim" if estimate.slim else ""
+        yield f"  {verdict:<9}  {estimate.image.tag}{slim}: {size}, and {estimate.extra_gb:.1f} GB more for the build"

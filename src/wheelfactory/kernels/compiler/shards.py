@@ -43,8 +43,8 @@ def cut_shards(costs: Mapping[str, float], count: int) -> tuple[tuple[str, ...],
     shards: list[list[str]] = [[] for _ in range(count)]
     emptiest = [(0.0, number) for number in range(count)]
     for name in longest_first(costs):
-        taken, number = emptiest[0]
-        heapq.heapreplace(emptiest, (taken + costs[name], number))
+        load, number = emptiest[0]
+        heapq.heapreplace(emptiest, (load + costs[name], number))
         shards[number].append(name)
     return tuple(map(tuple, shards))
 

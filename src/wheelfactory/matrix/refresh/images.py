@@ -151,14 +151,14 @@ def _find_images(matrix: Matrix) -> Iterator[tuple[KeyPath, Image]]:
 
 def _newest(matrix: Matrix, list_tags: TagLister) -> Iterator[tuple[KeyPath, Image, str]]:
     """Yield each image with the name of its newest patch release, unless the entry already lists that name."""
-    taken = {(key_path[1], image.tag) for key_path, image in _find_images(matrix)}
+    seen = {(key_path[1], image.tag) for key_path, image in _find_images(matrix)}
     for key_path, image in _find_images(matrix):
         entry = str(key_path[1])
         repository, tag = split_reference(image.tag)
         name = image.tag.removesuffix(tag) + newest_patch(tag, list_tags(repository), entry, matrix.rocm)
-        if (entry, name) in taken:
+        if (entry, name) in seen:
             name = image.tag
-        taken.add((entry, name))
+        seen.add((entry, name))
         yield key_path, image, name
 
 

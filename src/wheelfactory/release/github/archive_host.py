@@ -27,8 +27,7 @@ class GitHubArchiveHost:
     def upload(self, name: str, archive: Path) -> None:
         """Store an archive, unless the same bytes are stored under this name already.
 
-        Raises `PublishError` if it has different bytes under this name, if the archive is too large, or if the release has
-        no archive.
+        Raises `PublishError` if different bytes are stored, if the archive is too large, or if the release has none.
         """
         asset = Asset.from_content(archive.name, archive)
         require_size(asset)

@@ -129,8 +129,8 @@ class Client:
     def send(self, call: ApiCall, report_progress: ProgressCallback = ignore_progress) -> Any:
         """Send one request that changes something, once; return the JSON of the response, or None if it is empty.
 
-        `report_progress` receives the bytes sent. Raises `RetryableError` if the outcome is unknown or GitHub asks to wait, and
-        `RefusedError` if GitHub refused.
+        `report_progress` receives the bytes sent. Raises `RetryableError` if the outcome is unknown or GitHub asks to
+        wait, and `RefusedError` if GitHub refused.
         """
         if self._token is None:
             raise PublishError("no token", "GITHUB_TOKEN is not set", "set it to a token with `contents: write`")
@@ -244,7 +244,7 @@ def _require_same_tls(api: str, url: str) -> None:
 
 
 def _checked_token(token: str | None) -> str | None:
-    """Return the token without surrounding blanks; None if it is empty. Raises `InputError` if it cannot be a header."""
+    """Return the token without surrounding blanks; None if empty. Raises `InputError` if it cannot be a header."""
     token = (token or "").strip()
     # checked here because the error of requests would show the token
     if not (token.isascii() and token.isprintable()) or " " in token:

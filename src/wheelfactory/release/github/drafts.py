@@ -145,7 +145,7 @@ class Drafts:
 
     def _reserve_tag(self) -> tuple[int, str]:
         """Reserve the next part number that no draft or published release has; return it with its tag."""
-        number = 1 + max((taken for taken in self._tags.values() if taken), default=0)
+        number = 1 + max((used for used in self._tags.values() if used), default=0)
         tag = part_tag(self._tag, number)
         self._tags[tag] = number
         return number, tag

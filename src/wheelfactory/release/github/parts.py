@@ -70,7 +70,7 @@ def wheel_names(names: Iterable[str]) -> frozenset[str]:
 
 
 def find_part_with_room(parts: Mapping[int, Iterable[str]], wheel: str) -> int | None:
-    """Return the draft part for a file of `wheel`; None if a new part is needed. `parts` has the asset names of each draft."""
+    """Return the draft part for a file of `wheel`, None if a new one is needed; `parts` has the asset names of each."""
     # installers look for the metadata beside the wheel, so both are always in one part
     wheels = {number: wheel_names(names) for number, names in sorted(parts.items())}
     for number, held in wheels.items():

@@ -24,10 +24,10 @@
     );
     const all = [...squares.values()];
     const sum = (part) => all.reduce((total, square) => total + square[part], 0);
-    const told = `${sum("published")} of ${sum("wanted")} wanted wheels are published. Each square counts the wheels of one ROCm and torch, over every Python and flash-attn. Select a square to see its wheels, or why there are none.`;
+    const intro = `${sum("published")} of ${sum("wanted")} wanted wheels are published. Each square counts the wheels of one ROCm and torch, over every Python and flash-attn. Select a square to see its wheels, or why there are none.`;
     const list = element("ul", { className: "legend", "aria-label": "Legend" }, ...legend);
     const view = document.getElementById("coverage-view");
-    view.append(element("h2", {}, "Coverage"), element("p", {}, told), list, ...tables);
+    view.append(element("h2", {}, "Coverage"), element("p", {}, intro), list, ...tables);
   }
 
   function readSquare(model, [backend, rocm, torch, published, unverified, yanked, missing, excluded]) {
@@ -39,8 +39,8 @@
       yanked && `${yanked} yanked`,
       missing && `${missing} missing`,
     ];
-    const told = wanted ? counts.filter(Boolean) : ["no wheel possible"];
-    return { choices: { backend, rocm, torch }, published, yanked, wanted, reasons, counts: told.join(", ") };
+    const stated = wanted ? counts.filter(Boolean) : ["no wheel possible"];
+    return { choices: { backend, rocm, torch }, published, yanked, wanted, reasons, counts: stated.join(", ") };
   }
 
   function kindOf({ published, yanked, wanted }) {
@@ -51,16 +51,16 @@
   }
 
   function tableOf(model, backend, squares, choose) {
-    const told = element(
+    const detail = element(
       "p",
-      { className: "told" },
+      { className: "detail" },
       "Point at a square, or move to it with the arrow keys, for details.",
     );
     const heads = model.axes.rocm.map((rocm) => element("th", { scope: "col" }, hiddenText("ROCm "), rocm));
     const rows = model.axes.torch.map((torch) => {
       const cells = model.axes.rocm.map((rocm) => {
         const square = squares.get([backend, rocm, torch].join(" "));
-        return element("td", {}, ...(square ? [squareOf(square, told, choose)] : []));
+        return element("td", {}, ...(square ? [squareOf(square, detail, choose)] : []));
       });
       return element("tr", {}, element("th", { scope: "row" }, hiddenText("torch "), torch), ...cells);
     });
@@ -76,7 +76,7 @@
     const region = { className: "scroller", role: "region", "aria-label": `Coverage of ${name}` };
     const scroller = element("div", region, table);
     makeOneStop(table);
-    return element("section", { className: "backend" }, fadedEdge(scroller), told);
+    return element("section", { className: "backend" }, fadedEdge(scroller), detail);
   }
 
   // The table is one Tab stop, the square focused last; arrow keys move to the other squares.
@@ -120,14 +120,14 @@
     return edge;
   }
 
-  function squareOf(square, told, choose) {
+  function squareOf(square, detail, choose) {
     const kind = kindOf(square);
     const { backend, rocm, torch } = square.choices;
     const shown = square.wanted ? `${square.published}/${square.wanted}${kind === "yanked" ? "!" : ""}` : "–";
     const name = `ROCm ${rocm}, torch ${torch}, ${factory.nameOf("backend", backend)}`;
     const text = [`${name}: ${square.counts}`, ...square.reasons].join(". ");
     const showDetails = () => {
-      told.textContent = text;
+      detail.textContent = text;
     };
     const made = button(shown, () => choose(square.choices), {
       className: `square ${kind}`,

@@ -46,7 +46,7 @@
   function say(text, afterMs = 0) {
     clearTimeout(waiting);
     waiting = setTimeout(() => {
-      document.getElementById("said").textContent = text;
+      document.getElementById("announcement").textContent = text;
     }, afterMs);
   }
 

@@ -24,7 +24,7 @@
       if (text.value !== state.text) text.value = state.text;
       yanked.checked = state.yanked;
       document.getElementById("yanked-count").textContent = found.yanked.length ? `(${found.yanked.length})` : "";
-      tellGpu(model, state, change);
+      showGpuNote(model, state, change);
       for (const limit of document.querySelectorAll("[data-gpu]")) limit.hidden = limit.dataset.gpu !== choices.gpu;
     };
   }
@@ -89,8 +89,8 @@
     };
   }
 
-  function tellGpu(model, state, change) {
-    const note = document.getElementById("gpu-told");
+  function showGpuNote(model, state, change) {
+    const note = document.getElementById("gpu-note");
     const read = factory.readGpu(model, state.gpu);
     if (read.arch) note.replaceChildren(element("b", {}, read.arch), ` ${factory.productsOf(model, read.arch)}`);
     else if (read.candidates.length) note.replaceChildren("Which one? ", ...candidates(model, read.candidates, change));

@@ -63,8 +63,8 @@
     if (isPossible(model, choices)) return null;
     const direct = model.rules.filter((rule) => rule.axes.every((axis) => choices[axis] !== undefined));
     const place = Object.fromEntries(Object.keys(choices).map((axis) => [axis, positions(model, choices, axis)[0]]));
-    const said = new Set(direct.map((rule) => reasonAt(rule, place)).filter(Boolean));
-    return said.size ? [...said].map((text) => model.texts[text]) : contradiction(model, choices);
+    const reasons = new Set(direct.map((rule) => reasonAt(rule, place)).filter(Boolean));
+    return reasons.size ? [...reasons].map((text) => model.texts[text]) : contradiction(model, choices);
   }
 
   function contradiction(model, choices) {

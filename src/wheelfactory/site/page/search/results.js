@@ -46,8 +46,8 @@
   // Names the chosen GPU if the wheel was verified on it.
   function verified({ choices }, wheel) {
     if (wheel.verified.length === 0) return [];
-    const told = wheel.verified.includes(choices.gpu) ? `your ${choices.gpu}` : wheel.verified.join(", ");
-    return [" ", element("span", { className: "badge verified" }, `${wheel.proved} on ${told}`)];
+    const gpus = wheel.verified.includes(choices.gpu) ? `your ${choices.gpu}` : wheel.verified.join(", ");
+    return [" ", element("span", { className: "badge verified" }, `${wheel.proved} on ${gpus}`)];
   }
 
   function facts(context, wheel) {
@@ -67,11 +67,11 @@
 
   function chip({ model, choices }, arch) {
     const names = (model.products[arch] || []).map(factory.shortName);
-    const told = names.slice(0, CHIP_NAMES).join(", ") + (names.length > CHIP_NAMES ? " …" : "");
+    const shown = names.slice(0, CHIP_NAMES).join(", ") + (names.length > CHIP_NAMES ? " …" : "");
     const yours = choices.gpu === arch;
     const mark = yours ? [hiddenText(" (yours)")] : [];
     const given = { className: yours ? "chip yours" : "chip", title: names.join(", ") };
-    return element("span", given, element("b", {}, arch), told ? ` ${told}` : "", ...mark);
+    return element("span", given, element("b", {}, arch), shown ? ` ${shown}` : "", ...mark);
   }
 
   function checksText(wheel) {
@@ -88,8 +88,8 @@
     const forms = factory.formsOf(model, site, wheel, choices.python);
     const shown = element("code", {}, ...unbroken(forms[0][1]));
     const torch = wheel.torch.split(".").slice(0, 2).join(".");
-    const told = `Needs torch ${torch} for ROCm ${wheel.rocm} already installed`;
-    const needs = element("p", { className: "small needs" }, told);
+    const needed = `Needs torch ${torch} for ROCm ${wheel.rocm} already installed`;
+    const needs = element("p", { className: "small needs" }, needed);
     const buttons = forms.map(([name, text]) => {
       const pressed = button(name, () => {
         shown.replaceChildren(...unbroken(text));
@@ -149,8 +149,8 @@
 
   function check([name, status, detail]) {
     const sign = element("span", { "aria-hidden": "true" }, `${SIGNS[status]} `);
-    const told = `${name}: ${status}${detail ? ` (${detail})` : ""}`;
-    return element("li", { className: status.replace(" ", "-") }, sign, told);
+    const text = `${name}: ${status}${detail ? ` (${detail})` : ""}`;
+    return element("li", { className: status.replace(" ", "-") }, sign, text);
   }
 
   Object.assign(factory, { showWheels });

@@ -60,8 +60,8 @@ def test_an_unverified_wheel_counts_as_published_with_its_missing_checks(tmp_pat
     reason = "not checked: kernels compiled for its GPUs, numbers"
     assert cell_lines(coverage) == [f"{TRITON}  published, {reason}"]
     assert summary_lines(coverage, "x") == ["1 of 1 cells are published in x, 1 are not verified"]
-    told = json.loads(json.dumps(coverage_json(coverage, "x")))
-    assert (told["published"], told["unverified"], told["cells"][0]["unverified"]) == (1, 1, reason)
+    parsed = json.loads(json.dumps(coverage_json(coverage, "x")))
+    assert (parsed["published"], parsed["unverified"], parsed["cells"][0]["unverified"]) == (1, 1, reason)
     text = coverage_markdown(coverage)
     assert ["all", "1", "1", "1", "0", "0", "0"] in table_rows(text)
     assert "1 cell not verified" in text
@@ -77,8 +77,8 @@ def test_reasons_that_are_not_shown_are_counted() -> None:
 
 
 def test_json_has_everything(coverage: Coverage) -> None:
-    told = json.loads(json.dumps(coverage_json(coverage, "x")))
-    assert {key: told[key] for key in ("target", "wanted", "published", "yanked", "missing", "unwanted")} == {
+    parsed = json.loads(json.dumps(coverage_json(coverage, "x")))
+    assert {key: parsed[key] for key in ("target", "wanted", "published", "yanked", "missing", "unwanted")} == {
         "target": "x",
         "wanted": 5,
         "published": 1,
@@ -86,11 +86,11 @@ def test_json_has_everything(coverage: Coverage) -> None:
         "missing": 3,
         "unwanted": [GONE],
     }
-    assert sum(item["combinations"] for item in told["excluded"]) == told["combinations-excluded"] == 26
-    assert {cell["id"]: cell["state"] for cell in told["cells"]}[CK] == "yanked"
-    assert told["backends"]["ck"]["wanted"] == 4
+    assert sum(item["combinations"] for item in parsed["excluded"]) == parsed["combinations-excluded"] == 26
+    assert {cell["id"]: cell["state"] for cell in parsed["cells"]}[CK] == "yanked"
+    assert parsed["backends"]["ck"]["wanted"] == 4
     (square,) = (
-        one for one in told["squares"] if (one["backend"], one["rocm"], one["torch"]) == ("ck", "6.4", "2.9.1")
+        one for one in parsed["squares"] if (one["backend"], one["rocm"], one["torch"]) == ("ck", "6.4", "2.9.1")
     )
     assert (square["wanted"], square["yanked"]) == (2, 1)
 

@@ -1,4 +1,4 @@
-"""Runs a reader on hostile input in a process of its own that may use little time and memory."""
+"""Run a reader on hostile input in a child process with limited time and memory."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def outcome(call: Callable[[], object], *, seconds: int = 10, megabytes: int = 256) -> str:
-    """What comes out of `call`: the kind and text of its error, ``nothing``, or the signal that ended it.
+def run_limited(call: Callable[[], object], *, seconds: int = 10, megabytes: int = 256) -> str:
+    """Call a function and return the type and text of its error, ``nothing``, or the signal that killed it.
 
-    It may use so many seconds of the processor, or one more, and so much memory beyond what this process has.
+    `seconds` limits CPU time (rounded up), `megabytes` the memory in addition to that of this process.
     """
     reader, writer = os.pipe()
     child = os.fork()
@@ -33,12 +33,12 @@ def _report(call: Callable[[], object], writer: int, seconds: int, megabytes: in
         resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(spent) + seconds, resource.RLIM_INFINITY))
         os.write(writer, _text(call).encode("utf-8", "replace")[: 1 << 15])
     finally:
-        os._exit(0)  # nothing of the test run may happen twice
+        os._exit(0)  # skip the exit handlers of the test run
 
 
 def _text(call: Callable[[], object]) -> str:
     try:
         call()
-    except Exception as error:  # whatever it is, it is what the test asks for
+    except Exception as error:  # the test asserts on any error
         return f"{type(error).__name__}: {error}"
     return "nothing"

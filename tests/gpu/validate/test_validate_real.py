@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Cli
-from turns import in_turn
+from shared_folder import file_lock
 from wheel_factory import CK, TRITON, build_record, finished_wheel, make_wheel, metadata_text
 from wheelfactory.build.environments import (
     Environment,
@@ -39,16 +39,16 @@ PACKAGE = ROOT / "packages/flash_attention_amd/src"
 
 @pytest.fixture(scope="module")
 def torch(cache: Path) -> Environment:
-    with in_turn(cache, "environments"):
+    with file_lock(cache, "environments"):
         return make_build_environment(cache)
 
 
 @pytest.fixture
 def own_cache(cache: Path, tmp_path: Path, torch: Environment) -> Path:
-    """The cache with what is installed already there, and no proofs."""
+    """The cache with environments, without proofs."""
     folder = tmp_path / "cache"
     folder.mkdir()
-    with in_turn(cache, "environments"):
+    with file_lock(cache, "environments"):
         made = (torch, make_triton_environment(cache, "3.7.1"), make_interpreter_environment(cache))
     for environment in made:
         (folder / environment.folder.name).symlink_to(environment.folder)
@@ -61,7 +61,7 @@ NOT_ASKED = ("causal*", "wide*", "uneven*", "grouped*", "packed*", "cached causa
 
 @pytest.fixture
 def short_suite(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most of the suite is said to be beyond what the release can do."""
+    """The known limits of the release cover most of the suite."""
     limits = tuple(
         KnownLimit(cases, flash_attn=">=2", reason="what takes long", skip_forward=True) for cases in NOT_ASKED
     )
@@ -114,7 +114,7 @@ def installed(
     cache: Path, torch: Environment, triton_wheel: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Environment:
     """A Python that has torch, Triton, numpy and the wheel, as a user's."""
-    with in_turn(cache, "environments"):
+    with file_lock(cache, "environments"):
         more = (make_triton_environment(cache, "3.7.1"), make_interpreter_environment(cache))
     layers = [torch.site_packages, *(layer.site_packages for layer in more)]
     made = make_layered_environment(tmp_path_factory.mktemp("user") / "env", torch.python, torch.version, layers)
@@ -144,7 +144,7 @@ def test_an_installed_package_computes_in_the_interpreter(
 
 @pytest.fixture
 def wrong_fallback(tmp_path: Path) -> Path:
-    """A wheel of the fallback whose answer from a cache has the wrong sign, and whose cache is not written."""
+    """A wheel of the fallback that returns the wrong sign with a KV cache, and does not update the cache."""
     members = {
         path.relative_to(PACKAGE).as_posix(): path.read_bytes()
         for path in (PACKAGE / "flash_attention_amd").rglob("*.py")
@@ -162,7 +162,7 @@ def wrong_fallback(tmp_path: Path) -> Path:
 def test_a_fallback_with_a_wrong_sign_is_refused(
     cli: Cli, own_cache: Path, wrong_fallback: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Computed on the CPU, all of the full suite, with a torch that stands in for none; what is right has passed."""
+    """The full suite on the CPU with a real torch; correct results pass."""
     monkeypatch.setenv("PATH", "")  # so the user's Python is the factory's own, which has no torch
     monkeypatch.delenv("VIRTUAL_ENV", raising=False)
     done = cli("validate", wrong_fallback, "--json", "--cache", own_cache)
@@ -182,7 +182,7 @@ def test_a_fallback_with_a_wrong_sign_is_refused(
 def test_a_wheel_that_does_not_fit_the_python_is_refused(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not asked for its torch, which takes seconds."""
+    """The Python is not queried for its torch, which takes seconds."""
     version = f"{sys.version_info[0]}.{sys.version_info[1]}"
     python = TorchPython(Path(sys.executable), version, "2.9.1", hip=None, cuda=None, triton=None)
     monkeypatch.setattr(validate, "find_torch_python", lambda given, environ: python)

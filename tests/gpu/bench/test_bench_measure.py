@@ -1,4 +1,4 @@
-"""Figures that follow from measurements: medians, the textbook as the unit, FA3 beside FA2."""
+"""Derived figures: medians, ratios to the textbook attention, FA3 beside FA2."""
 
 from __future__ import annotations
 

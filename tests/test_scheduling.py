@@ -13,7 +13,7 @@ from typing import IO
 
 import pytest
 
-from turns import made_once
+from shared_folder import make_once
 
 pytest.importorskip("xdist")
 
@@ -40,8 +40,8 @@ HOLD = """
 import sys
 import time
 from pathlib import Path
-from turns import in_turn
-with in_turn(Path(sys.argv[1]), sys.argv[2]):
+from shared_folder import file_lock
+with file_lock(Path(sys.argv[1]), sys.argv[2]):
     print("locked", flush=True)
     time.sleep(60)
 """
@@ -90,18 +90,18 @@ def test_without_xdist_the_order_is_unchanged(tmp_path: Path) -> None:
 
 def test_a_shared_folder_is_created_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw0")
-    made = made_once(tmp_path / "gw0", "made", lambda folder: (folder / "content").write_text("one"))
-    assert made_once(tmp_path / "gw1", "made", lambda folder: pytest.fail("made again")) == made
+    made = make_once(tmp_path / "gw0", "made", lambda folder: (folder / "content").write_text("one"))
+    assert make_once(tmp_path / "gw1", "made", lambda folder: pytest.fail("made again")) == made
     assert (made / "content").read_text() == "one"
 
 
 def test_a_failed_creation_leaves_nothing_and_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     with pytest.raises(FileExistsError):
-        made_once(tmp_path, "made", Path.mkdir)
-    made = made_once(tmp_path, "made", lambda folder: (folder / "content").write_text("two"))
+        make_once(tmp_path, "made", Path.mkdir)
+    made = make_once(tmp_path, "made", lambda folder: (folder / "content").write_text("two"))
     assert (made / "content").read_text() == "two"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["made", "turns"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["locks", "made"]
 
 
 def test_a_lock_is_waited_for_until_its_process_ends(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from container_project import errand
+from container_project import make_command
 from wheelfactory.build.container.container import ResourceShare, run_in_container
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.core.checkout import BUILD_SCRIPT
@@ -62,7 +62,7 @@ def done(engine: Engine, base: str, tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("around")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SECRET_TOKEN", "of the caller")
-        wanted = errand(folder, LOOKS_AROUND, time.time() + 60, ASKED_FOR="yes")
+        wanted = make_command(folder, LOOKS_AROUND, time.time() + 60, ASKED_FOR="yes")
         return folder, run_in_container(engine, base, folder, SHARE, wanted, lambda *_: None)
 
 
@@ -141,7 +141,7 @@ def test_it_runs_as_the_caller(seen: Mapping[str, Any], done: tuple[Path, str]) 
 
 
 def test_its_files_belong_to_its_user(engine: Engine, base: str, tmp_path: Path, soon: float) -> None:
-    wanted = errand(tmp_path, "", soon)
+    wanted = make_command(tmp_path, "", soon)
     os.chown(tmp_path / "scratch", 1234, 1234)
     printed = run_in_container(replace(engine, user="1234:1234"), base, tmp_path, SHARE, wanted, lambda *_: None)
     state = Path(printed.strip()).stat()
@@ -162,7 +162,7 @@ def test_lines_and_progress_are_reported_while_it_runs(engine: Engine, base: str
         (tmp_path / "scratch/raw/go").touch()
         told.append((done, total))
 
-    run_in_container(engine, base, tmp_path, SHARE, errand(tmp_path, waits, soon), part)
+    run_in_container(engine, base, tmp_path, SHARE, make_command(tmp_path, waits, soon), part)
     assert told == [(1, 2), (2, 2)]
 
 
@@ -179,7 +179,7 @@ def test_parallel_commands_do_not_interfere(engine: Engine, base: str, tmp_path:
     printed: dict[str, str] = {}
 
     def run(name: str, other: str) -> None:
-        wanted = errand(tmp_path / name, meets, soon, MINE=f"{shared}/{name}", OTHER=f"{shared}/{other}")
+        wanted = make_command(tmp_path / name, meets, soon, MINE=f"{shared}/{name}", OTHER=f"{shared}/{other}")
         wanted = replace(wanted, writes=(*wanted.writes, shared))
         printed[name] = run_in_container(engine, base, tmp_path / name, SHARE, wanted, lambda *_: None)
 

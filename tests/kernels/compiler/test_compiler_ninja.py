@@ -1,4 +1,4 @@
-"""What runs beside the compiler: on any Python of an image, without packages; and the linker it hands objects to."""
+"""Our ninja runs on any Python of an image, without packages, and so does the linker that it passes objects to."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_it_runs_on_python_3_9(tmp_path: Path) -> None:
     project = make_project(tmp_path)
     build = project.build / "build.ninja"
     build.write_text(build.read_text().replace(sys.executable, str(OLD_PYTHON)))
-    project.order().write(project.root / "request.json")
+    project.request().write(project.root / "request.json")
     done = subprocess.run(
         [str(OLD_PYTHON), "-ISB", COMPILE / "ninja.py", "-v"],
         cwd=project.build,
@@ -45,8 +45,8 @@ def test_it_runs_on_python_3_9(tmp_path: Path) -> None:
 
 def test_the_launcher_by_itself_compiles_a_kernel_as_it_does_for_ninja(tmp_path: Path) -> None:
     project = make_project(tmp_path)
-    code, said = project.run()
-    assert code == 0, said
+    code, output = project.run()
+    assert code == 0, output
     expected = project.output(KERNELS[0]).read_bytes()
 
     alone = tmp_path / "alone.o"
@@ -79,7 +79,7 @@ def small_disk(tmp_path: Path, skip: Callable[[str], NoReturn]) -> Iterator[Path
 def test_a_full_store_is_an_error_and_the_next_run_resumes(small_disk: Path, tmp_path: Path) -> None:
     project = make_project(tmp_path, kernels=small_disk)
     large = "flags=\"$flags $(head -c 300000 /dev/zero | tr '\\0' x)\""
-    code, _ = project.run(project.order(jobs=1), HIPCC_DOES=large)
+    code, _ = project.run(project.request(jobs=1), HIPCC_DOES=large)
     assert code == NOT_LINKED
     refused = (project.root / "result.json").read_text()
     assert "cannot save compiled kernels" in refused
@@ -88,8 +88,8 @@ def test_a_full_store_is_an_error_and_the_next_run_resumes(small_disk: Path, tmp
     assert 0 < kept < len(KERNELS)
 
     subprocess.run(["mount", "-o", "remount,size=20m", small_disk], check=True)
-    code, said = project.run(HIPCC_DOES=large)
-    assert code == 0, said
+    code, output = project.run(HIPCC_DOES=large)
+    assert code == 0, output
     assert project.report().reused == kept
 
 
@@ -98,9 +98,9 @@ def test_a_full_store_is_an_error_and_the_next_run_resumes(small_disk: Path, tmp
 
 @pytest.mark.parametrize(("shard", "allowed"), [("", False), ("1/1", True)], ids=["link", "shard"])
 def test_a_link_with_too_many_arguments_is_refused_before_compiling(tmp_path: Path, shard: str, allowed: bool) -> None:
-    """setup.py, which links, may give a program 512 KiB: its environment fits, and no flags and objects beside it."""
+    """setup.py links with a limit of 512 KiB for arguments: enough for the environment, but not for the objects."""
     project = make_project(tmp_path)
-    project.order(shard=shard).write(project.root / "request.json")
+    project.request(shard=shard).write(project.root / "request.json")
     settings = {"HIPCC_LOG": str(project.log), REQUEST_VARIABLE: str(project.root / "request.json")}
     large = {f"LARGE{number}": "x" * (126 << 10) for number in range(4)}
     ours = [sys.executable, "-ISB", f"{COMPILE}/ninja.py", "-v"]
@@ -114,7 +114,7 @@ def test_a_link_with_too_many_arguments_is_refused_before_compiling(tmp_path: Pa
 
 @pytest.mark.slow
 def test_a_real_linker_takes_ten_archs_of_objects_once_the_limit_is_raised(tmp_path: Path) -> None:
-    """7,569 objects, as many as ten archs of a later flash-attn have, at paths as long as those of a build."""
+    """7,569 objects, the number for ten archs of a later flash-attn, with paths as long as in a build."""
     folder = tmp_path / ("build" * 20)
     folder.mkdir()
     first = folder / "0.o"

@@ -1,4 +1,4 @@
-"""The chore on a whole matrix: new torch releases in, all or nothing, by PyTorch's indexes on loopback."""
+"""The torch chore on a whole matrix: it adds new releases from indexes on loopback, or changes nothing."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ FACTS = """\
 
 
 def known(*releases: str) -> Edit:
-    """Facts of torch releases, newest first, above those that the small matrix has."""
+    """Facts of torch releases newer than those of the small matrix, newest first."""
     return "torch:\n  '2.9.1'", "torch:\n" + "".join(map(FACTS.format, releases)) + "  '2.9.1'"
 
 
 @pytest.fixture
 def matrix(tmp_path: Path) -> Path:
-    """A small matrix that knows torch 2.10.0 and lists it nowhere."""
+    """A small matrix that describes torch 2.10.0 but lists it for no ROCm."""
     path = tmp_path / "matrix.yaml"
     path.write_text(edited(known("2.10.0")))
     return path
@@ -255,7 +255,7 @@ def test_a_concurrent_change_is_kept(matrix: Path, full: TorchPages, monkeypatch
 
 
 def test_the_matrix_of_this_project_can_be_edited(tmp_path: Path, pages: TorchPages) -> None:
-    """Its newest torch taken from all lists comes back into each, and no other character changes."""
+    """If the newest torch is removed from all lists, the chore restores it in each and changes nothing else."""
     matrix = load_matrix(MATRIX)
     newest, second = list(matrix.torch)[:2]
     path = tmp_path / "matrix.yaml"

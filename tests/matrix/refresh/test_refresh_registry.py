@@ -1,4 +1,4 @@
-"""What a registry is asked, and what becomes of every way in which it can fail to answer."""
+"""Requests to a registry, and the error for every way in which a registry fails."""
 
 from __future__ import annotations
 

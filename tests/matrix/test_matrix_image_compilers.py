@@ -1,4 +1,4 @@
-"""One compiler for one ROCm: of the images of an entry only those of one release and one system are taken."""
+"""Images with the same compiler: those of one ROCm release and one distribution."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GLIBC = {"22.04": "2.35", "24.04": "2.39"}
 
 
 def image(rocm: str, system: str = "22.04", torch: str = "2.8.0") -> Image:
-    """The image of AMD's with this ROCm; of none that it says, if it is empty."""
+    """AMD's image with this ROCm; its tag names no ROCm if `rocm` is empty."""
     says = f"rocm{rocm}_ubuntu{system}_py3.10_pytorch_release_{torch}" if rocm else f"latest-{system}"
     facts = {
         "tag": f"rocm/pytorch:{says}",
@@ -30,7 +30,7 @@ def image(rocm: str, system: str = "22.04", torch: str = "2.8.0") -> Image:
 
 
 @pytest.mark.parametrize(
-    ("images", "taken"),
+    ("images", "expected"),
     [
         pytest.param([image("7.1"), image("7.1.1"), image("7.1")], [1], id="the newest release"),
         pytest.param([image("7.1.9"), image("7.1.10")], [1], id="as numbers"),
@@ -41,8 +41,8 @@ def image(rocm: str, system: str = "22.04", torch: str = "2.8.0") -> Image:
         pytest.param([image(""), image("", "24.04")], [0, 1], id="all where none says anything"),
     ],
 )
-def test_which_images_have_the_one_compiler(images: list[Image], taken: list[int]) -> None:
-    assert same_compiler_images(images) == tuple(images[number] for number in taken)
+def test_which_images_have_the_one_compiler(images: list[Image], expected: list[int]) -> None:
+    assert same_compiler_images(images) == tuple(images[number] for number in expected)
 
 
 def test_the_oldest_system_is_that_of_the_oldest_glibc_as_a_number() -> None:

@@ -1,7 +1,7 @@
 """Distribute tests over processes, so that one computes while another waits for pip or a container.
 
 A file runs in one process, which creates the fixtures of the file. Fixtures that several files share are created by the
-process that needs them first (see `turns`).
+process that needs them first (see `shared_folder`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FIRST = (
 """The longest files, which take minutes: started first, so that none is still running after all others."""
 
 
-class InOrder(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+class SlowFilesFirst(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """Give each process the next file; container tests are one unit, because they share an engine and its images."""
 
     def __init__(self, config: pytest.Config, log: object) -> None:

@@ -1,10 +1,10 @@
-"""The report in words: what ran on what, every case with error and bound, and a verdict that claims no more."""
+"""The text of a validation: hardware, software, every case with error and bound, and an accurate verdict."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from validations import CASES, DROPPED, H200, SHA256, a_validation, foreign
+from validations import CASES, DROPPED, H200, SHA256, amd_validation, nvidia_validation
 from wheelfactory.gpu.validate.report import Hardware, ValidatedPackage, ValidationCase, ValidationCheck
 from wheelfactory.gpu.validate.validation_text import validation_lines, verdict
 from wheelfactory.verify.result import Status
@@ -14,7 +14,7 @@ MISFIT = ValidationCheck(name="arch", status=Status.FAILED, detail="gfx1036; sup
 
 
 def lines(**changes: Any) -> list[str]:
-    return list(validation_lines(a_validation(None, **changes)))
+    return list(validation_lines(amd_validation(None, **changes)))
 
 
 def test_the_report_names_package_hardware_and_software() -> None:
@@ -55,9 +55,11 @@ def test_each_case_has_its_errors_and_bounds_and_each_check_its_detail() -> None
 
 def test_the_test_mode_shows_the_dropped_options() -> None:
     assert "  mode      non-AMD GPU; dropped at launch: matrix_instr_nonkdim, waves_per_eu" in validation_lines(
-        foreign()
+        nvidia_validation()
     )
-    assert "  mode      non-AMD GPU; dropped at launch: nothing" in validation_lines(foreign(dropped_launch_options=()))
+    assert "  mode      non-AMD GPU; dropped at launch: nothing" in validation_lines(
+        nvidia_validation(dropped_launch_options=())
+    )
     assert not [line for line in lines() if line.startswith("  mode")]
 
 
@@ -77,8 +79,8 @@ def test_the_verdict_follows_from_the_checks_and_cases() -> None:
         ({"checks": (MISFIT,), "cases": (WRONG,)}, "refused: 1 of 1 checks and 1 of 1 cases failed"),
         ({"hardware": H200, "dropped_launch_options": DROPPED, "cases": (WRONG,)}, "refused: 1 of 1 cases failed"),
     ]
-    for changes, said in cases:
-        report = a_validation(None, **changes)
-        assert verdict(report) == said
-        assert list(validation_lines(report))[-1] == said
-        assert report.failed is said.startswith("refused")
+    for changes, expected in cases:
+        report = amd_validation(None, **changes)
+        assert verdict(report) == expected
+        assert list(validation_lines(report))[-1] == expected
+        assert report.failed is expected.startswith("refused")

@@ -1,4 +1,4 @@
-"""What of memory is free, and for whom."""
+"""Free memory of the host and of its control groups, and kills for lack of memory."""
 
 from __future__ import annotations
 

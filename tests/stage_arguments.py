@@ -1,4 +1,4 @@
-"""What a stage that touches the machine is given in tests: the facts, the machine, its variables, a cache."""
+"""The common keyword arguments of stages: matrix, host, environment variables, cache."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from wheelfactory.core.host import Host
 from wheelfactory.matrix.facts import Matrix
 
 
-class Given(TypedDict):
-    """Keyword arguments of the functions that take all of it."""
+class StageArguments(TypedDict):
+    """Keyword arguments of functions that take all four."""
 
     matrix: Matrix
     host: Host
@@ -20,19 +20,19 @@ class Given(TypedDict):
     cache: Path
 
 
-class Building(TypedDict):
-    """Keyword arguments of the functions that ask an executor about the machine."""
+class BuildArguments(TypedDict):
+    """Keyword arguments of functions that get the host from an executor."""
 
     matrix: Matrix
     environ: Mapping[str, str]
     cache: Path
 
 
-def building(given: Given) -> Building:
-    """What those are given of it."""
+def build_arguments(given: StageArguments) -> BuildArguments:
+    """Return the arguments without the host."""
     return {"matrix": given["matrix"], "environ": given["environ"], "cache": given["cache"]}
 
 
-def local(given: Given) -> LocalExecutor:
-    """That machine as the place of builds."""
+def local_executor(given: StageArguments) -> LocalExecutor:
+    """Return an executor that builds on the host."""
     return LocalExecutor(given["matrix"], given["host"], given["environ"], given["cache"])

@@ -1,4 +1,4 @@
-"""What programs computed -> cases: bounds are those of the gates, and what was left out says why."""
+"""Computed results as cases: the bounds are those of the gates, and omitted cases have a reason."""
 
 from __future__ import annotations
 

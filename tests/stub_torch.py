@@ -1,8 +1,8 @@
-"""A torch for ROCm on paper, of several releases and for any CPython, with which upstream's setup.py builds a wheel.
+"""A stub of torch for ROCm, of several releases and for any CPython, that is enough for upstream's setup.py.
 
-Real, out of that release's wheel for macOS, which is the smallest there is: torch.utils.cpp_extension, hipify, and what
-these import. Written here: the little else that setup.py and the factory's probe ask of torch, and libraries without a
-symbol to link. torch's wheels for ROCm are gigabytes, and no index has CPU builds of every release for every Python.
+torch.utils.cpp_extension, hipify and their imports are real, extracted from that release's wheel for macOS, the
+smallest one. The other modules that setup.py and the factory's probe use are stubs, and the libraries have no symbols.
+torch's wheels for ROCm have gigabytes, and no index has CPU builds of every release for every Python.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ RELEASES = {
     "2.11.0": "3c337a8d9dba2f8f11590c7bb5f6f4a0b227bcd224ad5b149ad90dfa9c2c5ae9",
     "2.12.1": "15564098b8b9d677e9a381127cd9e7ac7bea9e32c7c7daa1bf5f72754d3a7041",
 }
-"""The releases it can be, each with the sha256 of what is taken out of its wheel (see `REAL`)."""
+"""The supported releases, each with the sha256 of its extracted modules (see `REAL`)."""
 
 REAL = (
     *("torch/_appdirs.py", "torch/torch_version.py", "torch/_vendor/packaging/", "torch/utils/hipify/"),
     *("torch/utils/cpp_extension.py", "torch/utils/_cpp_extension_versioner.py", "torch/utils/file_baton.py"),
 )
-"""What is taken out of a wheel: files, and folders with all in them."""
+"""Extracted from a wheel: files, and folders with their contents."""
 
 WRITTEN = {
     "__init__.py": "from torch import _C, backends, cuda, version, xpu\nfrom torch.torch_version import __version__\n",
     "version.py": "__version__ = '{torch}+rocm{rocm}'\nhip = '{hip}'\ncuda = xpu = None\n",
-    # cpp_extension of torch 2.8 and older tells the compiler of pybind11's ABI, as torch itself was compiled for
+    # cpp_extension of torch 2.8 and older passes the pybind11 ABI of torch to the compiler
     "_C.py": "_GLIBCXX_USE_CXX11_ABI = True\n"
     "_PYBIND11_COMPILER_TYPE, _PYBIND11_STDLIB, _PYBIND11_BUILD_ABI = '_gcc', '_libstdcpp', '_cxxabi1016'\n",
     "cuda.py": "def _is_compiled():\n    return True\n\n\ndef is_available():\n    return False\n",
@@ -53,19 +53,19 @@ WRITTEN = {
     "backends/mps.py": "def is_built():\n    return False\n",
     "utils/__init__.py": "",
 }
-"""Modules of torch, with what differs from one to the other in braces. ROCm's torch calls HIP's things cuda."""
+"""Stub modules, as format strings. torch for ROCm uses the name cuda for HIP."""
 
 LIBRARIES = ("c10", "torch", "torch_cpu", "torch_python", "c10_hip", "torch_hip")
-"""What cpp_extension links an extension for ROCm with, beside HIP itself."""
+"""The libraries besides HIP that cpp_extension links an extension for ROCm with."""
 
 TORCH_REQUIREMENTS = ("typing-extensions==4.16.0",)
-"""What torch brings that cpp_extension imports."""
+"""Requirements of torch that cpp_extension imports."""
 
 
-def make_paper_torch(cache: Path, folder: Path, torch: str, python: Path, rocm: Path) -> Path:
-    """The interpreter of a new environment of `python` in `folder`, with a torch built for the HIP of `rocm` on paper.
+def make_stub_torch(cache: Path, folder: Path, torch: str, python: Path, rocm: Path) -> Path:
+    """Create an environment of `python` in `folder` with the stub, for the HIP in `rocm`; return its interpreter.
 
-    What is downloaded for it is kept in `cache`.
+    Downloads are kept in `cache`.
     """
     version = capture([python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).strip()
     made = make_layered_environment(folder, python, version, [_tools(cache, python, version)])
@@ -75,24 +75,24 @@ def make_paper_torch(cache: Path, folder: Path, torch: str, python: Path, rocm: 
     return made.python
 
 
-def other_python() -> Path | None:
-    """A CPython of another minor version than the one that runs this, if the machine has one that can be used."""
+def find_other_python() -> Path | None:
+    """Find a usable CPython of another minor version than the running one; None if there is none."""
     others = (find_python(minor) for minor in (12, 13, 11, 10) if minor != sys.version_info[1])
     return next(filter(None, (_usable(python) for python in others if python)), None)
 
 
 def _usable(python: Path) -> Path | None:
-    """The interpreter behind a name; None if it is no CPython, or cannot make environments."""
+    """Return the real path of an interpreter; None if it is not CPython or has no venv."""
     code = "import sys, venv; print(sys.executable if sys.implementation.name == 'cpython' else '')"
     try:
-        said = capture([python, "-c", code]).strip()
+        executable = capture([python, "-c", code]).strip()
     except BuildError:
         return None
-    return Path(said) if said else None
+    return Path(executable) if executable else None
 
 
 def _tools(cache: Path, python: Path, version: str) -> Path:
-    """Where the build requirements beside torch are, for this Python."""
+    """Return the site-packages with the build requirements besides torch, for this Python."""
     requirements = [*(line for line in build_requirements() if not line.startswith("torch==")), *TORCH_REQUIREMENTS]
     name = hashlib.sha256("\n".join([version, *requirements]).encode()).hexdigest()[:16]
     kept = Environment(cache / f"env-{name}", version)
@@ -105,11 +105,11 @@ def _tools(cache: Path, python: Path, version: str) -> Path:
 
 
 def real_modules(cache: Path, torch: str) -> Path:
-    """The folder with what a release of torch has of `REAL`. Raises `ValueError` if it is not what is pinned."""
-    expected, kept = RELEASES[torch], cache / f"paper-torch-{torch}"
+    """Return the folder with `REAL` of a release. Raises `ValueError` if its digest differs from the pin."""
+    expected, kept = RELEASES[torch], cache / f"stub-torch-{torch}"
     if not kept.is_dir():
         with scratch_dir(cache) as scratch:
-            _take_out(_download(torch, scratch), scratch / "modules")
+            _extract(_download(torch, scratch), scratch / "modules")
             keep_environment(Environment(scratch / "modules"), kept)
     found = _digest(kept)
     if found != expected:
@@ -118,20 +118,20 @@ def real_modules(cache: Path, torch: str) -> Path:
 
 
 def _download(torch: str, folder: Path) -> Path:
-    """The wheel for macOS; the Python it is for makes no difference to `REAL`."""
+    """Download the wheel for macOS. `REAL` is the same for every Python."""
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
     wanted = ["--platform", "macosx_14_0_arm64", "--python-version", "3.12", "--only-binary", ":all:", "--no-deps"]
     capture([*pip, *wanted, "--dest", folder, f"torch=={torch}"])
     return next(folder.glob("torch-*.whl"))
 
 
-def _take_out(wheel: Path, folder: Path) -> None:
+def _extract(wheel: Path, folder: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder, [name for name in archive.namelist() if name.startswith(REAL)])
 
 
 def _digest(folder: Path) -> str:
-    """Over names and contents of all files below a folder."""
+    """Return the sha256 over names and contents of all files below a folder."""
     digest = hashlib.sha256()
     for path in sorted(_files(folder)):
         content = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -144,7 +144,7 @@ def _files(folder: Path) -> Iterable[Path]:
 
 
 def _hip_of(rocm: Path) -> str:
-    """The version of HIP, such as ``7.2.53211-0000000``, which a torch built there would give as its own."""
+    """Return the version of HIP, such as ``7.2.53211-0000000``, as a torch built there reports it."""
     lines = capture([rocm / "bin/hipcc", "--version"]).splitlines()
     return next(line for line in lines if line.startswith("HIP version: ")).removeprefix("HIP version: ")
 

@@ -1,4 +1,4 @@
-"""A torch on paper is what a build finds it to be, with the real modules of its release and no others."""
+"""A build accepts the stub of torch as its release: real build modules, and no other modules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from paper_torch import make_paper_torch, other_python, real_modules
+from stub_torch import find_other_python, make_stub_torch, real_modules
 from wheelfactory.core.checkout import TOOLCHAIN_PROBE
 from wheelfactory.core.process import capture
 from wheelfactory.wheel.build_record import Toolchain
@@ -20,9 +20,9 @@ OTHER = "3.10" if sys.version_info[1] != 10 else "3.11"
 def test_the_probe_finds_the_release_and_the_hip_that_were_asked_for(
     rocm: Mapping[str, str], cache: Path, tmp_path: Path
 ) -> None:
-    base = other_python() or Path(sys.executable)
+    base = find_other_python() or Path(sys.executable)
 
-    python = make_paper_torch(cache, tmp_path / "venv", "2.11.0", base, Path(rocm["ROCM_PATH"]))
+    python = make_stub_torch(cache, tmp_path / "venv", "2.11.0", base, Path(rocm["ROCM_PATH"]))
 
     found = Toolchain.model_validate_json(capture([python, TOOLCHAIN_PROBE], environ=rocm))
     assert (found.torch, found.hip, found.cxx11_abi) == ("2.11.0+rocm7.2", "7.2.53211-0000000", True)
@@ -31,10 +31,10 @@ def test_the_probe_finds_the_release_and_the_hip_that_were_asked_for(
 
 
 def test_modules_that_are_not_those_of_the_release_are_refused(tmp_path: Path) -> None:
-    changed = tmp_path / "paper-torch-2.11.0/torch/utils/cpp_extension.py"
+    changed = tmp_path / "stub-torch-2.11.0/torch/utils/cpp_extension.py"
     changed.parent.mkdir(parents=True)
     changed.write_text("ROCM_HOME = None\n")
-    with pytest.raises(ValueError, match=r"paper-torch-2\.11\.0: expected sha256 3c337a8d.*, found "):
+    with pytest.raises(ValueError, match=r"stub-torch-2\.11\.0: expected sha256 3c337a8d.*, found "):
         real_modules(tmp_path, "2.11.0")
 
 
@@ -56,4 +56,4 @@ def test_another_python_is_one_that_runs(
     python.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
-    assert other_python() == (python if usable else None)
+    assert find_other_python() == (python if usable else None)

@@ -1,4 +1,4 @@
-"""The page for everybody: screen readers and keyboards, phones, dark rooms, slow machines and 5,000 wheels."""
+"""The page with screen readers, keyboards, phones, dark mode, slow machines and 5,000 wheels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_MS = 50
 
 
 def as_met(_: Page) -> None:
-    """The page as it is first seen."""
+    """The page after loading."""
 
 
 def with_details_and_a_question(page: Page) -> None:
@@ -196,13 +196,13 @@ def test_each_table_of_the_coverage_is_one_stop_with_arrow_keys_inside(visit: Vi
     assert stops.count() == page.locator("#coverage-view table").count()
     first = page.locator("#coverage-view table").first
     first.locator("button").first.focus()
-    for key in ("ArrowUp", "ArrowLeft"):  # at the edge: nothing
+    for key in ("ArrowUp", "ArrowLeft"):  # no effect at the edge
         page.keyboard.press(key)
     assert place_of(page) == [1, 1]
     for key in ("ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft"):
         page.keyboard.press(key)
     assert place_of(page) == [2, 2]
-    expect(page.locator("#coverage-view .told").first).to_have_text(str(page.evaluate(TITLE)))
+    expect(page.locator("#coverage-view .detail").first).to_have_text(str(page.evaluate(TITLE)))
     page.keyboard.press("Tab")
     assert page.locator("#coverage-view table").nth(1).locator(":focus").count() == 1
     page.keyboard.press("Shift+Tab")
