@@ -207,7 +207,7 @@ def test_plain_builds_that_another_job_changed_are_refused(plain: Callable[..., 
     added = tmp_path / "cache/plain/a.whl"
     added.write_bytes(b"another wheel")
     refused = plain("--digests", digests)
-    assert (refused.code, "plain builds differ" in refused.err) == (VERIFICATION_FAILED, True)
+    assert (refused.code, "reference wheels differ" in refused.err) == (VERIFICATION_FAILED, True)
 
     added.unlink()
     first = tmp_path / "cache/plain" / min(json.loads(digests))

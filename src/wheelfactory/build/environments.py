@@ -27,8 +27,8 @@ CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 """The version of the Python that runs the factory."""
 
+# prevents cells that are verified in parallel from making the same environment twice
 _MAKE_LOCK = threading.Lock()
-"""Prevents cells that are verified in parallel from making the same environment twice."""
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,8 @@ PACKAGE = "flash_attention_amd"
 """The package in its wheel, and the distribution name as the wheel spells it."""
 
 LICENSE = "LICENSE"
+# files that the build reads beside the package
 _BUILD_FILES = ("pyproject.toml", "README.md", LICENSE)
-"""Files that the build reads beside the package."""
 
 _KEYS = ("name", "version", "requires-python", "dependencies")
 

@@ -22,15 +22,13 @@ from wheelfactory.core.progress import logger
 from wheelfactory.matrix.facts import FlashAttn
 from wheelfactory.wheel.read import Wheel
 
+# variables that setup.py of every release reads: for ROCm, compile nothing, and download no wheel instead. Observed for
+# 2.7.4.post1, 2.8.3 and 2.8.3.post2: the members equal those of the Triton backend, byte for byte
 _NO_BACKEND = {
     "BUILD_TARGET": "rocm",
     "FLASH_ATTENTION_SKIP_CUDA_BUILD": "TRUE",
     "FLASH_ATTENTION_FORCE_BUILD": "TRUE",
 }
-"""Variables that setup.py of every release reads: for ROCm, compile nothing, and download no wheel instead.
-
-Observed for 2.7.4.post1, 2.8.3 and 2.8.3.post2: the members equal those of the Triton backend, byte for byte.
-"""
 
 
 @dataclass(frozen=True)

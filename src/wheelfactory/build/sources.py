@@ -31,10 +31,10 @@ if TYPE_CHECKING or sys.version_info >= (3, 12):
 else:  # before 3.10.12 and 3.11.4 the standard library's tarfile has no extraction filter
     from backports import tarfile
 
+# variables that git sets in a hook; they would make our git work in the hook's repository
 _GIT_LOCATION_VARIABLES = frozenset(
     {"GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"}
 )
-"""Variables that git sets in a hook; they would make our git work in the hook's repository."""
 
 
 @dataclass(frozen=True)

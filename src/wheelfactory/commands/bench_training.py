@@ -27,8 +27,8 @@ _MEANINGS = {
     "warmup_steps": "untimed steps at the start",
     "timed_steps": "timed steps",
 }
+# sizes that a CPU trains in seconds, in the order of `SIZES`
 _SMALL = (1, 128, 64, 2, 2, 1, 5)
-"""Sizes that a CPU trains in seconds, in the order of `SIZES`."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -17,7 +17,7 @@ from wheelfactory.matrix.facts import Matrix
 
 
 def add_kernels(parser: argparse.ArgumentParser) -> None:
-    """``--kernels DIR`` and ``--budget HOURS``"""
+    """Add ``--kernels DIR`` and ``--budget HOURS``."""
     parser.add_argument(
         "--kernels",
         type=Path,
@@ -40,7 +40,7 @@ def read_deadline(options: argparse.Namespace, started: float) -> float | None:
 
 
 def add_budget(parser: argparse.ArgumentParser) -> None:
-    """``--budget HOURS``"""
+    """Add ``--budget HOURS``."""
     parser.add_argument(
         "--budget",
         type=positive_number,
@@ -50,8 +50,11 @@ def add_budget(parser: argparse.ArgumentParser) -> None:
 
 
 def add_executor(parser: argparse.ArgumentParser) -> None:
-    """``--executor``, ``--slim`` and ``--memory``"""
-    what = "run setup.py on this machine or in containers; auto: containers for CK cells if Docker or podman answers"
+    """Add ``--executor``, ``--slim`` and ``--memory``."""
+    what = (
+        "where to run setup.py: on this machine or in containers; "
+        "auto: in containers for CK cells if Docker or podman answers"
+    )
     _add_executor(parser, "auto", what)
 
 
@@ -67,7 +70,7 @@ def _add_executor(parser: argparse.ArgumentParser, default: str, what: str) -> N
 
 
 def add_gate_executor(parser: argparse.ArgumentParser) -> None:
-    """``--executor``, ``--slim`` and ``--memory`` for gates that need the torch of a CK cell"""
+    """Add ``--executor``, ``--slim`` and ``--memory`` for gates that need the torch of a CK cell."""
     what = (
         "where to find the ROCm torch for CK cells: on this machine (default) or in the cells' images; "
         "auto: in images if Docker answers"

@@ -22,8 +22,8 @@ from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
 
 STDIN = "-"
+# maximum characters of an unknown argument that its error repeats
 _MAX_SHOWN = 200
-"""Maximum characters of an unknown argument that its error repeats."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -68,11 +68,11 @@ def _explained(options: argparse.Namespace, environ: Environ) -> Explanation:
     if options.subject == STDIN:
         if sys.stdin is None:  # the parent process closed it
             raise InputError("cannot read the log", "stdin is closed", "name the file of the log")
-        reading = read_build_log(read_log_lines(sys.stdin.buffer, "stdin"), "stdin")
-        return explain_log("stdin", reading, options.jobs, cores)
+        build_log = read_build_log(read_log_lines(sys.stdin.buffer, "stdin"), "stdin")
+        return explain_log("stdin", build_log, options.jobs, cores)
     with Path(options.subject).open("rb") as stream:
-        reading = read_build_log(read_log_lines(stream, options.subject), options.subject)
-    return explain_log(options.subject, reading, options.jobs, cores)
+        build_log = read_build_log(read_log_lines(stream, options.subject), options.subject)
+    return explain_log(options.subject, build_log, options.jobs, cores)
 
 
 def _is_log(text: str) -> bool:

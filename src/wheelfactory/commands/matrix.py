@@ -29,7 +29,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--published",
         type=Path,
         metavar="MANIFEST",
-        help="leave out cells that this manifest or release directory has",
+        help="omit cells that this manifest or release directory lists as published",
     )
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--table", action="store_true", help="print the supported versions as Markdown tables instead")

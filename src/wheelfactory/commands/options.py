@@ -20,7 +20,7 @@ Environ: TypeAlias = Mapping[str, str]
 
 
 def add_matrix(parser: argparse.ArgumentParser) -> None:
-    """``--matrix FILE``"""
+    """Add ``--matrix FILE``."""
     parser.add_argument(
         "--matrix",
         type=Path,
@@ -37,14 +37,14 @@ def default_matrix() -> Path:
 
 
 def add_only(parser: argparse._ActionsContainer) -> None:
-    """``--only GLOB``"""
+    """Add ``--only GLOB``."""
     parser.add_argument(
         "--only", default="*", metavar="GLOB", help="select cells whose id matches, such as '*-torch2.9.1-*-triton'"
     )
 
 
 def add_cache(parser: argparse.ArgumentParser) -> None:
-    """``--cache DIR``"""
+    """Add ``--cache DIR``."""
     parser.add_argument(
         "--cache",
         type=Path,
@@ -54,13 +54,13 @@ def add_cache(parser: argparse.ArgumentParser) -> None:
 
 
 def add_dest(parser: argparse.ArgumentParser, default: str, what: str) -> None:
-    """``--dest DIR``"""
+    """Add ``--dest DIR``."""
     what = f"{what} (default: %(default)s)"
     parser.add_argument("--dest", type=Path, default=Path(default), metavar="DIR", help=what)
 
 
 def add_extended(parser: argparse.ArgumentParser) -> None:
-    """``--extended LIST``"""
+    """Add ``--extended LIST``."""
     parser.add_argument(
         "--extended",
         default="",
@@ -70,7 +70,7 @@ def add_extended(parser: argparse.ArgumentParser) -> None:
 
 
 def add_quick(parser: argparse.ArgumentParser) -> None:
-    """``--quick``"""
+    """Add ``--quick``."""
     parser.add_argument(
         "--quick",
         action="store_true",

@@ -161,7 +161,7 @@ def _collect_additions(
         ]
     new, changed = split_published(recorded, publisher.rows() if recorded else ())
     for name in changed:
-        print_messages(f"warning: left out, already published with other bytes: {name}")
+        print_messages(f"warning: skipping {name}: already published with different content")
     additions += new
     # rows with a file first, so that a row of the same wheel without one finds the file in the target
     additions.sort(key=lambda addition: addition[1] is None)

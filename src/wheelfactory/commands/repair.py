@@ -18,7 +18,7 @@ from wheelfactory.wheel.build_record import BuildRecord, Toolchain
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = "example: wheelfactory repair raw/flash_attn-2.8.3-*.whl --cell fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
-    parser.add_argument("wheel", type=Path, metavar="WHEEL", help="raw wheel, as setup.py writes it")
+    parser.add_argument("wheel", type=Path, metavar="WHEEL", help="raw wheel written by setup.py")
     parser.add_argument("--cell", required=True, metavar="ID", help="cell id that the wheel was built for")
     parser.add_argument(
         "--archs",

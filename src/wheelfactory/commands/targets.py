@@ -54,8 +54,9 @@ def open_publisher(
 ) -> Publisher:
     """Open a target for publishing; reads GITHUB_TOKEN and GITHUB_API_URL from `environ`.
 
-    `tag` and `notes` are the release tag and the text of the release, on GitHub only. With `show` the publisher is a
-    dry run: it passes each call or file to `show` and changes nothing. Raises `InputError` for a bad target or tag.
+    `tag` and `notes` are the release tag and the text of the release, on GitHub only. With `dry_run_output` the
+    publisher is a dry run: it passes each call or file to that function and changes nothing. Raises `InputError` for a
+    bad target or tag.
     """
     repository = parse_repository(text)
     if repository is None:

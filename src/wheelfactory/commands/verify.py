@@ -34,7 +34,7 @@ from wheelfactory.verify.result import GateResult
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = "example: wheelfactory verify wheelhouse --extended gpu"
-    help_text = "wheel, or release directory for every wheel of its manifest"
+    help_text = "wheel, or release directory to verify every wheel in its manifest"
     parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL", help=help_text)
     parser.add_argument(
         "--cell", metavar="ID", help="cell id that the wheel must have (default: the id in its build record)"
@@ -95,7 +95,7 @@ def _wheels(path: Path) -> list[Path]:
     rows = [row for row in publisher.rows() if row.cell or row.project == FALLBACK_NAME]
     unknown = [row for row in rows if is_unknown_fallback(row.project, row.version)]
     for row in unknown:
-        print_messages(f"warning: skipped, this checkout can only verify its own version: {row.filename}")
+        print_messages(f"warning: skipping {row.filename}: this checkout can only verify its own version")
     if len(rows) == len(unknown):
         raise InputError(
             "no wheels", f"the manifest of {path} names none", "name wheel files or another release directory"

@@ -69,8 +69,8 @@ def http_session(
     return session
 
 
+# the start of urllib3's messages about a connection: ``HTTPConnection(host='127.0.0.1', port=9)``
 _CONNECTION = r"(?:\w+\([^)]*\)|<[^>]*>)"
-"""The start of urllib3's messages about a connection: ``HTTPConnection(host='127.0.0.1', port=9)``."""
 
 
 def http_error_reason(error: Exception) -> str:

@@ -14,6 +14,7 @@ from importlib import metadata
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.query import query_program
 
+# runs on Python 3.8 and newer
 _QUERY = r"""
 import json, sys
 sys.path[:] = [folder for folder in sys.path if folder]  # the working directory holds no installed packages
@@ -25,7 +26,6 @@ def origin(name):
         return None
 print("answer:" + json.dumps({"path": sys.path, "origins": {name: origin(name) for name in sys.argv[1:]}}))
 """
-"""Runs on Python 3.8 and newer."""
 
 
 @dataclass(frozen=True)

@@ -59,8 +59,8 @@ def run(
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
 
 
+# the programs that threads wait for. Only the main thread gets Ctrl-C, so it must be able to kill them
 _running: set[subprocess.Popen[str]] = set()
-"""The programs that threads wait for. Only the main thread gets Ctrl-C, so it must be able to kill them."""
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+# what a gate checks, for the gates whose names mean nothing to a user
 _GATE_TITLES = {"ahead-of-time": "kernels compiled for its GPUs", "interpreter": "numbers"}
-"""What a gate checks, for the gates whose names mean nothing to a user."""
 
 
 def why_unverified(required: Iterable[str], results: Iterable[tuple[str, str]]) -> str:

@@ -23,16 +23,16 @@ IMPORT_TIMEOUT_S = 120.0
 """The first import of torch for ROCm reads several GB, sometimes from a network disk."""
 
 _NODES = "sys/class/kfd/kfd/topology/nodes"
+# timeout for rocminfo and rocm_agent_enumerator, which hang if the driver hangs
 _TOOL_SECONDS = 30
-"""Timeout for rocminfo and rocm_agent_enumerator, which hang if the driver hangs."""
 
+# variables that affect ROCm, torch, flash-attn or Python
 _TELLING = (
     *("HSA_OVERRIDE_GFX_VERSION", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
     *("GPU_DEVICE_ORDINAL", "FLASH_ATTENTION_TRITON_AMD_ENABLE", "PYTORCH_ROCM_ARCH", "GPU_ARCHS"),
     *("ROCM_PATH", "ROCM_HOME", "HIP_PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONNOUSERSITE"),
     *("VIRTUAL_ENV", "CONDA_PREFIX"),
 )
-"""Variables that affect ROCm, torch, flash-attn or Python."""
 
 _ASK_PYTHON = r"""
 import json, os, platform, sys, sysconfig

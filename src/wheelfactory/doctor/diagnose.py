@@ -31,8 +31,8 @@ from wheelfactory.doctor.torch_checks import (
     torch_remedy,
 )
 
+# requirements that `torch_checks` diagnoses
 _REQUIRED_ELSEWHERE = re.compile(r"torch$|triton")
-"""Requirements that `torch_checks` diagnoses."""
 
 _IMPORT_LINE = "from flash_attn.flash_attn_interface import flash_attn_func"
 _NO_KERNELS = "`No module named 'flash_attn_2_cuda'`"
@@ -40,12 +40,12 @@ _NOT_FOUND = "cannot open shared object file"
 _HIP_LIBRARY = re.compile(r"lib(?:amdhip64|hiprtc|torch_hip|c10_hip|hsa-runtime64|roc\w+|hip\w+)\.so")
 _CUDA_LIBRARY = re.compile(r"lib(?:cudart|torch_cuda|c10_cuda|cuda|cublas|cudnn|nvrtc)\w*\.so")
 _MISSING_VERSION = re.compile(r"(\S+): version [`'](GLIBC|GLIBCXX|CXXABI)_([\d.]+)' not found")
+# a truncated file lacks its header, or ends before a page that the loader maps: then SIGBUS kills the process
 _DAMAGED = re.compile(r"file too short|invalid ELF header|killed by SIGBUS|No module named 'flash_attn(?:\.\w+)*'")
-"""A truncated file lacks its header, or ends before a page that the loader maps: then SIGBUS kills the process."""
+# the errors of Triton 3.1 and 3.9 for the kernels of flash-attn 2.8.3 (measured)
 _REFUSED_BY_TRITON = re.compile(r"ValueError: '\w+' is not in list|key contains names that are not kernel arguments")
-"""The errors of Triton 3.1 and 3.9 for the kernels of flash-attn 2.8.3 (measured)."""
+# HIP's errors if there is no code object for the GPU
 _NO_CODE = re.compile(r"hipErrorNoBinaryForGpu|invalid device function|no kernel image is available")
-"""HIP's errors if there is no code object for the GPU."""
 
 
 def diagnose_machine(machine: Machine, facts: DoctorFacts) -> tuple[Diagnosis, ...]:

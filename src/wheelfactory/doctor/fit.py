@@ -19,8 +19,8 @@ from wheelfactory.doctor.published_wheels import PublishedWheel
 
 FLASH_ATTN_PROJECT = "flash-attn"
 
+# ROCm applies the first; HIP then applies the second, or the third if the second is unset
 _VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-"""ROCm applies the first; HIP then applies the second, or the third if the second is unset."""
 
 
 @dataclass(frozen=True)

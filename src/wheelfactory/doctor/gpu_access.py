@@ -11,10 +11,10 @@ from wheelfactory.doctor.origin import format_flash_attn, is_compiled, list_comp
 from wheelfactory.doctor.torch_checks import uses_triton
 
 _OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
+# each limits programs to the GPUs that it lists (ROCm documentation, "GPU isolation techniques")
 _HIDING = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
-"""Each limits programs to the GPUs that it lists (ROCm documentation, "GPU isolation techniques")."""
+# these use HIP's numbering; HIP reads the second one for compatibility with CUDA
 _HIP_NUMBERS = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-"""These use HIP's numbering; HIP reads the second one for compatibility with CUDA."""
 
 
 def check_gpu_code(machine: Machine, installed: InstalledFlashAttn) -> Iterator[Diagnosis]:

@@ -32,11 +32,11 @@ print("\nanswer:" + json.dumps({"error": failure}), flush=True)
 
 _LONGEST_ERROR = 2000
 _BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
+# magic, version and method of a compressed bundle. The magic alone can occur by chance in a large file
 _PACKED_BUNDLE = re.compile(rb"CCOB[\x01-\x03]\0[\0\x01]\0")
-"""Magic, version and method of a compressed bundle. The magic alone can occur by chance in a large file."""
 _ARCH_OF_ENTRY = re.compile(rb"amdgcn-amd-amdhsa-[a-z]*-(gfx[0-9a-z-]+|amdgcnspirv)")
+# a limit for damaged files; LLVM knows about forty archs
 _MOST_ENTRIES_OF_BUNDLE = 256
-"""A limit for damaged files; LLVM knows about forty archs."""
 
 
 def read_flash_attn(python: str, environ: Mapping[str, str], seconds: float = 60) -> InstalledFlashAttn | None:

@@ -11,8 +11,8 @@ from wheelfactory.core.label import Label
 from wheelfactory.doctor.diagnosis import find_major_minor, format_major_minor
 from wheelfactory.doctor.machine import InstalledFlashAttn
 
+# labels of all known builders contain this. They write ROCm in many ways, so only our own labels are read for it
 _LABEL_TORCH = re.compile(r"torch(\d+)\.(\d+)", re.ASCII)
-"""Labels of all known builders contain this. They write ROCm in many ways, so only our own labels are read for it."""
 _TORCH_PIN = re.compile(r"torch\s*\(?\s*(?:==|~=)\s*(\d+)\.(\d+)", re.ASCII)
 
 

@@ -14,16 +14,16 @@ from wheelfactory.explain.log_lines import LogLine, join_split_commands
 from wheelfactory.explain.progress import Progress, ProgressReader
 
 PREPARING, RUNNING, FINISHED, FAILED, COMMAND = "preparing", "running", "finished", "failed", "command"
-"""States of a log: a build before its first compile, one that compiles or stopped, one that made a wheel, one that
-failed, and a single compile command without a build."""
+"""States of a log: no compile finished yet; compiling, or stopped without a message; made a wheel; failed; and a single
+compile command without a build."""
 
 _JOBS = re.compile(r"MAX_JOBS[=:]\s*[\"']?(\d{1,4})\b|MAX_JOBS \((\d{1,4})\)|ninja'?,? .*'?-j'?,? ?'?(\d{1,4})\b")
 _ARCHS = re.compile(r"GPU_ARCHS[=:]\s*[\"']?(gfx[0-9a-f]+(?:;gfx[0-9a-f]+)*)")
 _TORCH = re.compile(r"^torch\.__version__ += (\S+)")
 _CCACHE = re.compile(r"\b(?:ccache|sccache)\b")
 _NO_NINJA = "we could not find ninja"
+# torch writes ``-c -c SOURCE`` for HIP; pip's commands contain ``-c`` without a source
 _COMPILE = re.compile(r" -c (?:-c )?\S+\.(?:hip|cu|cpp|cxx|cc|c)(?:\s|$)")
-"""torch writes ``-c -c SOURCE`` for HIP; pip's commands contain ``-c`` without a source."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ def read_build_log(lines: Iterable[LogLine], name: str) -> BuildLog:
     """Read a whole log; `name` appears in the error. Raises InputError if it contains no build."""
     reader = _Reader()
     for line in join_split_commands(lines):
-        reader.see(line)
-    return reader.reading(name)
+        reader.read_line(line)
+    return reader.build_log(name)
 
 
 class _Reader:
@@ -68,7 +68,7 @@ class _Reader:
         self.archs: tuple[str, ...] = ()
         self.begun = self.finished = self.failed = self.no_ninja = self.ccache = self.after_failure = False
 
-    def see(self, line: LogLine) -> None:
+    def read_line(self, line: LogLine) -> None:
         self.lines += 1
         text = line.text
         before = self.follower.progress
@@ -88,9 +88,9 @@ class _Reader:
         if may_show_error(text) or any(
             word in text for word in glossary().state_markers.line_filter
         ):  # skips most lines, which are warnings about headers
-            self._see_signs(text)
+            self._read_state(text)
 
-    def _see_signs(self, text: str) -> None:
+    def _read_state(self, text: str) -> None:
         """Read the outcome and settings of the build; the last outcome counts, because a build can be restarted."""
         if glossary().state_markers.finished.search(text):
             self.finished = True
@@ -112,7 +112,7 @@ class _Reader:
             torch = _TORCH.match(text)
             self.torch = torch[1] if torch else self.torch
 
-    def reading(self, name: str) -> BuildLog:
+    def build_log(self, name: str) -> BuildLog:
         """Return all facts. Raises InputError without a build."""
         progress, cause = self.follower.progress, self.search.cause
         last, before = (find_compiler_command(line) for line in (self.command_line, self.before_last))

@@ -12,8 +12,8 @@ from wheelfactory.explain.log_lines import clean_line
 _LONGEST_EVIDENCE = 500
 HINT_PREFIX = "hint: "
 """Prefix of the line that this program prints after its own ``error:`` line."""
+# longest line that is cached, in characters: 16,384 such lines take 5 MB
 _SHORT = 300
-"""Longest line that is cached, in characters: 16,384 such lines take 5 MB."""
 
 
 @dataclass(frozen=True)

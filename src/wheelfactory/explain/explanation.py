@@ -62,9 +62,8 @@ def explain_log(log_name: str, build_log: BuildLog, jobs: int | None, cores: int
         build_log.progress.current if build_log.progress else "",
         build_log.command.name if build_log.command else "",
     ]
-    if (
-        build_log.state == FAILED
-    ):  # prefer the command: it is the first that failed, and progress may name a later compile
+    if build_log.state == FAILED:
+        # prefer the command: it is the first that failed, and progress may name a later compile
         names.reverse()
     about_size = build_log.state != FAILED or (build_log.cause is not None and build_log.cause.name in WORKLOAD_CAUSES)
     remedy = (build_log.cause.remedy,) if build_log.cause and build_log.state != FINISHED else ()

@@ -25,28 +25,32 @@ Document = dict[str, object]
 _LABEL, _FLAG, _LINE = 10, 42, 120
 """Widths of the columns and of a line; longer paths and flags are not truncated."""
 
+# parts of a kernel's name that get their own line
 _SIZED = ("tile: ", "warps: ", "matrix: ", "pipeline: ")
-"""Parts of a kernel's name that get their own line."""
 
 _OFF = "no "
 
 
 def explanation_lines(explanation: Explanation) -> Iterator[str]:
     """Yield the lines: progress, cause of a failure, kernel, reasons, advice, command."""
-    reading = explanation.build_log
+    build_log = explanation.build_log
     yield from _head(explanation)
-    if reading.cause:
+    if build_log.cause:
         yield from _section(
             "why it failed",
-            [("cause", reading.cause.name), ("log line", reading.cause.evidence), ("remedy", reading.cause.remedy)],
+            [
+                ("cause", build_log.cause.name),
+                ("log line", build_log.cause.evidence),
+                ("remedy", build_log.cause.remedy),
+            ],
         )
-    if explanation.kernel and reading.state != FINISHED:
-        yield from _kernel(explanation.kernel, "failed kernel" if reading.state == FAILED else "current kernel")
-    yield from _list(f"why it {'took' if reading.state == FINISHED else 'takes'} this long", explanation.reasons)
-    shown = reading.cause.remedy if reading.cause else ""
+    if explanation.kernel and build_log.state != FINISHED:
+        yield from _kernel(explanation.kernel, "failed kernel" if build_log.state == FAILED else "current kernel")
+    yield from _list(f"why it {'took' if build_log.state == FINISHED else 'takes'} this long", explanation.reasons)
+    shown = build_log.cause.remedy if build_log.cause else ""
     yield from _list("what to change", [line for line in explanation.advice if line != shown])
-    if reading.command:
-        yield from _command(reading.command)
+    if build_log.command:
+        yield from _command(build_log.command)
 
 
 def _head(explanation: Explanation) -> Iterator[str]:
@@ -63,21 +67,21 @@ def _head(explanation: Explanation) -> Iterator[str]:
     yield from _rows(("for", f"{arch}  {product_names(arch)}".rstrip()) for arch in explanation.build_log.archs)
 
 
-def _state(reading: BuildLog) -> str:
-    progress, far = reading.progress, ""
+def _state(build_log: BuildLog) -> str:
+    progress, far = build_log.progress, ""
     if progress:
         percent = progress.done * 100 // progress.total if progress.total else 0
         far = f"{progress.done} of {progress.total} compiled ({percent} %)"
-    if reading.state == FAILED:
-        count = f", {reading.failed_objects} failed" if reading.failed_objects else ""
-        unknown = "" if reading.cause else "; the log shows no known cause"
+    if build_log.state == FAILED:
+        count = f", {build_log.failed_objects} failed" if build_log.failed_objects else ""
+        unknown = "" if build_log.cause else "; the log shows no known cause"
         return ", ".join(filter(None, ("failed", far))) + count + unknown
-    if reading.state == FINISHED:
+    if build_log.state == FINISHED:
         return f"finished, {far}" if far else "finished, nothing was compiled (Triton backend, or a prebuilt wheel)"
-    if reading.state == RUNNING and progress and progress.done == progress.total:
+    if build_log.state == RUNNING and progress and progress.done == progress.total:
         return f"running, {far}: linking, or stopped"
     words = {RUNNING: "running, or stopped without a message", PREPARING: "preparing: no compile has finished yet"}
-    return ", ".join(filter(None, (words.get(reading.state, "a compile command"), far)))
+    return ", ".join(filter(None, (words.get(build_log.state, "a compile command"), far)))
 
 
 def _times(progress: Progress, remaining: RemainingTime, explanation: Explanation) -> Iterator[tuple[str, str]]:
@@ -182,20 +186,20 @@ def as_json(explanation: Explanation) -> Document:
 
     Every key is always present; unknown values are null.
     """
-    reading, kernel, remaining = explanation.build_log, explanation.kernel, explanation.remaining_time
+    build_log, kernel, remaining = explanation.build_log, explanation.kernel, explanation.remaining_time
     return {
         "format": FORMAT,
         "log": explanation.log_name,
-        "lines": reading.line_count,
-        "state": reading.state,
-        "torch": reading.torch or None,
-        "archs": [{"arch": arch, "products": product_names(arch) or None} for arch in reading.archs],
-        "progress": _progress_document(reading.progress) if reading.progress else None,
+        "lines": build_log.line_count,
+        "state": build_log.state,
+        "torch": build_log.torch or None,
+        "archs": [{"arch": arch, "products": product_names(arch) or None} for arch in build_log.archs],
+        "progress": _progress_document(build_log.progress) if build_log.progress else None,
         "remaining_time": remaining and _remaining_time_document(remaining, explanation.jobs_source),
-        "cause": asdict(reading.cause) if reading.cause else None,
-        "failed_objects": reading.failed_objects,
+        "cause": asdict(build_log.cause) if build_log.cause else None,
+        "failed_objects": build_log.failed_objects,
         "kernel": {**asdict(kernel), "family": kernel.family} if kernel else None,
-        "command": _command_document(reading.command) if reading.command else None,
+        "command": _command_document(build_log.command) if build_log.command else None,
         "reasons": list(explanation.reasons),
         "advice": list(explanation.advice),
     }

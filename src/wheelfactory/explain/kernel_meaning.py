@@ -35,7 +35,7 @@ class KernelMeaning:
     operation: str
     """What it computes."""
     head_dim: str
-    """``128``, or ``192x128`` if V has another one; empty for the file that selects kernels."""
+    """``128``, or ``192x128`` if V has a different one; empty for the file that selects kernels."""
     type: str
     """``bf16``; empty for the file that selects kernels."""
     mode: str

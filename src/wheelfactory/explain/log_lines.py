@@ -14,33 +14,33 @@ from typing import BinaryIO
 from wheelfactory.core.errors import InputError
 
 MAX_LINE_BYTES = 1 << 14
-"""Longer lines are truncated. A compile command has a few KB; of the 0.4 MB link command of 2,782 objects the start is
-enough. The limit also bounds the time of the regular expressions on a hostile line."""
+"""Longer lines are truncated. A compile command has a few KB, and the start of the 0.4 MB link command of 2,782 objects
+is enough. The limit also bounds the time of the regular expressions on a hostile line."""
 
 CHUNK = 1 << 16
 COMPRESSED_MAGIC = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "a zip archive", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz"}
 """Magic bytes of compressed files; GitHub provides the logs of a run as a zip archive."""
 
+# terminal escapes and control characters. The explanation prints log lines that another person may have written
 _CONTROL = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\^_])|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"
 )
-"""Terminal escapes and control characters. The explanation prints log lines that another person may have written."""
+# ``gh run view --log`` prefixes each line with job and step
 _STEP = re.compile(r"^[^\t]{1,200}\t[^\t]{1,200}\t\ufeff?(?=\d{4}-)")
-"""``gh run view --log`` prefixes each line with job and step."""
 _CLOCK = re.compile(
     r"^\ufeff?\[?(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(?:Z|[+-]\d\d:?\d\d)?\]?(?:\s|$)"
 )
+# BuildKit's plain output: step number, then seconds since the step started
 _SINCE_START = re.compile(r"^(?:#\d+ )?(\d{1,6}\.\d{2,3})(?:\s|$)")
-"""BuildKit's plain output: step number, then seconds since the step started."""
+# a call of a compiler
 _CALL = re.compile(r"(?:^|[/ ])(?:hipcc|nvcc|(?:amd)?clang\+\+|[cg]\+\+)(?:-\d+)?(?: |$)")
-"""A call of a compiler."""
 _NEXT_FLAG = re.compile(r"'?--?[A-Za-z]")
 _CONTINUES = "\\"
+# flags whose value is the next word
 _HALF = (" -c", " -o", " -I", " -isystem", " -mllvm", " -x")
-"""Flags whose value is the next word."""
 
+# smaller times are relative to a start, not to 1970. The limit is in 1973, before any such log
 _FIRST_CLOCK = 1e8
-"""Smaller times are seconds since a start, not since 1970: this is in 1973, before any such log."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def clean_line(raw: str) -> LogLine:
 
 
 def join_split_commands(lines: Iterable[LogLine]) -> Iterator[LogLine]:
-    """Yield the lines with each compile command that was pasted as several lines joined into one.
+    """Yield the lines; join each compile command that was pasted as several lines.
 
     A continuation starts with a flag, or follows a backslash or a flag that needs a value. A command that was split
     within a word stays split.

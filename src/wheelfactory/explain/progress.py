@@ -20,21 +20,19 @@ ONE_HEAD_DIM = 704
 """Objects of 2.8.3 with one head dim, the smallest possible library."""
 
 _STATUS = re.compile(r"^\[(\d{1,6})/(\d{1,6})\] (.+)$")
+# what `wheelfactory.kernels.compiler.status` puts after ``[n/m]``
 _OURS = re.compile(r"(\d+(?:\.\d+)?)/min, (.+?) left, peak (\d+) MiB(?:: (\S+))?$")
-"""What `wheelfactory.kernels.compiler.status` puts after ``[n/m]``."""
+# what `wheelfactory.core.progress` prints for a long step without a terminal
 _STEP = re.compile(r"^[^\[]+: \[(\d{1,6})/(\d{1,6})\] (\d{1,9}) s, (.+)$")
-"""What `wheelfactory.core.progress` prints of a long step where there is no terminal."""
 _COMPILES = re.compile(r" -c | -o |^Building |^Compiling |^(?:hip|c)_?compile|^(?:CXX|HIP) ")
+# every compile command of flash-attn contains one of these: a kernel name, the module name or a header path
 _OF_FLASH_ATTN = ("fmha", "flash", "composable_kernel")
-"""Every compile command of flash-attn contains one of these: a kernel name, the module name or a header path."""
 _OBJECT = re.compile(r"\S+\.(?:o|hip|cu|cpp)\b")
+# a log with this many runs that do not start at 1 counts as a mix of parallel builds. Runs of concatenated logs can
+# also lack their start, but there are rarely so many
 _MIXED = 3
-"""After this many runs that do not start at 1, lines of parallel builds are mixed.
-
-Concatenated logs can each lack their start, but there are rarely so many.
-"""
+# seconds since 1970. Python's dates end before the year 10000
 _YEAR_10000 = 253_402_300_800
-"""In seconds since 1970: Python's calendars end before."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +174,7 @@ class RemainingTime:
 
 
 def mean_cpu_seconds(archs: int) -> float:
-    """Return the predicted mean CPU seconds of a source in the usual mix, for a number of archs."""
+    """Return the predicted mean CPU seconds of a source in a typical release, for a number of archs."""
     mix = glossary().typical_kernel_counts
     return sum(seed_cost(source, archs).cpu_s * count for source, count in mix.items()) / sum(mix.values())
 

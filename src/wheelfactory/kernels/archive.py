@@ -30,15 +30,15 @@ from wheelfactory.kernels.compiler.store import ObjectRecord, Store
 MANIFEST_NAME = "manifest.json"
 _SHARD_NAME = ".shard-"
 
+# the 2,775 objects of 2.8.3 take 1.3 MB
 _MAX_MANIFEST_BYTES = 1 << 23
-"""The 2,775 objects of 2.8.3 take 1.3 MB."""
+# maximum ratio of unpacked to packed size, against decompression bombs. Code for 25 GPUs has a ratio of 50
 _MAX_RATIO = 200
-"""Maximum ratio of unpacked to packed size, against decompression bombs. Code for 25 GPUs has a ratio of 50."""
+# unpacked size that is exempt from the ratio limit, because the manifest dominates a small archive
 _ALWAYS_ALLOWED_BYTES = 1 << 26
-"""Unpacked size that is exempt from the ratio limit, because the manifest dominates a small archive."""
 _CHUNK = 1 << 20
+# maximum number of sources listed in an error; a few are enough to see the pattern
 _MAX_SHOWN_NAMES = 3
-"""Maximum number of sources listed in an error; a few are enough to see the pattern."""
 
 
 class IncompleteSetError(BuildError):
@@ -188,11 +188,11 @@ def _has_object(store: Store, known: ObjectRecord | None, entry: ObjectRecord) -
 
 
 def _read_object_into(stream: ArchiveStream, expected: ObjectRecord, sink: Callable[[memoryview], object]) -> bool:
-    """Pass the next content, which must have the name and size of `first`, to `sink`; whether its sha256 matches."""
+    """Pass the next content, which must be that of `expected`, to `sink`. Return whether its sha256 matches."""
     name, size = stream.read_header()
     if (name, size) != (f"objects/{expected.sha256}", expected.size):
-        expected = f"objects/{expected.sha256} of {expected.size} bytes"
-        raise DamagedStreamError(f"it has {name} of {size} bytes where its manifest has {expected}")
+        listed = f"objects/{expected.sha256} of {expected.size} bytes"
+        raise DamagedStreamError(f"it has {name} of {size} bytes where its manifest has {listed}")
     digest = hashlib.sha256()
     for piece in stream.read_content(size):
         digest.update(piece)

@@ -13,10 +13,10 @@ from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import FORMAT, ObjectRecord, SetKey
 
+# the size field of a tar header has 11 octal digits
 _MAX_OBJECT_BYTES = (1 << 33) - 1
-"""The size field of a tar header has 11 octal digits."""
+# nesting levels of key parts; ours have 2
 _MAX_KEY_DEPTH = 8
-"""Nesting levels of key parts; ours have 2."""
 _SET_ID = re.compile("[0-9A-Za-z][0-9A-Za-z._+-]{0,99}")
 _FIELDS = {"format", "set", "key", "shard", "wanted", "totals", "parts", "sources", "objects"}
 

@@ -13,13 +13,13 @@ from typing import IO
 
 import zstandard
 
+# bytes of a tar header; contents are padded to a multiple of it
 _BLOCK = 512
-"""Bytes of a tar header; contents are padded to a multiple of it."""
 _END = bytes(2 * _BLOCK)
+# bytes handed to the decompressor at once. zstd's densest block makes 128 KiB of 4 bytes: 64 MiB at most a chunk
 _CHUNK = 1 << 11
-"""Bytes handed to the decompressor at once. zstd's densest block makes 128 KiB of 4 bytes: 64 MiB at most a chunk."""
+# log2 of the zstd window in bytes, for writer and reader. Large, because objects of one set resemble each other
 _WINDOW_LOG = 27
-"""log2 of the zstd window in bytes, for writer and reader. Large, because objects of one set resemble each other."""
 _LEVEL = 9
 _TYPE_NAMES = {
     tarfile.LNKTYPE: "a hard link",

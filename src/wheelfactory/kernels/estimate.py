@@ -30,10 +30,10 @@ ARCHIVE_RATIO = 0.26
 together, and the API objects to 0.03 to 0.10 (2.8.3, gfx942, Debian's clang 21)."""
 
 _MIB, _GIB, _GB = 1 << 20, 1 << 30, 1000**3
+# characters reserved for the folder of an object, because torch passes absolute paths to the linker. Ours have 110
 _LINK_FOLDER = 160
-"""Characters reserved for the folder of an object, because torch passes absolute paths to the linker. Ours have 110."""
+# bytes of the link command reserved for the environment and the seven binding objects: a generous guess
 _LINK_ENVIRONMENT = 24 << 10
-"""Bytes of the link command reserved for the environment and the seven binding objects: a generous guess."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """List the kernel sources that a release's setup.py generates, by running upstream's generator.
 
-The names and number of sources change with each release, so nothing here lists them. setup.py is parsed, not run,
-because it would import torch.
+The names and number of sources change with each release, so nothing here lists them.
 """
 
 from __future__ import annotations
@@ -62,11 +61,12 @@ def list_sources(version: str, release: FlashAttn, cache: Path, environ: Mapping
 def list_planned_sources(version: str, release: FlashAttn, cache: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The names of the kernel sources that a build of a release must compile; empty if they cannot be listed.
 
-    `environ` is the factory's own environment. Raises nothing: the build itself reports a problem with its sources.
+    `environ` is the factory's own environment.
     """
     try:
         return list_sources(version, release, cache, clean_environ(environ)).sources
     except SourceError as error:
+        # not an error here: the build reports a problem with its sources
         logger.info("cannot list the kernel sources, so the build is not compared with them: %s", error)
         return ()
 
@@ -93,6 +93,7 @@ def _read_list(path: Path) -> SourceList | None:
 
 
 def _generate_sources(version: str, source: Source, cache: Path, environ: Mapping[str, str]) -> SourceList:
+    # setup.py is parsed, not run, because it would import torch
     logger.info("generating the kernel sources of flash-attn %s", version)
     with scratch_dir(cache) as scratch:
         tree = unpack_source(source, scratch / "tree")

@@ -33,6 +33,7 @@ def _compiles(spans: Iterable[tuple[ObjectRecord, int, int]]) -> Iterator[dict[s
         while running and running[0][0] <= start:
             heapq.heappush(free, heapq.heappop(running)[1])
         thread = heapq.heappop(free) if free else len(running)
+        # a clock change can make the duration negative
         heapq.heappush(running, (max(start, end), thread))
         yield {
             "name": entry.source,

@@ -18,15 +18,15 @@ from wheelfactory.core.digest import SHA256
 _LONGEST, _LONGEST_VERSION, _LONGEST_REMARK = 200, 30, 1000
 """Characters. A file name has at most 255 bytes, and a cell id holds three versions."""
 _SIZE, _UNITS = re.compile("([0-9]+) (kB|MB)"), {"kB": 1000, "MB": 1000**2}
+# all but ASCII, Latin letters, dashes and quotation marks: those ranges have no invisible characters, and none that
+# changes the text direction
 _FOREIGN = re.compile("[^ -~\u00a1-\u00ac\u00ae-\u024f\u2010-\u2027]")
-"""All but ASCII, Latin letters, dashes and quotation marks: those ranges have no invisible characters, and none that
-changes the text direction."""
 
+# one part of a path, neither ``.`` nor ``..``
 _FOLDERS = "(/[.]?[A-Za-z0-9_~][A-Za-z0-9._~+-]*)"
-"""One part of a path, neither ``.`` nor ``..``."""
 _HOST = "[a-z0-9]+([.-][a-z0-9]+)*(:[0-9]{1,5})?"
+# one part of an image name, by the reference grammar of the distribution project (github.com/distribution)
 _WORD = "[a-z0-9]+(([._]|__|-+)[a-z0-9]+)*"
-"""One part of an image name, by the reference grammar of the distribution project (github.com/distribution)."""
 _BOUND = "(>=|<=|>|<|==|!=|~=)[0-9][0-9a-z.]*([.][*])?"
 
 

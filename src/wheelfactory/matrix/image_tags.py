@@ -18,10 +18,10 @@ _PYTORCH = re.compile(
 )
 # rocm/dev-* tags
 _DEVELOPMENT = re.compile("(?P<rocm>[0-9]+[.][0-9]+([.][0-9]+)?)-(?P<extent>complete|full)")
+# an image on Docker Hub. The name of another registry has a dot or a port in its first part
 _REFERENCE = re.compile(
     "(?:docker[.]io/)?(?P<repository>[a-z0-9_-]+/[a-z0-9._-]+):(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})"
 )
-"""An image on Docker Hub. The name of another registry has a dot or a port in its first part."""
 
 
 @dataclass(frozen=True)

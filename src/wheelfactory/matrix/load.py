@@ -29,6 +29,7 @@ _MAX_CHARACTERS, _MAX_LINES = 400, 50
 
 _MAPPING = ("must be a mapping", "write 'key: value' lines below it, indented; leave the key out if there are none")
 
+# message and hint, in terms of YAML, for each type of pydantic error
 _MESSAGES = {
     "bool_type": ("must be true or false", "write true or false without quotes"),
     "dict_type": _MAPPING,
@@ -39,7 +40,6 @@ _MESSAGES = {
     "too_short": ("must not be empty", "write at least one"),
     "tuple_type": ("must be a list", "write [one, two]; leave the key out if there are none"),
 }
-"""Message and hint, in terms of YAML, for each type of pydantic error."""
 
 
 def load_matrix(path: Path) -> Matrix:

@@ -19,11 +19,11 @@ GPU = "gpu"
 """The axis of offload archs, which is in no combination, because one wheel has code for several."""
 
 
+# the reason for an arch of no release. CK refuses to build for it; Triton compiles at run time and may work
 _UNSUPPORTED = {
     Backend.CK: "CK does not support {arch}",
     Backend.TRITON: "flash-attn's Triton backend does not list {arch}: no wheel promises it",
 }
-"""The reason for an arch of no release. CK refuses to build for it; Triton compiles at run time and may work."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Cell -> finished wheel: unpack the sources, run build_rocm.sh, write METADATA and label, run auditwheel."""
+"""Build a cell's finished wheel: unpack the sources, run build_rocm.sh, write METADATA and label, run auditwheel."""
 
 from __future__ import annotations
 

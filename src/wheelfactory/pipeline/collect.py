@@ -16,7 +16,7 @@ from wheelfactory.pipeline.jobs import CellJob, KernelSetJobs, WorkflowJobs
 
 MAX_ROUNDS = 8
 """Successive runs for the same kernels. Eight rounds of five hours on four cores are more than twice what the largest
-set (62 CPU hours) takes in one shard, so a set that is unfinished after them does not finish at all."""
+set (62 CPU hours) takes in one shard, so a set that is still unfinished will never finish."""
 
 
 class SetState(str, Enum):

@@ -103,9 +103,10 @@ def run_worklist(
 ) -> tuple[Failure, ...]:
     """Build, verify and publish a worklist wheel by wheel, write the index, and return what failed.
 
-    `extended` names gates to run in addition to the required ones; `quick` skips the slow gates; `scope` limits the
-    sources of kernels and the time. The first wheels also bring missing dependencies and flash-attention-amd. A
-    failure of one wheel does not stop the others. Raises `PublishError` if the release is damaged.
+    `extended` names gates to run in addition to the required ones; `quick` skips the slow gates; `scope`
+    restricts which kernels are compiled, and sets the deadline. The first wheels also add missing dependencies and
+    flash-attention-amd. A failure of one wheel does not stop the others. Raises `PublishError` if the
+    release is damaged.
     """
     fallback = find_missing_fallback(publisher) if worklist.to_build else None
     count = len(worklist.to_verify) + len(worklist.to_build) + (fallback is not None) + 1  # 1: the index
@@ -123,22 +124,19 @@ def run_worklist(
         for wave in split_into_waves(matrix, worklist.to_build) if parallel else (worklist.to_build,):
             failures += build_in_parallel(pipeline, executor, wave)
             if any(isinstance(failure.error, RunAgainError) for failure in failures):
-                break  # the time limit is over for later waves too
+                break  # the deadline has also passed for the later waves
         with steps.step("index and search page"):
             write_pages(publisher.folder, render_site(matrix, publisher.rows()))
     return tuple(failures)
 
 
 def split_into_waves(matrix: Matrix, cells: Sequence[Cell]) -> tuple[tuple[Cell, ...], ...]:
-    """Group the cells into waves to build in turn, so that cells of one wave never wait for the same slow build.
-
-    First one cell for each release's Triton wheel (minutes), then one for each kernel set (hours), then the cells that
-    only link or label what the first two waves cached.
-    """
+    """Group the cells into waves to build in turn, so that cells of one wave never wait for the same slow build."""
     triton: dict[str, Cell] = {}
     for cell in cells:
         if cell.backend is Backend.TRITON:
             triton.setdefault(cell.flash_attn, cell)
+    # one cell for each Triton wheel (minutes), then for each kernel set (hours); the others only link or label
     leaders = [set(triton.values()), {kernel_set.cells[0] for kernel_set in group_kernel_sets(matrix, cells)}]
     others = set(cells).difference(*leaders)
     return tuple(tuple(cell for cell in cells if cell in group) for group in (*leaders, others) if group)
@@ -250,7 +248,7 @@ def build_in_parallel(pipeline: CellPipeline, executor: Executor, cells: Sequenc
                 elif error:
                     raise error
                 if isinstance(error, RunAgainError):
-                    _cancel(futures)  # the time limit is over for the others too
+                    _cancel(futures)  # the deadline has also passed for the others
         except BaseException:
             _cancel(futures)
             pipeline.stopped.set()

@@ -71,7 +71,7 @@ def read_additions(
             wrong = f"{row.cell} is not in the list of --expect"
         wrong = wrong or (_differs(row, path) if exists else None)
         if not wrong and exists and is_unknown_fallback(row.project, row.version):
-            logger.info("skipped, this checkout can only verify its own version: %s", row.filename)
+            logger.info("skipping %s: this checkout can only verify its own version", row.filename)
             continue
         if not wrong and exists:
             wrong = _gate_error(row, path, matrix=matrix, host=host, environ=environ, cache=cache)

@@ -1,4 +1,4 @@
-"""Render manifest rows as package indexes (PEP 503, with requires-python, core metadata and yank marks). Pure.
+"""Render manifest rows as package indexes (PEP 503, with requires-python, core metadata and yank marks). No I/O.
 
 One index per (ROCm, torch, backend): in a flat index, pip would install the highest label, whatever the machine has.
 The templates write ``data-core-metadata`` only: its older name makes pip 22.3 to 23.1 refuse every file (measured).

@@ -16,6 +16,8 @@ from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.index import IndexKey, index_path
 from wheelfactory.site.wheel_text import group_by_index
 
+# explicit indexes serve only the packages that name them. uv applies sources to direct dependencies only, so torch and
+# its Triton are listed as dependencies too
 _PYPROJECT = """\
 [project]
 name = "app"
@@ -42,8 +44,6 @@ flash-attn = { index = "flash-attn-rocm" }
 torch = { index = "pytorch-rocm" }
 {triton} = { index = "pytorch-rocm" }
 """
-"""Explicit indexes serve only the packages that name them. uv applies sources to direct dependencies only, so torch and
-its Triton are listed as dependencies too."""
 
 
 def directory_install_lines(rows: Sequence[WheelRow], folder: Path) -> list[str]:

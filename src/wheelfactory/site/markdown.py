@@ -13,13 +13,13 @@ from urllib.parse import quote, urlsplit
 from wheelfactory.core.gpus import product_names
 from wheelfactory.release.manifest import MANIFEST_NAME
 
+# what starts markup anywhere in a line, and what GitHub turns into links
 _SPECIAL = re.compile(r"[\\`*_\[\]<>&~$!]|(?<=:)//|(?<=www)\.", re.IGNORECASE)
-"""What starts markup anywhere in a line, and what GitHub turns into links."""
+# what starts a list or a heading at the start of a line
 _BLOCK = re.compile(r"^(?:[-+=]|[0-9]+(?=[.)](?:\s|$)))")
-"""What starts a list or a heading at the start of a line."""
 _LINKED_SCHEMES = ("", "http", "https", "file")
+# not quoted in an address, beside letters, digits and ``_.-``. Brackets and quotes are: they end a link
 _ADDRESS_CHARACTERS = ":/?#@!$&*+,;=%~"
-"""Not quoted in an address, beside letters, digits and ``_.-``. Brackets and quotes are: they end a link."""
 
 
 def one_line(text: str) -> str:

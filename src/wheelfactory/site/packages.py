@@ -19,8 +19,8 @@ from wheelfactory.site.wheel_text import (
 
 GENERATED = "<!-- Generated from the manifest by `wheelfactory index`. Do not edit: the next release overwrites it. -->"
 
+# hex digits of a sha256 that are shown; the link has all of them, so that pip verifies the file
 _SHORT = 12
-"""Hex digits of a sha256 that are shown; the link has all of them, so that pip verifies the file."""
 
 _HEADER = ("version", "Python", "GPUs", "size", "glibc", "published", "sha256", "")
 
@@ -29,7 +29,7 @@ def packages_page(rows: Iterable[WheelRow], site: str = "") -> str:
     """Render the page as Markdown.
 
     `site` is the address above ``simple/`` and ``wheels/``. If it is empty, links are relative to the page, and the
-    install commands are omitted, because pip accepts no relative address. A row's own address comes first.
+    install commands are omitted, because pip accepts no relative address. A row's own URL takes precedence.
     """
     ordered = sorted(rows, key=newest_first_key)
     wheels = [row for row in ordered if row.label]

@@ -12,16 +12,16 @@ from wheelfactory.matrix.rules import AXES, GPU
 
 MAX_BODY = 300_000
 """Characters of a body that are read. GitHub's limit for an issue is 65,536."""
+# limit for one value
 _MAX_VALUE = 200
-"""Limit for one value."""
 
 FIELDS = (*AXES, GPU)
 """The field ids of .github/ISSUE_TEMPLATE/wheel-request.yml. The lower-case labels and the search page's query
 parameters have the same names."""
 
+# values that mean "no choice": what GitHub writes for an empty field, what it wrote for an empty dropdown in the past,
+# and the dropdown's own option for any backend
 _NO_CHOICE = ("_no response_", "none", "either")
-"""Values that mean "no choice": what GitHub writes for an empty field, what it wrote for an empty dropdown in the past,
-and the dropdown's own option for any backend."""
 
 
 def search_url(site: str, body: str) -> str:

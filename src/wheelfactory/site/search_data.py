@@ -42,13 +42,13 @@ the archs on which the wheel computed correctly, and a text for each run on a GP
 """
 
 CHANGE_ORDER = ("backend", "flash-attn", "python", "rocm", "torch", GPU)
-"""The axes in the order in which users can change them most easily. The GPU is last: it has to be bought."""
+"""The axes, the easiest for a user to change first. The GPU is last, because it has to be bought."""
 
+# the folder of files without a URL, relative to the page
 _BESIDE = "wheels/"
-"""The folder of files without an address, relative to the page."""
 _RELEASE = re.compile(r"https://github\.com/([\w.-]+/[\w.-]+)/releases/download/", re.ASCII)
+# not quoted by JavaScript's encodeURIComponent, besides letters, digits and ``-_.``
 _COMPONENT = "!'()*~"
-"""Not quoted by JavaScript's encodeURIComponent, besides letters, digits and ``-_.``."""
 
 
 Table: TypeAlias = dict[Hashable, int]
@@ -56,7 +56,7 @@ Table: TypeAlias = dict[Hashable, int]
 
 
 def search_data(matrix: Matrix, rows: Iterable[WheelRow], *, docs: bool) -> dict[str, Any]:
-    """All data of the page. Rows without a cell, which are dependencies, are left out: every index has them."""
+    """Return all data of the page. Dependencies (rows without a cell) are omitted, because every index has them."""
     wheels = sorted((row for row in rows if row.cell and row.label), key=newest_first_key)
     expansion = expand(matrix)
     texts: Table = {"": 0}
@@ -78,7 +78,7 @@ def search_data(matrix: Matrix, rows: Iterable[WheelRow], *, docs: bool) -> dict
 
 
 def search_axes(matrix: Matrix, wheels: Iterable[WheelRow]) -> dict[str, list[str]]:
-    """The values of each axis in the order of matrix.yaml, and every known arch."""
+    """Return the values of each axis in the order of matrix.yaml, and every known arch."""
     archs = {arch for rocm in matrix.rocm.values() for arch in rocm.archs}
     archs |= {arch for row in wheels for arch in map(_without_features, row.offload_archs)}
     return {
@@ -97,13 +97,16 @@ def _without_features(arch: str) -> str:
 
 
 def rule_table(rule: Rule, axes: dict[str, list[str]], texts: Table) -> dict[str, object]:
-    """A rule's result for each point of its axes, the last axis fastest: positions in `texts`, 0 for allowed."""
+    """Return a rule's result for each point of its axes: a position in `texts`, or 0 for allowed.
+
+    The last axis varies fastest.
+    """
     points = product(*(map(Backend, axes[axis]) if axis == "backend" else axes[axis] for axis in rule.axes))
     return {"axes": rule.axes, "reasons": [_position(texts, rule.reason_against(*point)) for point in points]}
 
 
 def _position(table: Table, value: Hashable) -> int:
-    """The position of a value; a new value is added."""
+    """Return the position of a value; add a new value."""
     return table.setdefault(value, len(table))
 
 
@@ -116,7 +119,7 @@ def _coverage(expansion: Expansion, wheels: Sequence[WheelRow], texts: Table) ->
 
 
 def _request_form(wheels: Iterable[WheelRow]) -> str | None:
-    """The wheel request form of the GitHub repository that has most of the wheels, or None."""
+    """Return the wheel request form of the GitHub repository with the most wheels, or None."""
     found = Counter(match[1] for row in wheels if (match := _RELEASE.match(row.url or "")))
     for repository, _ in found.most_common(1):
         return f"https://github.com/{repository}/issues/new?template=wheel-request.yml"
@@ -149,7 +152,7 @@ def _wheels(expansion: Expansion, wheels: Iterable[WheelRow]) -> dict[str, objec
 
 
 def _tagged(row: WheelRow) -> list[str]:
-    """The Pythons in the tags of a wheel whose cell is not in the matrix (any more); empty if it supports any."""
+    """Return the Pythons in the tags of a wheel whose cell left the matrix; empty if it supports every Python."""
     tags = (tag.interpreter for tag in parse_wheel_filename(row.filename)[3])
     return sorted({f"3.{tag.removeprefix('cp3')}" for tag in tags if tag.startswith("cp3")})
 

@@ -82,11 +82,11 @@ def _is_ours(node: Import) -> bool:
     return _module_name(node).partition(".")[0] == "wheelfactory"
 
 
+# without this, older Pythons end in a traceback. Before 3.8 they cannot even parse the file
 _VERSION_CHECK = f"""
 if sys.version_info < {OLDEST_PYTHON}:
     sys.exit("error: Python is too old: doctor.py needs {".".join(map(str, OLDEST_PYTHON))} or newer")
 """
-"""Without this, older Pythons end in a traceback. Before 3.8 they cannot even parse the file."""
 
 
 def build_single_file(facts: str, site: str = "") -> str:

@@ -18,11 +18,9 @@ from wheelfactory.verify.gate import FallbackSubject, Subject
 from wheelfactory.wheel.activation.members import EXTENSION_MODULE, added_members
 from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
 
+# upstream's requirements that a finished wheel must not have. It pins torch to its minor instead; and ROCm's torch has
+# its own Triton, which pip would overwrite with the CUDA one
 _REPLACED = frozenset({"torch", "triton", "triton-rocm", "pytorch-triton-rocm"})
-"""Upstream's requirements that a finished wheel must not have.
-
-It pins torch to its minor instead; and ROCm's torch has its own Triton, which pip would overwrite with the CUDA one.
-"""
 
 _REQUIRES = "Requires-Dist: "
 

@@ -14,8 +14,8 @@ from wheelfactory.verify.result import Finding, GateResult
 
 _PROGRAM = PROGRAMS / "import_fallback.py"
 
+# the build requirements that a Python with torch has anyway: torch 2.13 requires setuptools
 _OF_TORCH = frozenset({"torch", "setuptools"})
-"""The build requirements that a Python with torch has anyway: torch 2.13 requires setuptools."""
 
 
 class _Imported(ProgramReport):

@@ -30,7 +30,7 @@ from wheelfactory.verify.proofs import (
 )
 from wheelfactory.verify.result import GateResult
 
-WHERE = "in Triton's interpreter"
+DEVICE_PHRASE = "in Triton's interpreter"
 
 
 def check_in_interpreter(subject: Subject) -> GateResult:
@@ -40,7 +40,9 @@ def check_in_interpreter(subject: Subject) -> GateResult:
     """
     report, computed = compute(subject), f"Triton {subject.triton}"
     versions = {"torch": stand_in_torch_version(), "triton": subject.triton}
-    return numeric_gate_result(subject, "interpreter", report, WHERE, computed, find_cell_limits(subject), versions)
+    return numeric_gate_result(
+        subject, "interpreter", report, DEVICE_PHRASE, computed, find_cell_limits(subject), versions
+    )
 
 
 def compute(subject: Subject) -> NumericReport | str:
@@ -48,13 +50,13 @@ def compute(subject: Subject) -> NumericReport | str:
     arguments = ("flash_attn", "cpu", "small", *(limit.argument for limit in find_cell_limits(subject)))
     environment_parts = (*stand_in_requirements(subject.triton), *interpreter_requirements())
     key = ProofKey(NUMBERS_PROGRAM, arguments, payload_sha256(subject.wheel), environment_parts)
-    proofs, file, standard = (
+    proofs, file, tolerance = (
         ProofCache(subject.cache / "proofs"),
         subject.wheel.path.name,
         TOLERANCES[subject.cell.backend],
     )
     cached = proofs.find(key, NumericReport)
-    if cached is not None and not any(find_numeric_faults(file, standard, cached, WHERE)):
+    if cached is not None and not any(find_numeric_faults(file, tolerance, cached, DEVICE_PHRASE)):
         return cached
     environ = {**program_environ(subject.environ, subject.cell.backend), "TRITON_INTERPRET": "1"}
     numpy = make_interpreter_environment(subject.cache)
@@ -62,6 +64,6 @@ def compute(subject: Subject) -> NumericReport | str:
     with stand_in_environment(subject.cache, subject.wheel, subject.triton, numpy) as environment:
         home = environment.folder / "home"
         report = run_program(key.command, NumericReport, environment, environ, scratch=home, timeout=TIMEOUT_S)
-    if isinstance(report, NumericReport) and not any(find_numeric_faults(file, standard, report, WHERE)):
+    if isinstance(report, NumericReport) and not any(find_numeric_faults(file, tolerance, report, DEVICE_PHRASE)):
         proofs.write(key, report)
     return report

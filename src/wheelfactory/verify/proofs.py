@@ -31,8 +31,8 @@ from wheelfactory.wheel.read import Wheel
 
 PROGRAMS = Path(__file__).with_name("programs")
 
+# prefixes of the variables that a program gets; dozens of others change what Triton, LLVM and upstream do
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "HIP_", "HSA_", "ROCM_", "ROCR_")
-"""Prefixes of the variables that a program gets; dozens of others change what Triton, LLVM and upstream do."""
 
 PROGRESS_PREFIX = "at: "
 """Prefix of a line on stderr that names the next step of a program; shown if a signal ends it there."""
@@ -81,10 +81,7 @@ class ProofKey:
 
 @dataclass(frozen=True)
 class ProofCache:
-    """Reports of programs in a folder, one JSON file each, named by the sha256 of the key.
-
-    Gates write only reports without faults: a failure may be the machine's (memory, a full disk), so it is retried.
-    """
+    """Reports of programs in a folder, one JSON file each, named by the sha256 of the key."""
 
     folder: Path
 
@@ -98,6 +95,7 @@ class ProofCache:
 
     def write(self, key: ProofKey, report: ProgramReport) -> None:
         """Write a report; replace an existing one."""
+        # only for reports without faults: a failure can be the machine's (memory, a full disk), so it is retried
         cached = {"key": key.identity, "report": report.model_dump(mode="json")}
         write_atomic(self._path(key), json.dumps(cached, indent=1).encode())
 

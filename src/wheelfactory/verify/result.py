@@ -10,8 +10,8 @@ from pydantic import AliasChoices, Field
 
 from wheelfactory.core.models import FrozenModel
 
+# entries of a list that a finding shows in full
 _MAX_SHOWN = 6
-"""Entries of a list that a finding shows in full."""
 
 
 class Status(str, Enum):

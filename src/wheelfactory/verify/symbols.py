@@ -13,8 +13,8 @@ from wheelfactory.wheel.elf.mangled import find_qualified_name, find_string_abi,
 from wheelfactory.wheel.elf.read import ElfFile
 from wheelfactory.wheel.elf.scope import Scope
 
+# findings of one file; with a wrong torch hundreds of symbols are missing
 _MAX_FINDINGS = 20
-"""Findings of one file; with a wrong torch hundreds of symbols are missing."""
 
 
 def check_symbols(subject: Subject) -> GateResult:

@@ -36,16 +36,16 @@ from wheelfactory.wheel.zip_format import (
     read_header,
 )
 
+# what zipfile raises for a damaged or encrypted archive, or an unsupported compression method
 _DAMAGE = (zipfile.BadZipFile, EOFError, IndexError, RuntimeError, ValueError, struct.error, zlib.error)
-"""What zipfile raises for a damaged or encrypted archive, or an unsupported compression method."""
 
+# unpacked size over packed size of an archive (zip bombs); the maximum of 15 real wheels, up to 570 MB, is 10
 _MAX_RATIO = 100
-"""Unpacked size over packed size of an archive (zip bombs); the maximum of 15 real wheels, up to 570 MB, is 10."""
+# bytes that even the smallest archive may unpack to
 _MIN_LIMIT = 1 << 26
-"""Bytes that even the smallest archive may unpack to."""
 _MAX_MEMBERS = 1 << 16
+# faults reported of one archive; a hostile archive has millions
 _MAX_FAULTS = 100
-"""Faults reported of one archive; a hostile archive has millions."""
 _MAX_NAME, _MAX_PART = 4096, 255
 """Linux's limits for a path and for one name in it, in bytes."""
 _PIECE = 1 << 16

@@ -29,10 +29,10 @@ from wheelfactory.wheel.elf.read import ElfFile, read_elf
 BUILD_RECORD_NAME = "wheelfactory.json"
 """The build record inside dist-info."""
 
+# bytes of a member that is read into memory; RECORD, the longest, has about 100 bytes for each member
 _MAX_TEXT = 1 << 25
-"""Bytes of a member that is read into memory; RECORD, the longest, has about 100 bytes for each member."""
+# bytes of METADATA and WHEEL; `packaging` needs a second for 100,000 hostile bytes
 _MAX_HEADERS = 1 << 21
-"""Bytes of METADATA and WHEEL; `packaging` needs a second for 100,000 hostile bytes."""
 
 
 @dataclass(frozen=True)

@@ -45,8 +45,8 @@ EXTERNAL_LIBRARIES = (
 Source: pytorch .ci/manywheel/repair_wheel.py, and the libraries in a ROCm 10 image.
 """
 
+# the platform names from before PEP 600, and their glibc
 _OLD_NAMES = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}
-"""The platform names from before PEP 600, and their glibc."""
 
 
 def find_platform(raw: Path, built_on: str | None, folder: Path, environ: Mapping[str, str]) -> str | None:

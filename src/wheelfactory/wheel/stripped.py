@@ -24,14 +24,14 @@ from wheelfactory.wheel.rewrite import format_record
 _PLATFORM = re.compile(r"(?:linux|manylinux(?:1|2010|2014|_\d+_\d+))_(x86_64|aarch64)")
 _CHUNK = 1 << 20
 
+# the sections that auditwheel reads (the loader uses segments instead)
 _READ_BY_SECTION = (
     *(b".dynamic", b".dynstr", b".dynsym", b".gnu.version", b".gnu.version_r"),
     *(b".interp", b".note.gnu.property"),
 )
-"""The sections that auditwheel reads (the loader uses segments instead)."""
 
+# offset of the first header field after e_ident, in bytes
 _HEADER_AT = 16
-"""Offset of the first header field after e_ident, in bytes."""
 _SEGMENTS_AT, _SECTIONS_AT = 4, 5
 """Indices of e_phoff and e_shoff among the fields of `Layout.header`."""
 

@@ -393,7 +393,7 @@ def test_a_cell_published_by_another_run_is_skipped(cli: Cli, github: FakeGitHub
     publish(DirectoryPublisher(tmp_path / "later"), [(verified(wheel), wheel) for wheel in (rebuilt, fresh)])
     shown = cli(GITHUB, "later", "--tag", "v2")
     assert shown.code == DONE, shown.err
-    assert f"left out, already published with other bytes: {rebuilt.name}" in shown.err
+    assert f"skipping {rebuilt.name}: already published with different content" in shown.err
     rows = {row.filename: row.sha256 for row in published_rows(github.repository)}
     assert rows[fresh.name] == file_sha256(fresh)
     assert rows[rebuilt.name] != file_sha256(rebuilt)

@@ -31,8 +31,8 @@ KILLED_STATUS = 137
 GPU_DEVICES = (Path("/dev/kfd"), Path("/dev/dri"))
 """Device files of the amdgpu driver."""
 
+# AMD's documented options for its images, beside the devices, the group video and ``seccomp=unconfined``
 _GPU_OPTIONS: Mapping[str, Any] = {"cap_add": ["SYS_PTRACE"], "ipc_mode": "host"}
-"""AMD's documented options for its images, beside the devices, the group video and ``seccomp=unconfined``."""
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ UV_REQUIREMENT = "uv==0.13.8"
 """Installs Pythons and packages into images. Its version fixes the patch release of each Python."""
 
 _ENVIRONMENT = "/opt/build"
+# where the image links ROCm if it comes as Python packages: the default path that most tools use
 _ROCM = "/opt/rocm"
-"""Where the image links ROCm if it comes as Python packages: the default path that most tools use."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,9 @@ ENGINE_ERRORS = (DockerException, RequestException, HTTPError, OSError)
 """Exceptions of the SDK when an engine reports an error or stops."""
 
 
+# (pattern of the engine's text, `what`, hint); the first match counts. The texts are from Docker 20 to 28, podman 4 and
+# 5, Go, Python and the SDK. Python's and the SDK's come first, because an engine uses some of the same words for a
+# registry
 _KNOWN_ERRORS = (
     (
         r"PermissionError",
@@ -77,11 +80,6 @@ _KNOWN_ERRORS = (
         "check the network, then run the same command again: downloaded layers are kept",
     ),
 )
-"""(pattern of the engine's text, `what`, hint); the first match counts.
-
-The texts are from Docker 20 to 28, podman 4 and 5, Go, Python and the SDK. Python's and the SDK's come first, because
-an engine uses some of the same words for a registry.
-"""
 
 _OTHER = ("", "the container engine refused", "see the engine's log (journalctl -u docker)")
 

@@ -17,8 +17,8 @@ from wheelfactory.core.process import LAST_LINES
 from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.matrix.facts import Image
 
+# Docker colours the stderr of a build step red
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-"""Docker colours the stderr of a build step red."""
 
 _STEP = re.compile(r"^(?:Step|STEP) (\d+)/(\d+)")
 

@@ -43,7 +43,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
                 str(builds.folder),
                 "rerun the workflow; if this repeats, find the job that replaced the artifact",
             )
-            raise VerificationError("plain builds differ from those of their job", which, hint)
+            raise VerificationError("reference wheels differ from those that their job built", which, hint)
         return DONE
     matrix = load_matrix(options.matrix)
     with log_to_stderr():

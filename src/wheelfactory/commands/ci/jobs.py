@@ -43,7 +43,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--versions",
         nargs=4,
         metavar=("FLASH_ATTN", "PYTHON", "TORCH", "ROCM"),
-        help="select the cell of four versions",
+        help="select the cell with these four versions",
     )
     parser.add_argument(
         "--with-triton", choices=["true", "false"], default="false", help="with --versions: select the Triton cell too"

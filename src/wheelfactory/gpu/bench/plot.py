@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = (".png", ".svg")
 
+# colour, marker and dashes of each implementation: overlapping lines stay distinct, also for the colour-blind
 _LINE_STYLES = {
     "flash-attn": ("#0072b2", "o", "-"),
     "triton": ("#0072b2", "o", "-"),
@@ -33,7 +34,6 @@ _LINE_STYLES = {
     "sdpa": ("#b8860b", "D", ":"),
     "plain": ("#56606a", "x", "-"),
 }
-"""Colour, marker and dashes of each implementation: overlapping lines stay distinct, also for the colour-blind."""
 
 
 def require_matplotlib() -> None:

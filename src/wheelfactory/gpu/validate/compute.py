@@ -37,8 +37,8 @@ from wheelfactory.wheel.read import Wheel
 TIMEOUT = 3600.0
 """Seconds for the full suite. Nearly all of them go to Triton's compiler, which uses one core."""
 
+# variables that select the backend and its tuning. They are passed on unchanged: the user's choice is validated
 _PASSED_ON = ("FLASH_ATTENTION_TRITON_AMD_ENABLE", AUTOTUNE_VARIABLE)
-"""Variables that select the backend and its tuning. They are passed on unchanged: the user's choice is validated."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def _in_interpreter(installed: InstalledPackage, place: ValidationContext, check
     limits = _limits(installed, python, LIMITS)
     arguments = ("flash_attn", "cpu", "small", *(limit.argument for limit in limits))
     answer = _ask(place, *arguments, variables={"TRITON_INTERPRET": "1"})
-    return _computed(as_software(python), (check,), answer, limits, interpreter.WHERE)
+    return _computed(as_software(python), (check,), answer, limits, interpreter.DEVICE_PHRASE)
 
 
 def _with_stand_in(
@@ -156,7 +156,7 @@ def _with_stand_in(
     checks = (check, ValidationCheck(name=found.gate, status=found.status, detail=detail))
     software = Software(python=PYTHON, torch=stand_in_torch_version(), triton=subject.triton)
     answer = interpreter.compute(subject)
-    return _computed(software, checks, answer, find_cell_limits(subject), interpreter.WHERE, stand_in=True)
+    return _computed(software, checks, answer, find_cell_limits(subject), interpreter.DEVICE_PHRASE, stand_in=True)
 
 
 def _ask(place: ValidationContext, *arguments: str, variables: Mapping[str, str] | None = None) -> NumericReport | str:

@@ -48,7 +48,7 @@ def compile_set(request: CompileRequest, inputs: CompileInputs, environ: Mapping
     store = Store(Path(request.kernels), inputs.key)
     store.create()
     with ExitStack() as held:
-        held.enter_context(_alone(store))
+        held.enter_context(_locked(store))
         missing = _take(store, inputs, selected)
         result = CompileResult(
             state=FAILED,
@@ -77,7 +77,7 @@ def compile_set(request: CompileRequest, inputs: CompileInputs, environ: Mapping
 
 
 @contextmanager
-def _alone(store: Store) -> Iterator[None]:
+def _locked(store: Store) -> Iterator[None]:
     """Lock a store, so that two builds do not compile one set twice. Linux unlocks it when the process ends."""
     descriptor = os.open(store.folder, os.O_RDONLY)
     try:

@@ -24,8 +24,8 @@ reported there, not measured here)."""
 _DEVICE_LIBRARIES = ("amdgcn/bitcode/*.bc", "lib/llvm/lib/clang/*/lib/amdgcn/bitcode/*.bc")
 _LIBRARY_VERSION = re.compile(r"#define (__GLIBC__|__GLIBC_MINOR__|__GLIBCXX__|_GLIBCXX_RELEASE|_LIBCPP_VERSION) ")
 _TOOLS = ("clang++", "lld", "clang-offload-bundler")
+# files beside hipcc that build the command line if hipcc itself is only a wrapper
 _HIPCC = ("hipcc", "hipcc.bin", "hipcc.pl", "hipconfig*", "hipvars.pm")
-"""Files beside hipcc that build the command line if hipcc itself is only a wrapper."""
 _BESIDE_TOOLS = (
     *("*.cfg", "../lib/clang/*/amdgcn/bitcode/*.bc", "../lib/clang/*/include/**/*"),  # the headers hold device code
     *("../lib/libLLVM*.so*", "../lib/libclang-cpp*.so*"),  # the compiler itself, where clang is only a front end to it
@@ -49,10 +49,8 @@ class Compiler:
 
     @property
     def has_runaway_inlining(self) -> bool:
-        """Whether upstream's pair of inlining flags (`flags.has_runaway_flags`) blows up in this compiler.
-
-        Decided by its version alone, without a test compile. An unknown version counts as good.
-        """
+        """Whether upstream's pair of inlining flags (`flags.has_runaway_flags`) blows up in this compiler."""
+        # by version, because a test compile takes minutes; an unknown version is 0 and counts as good
         return self.llvm >= (RUNAWAY_AMD if self.amd else RUNAWAY_UPSTREAM)
 
 

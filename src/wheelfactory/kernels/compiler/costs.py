@@ -24,8 +24,8 @@ Debian's clang 21). Archs are compiled one after another, so memory does not gro
 SIZE_PER_ARCH = 0.315
 """Object size that each further arch adds, as a fraction of the first: 1.49 to 1.63 times for three archs."""
 
+# largest accepted amount, in any unit. A huge integer would raise OverflowError in float arithmetic
 _MAX_MEASUREMENT = 1e15
-"""Largest accepted amount, in any unit. A huge integer would raise OverflowError in float arithmetic."""
 
 
 @dataclass(frozen=True)
@@ -94,11 +94,7 @@ def parse_kernel_kind(source: str) -> tuple[str, int | None]:
 
 
 def seed_cost(source: str, archs: int) -> Cost:
-    """Return the cost from `SEED_COSTS`, for a number of archs.
-
-    An unmeasured head dim costs as much as the most expensive one of its kind. An unmeasured kind, which a future
-    release may add, costs as much as the most expensive kind of its sort (API or kernel).
-    """
+    """Return the cost from `SEED_COSTS`, for a number of archs."""
     return _seed_cost(*parse_kernel_kind(source), archs)
 
 
@@ -106,6 +102,7 @@ def seed_cost(source: str, archs: int) -> Cost:
 def _seed_cost(kind: str, dim: int | None, archs: int) -> Cost:
     cost = SEED_COSTS.get(kind, {}).get(dim or 0)
     if cost is None:
+        # a head dim or a kind that a later release added costs as much as the worst known one
         may_be_api = kind.endswith("_api") or not kind
         kinds = (
             [kind]
@@ -193,17 +190,14 @@ class Ledger:
 
     @cached_property
     def ratios(self) -> Mapping[str, tuple[float, float, float]]:
-        """By compiler: its CPU time, memory and bytes divided by `SEED_COSTS`, from sources of measured kinds only.
-
-        Medians for time and bytes. The maximum for memory, at least 1: a few light compiles must not make heavy ones
-        look cheap, since a build then runs too many at once.
-        """
+        """CPU time, memory and bytes of each compiler divided by `SEED_COSTS`, from sources of measured kinds only."""
         found: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
         for entry in self.measurements:
             if parse_kernel_kind(entry.source)[0] in SEED_COSTS:
                 seed = seed_cost(entry.source, len(entry.archs))
                 ratio = (entry.cpu_s / seed.cpu_s, entry.peak_mib / seed.peak_mib, entry.size / seed.size)
                 found[entry.compiler].append(ratio)
+        # the maximum of memory, at least 1: if light compiles made heavy ones look cheap, a build would run too many
         return {
             compiler: (median(r[0] for r in ratios), max(1.0, *(r[1] for r in ratios)), median(r[2] for r in ratios))
             for compiler, ratios in found.items()

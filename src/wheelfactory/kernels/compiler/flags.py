@@ -49,16 +49,14 @@ FUNCTION_CALLS = "-amdgpu-function-calls"
 
 
 def find_kernel_source(arguments: Sequence[str]) -> str | None:
-    """The path of the generated kernel that a command line compiles; None if it compiles something else.
-
-    In every release, upstream's setup.py treats ``build/fmha_*wd*`` as generated sources.
-    """
+    """Return the path of the generated kernel that a command line compiles; None if it compiles something else."""
     if "-c" not in arguments:
         return None
     return next((argument for argument in arguments if _is_kernel(argument)), None)
 
 
 def _is_kernel(word: str) -> bool:
+    # in every release, upstream's setup.py takes ``build/fmha_*wd*`` for generated sources
     folder, name = os.path.split(word)
     is_source = name.endswith((".hip", ".cu", ".cpp")) and not word.startswith("-")
     return is_source and name.startswith("fmha_") and os.path.basename(folder) == "build"

@@ -31,8 +31,8 @@ FORBIDDEN_IN_KERNELS = re.compile(
 )
 """Names that kernels must not use: the launcher drops these macros, and the key does not contain the time."""
 
+# maximum length of a value in an error
 _LONGEST_VALUE = 48
-"""Maximum length of a value in an error."""
 
 
 def make_key(

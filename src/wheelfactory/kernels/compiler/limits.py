@@ -12,17 +12,17 @@ from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler.key import diff_key_parts
 from wheelfactory.kernels.compiler.store import SetKey
 
+# bytes that Linux (4.13 and later) counts for each argument in addition to its text
 _POINTER = 8
-"""Bytes that Linux (4.13 and later) counts for each argument in addition to its text."""
 
+# bytes reserved for the linker's flags and libraries
 _OTHER_ARGUMENTS = 16 << 10
-"""Bytes reserved for the linker's flags and libraries."""
 
 MAX_ARGUMENT_BYTES = 6 << 20
 """Linux's maximum for arguments and environment: three quarters of its default stack limit (exec.c)."""
 
+# maximum number of sources listed in an error; a few are enough to see the pattern
 _MAX_SHOWN_NAMES = 5
-"""Maximum number of sources listed in an error; a few are enough to see the pattern."""
 
 
 def argument_limit(stack: int) -> int:

@@ -37,11 +37,11 @@ class Shard:
 def cut_shards(costs: Mapping[str, float], count: int) -> tuple[tuple[str, ...], ...]:
     """Cut the names into `count` shards, each sorted by falling cost, the order to compile in.
 
-    Assigns the most expensive name first, each to the cheapest shard so far, so that no two shards differ by more than
-    one compile. Ties go by alphabet and shard number: the order of `costs` does not matter.
+    The order of `costs` does not matter.
     """
     shards: list[list[str]] = [[] for _ in range(count)]
     emptiest = [(0.0, number) for number in range(count)]
+    # the most expensive first, each to the cheapest shard so far: no two shards then differ by more than one compile
     for name in longest_first(costs):
         load, number = emptiest[0]
         heapq.heapreplace(emptiest, (load + costs[name], number))

@@ -28,8 +28,8 @@ from wheelfactory.core.files import atomic_path, write_atomic
 FORMAT = 1
 """Format number of ``set.json`` and of an archive's manifest."""
 
+# no slash, so that an object stays in its folder. File systems allow 255 bytes, and ``.o`` follows
 _NAME = re.compile(r"[0-9A-Za-z_][!-.0-~]{0,249}")
-"""No slash, so that an object stays in its folder. File systems allow 255 bytes, and ``.o`` follows."""
 
 
 @dataclass(frozen=True)

@@ -25,14 +25,14 @@ from wheelfactory.release.transaction import Asset
 
 API_URL = "https://api.github.com"
 
+# the REST API version. GitHub supports it for at least two years after the next version (its documentation)
 _VERSION = "2022-11-28"
-"""The REST API version. GitHub supports it for at least two years after the next version (its documentation)."""
+# seconds to connect, and between two bytes; the latter because GitHub responds to an upload after storing it
 _TIMEOUTS_S = (30, 300)
-"""Seconds to connect, and between two bytes; the latter because GitHub responds to an upload after storing it."""
+# tries of one request. The delays between them double from 1 s unless GitHub asks for a delay
 _TRIES = 8
-"""Tries of one request. The delays between them double from 1 s unless GitHub asks for a delay."""
+# limit for all delays of one command. A job can run for 6 h, and an exhausted rate limit resets within 1 h
 _MOST_WAITING_S = 3 * 3600.0
-"""Limit for all delays of one command. A job can run for 6 h, and an exhausted rate limit resets within 1 h."""
 _PAGE, _MOST_PAGES = 100, 100
 """GitHub gives at most 100 entries a page, and 10,000 releases."""
 _BLOCK = 1 << 20

@@ -108,15 +108,12 @@ class Drafts:
         return iter((*self._parts.values(), *self._unsettled))
 
     def parts(self) -> dict[int, Draft]:
-        """The drafts by part number, each with a tag of its own.
-
-        A draft with the tag of a published release or of an older draft comes from a lost response or a concurrent run.
-        With wheels it becomes another part, so that nothing staged is lost; without wheels it is deleted.
-        """
+        """The drafts by part number, each with its own tag."""
         while self._unsettled:
             draft = self._unsettled[0]
             number = find_part_number(self._tag, draft.release.tag_name)
             if number is None or number in self._parts or draft.release.tag_name in self._published:
+                # left by a lost response or a concurrent run; its wheels are kept, because they may be staged only here
                 if wheel_names(draft.assets):
                     number, tag = self._reserve_tag()
                     draft = Draft(self._releases, self._releases.rename(draft.release, tag))

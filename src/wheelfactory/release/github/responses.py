@@ -8,8 +8,8 @@ import requests
 
 from wheelfactory.core.errors import PublishError
 
+# without a Retry-After header: at least one minute, then longer each time (GitHub's rate limit documentation)
 _FIRST_SECONDARY_PAUSE_S = 60.0
-"""Without a Retry-After header: at least one minute, then longer each time (GitHub's rate limit documentation)."""
 _LONGEST_MESSAGE = 300
 _RUN_AGAIN = "run the same command again; uploaded files are kept"
 

@@ -14,12 +14,12 @@ _RELA, _RELASZ, _REL, _RELSZ, _PLTRELSZ, _PLTREL, _JMPREL = 7, 8, 17, 18, 2, 20,
 _GNU_HASH, _VERSYM, _VERNEED = 0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFE
 _WEAK = 2
 
+# rows of a dynamic table; real ones have about 40
 _MAX_ENTRIES = 1 << 16
-"""Rows of a dynamic table; real ones have about 40."""
+# dynamic symbols of a file; the largest library of torch has 75,000
 _MAX_SYMBOLS = 1 << 21
-"""Dynamic symbols of a file; the largest library of torch has 75,000."""
+# needed versions of a file; a symbol has 15 bits for its version index
 _MAX_VERSIONS = 1 << 15
-"""Needed versions of a file; a symbol has 15 bits for its version index."""
 
 
 @dataclass(frozen=True, slots=True)

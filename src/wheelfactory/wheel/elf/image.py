@@ -18,8 +18,8 @@ Buffer: TypeAlias = "bytes | mmap.mmap | memoryview"
 
 MAX_NAME_SIZE = 1 << 16
 """Bytes of a symbol or library name; mangled names of CK kernels have about 10,000."""
+# total size of the names over size of the string table; the maximum of 1,700 libraries of Debian is 1.13
 _MAX_RATIO = 4
-"""Total size of the names over size of the string table; the maximum of 1,700 libraries of Debian is 1.13."""
 
 
 class DamagedElfError(ValueError):
@@ -50,8 +50,8 @@ def _layouts() -> dict[bytes, Layout]:
     return found
 
 
+# by EI_CLASS and EI_DATA, the two bytes after the magic. Source: System V ABI, chapter 4
 _LAYOUTS = _layouts()
-"""By EI_CLASS and EI_DATA, the two bytes after the magic. Source: System V ABI, chapter 4."""
 
 
 @dataclass(frozen=True, slots=True)

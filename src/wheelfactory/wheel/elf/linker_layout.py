@@ -19,8 +19,8 @@ _NO_BITS, _ALLOCATED = 8, 2
 _EXECUTE, _WRITE, _READ = 1, 2, 4
 
 _LOAD = 1
+# LOAD, DYNAMIC, NOTE, PHDR, TLS, and the segments of GNU's linker
 _SEGMENTS = frozenset({_LOAD, 2, 4, 6, 7, 0x6474E550, 0x6474E551, 0x6474E552, 0x6474E553})
-"""LOAD, DYNAMIC, NOTE, PHDR, TLS, and the segments of GNU's linker."""
 _TAGS = frozenset(
     {
         *range(1, 17),  # NEEDED to SYMBOLIC
@@ -30,14 +30,14 @@ _TAGS = frozenset(
         *(0x6FFFFFF0, 0x6FFFFFF9, 0x6FFFFFFB, 0x6FFFFFFC, 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF),  # versions, FLAGS_1
     }
 )
+# the names of sections that a linker writes but the loader does not load
 _UNLOADED = re.compile(
     rb"|\.comment|\.symtab|\.symtab_shndx|\.strtab|\.shstrtab|\.gnu_debuglink|\.gnu_debugaltlink|\.gnu_debugdata"
     rb"|\.annobin\.notes|\.(debug_|zdebug_|note\.|gnu\.build\.attributes|gnu\.warning\.)[A-Za-z0-9_.-]*"
 )
-"""The names of sections that a linker writes but the loader does not load."""
 
+# bytes of zeros before a page boundary; pages have 4 KiB, on some systems 64 KiB
 _MAX_GAP = 1 << 16
-"""Bytes of zeros before a page boundary; pages have 4 KiB, on some systems 64 KiB."""
 _MAX_SECTIONS = 1 << 12
 
 

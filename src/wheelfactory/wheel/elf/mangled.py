@@ -12,8 +12,8 @@ _SPECIAL = {"TI": "typeinfo for ", "TS": "typeinfo name for ", "TV": "vtable for
 _STANDARD = {"St": "std", "Sa": "std::allocator", "Sb": "std::basic_string", "Ss": "std::string"}
 _STANDARD |= {"Si": "std::istream", "So": "std::ostream", "Sd": "std::iostream"}
 _HEAD = re.compile(r"_Z(?P<special>T[ISTV]|GV)?(?P<nested>N[VKr]*[RO]?)?")
+# a back reference (whose digits are not a length), or the length before a name
 _SKIPPED = re.compile(r"[ST][0-9A-Z]*_|(?P<length>[1-9]\d{0,5})")
-"""A back reference (whose digits are not a length), or the length before a name."""
 _PART = re.compile(r"(?P<standard>S[tabsiod])|(?P<length>[1-9]\d*)|(?P<special>[CD][0-5])|L|B(?P<tag>[1-9]\d*)")
 
 

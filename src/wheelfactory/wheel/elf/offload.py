@@ -23,25 +23,25 @@ COMPRESSED_MAGIC = b"CCOB"
 
 _NOT_ZERO = re.compile(rb"[^\0]")
 _NUMBER, _ENTRY, _KIND = struct.Struct("<Q"), struct.Struct("<QQQ"), struct.Struct("<HH")
+# fields after version and method, by version: the total size (from 2 on), the unpacked size and a hash
 _SIZES = {1: struct.Struct("<IQ"), 2: struct.Struct("<IIQ"), 3: struct.Struct("<QQQ")}
-"""Fields after version and method, by version: the total size (from 2 on), the unpacked size and a hash."""
 _METHODS = {0: "zlib", 1: "zstd"}
 
+# bundles of a section; a wheel of all CK kernels has 2,800
 _MAX_BUNDLES = 1 << 16
-"""Bundles of a section; a wheel of all CK kernels has 2,800."""
+# entries of a section; real bundles have 25 at most
 _MAX_ENTRIES = 1 << 18
-"""Entries of a section; real bundles have 25 at most."""
 _MAX_ID = 1 << 8
+# unpacked size over section size; similar code for 25 GPUs has a ratio of 50
 _MAX_RATIO = 200
-"""Unpacked size over section size; similar code for 25 GPUs has a ratio of 50."""
+# bytes that even the smallest section may unpack to
 _MIN_LIMIT = 1 << 26
-"""Bytes that even the smallest section may unpack to."""
+# bytes that a section of any size may unpack to; unpacking them takes one or two minutes
 _MAX_UNPACKED = 1 << 36
-"""Bytes that a section of any size may unpack to; unpacking them takes one or two minutes."""
+# bytes given to a decompressor at once; zstd's densest block makes 128 KiB of 4 bytes, so the output is <= 16 MiB
 _PIECE = 1 << 9
-"""Bytes given to a decompressor at once; zstd's densest block makes 128 KiB of 4 bytes, so the output is <= 16 MiB."""
+# the largest accepted zstd window, in bytes: the window of LLVM's highest level
 _WINDOW = 1 << 27
-"""The largest accepted zstd window, in bytes: the window of LLVM's highest level."""
 _ELF_HEADER = 64
 
 
