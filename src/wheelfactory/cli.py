@@ -52,8 +52,8 @@ SUBCOMMANDS = {
 WORKFLOW_COMMANDS = ("ci",)
 """Commands that only workflows run; ``--help`` lists them apart."""
 
+# the status that a shell reports for a program killed by SIGPIPE: 128 + 13
 CLOSED_PIPE = 141
-"""The status that a shell reports for a program killed by SIGPIPE: 128 + 13."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

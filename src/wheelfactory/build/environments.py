@@ -65,7 +65,8 @@ def _read_requirements(name: str) -> tuple[str, ...]:
 
 
 def build_tool_requirements() -> tuple[str, ...]:
-    """The build requirements without torch, because each cell has its own."""
+    """The build requirements without torch."""
+    # each cell has its own torch
     return tuple(line for line in build_requirements() if line != cpu_torch_requirement())
 
 

@@ -58,7 +58,8 @@ class FallbackProject:
 
     @property
     def filename(self) -> str:
-        """The file name of its wheel: no label, because it is the same for every ROCm and torch."""
+        """The file name of its wheel."""
+        # no label: the wheel is the same for every ROCm and torch
         return f"{PACKAGE}-{self.version}-py3-none-any.whl"
 
     @property

@@ -12,9 +12,9 @@ from wheelfactory.core.host import Host
 from wheelfactory.core.label import Label
 from wheelfactory.matrix.facts import Matrix
 
+# memory to allow for a compile: 1.17 GiB is the largest measured (Debian's clang 21), and hipcc with its driver takes
+# 0.1. If a compiler needs more and Linux kills one, the number of jobs is halved (kernels/compiler/schedule.py)
 GIB_PER_COMPILE = 1.3
-"""Memory to allow for a compile: 1.17 GiB is the largest measured (Debian's clang 21), and hipcc with its driver takes
-0.1. If a compiler needs more and Linux kills one, the number of jobs is halved (kernels/compiler/schedule.py)."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """SHA-256 digests of files and cache keys.
 
-Also runs beside the compiler, so it uses only the standard library of Python 3.9.
+Also runs inside the build container, so it uses only the standard library of Python 3.9.
 """
 
 from __future__ import annotations

@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+# product names by offload arch. Source: the table of targets in ROCm/TheRock's RELEASES.md, August 2026; for MI308X, RX
+# 6950 XT, RX 7600 XT, Radeon 890M and 8060S, public reports by their owners. RX 7900 GRE, Radeon 880M and 8050S are
+# assumed to have the arch of the larger chips that they are cut down from
 PRODUCTS = {
     "gfx900": ("Instinct MI25",),
     "gfx906": ("Instinct MI50", "Instinct MI60", "Radeon VII"),
@@ -39,10 +42,6 @@ PRODUCTS = {
     "gfx1200": ("Radeon RX 9060", "Radeon RX 9060 XT"),
     "gfx1201": ("Radeon RX 9070", "Radeon RX 9070 XT", "Radeon AI PRO R9700"),
 }
-"""Product names by offload arch. Source: the table of targets in ROCm/TheRock's RELEASES.md, August 2026; for MI308X,
-RX 6950 XT, RX 7600 XT, Radeon 890M and 8060S, public reports by their owners. RX 7900 GRE, Radeon 880M and 8050S are
-assumed to have the arch of the larger chips that they are cut down from.
-"""
 
 FAMILIES = {
     "gfx9": "gfx90a, gfx942 and other gfx9 without code of their own (Instinct MI200 and MI300)",

@@ -81,8 +81,9 @@ def free_mib() -> int:
 def out_of_memory_kills() -> int:
     """Count the out-of-memory kills in the cgroups of this process and on this machine.
 
-    Only an increase between two calls is meaningful, because one kill can count in several cgroups.
+    Only an increase between two calls is meaningful.
     """
+    # one kill can count in several cgroups, and on the machine
     machine = re.search(r"^oom_kill (\d+)$", _read_text(Path("/proc/vmstat")), re.MULTILINE)
     in_groups = sum(group.out_of_memory_kills() for group in memory_cgroups(_read_text(Path("/proc/self/cgroup"))))
     return in_groups + (int(machine[1]) if machine else 0)

@@ -20,8 +20,8 @@ from wheelfactory.core.errors import FactoryError
 TIMEOUT_S = 60
 """For the connection, and between two received bytes."""
 
+# if a server asks for a longer pause, the request fails: a CI job must not idle, and a user can retry later
 LONGEST_PAUSE_S = 60
-"""If a server asks for a longer pause, the request fails: a CI job must not idle, and a user can retry later."""
 
 
 class _BoundedRetry(Retry):
@@ -40,8 +40,9 @@ RETRIES = _BoundedRetry(total=3, backoff_factor=0.25, status_forcelist=(429, 500
 
 
 class _Adapter(HTTPAdapter):
-    """Applies the session's timeout to each request without one, because requests has no default."""
+    """Applies the session's timeout to each request without one."""
 
+    # requests has no default timeout
     def __init__(self, timeout: float | tuple[float, float], retries: Retry | int) -> None:
         super().__init__(max_retries=retries)
         self._timeout = timeout

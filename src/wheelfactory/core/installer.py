@@ -22,7 +22,8 @@ class Installer:
     """The option that reinstalls an installed version."""
 
     def install_from_index(self, index: str, requirement: str) -> InstallCommand:
-        """Install from one index only, so that no other index can replace the installed torch."""
+        """Install from one index only."""
+        # with a second index, its torch could replace the installed one
         return (*self.install_command, self.index_option, index, requirement)
 
     def install_torch(self, requirement: str, index: str, *, again: bool = False) -> InstallCommand:
@@ -36,7 +37,8 @@ class Installer:
         )
 
     def install_without_dependencies(self, *wheels: str, again: bool = False) -> InstallCommand:
-        """Install only these wheels, so that torch stays; with `again`, replace installed ones."""
+        """Install only these wheels; with `again`, replace installed ones."""
+        # the requirements of a wheel could replace the installed torch
         return (*self.install_command, "--no-deps", *((self.reinstall_option,) if again else ()), *wheels)
 
 

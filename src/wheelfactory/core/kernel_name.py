@@ -1,7 +1,7 @@
 """Parse the names of generated kernel sources: ``fmha_bwd_d128_bf16_batch_..._gfx9``, ``fmha_fwd_splitkv_api``.
 
 Source: the generators of Composable Kernel (example/ck_tile/01_fmha/codegen/ops/*.py), up to August 2026.
-Also runs beside the compiler, so it uses only the standard library of Python 3.9.
+Also runs inside the build container, so it uses only the standard library of Python 3.9.
 """
 
 from __future__ import annotations

@@ -46,7 +46,8 @@ class Label:
 
     @property
     def torch_text(self) -> str:
-        """``torch2.9``: major and minor only, because patch releases keep torch's C++ ABI."""
+        """``torch2.9``: major and minor only."""
+        # patch releases keep torch's C++ ABI
         return f"torch{self.torch_version}"
 
     @property

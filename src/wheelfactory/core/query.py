@@ -17,8 +17,8 @@ from typing import Any
 MAX_OUTPUT = 1 << 20
 """Characters kept of each stream. The doctor's largest query prints a few kB; the rest is a runaway program."""
 
+# starts each line that holds an answer, because torch and other imports print between the answers
 ANSWER_PREFIX = "answer:"
-"""Starts each line that holds an answer, because torch and other imports print between the answers."""
 
 NOTICE_PREFIX = "wheelfactory: "
 """Starts each line of a build log that is also shown on stderr while the build runs."""

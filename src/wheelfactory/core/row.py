@@ -70,8 +70,8 @@ ROW_FORMS = {
 `arch` is an AMD GPU and `non-AMD arch` an NVIDIA GPU; `time` is the form of `published` and of evidence.
 """
 
+# the limit of nested lists and objects; the texts of a finding are at depth 5
 MAX_DEPTH = 6
-"""The limit of nested lists and objects; the texts of a finding are at depth 5."""
 _REQUIRED = ("project", "version", "filename", "sha256", "metadata_sha256", "requires_python")
 # characters that a terminal or browser interprets: control characters, line ends, text direction, surrogates
 _CONTROLS = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"

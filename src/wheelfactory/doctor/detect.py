@@ -19,8 +19,8 @@ from wheelfactory.core.query import query_program
 from wheelfactory.doctor.installed_flash_attn import read_flash_attn
 from wheelfactory.doctor.machine import Device, InstalledTorch, Machine, Python
 
+# the first import of torch for ROCm reads several GB, sometimes from a network disk
 IMPORT_TIMEOUT_S = 120.0
-"""The first import of torch for ROCm reads several GB, sometimes from a network disk."""
 
 _NODES = "sys/class/kfd/kfd/topology/nodes"
 # timeout for rocminfo and rocm_agent_enumerator, which hang if the driver hangs

@@ -48,11 +48,9 @@ class DoctorFacts:
         )
 
     def find_triton_window(self, release: str) -> tuple[tuple[int, int], tuple[int, int]] | None:
-        """Return the supported Triton window [first, end) of a release, with or without label; None if unknown.
-
-        A post-release shares the window of its release, because the kernels are the same.
-        """
+        """Return the supported Triton window [first, end) of a release, with or without label; None if unknown."""
         release = release.partition("+")[0]
+        # a post-release has the kernels of its release, so it shares the window
         base = release.partition(".post")[0]
         related = (window for name, window in self.triton_windows.items() if name.partition(".post")[0] == base)
         return self.triton_windows.get(release) or next(related, None)

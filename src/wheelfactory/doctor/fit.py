@@ -128,10 +128,11 @@ def version_key(version: str) -> tuple[tuple[int, ...], int, str]:
 
 
 def _preference(wheel: PublishedWheel) -> tuple[object, ...]:
-    """Return a sort key, best last: CK before Triton, because it is compiled ahead of time; then the newest."""
+    """Return a sort key, best last: CK before Triton, then the newest."""
     assert wheel.label  # find_fit keeps only wheels with a label
     version = version_key(wheel.version)
     label = wheel.label
+    # CK is compiled ahead of time, Triton on first use
     return label.backend is Backend.CK, version, label.torch, label.rocm, wheel.published, wheel.filename
 
 

@@ -103,7 +103,8 @@ def _wheel(row: Mapping[str, Any], base: str, place: InputError) -> PublishedWhe
 
 
 def _as_printable(text: str) -> str:
-    """Replace characters such as terminal escapes, because another person wrote the manifest."""
+    """Replace characters such as terminal escapes."""
+    # another person wrote the manifest, and the text goes to a terminal
     return "".join(character if character.isprintable() else " " for character in text)
 
 

@@ -16,8 +16,8 @@ from wheelfactory.doctor.fit import Fit, find_condition, find_missing_dependenci
 from wheelfactory.doctor.machine import Machine, Python
 from wheelfactory.doctor.published_wheels import PublishedWheel
 
+# the version of the JSON document. Increase it when a key is renamed, removed or changes its meaning
 FORMAT = 2
-"""The version of the JSON document. Increase it when a key is renamed, removed or changes its meaning."""
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,8 @@ class _Reader:
             self._read_state(text)
 
     def _read_state(self, text: str) -> None:
-        """Read the outcome and settings of the build; the last outcome counts, because a build can be restarted."""
+        """Read the outcome and settings of the build."""
+        # the last outcome counts, because a build can be restarted
         if glossary().state_markers.finished.search(text):
             self.finished = True
         elif glossary().state_markers.failed.search(text):

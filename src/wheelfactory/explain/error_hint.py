@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from wheelfactory.core.errors import BuildError, FactoryError
 
+# for this cause the error's own hint is better, because it names the available memory
 OUT_OF_MEMORY = "out of memory"
-"""For this cause the error's own hint is better, because it names the available memory."""
 
 
 def find_hint(error: FactoryError) -> str:

@@ -17,8 +17,8 @@ WORKLOAD_CAUSES = ("out of memory", "runaway inlining", "time limit", "canceled"
 """Causes that depend on the amount of work. For other causes the remedy is the only advice."""
 
 JOBS_WITHOUT_NINJA = "the log (ninja not found)"
+# source of the number of jobs if neither the log nor an option has it: a guess
 JOBS_FROM_CORES = "the cores of this machine"
-"""Source of the number of jobs if neither the log nor an option has it: a guess."""
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from wheelfactory.explain.kernel_meaning import KernelMeaning
 from wheelfactory.explain.progress import Progress, RemainingTime
 from wheelfactory.kernels.compiler.status import format_duration
 
+# the version of the JSON document. Increase it when a key is renamed, removed or changes its meaning
 FORMAT = 2
-"""The version of the JSON document. Increase it when a key is renamed, removed or changes its meaning."""
 
 Document = dict[str, object]
 

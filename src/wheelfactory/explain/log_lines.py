@@ -13,13 +13,13 @@ from typing import BinaryIO
 
 from wheelfactory.core.errors import InputError
 
+# longer lines are truncated. A compile command has a few KB, and the start of the 0.4 MB link command of 2,782 objects
+# is enough. The limit also bounds the time of the regular expressions on a hostile line
 MAX_LINE_BYTES = 1 << 14
-"""Longer lines are truncated. A compile command has a few KB, and the start of the 0.4 MB link command of 2,782 objects
-is enough. The limit also bounds the time of the regular expressions on a hostile line."""
 
 CHUNK = 1 << 16
+# magic bytes of compressed files; GitHub provides the logs of a run as a zip archive
 COMPRESSED_MAGIC = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "a zip archive", b"\x28\xb5\x2f\xfd": "zstd", b"\xfd7zXZ": "xz"}
-"""Magic bytes of compressed files; GitHub provides the logs of a run as a zip archive."""
 
 # terminal escapes and control characters. The explanation prints log lines that another person may have written
 _CONTROL = re.compile(

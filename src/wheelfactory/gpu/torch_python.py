@@ -14,8 +14,8 @@ from wheelfactory.core.checkout import TOOLCHAIN_PROBE
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.query import QueryResult, query_program
 
+# limit for importing torch from a cold disk and listing the GPUs
 PROBE_TIMEOUT_S = 180.0
-"""Limit for importing torch from a cold disk and listing the GPUs."""
 
 OLDEST_PROGRAM_PYTHON = (3, 9)
 """The oldest Python that can run the factory's programs."""

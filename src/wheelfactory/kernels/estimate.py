@@ -14,14 +14,14 @@ from wheelfactory.kernels.compiler.limits import MAX_ARGUMENT_BYTES, link_argume
 from wheelfactory.kernels.compiler.schedule import jobs_after_kill
 from wheelfactory.kernels.compiler.shards import Shard, cut_shards, min_shard_count, wall_time
 
+# time limit of a job on a GitHub-hosted runner (GitHub's docs, usage limits)
 JOB_HOURS = 6.0
-"""Time limit of a job on a GitHub-hosted runner (GitHub's docs, usage limits)."""
+# bytes that a release asset must stay below; GitHub refuses exactly 2 GiB (its docs, and discussion 61733)
 ASSET_BYTES = 1 << 31
-"""Bytes that a release asset must stay below; GitHub refuses exactly 2 GiB (its docs, and discussion 61733)."""
+# guaranteed on ubuntu-24.04 (GitHub's docs). A container image may be on the same disk
 RUNNER_DISK_GB = 14.0
-"""Guaranteed on ubuntu-24.04 (GitHub's docs). A container image may be on the same disk."""
+# limit of one program argument (Linux: MAX_ARG_STRLEN, 32 pages of 4 KiB)
 ARGUMENT_KIB = 128.0
-"""Limit of one program argument (Linux: MAX_ARG_STRLEN, 32 pages of 4 KiB)."""
 OBJECT_COPIES, SOURCE_COPIES = 2, 2
 """Each object is in the build folder and in the store, and hipify copies each source. The compiler cache compresses as
 well as an archive does, so it counts as a second archive."""

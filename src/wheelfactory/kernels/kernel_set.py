@@ -12,9 +12,9 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.image_tags import rocm_release, same_compiler_images
 
+# increment when the same matrix gives different kernels: wheelfactory passes different flags, or an image changed
+# behind its tag. Sets stored under the old version would fail the key check, and a stored archive is never replaced
 CACHE_VERSION = 1
-"""Increment when the same matrix gives different kernels: wheelfactory passes different flags, or an image changed
-behind its tag. Sets stored under the old version would fail the key check, and a stored archive is never replaced."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ def require_set(sets: Sequence[KernelSet], text: str) -> KernelSet:
     return by_id[text]
 
 
+# prefix of the names of stored sets. On GitHub these names are tags; tags of wheel releases must not start with it
 STORED_SET_PREFIX = "kernels-"
-"""Prefix of the names of stored sets. On GitHub these names are tags; tags of wheel releases must not start with it."""
 
 
 def stored_set_name(matrix: Matrix, kernel_set: KernelSet, *, slim: bool = False) -> str:

@@ -28,11 +28,12 @@ from wheelfactory.kernels.compiler.store import SetKey, Store
 def find_complete_archive(folder: Path, set_id: str, shard: str | None, kernels: Path) -> Path | None:
     """Find the undamaged archive of a shard (``2/8``), or of a whole set, in a folder.
 
-    Returns None if archives of several keys exist, because only a run of setup.py computes the right key. A damaged
-    archive is removed with a warning; its intact objects are kept in the store of its key below `kernels`.
+    Returns None if archives of several keys exist. A damaged archive is removed with a warning; its intact objects are
+    kept in the store of its key below `kernels`.
     """
     found = [path for path in _of_shard(find_archives(folder, set_id), set_id, shard) if _read_valid(path, kernels)]
     if len(found) > 1:
+        # only a run of setup.py computes the right key
         logger.info("%d archives of different keys in %s: asking the compiler which one fits", len(found), folder)
         return None
     return found[0] if found else None

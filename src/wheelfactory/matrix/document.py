@@ -11,11 +11,11 @@ from yaml.reader import Reader
 KeyPath = tuple[str | int, ...]
 """The keys and list positions that lead to a value, such as ``("rocm", "7.2", "torch", 0)``."""
 
+# the limit of nesting; a matrix has 6 levels. libyaml crashes on deep nesting, and an alias can contain itself
 MAX_DEPTH = 20
-"""The limit of nesting; a matrix has 6 levels. libyaml crashes on deep nesting, and an alias can contain itself."""
 
+# the limit against a YAML bomb: aliases of aliases expand a few lines to more values than memory holds
 MAX_VALUES = 100_000
-"""The limit against a YAML bomb: aliases of aliases expand a few lines to more values than memory holds."""
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -31,8 +31,9 @@ class Mark(Protocol):
 
 @dataclass(frozen=True)
 class Number:
-    """The text of an unquoted number, because the value of 7.10 is 7.1."""
+    """The text of an unquoted number."""
 
+    # not the value: 7.10 would become 7.1
     text: str
 
 

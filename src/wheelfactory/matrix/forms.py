@@ -42,7 +42,8 @@ def parse_size_band(text: str) -> range:
 
 
 def _check_version(text: str) -> str:
-    """Reject all spellings but the normalized one, because versions are compared and used in names as text."""
+    """Reject all spellings but the normalized one."""
+    # versions are compared as text, and are parts of names
     try:
         # the length first: Python refuses to convert numbers of over 4,300 digits
         version = Version(text if len(text) <= _LONGEST_VERSION else "")

@@ -15,8 +15,8 @@ Combination = tuple[str, str, str, str, Backend]
 AXES = ("flash-attn", "python", "torch", "rocm", "backend")
 """The names of the axes, in the order of a `Combination`."""
 
+# the axis of offload archs, which is in no combination, because one wheel has code for several
 GPU = "gpu"
-"""The axis of offload archs, which is in no combination, because one wheel has code for several."""
 
 
 # the reason for an arch of no release. CK refuses to build for it; Triton compiles at run time and may work
@@ -91,7 +91,8 @@ def check_gpu_code(matrix: Matrix, flash_attn: str, backend: Backend, arch: str)
 
 
 def check_torch_arch(matrix: Matrix, rocm: str, arch: str) -> str:
-    """PyTorch must build torch for the GPU on the ROCm, because nothing runs there otherwise."""
+    """PyTorch must build torch for the GPU on the ROCm."""
+    # without such a torch, nothing runs on this GPU
     versions = [version for version, facts in matrix.rocm.items() if arch in facts.archs]
     if not versions:
         return f"torch for ROCm is not built for {arch} on any ROCm of the matrix"

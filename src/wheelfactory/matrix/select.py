@@ -13,8 +13,8 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.matrix.expand import Excluded, Expansion, find_excluded
 from wheelfactory.matrix.facts import Matrix
 
+# the most jobs of one strategy; GitHub rejects the workflow beyond (GitHub docs; seen in cryfs#543)
 GITHUB_MATRIX_LIMIT = 256
-"""The most jobs of one strategy; GitHub rejects the workflow beyond (GitHub docs; seen in cryfs#543)."""
 
 
 def select_cells(expansion: Expansion, only: str) -> tuple[Cell, ...]:

@@ -62,9 +62,9 @@ def output_lines(values: Mapping[str, object]) -> list[str]:
     return [f"{name}={text}" for name, text in texts.items()]
 
 
+# limit on the wheels of one group, each counted at its largest size. GitHub guarantees a hosted runner 14 GB, and a
+# download can exist twice: packed and unpacked
 MAX_GROUP_BYTES = 6 * 1000**3
-"""Limit on the wheels of one group, each counted at its largest size. GitHub guarantees a hosted runner 14 GB, and a
-download can exist twice: packed and unpacked."""
 
 
 def make_jobs(

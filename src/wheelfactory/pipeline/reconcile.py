@@ -102,8 +102,8 @@ def reconcile(
     )
 
 
+# bytes; GitHub limits a step summary to 1 MiB and drops a larger one
 SUMMARY_LIMIT = 1_000_000
-"""Bytes; GitHub limits a step summary to 1 MiB and drops a larger one."""
 
 
 def job_summary(outcome: Reconciliation, rows: Iterable[WheelRow]) -> str:

@@ -53,14 +53,11 @@ def read_additions(
 ) -> tuple[Addition, ...]:
     """Read the wheels of a release directory, with the gates that its manifest records. No code of a wheel runs.
 
-    Gates that run no code of the wheel are repeated, because a manifest can claim anything. They compare with plain
-    builds from the cache and never build one, because this can run in a job that holds a token.
-
-    `expected` limits the cells; None allows all. The path of a missing file is None. A flash-attention-amd of another
-    version than this checkout's is skipped: its sources are not here to compare with, and no wheel needs it.
-    Raises `VerificationError` for a row that failed a required gate, differs from its file, or is neither a cell's
-    wheel nor flash-attention-amd nor a pinned dependency; `InputError` without a manifest; `BuildError` without a
-    cached plain build.
+    Gates that run no code of the wheel run again, with plain builds from the cache only. `expected` limits the cells;
+    None allows all. The path of a missing file is None. A flash-attention-amd of a different version than this
+    checkout's is skipped. Raises `VerificationError` for a row that failed a required gate, differs from its file, or
+    is neither a cell's wheel nor flash-attention-amd nor a pinned dependency; `InputError` without a manifest;
+    `BuildError` without a cached plain build.
     """
     additions: list[Addition] = []
     for row in read_manifest(folder / MANIFEST_NAME):
@@ -70,9 +67,11 @@ def read_additions(
         if row.cell and expected is not None and row.cell not in expected:
             wrong = f"{row.cell} is not in the list of --expect"
         wrong = wrong or (_differs(row, path) if exists else None)
+        # the sources of another version are not here to compare with, and no wheel needs that version
         if not wrong and exists and is_unknown_fallback(row.project, row.version):
             logger.info("skipping %s: this checkout can only verify its own version", row.filename)
             continue
+        # a manifest can claim anything, so these gates run again; they build nothing, because this job can hold a token
         if not wrong and exists:
             wrong = _gate_error(row, path, matrix=matrix, host=host, environ=environ, cache=cache)
         if wrong:

@@ -41,13 +41,13 @@ class DirectoryPublisher:
         return read_manifest(self.folder) if self.folder.is_dir() else ()
 
     def has_wheel(self, row: WheelRow) -> bool:
-        """See `Publisher.holds`; a published file by its size, because to hash a whole release each time takes long."""
+        """See `Publisher.has_wheel`. A published file is recognized by its size."""
         path = self.wheels_dir / row.filename
         metadata = self.wheels_dir / f"{row.filename}.metadata"
         if not (path.is_file() and metadata.is_file()):
             return False
         manifest = self.folder / MANIFEST_NAME
-        # `has_row` and the size, because parsing the manifest and hashing a whole release for every row would take long
+        # `has_row` and the size: parsing the manifest and hashing the whole release for every row would take long
         if not (manifest.is_file() and has_row(manifest.read_bytes(), row)):
             return (file_sha256(path), file_sha256(metadata)) == (row.sha256, row.metadata_sha256)
         if path.stat().st_size != row.size:

@@ -80,7 +80,7 @@ def read_manifest(path: Path) -> tuple[WheelRow, ...]:
 
 
 def parse_rows(data: bytes, source_name: str) -> tuple[WheelRow, ...]:
-    """Parse the bytes of a manifest, which errors call `which`.
+    """Parse the bytes of a manifest; error messages refer to it as `source_name`.
 
     Raises `InputError` with the line number of an invalid row.
     """

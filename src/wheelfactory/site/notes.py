@@ -33,8 +33,8 @@ from wheelfactory.site.wheel_text import (
 )
 from wheelfactory.verify.result import GateResult, Status
 
+# GitHub's limit for the text of a release; its API refuses longer ones ("body is too long")
 BODY_LIMIT = 125_000
-"""GitHub's limit for the text of a release; its API refuses longer ones ("body is too long")."""
 
 # number of reasons shown for a gate that did not run; the others are counted
 _REASONS = 3

@@ -28,8 +28,8 @@ _HEADER = ("version", "Python", "GPUs", "size", "glibc", "published", "sha256", 
 def packages_page(rows: Iterable[WheelRow], site: str = "") -> str:
     """Render the page as Markdown.
 
-    `site` is the address above ``simple/`` and ``wheels/``. If it is empty, links are relative to the page, and the
-    install commands are omitted, because pip accepts no relative address. A row's own URL takes precedence.
+    `site` is the URL above ``simple/`` and ``wheels/``. If it is empty, links are relative to the page, and the install
+    commands are omitted. A row's own URL takes precedence.
     """
     ordered = sorted(rows, key=newest_first_key)
     wheels = [row for row in ordered if row.label]
@@ -39,6 +39,7 @@ def packages_page(rows: Iterable[WheelRow], site: str = "") -> str:
     for key, members in group_by_index(ordered).items():
         rocm, torch, backend = axis_values(members[0])
         lines += [f"## ROCm {rocm}, torch {torch}, {backend}", ""]
+        # pip accepts no relative URL
         lines += [*code_block([index_install_line(key, site)]), ""] if site else []
         lines += [*table(_HEADER, ([*_file(row, site)] for row in members)), ""]
     others = [row for row in ordered if not row.label]

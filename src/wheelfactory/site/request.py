@@ -10,8 +10,8 @@ from urllib.parse import quote, urlencode
 
 from wheelfactory.matrix.rules import AXES, GPU
 
+# characters of a body that are read. GitHub's limit for an issue is 65,536
 MAX_BODY = 300_000
-"""Characters of a body that are read. GitHub's limit for an issue is 65,536."""
 # limit for one value
 _MAX_VALUE = 200
 
@@ -34,8 +34,9 @@ def search_url(site: str, body: str) -> str:
 def read_request(body: str) -> Mapping[str, str]:
     """Return the filled-in fields by id; if one is repeated, the first wins.
 
-    GitHub writes ``### Label``, an empty line and the value on one line. Further lines are ignored.
+    Further lines of a value are ignored.
     """
+    # GitHub writes ``### Label``, an empty line, and the value on one line
     found: dict[str, str] = {}
     field = ""
     for line in body[:MAX_BODY].splitlines():

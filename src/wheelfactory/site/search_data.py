@@ -41,8 +41,8 @@ the checks that are missing, and is empty for a verified wheel. ``index`` is a f
 the archs on which the wheel computed correctly, and a text for each run on a GPU.
 """
 
+# the axes, the easiest for a user to change first. The GPU is last, because it has to be bought
 CHANGE_ORDER = ("backend", "flash-attn", "python", "rocm", "torch", GPU)
-"""The axes, the easiest for a user to change first. The GPU is last, because it has to be bought."""
 
 # the folder of files without a URL, relative to the page
 _BESIDE = "wheels/"
@@ -56,7 +56,8 @@ Table: TypeAlias = dict[Hashable, int]
 
 
 def search_data(matrix: Matrix, rows: Iterable[WheelRow], *, docs: bool) -> dict[str, Any]:
-    """Return all data of the page. Dependencies (rows without a cell) are omitted, because every index has them."""
+    """Return all data of the page."""
+    # dependencies have no cell; they are omitted, because every index has them
     wheels = sorted((row for row in rows if row.cell and row.label), key=newest_first_key)
     expansion = expand(matrix)
     texts: Table = {"": 0}

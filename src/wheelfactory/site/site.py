@@ -47,7 +47,8 @@ def search_page_files(matrix: Matrix, rows: Sequence[WheelRow], *, docs: bool) -
 
 
 def _script(data: Mapping[str, Any]) -> bytes:
-    """The data as a script: ASCII, so that a server's charset does not matter, and one line per wheel for diffs."""
+    """Render the data as a script."""
+    # one line per wheel for diffs; ASCII, so that a server's charset does not matter
     write = json.JSONEncoder(separators=(",", ":")).encode
     wheels = "[\n" + ",\n".join(map(write, data["wheels"])) + "\n]"
     lines = [f"{write(key)}:{wheels if key == 'wheels' else write(value)}" for key, value in data.items()]

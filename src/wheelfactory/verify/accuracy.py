@@ -30,18 +30,15 @@ class Tolerance:
     gradient: float
 
 
+# the tolerance of each backend. Source: upstream's tests (tests/test_flash_attn_ck.py and test_flash_attn_triton_amd.py
+# of 2.8.3), which compare with torch's result of the same formula in the dtype of the inputs
 TOLERANCES = {
     Backend.CK: Tolerance("flash_attn_2_cuda", 4.0, 10.0),
     Backend.TRITON: Tolerance("flash_attn.flash_attn_triton_amd.interface_fa", 2.0, 3.0),
 }
-"""The tolerance of each backend.
 
-Source: upstream's tests (tests/test_flash_attn_ck.py and test_flash_attn_triton_amd.py of 2.8.3), which compare with
-torch's result of the same formula in the dtype of the inputs.
-"""
-
+# the tolerance of flash-attention-amd. Source: upstream's tests/test_flash_attn.py of 2.8.3
 FALLBACK_TOLERANCE = Tolerance("flash_attention_amd", 2.0, 3.0)
-"""The tolerance of flash-attention-amd. Source: upstream's tests/test_flash_attn.py of 2.8.3."""
 
 _REMEDY = "remove the combination from matrix.yaml: the kernels do not work with this Triton or compiler"
 
@@ -127,13 +124,13 @@ def numeric_gate_result(
     `device_phrase` completes the findings (``on gfx942``). `versions_text` names the versions for the detail. `limits`
     are the known limits whose cases were skipped.
     """
-    standard = TOLERANCES[subject.cell.backend]
+    tolerance = TOLERANCES[subject.cell.backend]
     return GateResult.from_findings(
         gate,
-        list(find_numeric_faults(subject.wheel.path.name, standard, report, device_phrase)),
+        list(find_numeric_faults(subject.wheel.path.name, tolerance, report, device_phrase)),
         "; ".join([f"{versions_text}, against float64", *map(str, limits)]),
         versions={"flash-attn payload": payload_sha256(subject.wheel)[:16], **versions},
-        figures=worst_errors(report, standard),
+        figures=worst_errors(report, tolerance),
     )
 
 

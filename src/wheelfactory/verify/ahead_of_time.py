@@ -37,15 +37,13 @@ from wheelfactory.wheel.elf.targets import arch_from_flags
 
 COMPILE, LINK = PROGRAMS / "compile_kernels.py", PROGRAMS / "link_code_object.py"
 
+# the first Triton with a built-in linker; earlier ones call ROCm's ld.lld, so this Triton links for them. Alternatives:
+# Debian's lld needs root and differs between machines; ziglang's ld.lld is another 100 MB from PyPI. This Triton is in
+# the matrix, so the cache usually has it
 LINKER = "3.5.1"
-"""The first Triton with a built-in linker; earlier ones call ROCm's ld.lld, so this Triton links for them.
 
-Alternatives: Debian's lld needs root and differs between machines; ziglang's ld.lld is another 100 MB from PyPI. This
-Triton is in the matrix, so the cache usually has it.
-"""
-
+# memory reserved for compiling all kernels for one arch; an estimate, not measured
 GIB_PER_ARCH = 2.8
-"""Memory reserved for compiling all kernels for one arch; an estimate, not measured."""
 
 TIMEOUT_S = 1800.0
 """Seconds for one arch; the slowest, gfx1030 with Triton 3.2, needs 300 on one core."""

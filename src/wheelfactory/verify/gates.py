@@ -33,6 +33,8 @@ from wheelfactory.wheel.read import Wheel
 
 _COMPILED, _TRITON = frozenset({Backend.CK}), frozenset({Backend.TRITON})
 
+# the gates after `check_archive`. Required gates must pass before publishing; the others run on request. Gates that
+# only read come first, so that code of a wheel that they refuse never runs
 GATES: tuple[Gate[Subject], ...] = (
     Gate("identity", check_identity, on_publish=True),
     Gate("record", check_record, on_publish=True),
@@ -45,11 +47,8 @@ GATES: tuple[Gate[Subject], ...] = (
     Gate("interpreter", check_in_interpreter, slow=True, runs_code=True, backends=_TRITON),
     Gate("gpu", check_on_gpu, required=False, runs_code=True),
 )
-"""The gates after `check_archive`. Required gates must pass before publishing; the others run on request.
 
-Gates that only read come first, so that code of a wheel that they refuse never runs.
-"""
-
+# the gates of flash-attention-amd; all are required, because none needs a GPU or ROCm
 FALLBACK_GATES: tuple[Gate[FallbackSubject], ...] = (
     Gate("identity", check_fallback_identity, on_publish=True),
     Gate("record", check_record, on_publish=True),
@@ -57,7 +56,6 @@ FALLBACK_GATES: tuple[Gate[FallbackSubject], ...] = (
     Gate("import", check_fallback_import, runs_code=True),
     Gate("numbers", check_fallback_accuracy, runs_code=True),
 )
-"""The gates of flash-attention-amd; all are required, because none needs a GPU or ROCm."""
 
 PUBLISH_GATES = tuple(gate for gate in GATES if gate.on_publish)
 """The gates that run again when a wheel is published; they run no code of the wheel."""

@@ -37,6 +37,7 @@ class KnownLimit:
         return f"skipped: {self.reason}"
 
 
+# limits of the Triton backend in the small suite
 LIMITS = (
     KnownLimit(
         "grouped*",
@@ -62,8 +63,8 @@ LIMITS = (
         skip_forward=True,
     ),
 )
-"""Limits of the Triton backend in the small suite."""
 
+# limits of the Triton backend in the full suite
 FULL_LIMITS = (
     *LIMITS,
     KnownLimit(
@@ -75,7 +76,6 @@ FULL_LIMITS = (
         skip_forward=True,
     ),
 )
-"""Limits of the Triton backend in the full suite."""
 
 
 def find_cell_limits(subject: Subject, arch: str | None = None) -> tuple[KnownLimit, ...]:

@@ -12,11 +12,11 @@ from wheelfactory.verify.result import Finding, GateResult
 from wheelfactory.wheel.elf.read import ElfFile
 from wheelfactory.wheel.repair import EXTERNAL_LIBRARIES
 
+# libraries of every manylinux system. Source: PEP 600, and the policies in auditwheel
 SYSTEM_LIBRARIES = (
     *("libc.so.6", "libm.so.6", "libdl.so.2", "librt.so.1", "libpthread.so.0", "ld-linux-*.so.*"),
     *("libgcc_s.so.1", "libstdc++.so.6"),
 )
-"""Libraries of every manylinux system. Source: PEP 600, and the policies in auditwheel."""
 
 
 def check_linking(subject: Subject) -> GateResult:

@@ -22,6 +22,8 @@ from wheelfactory.wheel.elf.read import ElfFile
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.stripped import parse_architecture, write_stripped_wheel
 
+# libraries of torch and ROCm, as globs: auditwheel compares them with versioned SONAMEs. Source: pytorch
+# .ci/manywheel/repair_wheel.py, and the libraries in a ROCm 10 image
 EXTERNAL_LIBRARIES = (
     "libtorch*.so*",
     "libc10*.so*",
@@ -40,10 +42,6 @@ EXTERNAL_LIBRARIES = (
     "libnuma.so*",
     "libelf.so*",
 )
-"""Libraries of torch and ROCm, as globs: auditwheel compares them with versioned SONAMEs.
-
-Source: pytorch .ci/manywheel/repair_wheel.py, and the libraries in a ROCm 10 image.
-"""
 
 # the platform names from before PEP 600, and their glibc
 _OLD_NAMES = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}

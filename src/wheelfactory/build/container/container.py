@@ -114,11 +114,11 @@ def run_in_container(
     if was_ended():
         raise deadline_error(command.name)
     if status:
-        raise _failed(name, status, share if starved else None, command.log, last)
+        raise _exit_error(name, status, share if starved else None, command.log, last)
     return printed.decode(errors="replace")
 
 
-def _failed(name: str, status: int, starved: ResourceShare | None, log: Path, last: list[str]) -> BuildError:
+def _exit_error(name: str, status: int, starved: ResourceShare | None, log: Path, last: list[str]) -> BuildError:
     """The error for an exit status; `starved` is the container's share if Linux killed a process in it for memory."""
     # That kill need not be the cause: the factory retries such a compile, and another may have failed since.
     killed, ending, hint = status == KILLED_STATUS, f"exit status {status}", ""

@@ -21,9 +21,9 @@ from wheelfactory.core.host import Host
 from wheelfactory.core.progress import ProgressCallback, ignore_progress
 from wheelfactory.matrix.facts import Matrix
 
+# minimum memory of each parallel container: three compiles of the largest kind measured (1.2 GiB each), and the torch
+# that setup.py imports
 MIN_CONTAINER_GIB = 4.0
-"""Minimum memory of each parallel container: three compiles of the largest kind measured (1.2 GiB each), and the torch
-that setup.py imports."""
 
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

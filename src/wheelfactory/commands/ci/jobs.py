@@ -30,8 +30,8 @@ from wheelfactory.matrix.select import require_in_matrix, select_cells, strategy
 from wheelfactory.pipeline.jobs import cell_entries, group_matrix, kernel_entries, make_jobs, output_lines
 from wheelfactory.release.manifest import published_cells
 
+# estimated time of one shard on a hosted runner: an hour less than its job may take, because it is an estimate
 SHARD_HOURS = 4.0
-"""Estimated time of one shard on a hosted runner: an hour less than its job may take, because it is an estimate."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:

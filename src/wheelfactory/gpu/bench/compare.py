@@ -14,12 +14,10 @@ from wheelfactory.gpu.validate.report import Hardware
 LOWER_IS_BETTER = {"median_step_ms": True, "tokens_per_s": False, "peak_mib": True}
 """The figures that are compared, and whether lower is better."""
 
+# the largest difference of two losses, in nats. Both runs start with the same weights and data, so the first losses
+# differ only by bfloat16 rounding (2**-8 of one token's score, less in the mean over thousands). The last losses differ
+# by what many steps make of that
 LOSS_BOUNDS = {"loss_first": 0.01, "loss_last": 0.1}
-"""The largest difference of two losses, in nats.
-
-Both runs start with the same weights and data, so the first losses differ only by bfloat16 rounding (2**-8 of one
-token's score, less in the mean over thousands). The last losses differ by what many steps make of that.
-"""
 
 
 @dataclass(frozen=True)

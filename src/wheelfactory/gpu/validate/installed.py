@@ -24,8 +24,8 @@ from wheelfactory.verify.proofs import HasPython, ProgramReport
 from wheelfactory.wheel.build_record import BuildRecord, parse_build_record
 from wheelfactory.wheel.read import BUILD_RECORD_NAME
 
+# the projects that can be validated; the first one installed is used
 PROJECTS = ("flash-attn", FALLBACK_NAME)
-"""The projects that can be validated; the first one installed is used."""
 
 _EXTENSION = re.compile(r"/flash_attn_2_cuda\b[^/]*\.so$")
 

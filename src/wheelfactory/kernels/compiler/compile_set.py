@@ -78,7 +78,8 @@ def compile_set(request: CompileRequest, inputs: CompileInputs, environ: Mapping
 
 @contextmanager
 def _locked(store: Store) -> Iterator[None]:
-    """Lock a store, so that two builds do not compile one set twice. Linux unlocks it when the process ends."""
+    """Lock a store, so that two builds do not compile one set twice."""
+    # flock, because the kernel releases it however the process ends
     descriptor = os.open(store.folder, os.O_RDONLY)
     try:
         try:

@@ -13,13 +13,13 @@ from pathlib import Path
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.kernels.compiler.flags import rocm_root
 
+# LLVM's first release in which early inlining without function calls blows up (llvm/llvm-project#86332: 8 times the
+# memory). With LLVM 21 a kernel of head dim 128 was not done after 9.5 CPU minutes instead of 24 s (measured)
 RUNAWAY_UPSTREAM = 18
-"""LLVM's first release in which early inlining without function calls blows up (llvm/llvm-project#86332: 8 times the
-memory). With LLVM 21 a kernel of head dim 128 was not done after 9.5 CPU minutes instead of 24 s (measured)."""
 
+# AMD's first version with the blow-up; earlier ones disable the inlining pass (ROCm/rocm-libraries#11183, August 2026;
+# reported there, not measured here)
 RUNAWAY_AMD = 23
-"""AMD's first version with the blow-up; earlier ones disable the inlining pass (ROCm/rocm-libraries#11183, August 2026;
-reported there, not measured here)."""
 
 _DEVICE_LIBRARIES = ("amdgcn/bitcode/*.bc", "lib/llvm/lib/clang/*/lib/amdgcn/bitcode/*.bc")
 _LIBRARY_VERSION = re.compile(r"#define (__GLIBC__|__GLIBC_MINOR__|__GLIBCXX__|_GLIBCXX_RELEASE|_LIBCPP_VERSION) ")

@@ -16,13 +16,13 @@ from statistics import median
 
 from wheelfactory.core.kernel_name import parse_kernel_name
 
+# memory of hipcc and the clang driver beside the large process of a compile (measured with `SEED_COSTS`)
 DRIVER_MIB = 100
-"""Memory of hipcc and the clang driver beside the large process of a compile (measured with `SEED_COSTS`)."""
+# CPU time that each further arch adds, as a fraction of the first: 2.82 to 3.01 times for three archs (four sources,
+# Debian's clang 21). Archs are compiled one after another, so memory does not grow with them
 CPU_PER_ARCH = 0.95
-"""CPU time that each further arch adds, as a fraction of the first: 2.82 to 3.01 times for three archs (four sources,
-Debian's clang 21). Archs are compiled one after another, so memory does not grow with them."""
+# object size that each further arch adds, as a fraction of the first: 1.49 to 1.63 times for three archs
 SIZE_PER_ARCH = 0.315
-"""Object size that each further arch adds, as a fraction of the first: 1.49 to 1.63 times for three archs."""
 
 # largest accepted amount, in any unit. A huge integer would raise OverflowError in float arithmetic
 _MAX_MEASUREMENT = 1e15
@@ -227,9 +227,7 @@ def predict_cost(ledger: Ledger, source: str, archs: tuple[str, ...], compiler: 
 
 
 def shard_costs(ledger: Ledger, sources: Iterable[str], archs: tuple[str, ...]) -> dict[str, float]:
-    """CPU seconds of each source, for cutting shards: the same on every machine with the same ledger.
-
-    Pass the ledger that the user named, or an empty one, never the ledger of this machine.
-    """
+    """Return the CPU seconds of each source, for cutting shards: the same on every machine with the same ledger."""
+    # never the ledger of this machine: other machines would cut different shards
     compiler = ledger.main_compiler
     return {source: predict_cost(ledger, source, archs, compiler).cpu_s for source in sources}

@@ -12,9 +12,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+# hipcc appends this variable to its command line, where no compiler cache sees it (measured: both ccache and sccache
+# then return wrong objects). The launcher puts the flags on the command line instead
 APPEND_VARIABLE = "HIPCC_COMPILE_FLAGS_APPEND"
-"""hipcc appends this variable to its command line, where no compiler cache sees it (measured: both ccache and sccache
-then return wrong objects). The launcher puts the flags on the command line instead."""
 
 COMPILER_ENVIRONMENT = (
     *("HIP_PATH", "HIP_CLANG_PATH", "HIP_DEVICE_LIB_PATH", "DEVICE_LIB_PATH", "HIP_PLATFORM", "HIP_COMPILER"),
@@ -85,9 +85,9 @@ def has_runaway_flags(arguments: Sequence[str]) -> bool:
 def kernel_flags(arguments: Sequence[str], root: str, rocm: str, *, disable_early_inline: bool) -> list[str]:
     """Return the flags that affect a generated kernel, in order, without source and output.
 
-    `arguments` exclude the compiler. Paths below `root` become relative, so that the same sources elsewhere give
-    the same flags.
+    `arguments` exclude the compiler. Paths below `root` become relative.
     """
+    # relative paths give the same flags for the same sources in another folder
     # Header folders of torch and Python are dropped: they differ in every cell, and no kernel includes one (`key`
     # verifies that).
     kept: list[str] = []

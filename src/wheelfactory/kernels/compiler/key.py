@@ -25,11 +25,11 @@ from wheelfactory.kernels.compiler.store import SetKey
 ROCM_PLACEHOLDER = "ROCM"
 """Replaces ROCm's folder in the key: the compiler is identified by content, not by path."""
 
+# names that kernels must not use: the launcher drops these macros, and the key does not contain the time
 FORBIDDEN_IN_KERNELS = re.compile(
     rb"\b(TORCH_\w+|PYBIND11_\w+|_GLIBCXX_USE_CXX11_ABI|HIP_ENABLE_WARP_SYNC_BUILTINS|__DATE__|__TIME__|__TIMESTAMP__"
     rb"|__(?:shfl|ballot|all|any|match|reduce)\w*_sync)\b"
 )
-"""Names that kernels must not use: the launcher drops these macros, and the key does not contain the time."""
 
 # maximum length of a value in an error
 _LONGEST_VALUE = 48

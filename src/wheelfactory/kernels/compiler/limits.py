@@ -18,8 +18,8 @@ _POINTER = 8
 # bytes reserved for the linker's flags and libraries
 _OTHER_ARGUMENTS = 16 << 10
 
+# Linux's maximum for arguments and environment: three quarters of its default stack limit (exec.c)
 MAX_ARGUMENT_BYTES = 6 << 20
-"""Linux's maximum for arguments and environment: three quarters of its default stack limit (exec.c)."""
 
 # maximum number of sources listed in an error; a few are enough to see the pattern
 _MAX_SHOWN_NAMES = 5
@@ -33,7 +33,7 @@ def argument_limit(stack: int) -> int:
 
 
 def link_argument_bytes(objects: Iterable[str], environment_bytes: int) -> int:
-    """Bytes that Linux counts for a link of these object paths, with `environment` bytes of environment."""
+    """Return the bytes of arguments and environment of a link command with these object paths."""
     # setuptools passes every path as an argument, without a response file
     return sum(map(_argument_bytes, objects)) + environment_bytes + _OTHER_ARGUMENTS
 

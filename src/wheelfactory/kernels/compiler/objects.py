@@ -25,14 +25,14 @@ from wheelfactory.kernels.compiler.schedule import EdgeCommand, EndedCompile, ru
 from wheelfactory.kernels.compiler.status import estimate_time_left, render_status_line
 from wheelfactory.kernels.compiler.store import ObjectRecord, Store
 
+# CPU seconds to assume for a binding; a guess, not measured
 BINDING_CPU_S = 60.0
-"""CPU seconds to assume for a binding; a guess, not measured."""
 
 MIN_FREE_BYTES = 1 << 20
 """With less free disk than this, a failed compile is attributed to a full disk."""
 
+# room for several sets, at 355 MB of objects for one arch and 550 MB for three (measured)
 CCACHE_MAX_SIZE = "10G"
-"""Room for several sets, at 355 MB of objects for one arch and 550 MB for three (measured)."""
 
 _HITS = ("direct_cache_hit", "preprocessed_cache_hit")
 

@@ -47,7 +47,8 @@ def edit_torch(text: str, additions: Mapping[str, Sequence[str]]) -> str:
 
 
 def _insertions(text: str, node: yaml.Node, new: Sequence[str]) -> Iterator[Edit]:
-    """Yield one insertion for each position, because edits at one position have no order."""
+    """Yield one insertion for each position."""
+    # several edits at one position would have no order
     assert isinstance(node, yaml.SequenceNode)
     items = {item.value: item for item in node.value}
     order = merge_versions(list(items), new)

@@ -14,11 +14,11 @@ from wheelfactory.kernels.kernel_set import STORED_SET_PREFIX
 from wheelfactory.release.manifest import MANIFEST_NAME
 from wheelfactory.release.transaction import SUMS_NAME, Asset
 
+# the files of a part beside its wheels. They are written last, because they name the wheels
 WRITTEN_LAST = frozenset({SUMS_NAME, MANIFEST_NAME})
-"""The files of a part beside its wheels. They are written last, because they name the wheels."""
 
+# GitHub's limit of assets for one release (its documentation of releases)
 MAX_ASSETS = 1000
-"""GitHub's limit of assets for one release (its documentation of releases)."""
 MAX_WHEELS = (MAX_ASSETS - len(WRITTEN_LAST)) // 2
 """Wheels in one part; each wheel is two assets."""
 

@@ -57,10 +57,8 @@ class PublishedReleases:
         return newest.release.id, self._manifests[newest.release.id]
 
     def find_url(self, row: WheelRow) -> str | None:
-        """The public address of a wheel, in a release that has its metadata too; None if no release has both.
-
-        GitHub reports the address; it is never constructed here.
-        """
+        """Find the public URL of a wheel in a release that also has its metadata; None if no release has both."""
+        # the URL that GitHub reports is never constructed here
         for held in self._held.values():
             if all(self._same(held, name, sha256) for name, sha256 in asset_digests([row]).items()):
                 return held.assets[row.filename].browser_download_url

@@ -29,8 +29,8 @@ ADDRESS_SPACE = 8 << 30
 ELF_HEADER = 64
 """Bytes."""
 
+# the entry points of ``flash_attn_gpu`` for each layout, forward first
 ENTRIES = {"dense": ("fwd", "bwd"), "packed": ("varlen_fwd", "varlen_bwd"), "cached": ("fwd_kvcache",)}
-"""The entry points of ``flash_attn_gpu`` for each layout, forward first."""
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+# the AMD options of flash-attn's launches. Source: Triton's third_party/amd/backend/compiler.py, ``HIPOptions``
 AMD_LAUNCH_OPTIONS = ("waves_per_eu", "matrix_instr_nonkdim")
-"""The AMD options of flash-attn's launches. Source: Triton's third_party/amd/backend/compiler.py, ``HIPOptions``."""
 
 
 def drop_amd_launch_options() -> set[str]:

@@ -127,7 +127,8 @@ class ElfImage:
         return tuple(Segment(*(row[field] for field in order)) for row in rows)
 
     def sections(self) -> Iterator[Section]:
-        """Yield the section header table, because a file may have millions of rows; nothing if it was stripped."""
+        """Yield the rows of the section header table; nothing if it was stripped."""
+        # an iterator, because a hostile file can have millions of rows
         if not self._sections_at:
             return iter(())
         return (_section(row) for row in self.unpack_table(self.layout.section, self._sections_at, self.section_count))

@@ -116,7 +116,7 @@ def read_bundles(section: memoryview) -> tuple[Bundle, ...]:
 
 
 def _read_bundle(data: memoryview, at: int, budget: _Budget) -> Bundle:
-    """Read the bundle at the start of `data`; unknown content is an error, because it could be device code."""
+    """Read the bundle at the start of `data`. Raises `DamagedElfError` for unknown content."""
     try:
         if data[: len(PLAIN_MAGIC)] == PLAIN_MAGIC:
             stream = _Stored(data)
@@ -126,6 +126,7 @@ def _read_bundle(data: memoryview, at: int, budget: _Budget) -> Bundle:
             return _read_compressed(data, at, budget)
     except (struct.error, zlib.error, zstandard.ZstdError, EOFError) as error:
         raise DamagedElfError(f"bundle at {at}: {error}") from None
+    # not skipped: it could be device code
     raise DamagedElfError(f"unknown content at {at}, where a bundle was expected")
 
 

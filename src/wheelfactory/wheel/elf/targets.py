@@ -18,12 +18,9 @@ _NUMBERS = """
     52=gfx10-1-generic 53=gfx10-3-generic 54=gfx11-generic 59=gfx12-generic
 """
 
+# the arch of each EF_AMDGPU_MACH, the lowest byte of e_flags. Source: the output of LLVM 21's llc for each processor;
+# for gfx940 and gfx941, which LLVM 21 dropped, LLVM's "User Guide for AMDGPU Backend"
 MACHINES = {int(number, 16): arch for number, arch in (item.split("=") for item in _NUMBERS.split())}
-"""The arch of each EF_AMDGPU_MACH, the lowest byte of e_flags.
-
-Source: the output of LLVM 21's llc for each processor; for gfx940 and gfx941, which LLVM 21 dropped, LLVM's "User Guide
-for AMDGPU Backend".
-"""
 
 
 @dataclass(frozen=True)

@@ -44,10 +44,10 @@ WARM_UP = 3
 BATCH_MS = 10.0
 BATCHES = 15
 FEWEST_BATCHES = 3
+# limit for all batches of a length, unless `FEWEST_BATCHES` take longer
 BUDGET_MS = 1500.0
-"""Limit for all batches of a length, unless `FEWEST_BATCHES` take longer."""
+# limit for one batch
 MOST_CALLS = 1000
-"""Limit for one batch."""
 BLOCK = 1 << 25
 """Scores that the reference computes at once, 8 bytes each: 256 MiB."""
 
