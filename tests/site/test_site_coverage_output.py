@@ -47,7 +47,7 @@ def test_the_summary_counts_wanted_missing_yanked_and_excluded(coverage: Coverag
     assert first == "1 of 5 cells are published in wheelhouse, 3 are missing, 1 are yanked"
     assert excluded.startswith("excluded: 26 combinations, for ")
     assert "      8  flash-attn 2.6.3 has no triton backend" in reasons
-    assert reasons[-1] == f"published, but not in the matrix any more: {GONE}"
+    assert reasons[-1] == f"published, but no longer in the matrix: {GONE}"
 
 
 def test_a_complete_release_has_no_missing_cells(tmp_path: Path) -> None:
@@ -107,6 +107,6 @@ def test_markdown_has_the_sums_by_backend_and_by_rocm_and_torch(coverage: Covera
 def test_markdown_names_what_is_missing_yanked_and_unwanted(coverage: Coverage) -> None:
     text = shown(coverage_markdown(coverage))
     assert f"{CK} is yanked: wrong <b>numbers</b>" in text
-    assert f"{GONE} is published, but not in the matrix any more" in text
+    assert f"{GONE} is published, but no longer in the matrix" in text
     assert "<summary>3 missing cells</summary>" in coverage_markdown(coverage)
     assert "fa2.6.3-rocm6.2-torch2.5.1-cp311-ck" in text

@@ -22,7 +22,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Examine the user's active Python, not the one that runs the factory."""
+    """Examine the user's active Python, not the Python that runs wheelfactory."""
     site = options.site or ""
     repository = parse_repository(site)
     site = github_pages_url(repository) if repository else site

@@ -51,7 +51,7 @@ class BuildError(FactoryError):
 
 
 class ProgramError(BuildError):
-    """A program exited with a failure status; not one that was killed or could not be started."""
+    """A program exited with a failure status. A program that was killed or did not start raises another error."""
 
 
 class RunAgainError(FactoryError):

@@ -82,7 +82,7 @@ def query_program(command: Sequence[str], environ: Mapping[str, str], seconds: f
 
 
 def _kill_session(process: subprocess.Popen[str]) -> None:
-    with suppress(OSError):  # it may have ended meanwhile
+    with suppress(OSError):  # it may have ended already
         os.killpg(process.pid, signal.SIGKILL)
 
 

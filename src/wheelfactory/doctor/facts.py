@@ -25,7 +25,7 @@ class DoctorFacts:
     """All embedded facts."""
 
     triton_windows: Mapping[str, tuple[tuple[int, int], tuple[int, int]]]
-    """By flash-attn release: the first Triton that compiles its kernels, and the first later one that does not."""
+    """For each flash-attn release: the first Triton that compiles its kernels, and the first later Triton that fails."""
     torches: tuple[TorchFacts, ...]
     """Newest first."""
     fallback_torch: tuple[int, int]

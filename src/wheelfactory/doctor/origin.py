@@ -75,7 +75,7 @@ def list_compiled_archs(installed: InstalledFlashAttn) -> tuple[str, ...]:
 
 
 def has_cuda_label(installed: InstalledFlashAttn) -> bool:
-    """Whether its label is that of a CUDA wheel, such as ``cu12torch2.6cxx11abiFALSE``."""
+    """Whether it has the label of a CUDA wheel, such as ``cu12torch2.6cxx11abiFALSE``."""
     return re.match(r"cu\d", _local(installed)) is not None
 
 

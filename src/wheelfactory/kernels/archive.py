@@ -188,7 +188,7 @@ def _has_object(store: Store, known: ObjectRecord | None, entry: ObjectRecord) -
 
 
 def _read_object_into(stream: ArchiveStream, expected: ObjectRecord, sink: Callable[[memoryview], object]) -> bool:
-    """Pass the next content, which must be that of `expected`, to `sink`. Return whether its sha256 matches."""
+    """Pass the content of the next member, `expected`, to `sink`. Return whether its sha256 matches."""
     name, size = stream.read_header()
     if (name, size) != (f"objects/{expected.sha256}", expected.size):
         listed = f"objects/{expected.sha256} of {expected.size} bytes"
@@ -203,7 +203,7 @@ def _read_object_into(stream: ArchiveStream, expected: ObjectRecord, sink: Calla
 def _unpack_object(
     stream: ArchiveStream, store: Store, expected: ObjectRecord, new: Sequence[ObjectRecord], scratch_file: Path
 ) -> bool:
-    """Read the next content. If its sha256 matches, save it as the objects of `new`. Return whether it matches."""
+    """Read the next member. If its sha256 matches, save it as the objects of `new`. Return whether it matches."""
     with scratch_file.open("wb") as file:
         if not _read_object_into(stream, expected, file.write):
             return False

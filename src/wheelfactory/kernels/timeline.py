@@ -1,6 +1,6 @@
 """Timeline of a finished compile as trace events, for Perfetto or chrome://tracing: compiles and memory.
 
-The format is that of ninjatracing and clang's ``-ftime-trace`` (Trace Event Format, Google): complete events with times
+The format is Google's Trace Event Format, as in ninjatracing and clang's ``-ftime-trace``: complete events with times
 in microseconds, and a counter.
 """
 

@@ -83,6 +83,6 @@ def write_matrix(path: Path, before: bytes, text: str, expected: Matrix, *, part
                 )
                 raise FactoryError(f"cannot edit {part} of", str(path), hint)
             if path.read_bytes() != before:
-                raise FactoryError("changed by someone else meanwhile", str(path), "run this again")
+                raise FactoryError("another program changed the file in the meantime", str(path), "run this again")
     except OSError as error:
         raise FactoryError("cannot write", f"{path} ({error.strerror})", "nothing was changed") from None

@@ -100,7 +100,7 @@ class Coverage:
     cells: tuple[CoveredCell, ...]
     excluded: tuple[Excluded, ...]
     unwanted: tuple[str, ...]
-    """Sorted ids of published cells that are not in the matrix (any more)."""
+    """Sorted ids of published cells that are no longer in the matrix."""
 
     @property
     def counts(self) -> CoverageCounts:
@@ -167,7 +167,7 @@ def summary_lines(coverage: Coverage, target: str) -> list[str]:
         if rest := counts.excluded[SHOWN_REASONS:]:
             combinations = sum(number for _, number in rest)
             lines.append(f"         {combinations} for {len(rest)} more reasons (see --json)")
-    lines += [f"published, but not in the matrix any more: {cell}" for cell in coverage.unwanted]
+    lines += [f"published, but no longer in the matrix: {cell}" for cell in coverage.unwanted]
     return lines
 
 
@@ -234,7 +234,7 @@ def coverage_markdown(coverage: Coverage) -> str:
         for covered in coverage.cells
         if covered.row and covered.row.yanked is not None
     ]
-    lines += [f"- {code_span(cell)} is published, but not in the matrix any more" for cell in coverage.unwanted]
+    lines += [f"- {code_span(cell)} is published, but no longer in the matrix" for cell in coverage.unwanted]
     not_verified = [
         f"- {code_span(covered.cell.id)}: {escape(covered.unverified_reason)}"
         for covered in coverage.cells

@@ -52,7 +52,7 @@ class BuildRecord(FrozenModel):
 
 
 def read_build_record(wheel: Wheel) -> BuildRecord | None:
-    """Read the build record of a wheel; None for a raw wheel or one that this factory did not build."""
+    """Read the build record of a wheel; None if wheelfactory did not finish the wheel."""
     member = f"{wheel.dist_info}/{BUILD_RECORD_NAME}"
     if member not in wheel.sizes:
         return None

@@ -157,7 +157,7 @@ def test_a_concurrent_change_is_kept(matrix: Path, full: ContainerRegistry, monk
         return find(repository, tag)
 
     monkeypatch.setattr(registry, "find_digest", find_digest)
-    with pytest.raises(FactoryError, match="changed by someone else meanwhile"):
+    with pytest.raises(FactoryError, match="another program changed the file in the meantime"):
         refresh_images(matrix, registry)
     assert "rocm/pytorch:theirs" in matrix.read_text()
 

@@ -249,7 +249,7 @@ def test_a_concurrent_change_is_kept(matrix: Path, full: TorchPages, monkeypatch
         return ask(entry, rocm)
 
     monkeypatch.setattr(index, "find_releases", find_releases)
-    with pytest.raises(FactoryError, match="changed by someone else meanwhile"):
+    with pytest.raises(FactoryError, match="another program changed the file in the meantime"):
         refresh_torch(matrix, index)
     assert "rocm/pytorch:theirs" in matrix.read_text()
 

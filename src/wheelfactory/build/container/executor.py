@@ -60,7 +60,7 @@ class ContainerExecutor:
         )
 
     def choose_cheapest(self, cells: Sequence[Cell]) -> Cell:
-        """A cell whose image exists, else one that uses its base image's torch, else the first."""
+        """Choose a cell whose image exists, else a cell that uses the torch of its base image, else the first cell."""
 
         def missing(cell: Cell) -> tuple[bool, bool]:
             dockerfile, image = self._dockerfile(cell), self.matrix.image(cell, slim=self.slim)

@@ -46,7 +46,7 @@ class InstalledDistribution(ProgramReport):
 
 
 class InstalledPackage(ProgramReport):
-    """The package to validate, as it is installed."""
+    """The installed package to validate."""
 
     project: str
     """One of `PROJECTS`."""

@@ -135,6 +135,6 @@ class Validation(FrozenModel):
 
 
 def read_validation(path: Path) -> Validation:
-    """Read a report. Raises `InputError` for an unreadable file, or one that is not a report of this format."""
+    """Read a report. Raises `InputError` if the file is unreadable or not a report of this format."""
     data = read_file(path, InputError("cannot read the report", str(path), _HINT))
     return parse_model(Validation, data, InputError("not a validation report", str(path), _HINT))

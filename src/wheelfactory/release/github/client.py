@@ -208,7 +208,8 @@ class _Body:
 
 @contextmanager
 def _wire(url: str) -> Iterator[None]:
-    """Turn network errors into `RetryableError`. The query is left out: in download addresses it is a secret."""
+    """Turn network errors into `RetryableError`."""
+    # without the query of the URL, which is a secret in download URLs
     try:
         yield
     except requests.RequestException as error:

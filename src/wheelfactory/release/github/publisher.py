@@ -36,7 +36,7 @@ class GitHubPublisher:
         """The id of the release whose manifest was read last."""
 
     def rows(self) -> tuple[WheelRow, ...]:
-        """See `Publisher.rows`. `url` is the public address; None if no published release has the file any more."""
+        """See `Publisher.rows`. `url` is the public address; None if the file was deleted from its release."""
         rows = self._read_rows()
         return tuple(row.model_copy(update={"url": self._published.find_url(row)}) for row in rows)
 

@@ -1,4 +1,4 @@
-"""Import flash-attn as users do and print its version: the installed one, or that of a wheel.
+"""Import flash-attn as users do and print its version: the installed copy, or a wheel.
 
     python -IB import_wheel.py
     python -IB import_wheel.py WHEEL
