@@ -41,7 +41,7 @@ class DirectoryPublisher:
         return read_manifest(self.folder) if self.folder.is_dir() else ()
 
     def has_wheel(self, row: WheelRow) -> bool:
-        """See `Publisher.holds`; a published file by its size, because to hash a whole release each time takes long."""
+        """See `Publisher.has_wheel`; a published file by its size, because to hash a whole release each time takes long."""
         path = self.wheels_dir / row.filename
         metadata = self.wheels_dir / f"{row.filename}.metadata"
         if not (path.is_file() and metadata.is_file()):

@@ -41,7 +41,7 @@ class GitHubPublisher:
         return tuple(row.model_copy(update={"url": self._published.find_url(row)}) for row in rows)
 
     def has_wheel(self, row: WheelRow) -> bool:
-        """See `Publisher.holds`."""
+        """See `Publisher.has_wheel`."""
         if self._listing is None:
             self._list()
         if self._published.find_url(row) is not None:
