@@ -25,7 +25,7 @@ class DoctorFacts:
     """All embedded facts."""
 
     triton_windows: Mapping[str, tuple[tuple[int, int], tuple[int, int]]]
-    """For each flash-attn release: the first Triton that compiles its kernels, and the first later Triton that fails."""
+    """For each flash-attn release: the first Triton that compiles its kernels, and the first later one that fails."""
     torches: tuple[TorchFacts, ...]
     """Newest first."""
     fallback_torch: tuple[int, int]

@@ -41,7 +41,7 @@ def check_linking(subject: Subject) -> GateResult:
 
 def _library_findings(elf: ElfFile) -> Iterator[Finding]:
     for name in elf.needed:
-        # a name with a slash is a path relative to the user's working directory, where another user could plant a library
+        # a name with a slash is relative to the user's working directory, where another user could plant a library
         if "/" in name or not any(fnmatchcase(name, pattern) for pattern in (*EXTERNAL_LIBRARIES, *SYSTEM_LIBRARIES)):
             remedy = "link it statically, or not at all: users of the wheel do not have it"
             yield Finding(file=elf.name, expected="libraries of torch, ROCm and the system", found=name, remedy=remedy)

@@ -93,9 +93,9 @@ def test_a_run_starts_by_removing_leftovers_of_dead_runs(engine: Engine, start: 
 RUNS = """\
 import sys
 from pathlib import Path
-from wheelfactory.build.container.engine import connect
+from wheelfactory.build.container.engine import connect_engine
 from wheelfactory.build.container.leftovers import run_folder
-with run_folder(connect({"DOCKER_HOST": sys.argv[1]}), Path(sys.argv[2])) as folder:
+with run_folder(connect_engine({"DOCKER_HOST": sys.argv[1]}), Path(sys.argv[2])) as folder:
     print(folder, flush=True)
     sys.stdin.read()
 """

@@ -88,7 +88,7 @@ def test_a_wheel_with_a_wrong_kernel_is_refused_with_case_error_and_bound(
     assert good in upstream[name]
     wheel = finished_wheel(tmp_path, TRITON, members={**upstream, name: upstream[name].replace(good, bad)})
     monkeypatch.setattr(
-        compute, "ahead_of_time", lambda subject: GateResult.from_findings("ahead-of-time", [], subject.cell.id)
+        compute, "check_ahead_of_time", lambda subject: GateResult.from_findings("ahead-of-time", [], subject.cell.id)
     )
     done = cli("validate", wheel, "--json", "--python", torch.python, "--cache", own_cache)
 
@@ -219,5 +219,5 @@ def test_files_are_compared_with_record_and_direct_url_is_read(tmp_path: Path) -
     (python.site_packages / "flash_attn/__init__.py").unlink()
     assert set(read(python).distribution.record_mismatches) == {
         "flash_attn/flash_attn_interface.py was changed",
-        "flash_attn/__init__.py is not there",
+        "flash_attn/__init__.py is missing",
     }
