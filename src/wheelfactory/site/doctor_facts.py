@@ -15,7 +15,7 @@ from wheelfactory.verify.gates import required_gates
 
 
 def doctor_facts(matrix: Matrix) -> str:
-    """The JSON that `doctor.facts.DoctorFacts.parse` reads. Raises `InputError` if the fallback's project is missing."""
+    """Return the JSON for `DoctorFacts.parse`. Raises `InputError` if the fallback's project is missing."""
     # the one requirement of the fallback is ``torch>=2.5``
     ((fallback_torch,),) = (Requirement(line).specifier for line in read_fallback_project().requires)
     torches = sorted(matrix.torch.items(), key=lambda entry: Version(entry[0]), reverse=True)
