@@ -34,10 +34,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--table", action="store_true", help="print the supported versions as Markdown tables instead")
     shape.add_argument(
-        "--nested", action="store_true", help="print a two-level matrix, for more than GitHub's 256 jobs"
+        "--shards", action="store_true", help="print a two-level matrix, for more than GitHub's 256 jobs"
     )
-    # the earlier name of --nested, still accepted: workflows of other repositories may pass it
-    shape.add_argument("--shards", action="store_true", dest="nested", help=argparse.SUPPRESS)
     parser.add_argument("--explain", action="store_true", help="print on stderr why each combination is built or not")
 
 
@@ -55,12 +53,12 @@ def execute(options: argparse.Namespace, _environ: Environ) -> int:
         print_messages(*explain_selection(expansion, cells, published, options.only))
     if not cells:
         print_messages("nothing to build: every selected cell is published")
-    if len(cells) > GITHUB_MATRIX_LIMIT and not options.nested:
+    if len(cells) > GITHUB_MATRIX_LIMIT and not options.shards:
         print_messages(
             f"warning: {len(cells)} cells exceed GitHub's limit of {GITHUB_MATRIX_LIMIT} jobs in one matrix; "
-            "use --nested, or select fewer with --only"
+            "use --shards, or select fewer with --only"
         )
-    print_results(github_matrix(facts, cells, shards=options.nested))
+    print_results(github_matrix(facts, cells, shards=options.shards))
     return DONE
 
 

@@ -355,9 +355,9 @@ def test_after_a_kill_finished_objects_are_reused_and_no_compile_runs_on(project
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)
-    time.sleep(0.5)  # launchers notice that their parent is gone
+    time.sleep(1.0)  # launchers notice that their parent is gone
     started = project.compiled()
-    time.sleep(0.3)
+    time.sleep(0.5)
     assert project.compiled() == started
 
     assert project.report().state == FAILED
@@ -391,7 +391,7 @@ def test_two_builds_of_one_set_at_once_compile_it_once(project: Project, tmp_pat
     other = make_project(tmp_path, "second/flash_attn-2.8.3", kernels=project.kernels)
     other.hipcc.write_text(project.hipcc.read_text())
     other.hipcc.chmod(0o755)
-    first = project.start(project.request(), HIPCC_DOES="sleep 0.1")
+    first = project.start(project.request(), HIPCC_DOES="sleep 0.2")
     while not project.compiled():
         time.sleep(0.01)
     code, output = other.run()
