@@ -136,7 +136,7 @@ def test_more_cells_than_github_takes_give_a_warning(default: Done) -> None:
     assert count > GITHUB_MATRIX_LIMIT
     assert default.stderr == (
         f"warning: {count} cells exceed GitHub's limit of 256 jobs in one matrix; "
-        "use --nested, or select fewer with --only\n"
+        "use --shards, or select fewer with --only\n"
     )
 
 
