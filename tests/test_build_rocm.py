@@ -9,6 +9,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from wheelfactory.core.checkout import BUILD_SCRIPT
 
 Done = subprocess.CompletedProcess[str]
@@ -18,6 +20,7 @@ def build(environ: Mapping[str, str], *arguments: str | Path) -> Done:
     return subprocess.run([BUILD_SCRIPT, *arguments], env=environ, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_an_unsupported_arch_is_an_error_before_any_download(
     rocm: Mapping[str, str], tmp_path: Path, this_python: str
 ) -> None:
@@ -74,6 +77,7 @@ def test_with_source_dir_it_runs_only_setup_py(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "raw/toolchain.json").read_text())["hip"] is None
 
 
+@pytest.mark.slow
 def test_an_invalid_switch_is_an_error(rocm: Mapping[str, str], this_python: str) -> None:
     done = build({**rocm, "BUILD_TRITON_BACKEND": "yes"}, "2.8.3", this_python, "2.13.0", "7.2")
     assert (done.returncode, done.stdout) == (2, "")

@@ -16,6 +16,8 @@ from hip_toolchain import HipToolchain
 from wheelfactory.core.host import read_host
 from wheelfactory.wheel.elf.read import read_elf
 
+pytestmark = pytest.mark.slow
+
 KERNEL = """
 #include <hip/hip_runtime.h>
 __global__ void scale(float *x) { x[threadIdx.x] = sinf(x[threadIdx.x]); }
@@ -57,7 +59,6 @@ def test_it_says_its_version_in_any_folder(hip_rocm: Path, tmp_path: Path) -> No
     assert "HIP version: 6.4.43484" in output(tmp_path, hip_rocm / "bin/hipcc", "--version")
 
 
-@pytest.mark.slow
 def test_it_compiles_for_the_archs_asked_for_and_links(hip_rocm: Path, work: Path) -> None:
     """With names relative to the folder it is called in, and absolute ones; ROCm's own include folder among them."""
     archs = ["--offload-arch=gfx90a", "--offload-arch=gfx942"]
@@ -82,7 +83,6 @@ def test_a_failed_compile_says_why(hip_rocm: Path, work: Path) -> None:
     assert "no such file or directory: 'no.hip'" in failure.value.stderr
 
 
-@pytest.mark.slow
 def test_time_and_memory_of_the_compiler_are_those_of_the_child(hip_rocm: Path, work: Path) -> None:
     command = [str(hip_rocm / "bin/hipcc"), "--offload-arch=gfx942", "-c", f"{work}/kernel.hip", "-o", f"{work}/it.o"]
     _, status, used = os.wait4(os.posix_spawn(command[0], command, os.environ), 0)

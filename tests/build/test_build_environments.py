@@ -28,6 +28,8 @@ from wheelfactory.build.environments import (
 from wheelfactory.build.environments import make_layered_environment as layered
 from wheelfactory.core.errors import BuildError
 
+pytestmark = pytest.mark.slow
+
 
 def made(folder: Path, text: str) -> Environment:
     folder.mkdir()
@@ -130,7 +132,6 @@ def test_the_packages_of_a_python_are_in_its_own_folder(tmp_path: Path) -> None:
     assert find_package_folders(base.python, os.environ) == [base.site_packages]
 
 
-@pytest.mark.slow
 def test_the_interpreter_gets_numpy_and_nothing_else(cache: Path) -> None:
     made = make_interpreter_environment(cache)
     packages = {path.name.partition("-")[0] for path in made.site_packages.glob("*.dist-info")}

@@ -15,6 +15,8 @@ import pytest
 from scripts.git_server import serving_git
 from wheelfactory.core.checkout import ROOT
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = ROOT / "scripts/propose_changes.py"
 TOKEN = "ghs_neverInALog"  # noqa: S105 (opens nothing: the stand-in alone knows it)
 URL = "https://github.com/owner/name/pull/7"

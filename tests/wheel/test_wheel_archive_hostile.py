@@ -13,6 +13,8 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.wheel.archive import find_archive_faults
 from zip_factory import Member, deflated, zip_bytes
 
+pytestmark = pytest.mark.slow
+
 _DIRECTORY = struct.Struct("<4s6HIII5HII")
 
 
@@ -50,7 +52,6 @@ def test_a_huge_directory_is_refused(tmp_path: Path, count: int, megabytes: int,
     assert why in outcome_of(tmp_path, directory + end_of(0xFFFF, len(directory), 0), megabytes)
 
 
-@pytest.mark.slow
 def test_the_maximum_number_of_members_is_read_in_time(tmp_path: Path) -> None:
     assert outcome_of(tmp_path, many(0xFFFE)) == "nothing"
 
@@ -75,7 +76,6 @@ def test_very_long_names_are_refused(tmp_path: Path, name: str) -> None:
     assert outcome_of(tmp_path, many(2000, name), 64).startswith("InputError: 100 faults: ")
 
 
-@pytest.mark.slow
 def test_files_deep_in_the_same_folders(tmp_path: Path) -> None:
     assert outcome_of(tmp_path, many(3500, "a/" * 1000 + "{}")) == "nothing"
 
@@ -104,7 +104,6 @@ def test_a_member_that_exceeds_its_size_is_not_unpacked_further(tmp_path: Path) 
     assert "to unpack to the size" in outcome_of(tmp_path, zip_bytes([member]), seconds=2)
 
 
-@pytest.mark.slow
 def test_many_empty_extra_fields(tmp_path: Path) -> None:
     extra = b"".join(struct.pack("<HH", number, 0) for number in range(2, 16_000))
     members = [Member(str(number), extra=extra, local_extra=extra) for number in range(40)]

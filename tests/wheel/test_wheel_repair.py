@@ -40,6 +40,8 @@ from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.repair import EXTERNAL_LIBRARIES, find_platform, require_unchanged, require_valid_platform
 from wheelfactory.wheel.stripped import write_stripped_wheel
 
+pytestmark = pytest.mark.slow
+
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 TAG = f"cp{PYTHON.replace('.', '')}"
 MACHINE = platform.machine()

@@ -19,6 +19,8 @@ from wheelfactory.gpu.bench.bench_text import training_lines
 from wheelfactory.gpu.bench.reports import read_report
 from wheelfactory.gpu.torch_python import AUTOTUNE_VARIABLE
 
+pytestmark = pytest.mark.slow
+
 CK, TRITON = "flash_attn_2_cuda.fwd", "flash_attn.flash_attn_triton_amd.interface_fa.fwd"
 BOTH = {"flash-attnFALSE": training(CK, 120.0, 20000.0), "flash-attnTRUE": training(TRITON, 100.0, 19000.0)}
 REFUSED = "ImportError: FLASH_ATTENTION_TRITON_AMD_ENABLE=FALSE asks for the Composable Kernel backend"

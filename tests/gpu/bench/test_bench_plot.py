@@ -16,6 +16,8 @@ from wheelfactory.gpu.bench.compare import trend_points
 from wheelfactory.gpu.bench.plot import plot_attention, plot_trend
 from wheelfactory.gpu.bench.reports import AttentionReport, AttentionRow
 
+pytestmark = pytest.mark.slow
+
 SVG = "{http://www.w3.org/2000/svg}"
 
 ON_GPU = attention_report(

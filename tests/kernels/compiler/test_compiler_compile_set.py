@@ -17,6 +17,8 @@ from wheelfactory.kernels.compiler.costs import Ledger, Measurement, seed_cost
 from wheelfactory.kernels.compiler.ninja import NOT_LINKED
 from wheelfactory.kernels.compiler.request import FAILED, READY_TO_LINK, SHARD_DONE, TIME_UP
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:

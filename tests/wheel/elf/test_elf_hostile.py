@@ -16,6 +16,8 @@ from wheelfactory.wheel.elf import dynamic, offload
 from wheelfactory.wheel.elf.offload import read_bundles
 from wheelfactory.wheel.elf.read import read_elf
 
+pytestmark = pytest.mark.slow
+
 FORM = Form()
 MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 
@@ -128,7 +130,6 @@ def test_sections_whose_names_never_end() -> None:
     assert of_elf(header + names + b"".join(rows)) == "nothing"
 
 
-@pytest.mark.slow
 def test_millions_of_sections_take_no_memory() -> None:
     count = 600_000
     header = FORM.header(**{"sections": 64, "section count": 0, "names": 1})
@@ -243,7 +244,6 @@ def test_a_large_gap_is_not_copied() -> None:
     assert of_bundles(gap + b"x", megabytes=16).startswith("DamagedElfError: unknown content at 33554432")
 
 
-@pytest.mark.slow
 def test_many_packed_bundles_that_do_not_say_their_length() -> None:
     data = packed(MAGIC + bytes(8), 1, "zlib") * 60_000
 
