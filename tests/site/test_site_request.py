@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from report_rows import tokens
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.checkout import ROOT
-from wheelfactory.site.request import FIELDS, read_request, search_url
+from wheelfactory.site.request import FIELDS, read_request, search_link
 
 SITE = "https://wheels.example/rocm"
 FORM = Path(ROOT, ".github/ISSUE_TEMPLATE/wheel-request.yml")
@@ -85,12 +85,12 @@ def query(link: str) -> dict[str, list[str]]:
 
 
 def test_the_answer_is_the_search_page_with_the_fields_as_its_query() -> None:
-    assert search_url(SITE, BODY) == f"<{SITE}/?torch=2.9.1%2Brocm6.4&python=3.12&gpu=MI300X>"
-    assert search_url(f"{SITE}/", "") == f"<{SITE}/>"
+    assert search_link(SITE, BODY) == f"<{SITE}/?torch=2.9.1%2Brocm6.4&python=3.12&gpu=MI300X>"
+    assert search_link(f"{SITE}/", "") == f"<{SITE}/>"
 
 
 def test_the_page_of_this_machine_is_named_as_a_file_because_a_browser_would_list_the_folder() -> None:
-    assert search_url("file:///wheelhouse", "### GPU\n\nRX 7900 XTX") == (
+    assert search_link("file:///wheelhouse", "### GPU\n\nRX 7900 XTX") == (
         "<file:///wheelhouse/index.html?gpu=RX%207900%20XTX>"
     )
 
@@ -100,7 +100,7 @@ HOSTILE = "@admin #1 [a](http://evil.example) <script>x</script>``` ![i](http://
 
 def test_whatever_a_field_holds_is_one_value_of_one_link() -> None:
     for field in FIELDS:
-        link = search_url(SITE, f"### {field}\n\n{HOSTILE}")
+        link = search_link(SITE, f"### {field}\n\n{HOSTILE}")
         assert query(link) == {field: [HOSTILE.replace("\ud800", "?")]}
         assert [token.type for token in tokens(link) if token.type.startswith(("link", "html", "image"))] == [
             "link_open",
@@ -112,7 +112,7 @@ def test_whatever_a_field_holds_is_one_value_of_one_link() -> None:
 @given(st.text(st.sampled_from("# \ntorchROCmGPU2.9+@<>[]()`|!_~*&=?%\u202e"), max_size=300))
 @example("2.9.1>\n\n<b>")
 def test_any_body_is_answered_with_one_link_to_the_site(text: str) -> None:
-    link = search_url(SITE, f"### torch\n\n{text}\n\n### Python\n\n3.12\n")
+    link = search_link(SITE, f"### torch\n\n{text}\n\n### Python\n\n3.12\n")
     assert link.startswith(f"<{SITE}/?")
     assert set(query(link)) <= set(FIELDS)
     assert [token.type for token in tokens(link)] == [

@@ -21,7 +21,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         type=Path,
         metavar="REPORT",
-        help="report of `bench training --output-json`; any order",
+        help="reports written by `bench training --output-json`, in any order",
     )
     add_plot(parser, "the median step time against the date")
 

@@ -53,7 +53,7 @@ def add_executor(parser: argparse.ArgumentParser) -> None:
     """Add ``--executor``, ``--slim`` and ``--memory``."""
     what = (
         "where to run setup.py: on this machine or in containers; "
-        "auto: in containers for CK cells if Docker or podman answers"
+        "auto: use containers for CK cells if Docker or podman is running"
     )
     _add_executor(parser, "auto", what)
 

@@ -25,7 +25,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: wheelfactory index github:OWNER/REPO --dest site"
     add_target(parser)
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--dest", type=Path, metavar="DIR", help="write into DIR a site that links to the wheels")
+    where.add_argument("--dest", type=Path, metavar="DIR", help="write a site that links to the wheels into DIR")
     where.add_argument("--packages", type=Path, metavar="FILE", help="write only the list of wheels, as Markdown")
     add_site(parser)
     add_matrix(parser)

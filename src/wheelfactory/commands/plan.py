@@ -67,7 +67,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--measured-costs",
         type=Path,
         metavar="FILE",
-        help="measured compile costs to use (default: the cache's for estimates, built-in ones for sharding)",
+        help="file of measured compile costs (default: the cache's costs for estimates, built-in costs for sharding)",
     )
 
 

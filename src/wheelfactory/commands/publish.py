@@ -59,7 +59,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--yank", metavar="NAME", help="mark this published file as withdrawn, so that installers skip it"
     )
     parser.add_argument("--reason", default="", metavar="TEXT", help="with --yank: reason that installers show")
-    what = "add reports of `wheelfactory validate --json` to the rows of their published wheels"
+    what = "add reports written by `wheelfactory validate --json` to the published wheels that they validate"
     parser.add_argument("--evidence", nargs="+", default=[], type=Path, metavar="REPORT", help=what)
     add_site(parser)
     add_matrix(parser)

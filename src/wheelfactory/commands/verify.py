@@ -34,7 +34,7 @@ from wheelfactory.verify.result import GateResult
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = "example: wheelfactory verify wheelhouse --extended gpu"
-    help_text = "wheel, or release directory to verify every wheel in its manifest"
+    help_text = "wheel, or release directory (verifies every wheel in its manifest)"
     parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL", help=help_text)
     parser.add_argument(
         "--cell", metavar="ID", help="cell id that the wheel must have (default: the id in its build record)"

@@ -16,8 +16,8 @@ from wheelfactory.core.gpus import KFD_NODES, read_gpu_archs
 from wheelfactory.core.query import query_program
 
 MIB = 1 << 20
-_V2 = ("memory.max", "memory.current", "memory.events", r"^oom_kill (\d+)$", r"^inactive_file (\d+)$")
-_V1 = (
+_CGROUP_V2_FILES = ("memory.max", "memory.current", "memory.events", r"^oom_kill (\d+)$", r"^inactive_file (\d+)$")
+_CGROUP_V1_FILES = (
     *("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.oom_control"),
     *(r"^oom_kill (\d+)$", r"^total_inactive_file (\d+)$"),
 )
@@ -44,7 +44,7 @@ class MemoryCgroup:
         return (int(limit) - int(usage) + (int(found[1]) if found else 0)) // MIB
 
     def out_of_memory_kills(self) -> int:
-        """Count the processes that the kernel killed in it for lack of memory."""
+        """Count the processes in this cgroup that the kernel killed because memory ran out."""
         found = re.search(self.oom_kill_pattern, _read_text(self.folder / self.events), re.MULTILINE)
         return int(found[1]) if found else 0
 
@@ -55,12 +55,12 @@ def memory_cgroups(cgroup: str, root: Path = Path("/sys/fs/cgroup")) -> Iterator
         number, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if "memory" in controllers.split(","):
-            yield from _with_parents(root / "memory", path, _V1)
+            yield from _walk_ancestors(root / "memory", path, _CGROUP_V1_FILES)
         elif number == "0":
-            yield from _with_parents(root, path, _V2)
+            yield from _walk_ancestors(root, path, _CGROUP_V2_FILES)
 
 
-def _with_parents(mount: Path, path: str, names: tuple[str, ...]) -> Iterator[MemoryCgroup]:
+def _walk_ancestors(mount: Path, path: str, names: tuple[str, ...]) -> Iterator[MemoryCgroup]:
     """A cgroup and its parents, whose limits also apply."""
     own = mount / path.lstrip("/")  # does not exist in a container, which sees its own cgroup at the mount
     for folder in (own, *own.parents):
@@ -83,7 +83,7 @@ def out_of_memory_kills() -> int:
 
     Only an increase between two calls is meaningful.
     """
-    # one kill can count in several cgroups, and on the machine
+    # the same kill can count in several cgroups and again for the machine
     machine = re.search(r"^oom_kill (\d+)$", _read_text(Path("/proc/vmstat")), re.MULTILINE)
     in_groups = sum(group.out_of_memory_kills() for group in memory_cgroups(_read_text(Path("/proc/self/cgroup"))))
     return in_groups + (int(machine[1]) if machine else 0)

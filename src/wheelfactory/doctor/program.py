@@ -50,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "site",
         nargs="?",
         metavar="SITE",
-        help="address of a site, address or file of a manifest, or a release directory",
+        help="site URL, manifest (URL or file), or release directory",
     )
     parser.add_argument("--python", metavar="PATH", help="examine and install into this interpreter")
     form = parser.add_mutually_exclusive_group()

@@ -1,4 +1,4 @@
-"""Parse a compile command of a log: compiler, source, archs, header directories, and the meaning of each flag."""
+"""Parse a compile command from a log: compiler, source, archs, header directories, and the meaning of each flag."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SOURCES = (".hip", ".cu", ".cpp", ".cc", ".cxx", ".c")
 
 @dataclass(frozen=True)
 class Flag:
-    """One flag, with its value if that is a separate word."""
+    """One flag, including its value if that is a separate argument."""
 
     text: str
     meaning: str

@@ -86,7 +86,7 @@ def _reasons(build_log: BuildLog, remaining: RemainingTime | None) -> Iterator[s
         archs = f"{remaining.archs} archs" if remaining.archs > 1 else "one arch"
         archs += "" if build_log.archs else " (the log names none)"
         yield (
-            f"{total} sources{release}: one for each head dim, type, mask, bias, dropout and padding; "
+            f"{total} sources{release}: one for each mix of head dim, type, mask, bias, dropout and padding; "
             f"about {remaining.cpu_hours:.0f} CPU hours for {archs} (predicted)"
         )
     if remaining and remaining.archs > 1:
@@ -124,14 +124,14 @@ def _advice(build_log: BuildLog, remaining: RemainingTime | None) -> Iterator[st
         yield "run `pip install ninja` in the build environment"
     if remaining and not build_log.cause:
         yield (
-            f"set MAX_JOBS to free GiB / {GIB_PER_COMPILE}, at most the number of cores; "
+            f"set MAX_JOBS to the free memory in GiB / {GIB_PER_COMPILE}, at most the number of cores; "
             f"{remaining.jobs} jobs need {remaining.jobs * GIB_PER_COMPILE:.0f} GiB (measured with Debian's compiler)"
         )
     condition = _runaway_condition(build_log)
     if condition:
         yield f'if {condition}: export HIPCC_COMPILE_FLAGS_APPEND="-mllvm {EARLY_INLINE}=false"'
     if remaining and build_log.progress and build_log.progress.total > ONE_HEAD_DIM:
-        yield "if you need only some head dims: OPT_DIM=128 compiles a quarter (flash-attn 2.8 and newer)"
+        yield "if you need only some head dims: OPT_DIM=128 compiles only a quarter (flash-attn 2.8 and newer)"
     if remaining:
         yield "compile the kernels once for all torch and Python versions: `wheelfactory kernels`, `build --kernels`"
         yield "or install a published wheel for your torch and ROCm: `wheelfactory plan` lists the cells"

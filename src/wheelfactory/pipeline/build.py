@@ -87,8 +87,8 @@ def _record(recipe: Recipe, source: Source, toolchain: Toolchain, kernels: str |
 def finish_raw_wheel(raw: Path, record: BuildRecord, folder: Path, environ: Mapping[str, str]) -> Path:
     """Finish a raw wheel: write its METADATA, label, build record and platform tag, and save it in `folder`.
 
-    Raises `InputError` if `raw` is not a wheel or has another release or label, `VerificationError` if its compiled
-    code needs libraries that torch, ROCm and the system do not provide.
+    Raises `InputError` if `raw` is not a wheel, or if its release or label differs from the record, `VerificationError`
+    if its compiled code needs libraries that torch, ROCm and the system do not provide.
     """
     # check first: auditwheel's error would not say that this is the wrong wheel
     require_matching_wheel(Wheel.open(raw), record)

@@ -62,8 +62,8 @@ def output_lines(values: Mapping[str, object]) -> list[str]:
     return [f"{name}={text}" for name, text in texts.items()]
 
 
-# limit on the wheels of one group, each counted at its largest size. GitHub guarantees a hosted runner 14 GB, and a
-# download can exist twice: packed and unpacked
+# limit on the bytes of the wheels of one group, each at its upper size estimate. GitHub guarantees a hosted runner
+# 14 GB, and a download can exist twice: packed and unpacked
 MAX_GROUP_BYTES = 6 * 1000**3
 
 

@@ -58,7 +58,7 @@ class WheelRow(FrozenModel):
 
     @property
     def index_key(self) -> tuple[str, str, str] | None:
-        """The folders of the index that lists the wheel: ``("rocm64", "torch2.9", "ck")``; None if all do."""
+        """The folders of the index that lists the wheel: ``("rocm64", "torch2.9", "ck")``; None if every index does."""
         if self.label is None:
             return None
         label = Label.parse(self.label)
@@ -108,7 +108,7 @@ def manifest_bytes(rows: Iterable[WheelRow]) -> bytes:
 
 def _write_error(reason: str) -> PublishError:
     return PublishError(
-        "cannot write the manifest", reason, "nothing was changed; fix the wheel or report that the row came from"
+        "cannot write the manifest", reason, "nothing was changed; fix the wheel or the report behind this row"
     )
 
 

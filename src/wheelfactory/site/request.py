@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 
 from wheelfactory.matrix.rules import AXES, GPU
 
-# characters of a body that are read. GitHub's limit for an issue is 65,536
+# maximum number of characters read from a body. GitHub's limit for an issue is 65,536
 MAX_BODY = 300_000
 # limit for one value
 _MAX_VALUE = 200
@@ -24,7 +24,7 @@ parameters have the same names."""
 _NO_CHOICE = ("_no response_", "none", "either")
 
 
-def search_url(site: str, body: str) -> str:
+def search_link(site: str, body: str) -> str:
     """The search page below `site` with the requested fields selected, as a Markdown autolink."""
     query = urlencode(read_request(body), quote_via=quote, safe="", errors="replace")
     page = "index.html" if site.startswith("file:") else ""  # a browser would list a local folder

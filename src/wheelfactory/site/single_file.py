@@ -145,7 +145,7 @@ def assemble(modules: Sequence[SourceModule], header: str) -> str:
     _reject_duplicate_names(modules)
     future = "from __future__ import annotations\n"
     end = 'if __name__ == "__main__":\n    sys.exit(main())\n'
-    text = "\n".join([header, future, _hoisted(modules), _VERSION_CHECK, *map(_body, modules), "", end])
+    text = "\n".join([header, future, _hoist_imports(modules), _VERSION_CHECK, *map(_body, modules), "", end])
     ast.parse(text, feature_version=OLDEST_PYTHON)
     return text
 
@@ -161,7 +161,7 @@ def _reject_duplicate_names(modules: Sequence[SourceModule]) -> None:
                 )
             sources[name] = module.name
         for node in ast.walk(module.tree):
-            if isinstance(node, (ast.Import, ast.ImportFrom)) and not _can_be_hoisted(node, module):
+            if isinstance(node, (ast.Import, ast.ImportFrom)) and not _can_be_hoist_imports(node, module):
                 raise FactoryError(
                     "this import cannot be moved into the single file",
                     f"{module.name}: {ast.unparse(node)}",
@@ -169,7 +169,7 @@ def _reject_duplicate_names(modules: Sequence[SourceModule]) -> None:
                 )
 
 
-def _can_be_hoisted(node: Import, module: SourceModule) -> bool:
+def _can_be_hoist_imports(node: Import, module: SourceModule) -> bool:
     """Whether an import can move to the top of the file without a change in its meaning."""
     # an import of a wheelfactory module within a function would stay in the file, where it fails
     if any(alias.asname not in (None, alias.name) for alias in node.names):
@@ -198,7 +198,7 @@ def _standard_names(modules: Sequence[SourceModule]) -> Iterator[tuple[str, str]
     yield from found.items()
 
 
-def _hoisted(modules: Sequence[SourceModule]) -> str:
+def _hoist_imports(modules: Sequence[SourceModule]) -> str:
     """Return the source of all standard library imports, without duplicates."""
     whole: set[str] = set()
     names: dict[str, set[str]] = {}

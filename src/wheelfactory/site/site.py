@@ -23,7 +23,7 @@ _SUFFIXES = (".css", ".html", ".js")
 
 
 def render_site(matrix: Matrix, rows: Sequence[WheelRow], address: str = "", *, docs: bool = False) -> dict[str, bytes]:
-    """Render every file of the site but the manifest, by path; the index comes last.
+    """Render every file of the site except the manifest, keyed by path, the index last.
 
     `address` is where the site is served. If it is empty, doctor.py reads the manifest in its own folder, and the
     list of wheels has no install commands. `docs` says whether the site has ``docs/``.

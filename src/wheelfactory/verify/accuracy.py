@@ -48,7 +48,7 @@ class NumericCase(ProgramReport):
 
     name: str
     errors: dict[str, tuple[float, float]]
-    """The largest error of each result, and the largest error of rounding every intermediate result to the dtype."""
+    """Per result: its largest error, and that of a reference which rounds every intermediate result to the dtype."""
     exception: str | None
     """The exception, if one was raised."""
 
@@ -78,7 +78,7 @@ class NumericReport(ProgramReport):
 def find_numeric_faults(
     file: str, tolerance: Tolerance, report: NumericReport | str, device_phrase: str
 ) -> Iterator[Finding]:
-    """Check the errors that a run of the wheel `file` reported; `report` is an error message if there is no report.
+    """Check the errors that a run of the wheel `file` reported; `report` is the error message if the program failed.
 
     `device_phrase` completes the message: ``on gfx942``.
     """
@@ -119,10 +119,10 @@ def numeric_gate_result(
     limits: Iterable[KnownLimit],
     versions: Mapping[str, str],
 ) -> GateResult:
-    """Return the result of a gate for a report; `report` is an error message if there is no report.
+    """Return the result of a gate for a report; `report` is the error message if the program failed.
 
-    `device_phrase` completes the findings (``on gfx942``). `versions_text` names the versions for the detail. `limits`
-    are the known limits whose cases were skipped.
+    `device_phrase` completes the findings (``on gfx942``). `versions_text` lists the versions, for the detail of the
+    result. `limits` are the known limits whose cases were skipped.
     """
     tolerance = TOLERANCES[subject.cell.backend]
     return GateResult.from_findings(

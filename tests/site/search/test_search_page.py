@@ -21,7 +21,7 @@ from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.rules import AXES
 from wheelfactory.release.manifest import WheelRow, verified_archs
 from wheelfactory.site.coverage import compute_coverage
-from wheelfactory.site.request import search_url
+from wheelfactory.site.request import search_link
 
 pytestmark = pytest.mark.slow
 
@@ -489,7 +489,7 @@ def test_a_choice_in_the_address_is_read_as_people_and_programs_write_it(
 
 def test_a_wheel_request_is_answered_with_the_page_that_shows_its_wheels(visit: Visit, site: str) -> None:
     body = "### torch\n\n2.9.0+rocm6.4\n\n### Python\n\n3.11.7\n\n### GPU\n\nAMD Instinct MI300X\n\n### Backend\n\nck\n"
-    page = visit(site).open(f"?{urlsplit(search_url(site, body)[1:-1]).query}")
+    page = visit(site).open(f"?{urlsplit(search_link(site, body)[1:-1]).query}")
     assert count(page) > 0
     chosen = page.locator("#chosen li").all_inner_texts()
     assert [text.removesuffix(DROP).strip() for text in chosen] == [

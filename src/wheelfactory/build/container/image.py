@@ -1,4 +1,4 @@
-"""Pull base images, and build the images of Dockerfiles that do not exist yet."""
+"""Pull base images, and build the image of a Dockerfile if the engine does not have it yet."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from wheelfactory.release.manifest import published_cells
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     add_target(parser)
-    parser.add_argument("--jobs", type=Path, required=True, metavar="FILE", help="jobs file of `ci jobs`")
+    parser.add_argument("--jobs", type=Path, required=True, metavar="FILE", help="jobs file written by `ci jobs`")
     parser.add_argument("--kernels", type=Path, required=True, metavar="DIR", help="directory of compiled shards")
     parser.add_argument(
         "--round",

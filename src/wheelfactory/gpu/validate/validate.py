@@ -38,7 +38,7 @@ def validate(
 
     `requested_python` defaults to the user's Python. With `non_amd_gpu`, a Triton wheel runs on a non-AMD GPU in a test
     mode. For a wheel, a CPU torch stands in if the machine has no torch.
-    Raises `InputError` if there is nothing to validate, or if it cannot run with this Python and GPU.
+    Raises `InputError` if there is nothing to validate, or if the package cannot run with this Python and GPU.
     """
     wheel = Wheel.open(path) if path else None
     if wheel and wheel.name not in PROJECTS:
@@ -104,7 +104,7 @@ def _open_interpreter(
             )
         except BuildError as error:
             reason = error.which.splitlines()[-1]
-            hint = "name a Python that fits the wheel with --python"
+            hint = "use --python to name a Python that matches the wheel"
             raise InputError(
                 "cannot install the wheel", f"{wheel.path.name} for {python.python} ({reason})", hint
             ) from None

@@ -64,7 +64,7 @@ def increase_stack_limit_for_link(pid: int, objects: Iterable[str], environ: Map
 
 
 def require_supported_archs(hipcc: str, archs: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Raise `BuildError` if the compiler does not support an arch, as its driver reports without compiling."""
+    """Raise `BuildError` if the compiler does not support an arch, as its driver reports, so nothing is compiled."""
     refused = []
     for arch in archs:
         command = [hipcc, "-x", "hip", f"--offload-arch={arch}", "-###", "-c", os.devnull, "-o", os.devnull]
@@ -98,7 +98,7 @@ def require_planned_sources(found: Collection[str], planned: Collection[str]) ->
 
 
 def require_matching_key(key: SetKey, archive_keys: Sequence[Mapping[str, Any]]) -> None:
-    """Raise `BuildError` if no unpacked archive, given by its key parts, has this key."""
+    """Raise `BuildError` if none of the unpacked archives (`archive_keys`, the key parts of each) has this key."""
     if any(dict(parts) == dict(key.parts) for parts in archive_keys):
         return
     nearest = min((diff_key_parts(key.parts, parts) for parts in archive_keys), key=len)

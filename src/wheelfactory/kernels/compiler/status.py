@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def estimate_time_left(predicted_left_s: float, predicted_done_s: float, elapsed_s: float, jobs: int) -> float:
-    """Estimate the seconds left from the predicted CPU seconds left, corrected by the speed so far.
+    """Estimate the seconds left: the predicted CPU seconds of the rest, scaled by the speed so far.
 
     Before the first compile ends, assumes that all `jobs` are always busy.
     """

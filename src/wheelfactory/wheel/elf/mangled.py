@@ -60,7 +60,7 @@ def find_string_abi(symbol: str) -> str | None:
 
 
 def _drop_names(symbol: str) -> str:
-    """Remove the names (each after its length); the type codes remain."""
+    """Remove the length-prefixed names, so that only the type codes remain."""
     kept, at = "", 0
     while match := _SKIPPED.search(symbol, at):
         kept += symbol[at : match.start()] + "."
