@@ -128,9 +128,9 @@ def test_a_real_linker_takes_ten_archs_of_objects_once_the_limit_is_raised(tmp_p
 
     code = (
         "import os, subprocess, sys\n"
-        "from wheelfactory.kernels.compiler.limits import raise_link_limit\n"
+        "from wheelfactory.kernels.compiler.limits import increase_stack_limit_for_link\n"
         "objects = open('objects').read().split()\n"
-        "raise_link_limit(os.getpid(), objects, os.environ)\n"
+        "increase_stack_limit_for_link(os.getpid(), objects, os.environ)\n"
         "subprocess.run(['cc', '-shared', '-o', 'all.so', *objects], check=True)\n"
     )
     (tmp_path / "objects").write_text("\n".join(map(str, objects)))
