@@ -79,7 +79,7 @@ def test_a_package_that_does_not_import(tmp_path: Path, cache: Path, init: bytes
     (finding,) = result.findings
     assert result.status is Status.FAILED
     assert (finding.file, finding.expected, finding.found) == (path.name, "to import", found)
-    assert "correct the matrix" in finding.remedy
+    assert "fix the matrix" in finding.remedy
 
 
 def test_a_package_that_ends_the_program_as_if_all_were_well(tmp_path: Path, cache: Path) -> None:

@@ -98,8 +98,9 @@ def run_compiles(
             killed.add(compile_.edge)
             waiting.appendleft(compile_.edge)
             jobs = jobs_after_kill(jobs, compile_.jobs)
+            rate = "one compile at a time" if jobs == 1 else f"at most {jobs} compiles at once"
             retry = f"{compile_.edge.name} was killed for lack of memory: retrying it"
-            print(f"{NOTICE_PREFIX}{retry}, with at most {jobs} compiles at once", flush=True)
+            print(f"{NOTICE_PREFIX}{retry}, with {rate}", flush=True)
     finally:
         for left in running.values():
             left.process.kill()
