@@ -44,19 +44,19 @@ def test_what_setup_py_prints_by_hand_is_understood(
         done = subprocess.run(command, cwd=tree, env=environ, stdout=file, stderr=subprocess.STDOUT)
     assert done.returncode == 0, log.read_text()[-2000:]
 
-    told = explained(log, capsys)
-    assert (told["state"], told["cause"], told["torch"]) == ("finished", None, "2.13.0+rocm7.2")
-    assert (told["progress"]["done"], told["progress"]["total"]) == (ONE_HEAD_DIM, ONE_HEAD_DIM)
-    assert [entry["arch"] for entry in told["archs"]] == ["gfx942", "gfx950"]
-    assert told["command"]["unknown"] == []
-    assert told["command"]["compiler"] == f"{rocm['ROCM_PATH']}/bin/hipcc"
+    report = explained(log, capsys)
+    assert (report["state"], report["cause"], report["torch"]) == ("finished", None, "2.13.0+rocm7.2")
+    assert (report["progress"]["done"], report["progress"]["total"]) == (ONE_HEAD_DIM, ONE_HEAD_DIM)
+    assert [entry["arch"] for entry in report["archs"]] == ["gfx942", "gfx950"]
+    assert report["command"]["unknown"] == []
+    assert report["command"]["compiler"] == f"{rocm['ROCM_PATH']}/bin/hipcc"
 
     half = tmp_path / "half.log"
     text = log.read_text()
     half.write_text(text[: text.index(f"[353/{ONE_HEAD_DIM}]")])
-    told = explained(half, capsys)
-    assert (told["state"], told["progress"]["left"], told["remaining_time"]["archs"]) == ("running", 352, 2)
-    assert told["remaining_time"]["left_s"] > 0
+    report = explained(half, capsys)
+    assert (report["state"], report["progress"]["left"], report["remaining_time"]["archs"]) == ("running", 352, 2)
+    assert report["remaining_time"]["left_s"] > 0
 
 
 def test_a_build_of_this_program_that_the_kernel_killed_is_told_and_explained_as_out_of_memory(
@@ -64,22 +64,22 @@ def test_a_build_of_this_program_that_the_kernel_killed_is_told_and_explained_as
 ) -> None:
     broken = shutil.copytree(rocm["ROCM_PATH"], tmp_path / "rocm")
     hipcc = broken / "bin/hipcc"
-    said = "clang++: error: unable to execute command: Killed"
-    hipcc.write_text(hipcc.read_text().replace("\nkind=kernel\n", f"\necho '{said}' >&2\nexit 254\n"))
+    message = "clang++: error: unable to execute command: Killed"
+    hipcc.write_text(hipcc.read_text().replace("\nkind=kernel\n", f"\necho '{message}' >&2\nexit 254\n"))
     machine = make_machine(tmp_path / "cache", cache, {**rocm, "ROCM_PATH": str(broken), "ROCM_HOME": str(broken)})
 
     done = machine.run("build", CELL, "--dest", tmp_path / "dist", MAX_JOBS="2")
     log = machine.cache / "logs" / f"{CELL}.log"
     assert (done.returncode, done.stdout) == (4, "")
     assert "error: build failed: build_rocm.sh (exit status 1)\n" in done.stderr
-    assert f"\nhint: out of memory ({said}): " in done.stderr
+    assert f"\nhint: out of memory ({message}): " in done.stderr
     assert done.stderr.endswith(f"; the full log is {log}\n")
     assert not list((tmp_path / "dist").glob("*"))
 
-    told = explained(log, capsys)
-    assert told["state"] == "failed"
-    assert (told["cause"]["name"], told["cause"]["evidence"]) == ("out of memory", said)
-    assert told["progress"]["total"] == 2782
-    assert told["kernel"]["unknown"] == []
-    assert [entry["arch"] for entry in told["archs"]] == ["gfx90a", "gfx942", "gfx950"]
-    assert told["command"]["unknown"] == []
+    report = explained(log, capsys)
+    assert report["state"] == "failed"
+    assert (report["cause"]["name"], report["cause"]["evidence"]) == ("out of memory", message)
+    assert report["progress"]["total"] == 2782
+    assert report["kernel"]["unknown"] == []
+    assert [entry["arch"] for entry in report["archs"]] == ["gfx90a", "gfx942", "gfx950"]
+    assert report["command"]["unknown"] == []

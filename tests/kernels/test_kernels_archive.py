@@ -585,9 +585,9 @@ def shard_archives(folder: Path, count: int = 3, key: SetKey = KEY) -> list[Path
 
 
 def test_merged_shards_equal_the_archive_of_one_machine(tmp_path: Path) -> None:
-    path = merge_shards(shard_archives(tmp_path), tmp_path / "joined", tmp_path / "kernels")
+    path = merge_shards(shard_archives(tmp_path), tmp_path / "merged", tmp_path / "kernels")
 
-    assert path == tmp_path / "joined" / NAME
+    assert path == tmp_path / "merged" / NAME
     assert read_archive_manifest(path).shard is None
     assert contents(unpack_archive(path, tmp_path / "elsewhere").store) == OBJECTS
 
@@ -605,12 +605,12 @@ def test_missing_sources_are_named_with_the_missing_shards(tmp_path: Path) -> No
     paths = shard_archives(tmp_path)
 
     with pytest.raises(BuildError) as caught:
-        merge_shards([paths[0]], tmp_path / "joined", tmp_path / "kernels")
+        merge_shards([paths[0]], tmp_path / "merged", tmp_path / "kernels")
 
     assert caught.value.which == (
         "2 of 4 sources have no object: fmha_fwd_d128, fmha_fwd_d64; no archive of shard 2/3, 3/3"
     )
-    assert not (tmp_path / "joined").exists()
+    assert not (tmp_path / "merged").exists()
 
 
 def test_a_merge_uses_objects_that_an_earlier_merge_left_in_the_store(tmp_path: Path) -> None:
@@ -618,7 +618,7 @@ def test_a_merge_uses_objects_that_an_earlier_merge_left_in_the_store(tmp_path: 
     unpack_archive(first, tmp_path / "kernels")
 
     assert (
-        read_archive_manifest(merge_shards(others, tmp_path / "joined", tmp_path / "kernels")).objects.keys()
+        read_archive_manifest(merge_shards(others, tmp_path / "merged", tmp_path / "kernels")).objects.keys()
         == OBJECTS.keys()
     )
 
@@ -629,9 +629,9 @@ def test_a_damaged_object_stops_a_merge(tmp_path: Path) -> None:
     paths[1].write_bytes(repacked([(name, content.replace(b"forward", b"forwarD")) for name, content in members]))
 
     with pytest.raises(BuildError, match=f"damaged objects: 1 in {paths[1]}: fmha_fwd_d128"):
-        merge_shards(paths, tmp_path / "joined", tmp_path / "kernels")
+        merge_shards(paths, tmp_path / "merged", tmp_path / "kernels")
 
-    assert not (tmp_path / "joined").exists()
+    assert not (tmp_path / "merged").exists()
 
 
 def test_a_good_copy_in_another_archive_replaces_a_damaged_object(tmp_path: Path, archive: Path) -> None:
@@ -639,7 +639,7 @@ def test_a_good_copy_in_another_archive_replaces_a_damaged_object(tmp_path: Path
     damaged = tmp_path / "damaged.tar.zst"
     damaged.write_bytes(repacked([(name, content.replace(b"forward", b"forwarD")) for name, content in members]))
 
-    path = merge_shards([damaged, archive], tmp_path / "joined", tmp_path / "elsewhere")
+    path = merge_shards([damaged, archive], tmp_path / "merged", tmp_path / "elsewhere")
 
     assert path.read_bytes() == archive.read_bytes()
 
@@ -650,7 +650,7 @@ def test_archives_of_two_sets_are_refused_with_their_differences(tmp_path: Path)
     two = shard_archives(tmp_path / "b", key=other)[1]
 
     with pytest.raises(InputError, match="archives of different kernel sets") as caught:
-        merge_shards([one, two], tmp_path / "joined", tmp_path / "kernels")
+        merge_shards([one, two], tmp_path / "merged", tmp_path / "kernels")
 
     assert one.name in caught.value.which
     assert two.name in caught.value.which

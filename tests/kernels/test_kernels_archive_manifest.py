@@ -1,4 +1,4 @@
-"""What differs between two kernel sets is said by name, in few words."""
+"""The difference of two kernel sets is named, in few words."""
 
 from __future__ import annotations
 

@@ -67,11 +67,11 @@ def path_of(done: Done) -> Path:
     return Path(line)
 
 
-def refused(done: Done, code: int, *said: str) -> None:
+def refused(done: Done, code: int, *messages: str) -> None:
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr.partition("\nerror: ")[2]
     assert "hint: " in done.stderr
-    for text in said:
+    for text in messages:
         assert text in done.stderr
 
 
@@ -86,13 +86,13 @@ def test_unplanned_kernels_are_refused_by_both_commands_before_compiling(site: S
     machine = site.machine("one")
     listed = SourceList((*SMALL_KERNELS[1:], "fmha_bwd_d256_bf16_7"), 1000)
     write_source_list(listed, load_matrix(site.matrix).flash_attn["2.8.3"].source_pin, machine.cache)
-    told = (
+    missing = (
         "error: this build and `wheelfactory plan` list different kernels: "
         f"1 missing: fmha_bwd_d256_bf16_7; 1 unplanned: {SMALL_KERNELS[0]}\n",
         "OPT_DIM",
     )
-    refused(site.kernels(machine), BUILD_FAILED, *told)
-    refused(site.build(machine), BUILD_FAILED, *told)
+    refused(site.kernels(machine), BUILD_FAILED, *missing)
+    refused(site.build(machine), BUILD_FAILED, *missing)
     assert machine.compiled() == []
 
 
@@ -135,10 +135,10 @@ def test_shards_of_two_machines_link_merged_or_not(site: Site) -> None:
     path_of(site.build(by_shards, "--kernels", site.archives))
     assert by_shards.compiled() == ["flash_api"]
 
-    joined = path_of(site.kernels(site.machine("four"), "--merge"))
+    merged = path_of(site.kernels(site.machine("four"), "--merge"))
     for path in shards:
         path.unlink()
-    assert sorted(read_archive_manifest(joined).objects) == sorted(read_archive_manifest(joined).set_key.sources)
+    assert sorted(read_archive_manifest(merged).objects) == sorted(read_archive_manifest(merged).set_key.sources)
     by_set = site.machine("five")
     path_of(site.build(by_set, "--kernels", site.archives))
     assert by_set.compiled() == ["flash_api"]
@@ -241,15 +241,15 @@ def test_a_stored_set_is_downloaded_and_linked_without_compiling(site: Site) -> 
 
     for index in (1, 2):
         path_of(site.kernels(site.machine(f"m{index}"), "--shard", f"{index}/2"))
-    joined = path_of(site.kernels(site.machine("gather"), "--merge", "--upload", str(release)))
+    merged = path_of(site.kernels(site.machine("gather"), "--merge", "--upload", str(release)))
     again = site.kernels(site.machine("again"), "--merge", "--upload", str(release))
-    assert path_of(again) == joined
+    assert path_of(again) == merged
     assert "already stored" in again.stderr
     shutil.rmtree(site.archives)
 
     builder = site.machine("builder")
-    taken = path_of(site.kernels(builder, "--download", str(release)))
-    assert taken == site.archives / joined.name
+    downloaded = path_of(site.kernels(builder, "--download", str(release)))
+    assert downloaded == site.archives / merged.name
     path_of(site.build(builder, "--kernels", site.archives))
     assert builder.compiled() == ["flash_api"]
 

@@ -1,4 +1,4 @@
-"""Forecasts: sums, schedules and limits, on sets small enough to add up by hand."""
+"""Estimates: sums, schedules and limits, on sets small enough to add up by hand."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def ledger(cpu_s: float, *names: str, peak_mib: int = 900, size: int = 10**6) ->
     return Ledger(tuple(Measurement(name, ARCHS, "0123456789abcdef", cpu_s, peak_mib, size) for name in names))
 
 
-def forecast(
+def estimate(
     *, by: Ledger, cut_by: Ledger | None = None, shards: int | None = None, budget_s: float = 100, **runners: float
 ) -> Estimate:
     knowledge = CostModel(by, cut_by or Ledger())
@@ -38,7 +38,7 @@ def forecast(
 
 
 def test_an_estimate_sums_up_eight_compiles_of_ten_seconds() -> None:
-    made = forecast(by=ledger(10, *SOURCES), shards=4)
+    made = estimate(by=ledger(10, *SOURCES), shards=4)
     assert made.cpu_s == 80
     assert made.shard_cpu_s == (20, 20, 20, 20)
     assert made.imbalance == 1
@@ -52,28 +52,28 @@ def test_an_estimate_sums_up_eight_compiles_of_ten_seconds() -> None:
 
 
 def test_the_least_number_of_shards_keeps_each_within_the_budget() -> None:
-    assert len(forecast(by=ledger(10, *SOURCES), budget_s=40).shards) == 1
-    assert len(forecast(by=ledger(10, *SOURCES), budget_s=39).shards) == 2
-    assert len(forecast(by=ledger(10, *SOURCES), budget_s=10).shards) == 4
+    assert len(estimate(by=ledger(10, *SOURCES), budget_s=40).shards) == 1
+    assert len(estimate(by=ledger(10, *SOURCES), budget_s=39).shards) == 2
+    assert len(estimate(by=ledger(10, *SOURCES), budget_s=10).shards) == 4
 
 
 def test_a_budget_below_one_compile_is_an_error() -> None:
     with pytest.raises(ValueError, match="one compile takes 10 s"):
-        forecast(by=ledger(10, *SOURCES), budget_s=9)
+        estimate(by=ledger(10, *SOURCES), budget_s=9)
 
 
 def test_shards_are_cut_by_the_shared_ledger_and_timed_by_this_machines() -> None:
     first, *others = SOURCES
     heavy = Ledger((*ledger(70, first).measurements, *ledger(10, *others).measurements))
-    assert forecast(by=heavy, shards=2).shard_cpu_s == (100, 40), "dealt out as if all were equal"
-    assert forecast(by=heavy, cut_by=heavy, shards=2).shard_cpu_s == (70, 70)
-    assert forecast(by=heavy, shards=2).imbalance == pytest.approx(100 / 70)
+    assert estimate(by=heavy, shards=2).shard_cpu_s == (100, 40), "dealt out as if all were equal"
+    assert estimate(by=heavy, cut_by=heavy, shards=2).shard_cpu_s == (70, 70)
+    assert estimate(by=heavy, shards=2).imbalance == pytest.approx(100 / 70)
 
 
 def test_an_estimate_names_the_basis_of_its_predictions() -> None:
-    assert forecast(by=Ledger()).predicted_from == "seed table, no measurement"
+    assert estimate(by=Ledger()).predicted_from == "seed table, no measurement"
     two = Ledger((*ledger(10, *SOURCES).measurements, Measurement(SOURCES[0], ARCHS, "another", 10, 900, 1000)))
-    assert forecast(by=two).predicted_from == "ledger with 8 measurements of compiler 0123456789ab"
+    assert estimate(by=two).predicted_from == "ledger with 8 measurements of compiler 0123456789ab"
 
 
 def costs(*peaks_mib: int) -> list[Cost]:
@@ -112,7 +112,7 @@ def limit(made: Estimate, name: str) -> ResourceLimit:
 
 
 def test_the_real_limits_hold_for_a_small_set() -> None:
-    made = forecast(by=ledger(10, *SOURCES))
+    made = estimate(by=ledger(10, *SOURCES))
     assert [item.name for item in made.limits] == [
         "longest shard",
         "memory of a runner",
@@ -127,10 +127,10 @@ def test_the_real_limits_hold_for_a_small_set() -> None:
 @pytest.mark.parametrize(
     ("name", "made"),
     [
-        ("longest shard", forecast(by=ledger(2.8 * 3600, *SOURCES), shards=2, cores=1)),
-        ("memory of a runner", forecast(by=ledger(10, *SOURCES, peak_mib=20_000), memory_gib=16)),
-        ("disk of a runner", forecast(by=ledger(10, *SOURCES, size=2 * 10**9))),
-        ("archive as a release asset", forecast(by=ledger(10, *SOURCES, size=math.ceil((1 << 28) / ARCHIVE_RATIO)))),
+        ("longest shard", estimate(by=ledger(2.8 * 3600, *SOURCES), shards=2, cores=1)),
+        ("memory of a runner", estimate(by=ledger(10, *SOURCES, peak_mib=20_000), memory_gib=16)),
+        ("disk of a runner", estimate(by=ledger(10, *SOURCES, size=2 * 10**9))),
+        ("archive as a release asset", estimate(by=ledger(10, *SOURCES, size=math.ceil((1 << 28) / ARCHIVE_RATIO)))),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

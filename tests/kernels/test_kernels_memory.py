@@ -55,7 +55,7 @@ def limit() -> Iterator[MemoryLimit]:
 
 
 def make_hungry_project(folder: Path, *, all_mib: int | None = None) -> Project:
-    """One whose kernels take what is predicted for them, or as much as is said (MiB)."""
+    """A project whose compiles take the predicted memory, or `all_mib` each."""
     project = make_project(folder)
     (project.root / "clang.py").write_text(CLANG)
     for name in KERNELS:

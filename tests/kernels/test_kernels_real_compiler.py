@@ -185,8 +185,8 @@ def test_an_unsupported_arch_is_refused_with_the_compilers_error_before_compilin
 ) -> None:
     make_hip_rocm(hip, tmp_path / "rocm", tmp_path)
     project = make_project(tmp_path, flags="--offload-arch=gfx9999")
-    code, said = project.run()
-    assert code == NOT_LINKED, said
+    code, output = project.run()
+    assert code == NOT_LINKED, output
     refused = json.loads((project.root / "result.json").read_text())
     assert refused["what"] == "unsupported by this compiler"
     assert "gfx9999 (clang++: error: " in refused["which"]

@@ -130,9 +130,9 @@ def test_a_misnamed_archive_of_another_set_is_detected(folder: Path, kernels: Pa
 
 
 def test_a_partial_archive_is_unpacked_into_an_empty_store(part: Path, folder: Path, kernels: Path) -> None:
-    (taken,) = unpack_partial_archives(folder, SET, "1/2", kernels)
+    (unpacked,) = unpack_partial_archives(folder, SET, "1/2", kernels)
     assert objects(kernels) == {name: OBJECTS[name] for name in NAMES[:2]}
-    assert (taken.key, taken.is_partial) == (KEY.digest, True)
+    assert (unpacked.key, unpacked.is_partial) == (KEY.digest, True)
     assert part.exists()
 
 
@@ -164,9 +164,9 @@ def test_an_ignored_archive_is_logged_with_its_differences(
     folder: Path, kernels: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     pack_archive(machine(tmp_path, "other", "x_api", key=OTHER), SET, folder, "1/2", NAMES, partial=True)
-    taken = unpack_partial_archives(folder, SET, "1/2", kernels)
+    unpacked = unpack_partial_archives(folder, SET, "1/2", kernels)
     assert objects(kernels) == {}
-    log_ignored_archives(taken, KEY)
+    log_ignored_archives(unpacked, KEY)
     assert "its key differs: flags: " in caplog.text
 
 

@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def far(folder: Path) -> str:
-    """What is said of how far the shards are."""
+    """The text about the progress of the shards."""
     with pytest.raises(RunAgainError) as later:
         merge_set(folder, SET, folder.parent / "kernels")
     assert later.value.what == "incomplete kernel set"
@@ -45,8 +45,8 @@ def far(folder: Path) -> str:
 def test_all_shards_make_the_set(folder: Path) -> None:
     for shard in SHARDS:
         pack(folder, shard)
-    joined = merge_set(folder, SET, folder.parent / "kernels")
-    assert sorted(read_archive_manifest(joined).objects) == sorted(OBJECTS)
+    merged = merge_set(folder, SET, folder.parent / "kernels")
+    assert sorted(read_archive_manifest(merged).objects) == sorted(OBJECTS)
 
 
 def test_a_partial_archive_of_a_complete_shard_is_ignored(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""The census: exactly the sources that setup.py would compile, found without running setup.py."""
+"""The source list: exactly the sources that setup.py would compile, found without running setup.py."""
 
 from __future__ import annotations
 

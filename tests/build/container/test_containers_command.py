@@ -56,7 +56,7 @@ class Bench:
             stderr=pipe,
             text=True,
             start_new_session=True,
-            # what was started in the background may be told not to hear Ctrl-C, and tells that to its own
+            # what was started in the background may ignore SIGINT, and its children inherit that
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
         log = self.cache / "logs" / f"{cell}.log"
@@ -82,10 +82,10 @@ def bench(engine: Engine, cell_image: str, matrix_file: Path, tmp_path: Path) ->
 
 
 def interrupted(by: str) -> Callable[[int, str], None]:
-    def check(code: int, said: str) -> None:
+    def check(code: int, errors: str) -> None:
         assert code == 1
-        assert f"error: interrupted: by {by}\nhint: run the same command again to continue\n" in said
-        assert "Traceback" not in said
+        assert f"error: interrupted: by {by}\nhint: run the same command again to continue\n" in errors
+        assert "Traceback" not in errors
 
     return check
 
@@ -108,8 +108,8 @@ def test_ended_by_a_signal_it_leaves_nothing_and_the_same_command_again_gives_th
 ) -> None:
     process = bench.started(SLOW.id)
     os.killpg(process.pid, number)  # as a terminal does, to all that was started in it
-    printed, said = process.communicate(timeout=FEW_SECONDS)
-    check(process.returncode, said)
+    printed, errors = process.communicate(timeout=FEW_SECONDS)
+    check(process.returncode, errors)
     assert printed == ""
     wait_until(lambda: not bench.containers() and not bench.scratch(), FEW_SECONDS)
     assert not list(bench.dest.glob("*.whl"))

@@ -40,7 +40,7 @@ def nowhere() -> Engine:
 
 
 @pytest.fixture
-def errand() -> BuildCommand:
+def command() -> BuildCommand:
     return BuildCommand(
         name="cell",
         argv=("/checkout/build_rocm.sh", "one word"),
@@ -52,88 +52,88 @@ def errand() -> BuildCommand:
 
 
 @pytest.fixture
-def made(nowhere: Engine, errand: BuildCommand) -> dict[str, Any]:
-    return container_options(nowhere, errand, ResourceShare(2.5, 3.0), RUN, [])
+def options(nowhere: Engine, command: BuildCommand) -> dict[str, Any]:
+    return container_options(nowhere, command, ResourceShare(2.5, 3.0), RUN, [])
 
 
-def test_a_container_runs_the_command_as_the_caller(made: dict[str, Any]) -> None:
-    assert made["command"] == ["/checkout/build_rocm.sh", "one word"]
-    assert made["user"] == "1000:100"
+def test_a_container_runs_the_command_as_the_caller(options: dict[str, Any]) -> None:
+    assert options["command"] == ["/checkout/build_rocm.sh", "one word"]
+    assert options["user"] == "1000:100"
 
 
-def test_a_container_has_only_the_variables_of_the_command(made: dict[str, Any]) -> None:
-    assert made["environment"] == {"SOURCE_DIR": "/cache/source"}
+def test_a_container_has_only_the_variables_of_the_command(options: dict[str, Any]) -> None:
+    assert options["environment"] == {"SOURCE_DIR": "/cache/source"}
 
 
-def test_a_container_has_no_network_capability_or_new_privileges(made: dict[str, Any]) -> None:
-    assert made["network_mode"] == "none"
-    assert made["cap_drop"] == ["ALL"] and "cap_add" not in made
-    assert "no-new-privileges" in made["security_opt"]
-    assert "privileged" not in made
+def test_a_container_has_no_network_capability_or_new_privileges(options: dict[str, Any]) -> None:
+    assert options["network_mode"] == "none"
+    assert options["cap_drop"] == ["ALL"] and "cap_add" not in options
+    assert "no-new-privileges" in options["security_opt"]
+    assert "privileged" not in options
 
 
-def test_read_paths_are_mounted_read_only_at_the_same_path(made: dict[str, Any]) -> None:
-    seen = {mount["Target"]: (mount["Source"], mount["ReadOnly"]) for mount in made["mounts"]}
+def test_read_paths_are_mounted_read_only_at_the_same_path(options: dict[str, Any]) -> None:
+    seen = {mount["Target"]: (mount["Source"], mount["ReadOnly"]) for mount in options["mounts"]}
     assert seen == {
         str(BUILD_SCRIPT): (str(BUILD_SCRIPT), True),
         "/cache/source": ("/cache/source", True),
         "/cache/scratch": ("/cache/scratch", False),
         "/cache/store": ("/cache/store", False),
     }
-    assert {mount["Type"] for mount in made["mounts"]} == {"bind"}  # unlike a volume it must be there
+    assert {mount["Type"] for mount in options["mounts"]} == {"bind"}  # unlike a volume it must be there
 
 
-def test_a_container_is_limited_to_its_share_without_swap(made: dict[str, Any]) -> None:
-    assert made["nano_cpus"] == 2_500_000_000
-    assert made["mem_limit"] == made["memswap_limit"] == 3 * 1024**3
+def test_a_container_is_limited_to_its_share_without_swap(options: dict[str, Any]) -> None:
+    assert options["nano_cpus"] == 2_500_000_000
+    assert options["mem_limit"] == options["memswap_limit"] == 3 * 1024**3
 
 
-def test_a_container_has_the_label_of_its_run(made: dict[str, Any]) -> None:
-    assert made["labels"] == {"wheelfactory.run": str(RUN)}
+def test_a_container_has_the_label_of_its_run(options: dict[str, Any]) -> None:
+    assert options["labels"] == {"wheelfactory.run": str(RUN)}
 
 
-def test_a_container_with_a_gpu_has_amds_documented_options(nowhere: Engine, errand: BuildCommand) -> None:
+def test_a_container_with_a_gpu_has_amds_documented_options(nowhere: Engine, command: BuildCommand) -> None:
     """The list is that of AMD's documentation of its images."""
-    made = container_options(nowhere, errand, ResourceShare(1, 1), RUN, GPU)
-    assert made["devices"] == ["/dev/kfd:/dev/kfd", "/dev/dri:/dev/dri"]
-    assert made["group_add"][0] == "video"
-    assert made["cap_add"] == ["SYS_PTRACE"]
-    assert "seccomp=unconfined" in made["security_opt"]
-    assert made["ipc_mode"] == "host"
-    assert made["network_mode"] == "none" and made["cap_drop"] == ["ALL"]
+    options = container_options(nowhere, command, ResourceShare(1, 1), RUN, GPU)
+    assert options["devices"] == ["/dev/kfd:/dev/kfd", "/dev/dri:/dev/dri"]
+    assert options["group_add"][0] == "video"
+    assert options["cap_add"] == ["SYS_PTRACE"]
+    assert "seccomp=unconfined" in options["security_opt"]
+    assert options["ipc_mode"] == "host"
+    assert options["network_mode"] == "none" and options["cap_drop"] == ["ALL"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_a_container_joins_the_groups_of_the_devices_by_number(
-    nowhere: Engine, errand: BuildCommand, tmp_path: Path
+    nowhere: Engine, command: BuildCommand, tmp_path: Path
 ) -> None:
     kfd, dri = tmp_path / "kfd", tmp_path / "dri"
     dri.mkdir()
     for node, group in ((kfd, 109), (dri / "renderD128", 110), (dri / "renderD129", 110)):
         node.touch()
         os.chown(node, -1, group)
-    made = container_options(nowhere, errand, ResourceShare(1, 1), RUN, [kfd, dri])
-    assert made["group_add"] == ["video", "109", str(dri.stat().st_gid), "110"]
+    options = container_options(nowhere, command, ResourceShare(1, 1), RUN, [kfd, dri])
+    assert options["group_add"] == ["video", "109", str(dri.stat().st_gid), "110"]
 
 
-def test_an_engine_without_limits_gets_none(nowhere: Engine, errand: BuildCommand) -> None:
+def test_an_engine_without_limits_gets_none(nowhere: Engine, command: BuildCommand) -> None:
     """It would refuse the container."""
     unlimited = replace(nowhere, limits_memory=False, limits_cores=False)
-    made = container_options(unlimited, errand, ResourceShare(1, 1), RUN, [])
-    assert made.keys().isdisjoint({"mem_limit", "memswap_limit", "nano_cpus"})
+    options = container_options(unlimited, command, ResourceShare(1, 1), RUN, [])
+    assert options.keys().isdisjoint({"mem_limit", "memswap_limit", "nano_cpus"})
 
 
-def test_a_path_read_and_written_is_mounted_once(nowhere: Engine, errand: BuildCommand) -> None:
+def test_a_path_read_and_written_is_mounted_once(nowhere: Engine, command: BuildCommand) -> None:
     """As the ledger, when shards are cut by it; engines refuse a place that is mounted twice."""
     ledger = Path("/cache/ledger.jsonl")
-    both = replace(errand, reads=(*errand.reads, ledger), writes=(*errand.writes, ledger))
+    both = replace(command, reads=(*command.reads, ledger), writes=(*command.writes, ledger))
     mounts = container_options(nowhere, both, ResourceShare(1, 1), RUN, [])["mounts"]
     assert [mount["ReadOnly"] for mount in mounts if mount["Target"] == str(ledger)] == [False]
 
 
-def test_without_a_gpu_a_container_has_no_gpu_options(made: dict[str, Any]) -> None:
-    assert made.keys().isdisjoint({"devices", "group_add", "cap_add", "ipc_mode"})
-    assert "seccomp=unconfined" not in made["security_opt"]
+def test_without_a_gpu_a_container_has_no_gpu_options(options: dict[str, Any]) -> None:
+    assert options.keys().isdisjoint({"devices", "group_add", "cap_add", "ipc_mode"})
+    assert "seccomp=unconfined" not in options["security_opt"]
 
 
 def test_the_devices_looked_for_are_those_of_the_amdgpu_driver() -> None:

@@ -72,8 +72,8 @@ def test_extra_space_includes_torch_if_the_image_lacks_it() -> None:
 
 
 def test_each_image_is_listed_once_followed_by_its_slim_image() -> None:
-    told = [(outlook.image.tag, outlook.slim, outlook.extra_gb) for outlook in outlooks(60)]
-    assert told == [
+    choices = [(outlook.image.tag, outlook.slim, outlook.extra_gb) for outlook in outlooks(60)]
+    assert choices == [
         ("rocm/pytorch:torch-and-python", False, 2),
         ("rocm/dev-ubuntu-22.04:6.4-complete", True, INSTALLED_TORCH_GB + 2),
         ("rocm/pytorch:6.2", False, INSTALLED_TORCH_GB + 1),

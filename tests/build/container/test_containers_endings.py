@@ -1,4 +1,4 @@
-"""How the build in a container ends when it does not end well: what a person is told, and that nothing is left."""
+"""Builds in a container that fail: the error, and that nothing is left behind."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def run(engine: Engine, tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def ended(engine: Engine, base: str, run: Path, tmp_path: Path, soon: float) -> Ended:
-    """Runs an errand that fails, and gives the error; `meanwhile` is called once it has told its first part."""
+    """Runs a command that fails, and returns the error; `meanwhile` is called after its first progress line."""
 
     def fail(does: str, meanwhile: Callable[[], object] = lambda: None, deadline: float = soon) -> FactoryError:
         def part(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""Which engine is asked, what is known of it, and what a person is told where none answers."""
+"""Which engine is used, what it reports of itself, and the error where none answers."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def test_an_unserved_socket_is_reported_rather_than_a_missing_one(
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(left))  # and never listens
     monkeypatch.setattr(engine_room, "find_engine_urls", lambda _: [f"unix://{absent}", f"unix://{left}"])
-    with pytest.raises(BuildError, match="no container engine answers") as told:
+    with pytest.raises(BuildError, match="no container engine answers") as error:
         connect_engine({})
-    assert "left.sock" in told.value.which and "Connection refused" in told.value.which
+    assert "left.sock" in error.value.which and "Connection refused" in error.value.which
 
 
 @pytest.mark.slow

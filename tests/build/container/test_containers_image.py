@@ -1,4 +1,4 @@
-"""Images pulled by a real engine from a registry on loopback, and made by it: what is told, and what goes wrong."""
+"""Images pulled by a real engine from a registry on loopback, and made by it: the progress, and the errors."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def test_an_image_is_pulled_by_its_digest_whatever_its_tag_says_by_now(engine: E
 
 def test_what_has_come_of_it_is_told_in_bytes(engine: Engine, registry: PullRegistry) -> None:
     registry.pause = 0.1  # engines tell it ten times a second at most
-    told: list[tuple[int, int, str]] = []
-    pull_image(engine, image(registry), lambda *step: told.append(step))
-    sizes = {total for _, total, _ in told}
+    steps: list[tuple[int, int, str]] = []
+    pull_image(engine, image(registry), lambda *step: steps.append(step))
+    sizes = {total for _, total, _ in steps}
     assert len(sizes) == 1 and min(sizes) >= LAYER_BYTES
-    done = [done for done, _, _ in told]
+    done = [done for done, _, _ in steps]
     assert done == sorted(done) and len(set(done)) > 2
-    assert done[-1] == told[-1][1]
-    assert {text for _, _, text in told} == {"pulling"}
+    assert done[-1] == steps[-1][1]
+    assert {text for _, _, text in steps} == {"pulling"}
 
 
 def test_an_image_that_is_here_is_not_pulled_again(engine: Engine, registry: PullRegistry) -> None:
@@ -176,13 +176,13 @@ def test_a_step_that_fails_leaves_no_container(engine: Engine, base: str, tmp_pa
 
 
 def test_the_steps_of_an_image_are_counted_while_it_is_made(engine: Engine, base: str, tmp_path: Path) -> None:
-    told: list[tuple[int, int, str]] = []
+    steps: list[tuple[int, int, str]] = []
     wanted = dockerfile(base, "true")
     try:
-        assert build_image(engine, wanted, tmp_path / "image.log", lambda *step: told.append(step)) == wanted.tag
+        assert build_image(engine, wanted, tmp_path / "image.log", lambda *step: steps.append(step)) == wanted.tag
     finally:
         engine.client.images.remove(wanted.tag)
-    assert told == [(0, 2, "building the image"), (1, 2, "building the image")]
+    assert steps == [(0, 2, "building the image"), (1, 2, "building the image")]
 
 
 def test_the_image_of_a_cell_has_the_name_that_its_dockerfile_says(cell_image: str, matrix_file: Path) -> None:

@@ -50,7 +50,7 @@ _HIPCC = """\
 unset ROCM_PATH ROCM_HOME
 exec /usr/bin/hipcc "$@"
 """
-"""Debian's knows where Debian has what AMD has in one folder, unless it is told another."""
+"""Debian's knows where Debian has what AMD has in one folder, unless a variable names another."""
 
 _BASE = f"""\
 FROM {{hip}}

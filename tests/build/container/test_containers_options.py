@@ -64,10 +64,10 @@ def test_auto_builds_compiled_code_here_where_no_engine_answers_and_says_why(
 ) -> None:
     with open_executor(options(), compiled=has_compiled_cell([TRITON, CK]), **given) as executor:
         assert executor == local_executor(given)
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("not using containers: the container engine must be on this machine: ")
-    assert FAR in said.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("not using containers: the container engine must be on this machine: ")
+    assert FAR in output.err
 
 
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=["ck", "triton"])

@@ -51,8 +51,8 @@ def test_two_cells_are_built_at_once_with_half_of_the_memory_each_and_published(
     while process.poll() is None:
         most = max(most, memory_of_containers(engine, tmp_path / "cache"), key=len)
         time.sleep(0.1)
-    _, said = process.communicate()
-    assert process.returncode == 0, said
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
     assert most == [4 << 30] * 2
     built = {row.cell for row in read_manifest(tmp_path / "wheelhouse") if row.cell}
     assert built == {f"fa{version}-rocm7.2-torch2.13.0-py3-triton" for version in ("2.8.3", "2.8.3.post2")}
@@ -68,9 +68,9 @@ def test_interrupted_while_several_are_built_it_removes_the_containers_of_all(
     log = tmp_path / "cache/logs" / f"{cell_of('9.9.1').id}.log"
     wait_until(lambda: process.poll() is not None or (log.exists() and "second 0" in log.read_text()), 90)
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=20)
-    assert process.returncode == 1, said
-    assert "error: interrupted: by SIGTERM" in said
-    assert "Traceback" not in said
+    _, errors = process.communicate(timeout=20)
+    assert process.returncode == 1, errors
+    assert "error: interrupted: by SIGTERM" in errors
+    assert "Traceback" not in errors
     assert not memory_of_containers(engine, tmp_path / "cache")
     assert not list(tmp_path.rglob(".scratch-*"))

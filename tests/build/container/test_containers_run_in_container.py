@@ -58,7 +58,7 @@ print("on stdout of setup.py")
 
 @pytest.fixture(scope="module")
 def done(engine: Engine, base: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """The folder of an errand that looked around, and what the errand printed. It was run by somebody with a secret."""
+    """The folder of a command that listed its surroundings, and its output; its caller's environment had a secret."""
     folder = tmp_path_factory.mktemp("around")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SECRET_TOKEN", "of the caller")
@@ -68,7 +68,7 @@ def done(engine: Engine, base: str, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="module")
 def seen(done: tuple[Path, str]) -> Mapping[str, Any]:
-    """What the errand found."""
+    """What the command found."""
     found: dict[str, Any] = json.loads((done[0] / "scratch/raw/seen.json").read_text())
     return found
 
@@ -155,15 +155,15 @@ def test_lines_and_progress_are_reported_while_it_runs(engine: Engine, base: str
         "while not pathlib.Path(os.environ['RAW_DIR'], 'go').exists(): time.sleep(0.05)\n"
         "print('[2/2] second')\n"
     )
-    told: list[tuple[int, int]] = []
+    steps: list[tuple[int, int]] = []
 
     def part(done: int, total: int, _told: str = "") -> None:
         assert "[1/2] first" in (tmp_path / "cell.log").read_text()
         (tmp_path / "scratch/raw/go").touch()
-        told.append((done, total))
+        steps.append((done, total))
 
     run_in_container(engine, base, tmp_path, SHARE, make_command(tmp_path, waits, soon), part)
-    assert told == [(1, 2), (2, 2)]
+    assert steps == [(1, 2), (2, 2)]
 
 
 def test_parallel_commands_do_not_interfere(engine: Engine, base: str, tmp_path: Path, soon: float) -> None:
