@@ -15,13 +15,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from command_line import Cli, CommandResult, run_command
+from few_archs import write_few_archs
 from hip_toolchain import HipToolchain, find_missing_requirement, make_hip_toolchain
 from rocm_machine import KERNEL_SET, LEAKS, NO_ENGINE, SHARDS, install_build_tools, make_machine, make_rocm
 from shared_folder import file_lock, make_once
 from stage_arguments import StageArguments, build_arguments, local_executor
 from wheel_factory import read_zip
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.host import Host, read_host
 from wheelfactory.core.progress import ignore_progress
 from wheelfactory.kernels.archive import read_archive_manifest
@@ -127,10 +127,16 @@ def kernel_archives(rocm: Mapping[str, str], cache: Path, tmp_path_factory: pyte
 
 
 @pytest.fixture(scope="session")
-def triton_wheel(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def few_archs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The matrix of `few_archs`."""
+    return write_few_archs(tmp_path_factory.mktemp("matrix") / "matrix.yaml")
+
+
+@pytest.fixture(scope="session")
+def triton_wheel(cache: Path, few_archs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Triton wheel of flash-attn 2.8.3 as this factory makes it."""
     given: StageArguments = {
-        "matrix": load_matrix(MATRIX),
+        "matrix": load_matrix(few_archs),
         "host": Host(cores=2, memory_gib=6),
         "environ": {"PATH": os.environ["PATH"]},
         "cache": cache,
@@ -144,12 +150,12 @@ def triton_wheel(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def proved(cache: Path, triton_wheel: Path) -> Path:
-    """The cache with what the slow gates showed of that wheel: minutes where they showed nothing yet, else seconds.
+def proved(cache: Path, few_archs: Path, triton_wheel: Path) -> Path:
+    """The cache with what the slow gates showed of that wheel: a minute where they showed nothing yet, else seconds.
 
-    With it, all labels of that wheel for this Triton are verified in seconds.
+    With it, all labels of that wheel for this Triton and `few_archs` are verified in seconds.
     """
-    matrix, environ = load_matrix(MATRIX), dict(os.environ)
+    matrix, environ = load_matrix(few_archs), dict(os.environ)
     with file_lock(cache, "proofs"):
         results = verify(triton_wheel, matrix=matrix, host=read_host(environ), environ=environ, cache=cache)
     assert not is_refused(results), results

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from few_archs import FEW_ARCHS
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.leftovers import RUN_LABEL
 from wheelfactory.build.executor import BuildCommand
@@ -104,11 +105,12 @@ def sdist(version: str) -> bytes:
 
 
 def write_matrix(path: Path) -> Path:
-    """Write the matrix of the checkout with `BASE` as the only image of its ROCm, and with `RELEASES`."""
+    """Write the matrix of the checkout with `BASE` as the only image of its ROCm, `FEW_ARCHS`, and `RELEASES`."""
     text: dict[str, Any] = yaml.safe_load(MATRIX.read_text(encoding="utf-8"))
     text["rocm"][ROCM].pop("slim", None)
     text["rocm"][ROCM]["images"] = [BASE]
     like = text["flash-attn"]["2.8.3"]
+    like["triton"]["archs"] = list(FEW_ARCHS)
     for version in RELEASES:
         origin = {"file": f"flash_attn-{version}.tar.gz", "sha256": hashlib.sha256(sdist(version)).hexdigest()}
         text["flash-attn"][version] = {**like, "sdist": origin, "source": "made by the tests"}

@@ -1,6 +1,7 @@
 """The commands of every page are run, in the order of the page, in a fresh checkout without GPU, ROCm or engine.
 
-What is not run says why in a mark before it (see `docs.pages`). Downloads and environments are those of the cache.
+What is not run says why in a mark before it (see `docs.pages`). Downloads and environments are those of the cache, and
+the matrix is that of `few_archs`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from docs.session import Done, make_checkout, run_page
 from doctor.fake_machines import fake_torch, make_python
 from doctor.sites import users_environ
 from explain.build_logs import failed
+from few_archs import write_few_archs
 from loopback import served
 from shared_folder import make_once
 
@@ -38,12 +40,12 @@ Run = Callable[[Page], Done]
 
 
 @pytest.fixture(scope="module")
-def wheelhouse(proved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheelhouse(proved: Path, few_archs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A release directory with one Triton wheel, made as a person makes it."""
 
     def make(folder: Path) -> None:
         command = [sys.executable, "-m", "wheelfactory", "run", "--only", ONE_WHEEL]
-        places = ("--dest", folder / "wheelhouse", "--cache", proved)
+        places = ("--dest", folder / "wheelhouse", "--cache", proved, "--matrix", few_archs)
         done = subprocess.run([*command, *places], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 
@@ -59,6 +61,7 @@ def run(request: pytest.FixtureRequest, cache: Path, tmp_path: Path) -> Run:
         home.mkdir()
         (home / ".cache").symlink_to(cache.parent)
         make_checkout(checkout)
+        write_few_archs(checkout / "matrix.yaml")
         for need in page.needs:
             prepare(need)
         private = ("GITHUB_", "GH_", "PYTHON", "VIRTUAL_ENV", "COVERAGE_", "PYTEST_")

@@ -1,4 +1,4 @@
-"""A kernel set of full size, from shards on two machines to the wheels of two cells.
+"""A kernel set of full size, from shards on two machines to the wheels of a cell of another torch and Python.
 
 Real: the sdist and its setup.py, generate.py, torch.utils.cpp_extension and hipify of two torch releases, ninja, the
 linker, auditwheel, all 2,775 kernel sources. Stand-ins: hipcc (see rocm_machine), and of the second torch all but its
@@ -22,7 +22,7 @@ from stub_torch import find_other_python, make_stub_torch
 from wheelfactory.core.checkout import BUILD_SCRIPT
 from wheelfactory.kernels.archive import read_archive_manifest
 from wheelfactory.kernels.compiler.store import ObjectRecord
-from wheelfactory.wheel.inspect.facts import Inspection, inspect
+from wheelfactory.wheel.inspect.facts import inspect
 
 pytestmark = pytest.mark.slow
 
@@ -59,59 +59,40 @@ def merged(
     return archive
 
 
-def check_extension(found: Inspection, merged: Path) -> None:
-    """Check that an extension has the kernels of the archive for each arch, and only bindings beside them."""
-    assert found.distribution
-    assert found.distribution.record
-    assert found.distribution.record.kernels == read_archive_manifest(merged).key
-    (extension,) = found.elf_files
-    counts = {target: code.objects for target, code in extension.device_code.items()}
-    assert counts == dict.fromkeys(ARCHS, KERNELS + BINDINGS)
-
-
-def test_build_rocm_sh_makes_both_wheels_and_compiles_only_bindings(
-    merged: Path, rocm: Mapping[str, str], cache: Path, tmp_path: Path, this_python: str
+def test_build_rocm_sh_makes_both_wheels_for_another_torch_and_python_and_compiles_only_bindings(
+    merged: Path, rocm: Mapping[str, str], cache: Path, tmp_path: Path
 ) -> None:
     machine = make_machine(tmp_path / "cache", cache, rocm)
+    python = find_other_python() or Path(sys.executable)
+    stub = make_stub_torch(cache, tmp_path / "stub", SECOND_TORCH, python, Path(rocm["ROCM_PATH"]))
+    minor = subprocess.run([stub, "-c", "import sys; print(sys.version_info[1])"], capture_output=True, text=True)
+    version = f"3.{minor.stdout.strip()}"
     log = Path(rocm["ROCM_PATH"]) / "hipcc.log"
     log.unlink(missing_ok=True)
-    environ = {**rocm, "BUILD_TRITON_BACKEND": "true", "MAX_JOBS": "3"}
+    path = f"{stub.parent}:{os.environ['PATH']}"
+    environ = {**rocm, "BUILD_TRITON_BACKEND": "true", "MAX_JOBS": "3", "PATH": path}
     options = ("--kernels", merged.parent, "--dest", tmp_path, "--cache", machine.cache)
-    command: list[str | Path] = [BUILD_SCRIPT, "2.8.3", this_python, "2.13.0", "auto", *options]
+    command: list[str | Path] = [BUILD_SCRIPT, "2.8.3", version, SECOND_TORCH, "auto", *options]
     done = subprocess.run(command, env=environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
     ck, triton = (inspect(Path(line), environ) for line in done.stdout.splitlines())
-    check_extension(ck, merged)
-    assert ck.elf_files[0].needed == ("libamdhip64.so.7",)
-    tag = f"cp{this_python.replace('.', '')}"
     assert ck.distribution and ck.distribution.record
-    assert ck.distribution.version == "2.8.3+rocm72torch2.13"
-    assert ck.distribution.tags[0].startswith(f"{tag}-{tag}-manylinux")
+    assert ck.distribution.record.kernels == read_archive_manifest(merged).key
     assert ck.distribution.record.offload_archs == ARCHS
-    assert "torch==2.13.*" in ck.distribution.requires_dist
-    assert triton.file == "flash_attn-2.8.3+rocm72torch2.13triton-py3-none-any.whl"
+    (extension,) = ck.elf_files
+    counts = {target: code.objects for target, code in extension.device_code.items()}
+    assert counts == dict.fromkeys(ARCHS, KERNELS + BINDINGS)
+    assert extension.needed == ("libamdhip64.so.7",)
+    tag = f"cp{version.replace('.', '')}"
+    assert ck.distribution.version == "2.8.3+rocm72torch2.11"
+    assert ck.distribution.tags[0].startswith(f"{tag}-{tag}-manylinux")
+    assert "torch==2.11.*" in ck.distribution.requires_dist
+    assert triton.file == "flash_attn-2.8.3+rocm72torch2.11triton-py3-none-any.whl"
     commands = [line for line in log.read_text().splitlines() if " -c " in line]  # ccache preprocesses first
     assert len(commands) == BINDINGS
+    assert not any("/fmha_" in command for command in commands)
     assert all(" ".join(f"--offload-arch={arch}" for arch in ARCHS) in command for command in commands)
-
-
-def test_a_cell_of_another_torch_and_python_links_the_same_kernels(
-    merged: Path, rocm: Mapping[str, str], cache: Path, tmp_path: Path
-) -> None:
-    python = find_other_python() or Path(sys.executable)
-    paper = make_stub_torch(cache, tmp_path / "paper", SECOND_TORCH, python, Path(rocm["ROCM_PATH"]))
-    minor = subprocess.run([paper, "-c", "import sys; print(sys.version_info[1])"], capture_output=True, text=True)
-    cell = f"fa2.8.3-rocm7.2-torch{SECOND_TORCH}-cp3{minor.stdout.strip()}-ck"
-    builder = make_machine(tmp_path / "builder", cache, rocm)
-    builder.compiled()
-    path = f"{paper.parent}:{os.environ['PATH']}"
-    done = builder.run("build", cell, "--kernels", merged.parent, "--dest", tmp_path, PATH=path)
-    assert done.returncode == 0, done.stderr
-    compiled = builder.compiled()
-    assert len(compiled) == BINDINGS
-    assert not any(name.startswith("fmha_") for name in compiled)
-    check_extension(inspect(Path(done.stdout.strip()), rocm), merged)
 
 
 def test_plan_names_this_set_and_its_cells(cache: Path, rocm: Mapping[str, str], tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_a_wrong_kernel_is_found_out(
     result = result_of(tmp_path, bare_cache, changed, os.environ)
 
     assert result.status is Status.FAILED
-    assert wrong <= {finding.expected.partition(" to be ")[0] for finding in result.findings}
+    assert wrong <= {finding.expected.partition(" with an error of ")[0] for finding in result.findings}
     first = result.findings[0]
     assert first.file == "flash_attn-2.8.3+rocm72torch2.13triton-py3-none-any.whl"
     assert " with an error of at most 0.00" in first.expected

@@ -38,9 +38,9 @@ def evaluator() -> Iterator[Expressions]:
 
 
 @pytest.fixture(scope="session")
-def stocked(proved: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def stocked(proved: Path, few_archs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The cache, with every download that the two Triton cells need."""
-    stock(proved, tmp_path_factory.mktemp("stock"), TRITON)
+    stock(proved, tmp_path_factory.mktemp("stock"), few_archs, TRITON)
     return proved
 
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from few_archs import write_few_archs
 from rocm_machine import NO_ENGINE, make_machine
 from small_release import SMALL_KERNELS, make_small_release
 from wheelfactory.core.checkout import MATRIX
@@ -30,15 +31,16 @@ TREE = MATRIX.parent
 
 
 def make_repository(folder: Path) -> Path:
-    """Copy the working tree into a repository that a test can change."""
+    """Copy the working tree into a repository that a test can change, with the matrix of `few_archs`."""
     folder.mkdir()
     copy_tree(TREE, folder)
     shutil.rmtree(folder / ".venv")
+    write_few_archs(folder / "matrix.yaml")
     subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
     return folder
 
 
-def stock(cache: Path, folder: Path, only: str) -> None:
+def stock(cache: Path, folder: Path, matrix: Path, only: str) -> None:
     """Fill the cache with every download and environment of these cells; quick if it is filled."""
     command = [
         sys.executable,
@@ -51,6 +53,8 @@ def stock(cache: Path, folder: Path, only: str) -> None:
         str(folder),
         "--cache",
         str(cache),
+        "--matrix",
+        str(matrix),
     ]
     subprocess.run(command, check=True, capture_output=True, timeout=400)
 
