@@ -1,0 +1,23 @@
+"""The matrix with three of the ten archs of Triton wheels, for which the slow gates take a third of the time.
+
+All ten are compiled for before a wheel is published, by the gate itself.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from wheelfactory.core.checkout import MATRIX
+
+FEW_ARCHS = ("gfx90a", "gfx1100", "gfx1201")
+"""One of CDNA, RDNA 3 and RDNA 4 each, which differ in wave size and matrix instructions."""
+
+
+def write_few_archs(path: Path, archs: tuple[str, ...] = FEW_ARCHS) -> Path:
+    """Write the matrix of the checkout with `archs` for the Triton wheels of flash-attn 2.8.3."""
+    entry = r"(triton: &triton-2-8\n\s+archs:\s+)\[[^]]+\]"
+    text, count = re.subn(entry, rf"\1[{', '.join(archs)}]", MATRIX.read_text(encoding="utf-8"))
+    assert count == 1
+    path.write_text(text, encoding="utf-8")
+    return path
