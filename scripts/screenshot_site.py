@@ -2,7 +2,8 @@
 
     python scripts/screenshot_site.py [docs/pictures/search.png]
 
-The page in the screenshot is marked as an example. Needs Debian's chromium and the test helpers for rows.
+The page in the screenshot is marked as an example. Needs the test helpers for rows, and Debian's
+chromium-headless-shell.
 """
 
 from __future__ import annotations

@@ -22,7 +22,9 @@ from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.site import search_page_files
 
-CHROMIUM = Path("/usr/bin/chromium")
+CHROMIUM = Path("/usr/bin/chromium-headless-shell")
+"""The browser without a window, which takes half the time of `chromium --headless` for the same pages."""
+
 ELSEWHERE = "wheels.example"
 """A name that means this machine too. Chromium trusts plain http on loopback, and not on a host of another name."""
 
@@ -83,7 +85,12 @@ def serving(folder: Path) -> Iterator[str]:
 def chromium() -> Iterator[Browser]:
     """A browser that reaches no network. Without one the tests are skipped, or fail if BROWSER is ``required``."""
     need_chromium()
-    arguments = ["--no-sandbox", f"--host-resolver-rules=MAP {ELSEWHERE} 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"]
+    no_gpu = ("--disable-gpu", "--disable-software-rasterizer")  # a screenshot is drawn without both
+    arguments = [
+        "--no-sandbox",
+        *no_gpu,
+        f"--host-resolver-rules=MAP {ELSEWHERE} 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    ]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
         try:

@@ -80,6 +80,10 @@ def digests(built: Built) -> Mapping[str, str]:
     return {name: entry.sha256 for name, entry in built.objects.items()}
 
 
+def shard(index: int) -> CompileScope:
+    return CompileScope(shard=Shard(index, 2))
+
+
 def test_the_first_cell_compiles_every_kernel_and_links(first: Built) -> None:
     assert first.compiled == sorted((BINDING, *KERNELS))
     assert (first.report.state, first.report.compiled) == (READY_TO_LINK, len(KERNELS))
@@ -115,15 +119,17 @@ def test_a_store_that_was_lost_is_filled_from_the_compiler_cache_with_the_same_b
     assert digests(again) == digests(first)
 
 
-def test_shards_compiled_elsewhere_are_the_whole_set_in_the_same_bytes(
+def test_shards_of_two_machines_are_the_whole_set_in_the_same_bytes(
     bench: Bench, cells: tuple[Cell, Cell], first: Built
 ) -> None:
-    """In another store, with a compiler cache that has nothing."""
-    shards = [bench.build(cells[1], "elsewhere", CompileScope(shard=Shard(index, 2))) for index in (1, 2)]
-    assert [shard.report.state for shard in shards] == [SHARD_DONE] * 2
-    assert sorted(name for shard in shards for name in shard.compiled) == sorted(KERNELS)
-    assert not any(entry.cached for entry in shards[1].objects.values())
-    assert digests(shards[1]) == digests(first)
+    """One machine has an empty compiler cache, the other the full one of the first cell and no store."""
+    bench.forget_kernels()
+    shards = [bench.build(cells[1], *at) for at in (("elsewhere", shard(1)), ("cache", shard(2)))]
+    assert [built.report.state for built in shards] == [SHARD_DONE] * 2
+    assert sorted(name for built in shards for name in built.objects) == sorted(KERNELS)
+    assert shards[0].compiled == sorted(shards[0].objects)
+    assert not any(entry.cached for entry in shards[0].objects.values())
+    assert {**digests(shards[0]), **digests(shards[1])} == digests(first)
 
 
 def test_early_inlining_is_disabled_and_logged_for_a_compiler_that_blows_up(bench: Bench, first: Built) -> None:

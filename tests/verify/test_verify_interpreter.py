@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -66,50 +66,53 @@ def test_a_known_limit_is_skipped_and_reported(
     assert forward_only == {"grouped causal float16", "cached float16", "cached causal float16"}
 
 
+SCALE_OFF = ("fwd_prefill.py", "qk_scaled =  qk * SM_SCALE", "qk_scaled =  qk * SM_SCALE * 1.005")
+WRONG_GROUP = ("fwd_prefill.py", "off_h_k = off_h_q // GROUP_SIZE", "off_h_k = off_h_q % HK")
+GRADIENT_OFF = ("bwd_prefill_split.py", "    dk *= sm_scale", "    dk *= sm_scale * 1.01")
+ONE_KEY_TOO_MANY = ("fwd_decode.py", "< hi - start_n", "<= hi - start_n")
+
+
 @pytest.mark.parametrize(
-    ("file", "good", "bad", "wrong"),
+    ("changes", "wrong", "right"),
     [
         pytest.param(
-            "fwd_prefill.py",
-            "qk_scaled =  qk * SM_SCALE",
-            "qk_scaled =  qk * SM_SCALE * 1.005",
+            (SCALE_OFF,),
             {"output of full float16", "output of packed causal float16", "dq of wide float16"},
+            set[str](),
             id="scale of the scores off by 0.5 %",
         ),
         pytest.param(
-            "fwd_prefill.py",
-            "off_h_k = off_h_q // GROUP_SIZE",
-            "off_h_k = off_h_q % HK",
-            {f"{result} of grouped causal float16" for result in ("output", "dq", "dk", "dv")},
-            id="heads in the wrong group",
-        ),
-        pytest.param(
-            "bwd_prefill_split.py",
-            "    dk *= sm_scale",
-            "    dk *= sm_scale * 1.01",
-            {"dk of full float16", "dk of causal float16", "dk of packed causal float16"},
-            id="gradient off by 1 %",
-        ),
-        pytest.param(
-            "fwd_decode.py",
-            "< hi - start_n",
-            "<= hi - start_n",
-            {"output of cached float16"},
-            id="one key too many",
+            (WRONG_GROUP, GRADIENT_OFF, ONE_KEY_TOO_MANY),
+            {
+                *(f"{result} of grouped causal float16" for result in ("output", "dq", "dk", "dv")),
+                *("dk of full float16", "dk of causal float16", "dk of packed causal float16"),
+                "output of cached float16",
+            },
+            {"output of full float16", "dq of full float16", "dv of causal float16", "output of packed causal float16"},
+            id="heads in the wrong group, a gradient off by 1 %, one key too many",
         ),
     ],
 )
-def test_a_wrong_kernel_is_found_out(
-    tmp_path: Path, bare_cache: Path, upstream: Mapping[str, bytes], file: str, good: str, bad: str, wrong: set[str]
+def test_wrong_kernels_are_found_out(
+    tmp_path: Path,
+    bare_cache: Path,
+    upstream: Mapping[str, bytes],
+    changes: Sequence[tuple[str, str, str]],
+    wrong: set[str],
+    right: set[str],
 ) -> None:
-    name = f"{KERNELS}/{file}"
-    assert good.encode() in upstream[name]
-    changed = {**upstream, name: upstream[name].replace(good.encode(), bad.encode())}
+    changed = dict(upstream)
+    for file, good, bad in changes:
+        name = f"{KERNELS}/{file}"
+        assert good.encode() in changed[name]
+        changed[name] = changed[name].replace(good.encode(), bad.encode())
 
     result = result_of(tmp_path, bare_cache, changed, os.environ)
 
     assert result.status is Status.FAILED
-    assert wrong <= {finding.expected.partition(" with an error of ")[0] for finding in result.findings}
+    found = {finding.expected.partition(" with an error of ")[0] for finding in result.findings}
+    assert wrong <= found
+    assert not right & found
     first = result.findings[0]
     assert first.file == "flash_attn-2.8.3+rocm72torch2.13triton-py3-none-any.whl"
     assert " with an error of at most 0.00" in first.expected
