@@ -165,8 +165,13 @@ def test_a_second_run_changes_nothing(release: Path, cache: Path) -> None:
     assert snapshot(release) == before
 
 
-def test_two_builds_from_scratch_give_the_same_bytes(release: Path, scratch_cache: Path, tmp_path: Path) -> None:
-    done = run(tmp_path / "again", scratch_cache, TRITON)
+def test_two_builds_from_scratch_give_the_same_bytes_whatever_pythonpath_has(
+    release: Path, scratch_cache: Path, tmp_path: Path
+) -> None:
+    """Another setuptools on PYTHONPATH once wrote its name into the wheel and the cache."""
+    (tmp_path / "other/setuptools").mkdir(parents=True)
+    (tmp_path / "other/setuptools/__init__.py").write_text("raise SystemExit('the wrong setuptools')\n")
+    done = run(tmp_path / "again", scratch_cache, TRITON, {**os.environ, "PYTHONPATH": str(tmp_path / "other")})
     assert done.returncode == 0, done.stderr
     assert content(tmp_path / "again") == content(release)
 
@@ -174,7 +179,7 @@ def test_two_builds_from_scratch_give_the_same_bytes(release: Path, scratch_cach
 def test_a_run_completes_after_being_killed_at_any_moment(release: Path, scratch_cache: Path, tmp_path: Path) -> None:
     """Each run continues where the killed one stopped."""
     folder = tmp_path / "killed"
-    for seconds in (0.5, 1.5, 3.0, 5.0, 2.5):
+    for seconds in (0.5, 3.0, 5.0, 2.0):
         process = subprocess.Popen(
             [*command(folder, scratch_cache, TRITON), "--quick"], start_new_session=True, stderr=subprocess.PIPE
         )
@@ -210,16 +215,6 @@ def test_an_install_command_is_printed_for_each_selected_index(release: Path, ca
     root = f"file://{release}/simple"
     for rocm in ("rocm71", "rocm72"):
         assert f"  pip install --index-url {root}/{rocm}/torch2.13/triton/ flash-attn" in lines
-
-
-def test_pythonpath_does_not_change_a_wheel(release: Path, scratch_cache: Path, tmp_path: Path) -> None:
-    """Another setuptools on PYTHONPATH once wrote its name into the wheel and the cache."""
-    (tmp_path / "other/setuptools").mkdir(parents=True)
-    (tmp_path / "other/setuptools/__init__.py").write_text("raise SystemExit('the wrong setuptools')\n")
-    environ = {**os.environ, "PYTHONPATH": str(tmp_path / "other")}
-    done = run(tmp_path / "release", scratch_cache, ONE, environ)
-    assert done.returncode == 0, done.stderr
-    assert {row.sha256 for row in read_manifest(tmp_path / "release")} < {row.sha256 for row in read_manifest(release)}
 
 
 def test_ck_cells_without_rocm_are_refused(cache: Path, tmp_path: Path) -> None:

@@ -19,18 +19,34 @@ pytestmark = pytest.mark.slow
 ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
 TWO = ("gfx90a", "gfx942")
 PACK = "--offload-compress"
-INCLUDE = "#include <hip/hip_runtime.h>\n"
-KERNEL = INCLUDE + 'extern "C" __global__ void {name}(float *x) {{ x[threadIdx.x] += 1; }}\n'
+DECLARATIONS = """\
+#define __global__ __attribute__((global))
+#define __device__ __attribute__((device))
+#define __constant__ __attribute__((constant))
+struct dim3 { unsigned x, y, z; dim3(unsigned n) : x(n), y(1), z(1) {} };
+typedef struct ihipStream_t *hipStream_t;
+extern "C" int __hipPushCallConfiguration(dim3, dim3, unsigned long = 0, hipStream_t = nullptr);
+extern "C" int __hipPopCallConfiguration(dim3 *, dim3 *, unsigned long *, hipStream_t *);
+extern "C" int hipLaunchKernel(const void *, dim3, dim3, void **, unsigned long, hipStream_t);
+"""
+"""What clang needs of hip/hip_runtime.h to compile a kernel and its call; the header takes two seconds in each test."""
 
 
-def write(folder: Path, name: str, text: str) -> Path:
+def compiled(
+    hip: HipToolchain, folder: Path, name: str, text: str, archs: tuple[str, ...], *flags: str, **environ: str
+) -> Path:
+    """Return an object file compiled from a source text."""
     path = folder / f"{name}.hip"
-    path.write_text(text)
-    return path
+    path.write_text(DECLARATIONS + text)
+    return hip.compile(path, archs, "-nogpuinc", *flags, **environ)
 
 
-def kernel(folder: Path, name: str = "add") -> Path:
-    return write(folder, name, KERNEL.format(name=name))
+def kernel(
+    hip: HipToolchain, folder: Path, archs: tuple[str, ...], *flags: str, name: str = "add", **environ: str
+) -> Path:
+    """Return an object file with one kernel."""
+    text = f'extern "C" __global__ void {name}(float *x) {{ x[0] += 1; }}\n'
+    return compiled(hip, folder, name, text, archs, *flags, **environ)
 
 
 def read(path: Path) -> ElfFile:
@@ -76,7 +92,7 @@ def assert_as_llvm_sees_it(hip: HipToolchain, folder: Path, bundle: Bundle, cont
 def test_the_bundle_of_one_object(
     hip: HipToolchain, tmp_path: Path, archs: tuple[str, ...], form: str, flags: list[str], environ: dict[str, str]
 ) -> None:
-    linked = hip.link(tmp_path / "made.so", [hip.compile(kernel(tmp_path), archs, *flags, **environ)])
+    linked = hip.link(tmp_path / "made.so", [kernel(hip, tmp_path, archs, *flags, **environ)])
 
     ((bundle, content),) = cut_out(linked)
 
@@ -86,10 +102,10 @@ def test_the_bundle_of_one_object(
 
 def test_a_library_has_a_bundle_for_each_object_with_device_code(hip: HipToolchain, tmp_path: Path) -> None:
     objects = [
-        hip.compile(kernel(tmp_path, "plain"), TWO),
-        hip.compile(write(tmp_path, "host", 'extern "C" int host() { return 7; }'), TWO),
-        hip.compile(kernel(tmp_path, "packed"), TWO, PACK),
-        hip.compile(kernel(tmp_path, "more"), ("gfx1100",)),
+        kernel(hip, tmp_path, TWO, name="plain"),
+        compiled(hip, tmp_path, "host", 'extern "C" int host() { return 7; }', TWO),
+        kernel(hip, tmp_path, TWO, PACK, name="packed"),
+        kernel(hip, tmp_path, ("gfx1100",), name="more"),
     ]
 
     found = cut_out(hip.link(tmp_path / "made.so", objects))
@@ -111,7 +127,7 @@ def test_a_library_has_a_bundle_for_each_object_with_device_code(hip: HipToolcha
     ],
 )
 def test_an_object_without_kernels_has_no_bundle_at_all(hip: HipToolchain, tmp_path: Path, text: str) -> None:
-    made = hip.compile(write(tmp_path, "host", INCLUDE + text), TWO)
+    made = compiled(hip, tmp_path, "host", text, TWO)
 
     image = ElfImage(made.read_bytes())
     assert image.find_section(FATBIN) is None
@@ -130,7 +146,7 @@ def test_an_object_without_kernels_has_no_bundle_at_all(hip: HipToolchain, tmp_p
     ],
 )
 def test_an_object_with_any_has_a_code_object_for_every_arch(hip: HipToolchain, tmp_path: Path, text: str) -> None:
-    (bundle,) = read(hip.compile(write(tmp_path, "some", INCLUDE + text), TWO)).bundles
+    (bundle,) = read(compiled(hip, tmp_path, "some", text, TWO)).bundles
 
     assert [(entry.arch, entry.size > 0) for entry in bundle.entries] == [
         (None, False),
@@ -140,7 +156,7 @@ def test_an_object_with_any_has_a_code_object_for_every_arch(hip: HipToolchain, 
 
 
 def test_relocatable_device_code_is_one_bundle_for_the_whole_library(hip: HipToolchain, tmp_path: Path) -> None:
-    objects = [hip.compile(kernel(tmp_path, name), TWO, "-fgpu-rdc") for name in ("one", "two")]
+    objects = [kernel(hip, tmp_path, TWO, "-fgpu-rdc", name=name) for name in ("one", "two")]
     offload = [f"--offload-arch={arch}" for arch in TWO]
 
     linked = hip.link(tmp_path / "made.so", objects, "-fgpu-rdc", "--hip-link", *offload)
@@ -152,14 +168,14 @@ def test_relocatable_device_code_is_one_bundle_for_the_whole_library(hip: HipToo
 
 
 def test_a_kernel_without_its_device_code_leaves_a_symbol_undefined(hip: HipToolchain, tmp_path: Path) -> None:
-    linked = read(hip.link(tmp_path / "made.so", [hip.compile(kernel(tmp_path), TWO, "--cuda-host-only")]))
+    linked = read(hip.link(tmp_path / "made.so", [kernel(hip, tmp_path, TWO, "--cuda-host-only")]))
 
     assert (linked.bundles, linked.registered) == ((), 1)
     assert [symbol.name for symbol in linked.undefined if symbol.name.startswith("__hip_fatbin_")]
 
 
 def test_a_code_object_has_its_arch(hip: HipToolchain, tmp_path: Path) -> None:
-    ((bundle, content),) = cut_out(hip.link(tmp_path / "made.so", [hip.compile(kernel(tmp_path), ("gfx942",))]))
+    ((bundle, content),) = cut_out(hip.link(tmp_path / "made.so", [kernel(hip, tmp_path, ("gfx942",))]))
     code = tmp_path / "code"
     code.write_bytes(content[-bundle.entries[1].size :])
 
@@ -172,7 +188,7 @@ def test_a_code_object_has_its_arch(hip: HipToolchain, tmp_path: Path) -> None:
 def test_other_bundle_formats_read_as_llvm_reads_them(
     hip: HipToolchain, tmp_path: Path, version: int, method: str
 ) -> None:
-    ((_, plain),) = cut_out(hip.link(tmp_path / "made.so", [hip.compile(kernel(tmp_path), TWO)]))
+    ((_, plain),) = cut_out(hip.link(tmp_path / "made.so", [kernel(hip, tmp_path, TWO)]))
     content = packed(plain, version, method)
 
     (bundle,) = read_bundles(memoryview(content))
@@ -182,7 +198,7 @@ def test_other_bundle_formats_read_as_llvm_reads_them(
 
 
 def test_a_packed_bundle_that_was_cut_short_is_refused_by_both(hip: HipToolchain, tmp_path: Path) -> None:
-    ((_, content),) = cut_out(hip.compile(kernel(tmp_path), TWO, PACK))
+    ((_, content),) = cut_out(kernel(hip, tmp_path, TWO, PACK))
     (tmp_path / "bundle").write_bytes(content[:-40])
 
     with pytest.raises(subprocess.CalledProcessError):
