@@ -52,7 +52,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "rocm").mkdir()
-        environ = make_rocm(home / "wheelfactory", folder / "rocm", folder / "venv")
+        environ = make_rocm(home / "wheelfactory", folder / "rocm", folder / "venv", real_torch=not small)
         first, second = (make_machine(folder / name, home / "wheelfactory", environ) for name in ("first", "second"))
         options: tuple[str | Path, ...] = ()
         for machine in (first, second) if small else ():

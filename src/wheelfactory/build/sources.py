@@ -15,13 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pypi_simple import PYPI_SIMPLE_ENDPOINT
-
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import SourceError
 from wheelfactory.core.files import atomic_path, scratch_dir
 from wheelfactory.core.http import http_error_reason
-from wheelfactory.core.package_index import INDEX_ERRORS, package_index
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger
 from wheelfactory.matrix.facts import FlashAttn, GitTag
@@ -67,6 +64,11 @@ def fetch_file(project: str, filename: str, sha256: str, cache: Path, environ: M
     path = cache / sha256[:16] / filename
     if path.is_file() and file_sha256(path) == sha256:
         return path
+    # imported late: takes a quarter of a command's start, and the cache usually has the file
+    from pypi_simple import PYPI_SIMPLE_ENDPOINT
+
+    from wheelfactory.core.package_index import INDEX_ERRORS, package_index
+
     logger.info("downloading %s", filename)
     index = environ.get("PIP_INDEX_URL") or PYPI_SIMPLE_ENDPOINT
     with atomic_path(path) as written, package_index(index, environ) as client:
