@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from scheduling import SlowFilesFirst
 
 
-# One profile everywhere: two processes share the cores, so the time of one example says nothing about the code.
+# One profile everywhere: several processes share the cores, so the time of one example says nothing about the code.
 # In CI the same examples run each time (hypothesis's own `ci` profile), so a red run is red again.
 settings.register_profile(
     "wheelfactory",

@@ -33,6 +33,7 @@ REASONS = (
     "needs a container engine",
     "needs another host",  # such as Docker Hub; tests reach PyPI and nothing else
     "takes hours",
+    "runs these tests",
     "changes the machine",
 )
 """Why a block is not executed; beside these, ``executed by tests/PATH.py::NAME``."""
