@@ -73,7 +73,7 @@ class Steps(NamedTuple):
 def steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Steps:
     """Run with the small matrix, whose release 2.8.3 has known sources."""
     matrix, cache = tmp_path / "matrix.yaml", tmp_path / "cache"
-    matrix.write_text(edited())
+    matrix.write_text(edited(("https://github.com/Dao-AILab", "https://127.0.0.1:9")))
     write_source_list(SourceList(SOURCES, 10**8), small_matrix().flash_attn["2.8.3"].source_pin, cache)
     release, jobs = tmp_path / "release", tmp_path / "jobs.json"
 
@@ -85,7 +85,7 @@ def steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Steps:
 
 
 def test_jobs_prints_the_shards_to_compile_and_writes_the_jobs_file(steps: Steps) -> None:
-    shown = steps.run("jobs", "--only", "fa2.8.3-rocm6.4-*")
+    shown = steps.run("jobs", "--only", "fa2.8.3-rocm6.4-*", "--runner", "large")
     assert (shown.code, shown.outputs["count"]) == (DONE, "2")
     shards = shown.entries("kernels")
     assert {entry["set"] for entry in shards} == {CK_SET}
@@ -101,12 +101,44 @@ def test_jobs_skips_published_cells_and_uploaded_kernel_sets(steps: Steps) -> No
     archive.write_bytes(b"kernels")
     DirectoryArchiveHost(steps.release).upload(stored_set_name(small_matrix(), SETS[CK_SET]), archive)
     steps.publish(TRITON)
-    shown = steps.run("jobs", "--only", "fa2.8.3-rocm6.4-*")
+    shown = steps.run("jobs", "--only", "fa2.8.3-rocm6.4-*", "--runner", "large")
     assert (shown.outputs["count"], shown.outputs["kernel-count"]) == ("1", "0")
     assert WorkflowJobs.read(steps.jobs).kernel_sets[0].stored
     nothing = steps.run("jobs", "--only", TRITON)
     assert (nothing.code, nothing.outputs["count"], nothing.outputs["kernel-count"]) == (DONE, "0", "0")
     assert "nothing to build" in nothing.err
+
+
+def test_without_a_runner_ck_cells_are_left_out_and_named_by_every_step(steps: Steps) -> None:
+    shown = steps.run("jobs", "--only", "fa2.8.3-rocm6.4-*", "--runner", "")
+    assert (shown.code, shown.outputs["count"], shown.outputs["kernel-count"]) == (DONE, "1", "0")
+    assert "not built here: needs a runner: 1 cell\nhint: set the repository variable WHEELFACTORY_RUNNER" in shown.err
+    jobs = WorkflowJobs.read(steps.jobs)
+    assert ([cell.id for cell in jobs.cells], jobs.unplanned) == ([TRITON], (CK,))
+    assert steps.reconcile().code == FAILED, "the planned cell is missing"
+    steps.publish(TRITON)
+    green = steps.reconcile()
+    assert (green.code, f"| `{CK}` | not built here: needs a runner |" in green.out) == (DONE, True)
+    assert "WHEELFACTORY_RUNNER" in green.out
+
+
+def test_four_versions_are_built_on_the_runner_of_the_workflow(steps: Steps) -> None:
+    assert steps.run("jobs", "--versions", "2.8.3", "3.11", "2.9.1", "6.4").outputs["count"] == "1"
+
+
+def test_a_set_whose_sources_cannot_be_listed_costs_its_own_cells(steps: Steps) -> None:
+    """The repository of 2.6.3 cannot be reached."""
+    shown = steps.run("jobs", "--runner", "large")
+    assert shown.code == DONE
+    assert {entry["set"].partition("-")[0] for entry in shown.entries("kernels")} == {"fa2.8.3"}
+    assert "cannot plan fa2.6.3-" in shown.err
+    collected = steps.collect()
+    built = [cell["id"] for shard in collected.entries("shards") for cell in json.loads(shard["cells"])["include"]]
+    assert (collected.code, collected.outputs["kernels-pending"]) == (DONE, "false")
+    assert TRITON in built
+    assert not [cell for cell in built if cell.startswith("fa2.6.3-")]
+    assert "kernel set not planned" in collected.err
+    assert steps.reconcile().code == FAILED
 
 
 def test_jobs_of_four_versions_compile_in_the_jobs_of_their_cells(steps: Steps) -> None:
@@ -152,7 +184,7 @@ def test_collect_prints_the_cells_to_build_unless_they_were_published_meanwhile(
 
 
 def test_collect_skips_the_cells_of_a_set_without_shards_and_reports_why(steps: Steps) -> None:
-    steps.run("jobs", "--only", "fa2.8.3-rocm6.4-*")
+    steps.run("jobs", "--only", "fa2.8.3-rocm6.4-*", "--runner", "large")
     shown = steps.collect()
     assert (shown.code, shown.outputs["count"], shown.outputs["kernels-pending"]) == (DONE, "1", "false")
     assert f"{CK_SET}: failed\n" in shown.err
@@ -186,7 +218,7 @@ def test_reconcile_of_an_empty_run_succeeds(steps: Steps) -> None:
 def plain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outputs]:
     """Run `ci baseline` with a cache that already has the plain builds."""
     matrix, cache, project = tmp_path / "matrix.yaml", tmp_path / "cache", read_fallback_project()
-    matrix.write_text(edited())
+    matrix.write_text(edited(("https://github.com/Dao-AILab", "https://127.0.0.1:9")))
     keep_plain(cache, matrix=small_matrix())
     make_wheel(PlainBuilds(cache, {}).wheel_folder(f"flash-attention-amd {project.version}", project.identity))
 

@@ -94,7 +94,11 @@ def kernel_place(folder: Path, cache: Path, evaluator: Expressions, rocm: Mappin
         folder=folder,
         expressions=evaluator,
         home=home,
-        variables={"WHEELFACTORY_TARGET": str(folder / "wheelhouse"), "WHEELFACTORY_ONLY": only},
+        variables={
+            "WHEELFACTORY_TARGET": str(folder / "wheelhouse"),
+            "WHEELFACTORY_ONLY": only,
+            "WHEELFACTORY_RUNNER": "large",
+        },
         environ={**{name: rocm[name] for name in names}, "PATH": rocm["PATH"].partition(":")[0]},
         tools=COMPILERS,
     )

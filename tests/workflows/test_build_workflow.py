@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from small_release import SMALL_KERNELS
+from wheelfactory.core.cell import Backend
 from wheelfactory.kernels.kernel_set import group_kernel_sets, stored_set_name
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
@@ -150,7 +151,7 @@ def test_more_cells_than_one_matrix_allows_are_built_once_each(triton: RunnerSet
         kept.mkdir(parents=True)
         (kept / "SHA256SUMS").write_text(f"{'0' * 64}  {kernel_set.id}.tar.zst\n")
         (kept / f"{kernel_set.id}.tar.zst").write_text("")
-    place = replace(triton, variables={**triton.variables, "WHEELFACTORY_ONLY": "*"})
+    place = replace(triton, variables={**triton.variables, "WHEELFACTORY_ONLY": "*", "WHEELFACTORY_RUNNER": "large"})
     run = run_workflow(place, "build.yml", push_tag("v1.0.0"), unexecuted=PATHS | {"fallback"})
     built = [str(job.matrix["id"]) for job in run.jobs_at("cells/cell")]
     assert len(built) > GITHUB_MATRIX_LIMIT
@@ -161,6 +162,19 @@ def test_more_cells_than_one_matrix_allows_are_built_once_each(triton: RunnerSet
     assert max(len(shard.called) for shard in run.jobs_at("cells")) <= GITHUB_MATRIX_LIMIT
     assert f"missing {len(cells)}" in run.job("reconcile").output
     assert run.job("reconcile").result == "failure"
+
+
+def test_a_fork_without_a_runner_builds_what_hosted_runners_can_and_names_the_rest(triton: RunnerSetup) -> None:
+    """The whole matrix; the jobs of cells are counted, not run."""
+    cells = {cell.id: cell.backend for cell in expand(load_matrix(triton.tree / "matrix.yaml")).cells}
+    place = replace(triton, variables={**triton.variables, "WHEELFACTORY_ONLY": "*"})
+    run = run_workflow(place, "build.yml", push_tag("v1.0.0"), unexecuted=PATHS | {"fallback"})
+    planned = {str(job.matrix["id"]) for job in run.jobs_at("cells/cell")}
+    assert planned == {name for name, backend in cells.items() if backend is Backend.TRITON}
+    assert run.job("kernels").result == "skipped"
+    summary = run.job("reconcile").output
+    assert f"missing {len(planned)}" in summary, "nothing was published, as no job ran"
+    assert f"not built here: needs a runner: {len(cells) - len(planned)} cells; set the repository variable" in summary
 
 
 def test_a_shard_out_of_time_continues_in_a_new_run(kernels: RunnerSetup) -> None:

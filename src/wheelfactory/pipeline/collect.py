@@ -19,6 +19,9 @@ MAX_ROUNDS = 8
 set (62 CPU hours) takes in one shard, so a set that is still unfinished will never finish."""
 
 
+RERUN_HINT = "check the network (PIP_INDEX_URL selects another package index), then re-run all jobs"
+
+
 class SetState(str, Enum):
     """State of a kernel set after the kernel jobs of a run."""
 
@@ -45,6 +48,9 @@ def collect_sets(jobs: WorkflowJobs, folder: Path, host: ArchiveHost) -> tuple[C
 def _collect_set(set_jobs: KernelSetJobs, folder: Path, host: ArchiveHost) -> CollectedSet:
     if set_jobs.stored:
         return CollectedSet(set_jobs, SetState.STORED)
+    if set_jobs.unavailable:
+        which = f"{set_jobs.id}: {set_jobs.unavailable}"
+        return CollectedSet(set_jobs, SetState.FAILED, BuildError("kernel set not planned", which, RERUN_HINT))
     if not set_jobs.shards:
         error = RunAgainError("compile not started", set_jobs.id, "its shards exceed the jobs of one run")
         return CollectedSet(set_jobs, SetState.PENDING, error)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
-from wheelfactory.core.cell import Cell
+from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file, write_atomic
 from wheelfactory.core.models import FrozenModel, parse_model
@@ -34,6 +35,8 @@ class KernelSetJobs(FrozenModel):
     shards: tuple[str, ...] = ()
     """Shards to compile in this run, ``1/4`` to ``4/4``; empty if the set is stored or left to the next run."""
     stored: bool = False
+    unavailable: str = ""
+    """Why its sources cannot be listed, which fails the cells that link it; empty if they can."""
 
 
 class WorkflowJobs(FrozenModel):
@@ -41,6 +44,8 @@ class WorkflowJobs(FrozenModel):
 
     cells: tuple[CellJob, ...]
     kernel_sets: tuple[KernelSetJobs, ...]
+    unplanned: tuple[str, ...] = ()
+    """Ids of selected cells that are not built, because they need a runner (see `split_by_runner`)."""
 
     def write(self, path: Path) -> None:
         """Write the jobs as JSON, for later jobs of the run."""
@@ -67,26 +72,49 @@ def output_lines(values: Mapping[str, object]) -> list[str]:
 MAX_GROUP_BYTES = 6 * 1000**3
 
 
+def split_by_runner(cells: Iterable[Cell], runner: str) -> tuple[tuple[Cell, ...], tuple[Cell, ...]]:
+    """Split cells into those to build and those that need a runner; `runner` is its label, empty if there is none.
+
+    A GitHub-hosted runner guarantees 14 GB of disk (GitHub's documentation of runners), and an image of rocm/pytorch
+    takes up to 32 GB (ROCm/legacy-rocm-build#3935), so CK cells need a runner of one's own.
+    """
+    planned: list[Cell] = []
+    unplanned: list[Cell] = []
+    for cell in cells:
+        (planned if runner or cell.backend is not Backend.CK else unplanned).append(cell)
+    return tuple(planned), tuple(unplanned)
+
+
 def make_jobs(
     matrix: Matrix,
     cells: Sequence[Cell],
     sets: Sequence[KernelSet],
     stored: Collection[str],
     shards: Mapping[str, Sequence[str]],
+    unavailable: Mapping[str, str] = MappingProxyType({}),
 ) -> WorkflowJobs:
     """Choose the jobs of a run for `cells`, which link the kernel sets `sets`.
 
-    `stored` are the ids of sets that the archive host has; `shards` maps every other set id to its shards. Raises
-    `InputError` if the wheels need more than `GITHUB_MATRIX_LIMIT` groups.
+    `stored` are the ids of sets that the archive host has; `shards` maps every other set id to its shards, or
+    `unavailable` to the reason why it has none. Raises `InputError` if the wheels need more than `GITHUB_MATRIX_LIMIT`
+    groups.
     """
     set_jobs, free_entries = [], GITHUB_MATRIX_LIMIT
     for kernel_set in sets:
-        missing = () if kernel_set.id in stored else tuple(shards[kernel_set.id])
+        missing = tuple(shards.get(kernel_set.id, ())) if kernel_set.id not in stored else ()
         # GitHub never starts a job with a larger matrix, so a set that does not fit waits for the next run
         now = missing if len(missing) <= free_entries else ()
         free_entries -= len(now)
         name = stored_set_name(matrix, kernel_set)
-        set_jobs.append(KernelSetJobs(id=kernel_set.id, archive_name=name, shards=now, stored=kernel_set.id in stored))
+        set_jobs.append(
+            KernelSetJobs(
+                id=kernel_set.id,
+                archive_name=name,
+                shards=now,
+                stored=kernel_set.id in stored,
+                unavailable=unavailable.get(kernel_set.id, ""),
+            )
+        )
     set_ids = {cell: kernel_set.id for kernel_set in sets for cell in kernel_set.cells}
     return WorkflowJobs(
         cells=tuple(

@@ -23,6 +23,8 @@ _NEXT_STEPS = (
     "2. Run `./factory explain LOG` to see why a build failed and how to fix it.",
     "3. Choose *Re-run failed jobs*: built and published cells are kept, and nothing is published twice.",
 )
+NEEDS_RUNNER = "not built here: needs a runner"
+RUNNER_HINT = "set the repository variable WHEELFACTORY_RUNNER to its label (docs/how-to/self-hosted-runners.md)"
 _UNSELECTED = "A job uploaded rows of cells outside its run. Find out which job and why before you re-run any job."
 
 
@@ -47,6 +49,8 @@ class Reconciliation:
     built_unselected: tuple[str, ...]
     published_unselected: tuple[str, ...]
     """Mostly from earlier runs, because a manifest lists every published wheel."""
+    unplanned: tuple[str, ...]
+    """Not selected, because only a runner of one's own can build them; these are not gaps."""
 
     @property
     def complete(self) -> bool:
@@ -57,7 +61,7 @@ class Reconciliation:
         """The counts, then a line for each gap and each unexpected cell, as plain text."""
         gaps = [f"missing  {gap.cell}: {gap.reason}" for gap in self.gaps]
         unselected = [f"built but not selected  {cell}" for cell in self.built_unselected]
-        return [self._counts, *gaps, *unselected, *self._earlier]
+        return [self._counts, *gaps, *unselected, *self._notes]
 
     def markdown(self) -> str:
         """The verdict, the next steps if cells are missing, then the content of `lines`, as Markdown."""
@@ -67,7 +71,7 @@ class Reconciliation:
             verdict = f"**{count_text(len(self.built_unselected), 'cell')} built but not selected.** {_UNSELECTED}"
         gaps = [f"- {code_span(gap.cell)}: {gap.reason}" for gap in self.gaps]
         unselected = [f"- {code_span(cell)}: built but not selected" for cell in self.built_unselected]
-        details = [f"- {self._counts}", *gaps, *unselected, *(f"- {line}" for line in self._earlier)]
+        details = [f"- {self._counts}", *gaps, *unselected, *(f"- {line}" for line in self._notes)]
         return "\n".join([verdict, "", *([*_NEXT_STEPS, ""] if self.gaps else []), *details, ""])
 
     @property
@@ -76,17 +80,24 @@ class Reconciliation:
         return f"selected {len(self.selected)}, published {len(self.published)}, missing {len(self.gaps)}{pending}"
 
     @property
-    def _earlier(self) -> list[str]:
-        number = count_text(len(self.published_unselected), "cell")
-        return [f"published by earlier runs: {number}"] if self.published_unselected else []
+    def _notes(self) -> list[str]:
+        earlier, unplanned = len(self.published_unselected), len(self.unplanned)
+        return [
+            *([f"published by earlier runs: {count_text(earlier, 'cell')}"] if earlier else []),
+            *([f"{NEEDS_RUNNER}: {count_text(unplanned, 'cell')}; {RUNNER_HINT}"] if unplanned else []),
+        ]
 
 
 def reconcile(
-    selected: Collection[str], built: Collection[str], published: Collection[str], pending: Collection[str] = ()
+    selected: Collection[str],
+    built: Collection[str],
+    published: Collection[str],
+    pending: Collection[str] = (),
+    unplanned: Collection[str] = (),
 ) -> Reconciliation:
     """Compare cell ids; `published` are all cells that can be installed after the run (`coverage.available_cells`).
 
-    `pending` are cells that may wait for kernels.
+    `pending` are cells that may wait for kernels, `unplanned` those that need a runner.
     """
     # A published cell that this run did not build comes from an earlier attempt of the same run: not a gap.
     missing = set(selected) - set(published)
@@ -99,6 +110,7 @@ def reconcile(
         gaps=tuple(Gap(cell, _NOT_PUBLISHED if cell in built else _NOT_BUILT) for cell in sorted(missing - waiting)),
         built_unselected=tuple(sorted(set(built) - set(selected))),
         published_unselected=tuple(sorted(set(published) - set(selected) - set(built))),
+        unplanned=tuple(sorted(set(unplanned) - set(published))),
     )
 
 
@@ -111,9 +123,10 @@ def job_summary(outcome: Reconciliation, rows: Iterable[WheelRow]) -> str:
     wheels = decisive_rows(rows)
     states = {**dict.fromkeys(outcome.selected, "**missing**"), **dict.fromkeys(outcome.published, "published")}
     states.update(dict.fromkeys(outcome.pending, "pending: kernels not compiled yet"))
+    states.update(dict.fromkeys(outcome.unplanned, NEEDS_RUNNER))
     # missing cells first, because `fit_sections` cuts the end of a long table
     missing = dict.fromkeys(gap.cell for gap in outcome.gaps)
-    cells = [*missing, *(cell for cell in outcome.selected if cell not in missing)]
+    cells = [*missing, *(cell for cell in outcome.selected if cell not in missing), *outcome.unplanned]
     lines = table(
         ("cell", "state", "size", "gates"),
         (

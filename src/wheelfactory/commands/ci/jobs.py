@@ -27,8 +27,18 @@ from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import require_in_matrix, select_cells, strategy_json, unpublished_cells
-from wheelfactory.pipeline.jobs import cell_entries, group_matrix, kernel_entries, make_jobs, output_lines
+from wheelfactory.pipeline.collect import RERUN_HINT
+from wheelfactory.pipeline.jobs import (
+    cell_entries,
+    group_matrix,
+    kernel_entries,
+    make_jobs,
+    output_lines,
+    split_by_runner,
+)
+from wheelfactory.pipeline.reconcile import NEEDS_RUNNER, RUNNER_HINT
 from wheelfactory.release.manifest import published_cells
+from wheelfactory.site.markdown import count_text
 
 # estimated time of one shard on a hosted runner: an hour less than its job may take, because it is an estimate
 SHARD_HOURS = 4.0
@@ -49,6 +59,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--with-triton", choices=["true", "false"], default="false", help="with --versions: select the Triton cell too"
     )
     parser.add_argument(
+        "--runner", default="", metavar="LABEL", help="runner for CK cells; without one, --only leaves them out"
+    )
+    parser.add_argument(
         "--jobs", type=Path, metavar="FILE", help="write a jobs file for `ci collect` and `ci reconcile`"
     )
     add_matrix(parser)
@@ -66,11 +79,15 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     selected = _cells_of_versions(expansion, options) if options.versions else select_cells(expansion, options.only)
     with log_to_stderr():
         cells = unpublished_cells(selected, published_cells(open_publisher(options.target, environ).rows()))
-    print_messages(
-        f"{len(cells)} cells to build, {len(selected) - len(cells)} already published"
-        if cells
-        else "nothing to build: every selected cell is published"
-    )
+    published = len(selected) - len(cells)
+    # four versions are one person's request for that cell, on the runner that the workflow was given
+    cells, unplanned = (cells, ()) if options.versions else split_by_runner(cells, options.runner)
+    if cells or unplanned:
+        print_messages(f"{len(cells)} cells to build, {published} already published")
+    else:
+        print_messages("nothing to build: every selected cell is published")
+    if unplanned:
+        print_messages(f"{NEEDS_RUNNER}: {count_text(len(unplanned), 'cell')}", f"hint: {RUNNER_HINT}")
     sets = group_kernel_sets(matrix, cells)
     with log_to_stderr():
         archives = open_archive_host(options.target, environ)
@@ -79,10 +96,10 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         # the cell's own job compiles a set that is not stored, so only stored sets are listed
         jobs = make_jobs(matrix, cells, [kernel_set for kernel_set in sets if kernel_set.id in stored], stored, {})
     else:
-        shards = _choose_shards(matrix, [item for item in sets if item.id not in stored], cache, environ)
-        jobs = make_jobs(matrix, cells, sets, stored, shards)
+        shards, unavailable = _choose_shards(matrix, [item for item in sets if item.id not in stored], cache, environ)
+        jobs = make_jobs(matrix, cells, sets, stored, shards, unavailable)
     if options.jobs:
-        jobs.write(options.jobs)
+        jobs.model_copy(update={"unplanned": tuple(cell.id for cell in unplanned)}).write(options.jobs)
     values: dict[str, object] = {"count": len(jobs.cells)}
     if options.versions:
         values |= {"cells": strategy_json(cell_entries(jobs.cells)), "groups": group_matrix(jobs.cells)}
@@ -105,8 +122,8 @@ def _cells_of_versions(expansion: Expansion, options: argparse.Namespace) -> tup
 
 def _choose_shards(
     matrix: Matrix, sets: Sequence[KernelSet], cache: Path, environ: Environ
-) -> dict[str, tuple[str, ...]]:
-    """Return the shards of each set id. Raises `InputError` if the sources of a set cannot be listed."""
+) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """Return the shards by set id, and for each set whose sources cannot be listed the reason."""
     estimates = estimate_sets(
         sets,
         read_cost_model(None, ledger_path(cache)),
@@ -116,14 +133,13 @@ def _choose_shards(
         environ=environ,
     )
     shards: dict[str, tuple[str, ...]] = {}
+    unavailable: dict[str, str] = {}
     for kernel_set, estimate in zip(sets, estimates, strict=True):
         if isinstance(estimate, str):
-            raise InputError(
-                "cannot estimate the kernel set",
-                f"{kernel_set.id}: {estimate}",
-                "check the network (PIP_INDEX_URL selects another package index), then rerun the job",
-            )
+            unavailable[kernel_set.id] = estimate
+            print_messages(f"cannot plan {kernel_set.id}: {estimate}", f"  hint: {RERUN_HINT}")
+            continue
         shards[kernel_set.id] = estimate.shards
         hours = estimate.cpu_s / 3600
         print_messages(f"kernels to compile: {kernel_set.id}, {hours:.1f} CPU hours in {len(estimate.shards)} shards")
-    return shards
+    return shards, unavailable

@@ -32,7 +32,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Print the cells selected, built and published as Markdown; exit code 1 for any gap."""
-    selected = {cell.id for cell in WorkflowJobs.read(options.jobs).cells}
+    jobs = WorkflowJobs.read(options.jobs)
+    selected = {cell.id for cell in jobs.cells}
     # a missing folder is not an error: GitHub creates none if no cell was built
     if options.built.exists() and not options.built.is_dir():
         raise InputError("not a directory", str(options.built), "name the directory of the manifests")
@@ -41,7 +42,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     with log_to_stderr():
         rows = open_publisher(options.target, environ).rows()
     pending = selected if options.kernels_pending == "true" else ()
-    outcome = reconcile(selected, built, available_cells(rows), pending)
+    outcome = reconcile(selected, built, available_cells(rows), pending, jobs.unplanned)
     print_results(job_summary(outcome, rows))
     print_messages(*outcome.lines())
     return DONE if outcome.complete else FAILED
