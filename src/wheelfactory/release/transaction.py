@@ -16,6 +16,7 @@ from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.progress import ProgressCallback, ignore_progress
 from wheelfactory.gpu.validate.report import ValidatedPackage, Validation
+from wheelfactory.release.bundle import read_subjects
 from wheelfactory.release.evidence import as_evidence, merge_evidence
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.verified import merge_verified_gates
@@ -86,6 +87,13 @@ class Publisher(Protocol):
 
         `report_progress` receives the bytes done and the total. Raises `PublishError` if other bytes are
         published under this name.
+        """
+
+    def put_attestation(self, wheel: str, sha256: str, bundle: bytes) -> bool:
+        """Store a bundle beside the staged wheel of this name and sha256, replacing an earlier bundle.
+
+        Returns False, and changes nothing, if that wheel is published where nothing can be added. Raises
+        `PublishError` if it is neither staged nor published.
         """
 
     def commit(self, rows: Sequence[WheelRow]) -> None:
@@ -161,6 +169,23 @@ def yank(publisher: Publisher, filename: str, reason: str) -> tuple[WheelRow, ..
     )
     publisher.commit(changed)
     return changed
+
+
+def add_attestation(publisher: Publisher, bundle: bytes, source: str) -> tuple[str, ...]:
+    """Store an attestation bundle beside each staged wheel that it names; return these wheels. Publishes nothing.
+
+    Its signature is not verified here: that is for whoever downloads a wheel. `source` names the bundle in errors.
+    Raises `InputError` if it is not a bundle, and `PublishError` if it names a file that is not staged.
+    """
+    wheels = {subject.name: subject.digest.sha256 for subject in read_subjects(bundle, source)}
+    return tuple(name for name, sha256 in sorted(wheels.items()) if publisher.put_attestation(name, sha256, bundle))
+
+
+def not_staged(wheel: str) -> PublishError:
+    """The error for an attestation of a wheel that the target does not have."""
+    return PublishError(
+        "cannot attest a file that is not staged", wheel, "publish it with --stage first; its sha256 must be the same"
+    )
 
 
 def add_evidence(publisher: Publisher, validations: Iterable[Validation]) -> tuple[WheelRow, ...]:
