@@ -81,9 +81,7 @@ class FakeSigstore:
         path.write_text(json.dumps(self._trusted_root()))
         return Verifier(trusted_root=TrustedRoot.from_file(str(path)))
 
-    def sign(
-        self, subjects: Mapping[str, str], signer: Signer = RELEASE, *, payload_type: str = PAYLOAD_TYPE
-    ) -> bytes:
+    def sign(self, subjects: Mapping[str, str], signer: Signer = RELEASE, *, payload_type: str = PAYLOAD_TYPE) -> bytes:
         """A bundle that attests files, given as name and sha256, as actions/attest writes it."""
         key = _new_key()
         certificate = self._certificate(key, signer)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
+import os
+import socket
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +16,7 @@ import pytest
 from sigstore.verify import Verifier
 
 from fake_sigstore import FakeSigstore, Signer, other
+from wheelfactory.build.sources import fetch_file
 from wheelfactory.core.errors import InputError
 from wheelfactory.release.attestation import check_attestation
 from wheelfactory.release.bundle import read_subjects
@@ -175,7 +180,7 @@ def test_every_cut_of_a_bundle_is_refused(sigstore: FakeSigstore) -> None:
 
 def test_another_payload_type_is_refused(sigstore: FakeSigstore) -> None:
     found = finding_of(check(sigstore.sign({WHEEL: SHA256}, payload_type="text/plain")))
-    assert found == "expected a valid bundle, found ValueError: its payload is text/plain, not application/vnd.in-toto+json"
+    assert found.endswith("found ValueError: its payload is text/plain, not application/vnd.in-toto+json")
 
 
 def test_a_bundle_for_other_bytes_is_refused(sigstore: FakeSigstore) -> None:
@@ -188,6 +193,38 @@ def test_a_bundle_for_the_same_bytes_under_another_name_is_refused(sigstore: Fak
     assert found.endswith("found 2 other files")
 
 
+REAL = "agent-skill-conda-forge-0.0.21-h4616a5c_0.conda"
+"""A package of pavelzw/skill-forge, which its workflow attested with actions/attest; sources on PyPI have both."""
+
+
+@pytest.mark.slow
+def test_a_real_bundle_is_verified_with_the_public_trusted_root_and_no_network(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # trust the public Sigstore
+    sha256 = "0c0bc9cb0a75821f6b26cbb7f7fd6dfd0ced566fbe554fec180da9b589567016"
+    sources = fetch_file("conda-sigstore", "conda_sigstore-0.1.5.tar.gz", sha256, cache / "sources", os.environ)
+    folder = "conda_sigstore-0.1.5/tests/fixtures/rattler"
+    with tarfile.open(sources) as archive:
+        package, bundles = (archive.extractfile(f"{folder}/{name}") for name in (REAL, f"{REAL}.sigs"))
+        assert package and bundles
+        digest, (bundle,) = hashlib.sha256(package.read()).hexdigest(), json.load(bundles)
+    for name in ("XDG_CACHE_HOME", "XDG_DATA_HOME"):  # where sigstore caches its trusted root
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("no network is needed"))
+
+    def check_real(sha256: str) -> GateResult:
+        return check_attestation(json.dumps(bundle).encode(), REAL, sha256, "pavelzw/skill-forge")
+
+    assert "/.github/workflows/package.yml@refs/heads/main (" in str(check_real(digest).findings[0])
+    monkeypatch.setattr("wheelfactory.release.attestation.WORKFLOW", ".github/workflows/package.yml")
+    assert check_real(digest).status is Status.PASSED
+    assert f"found another sha256: {digest}" in str(check_real("0" * 64).findings[0])
+    with_payload_of_others = {**bundle["dsseEnvelope"], "payload": base64.b64encode(b"{}").decode()}
+    bundle["dsseEnvelope"] = with_payload_of_others
+    assert "found VerificationError: DSSE: invalid signature" in str(check_real(digest).findings[0])
+
+
 def test_subjects_are_read_without_a_signature(sigstore: FakeSigstore) -> None:
     (subject,) = read_subjects(sigstore.sign({WHEEL: SHA256}), "bundle")
     assert (subject.name, subject.digest.sha256) == (WHEEL, SHA256)
@@ -195,10 +232,10 @@ def test_subjects_are_read_without_a_signature(sigstore: FakeSigstore) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"dsseEnvelope": {"payload": "!"}}', b"[" * 100_000])
 def test_subjects_of_what_is_no_bundle_are_refused(data: bytes) -> None:
-    with pytest.raises(InputError, match="not an attestation bundle: attestation.json"):
+    with pytest.raises(InputError, match=r"not an attestation bundle: attestation\.json"):
         read_subjects(data, "attestation.json")
 
 
 def test_a_subject_outside_the_folder_is_refused(sigstore: FakeSigstore) -> None:
-    with pytest.raises(InputError, match="not an in-toto statement: attestation.json: subject.0.name"):
+    with pytest.raises(InputError, match=r"not an in-toto statement: attestation\.json: subject\.0\.name"):
         read_subjects(sigstore.sign({"../x.whl": SHA256}), "attestation.json")

@@ -40,7 +40,8 @@ from wheelfactory.verify.result import GateResult
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = (
-        "examples: wheelfactory verify wheelhouse --extended gpu; wheelfactory verify --from github:OWNER/REPO flash-attn"
+        "examples: wheelfactory verify wheelhouse --extended gpu; "
+        "wheelfactory verify --from github:OWNER/REPO flash-attn"
     )
     help_text = "wheel, or release directory (verifies every wheel in its manifest); with --from also the name of an "
     help_text += "installed project"
@@ -104,9 +105,7 @@ def _compare_with_site(options: argparse.Namespace, environ: Environ) -> int:
     return VERIFICATION_FAILED if any_refused else DONE
 
 
-def _compare(
-    given: Path, site: PublishedSite, scratch: Path, environ: Environ
-) -> tuple[str, tuple[GateResult, ...]]:
+def _compare(given: Path, site: PublishedSite, scratch: Path, environ: Environ) -> tuple[str, tuple[GateResult, ...]]:
     """Check a wheel file, or the project of this name that the user's Python has installed."""
     if given.suffix == ".whl":
         return given.name, check_wheel(given, site, scratch, environ)

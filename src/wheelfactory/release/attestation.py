@@ -34,7 +34,7 @@ _ISSUER = ObjectIdentifier("1.3.6.1.4.1.57264.1.8")
 _SOURCE_REPOSITORY = ObjectIdentifier("1.3.6.1.4.1.57264.1.12")
 _SOURCE_COMMIT = ObjectIdentifier("1.3.6.1.4.1.57264.1.13")
 # characters of a certificate or of sigstore's message that are shown; others wrote both
-_MAX_SHOWN = 300
+_MAX_SHOWN = 200
 
 # sigstore warns that it does not refresh the trusted root, which is what is wanted here
 logging.getLogger("sigstore").setLevel(logging.ERROR)

@@ -13,8 +13,7 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.core.models import FrozenModel, parse_model
 
 BUNDLE_SUFFIX = ".sigstore.json"
-"""The name of a bundle is that of its wheel and this, as Sigstore's clients look for it (Sigstore client specification).
-"""
+"""Follows the wheel's name in the name of its bundle; Sigstore's clients look for it there (their specification)."""
 
 MAX_BUNDLE_BYTES = 1 << 24
 """A bundle of the 1024 subjects that actions/attest allows has less than 1 MB."""

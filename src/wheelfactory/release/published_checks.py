@@ -46,9 +46,7 @@ def describe_checks(results: tuple[GateResult, ...]) -> str:
     return "; ".join([reason, *(result.detail for result in results if result.gate == "row" and result.detail)])
 
 
-def check_wheel(
-    path: Path, site: PublishedSite, scratch: Path, environ: Mapping[str, str]
-) -> tuple[GateResult, ...]:
+def check_wheel(path: Path, site: PublishedSite, scratch: Path, environ: Mapping[str, str]) -> tuple[GateResult, ...]:
     """Check a wheel file against its row, and against the attestation that the site publishes.
 
     `scratch` is a folder for downloads. Raises `InputError` if the file is not a wheel's, if the attestation cannot be
@@ -152,9 +150,9 @@ def _find_row(installed: Distribution, site: PublishedSite) -> WheelRow | None:
     wanted = canonicalize_name(installed.metadata["Name"] or ""), installed.version
     for row in site.rows:
         _, _, number, found = parse_wheel_filename(row.filename)
-        if (row.project, row.version) == wanted and {str(tag) for tag in found} == tags:
-            if "".join(map(str, number)) == build:
-                return row
+        same_file = {str(tag) for tag in found} == tags and "".join(map(str, number)) == build
+        if (row.project, row.version) == wanted and same_file:
+            return row
     return None
 
 

@@ -75,7 +75,8 @@ class PublishedSite:
             raise InputError("the published wheel is missing", row.filename, f"its file was deleted from {self.name}")
         url = row.url or f"{self.base}wheels/{quote(row.filename)}"
         if url.startswith("file:") and not self.is_local:
-            raise InputError("not a manifest row", f"{row.filename}: url: a file on another machine", "use another site")
+            hint = "a site must not name files of your machine: use another one"
+            raise InputError("not a manifest row", f"{row.filename}: url: a file on another machine", hint)
         return url
 
 
