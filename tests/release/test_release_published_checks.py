@@ -138,6 +138,13 @@ def test_a_flash_attn_without_a_cell_is_no_dependency(release: Path, wheel: Path
     assert findings[0] == "row: expected every required gate passed, found no cell"
 
 
+def test_a_flash_attn_without_a_cell_needs_an_attestation(release: Path, wheel: Path, tmp_path: Path) -> None:
+    with_row(release, cell=None, label=None, gates=())
+    local = read_site(str(release))
+    results = check_wheel(wheel, PublishedSite("me", local.rows, local.base, "me/wheels"), tmp_path, {})
+    assert (results[-1].gate, results[-1].status) == ("attestation", Status.FAILED)
+
+
 def test_a_yanked_wheel_is_called_that(cli: Cli, release: Path, wheel: Path) -> None:
     with_row(release, yanked="wrong numbers")
     shown = cli("verify", "--from", release, wheel)
@@ -250,6 +257,31 @@ def test_the_published_wheel_is_downloaded_for_it(release: Path, site_packages: 
     assert f"/wheels/{NAME.replace('+', '%2B')}" in site.requests
 
 
+def test_a_site_must_not_name_a_file_of_this_machine(release: Path, site_packages: Path, tmp_path: Path) -> None:
+    with_row(release, url=(release / "wheels" / NAME).as_uri().replace("+", "%2B"))
+    with served(release) as site, pytest.raises(InputError, match="url: a file on another machine"):
+        installed_results(site_packages, f"{site.url}/", tmp_path)
+
+
+def test_a_download_ends_at_the_size_of_the_row(release: Path, site_packages: Path, tmp_path: Path) -> None:
+    with_row(release, size=100)
+    with served(release) as site, pytest.raises(InputError, match=r"too large: .* has more than 100 bytes"):
+        installed_results(site_packages, f"{site.url}/", tmp_path)
+
+
+def test_a_published_wheel_that_was_deleted_cannot_be_compared(
+    release: Path, site_packages: Path, tmp_path: Path
+) -> None:
+    (release / "wheels" / NAME).unlink()
+    with pytest.raises(InputError, match="the published wheel is missing: file:"):
+        installed_results(site_packages, release, tmp_path)
+    with served(release) as site, pytest.raises(InputError, match="the published wheel is missing: http:"):
+        installed_results(site_packages, f"{site.url}/", tmp_path)
+    site_of_github = PublishedSite("github:me/wheels", read_manifest(release), repository="me/wheels")
+    with pytest.raises(InputError, match="the published wheel is missing"):
+        check_installed(metadata.Distribution.at(site_packages / DIST_INFO), site_of_github, tmp_path, {})
+
+
 def change_file(folder: Path) -> None:
     (folder / "flash_attn/__init__.py").write_text("evil = True\n")
 
@@ -262,6 +294,13 @@ def add_file(folder: Path) -> None:
     (folder / "flash_attn/evil.py").write_text("")
     with (folder / DIST_INFO / "RECORD").open("a") as record:
         record.write("flash_attn/evil.py,sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU,0\n")
+
+
+def add_compiled_module(folder: Path) -> None:
+    """Python imports a .pyc beside the sources like a module of its own."""
+    (folder / "flash_attn/evil.pyc").write_bytes(b"")
+    with (folder / DIST_INFO / "RECORD").open("a") as record:
+        record.write("flash_attn/evil.pyc,,\n")
 
 
 def change_file_and_record(folder: Path) -> None:
@@ -289,6 +328,7 @@ def install_another_file(folder: Path) -> None:
         (change_file_and_record, "flash_attn/__init__.py", "another sha256"),
         (delete_file, "flash_attn/__init__.py", "no such file in RECORD or on disk"),
         (add_file, "flash_attn/evil.py", "a file that it does not have"),
+        (add_compiled_module, "flash_attn/evil.pyc", "a file that it does not have"),
         (delete_record, NAME, "none"),
         (install_another_file, "direct_url.json", "1" * 64),
     ],
