@@ -71,14 +71,14 @@ def _matching_lines(report: DoctorReport) -> Iterator[str]:
     best, *others = report.offers
     if best.installed:
         yield from _wheel_lines("Already installed", best)
+        yield "  to compare it with what was published:"
+        yield f"    wheelfactory verify --from {shlex.quote(str(report.site))} flash-attn"
     else:
         yield from _wheel_lines("Matching wheel", best)
         yield from _command_lines(best)
         yield from (f"Note: {text}" for text in report.blockers)
     if best.condition:
         yield f"Note: {best.condition}"
-    # the project's name, not the file's: this also checks an install from the index
-    yield f"To check an install of it: wheelfactory verify --from {shlex.quote(str(report.site))} flash-attn"
     if not list_visible_gpus(report.machine):
         yield "No GPU detected, so GPU compatibility was not checked."
     for offer in others:
