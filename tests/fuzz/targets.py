@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from unittest.mock import patch
 
 import atheris
 from sigstore.verify import Verifier
@@ -240,8 +241,7 @@ class Attestation(Target):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        verifier = seeds.SIGSTORE.verifier(folder)
-        Verifier.production = lambda offline: verifier
+        patch.object(Verifier, "production", return_value=seeds.SIGSTORE.verifier(folder)).start()
         (seed,) = seeds.attestations()
         self._signed = _payload(seed)
 

@@ -124,10 +124,12 @@ def _add_attestation(options: argparse.Namespace, publisher: Publisher) -> int:
     bundle = read_file(path, unreadable, MAX_BUNDLE_BYTES)
     with _lock(publisher, dry_run=options.dry_run), log_to_stderr():
         wheels = add_attestation(publisher, bundle, str(path))
+    for name in (name for name, stored in wheels.items() if not stored):
+        print_messages(f"warning: skipping the attestation of {name}: no such file with this sha256 is staged")
     if options.dry_run:
         print_messages("dry run: nothing was changed")
     else:
-        print_results(f"{options.target}: attestation of {count_text(len(wheels), 'wheel')} added")
+        print_results(f"{options.target}: attestation of {count_text(sum(wheels.values()), 'wheel')} added")
     return DONE
 
 

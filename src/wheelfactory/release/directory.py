@@ -16,7 +16,7 @@ from wheelfactory.core.files import atomic_path, write_atomic
 from wheelfactory.core.progress import ProgressCallback, ignore_progress
 from wheelfactory.release.bundle import BUNDLE_SUFFIX
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, has_row, manifest_bytes, read_manifest
-from wheelfactory.release.transaction import SUMS_NAME, Asset, asset_digests, not_staged, sha256sums
+from wheelfactory.release.transaction import SUMS_NAME, Asset, asset_digests, sha256sums
 
 INDEX_FOLDER = "simple/"
 """The folder of the index. It contains only generated pages."""
@@ -68,7 +68,7 @@ class DirectoryPublisher:
         """See `Publisher.put_attestation`. Here a bundle can be added to a published wheel."""
         path = self.wheels_dir / wheel
         if not path.is_file() or file_sha256(path) != sha256:
-            raise not_staged(wheel)
+            return False
         asset = Asset.from_content(f"{wheel}{BUNDLE_SUFFIX}", bundle)
         self._store(self.wheels_dir / asset.name, asset)
         return True

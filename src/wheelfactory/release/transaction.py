@@ -92,8 +92,7 @@ class Publisher(Protocol):
     def put_attestation(self, wheel: str, sha256: str, bundle: bytes) -> bool:
         """Store a bundle beside the staged wheel of this name and sha256, replacing an earlier bundle.
 
-        Returns False, and changes nothing, if that wheel is published where nothing can be added. Raises
-        `PublishError` if it is neither staged nor published.
+        Returns False, and changes nothing, if no such wheel is staged.
         """
 
     def commit(self, rows: Sequence[WheelRow]) -> None:
@@ -171,21 +170,15 @@ def yank(publisher: Publisher, filename: str, reason: str) -> tuple[WheelRow, ..
     return changed
 
 
-def add_attestation(publisher: Publisher, bundle: bytes, source: str) -> tuple[str, ...]:
-    """Store an attestation bundle beside each staged wheel that it names; return these wheels. Publishes nothing.
+def add_attestation(publisher: Publisher, bundle: bytes, source: str) -> dict[str, bool]:
+    """Store an attestation bundle beside each staged wheel that it names. Publishes nothing.
 
-    Its signature is not verified here: that is for whoever downloads a wheel. `source` names the bundle in errors.
-    Raises `InputError` if it is not a bundle, and `PublishError` if it names a file that is not staged.
+    Returns, by name, whether a wheel of that sha256 is staged: a workflow attests all wheels of a run, and another run
+    may have published some of them before. The signature is not verified here: that is for whoever downloads a wheel.
+    Raises `InputError` if it is not a bundle; `source` is its name there.
     """
     wheels = {subject.name: subject.digest.sha256 for subject in read_subjects(bundle, source)}
-    return tuple(name for name, sha256 in sorted(wheels.items()) if publisher.put_attestation(name, sha256, bundle))
-
-
-def not_staged(wheel: str) -> PublishError:
-    """The error for an attestation of a wheel that the target does not have."""
-    return PublishError(
-        "cannot attest a file that is not staged", wheel, "publish it with --stage first; its sha256 must be the same"
-    )
+    return {name: publisher.put_attestation(name, sha256, bundle) for name, sha256 in sorted(wheels.items())}
 
 
 def add_evidence(publisher: Publisher, validations: Iterable[Validation]) -> tuple[WheelRow, ...]:

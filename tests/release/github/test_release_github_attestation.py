@@ -14,7 +14,7 @@ from command_line import Cli, CommandResult, run_command
 from fake_github import FakeGitHub
 from fake_github.outcome import Added, content_of, sums_of
 from fake_sigstore import FakeSigstore, Signer, other
-from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_FAILED, PublishError
+from wheelfactory.core.errors import BAD_INPUT, DONE, VERIFICATION_FAILED
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.github.publisher import GitHubPublisher
 from wheelfactory.release.transaction import add_attestation, publish, stage
@@ -55,7 +55,7 @@ def test_an_attestation_is_published_beside_each_wheel_that_it_names(
 ) -> None:
     stage(publisher(), added)
     bundle = sigstore.sign(attested(added))
-    assert add_attestation(publisher(), bundle, "bundle") == tuple(sorted(attested(added)))
+    assert add_attestation(publisher(), bundle, "bundle") == dict.fromkeys(attested(added), True)
     publish(publisher(), [(row, None) for row, _ in added])
     (release,) = github.repository.published()
     names = {f"{name}.sigstore.json" for name in attested(added)}
@@ -82,7 +82,9 @@ def test_a_published_wheel_keeps_the_attestation_that_it_has(
     add_attestation(publisher(), sigstore.sign(attested(added)), "bundle")
     publish(publisher(), [(row, None) for row, _ in added])
     before = github.repository.published()[0].files()
-    assert add_attestation(publisher(), sigstore.sign(attested(added)), "bundle") == ()
+    assert add_attestation(publisher(), sigstore.sign(attested(added)), "bundle") == dict.fromkeys(
+        attested(added), False
+    )
     assert github.repository.published()[0].files() == before
     assert github.repository.drafts() == []
 
@@ -97,13 +99,12 @@ def test_an_attestation_without_its_wheel_is_removed_from_the_draft(
     assert sum(name.endswith(".sigstore.json") for name in release.files()) == 1
 
 
-def test_an_attestation_of_other_bytes_or_names_is_refused(
+def test_an_attestation_of_other_bytes_or_names_is_not_stored(
     github: FakeGitHub, publisher: NewPublisher, added: Added, sigstore: FakeSigstore
 ) -> None:
     stage(publisher(), added)
     for subjects in ({added[0][0].filename: "b" * 64}, {"other-1-py3-none-any.whl": added[0][0].sha256}):
-        with pytest.raises(PublishError, match="cannot attest a file that is not staged"):
-            add_attestation(publisher(), sigstore.sign(subjects), "bundle")
+        assert add_attestation(publisher(), sigstore.sign(subjects), "bundle") == dict.fromkeys(subjects, False)
     (draft,) = github.repository.drafts()
     assert not any(name.endswith(".sigstore.json") for name in draft.files())
 
@@ -228,7 +229,10 @@ def test_the_command_stores_a_bundle_in_a_directory(
     shown = cli("publish", release, "--attestation", bundle)
     assert (shown.code, shown.out) == (DONE, f"{release}: attestation of 2 wheels added\n")
     assert len(list((release / "wheels").glob("*.whl.sigstore.json"))) == 2
-    bundle.write_bytes(sigstore.sign({added[0][0].filename: "b" * 64}))
-    refused = cli("publish", release, "--attestation", bundle)
-    assert refused.code == FAILED
-    assert refused.err.startswith(f"error: cannot attest a file that is not staged: {added[0][0].filename}\nhint: ")
+    name = added[0][0].filename
+    bundle.write_bytes(sigstore.sign({name: "b" * 64}))
+    assert cli("publish", release, "--attestation", bundle) == (
+        DONE,
+        f"{release}: attestation of 0 wheels added\n",
+        f"warning: skipping the attestation of {name}: no such file with this sha256 is staged\n",
+    )

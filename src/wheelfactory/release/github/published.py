@@ -64,10 +64,6 @@ class PublishedReleases:
                 return held.assets[row.filename].browser_download_url
         return None
 
-    def has_file(self, name: str, sha256: str) -> bool:
-        """Whether a file of this name and sha256 is published."""
-        return any(self._same(held, name, sha256) for held in self._held.values())
-
     def has_asset(self, asset: Asset) -> bool:
         """Whether this exact file is published.
 

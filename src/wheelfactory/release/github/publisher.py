@@ -16,7 +16,7 @@ from wheelfactory.release.github.parts import parse_release_tag, require_size, w
 from wheelfactory.release.github.published import PublishedReleases
 from wheelfactory.release.github.releases import Release, Releases
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, manifest_bytes
-from wheelfactory.release.transaction import SUMS_NAME, Asset, asset_digests, not_staged, sha256sums
+from wheelfactory.release.transaction import SUMS_NAME, Asset, asset_digests, sha256sums
 
 WriteNotes: TypeAlias = Callable[[Sequence[WheelRow], Sequence[WheelRow]], str]
 """Writes the Markdown text of a release from the rows before and after it."""
@@ -58,14 +58,11 @@ class GitHubPublisher:
 
     def put_attestation(self, wheel: str, sha256: str, bundle: bytes) -> bool:
         """See `Publisher.put_attestation`. A published release never changes, so its wheels keep what they have."""
-        drafts = self._own_drafts()
-        if self._published.has_file(wheel, sha256):
-            return False
-        for draft in drafts.parts().values():
+        for draft in self._own_drafts().parts().values():
             if draft.has_assets({wheel: sha256}):
                 draft.put_asset(Asset.from_content(f"{wheel}{BUNDLE_SUFFIX}", bundle))
                 return True
-        raise not_staged(wheel)
+        return False
 
     def commit(self, rows: Sequence[WheelRow]) -> None:
         """See `Publisher.commit`: complete and verify every draft, then publish the drafts in order.
