@@ -194,7 +194,7 @@ def test_without_sigstore_the_error_has_the_install_line(
     site = PublishedSite("github:me/wheels", read_manifest(release), repository="me/wheels")
     with pytest.raises(InputError, match="sigstore is missing") as refused:
         check_wheel(wheel, site, tmp_path, {})
-    assert refused.value.hint == f"{sys.executable} -m pip install 'wheelfactory[verify]'"
+    assert refused.value.hint == f"{sys.executable} -m pip install sigstore"
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,9 @@ def test_without_sigstore_the_error_has_the_install_line(
         (("--from", "nowhere", NAME), "no such site: nowhere"),
         (("--from", "release", "absent.whl"), "not a wheel file name: absent.whl"),
         (("--from", "release", NAME), f"no such file: {NAME}"),
-        (("--from", "release", "release"), "neither a wheel nor an installed project: release"),
+        (("--from", "release", "release"), "neither a wheel nor an installed project: release in /"),
+        (("--from", "release", "release/wheels"), "neither a wheel nor an installed project: release/wheels\n"),
+        (("--from", "release", "."), "neither a wheel nor an installed project: .\n"),
         (("--from", "release", "no-such-project"), "neither a wheel nor an installed project: no-such-project in /"),
     ],
 )

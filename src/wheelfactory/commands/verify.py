@@ -110,7 +110,7 @@ def _compare(given: Path, site: PublishedSite, scratch: Path, environ: Environ) 
     if given.suffix == ".whl":
         return given.name, check_wheel(given, site, scratch, environ)
     hint = "name a wheel file, or a project that is installed"
-    if len(given.parts) > 1 or given.exists():
+    if len(given.parts) != 1:
         raise InputError("neither a wheel nor an installed project", str(given), hint)
     python = find_user_python(environ)
     installed = next(find_packages([python], environ).distributions(given.name), None)

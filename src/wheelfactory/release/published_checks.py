@@ -110,7 +110,8 @@ def _check_attestation(
         place = "a directory" if site.is_local else "no site of a GitHub repository"
         return _not_checked("attestation", f"{site.name} is {place}, and nobody signs there")
     if find_spec("sigstore") is None:
-        hint = f"{sys.executable} -m pip install 'wheelfactory[verify]'"
+        # not the extra `verify`: pip would look on PyPI for a project of the factory's name
+        hint = f"{sys.executable} -m pip install sigstore"
         raise InputError("sigstore is missing", f"{sys.executable} needs it to verify the attestation", hint)
     bundle = site.fetch_bundle(row, scratch, environ)
     if bundle is None:
