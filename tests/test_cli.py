@@ -37,7 +37,7 @@ ONLY = ("--matrix", MATRIX, "--only", "fa2.8.3-rocm6.1-torch2.6.0-*")
 """What selects `CELLS`."""
 NAME = "flash_attn-2.8.3+rocm61torch2.6triton-py3-none-any.whl"
 NAMES = [*COMMANDS, *(f"{name} {inner}" for name, below in SUBCOMMANDS.items() for inner in below)]
-EITHER = "either publish, yank or add evidence"
+EITHER = "either publish, yank, add evidence or an attestation"
 
 
 @pytest.fixture

@@ -193,7 +193,11 @@ def test_a_working_installed_wheel_is_not_reinstalled(wheels: tuple[PublishedWhe
     lines = text_of(report_on(machine, wheels))
     assert "flash-attn  2.8.3+rocm64torch2.9, imports" in lines
     at = lines.index(f"Already installed: {CK_FILE}")
-    assert lines[at + 4] == ""  # no install command
+    assert lines[at + 4 : at + 7] == [
+        "  to compare it with what was published:",
+        "    wheelfactory verify --from https://wheels.example/manifest.jsonl flash-attn",
+        "",
+    ]  # no install command
 
 
 def test_a_broken_installed_wheel_is_reinstalled(wheels: tuple[PublishedWheel, ...]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["wheelfactory", "zipfile", "packaging", "email", "csv"]):
+with atheris.instrument_imports(include=["wheelfactory", "sigstore", "zipfile", "packaging", "email", "csv"]):
     from fuzz.targets import TARGETS
 
 LONGEST_INPUT = 1 << 16

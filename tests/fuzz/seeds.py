@@ -1,4 +1,4 @@
-"""Start inputs: real libraries, bundles, wheels, the matrix, manifests, kernel archives."""
+"""Start inputs: real libraries, bundles, wheels, the matrix, manifests, attestations, kernel archives."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from elf_factory import HOST, bundle, code_object, hip_bundle, library, packed
+from fake_sigstore import FakeSigstore
 from kernel_archive_factory import OBJECTS, fill
 from small_matrix import SMALL
 from validations import amd_validation, nvidia_validation, with_evidence
@@ -21,6 +22,8 @@ from wheelfactory.wheel.read import BUILD_RECORD_NAME
 from zip_factory import STREAMED, Member, zip_bytes
 
 WHEEL_NAME = "flash_attn-2.8.3+rocm64torch2.9-cp311-cp311-manylinux_2_28_x86_64.whl"
+WHEEL_SHA256 = "a" * 64
+SIGSTORE = FakeSigstore()
 _ROOT = Path(__file__).parents[2]
 
 
@@ -90,6 +93,11 @@ def manifests() -> Iterator[bytes]:
     yield manifest_bytes([with_evidence(rows[1], nvidia_validation(), amd_validation())]).replace(b'"format":2,', b"")
     elsewhere = {"url": f"https://files.example/v1/{rows[0].filename}", "yanked": "wrong <kernels>"}
     yield manifest_bytes([rows[0].model_copy(update=elsewhere)])
+
+
+def attestations() -> Iterator[bytes]:
+    """A bundle for the wheel."""
+    yield SIGSTORE.sign({WHEEL_NAME: WHEEL_SHA256})
 
 
 def kernel_archives() -> Iterator[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shutil
@@ -10,8 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from unittest.mock import patch
 
 import atheris
+from sigstore.verify import Verifier
 
 from fuzz import seeds, shapes
 from wheel_factory import CK, build_record, small_machine
@@ -28,10 +31,13 @@ from wheelfactory.kernels.compiler.store import read_journal
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import explain_selection, github_matrix
+from wheelfactory.release.attestation import check_attestation
+from wheelfactory.release.bundle import read_subjects
 from wheelfactory.release.manifest import WheelRow, manifest_bytes, read_manifest, verified_archs
 from wheelfactory.site.index import render_index
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.record import check_record
+from wheelfactory.verify.result import Status
 from wheelfactory.wheel.archive import find_archive_faults
 from wheelfactory.wheel.build_record import read_build_record
 from wheelfactory.wheel.elf.image import DamagedElfError
@@ -218,6 +224,40 @@ def _shown_by_doctor(wheel: DoctorWheel) -> tuple[object, ...]:
     return (*named, cell, label, wheel.archs, wheel.cxx11_abi, wheel.glibc, wheel.verified_on)
 
 
+class Attestation(Target):
+    """`read_subjects` and `check_attestation`: no bundle is accepted but one with the signed statement of the seed."""
+
+    words = (
+        b'"dsseEnvelope":{',
+        b'"payload":"',
+        b'"tlogEntries":[',
+        b'"rawBytes":"',
+        b'"logIndex":"-1"',
+        b"null",
+        b"[[",
+    )
+    seeds = staticmethod(seeds.attestations)
+    change = staticmethod(shapes.change_json)
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        patch.object(Verifier, "production", return_value=seeds.SIGSTORE.verifier(folder)).start()
+        (seed,) = seeds.attestations()
+        self._signed = _payload(seed)
+
+    def read(self, data: bytes) -> None:
+        with suppress(InputError):
+            assert all("/" not in subject.name for subject in read_subjects(data, "bundle"))
+        result = check_attestation(data, seeds.WHEEL_NAME, seeds.WHEEL_SHA256, "someone/wheels")
+        assert all(finding.found.isprintable() for finding in result.findings)
+        if result.status is Status.PASSED:
+            assert _payload(data) == self._signed
+
+
+def _payload(bundle: bytes) -> bytes:
+    return base64.b64decode(json.loads(bundle)["dsseEnvelope"]["payload"])
+
+
 class Kernels(Target):
     """`unpack`; afterwards each object in the store matches the journal and is in its folder."""
 
@@ -239,6 +279,7 @@ class Kernels(Target):
 
 
 TARGETS: dict[str, type[Target]] = {
+    "attestation": Attestation,
     "bundles": Bundles,
     "elf": Elf,
     "kernels": Kernels,

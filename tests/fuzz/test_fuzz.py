@@ -14,7 +14,10 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize(
     ("target", "runs"),
-    [("bundles", 8000), ("elf", 6000), ("kernels", 500), ("manifest", 800), ("matrix", 300), ("wheel", 500)],
+    [
+        *(("attestation", 500), ("bundles", 8000), ("elf", 6000), ("kernels", 500), ("manifest", 800)),
+        *(("matrix", 300), ("wheel", 500)),
+    ],
 )
 def test_only_documented_errors_come_out_of_a_reader(tmp_path: Path, target: str, runs: int) -> None:
     pytest.importorskip("atheris", reason="has no wheel for this Python")

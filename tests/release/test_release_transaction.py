@@ -41,6 +41,10 @@ class Memory:
         self.held[asset.name] = asset.content if isinstance(asset.content, bytes) else asset.content.read_bytes()
         assert hashlib.sha256(self.held[asset.name]).hexdigest() == asset.sha256
 
+    def put_attestation(self, wheel: str, sha256: str, bundle: bytes) -> bool:
+        self.log.append(f"attestation of {wheel}")
+        return hashlib.sha256(self.held[wheel]).hexdigest() == sha256
+
     def commit(self, rows: Sequence[WheelRow]) -> None:
         self.log.append("commit")
         self.published = tuple(rows)

@@ -175,6 +175,7 @@ def test_files_have_size_glibc_and_the_whole_digest(after: tuple[WheelRow, ...],
 
 def test_the_lines_that_check_a_file_name_the_repository(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
     assert code_lines(release_notes((), after, matrix=matrix, site=SITE, repository="me/wheels")) == [
+        "wheelfactory verify --from github:me/wheels FILE",
         "gh attestation verify FILE --repo me/wheels",
         "gh release verify-asset TAG FILE --repo me/wheels",
     ]

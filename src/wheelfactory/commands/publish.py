@@ -20,16 +20,24 @@ from wheelfactory.commands.options import (
 )
 from wheelfactory.commands.targets import add_site, add_target, find_site_url, open_publisher, parse_repository
 from wheelfactory.core.errors import DONE, InputError
-from wheelfactory.core.files import lock_folder, remove_scratch
+from wheelfactory.core.files import lock_folder, read_file, remove_scratch
 from wheelfactory.core.host import Host, read_host
 from wheelfactory.core.progress import Steps, log_to_stderr
 from wheelfactory.gpu.validate.report import read_validation
 from wheelfactory.matrix.facts import Dependency, Matrix
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.additions import as_addition, fetch_missing_dependencies, read_additions, split_published
+from wheelfactory.release.bundle import MAX_BUNDLE_BYTES
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.release.transaction import Addition, Publisher, add_evidence, silent_step, stage
+from wheelfactory.release.transaction import (
+    Addition,
+    Publisher,
+    add_attestation,
+    add_evidence,
+    silent_step,
+    stage,
+)
 from wheelfactory.release.transaction import publish as publish_wheels
 from wheelfactory.release.transaction import yank as yank_wheel
 from wheelfactory.site.markdown import count_text
@@ -61,6 +69,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reason", default="", metavar="TEXT", help="with --yank: reason that installers show")
     what = "add reports written by `wheelfactory validate --json` to the published wheels that they validate"
     parser.add_argument("--evidence", nargs="+", default=[], type=Path, metavar="REPORT", help=what)
+    what = "store this Sigstore bundle beside each staged wheel that it attests; publishes nothing"
+    parser.add_argument("--attestation", type=Path, metavar="BUNDLE", help=what)
     add_site(parser)
     add_matrix(parser)
     add_cache(parser)
@@ -69,7 +79,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Verify and publish wheels, yank one, or add evidence; then update the site of a release directory."""
+    """Verify and publish wheels, yank one, or add evidence; then update the site of a release directory.
+
+    Or store an attestation beside staged wheels.
+    """
     target: str = options.target
     matrix = load_matrix(options.matrix)
     notes = partial(
@@ -79,6 +92,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         target, environ, tag=options.tag, notes=notes, dry_run_output=print_results if options.dry_run else None
     )
     _require_one_action(options, publisher)
+    if options.attestation:
+        return _add_attestation(options, publisher)
     host, cache = read_host(environ), prepare_cache(options, environ)
     additions = _collect_additions(options, publisher, matrix=matrix, host=host, environ=environ, cache=cache)
     validations = [read_validation(path) for path in options.evidence]
@@ -103,12 +118,27 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     return DONE
 
 
+def _add_attestation(options: argparse.Namespace, publisher: Publisher) -> int:
+    path: Path = options.attestation
+    unreadable = InputError("cannot read the bundle", str(path), "name the bundle of actions/attest")
+    bundle = read_file(path, unreadable, MAX_BUNDLE_BYTES)
+    with _lock(publisher, dry_run=options.dry_run), log_to_stderr():
+        wheels = add_attestation(publisher, bundle, str(path))
+    for name in (name for name, stored in wheels.items() if not stored):
+        print_messages(f"warning: skipping the attestation of {name}: no such file with this sha256 is staged")
+    if options.dry_run:
+        print_messages("dry run: nothing was changed")
+    else:
+        print_results(f"{options.target}: attestation of {count_text(sum(wheels.values()), 'wheel')} added")
+    return DONE
+
+
 def _require_one_action(options: argparse.Namespace, publisher: Publisher) -> None:
     """Raise `InputError` unless the options name exactly one action that the target supports."""
-    target, changes = options.target, bool(options.yank) + bool(options.evidence)
+    target, changes = options.target, bool(options.yank) + bool(options.evidence) + bool(options.attestation)
     if changes + bool(options.wheels) != 1 or (changes and options.stage):
-        hint = "pass wheels, or --yank NAME, or --evidence REPORT; only wheels can be combined with --stage"
-        raise InputError("either publish, yank or add evidence", target, hint)
+        hint = "pass wheels, or --yank NAME, --evidence REPORT or --attestation BUNDLE; only wheels go with --stage"
+        raise InputError("either publish, yank, add evidence or an attestation", target, hint)
     if not isinstance(publisher, DirectoryPublisher) and options.tag is None:
         raise InputError("no release tag", target, "add --tag TAG; to yank or add evidence, use a new tag")
     if changes and isinstance(publisher, DirectoryPublisher) and not publisher.folder.is_dir():

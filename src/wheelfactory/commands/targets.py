@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from wheelfactory.kernels.archive_host import ArchiveHost
     from wheelfactory.release.github.client import Client
     from wheelfactory.release.github.publisher import WriteNotes
+    from wheelfactory.release.published_site import PublishedSite
 
 GITHUB = "github:"
 REPOSITORY_PATTERN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?/[A-Za-z0-9._-]+")
@@ -117,6 +118,19 @@ def read_published_rows(target: str, environ: Environ) -> tuple[WheelRow, ...]:
         with log_to_stderr():
             return open_publisher(target, environ).rows()
     return read_manifest(Path(target))
+
+
+def open_site(text: str, environ: Environ) -> PublishedSite:
+    """Open a site to compare with: its URL, a release directory, a manifest, or ``github:OWNER/REPO``.
+
+    Raises `InputError` if it is not readable.
+    """
+    from wheelfactory.release.published_site import PublishedSite, read_site  # slow to import, as above
+
+    repository = parse_repository(text)
+    if repository is None:
+        return read_site(text)
+    return PublishedSite(text, read_published_rows(text, environ), repository=repository)
 
 
 def find_site_url(target: str, site: str) -> str | None:

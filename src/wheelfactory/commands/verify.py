@@ -18,13 +18,19 @@ from wheelfactory.commands.options import (
     print_messages,
     print_results,
 )
+from wheelfactory.commands.targets import open_site
 from wheelfactory.core.cell import FALLBACK_NAME, Cell
 from wheelfactory.core.errors import DONE, VERIFICATION_FAILED, InputError
+from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.host import read_host
+from wheelfactory.core.installed import find_packages
 from wheelfactory.core.progress import log_to_stderr
+from wheelfactory.gpu.torch_python import find_user_python
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.additions import read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher
+from wheelfactory.release.published_checks import check_installed, check_wheel, describe_checks
+from wheelfactory.release.published_site import PublishedSite
 from wheelfactory.release.verified import unverified_reason
 from wheelfactory.verify.gates import is_refused, parse_extended
 from wheelfactory.verify.gates import verify as run_gates
@@ -33,9 +39,16 @@ from wheelfactory.verify.result import GateResult
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser.epilog = "example: wheelfactory verify wheelhouse --extended gpu"
-    help_text = "wheel, or release directory (verifies every wheel in its manifest)"
+    parser.epilog = (
+        "examples: wheelfactory verify wheelhouse --extended gpu; "
+        "wheelfactory verify --from github:OWNER/REPO flash-attn"
+    )
+    help_text = "wheel, or release directory (verifies every wheel in its manifest); with --from also the name of an "
+    help_text += "installed project"
     parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL", help=help_text)
+    help_text = "compare with what was published there, and run no gate: site URL, release directory or "
+    help_text += "github:OWNER/REPO"
+    parser.add_argument("--from", dest="site", metavar="SITE", help=help_text)
     parser.add_argument(
         "--cell", metavar="ID", help="cell id that the wheel must have (default: the id in its build record)"
     )
@@ -48,7 +61,9 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Print the gate results of each wheel; exit code 3 if any wheel is refused."""
+    """Print the gate results, or with --from the checks, of each wheel; exit code 3 if any wheel is refused."""
+    if options.site:
+        return _compare_with_site(options, environ)
     matrix, host, cache = load_matrix(options.matrix), read_host(environ), prepare_cache(options, environ)
     cell = Cell.parse(options.cell) if options.cell else None
     extended = tuple(parse_extended(options.extended))
@@ -71,16 +86,45 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
                     cache=cache,
                 )
             any_refused = any_refused or is_refused(results)
-            _print_gates(path, results, as_json=options.json)
+            verdict = "" if is_refused(results) else unverified_reason(read_wheel_row(path, results)) or "verified"
+            _print_results(path.name, results, verdict, as_json=options.json)
     return VERIFICATION_FAILED if any_refused else DONE
 
 
-def _print_gates(path: Path, results: tuple[GateResult, ...], *, as_json: bool) -> None:
+def _compare_with_site(options: argparse.Namespace, environ: Environ) -> int:
+    """Check wheels and installed projects against what a site published."""
+    if options.cell or options.quick or options.extended:
+        raise InputError("--from runs no gates", options.site, "omit --cell, --quick and --extended")
+    cache = prepare_cache(options, environ)
+    site, any_refused = open_site(options.site, environ), False
+    for given in options.wheels:
+        with scratch_dir(cache) as scratch:
+            name, results = _compare(given, site, scratch, environ)
+        any_refused = any_refused or is_refused(results)
+        _print_results(name, results, describe_checks(results), as_json=options.json)
+    return VERIFICATION_FAILED if any_refused else DONE
+
+
+def _compare(given: Path, site: PublishedSite, scratch: Path, environ: Environ) -> tuple[str, tuple[GateResult, ...]]:
+    """Check a wheel file, or the project of this name that the user's Python has installed."""
+    if given.suffix == ".whl":
+        return given.name, check_wheel(given, site, scratch, environ)
+    hint = "name a wheel file, or a project that is installed"
+    if len(given.parts) != 1:
+        raise InputError("neither a wheel nor an installed project", str(given), hint)
+    python = find_user_python(environ)
+    installed = next(find_packages([python], environ).distributions(given.name), None)
+    if installed is None:
+        raise InputError("neither a wheel nor an installed project", f"{given.name} in {python}", hint)
+    return check_installed(installed, site, scratch, environ)
+
+
+def _print_results(name: str, results: tuple[GateResult, ...], verdict: str, *, as_json: bool) -> None:
+    """Print one JSON object, or a line with the verdict, then a line for each result and each finding."""
     if as_json:
-        print_results(json.dumps({"file": path.name, "gates": [result.model_dump(mode="json") for result in results]}))
+        print_results(json.dumps({"file": name, "gates": [result.model_dump(mode="json") for result in results]}))
         return
-    verdict = "refused" if is_refused(results) else unverified_reason(read_wheel_row(path, results)) or "verified"
-    print_results(f"{path.name}: {verdict}")
+    print_results(f"{name}: {'refused' if is_refused(results) else verdict}")
     for result in results:
         print_results(f"  {result.status!s:<8} {result.gate}" + (f" ({result.detail})" if result.detail else ""))
         for finding in result.findings:

@@ -71,6 +71,8 @@ def _matching_lines(report: DoctorReport) -> Iterator[str]:
     best, *others = report.offers
     if best.installed:
         yield from _wheel_lines("Already installed", best)
+        yield "  to compare it with what was published:"
+        yield f"    wheelfactory verify --from {shlex.quote(str(report.site))} flash-attn"
     else:
         yield from _wheel_lines("Matching wheel", best)
         yield from _command_lines(best)

@@ -114,13 +114,18 @@ def split_published(additions: Iterable[Addition], published: Iterable[WheelRow]
 
 def _differs(row: WheelRow, path: Path) -> str | None:
     """The fields in which a row differs from its wheel, or None."""
+    wrong = row_differences(row, path)
+    return f"the row and the file differ in {', '.join(wrong)}" if wrong else None
+
+
+def row_differences(row: WheelRow, path: Path) -> tuple[str, ...]:
+    """The fields in which a row differs from its wheel. Raises `InputError` if the wheel is damaged."""
     found = read_wheel_row(path, row.gates)
-    wrong = [
+    return tuple(
         name
         for name in WheelRow.model_fields
         if name not in ("published", "yanked", "evidence") and getattr(found, name) != getattr(row, name)
-    ]
-    return f"the row and the file differ in {', '.join(wrong)}" if wrong else None
+    )
 
 
 def _unpinned(row: WheelRow, matrix: Matrix) -> str | None:

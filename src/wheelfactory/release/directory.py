@@ -14,6 +14,7 @@ from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.files import atomic_path, write_atomic
 from wheelfactory.core.progress import ProgressCallback, ignore_progress
+from wheelfactory.release.bundle import BUNDLE_SUFFIX
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, has_row, manifest_bytes, read_manifest
 from wheelfactory.release.transaction import SUMS_NAME, Asset, asset_digests, sha256sums
 
@@ -62,6 +63,15 @@ class DirectoryPublisher:
         if path.is_file() and any(asset.name in (row.filename, f"{row.filename}.metadata") for row in self.rows()):
             raise _changed(path)
         self._store(path, asset)
+
+    def put_attestation(self, wheel: str, sha256: str, bundle: bytes) -> bool:
+        """See `Publisher.put_attestation`. Here a bundle can be added to a published wheel."""
+        path = self.wheels_dir / wheel
+        if not path.is_file() or file_sha256(path) != sha256:
+            return False
+        asset = Asset.from_content(f"{wheel}{BUNDLE_SUFFIX}", bundle)
+        self._store(self.wheels_dir / asset.name, asset)
+        return True
 
     def _store(self, path: Path, asset: Asset) -> None:
         with atomic_path(path) as written:

@@ -16,6 +16,7 @@ from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.progress import ProgressCallback, ignore_progress
 from wheelfactory.gpu.validate.report import ValidatedPackage, Validation
+from wheelfactory.release.bundle import read_subjects
 from wheelfactory.release.evidence import as_evidence, merge_evidence
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.verified import merge_verified_gates
@@ -86,6 +87,12 @@ class Publisher(Protocol):
 
         `report_progress` receives the bytes done and the total. Raises `PublishError` if other bytes are
         published under this name.
+        """
+
+    def put_attestation(self, wheel: str, sha256: str, bundle: bytes) -> bool:
+        """Store a bundle beside the staged wheel of this name and sha256, replacing an earlier bundle.
+
+        Returns False, and changes nothing, if no such wheel is staged.
         """
 
     def commit(self, rows: Sequence[WheelRow]) -> None:
@@ -161,6 +168,17 @@ def yank(publisher: Publisher, filename: str, reason: str) -> tuple[WheelRow, ..
     )
     publisher.commit(changed)
     return changed
+
+
+def add_attestation(publisher: Publisher, bundle: bytes, source: str) -> dict[str, bool]:
+    """Store an attestation bundle beside each staged wheel that it names. Publishes nothing.
+
+    Returns, by name, whether a wheel of that sha256 is staged: a workflow attests all wheels of a run, and another run
+    may have published some of them before. The signature is not verified here: that is for whoever downloads a wheel.
+    Raises `InputError` if it is not a bundle; `source` is its name there.
+    """
+    wheels = {subject.name: subject.digest.sha256 for subject in read_subjects(bundle, source)}
+    return {name: publisher.put_attestation(name, sha256, bundle) for name, sha256 in sorted(wheels.items())}
 
 
 def add_evidence(publisher: Publisher, validations: Iterable[Validation]) -> tuple[WheelRow, ...]:

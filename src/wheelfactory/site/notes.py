@@ -157,6 +157,7 @@ def _gate_cells(gate: str, results: Sequence[GateResult]) -> list[str]:
 
 def _verify(repository: str) -> MarkdownSection:
     lines = [
+        shlex.join(["wheelfactory", "verify", "--from", f"github:{repository}", "FILE"]),
         shlex.join(["gh", "attestation", "verify", "FILE", "--repo", repository]),
         shlex.join(["gh", "release", "verify-asset", "TAG", "FILE", "--repo", repository]),
     ]

@@ -36,7 +36,7 @@ from wheelfactory.verify.result import GateResult, Status
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
 GITHUB = "github:someone/wheels"
-EITHER = "either publish, yank or add evidence"
+EITHER = "either publish, yank, add evidence or an attestation"
 
 
 @pytest.fixture

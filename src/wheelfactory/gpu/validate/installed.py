@@ -100,7 +100,7 @@ class InstalledPackage(ProgramReport):
         return ValidatedPackage(
             project=self.project,
             version=self.distribution.version,
-            sha256=_archive_sha256(self.distribution.direct_url),
+            sha256=read_archive_sha256(self.distribution.direct_url),
             cell=record.cell if record else None,
             label=str(self.label) if self.label else None,
             offload_archs=record.offload_archs if record else (),
@@ -151,7 +151,8 @@ def _mismatch(file: metadata.PackagePath) -> str:
         return "" if RecordEntry(str(file), recorded, None).validate_stream(content) else "was changed"
 
 
-def _archive_sha256(direct_url: str | None) -> str | None:
+def read_archive_sha256(direct_url: str | None) -> str | None:
+    """The sha256 that direct_url.json has of the installed wheel; None without one."""
     try:
         hashes: Any = json.loads(direct_url or "{}")["archive_info"]["hashes"]
         return re.fullmatch(SHA256, hashes["sha256"]) and str(hashes["sha256"])

@@ -36,6 +36,11 @@ class Draft:
             for name, sha256 in digests.items()
         )
 
+    def find_digests(self, names: Iterable[str]) -> dict[str, str]:
+        """The sha256 of each of these assets that is complete, by name."""
+        found = {name: self._releases.find_sha256(self.assets[name]) for name in names if name in self.assets}
+        return {name: sha256 for name, sha256 in found.items() if sha256 is not None}
+
     def put_asset(self, asset: Asset, report_progress: ProgressCallback = ignore_progress) -> None:
         """Upload an asset unless an identical one is there; replace any other of its name.
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.kernels.estimate import ASSET_BYTES
 from wheelfactory.kernels.kernel_set import STORED_SET_PREFIX
+from wheelfactory.release.bundle import BUNDLE_SUFFIX
 from wheelfactory.release.manifest import MANIFEST_NAME
 from wheelfactory.release.transaction import SUMS_NAME, Asset
 
@@ -19,8 +20,8 @@ WRITTEN_LAST = frozenset({SUMS_NAME, MANIFEST_NAME})
 
 # GitHub's limit of assets for one release (its documentation of releases)
 MAX_ASSETS = 1000
-MAX_WHEELS = (MAX_ASSETS - len(WRITTEN_LAST)) // 2
-"""Wheels in one part; each wheel is two assets."""
+MAX_WHEELS = (MAX_ASSETS - len(WRITTEN_LAST)) // 3
+"""Wheels in one part; each wheel is three assets: the file, its metadata and its attestation."""
 
 _MORE = "wheels-"
 _TAG = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._+-]*[A-Za-z0-9+])?")
@@ -60,8 +61,8 @@ def find_part_number(tag: str, found: str) -> int | None:
 
 
 def wheel_name(name: str) -> str:
-    """Return the wheel that an asset belongs to: ``X.whl`` for ``X.whl.metadata``."""
-    return name.removesuffix(".metadata")
+    """Return the wheel that an asset belongs to: ``X.whl`` for ``X.whl.metadata`` and ``X.whl.sigstore.json``."""
+    return name.removesuffix(".metadata").removesuffix(BUNDLE_SUFFIX)
 
 
 def wheel_names(names: Iterable[str]) -> frozenset[str]:

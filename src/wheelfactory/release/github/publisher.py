@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.progress import ProgressCallback, ignore_progress, logger
+from wheelfactory.release.bundle import BUNDLE_SUFFIX
 from wheelfactory.release.github.drafts import Draft, Drafts
 from wheelfactory.release.github.parts import parse_release_tag, require_size, wheel_name
 from wheelfactory.release.github.published import PublishedReleases
@@ -54,6 +55,14 @@ class GitHubPublisher:
         drafts = self._own_drafts()
         if not self._published.has_asset(asset):
             drafts.draft_for_wheel(wheel_name(asset.name)).put_asset(asset, report_progress)
+
+    def put_attestation(self, wheel: str, sha256: str, bundle: bytes) -> bool:
+        """See `Publisher.put_attestation`. A published release never changes, so its wheels keep what they have."""
+        for draft in self._own_drafts().parts().values():
+            if draft.has_assets({wheel: sha256}):
+                draft.put_asset(Asset.from_content(f"{wheel}{BUNDLE_SUFFIX}", bundle))
+                return True
+        return False
 
     def commit(self, rows: Sequence[WheelRow]) -> None:
         """See `Publisher.commit`: complete and verify every draft, then publish the drafts in order.
@@ -136,9 +145,13 @@ class GitHubPublisher:
 
 
 def _complete(draft: Draft, rows: Sequence[WheelRow], manifest: Sequence[WheelRow] | None) -> None:
-    """Give a draft exactly the files of these rows, their SHA256SUMS, and the manifest unless it is None."""
+    """Give a draft exactly the files of these rows, their SHA256SUMS, and the manifest unless it is None.
+
+    Attestations of the rows that are in the draft stay.
+    """
     written = [] if manifest is None else [Asset.from_content(MANIFEST_NAME, manifest_bytes(manifest))]
     wanted = asset_digests(rows) | {asset.name: asset.sha256 for asset in written}
+    wanted |= draft.find_digests(f"{row.filename}{BUNDLE_SUFFIX}" for row in rows)
     written.append(Asset.from_content(SUMS_NAME, sha256sums(wanted)))
     wanted[SUMS_NAME] = written[-1].sha256
     draft.keep_only(wanted)

@@ -75,17 +75,21 @@ class Releases:
         return {asset.name: asset for asset in found}
 
     def has_digest(self, stored: StoredAsset, sha256: str) -> bool:
-        """Whether an asset is fully uploaded and has this sha256. Downloads and hashes it if GitHub has no digest."""
+        """Whether an asset is fully uploaded and has this sha256 (`find_sha256`)."""
+        return self.find_sha256(stored) == sha256
+
+    def find_sha256(self, stored: StoredAsset) -> str | None:
+        """The sha256 of an asset; None if it is not fully uploaded. Downloads and hashes it if GitHub has no digest."""
         if stored.state != "uploaded":
-            return False
+            return None
         if stored.digest is not None:
-            return stored.digest == f"sha256:{sha256}"
+            return stored.digest.removeprefix("sha256:")
         if stored.id not in self._hashed:
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder, "asset")
                 self.client.download(stored.url, path)
                 self._hashed[stored.id] = file_sha256(path)
-        return self._hashed[stored.id] == sha256
+        return self._hashed[stored.id]
 
     def download(self, stored: StoredAsset, path: Path) -> None:
         """Download an asset to `path`. Raises `PublishError` if its digest differs."""

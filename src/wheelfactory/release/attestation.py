@@ -1,0 +1,134 @@
+"""Verify the attestation of a wheel, offline: a Sigstore bundle signed by the release workflow of one repository.
+
+Imports sigstore, which is an optional dependency; `published_checks` imports this module only for a bundle to verify.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass
+
+from cryptography.hazmat import asn1
+from cryptography.x509 import (
+    Certificate,
+    ExtensionNotFound,
+    ObjectIdentifier,
+    SubjectAlternativeName,
+    UniformResourceIdentifier,
+)
+from sigstore.models import Bundle
+from sigstore.verify import Verifier
+
+from wheelfactory.release.bundle import BUNDLE_SUFFIX, parse_statement
+from wheelfactory.verify.result import Finding, GateResult
+
+WORKFLOW = ".github/workflows/_publish.yml"
+"""The workflow whose job attests the wheels."""
+ISSUER = "https://token.actions.githubusercontent.com"
+"""Who vouches for the identity of a workflow run (GitHub's documentation of OpenID Connect)."""
+
+_PAYLOAD_TYPE = "application/vnd.in-toto+json"
+# extensions of Fulcio's certificates (its documentation, oid-info.md)
+_ISSUER = ObjectIdentifier("1.3.6.1.4.1.57264.1.8")
+_SOURCE_REPOSITORY = ObjectIdentifier("1.3.6.1.4.1.57264.1.12")
+_SOURCE_COMMIT = ObjectIdentifier("1.3.6.1.4.1.57264.1.13")
+# characters of a certificate or of sigstore's message that are shown; others wrote both
+_MAX_SHOWN = 200
+
+# sigstore warns that it does not refresh the trusted root, which is what is wanted here
+logging.getLogger("sigstore").setLevel(logging.ERROR)
+
+
+class _SignerError(Exception):
+    """The certificate belongs to another signer; `expected` and `found` are for a finding."""
+
+    def __init__(self, expected: str, found: str) -> None:
+        super().__init__(expected, found)
+        self.expected, self.found = expected, found
+
+
+@dataclass(frozen=True)
+class _Signer:
+    """The workflow run that a certificate of Fulcio names."""
+
+    issuer: str
+    workflow: str
+    """The workflow file with the ref it was read from: ``https://github.com/OWNER/REPO/PATH@REF``."""
+    repository: str
+    """The repository that the run belongs to: ``https://github.com/OWNER/REPO``."""
+    commit: str
+
+    @classmethod
+    def read(cls, certificate: Certificate) -> _Signer:
+        """Read a certificate. What it does not name is empty, as for a person who signed."""
+        names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
+        workflow = " ".join(names.get_values_for_type(UniformResourceIdentifier))
+        issuer, repository, commit = (
+            _extension(certificate, oid) for oid in (_ISSUER, _SOURCE_REPOSITORY, _SOURCE_COMMIT)
+        )
+        return cls(issuer, workflow, repository, commit)
+
+
+def _extension(certificate: Certificate, oid: ObjectIdentifier) -> str:
+    try:
+        return asn1.decode_der(str, certificate.extensions.get_extension_for_oid(oid).value.public_bytes())
+    except ExtensionNotFound:
+        return ""
+
+
+@dataclass(frozen=True)
+class _ReleaseWorkflow:
+    """A policy for sigstore: the signer is a run of `WORKFLOW` of one repository, in that repository."""
+
+    repository: str
+
+    def verify(self, cert: Certificate) -> None:
+        """Raises `_SignerError` for any other signer. Called after the certificate itself is verified."""
+        signer, home = _Signer.read(cert), f"https://github.com/{self.repository}"
+        if signer.issuer != ISSUER:
+            raise _SignerError(f"a workflow run, vouched for by {ISSUER}", signer.issuer)
+        # owner and repository in any case, as GitHub takes them; the owner in a Pages address is lower case
+        workflow = re.fullmatch(rf"(?i:{re.escape(home)})/([^@]+)@.+", signer.workflow)
+        if workflow is None or workflow[1] != WORKFLOW:
+            raise _SignerError(f"{home}/{WORKFLOW}", signer.workflow)
+        # any repository may call a public reusable workflow: the certificate then names the workflow as signer,
+        # and only this extension names the repository whose run it was
+        if signer.repository.lower() != home.lower():
+            raise _SignerError(f"a run in {home}", f"a run in {signer.repository}")
+
+
+def check_attestation(bundle: bytes, wheel: str, sha256: str, repository: str) -> GateResult:
+    """Check that `bundle` attests the wheel of this name and sha256, signed by the release workflow of `repository`.
+
+    `repository` is ``OWNER/REPO``. The trusted root is Sigstore's, as the package sigstore brought or last cached it.
+    Nothing is downloaded.
+    """
+    name, verifier = f"{wheel}{BUNDLE_SUFFIX}", Verifier.production(offline=True)
+    try:
+        read = Bundle.from_json(bundle)
+        payload_type, payload = verifier.verify_dsse(read, _ReleaseWorkflow(repository))
+        if payload_type != _PAYLOAD_TYPE:
+            raise ValueError(f"its payload is {payload_type}, not {_PAYLOAD_TYPE}")
+        subjects = parse_statement(payload, name).subject
+        signer = _Signer.read(read.signing_certificate)
+    except _SignerError as error:
+        return _failed(name, f"signed by {error.expected}", error.found, "it was not published by this repository")
+    # a damaged bundle reaches parsers of several libraries, which have no common exception
+    except Exception as error:
+        remedy = "download the bundle again; if it is newer than your sigstore: `sigstore plumbing update-trust-root`"
+        return _failed(name, "a valid bundle", f"{type(error).__name__}: {error}", remedy)
+    digests = {subject.digest.sha256 for subject in subjects if subject.name == wheel}
+    if sha256 not in digests:
+        found = f"another sha256: {', '.join(sorted(digests))}" if digests else f"{len(subjects)} other files"
+        return _failed(name, f"an attestation of {wheel} with sha256 {sha256}", found, "do not install the wheel")
+    return GateResult.from_findings("attestation", [], _shown(f"signed by {signer.workflow}, commit {signer.commit}"))
+
+
+def _failed(name: str, expected: str, found: str, remedy: str) -> GateResult:
+    finding = Finding(file=name, expected=expected, found=_shown(found), remedy=remedy)
+    return GateResult.from_findings("attestation", [finding])
+
+
+def _shown(text: str) -> str:
+    return ascii(" ".join(text.split()))[1:-1][:_MAX_SHOWN]

@@ -1,0 +1,58 @@
+"""The attestation that is published beside a wheel: a Sigstore bundle. Reads what it names; verifies no signature."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from typing import Literal
+
+from pydantic import Field
+
+from wheelfactory.core.errors import InputError
+from wheelfactory.core.models import FrozenModel, parse_model
+
+BUNDLE_SUFFIX = ".sigstore.json"
+"""Follows the wheel's name in the name of its bundle; Sigstore's clients look for it there (their specification)."""
+
+MAX_BUNDLE_BYTES = 1 << 24
+"""A bundle of the 1024 subjects that actions/attest allows has less than 1 MB."""
+
+_HINT = "name the file that the output `bundle-path` of actions/attest names"
+
+
+class Digests(FrozenModel, extra="ignore"):
+    """The digests of a subject."""
+
+    sha256: str
+
+
+class Subject(FrozenModel, extra="ignore"):
+    """A file that a statement is about."""
+
+    name: str = Field(pattern=r"^[^/]{1,255}$")
+    digest: Digests
+
+
+class Statement(FrozenModel, extra="ignore"):
+    """What a bundle signs: an in-toto statement about files."""
+
+    type: Literal["https://in-toto.io/Statement/v1"] = Field(alias="_type")
+    subject: tuple[Subject, ...] = Field(min_length=1)
+
+
+def parse_statement(payload: bytes, source: str) -> Statement:
+    """Parse an in-toto statement. Raises `InputError` that names `source` if it is none."""
+    return parse_model(Statement, payload, InputError("not an in-toto statement", source, _HINT))
+
+
+def read_subjects(bundle: bytes, source: str) -> tuple[Subject, ...]:
+    """The files that a bundle says it attests. Nobody has verified that.
+
+    Raises `InputError` that names `source` if it is not a bundle with a statement.
+    """
+    try:
+        payload = base64.b64decode(json.loads(bundle)["dsseEnvelope"]["payload"], validate=True)
+    except (ValueError, LookupError, TypeError, RecursionError, binascii.Error) as error:
+        raise InputError("not an attestation bundle", f"{source} ({type(error).__name__})", _HINT) from None
+    return parse_statement(payload, source).subject

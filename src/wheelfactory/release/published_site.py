@@ -1,0 +1,122 @@
+"""A site that wheels are published on, as one reads it who checks a wheel: rows, wheels and attestations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+from urllib.request import url2pathname
+
+import requests
+
+from wheelfactory.core.errors import InputError
+from wheelfactory.core.http import http_error_reason, http_session
+from wheelfactory.doctor.manifest_source import read_manifest_bytes, resolve_site
+from wheelfactory.release.bundle import BUNDLE_SUFFIX, MAX_BUNDLE_BYTES
+from wheelfactory.release.manifest import WheelRow, parse_rows
+
+_BLOCK = 1 << 20
+_GONE = (requests.codes.not_found, requests.codes.gone)
+_PAGES_HOST = ".github.io"
+_RELEASE_URL = re.compile(r"https://github\.com/([^/]+/[^/]+)/releases/download/.+")
+
+
+@dataclass(frozen=True)
+class PublishedSite:
+    """The rows of a site, and where its files are."""
+
+    name: str
+    """As the user named it."""
+    rows: tuple[WheelRow, ...]
+    base: str | None = None
+    """The URL of the manifest's folder, with a trailing slash; None if each row has the URL of its file."""
+    repository: str | None = None
+    """``OWNER/REPO`` of the GitHub repository that the site belongs to, if its name says so."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a directory or a file of this machine."""
+        return self.base is not None and self.base.startswith("file:")
+
+    def find_repository(self, row: WheelRow) -> str | None:
+        """The GitHub repository that published a row: of the site's name, else of the row's URL; None without one."""
+        match = _RELEASE_URL.fullmatch(row.url or "")
+        return self.repository or (match[1] if match else None)
+
+    def fetch_wheel(self, row: WheelRow, folder: Path, environ: Mapping[str, str]) -> Path:
+        """Return the published wheel: where it is, or downloaded into `folder`. Nothing is verified.
+
+        Raises `InputError` if it cannot be read.
+        """
+        url = self._url(row)
+        local = _local_path(url)
+        if local is not None and local.is_file():
+            return local
+        path = folder / row.filename
+        if local is not None or not _download(url, path, row.size, environ):
+            raise InputError("the published wheel is missing", url, "its file was deleted: check a wheel file instead")
+        return path
+
+    def fetch_bundle(self, row: WheelRow, folder: Path, environ: Mapping[str, str]) -> bytes | None:
+        """Return the attestation bundle beside the published wheel; None if there is none. Nothing is verified.
+
+        `folder` is for scratch files. Raises `InputError` if it cannot be read.
+        """
+        url = f"{self._url(row)}{BUNDLE_SUFFIX}"
+        path = _local_path(url) or folder / f"{row.filename}{BUNDLE_SUFFIX}"
+        if url.startswith("file:"):
+            return path.read_bytes() if path.is_file() else None
+        return path.read_bytes() if _download(url, path, MAX_BUNDLE_BYTES, environ) else None
+
+    def _url(self, row: WheelRow) -> str:
+        if row.url is None and self.base is None:
+            raise InputError("the published wheel is missing", row.filename, f"its file was deleted from {self.name}")
+        url = row.url or f"{self.base}wheels/{quote(row.filename)}"
+        if url.startswith("file:") and not self.is_local:
+            hint = "a site must not name files of your machine: use another one"
+            raise InputError("not a manifest row", f"{row.filename}: url: a file on another machine", hint)
+        return url
+
+
+def read_site(name: str) -> PublishedSite:
+    """Read a site's address, a release directory, or a manifest (address or file), as the doctor does.
+
+    Raises `InputError` for anything else, or if the manifest cannot be read or is invalid.
+    """
+    source = resolve_site(name)
+    rows = parse_rows(read_manifest_bytes(source), source.manifest)
+    return PublishedSite(name, rows, source.base, _pages_repository(source.base))
+
+
+def _pages_repository(address: str) -> str | None:
+    """The repository of a GitHub Pages address without a custom domain; None for any other address."""
+    parts = urlsplit(address)
+    host = parts.hostname or ""
+    if parts.scheme != "https" or not host.endswith(_PAGES_HOST):
+        return None
+    # the inverse of `site.install_lines.github_pages_url`
+    return f"{host.removesuffix(_PAGES_HOST)}/{parts.path.strip('/').partition('/')[0] or host}"
+
+
+def _local_path(url: str) -> Path | None:
+    return Path(url2pathname(urlsplit(url).path)) if url.startswith("file:") else None
+
+
+def _download(url: str, path: Path, max_bytes: int, environ: Mapping[str, str]) -> bool:
+    """Download a file; return False if the server has none. Raises `InputError` for any other failure."""
+    hint = "check the network, and run the same command again"
+    try:
+        with http_session(environ) as session, session.get(url, stream=True) as response:
+            if response.status_code in _GONE:
+                return False
+            response.raise_for_status()
+            with path.open("wb") as file:
+                for block in response.iter_content(_BLOCK):
+                    file.write(block)
+                    if file.tell() > max_bytes:
+                        raise InputError("too large", f"{url} has more than {max_bytes} bytes", "do not install it")
+    except requests.RequestException as error:
+        raise InputError("cannot download", f"{url} ({http_error_reason(error)})", hint) from None
+    return True

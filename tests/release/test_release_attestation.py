@@ -1,0 +1,241 @@
+"""The attestation of a wheel: signed by the release workflow of the repository, or refused with its own reason."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import socket
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sigstore.verify import Verifier
+
+from fake_sigstore import FakeSigstore, Signer, other
+from wheelfactory.build.sources import fetch_file
+from wheelfactory.core.errors import InputError
+from wheelfactory.release.attestation import check_attestation
+from wheelfactory.release.bundle import read_subjects
+from wheelfactory.verify.result import GateResult, Status
+
+WHEEL = "flash_attn-2.8.3+rocm64torch2.9triton-py3-none-any.whl"
+SHA256 = "a" * 64
+HOME = "https://github.com/someone/wheels"
+RELEASE_WORKFLOW = f"{HOME}/.github/workflows/_publish.yml"
+
+
+@pytest.fixture(scope="module")
+def sigstore() -> FakeSigstore:
+    return FakeSigstore()
+
+
+@pytest.fixture(autouse=True)
+def _trusted(sigstore: FakeSigstore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trust this Sigstore in place of the public one."""
+    verifier = sigstore.verifier(tmp_path)
+    monkeypatch.setattr(Verifier, "production", lambda offline: verifier)
+
+
+def check(bundle: bytes, repository: str = "someone/wheels") -> GateResult:
+    return check_attestation(bundle, WHEEL, SHA256, repository)
+
+
+def finding_of(result: GateResult) -> str:
+    assert result.status is Status.FAILED
+    (finding,) = result.findings
+    assert finding.file == f"{WHEEL}.sigstore.json"
+    return f"expected {finding.expected}, found {finding.found}"
+
+
+def changed(bundle: bytes, change: Callable[[dict[str, Any]], None]) -> bytes:
+    document = json.loads(bundle)
+    change(document)
+    return json.dumps(document).encode()
+
+
+def test_a_wheel_that_the_release_workflow_signed_is_accepted(sigstore: FakeSigstore) -> None:
+    result = check(sigstore.sign({WHEEL: SHA256}))
+    assert (result.status, result.findings) == (Status.PASSED, ())
+    assert result.detail == f"signed by {RELEASE_WORKFLOW}@refs/tags/v1, commit {'c' * 40}"
+
+
+def test_one_bundle_attests_many_wheels(sigstore: FakeSigstore) -> None:
+    others = {f"other-{number}-py3-none-any.whl": f"{number:064x}" for number in range(300)}
+    assert check(sigstore.sign({**others, WHEEL: SHA256})).status is Status.PASSED
+
+
+def test_owner_and_repository_are_compared_as_github_does_in_any_case(sigstore: FakeSigstore) -> None:
+    signer = Signer(RELEASE_WORKFLOW.replace("someone", "SomeOne") + "@refs/heads/main", HOME.replace("some", "Some"))
+    assert check(sigstore.sign({WHEEL: SHA256}, signer), "someone/Wheels").status is Status.PASSED
+
+
+@pytest.mark.parametrize(
+    ("signer", "finding"),
+    [
+        pytest.param(
+            other(workflow="https://github.com/else/wheels/.github/workflows/_publish.yml@refs/tags/v1"),
+            f"expected signed by {RELEASE_WORKFLOW}, found https://github.com/else/wheels/",
+            id="the workflow of another repository",
+        ),
+        pytest.param(
+            other(workflow=f"{HOME}-2/.github/workflows/_publish.yml@refs/tags/v1"),
+            f"expected signed by {RELEASE_WORKFLOW}, found {HOME}-2/",
+            id="a repository whose name begins as this one's",
+        ),
+        pytest.param(
+            other(workflow=f"{HOME}/.github/workflows/ci.yml@refs/tags/v1"),
+            f"expected signed by {RELEASE_WORKFLOW}, found {HOME}/.github/workflows/ci.yml@",
+            id="another workflow of the repository",
+        ),
+        pytest.param(
+            other(workflow=f"{HOME}/.github/workflows/ci.yml/.github/workflows/_publish.yml@refs/tags/v1"),
+            f"expected signed by {RELEASE_WORKFLOW}, found {HOME}/.github/workflows/ci.yml/",
+            id="a path that ends as the workflow's",
+        ),
+        pytest.param(
+            other(repository="https://github.com/else/wheels"),
+            f"expected signed by a run in {HOME}, found a run in https://github.com/else/wheels",
+            id="a run of another repository that calls this workflow",
+        ),
+        pytest.param(
+            other(issuer="https://accounts.example"),
+            "expected signed by a workflow run, vouched for by https://token.actions.githubusercontent.com, found "
+            "https://accounts.example",
+            id="another issuer",
+        ),
+        pytest.param(
+            Signer("mailto:somebody@example.org", "", "https://accounts.example", ""),
+            "expected signed by a workflow run, ",
+            id="a person",
+        ),
+    ],
+)
+def test_another_signer_is_refused_by_name(sigstore: FakeSigstore, signer: Signer, finding: str) -> None:
+    assert finding_of(check(sigstore.sign({WHEEL: SHA256}, signer))).startswith(finding)
+
+
+def test_another_repository_is_refused_though_it_signed_validly(sigstore: FakeSigstore) -> None:
+    found = finding_of(check(sigstore.sign({WHEEL: SHA256}), "else/wheels"))
+    assert found.startswith("expected signed by https://github.com/else/wheels/.github/workflows/_publish.yml, found ")
+
+
+def test_a_bundle_of_an_untrusted_authority_is_refused() -> None:
+    assert finding_of(check(FakeSigstore().sign({WHEEL: SHA256}))).startswith("expected a valid bundle, found ")
+
+
+@pytest.mark.parametrize("key", ["certificate_log", "transparency_log"])
+def test_a_bundle_that_an_untrusted_log_signed_is_refused(sigstore: FakeSigstore, key: str) -> None:
+    keys = {name: getattr(sigstore, name) for name in ("authority", "certificate_log", "transparency_log")}
+    forged = FakeSigstore(**{**keys, key: getattr(FakeSigstore(), key)})
+    found = finding_of(check(forged.sign({WHEEL: SHA256})))
+    assert found.startswith("expected a valid bundle, found VerificationError: ")
+
+
+def with_payload(document: dict[str, Any]) -> None:
+    envelope = document["dsseEnvelope"]
+    payload = base64.b64decode(envelope["payload"]).replace(b"a" * 64, b"b" * 64)
+    envelope["payload"] = base64.b64encode(payload).decode()
+
+
+def with_signature(document: dict[str, Any]) -> None:
+    (signature,) = document["dsseEnvelope"]["signatures"]
+    signature["sig"] = base64.b64encode(base64.b64decode(signature["sig"])[:-1] + b"\0").decode()
+
+
+def with_time(document: dict[str, Any]) -> None:
+    (entry,) = document["verificationMaterial"]["tlogEntries"]
+    entry["integratedTime"] = str(int(entry["integratedTime"]) + 60)
+
+
+def without_log(document: dict[str, Any]) -> None:
+    document["verificationMaterial"]["tlogEntries"] = []
+
+
+def with_certificate(document: dict[str, Any]) -> None:
+    document["verificationMaterial"]["certificate"]["rawBytes"] = base64.b64encode(b"0" * 100).decode()
+
+
+@pytest.mark.parametrize("change", [with_payload, with_signature, with_time, without_log, with_certificate])
+def test_a_changed_bundle_is_refused(sigstore: FakeSigstore, change: Callable[[dict[str, Any]], None]) -> None:
+    bundle = changed(sigstore.sign({WHEEL: SHA256}), change)
+    assert finding_of(check(bundle)).startswith("expected a valid bundle, found ")
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff", b"null", b'{"mediaType": "\x1b[31m"}'])
+def test_what_is_no_bundle_is_refused(data: bytes) -> None:
+    found = finding_of(check(data))
+    assert found.startswith("expected a valid bundle, found ")
+    assert found.isprintable()
+
+
+def test_every_cut_of_a_bundle_is_refused(sigstore: FakeSigstore) -> None:
+    bundle = sigstore.sign({WHEEL: SHA256}).rstrip()
+    for end in range(0, len(bundle), 200):
+        finding_of(check(bundle[:end]))
+
+
+def test_another_payload_type_is_refused(sigstore: FakeSigstore) -> None:
+    found = finding_of(check(sigstore.sign({WHEEL: SHA256}, payload_type="text/plain")))
+    assert found.endswith("found ValueError: its payload is text/plain, not application/vnd.in-toto+json")
+
+
+def test_a_bundle_for_other_bytes_is_refused(sigstore: FakeSigstore) -> None:
+    found = finding_of(check(sigstore.sign({WHEEL: "b" * 64})))
+    assert found == f"expected an attestation of {WHEEL} with sha256 {SHA256}, found another sha256: {'b' * 64}"
+
+
+def test_a_bundle_for_the_same_bytes_under_another_name_is_refused(sigstore: FakeSigstore) -> None:
+    found = finding_of(check(sigstore.sign({"other-1-py3-none-any.whl": SHA256, "more-1-py3-none-any.whl": SHA256})))
+    assert found.endswith("found 2 other files")
+
+
+REAL = "agent-skill-conda-forge-0.0.21-h4616a5c_0.conda"
+"""A package of pavelzw/skill-forge, which its workflow attested with actions/attest; sources on PyPI have both."""
+
+
+@pytest.mark.slow
+def test_a_real_bundle_is_verified_with_the_public_trusted_root_and_no_network(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # trust the public Sigstore
+    sha256 = "0c0bc9cb0a75821f6b26cbb7f7fd6dfd0ced566fbe554fec180da9b589567016"
+    sources = fetch_file("conda-sigstore", "conda_sigstore-0.1.5.tar.gz", sha256, cache / "sources", os.environ)
+    folder = "conda_sigstore-0.1.5/tests/fixtures/rattler"
+    with tarfile.open(sources) as archive:
+        package, bundles = (archive.extractfile(f"{folder}/{name}") for name in (REAL, f"{REAL}.sigs"))
+        assert package and bundles
+        digest, (bundle,) = hashlib.sha256(package.read()).hexdigest(), json.load(bundles)
+    for name in ("XDG_CACHE_HOME", "XDG_DATA_HOME"):  # where sigstore caches its trusted root
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("no network is needed"))
+
+    def check_real(sha256: str) -> GateResult:
+        return check_attestation(json.dumps(bundle).encode(), REAL, sha256, "pavelzw/skill-forge")
+
+    assert "/.github/workflows/package.yml@refs/heads/main (" in str(check_real(digest).findings[0])
+    monkeypatch.setattr("wheelfactory.release.attestation.WORKFLOW", ".github/workflows/package.yml")
+    assert check_real(digest).status is Status.PASSED
+    assert f"found another sha256: {digest}" in str(check_real("0" * 64).findings[0])
+    with_payload_of_others = {**bundle["dsseEnvelope"], "payload": base64.b64encode(b"{}").decode()}
+    bundle["dsseEnvelope"] = with_payload_of_others
+    assert "found VerificationError: DSSE: invalid signature" in str(check_real(digest).findings[0])
+
+
+def test_subjects_are_read_without_a_signature(sigstore: FakeSigstore) -> None:
+    (subject,) = read_subjects(sigstore.sign({WHEEL: SHA256}), "bundle")
+    assert (subject.name, subject.digest.sha256) == (WHEEL, SHA256)
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"dsseEnvelope": {"payload": "!"}}', b"[" * 100_000])
+def test_subjects_of_what_is_no_bundle_are_refused(data: bytes) -> None:
+    with pytest.raises(InputError, match=r"not an attestation bundle: attestation\.json"):
+        read_subjects(data, "attestation.json")
+
+
+def test_a_subject_outside_the_folder_is_refused(sigstore: FakeSigstore) -> None:
+    with pytest.raises(InputError, match=r"not an in-toto statement: attestation\.json: subject\.0\.name"):
+        read_subjects(sigstore.sign({"../x.whl": SHA256}), "attestation.json")

@@ -1,0 +1,383 @@
+"""`verify --from SITE`: a wheel file, or what was installed from one, against the rows that a site published."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from command_line import Cli, CommandResult
+from loopback import served
+from release_factory import flash_attn_wheel, make_release, quick_gates, stub_wheel
+from wheelfactory.core.errors import BAD_INPUT, DONE, VERIFICATION_FAILED, InputError
+from wheelfactory.release import published_checks
+from wheelfactory.release.manifest import MANIFEST_NAME, manifest_bytes, read_manifest
+from wheelfactory.release.published_checks import check_installed, check_wheel, describe_checks
+from wheelfactory.release.published_site import PublishedSite, read_site
+from wheelfactory.verify.result import GateResult, Status
+
+CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
+NAME = "flash_attn-2.8.3+rocm64torch2.9triton-py3-none-any.whl"
+DIST_INFO = "flash_attn-2.8.3+rocm64torch2.9triton.dist-info"
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """A release directory with the wheel of `CELL` and einops."""
+    folder, made = tmp_path / "release", tmp_path / "made"
+    make_release(folder, [flash_attn_wheel(made, CELL), stub_wheel(made, "einops", "0.8.2")])
+    return folder
+
+
+@pytest.fixture
+def wheel(tmp_path: Path, release: Path) -> Path:
+    """A copy of the published wheel, as a user downloaded it."""
+    (tmp_path / "downloads").mkdir()
+    return Path(shutil.copy(release / "wheels" / NAME, tmp_path / "downloads"))
+
+
+def with_row(release: Path, **changes: object) -> None:
+    """Change the flash-attn row of a manifest."""
+    rows = [row.model_copy(update=changes if row.project == "flash-attn" else {}) for row in read_manifest(release)]
+    (release / MANIFEST_NAME).write_bytes(manifest_bytes(rows))
+
+
+def check(wheel: Path, site: Path | str, tmp_path: Path) -> tuple[GateResult, ...]:
+    return check_wheel(wheel, read_site(str(site)), tmp_path, {})
+
+
+def findings_of(results: tuple[GateResult, ...]) -> list[str]:
+    return [
+        f"{result.gate}: expected {finding.expected}, found {finding.found}"
+        for result in results
+        for finding in result.findings
+    ]
+
+
+def test_a_wheel_of_a_directory_is_checked_but_for_its_attestation(cli: Cli, release: Path, wheel: Path) -> None:
+    shown = cli("verify", "--from", release, wheel)
+    (row,) = (row for row in read_manifest(release) if row.cell)
+    assert (shown.code, shown.err) == (DONE, "")
+    assert shown.out.splitlines() == [
+        f"{NAME}: not checked: attestation",
+        "  passed   row",
+        f"  passed   digest (sha256 {row.sha256})",
+        "  passed   build-record",
+        f"  not run  attestation ({release} is a directory, and nobody signs there)",
+    ]
+
+
+def test_the_results_are_printed_as_json(cli: Cli, release: Path, wheel: Path) -> None:
+    document = json.loads(cli("verify", "--from", release, wheel, "--json").out)
+    assert document["file"] == NAME
+    assert [(gate["gate"], gate["status"]) for gate in document["gates"]] == [
+        ("row", "passed"),
+        ("digest", "passed"),
+        ("build-record", "passed"),
+        ("attestation", "not run"),
+    ]
+
+
+def test_a_site_without_a_repository_is_read_over_http(release: Path, wheel: Path, tmp_path: Path) -> None:
+    with served(release) as site:
+        results = check(wheel, f"{site.url}/", tmp_path)
+    assert describe_checks(results) == "not checked: attestation"
+    assert results[-1].detail == f"{site.url}/ is no site of a GitHub repository, and nobody signs there"
+
+
+def test_a_changed_wheel_is_refused_by_its_digest(cli: Cli, release: Path, wheel: Path) -> None:
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("flash_attn/evil.py", b"")
+    shown = cli("verify", "--from", release, wheel)
+    (row,) = (row for row in read_manifest(release) if row.cell)
+    assert (shown.code, shown.out.splitlines()[0]) == (VERIFICATION_FAILED, f"{NAME}: refused")
+    assert f"{NAME}: expected sha256 {row.sha256}, found " in shown.out
+    assert shown.out.count("expected") == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        pytest.param({"offload_archs": ("gfx942", "gfx950")}, "another offload_archs", id="archs"),
+        pytest.param({"source": "sha256:" + "1" * 64}, "another source", id="source"),
+        pytest.param({"requires_python": ">=3.10"}, "another requires_python", id="Python"),
+        pytest.param({"metadata_sha256": "1" * 64}, "another metadata_sha256", id="METADATA"),
+        pytest.param({"cxx11_abi": True, "glibc": "2.28"}, "another cxx11_abi, glibc", id="two fields"),
+    ],
+)
+def test_a_row_that_differs_from_the_build_record_is_refused(
+    release: Path, wheel: Path, tmp_path: Path, change: dict[str, object], found: str
+) -> None:
+    with_row(release, **change)
+    expected = "build-record: expected what its row in the manifest says, found "
+    assert findings_of(check(wheel, release, tmp_path)) == [expected + found]
+
+
+def test_a_row_that_names_other_bytes_is_refused(release: Path, wheel: Path, tmp_path: Path) -> None:
+    with_row(release, sha256="1" * 64)
+    (finding,) = findings_of(check(wheel, release, tmp_path))
+    assert finding.startswith(f"digest: expected sha256 {'1' * 64}, found ")
+
+
+def test_a_row_that_is_not_fully_verified_is_refused(release: Path, wheel: Path, tmp_path: Path) -> None:
+    with_row(release, gates=quick_gates(CELL))
+    expected = "row: expected every required gate passed, found not checked: kernels compiled for its GPUs, numbers"
+    assert findings_of(check(wheel, release, tmp_path)) == [expected]
+
+
+def test_a_flash_attn_without_a_cell_is_no_dependency(release: Path, wheel: Path, tmp_path: Path) -> None:
+    with_row(release, cell=None, label=None, gates=())
+    findings = findings_of(check(wheel, release, tmp_path))
+    assert findings[0] == "row: expected every required gate passed, found no cell"
+
+
+def test_a_flash_attn_without_a_cell_needs_an_attestation(release: Path, wheel: Path, tmp_path: Path) -> None:
+    with_row(release, cell=None, label=None, gates=())
+    local = read_site(str(release))
+    results = check_wheel(wheel, PublishedSite("me", local.rows, local.base, "me/wheels"), tmp_path, {})
+    assert (results[-1].gate, results[-1].status) == ("attestation", Status.FAILED)
+
+
+def test_a_yanked_wheel_is_called_that(cli: Cli, release: Path, wheel: Path) -> None:
+    with_row(release, yanked="wrong numbers")
+    shown = cli("verify", "--from", release, wheel)
+    assert (shown.code, shown.out.splitlines()[:2]) == (
+        DONE,
+        [f"{NAME}: not checked: attestation; yanked: wrong numbers", "  passed   row (yanked: wrong numbers)"],
+    )
+
+
+def test_a_wheel_that_was_not_published_is_refused(release: Path, tmp_path: Path) -> None:
+    other = flash_attn_wheel(tmp_path / "other", CELL.replace("2.9.1", "2.8.0"))
+    (result,) = check(other, release, tmp_path)
+    assert findings_of((result,)) == [f"row: expected a row of that name in {release}, found none"]
+
+
+def test_a_renamed_wheel_is_refused_with_its_name(release: Path, wheel: Path, tmp_path: Path) -> None:
+    renamed = wheel.rename(wheel.with_name(NAME.replace("torch2.9", "torch2.8")))
+    (finding,) = findings_of(check(renamed, release, tmp_path))
+    assert finding.endswith(f"found {NAME}, with the same bytes")
+
+
+@pytest.mark.parametrize(
+    ("url", "site", "repository"),
+    [
+        (None, "https://example.org/", None),
+        ("https://example.org/releases/download/v1/x.whl", "https://example.org/", None),
+        ("https://github.com/me/wheels/releases/download/v1/x.whl", "https://example.org/", "me/wheels"),
+        ("https://github.com/else/x/releases/download/v1/x.whl", "https://me.github.io/wheels/", "me/wheels"),
+        (None, "https://me.github.io/wheels/", "me/wheels"),
+        (None, "https://me.github.io/", "me/me.github.io"),
+        (None, "http://me.github.io/wheels/", None),
+    ],
+)
+def test_the_repository_is_that_of_the_site_or_else_of_the_row(
+    release: Path, monkeypatch: pytest.MonkeyPatch, url: str | None, site: str, repository: str | None
+) -> None:
+    data = (release / MANIFEST_NAME).read_bytes()
+    monkeypatch.setattr("wheelfactory.release.published_site.read_manifest_bytes", lambda source: data)
+    (row,) = (row for row in read_site(site).rows if row.cell)
+    assert read_site(site).find_repository(row.model_copy(update={"url": url})) == repository
+
+
+def test_without_sigstore_the_error_has_the_install_line(
+    release: Path, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(published_checks, "find_spec", lambda name: None)
+    site = PublishedSite("github:me/wheels", read_manifest(release), repository="me/wheels")
+    with pytest.raises(InputError, match="sigstore is missing") as refused:
+        check_wheel(wheel, site, tmp_path, {})
+    assert refused.value.hint == f"{sys.executable} -m pip install sigstore"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("--from", "release", NAME, "--quick"), "--from runs no gates: release"),
+        (("--from", "nowhere", NAME), "no such site: nowhere"),
+        (("--from", "release", "absent.whl"), "not a wheel file name: absent.whl"),
+        (("--from", "release", NAME), f"no such file: {NAME}"),
+        (("--from", "release", "release"), "neither a wheel nor an installed project: release in /"),
+        (("--from", "release", "release/wheels"), "neither a wheel nor an installed project: release/wheels\n"),
+        (("--from", "release", "."), "neither a wheel nor an installed project: .\n"),
+        (("--from", "release", "no-such-project"), "neither a wheel nor an installed project: no-such-project in /"),
+    ],
+)
+@pytest.mark.usefixtures("release")
+def test_a_mistake_is_one_error_line(cli: Cli, arguments: tuple[str, ...], error: str) -> None:
+    shown = cli("verify", *arguments)
+    assert (shown.code, shown.out) == (BAD_INPUT, "")
+    assert shown.err.startswith(f"error: {error}")
+    assert shown.err.count("\n") == 2
+
+
+Install = Callable[[], metadata.Distribution]
+
+
+@pytest.fixture
+def site_packages(wheel: Path, tmp_path: Path) -> Path:
+    """The published wheel as pip unpacks it, with the files that pip adds."""
+    folder = tmp_path / "site-packages"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder)
+    cache = folder / "flash_attn/__pycache__/__init__.cpython-312.pyc"
+    cache.parent.mkdir()
+    cache.write_bytes(b"compiled")
+    (folder / DIST_INFO / "INSTALLER").write_text("pip\n")
+    with (folder / DIST_INFO / "RECORD").open("a") as record:
+        record.write(
+            f"{DIST_INFO}/INSTALLER,sha256=ceebae7b8927a3227e5303cf5e0f1f7b34bb542ad7250ac03fbcde36ec2f1508,4\n"
+        )
+        record.write("flash_attn/__pycache__/__init__.cpython-312.pyc,,\n")
+    return folder
+
+
+def installed_results(folder: Path, site: Path | str, tmp_path: Path) -> tuple[GateResult, ...]:
+    distribution = metadata.Distribution.at(folder / DIST_INFO)
+    return check_installed(distribution, read_site(str(site)), tmp_path, {})[1]
+
+
+def test_an_install_is_compared_with_the_published_wheel(release: Path, site_packages: Path, tmp_path: Path) -> None:
+    results = installed_results(site_packages, release, tmp_path)
+    assert [result.gate for result in results] == ["row", "digest", "build-record", "attestation", "installed"]
+    assert findings_of(results) == []
+    assert results[-1].status is Status.PASSED
+    assert results[-1].detail == "5 files; not checked: 1 .pyc files, which Python compiled here"
+
+
+def test_the_published_wheel_is_downloaded_for_it(release: Path, site_packages: Path, tmp_path: Path) -> None:
+    with served(release) as site:
+        results = installed_results(site_packages, f"{site.url}/", tmp_path)
+    assert findings_of(results) == []
+    assert f"/wheels/{NAME.replace('+', '%2B')}" in site.requests
+
+
+def test_a_site_must_not_name_a_file_of_this_machine(release: Path, site_packages: Path, tmp_path: Path) -> None:
+    with_row(release, url=(release / "wheels" / NAME).as_uri().replace("+", "%2B"))
+    with served(release) as site, pytest.raises(InputError, match="url: a file on another machine"):
+        installed_results(site_packages, f"{site.url}/", tmp_path)
+
+
+def test_a_download_ends_at_the_size_of_the_row(release: Path, site_packages: Path, tmp_path: Path) -> None:
+    with_row(release, size=100)
+    with served(release) as site, pytest.raises(InputError, match=r"too large: .* has more than 100 bytes"):
+        installed_results(site_packages, f"{site.url}/", tmp_path)
+
+
+def test_a_published_wheel_that_was_deleted_cannot_be_compared(
+    release: Path, site_packages: Path, tmp_path: Path
+) -> None:
+    (release / "wheels" / NAME).unlink()
+    with pytest.raises(InputError, match="the published wheel is missing: file:"):
+        installed_results(site_packages, release, tmp_path)
+    with served(release) as site, pytest.raises(InputError, match="the published wheel is missing: http:"):
+        installed_results(site_packages, f"{site.url}/", tmp_path)
+    site_of_github = PublishedSite("github:me/wheels", read_manifest(release), repository="me/wheels")
+    with pytest.raises(InputError, match="the published wheel is missing"):
+        check_installed(metadata.Distribution.at(site_packages / DIST_INFO), site_of_github, tmp_path, {})
+
+
+def change_file(folder: Path) -> None:
+    (folder / "flash_attn/__init__.py").write_text("evil = True\n")
+
+
+def delete_file(folder: Path) -> None:
+    (folder / "flash_attn/__init__.py").unlink()
+
+
+def add_file(folder: Path) -> None:
+    (folder / "flash_attn/evil.py").write_text("")
+    with (folder / DIST_INFO / "RECORD").open("a") as record:
+        record.write("flash_attn/evil.py,sha256=47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU,0\n")
+
+
+def add_compiled_module(folder: Path) -> None:
+    """Python imports a .pyc beside the sources like a module of its own."""
+    (folder / "flash_attn/evil.pyc").write_bytes(b"")
+    with (folder / DIST_INFO / "RECORD").open("a") as record:
+        record.write("flash_attn/evil.pyc,,\n")
+
+
+def change_file_and_record(folder: Path) -> None:
+    """As somebody does it who knows of RECORD."""
+    change_file(folder)
+    path = folder / DIST_INFO / "RECORD"
+    lines = path.read_text().splitlines()
+    kept = [line for line in lines if not line.startswith("flash_attn/__init__.py,")]
+    path.write_text("\n".join([*kept, "flash_attn/__init__.py,,", ""]))
+
+
+def delete_record(folder: Path) -> None:
+    (folder / DIST_INFO / "RECORD").unlink()
+
+
+def install_another_file(folder: Path) -> None:
+    document = {"url": "https://example.org/x.whl", "archive_info": {"hashes": {"sha256": "1" * 64}}}
+    (folder / DIST_INFO / "direct_url.json").write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize(
+    ("change", "file", "found"),
+    [
+        (change_file, "flash_attn/__init__.py", "another sha256"),
+        (change_file_and_record, "flash_attn/__init__.py", "another sha256"),
+        (delete_file, "flash_attn/__init__.py", "no such file in RECORD or on disk"),
+        (add_file, "flash_attn/evil.py", "a file that it does not have"),
+        (add_compiled_module, "flash_attn/evil.pyc", "a file that it does not have"),
+        (delete_record, NAME, "none"),
+        (install_another_file, "direct_url.json", "1" * 64),
+    ],
+)
+def test_an_install_that_differs_is_refused(
+    release: Path, site_packages: Path, tmp_path: Path, change: Callable[[Path], None], file: str, found: str
+) -> None:
+    change(site_packages)
+    *_, last = installed_results(site_packages, release, tmp_path)
+    assert (last.gate, last.status) == ("installed", Status.FAILED)
+    assert [(finding.file, finding.found) for finding in last.findings] == [(file, found)]
+
+
+def test_an_install_of_a_version_that_was_not_published_is_refused(
+    release: Path, site_packages: Path, tmp_path: Path
+) -> None:
+    metadata_path = site_packages / DIST_INFO / "METADATA"
+    metadata_path.write_text(metadata_path.read_text().replace("Version: 2.8.3", "Version: 2.8.4"))
+    (result,) = installed_results(site_packages, release, tmp_path)
+    expected = f"row: expected a row of this version and these tags in {release}, found none"
+    assert findings_of((result,)) == [expected]
+
+
+def test_an_install_is_not_compared_with_a_published_wheel_that_is_not_the_one_of_its_row(
+    release: Path, site_packages: Path, tmp_path: Path
+) -> None:
+    with_row(release, sha256="1" * 64)
+    results = installed_results(site_packages, release, tmp_path)
+    assert [finding.split(":")[0] for finding in findings_of(results)] == ["digest"]
+    assert (results[-1].gate, results[-1].status) == ("installed", Status.NOT_RUN)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("installer", ["pip", "uv"])
+def test_what_an_installer_installs_is_what_was_published(
+    cli: Cli, release: Path, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installer: str
+) -> None:
+    python = tmp_path / "venv/bin/python"
+    subprocess.run([sys.executable, "-m", "uv", "venv", "--quiet", tmp_path / "venv"], check=True)
+    commands = {"pip": ("pip", "--python", python, "install"), "uv": ("uv", "pip", "install", "--python", python)}
+    command = [sys.executable, "-m", *commands[installer], "--quiet", "--no-deps", wheel]
+    environ = {"PATH": str(python.parent), "VIRTUAL_ENV": str(tmp_path / "venv"), "HOME": str(tmp_path)}
+    subprocess.run(command, check=True, env=environ)
+    subprocess.run([python, "-c", "import flash_attn"], check=True)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    shown: CommandResult = cli("verify", "--from", release, "flash-attn")
+    assert (shown.code, shown.err) == (DONE, "")
+    assert shown.out.splitlines()[0] == f"{NAME}: not checked: attestation"
+    assert "  passed   installed (5 files" in shown.out
