@@ -49,3 +49,10 @@ FAULTS = (
     KILL_AFTER,
 )
 """Every fault. Tests inject each at every request that it applies to."""
+
+REFUSED = "connection refused at the first request"
+NAME_UNKNOWN = "host name not resolved at the first request"
+UNREACHABLE_FIRST = (REFUSED, NAME_UNKNOWN)
+
+SITUATIONS = UNREACHABLE_FIRST
+"""Faults of the documentation's table that need a test of their own."""

@@ -7,13 +7,16 @@ import re
 import socket
 import tracemalloc
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import requests
 
 from fake_github import TOKEN, Clock, FakeGitHub
 from fake_github.answering import RESET_S
+from fake_github.faults import NAME_UNKNOWN, REFUSED, UNREACHABLE_FIRST
 from fake_github.repository import OWNER_REPO
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import FactoryError, InputError, PublishError
@@ -273,12 +276,37 @@ def test_a_plus_in_a_name_survives(github: FakeGitHub, releases: Releases) -> No
     assert kept.name == "a-1+b.whl"
 
 
-def test_a_refused_connection_has_the_systems_message() -> None:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))  # bound and not listening: refused
-        client = Client(f"http://127.0.0.1:{bound.getsockname()[1]}", "someone/wheels", None, sleep=lambda _: None)
+@pytest.mark.parametrize("fault", UNREACHABLE_FIRST)
+def test_an_unreachable_github_is_reported_in_seconds(fault: str) -> None:
+    clock = Clock()
+    with unreachable(fault) as (address, message):
+        client = Client(address, OWNER_REPO, None, clock=clock, sleep=clock.sleep)
         with pytest.raises(
-            PublishError, match=r"/repos/someone/wheels: .*Connection refused \(after 8 tries\)"
+            PublishError, match=rf"GitHub is unreachable: {address}/repos/{OWNER_REPO}: .*{message}.* \(after 4 tries\)"
         ) as caught:
             client.get(client.url)
+    assert clock.pauses == [1, 2, 4]
     assert "Max retries" not in str(caught.value)
+    assert "GITHUB_API_URL" in caught.value.hint
+
+
+@contextmanager
+def unreachable(fault: str) -> Iterator[tuple[str, str]]:
+    """An address that no connection reaches, and a part of the system's message."""
+    if fault == NAME_UNKNOWN:
+        unknown = Mock(side_effect=socket.gaierror(socket.EAI_NONAME, "Name or service not known"))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(socket, "getaddrinfo", unknown)
+            yield "https://api.github.invalid", "Name or service not known"
+        return
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # bound and not listening: refused
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}", "Connection refused"
+
+
+def test_a_github_that_responded_before_is_retried_for_longer(github: FakeGitHub) -> None:
+    client = client_with(github, TOKEN)
+    client.get(f"{client.url}/releases")
+    with unreachable(REFUSED) as (address, _), pytest.raises(PublishError, match=r"GitHub does not respond.*8 tries"):
+        client.get(address)
+    assert github.clock.pauses == [1, 2, 4, 8, 16, 32, 64]
