@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+LAG_S = 5.0
+
+
 @dataclass(frozen=True)
 class Fault:
     """One fault; `name` is its name in the documentation."""
@@ -17,6 +20,8 @@ class Fault:
     """Whether it applies only to requests that change something."""
     kills: bool = False
     """Whether SIGKILL ends the publishing process."""
+    lags: bool = False
+    """Whether lists show this change and later ones only `LAG_S` seconds later."""
 
 
 CUT_BEFORE = Fault("connection cut before GitHub did anything")
@@ -30,6 +35,7 @@ SECONDARY = Fault("403 secondary rate limit with Retry-After")
 PRIMARY = Fault("429 with nothing left until x-ratelimit-reset")
 DAMAGED = Fault("other bytes stored than were sent (wrong digest)", uploads_only=True)
 DUPLICATE = Fault("422, an asset of that name is there already", uploads_only=True)
+LAG = Fault("lists that show a change only seconds later", done=True, changes_only=True, lags=True)
 KILL_BEFORE = Fault("`kill -9` of the publishing process before GitHub did it", kills=True)
 KILL_AFTER = Fault("`kill -9` of the publishing process after GitHub did it", done=True, kills=True)
 
@@ -45,6 +51,7 @@ FAULTS = (
     PRIMARY,
     DAMAGED,
     DUPLICATE,
+    LAG,
     KILL_BEFORE,
     KILL_AFTER,
 )

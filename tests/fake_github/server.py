@@ -80,6 +80,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self, github: FakeGitHub, asked: Asked) -> None:
         fault = github.fault(asked)
+        if fault and fault.lags:
+            github.lag(faults.LAG_S)
         if github.before:
             github.before(asked)
         self._hold(github, asked)

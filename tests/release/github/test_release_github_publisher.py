@@ -80,6 +80,17 @@ def test_a_published_tag_goes_on_in_a_part_that_starts_no_build(
     assert_published(github.repository, [row for row, _ in (*added, *later)])
 
 
+def test_lists_that_lag_are_read_again_until_they_show_the_release(
+    github: FakeGitHub, publisher: NewPublisher, added: Added, later: Added
+) -> None:
+    publish(publisher(), added)
+    github.lag(30)
+    publish(publisher("v2"), later)
+    assert_published(github.repository, [row for row, _ in (*added, *later)])
+    assert tags(github) == ["v1", "v2"]
+    assert set(github.clock.pauses) == {1, 2, 4, 8, 16}
+
+
 def test_published_wheels_make_no_new_release(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
     publish(publisher(), added)
     before = len(github.calls)

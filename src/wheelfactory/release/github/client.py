@@ -34,6 +34,9 @@ _TRIES = 8
 # tries to connect before GitHub ever responded: 7 s of delays outlast a short failure of the network, and a wrong
 # address or a missing network is reported in seconds
 _FIRST_TRIES = 4
+# delays between readings of a list that is older than a change that GitHub acknowledged. Such lists are reported to be
+# seconds old (cli/cli#6599, octokit/octokit.js#2909); 63 s in all leave a margin, and a job can afford them
+_LAG_PAUSES_S = (1, 2, 4, 8, 16, 32)
 # limit for all delays of one command. A job can run for 6 h, and an exhausted rate limit resets within 1 h
 _MOST_WAITING_S = 3 * 3600.0
 _PAGE, _MOST_PAGES = 100, 100
@@ -175,6 +178,17 @@ class Client:
             if result is not None:
                 return result
         raise AssertionError("the loop ends with a result or an error")
+
+    def poll(self, read: Callable[[], _T], is_current: Callable[[_T], bool]) -> _T:
+        """Read until the result is current, for about a minute; return the last result."""
+        found = read()
+        for pause in _LAG_PAUSES_S:
+            if is_current(found):
+                break
+            logger.info("GitHub: a list does not show the latest changes yet; waiting %d s", pause)
+            self._sleep(pause)
+            found = read()
+        return found
 
     def _get(self, url: str) -> tuple[Any, requests.Response]:
         def attempt() -> tuple[Any, requests.Response]:

@@ -70,7 +70,7 @@ class Draft:
     def remove(self, name: str) -> None:
         """Delete the asset of this name, if there is one."""
         if name in self.assets:
-            self._releases.delete_asset(self.assets[name])
+            self._releases.delete_asset(self.release, self.assets[name])
             del self.assets[name]
 
     def keep_only(self, names: Collection[str]) -> None:
