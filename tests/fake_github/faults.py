@@ -36,6 +36,9 @@ PRIMARY = Fault("429 with nothing left until x-ratelimit-reset")
 DAMAGED = Fault("other bytes stored than were sent (wrong digest)", uploads_only=True)
 DUPLICATE = Fault("422, an asset of that name is there already", uploads_only=True)
 LAG = Fault("lists that show a change only seconds later", done=True, changes_only=True, lags=True)
+CUT_AND_LAG = Fault(
+    "connection cut after GitHub did it, and lists show it only seconds later", done=True, changes_only=True, lags=True
+)
 KILL_BEFORE = Fault("`kill -9` of the publishing process before GitHub did it", kills=True)
 KILL_AFTER = Fault("`kill -9` of the publishing process after GitHub did it", done=True, kills=True)
 
@@ -52,6 +55,7 @@ FAULTS = (
     DAMAGED,
     DUPLICATE,
     LAG,
+    CUT_AND_LAG,
     KILL_BEFORE,
     KILL_AFTER,
 )

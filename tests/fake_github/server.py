@@ -95,7 +95,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._judge(github, asked, status, found)
         if fault and fault.kills:
             self._kill(github)
-        if fault is faults.CUT_AFTER:
+        if fault in (faults.CUT_AFTER, faults.CUT_AND_LAG):
             self._cut()
         if fault is faults.ERROR_AFTER:
             status, found, headers = 500, {"message": "Server Error"}, {}

@@ -229,6 +229,39 @@ def test_a_second_draft_of_a_tag_without_wheels_is_deleted(
     assert tags(github) == ["v1"]
 
 
+def test_of_several_drafts_of_a_tag_the_one_with_wheels_keeps_it(
+    github: FakeGitHub, publisher: NewPublisher, added: Added
+) -> None:
+    empty = github.repository.create({"tag_name": "other", "draft": True})
+    stage(publisher(), added)
+    empty.tag = "v1"
+    github.repository.create({"tag_name": "v1", "draft": True})
+    publish(publisher(), added)
+    assert_published(github.repository, [row for row, _ in added])
+    assert tags(github) == ["v1"]
+
+
+def test_of_several_empty_drafts_of_a_tag_one_is_kept(
+    github: FakeGitHub, publisher: NewPublisher, added: Added
+) -> None:
+    for _ in range(3):
+        github.repository.create({"tag_name": "v1", "draft": True})
+    stage(publisher(), added)
+    assert [draft.tag for draft in github.repository.drafts()] == ["v1"]
+
+
+def test_the_first_part_has_the_tag_although_an_earlier_one_was_not_needed(
+    github: FakeGitHub, publisher: NewPublisher, added: Added, later: Added, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "MAX_WHEELS", 1)
+    stage(publisher(), later)
+    stage(publisher(), added[:2])
+    assert {draft.tag for draft in github.repository.drafts()} == {"v1", "wheels-v1-2", "wheels-v1-3"}
+    publish(publisher(), added[:2])
+    assert_published(github.repository, [row for row, _ in added[:2]])
+    assert set(tags(github)) == {"v1", "wheels-v1-3"}
+
+
 def test_a_draft_whose_tag_was_published_manually_becomes_a_part(
     github: FakeGitHub, publisher: NewPublisher, added: Added
 ) -> None:

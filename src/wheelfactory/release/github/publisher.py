@@ -77,6 +77,8 @@ class GitHubPublisher:
             if number not in divided:
                 drafts.delete_part(number)
         if divided:
+            first = min(divided)
+            divided[drafts.rename_first(first)] = divided.pop(first)
             self._publish(divided, before, after)
 
     def _publish(
