@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
 LAG_S = 5.0
 
 
@@ -61,9 +60,12 @@ FAULTS = (
 )
 """Every fault. Tests inject each at every request that it applies to."""
 
-REFUSED = "connection refused at the first request"
-NAME_UNKNOWN = "host name not resolved at the first request"
-UNREACHABLE_FIRST = (REFUSED, NAME_UNKNOWN)
-
-SITUATIONS = UNREACHABLE_FIRST
-"""Faults of the documentation's table that need a test of their own."""
+SITUATIONS = {
+    "connection refused at the first request": "client.py::test_a_refused_first_connection_is_reported_in_seconds",
+    "host name not resolved at the first request": "client.py::test_an_unknown_host_is_reported_in_seconds",
+    "default branch moved on during the run": "commit.py::test_a_new_tag_is_at_the_commit_of_the_run",
+    "commit with other workflow files than the default branch (403, 404)": (
+        "commit.py::test_a_commit_that_the_token_must_not_tag_is_left_out_with_a_warning"
+    ),
+}
+"""Faults of the documentation's table with a test of their own: ``client.py`` is ``test_release_github_client.py``."""

@@ -7,7 +7,6 @@ import re
 import socket
 import tracemalloc
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -16,7 +15,6 @@ import requests
 
 from fake_github import TOKEN, Clock, FakeGitHub
 from fake_github.answering import RESET_S
-from fake_github.faults import NAME_UNKNOWN, REFUSED, UNREACHABLE_FIRST
 from fake_github.repository import OWNER_REPO
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import FactoryError, InputError, PublishError
@@ -276,37 +274,41 @@ def test_a_plus_in_a_name_survives(github: FakeGitHub, releases: Releases) -> No
     assert kept.name == "a-1+b.whl"
 
 
-@pytest.mark.parametrize("fault", UNREACHABLE_FIRST)
-def test_an_unreachable_github_is_reported_in_seconds(fault: str) -> None:
-    clock = Clock()
-    with unreachable(fault) as (address, message):
-        client = Client(address, OWNER_REPO, None, clock=clock, sleep=clock.sleep)
-        with pytest.raises(
-            PublishError, match=rf"GitHub is unreachable: {address}/repos/{OWNER_REPO}: .*{message}.* \(after 4 tries\)"
-        ) as caught:
-            client.get(client.url)
-    assert clock.pauses == [1, 2, 4]
-    assert "Max retries" not in str(caught.value)
-    assert "GITHUB_API_URL" in caught.value.hint
-
-
-@contextmanager
-def unreachable(fault: str) -> Iterator[tuple[str, str]]:
-    """An address that no connection reaches, and a part of the system's message."""
-    if fault == NAME_UNKNOWN:
-        unknown = Mock(side_effect=socket.gaierror(socket.EAI_NONAME, "Name or service not known"))
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(socket, "getaddrinfo", unknown)
-            yield "https://api.github.invalid", "Name or service not known"
-        return
+@pytest.fixture
+def refused() -> Iterator[str]:
+    """An address that refuses connections."""
     with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))  # bound and not listening: refused
-        yield f"http://127.0.0.1:{bound.getsockname()[1]}", "Connection refused"
+        bound.bind(("127.0.0.1", 0))  # bound and not listening
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
 
 
-def test_a_github_that_responded_before_is_retried_for_longer(github: FakeGitHub) -> None:
+def first_error(address: str, clock: Clock) -> FactoryError:
+    client = Client(address, OWNER_REPO, None, clock=clock, sleep=clock.sleep)
+    with pytest.raises(PublishError, match=f"GitHub is unreachable: {address}/repos/{OWNER_REPO}: ") as caught:
+        client.get(client.url)
+    return caught.value
+
+
+def test_a_refused_first_connection_is_reported_in_seconds(refused: str) -> None:
+    clock = Clock()
+    error = first_error(refused, clock)
+    assert clock.pauses == [1, 2, 4]
+    assert str(error).endswith("Connection refused (after 4 tries)")
+    assert "Max retries" not in str(error)
+    assert "GITHUB_API_URL" in error.hint
+
+
+def test_an_unknown_host_is_reported_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    unknown = Mock(side_effect=socket.gaierror(socket.EAI_NONAME, "Name or service not known"))
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    assert "Name or service not known" in str(first_error("https://api.github.invalid", clock))
+    assert clock.pauses == [1, 2, 4]
+
+
+def test_a_github_that_responded_before_is_retried_for_longer(github: FakeGitHub, refused: str) -> None:
     client = client_with(github, TOKEN)
     client.get(f"{client.url}/releases")
-    with unreachable(REFUSED) as (address, _), pytest.raises(PublishError, match=r"GitHub does not respond.*8 tries"):
-        client.get(address)
+    with pytest.raises(PublishError, match=r"GitHub does not respond: .* \(after 8 tries\)"):
+        client.get(refused)
     assert github.clock.pauses == [1, 2, 4, 8, 16, 32, 64]

@@ -13,7 +13,7 @@ import requests
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.models import FrozenModel, parse_model
-from wheelfactory.core.progress import ProgressCallback, ignore_progress
+from wheelfactory.core.progress import ProgressCallback, ignore_progress, logger
 from wheelfactory.release.github.client import ApiCall, Client
 from wheelfactory.release.github.responses import RefusedError
 from wheelfactory.release.transaction import Asset
@@ -49,6 +49,8 @@ class Release(FrozenModel, extra="ignore"):
     """A URI template that ends in ``{?name,label}``."""
 
 
+_COMMIT_REFUSED = (requests.codes.forbidden, requests.codes.not_found, requests.codes.unprocessable_entity)
+
 _T = TypeVar("_T")
 _Value = TypeVar("_Value", Release, StoredAsset)
 
@@ -59,8 +61,10 @@ Acknowledged: TypeAlias = dict[str, object]
 class Releases:
     """The releases of one repository. Every method raises `PublishError` if GitHub refuses or stays unreachable."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, commit: str | None = None) -> None:
+        """`commit` is where new tags are created; None for the head of the default branch."""
         self.client = client
+        self._commit = commit
         self._releases_url = f"{client.url}/releases"
         self._hashed: dict[int, str] = {}
         self._acknowledged: dict[str, Acknowledged] = {self._releases_url: {}}
@@ -85,9 +89,7 @@ class Releases:
             shown = {entry.url: _state(entry) for entry in found}
             return all(shown.get(address) == state for address, state in acknowledged.items())
 
-        found = self.client.poll(
-            lambda: [_read(kind, entry) for entry in self.client.list_entries(url)], is_current
-        )
+        found = self.client.poll(lambda: [_read(kind, entry) for entry in self.client.list_entries(url)], is_current)
         if not is_current(found):
             acknowledged.clear()  # someone else changed it since
         return found
@@ -128,10 +130,21 @@ class Releases:
     def publish(self, draft: Release, notes: str, *, latest: bool) -> Release:
         """Publish a draft with the text `notes`. `latest` marks it as the repository's latest release.
 
-        Raises `PublishError` if GitHub returns a different tag, or the release is still a draft.
+        A new tag is created at the commit, or at the default branch if GitHub refuses the commit. Raises
+        `PublishError` if GitHub returns a different tag, or the release is still a draft.
         """
         body = {"tag_name": draft.tag_name, "draft": False, "body": notes, "make_latest": str(latest).lower()}
-        published = self._edit(draft, body, lambda found: not found.draft)
+        target = {"target_commitish": self._commit} if self._commit else {}
+        try:
+            published = self._edit(draft, {**body, **target}, _is_published)
+        except RefusedError as refused:
+            # a token of Actions must not tag a commit with other workflow files than the default branch, which may have
+            # changed since (GitHub's documentation of "update a release"); the wheels are published all the same
+            if not target or refused.status not in _COMMIT_REFUSED:
+                raise
+            published = self._edit(draft, body, _is_published)
+            what = "%s: if this tag is new, it is not at commit %s but at the default branch: %s"
+            logger.warning(what, draft.tag_name, self._commit, refused)
         if published.draft or published.tag_name != draft.tag_name:
             found = f"{draft.tag_name} is {'a draft' if published.draft else published.tag_name}"
             raise PublishError("GitHub did not publish the release as requested", found, "check the release on GitHub")
@@ -180,6 +193,10 @@ class Releases:
 
     def _send(self, call: ApiCall, report_progress: ProgressCallback = ignore_progress) -> Any:
         return self.client.send(call, report_progress)
+
+
+def _is_published(release: Release) -> bool:
+    return not release.draft
 
 
 def _state(entry: Release | StoredAsset) -> object:
