@@ -67,5 +67,8 @@ SITUATIONS = {
     "commit with other workflow files than the default branch (403, 404)": (
         "commit.py::test_a_commit_that_the_token_must_not_tag_is_left_out_with_a_warning"
     ),
+    "mistyped TARGET: a directory that does not exist": (
+        "command.py::test_a_mistyped_directory_is_an_error_before_any_download"
+    ),
 }
 """Faults of the documentation's table with a test of their own: ``client.py`` is ``test_release_github_client.py``."""

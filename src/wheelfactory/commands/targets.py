@@ -6,6 +6,7 @@ Commands that only read a target also accept a manifest file.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -42,6 +43,13 @@ def parse_repository(text: str) -> str | None:
     if not REPOSITORY_PATTERN.fullmatch(repository):
         raise InputError("not a repository", text, "write github:OWNER/REPO")
     return repository
+
+
+def require_target(text: str) -> None:
+    """Raise `InputError` for a release directory that does not exist: it would read as a release without wheels."""
+    if parse_repository(text) is None and not os.path.lexists(text):
+        hint = "name a release directory (create an empty one for a first release) or github:OWNER/REPO"
+        raise InputError("no such directory", text, hint)
 
 
 def open_publisher(
