@@ -67,6 +67,10 @@ SITUATIONS = {
     "commit with other workflow files than the default branch (403, 404)": (
         "commit.py::test_a_commit_that_the_token_must_not_tag_is_left_out_with_a_warning"
     ),
+    "another run publishes at the same time, such as a yank": (
+        "concurrent.py::test_two_publishes_at_once_end_with_both_changes"
+    ),
+    "the token expires (401) and another run yanks": "concurrent.py::test_a_token_that_expires_while_another_run_yanks",
     "mistyped TARGET: a directory that does not exist": (
         "command.py::test_a_mistyped_directory_is_an_error_before_any_download"
     ),

@@ -178,7 +178,7 @@ def _collect_additions(
 @contextmanager
 def _lock(publisher: Publisher, *, dry_run: bool) -> Iterator[None]:
     """Lock a release directory against other runs."""
-    # GitHub needs no lock: the workflow's concurrency group runs one publish at a time
+    # GitHub has no lock: the publisher finds what other runs publish, and applies its change to that
     if dry_run or not isinstance(publisher, DirectoryPublisher):
         yield
         return
