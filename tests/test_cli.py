@@ -109,6 +109,7 @@ MISTAKES = (
     mistake("publish", "new", "a.whl", "--yank", "b.whl", error=EITHER, hint="--yank NAME"),
     mistake("publish", ".", "--evidence", "absent", error="cannot read the report", hint="--json"),
     mistake("publish", "new", "--evidence", "a", error="no such directory", hint="name"),
+    mistake("ci", "jobs", "absent", "--jobs", "x", error="no such directory: absent", hint="for a first release"),
     mistake("publish", "new", "--yank", "b.whl", error="no such directory: new", hint="release"),
     mistake("publish", "a-file", "a.whl", error="not a directory: a-file", hint="name one"),
     mistake("run", "--dest", "a-file", error="not a directory: a-file", hint="name one"),

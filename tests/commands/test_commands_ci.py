@@ -76,6 +76,7 @@ def steps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Steps:
     matrix.write_text(edited(("https://github.com/Dao-AILab", "https://127.0.0.1:9")))
     write_source_list(SourceList(SOURCES, 10**8), small_matrix().flash_attn["2.8.3"].source_pin, cache)
     release, jobs = tmp_path / "release", tmp_path / "jobs.json"
+    release.mkdir()
 
     def run(command: str, *arguments: str) -> Outputs:
         more = ("--matrix", str(matrix), "--cache", str(cache)) if command == "jobs" else ()

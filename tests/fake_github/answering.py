@@ -81,6 +81,8 @@ def _routed(github: FakeGitHub, asked: Asked, *, writes: bool) -> Answer:
         raise RuleError(404, "Not Found")
     rest = asked.path.removeprefix(_HOME).strip("/").split("/")
     answer = (_got if asked.method == "GET" else _changed)(github, asked, rest, writes)
+    if asked.method != "GET":
+        github.remember()
     if answer is None:
         github.violations.append(f"unknown: {asked.line}")
         raise RuleError(404, "Not Found")
@@ -91,7 +93,7 @@ def _got(github: FakeGitHub, asked: Asked, rest: list[str], writes: bool) -> Ans
     repository = github.repository
     match rest:
         case [""]:
-            seen = [one for one in reversed(repository.releases.values()) if writes or not one.draft]
+            seen = [one for one in reversed(github.listed().values()) if writes or not one.draft]
             return _page(github, asked, [repository.release_json(one) for one in seen])
         case ["tags", tag]:
             return 200, repository.release_json(_by_tag(repository, tag)), {}
@@ -100,7 +102,9 @@ def _got(github: FakeGitHub, asked: Asked, rest: list[str], writes: bool) -> Ans
             return 302, None, {"Location": f"{github.storage}/{number}?signature=secret"}
         case [number, "assets"]:
             release = repository.release(int(number))
-            return _page(github, asked, [repository.asset_json(release, one) for one in release.assets.values()])
+            listed = github.listed().get(release.id)
+            assets = listed.assets.values() if listed else ()
+            return _page(github, asked, [repository.asset_json(release, one) for one in assets])
         case [number]:
             return 200, repository.release_json(repository.release(int(number))), {}
     return None

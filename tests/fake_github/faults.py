@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LAG_S = 5.0
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -17,6 +19,8 @@ class Fault:
     """Whether it applies only to requests that change something."""
     kills: bool = False
     """Whether SIGKILL ends the publishing process."""
+    lags: bool = False
+    """Whether lists show this change and later ones only `LAG_S` seconds later."""
 
 
 CUT_BEFORE = Fault("connection cut before GitHub did anything")
@@ -30,6 +34,10 @@ SECONDARY = Fault("403 secondary rate limit with Retry-After")
 PRIMARY = Fault("429 with nothing left until x-ratelimit-reset")
 DAMAGED = Fault("other bytes stored than were sent (wrong digest)", uploads_only=True)
 DUPLICATE = Fault("422, an asset of that name is there already", uploads_only=True)
+LAG = Fault("lists that show a change only seconds later", done=True, changes_only=True, lags=True)
+CUT_AND_LAG = Fault(
+    "connection cut after GitHub did it, and lists show it only seconds later", done=True, changes_only=True, lags=True
+)
 KILL_BEFORE = Fault("`kill -9` of the publishing process before GitHub did it", kills=True)
 KILL_AFTER = Fault("`kill -9` of the publishing process after GitHub did it", done=True, kills=True)
 
@@ -45,7 +53,26 @@ FAULTS = (
     PRIMARY,
     DAMAGED,
     DUPLICATE,
+    LAG,
+    CUT_AND_LAG,
     KILL_BEFORE,
     KILL_AFTER,
 )
 """Every fault. Tests inject each at every request that it applies to."""
+
+SITUATIONS = {
+    "connection refused at the first request": "client.py::test_a_refused_first_connection_is_reported_in_seconds",
+    "host name not resolved at the first request": "client.py::test_an_unknown_host_is_reported_in_seconds",
+    "default branch moved on during the run": "commit.py::test_a_new_tag_is_at_the_commit_of_the_run",
+    "commit with other workflow files than the default branch (403, 404)": (
+        "commit.py::test_a_commit_that_the_token_must_not_tag_is_left_out_with_a_warning"
+    ),
+    "another run publishes at the same time, such as a yank": (
+        "concurrent.py::test_two_publishes_at_once_end_with_both_changes"
+    ),
+    "the token expires (401) and another run yanks": "concurrent.py::test_a_token_that_expires_while_another_run_yanks",
+    "mistyped TARGET: a directory that does not exist": (
+        "command.py::test_a_mistyped_directory_is_an_error_before_any_download"
+    ),
+}
+"""Faults of the documentation's table with a test of their own: ``client.py`` is ``test_release_github_client.py``."""

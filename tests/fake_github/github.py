@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fake_github.contract import Contract
 from fake_github.faults import Fault
-from fake_github.repository import Repository
+from fake_github.repository import FakeRelease, Repository
 from fake_github.time import Clock
 
 TOKEN = "ghs_secretOfTheTests"  # noqa: S105 (opens nothing: the stand-in alone knows it)
@@ -62,6 +63,10 @@ class FakeGitHub:
     """The process that a fault kills."""
     before: Callable[[Asked], None] | None = None
     """Called before each response, to simulate a concurrent client."""
+    lag_s: float = 0.0
+    """The age of lists in seconds. Single releases and assets are always current."""
+    history: list[tuple[float, dict[int, FakeRelease]]] = field(default_factory=list)
+    """The releases after each change, with its time, while lists lag."""
     lock: threading.RLock = field(default_factory=threading.RLock)
     contract: Contract = field(default_factory=Contract)
 
@@ -70,9 +75,26 @@ class FakeGitHub:
         old = self.repository
         self.repository = Repository(old.api, old.uploads, old.web)
         self.calls, self.failing, self.victim, self.before = [], None, None, None
+        self.lag_s, self.history = 0.0, []
         self.per_page, self.rights, self.left, self.moved = 100, "write", 5000, False
         self.clock.pauses.clear()
         return self
+
+    def lag(self, seconds: float) -> None:
+        """From now on, lists show changes this many seconds later."""
+        self.lag_s = seconds
+        self.history = [(0.0, copy.deepcopy(self.repository.releases))]
+
+    def remember(self) -> None:
+        """Keep the state after a change, for lists that lag."""
+        if self.lag_s:
+            self.history.append((self.clock.now, copy.deepcopy(self.repository.releases)))
+
+    def listed(self) -> dict[int, FakeRelease]:
+        """The releases as lists show them."""
+        if not self.lag_s:
+            return self.repository.releases
+        return next(state for time, state in reversed(self.history) if time <= self.clock.now - self.lag_s)
 
     def environ(self, token: str | None = TOKEN) -> dict[str, str]:
         """The environment of a publishing process."""

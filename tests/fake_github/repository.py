@@ -65,6 +65,8 @@ class FakeRelease:
     tag: str
     name: str | None
     prerelease: bool
+    target: str = "main"
+    """The commit or branch that a new tag is created at."""
     body: str | None = None
     published_at: datetime | None = None
     latest: bool = False
@@ -95,6 +97,9 @@ class Repository:
     releases: dict[int, FakeRelease] = field(default_factory=dict)
     burned: set[str] = field(default_factory=set)
     """Tags of deleted immutable releases, which cannot be reused."""
+    default_branch: str = "main"
+    protected: set[str] = field(default_factory=set)
+    """Commits whose workflow files differ from the default branch: tagging them needs the permission `workflows`."""
     _ids: int = 0
 
     def published(self) -> list[FakeRelease]:
@@ -109,7 +114,10 @@ class Repository:
     def create(self, asked: dict[str, Any]) -> FakeRelease:
         """POST a release."""
         self._require_free(asked["tag_name"])
-        release = FakeRelease(self._next(), asked["tag_name"], asked.get("name"), asked.get("prerelease", False))
+        target = self._target(asked, self.default_branch)
+        release = FakeRelease(
+            self._next(), asked["tag_name"], asked.get("name"), asked.get("prerelease", False), target
+        )
         self.releases[release.id] = release
         if not asked.get("draft", False):
             self._publish(release, asked)
@@ -123,7 +131,7 @@ class Repository:
             raise RuleError(422, "The tag of an immutable release cannot be changed", "custom", "Release")
         if tag != release.tag or (release.draft and asked.get("draft") is False):
             self._require_free(tag)
-        release.tag = tag
+        release.tag, release.target = tag, self._target(asked, release.target)
         release.name, release.body = asked.get("name", release.name), asked.get("body", release.body)
         if release.draft and asked.get("draft") is False:
             self._publish(release, asked)
@@ -135,6 +143,13 @@ class Repository:
             for other in self.releases.values():
                 other.latest = other is release
             release.was_latest = True
+
+    def _target(self, asked: dict[str, Any], held: str) -> str:
+        """What a request sets as target; 404 for a commit that the token must not tag (GitHub's documentation)."""
+        target = str(asked.get("target_commitish", held))
+        if target in self.protected:
+            raise RuleError(404, "Not Found")
+        return target
 
     def _require_free(self, tag: str) -> None:
         if tag in self.burned:
@@ -203,7 +218,7 @@ class Repository:
             "tarball_url": None,
             "zipball_url": None,
             "tag_name": release.tag,
-            "target_commitish": "main",
+            "target_commitish": release.target,
             "name": release.name,
             "body": release.body,
             "draft": release.draft,

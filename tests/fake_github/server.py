@@ -80,6 +80,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self, github: FakeGitHub, asked: Asked) -> None:
         fault = github.fault(asked)
+        if fault and fault.lags:
+            github.lag(faults.LAG_S)
         if github.before:
             github.before(asked)
         self._hold(github, asked)
@@ -93,7 +95,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._judge(github, asked, status, found)
         if fault and fault.kills:
             self._kill(github)
-        if fault is faults.CUT_AFTER:
+        if fault in (faults.CUT_AFTER, faults.CUT_AND_LAG):
             self._cut()
         if fault is faults.ERROR_AFTER:
             status, found, headers = 500, {"message": "Server Error"}, {}

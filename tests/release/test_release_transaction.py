@@ -12,10 +12,19 @@ from pathlib import Path
 import pytest
 
 from release_factory import PUBLISHED, additions, flash_attn_wheel, stub_wheel
+from validations import amd_validation
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.progress import ProgressCallback, ignore_progress
-from wheelfactory.release.manifest import WheelRow
-from wheelfactory.release.transaction import Asset, publish, sha256sums, stage, yank
+from wheelfactory.release.manifest import WheelRow, verified_archs
+from wheelfactory.release.transaction import (
+    Asset,
+    ConcurrentPublishError,
+    add_evidence,
+    publish,
+    sha256sums,
+    stage,
+    yank,
+)
 from wheelfactory.wheel.read import Wheel
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
@@ -29,6 +38,8 @@ class Memory:
     published: tuple[WheelRow, ...] = ()
     log: list[str] = field(default_factory=list)
     held: dict[str, bytes] = field(default_factory=dict)
+    concurrent: list[tuple[WheelRow, ...]] = field(default_factory=list)
+    """What other runs publish just before the next commits."""
 
     def rows(self) -> tuple[WheelRow, ...]:
         return self.published
@@ -47,6 +58,9 @@ class Memory:
 
     def commit(self, rows: Sequence[WheelRow]) -> None:
         self.log.append("commit")
+        if self.concurrent:
+            self.published = self.concurrent.pop(0)
+            raise ConcurrentPublishError("memory")
         self.published = tuple(rows)
 
 
@@ -201,6 +215,49 @@ def test_yanking_an_unpublished_file_is_refused(place: Memory, wheel: Path, name
         yank(place, name.format(wheel=wheel.name), "broken")
     assert "manifest" in refused.value.hint
     assert place.published == published
+
+
+def test_a_publish_keeps_what_another_run_published_meanwhile(place: Memory, tmp_path: Path, wheel: Path) -> None:
+    published = publish(place, additions([wheel]))
+    yanked = tuple(row.model_copy(update={"yanked": "broken"}) for row in published)
+    place.concurrent = [yanked]
+    other = additions([flash_attn_wheel(tmp_path, OTHER_CELL)])
+    assert publish(place, other) == place.published == (*yanked, other[0][0])
+    assert place.log.count(other[0][0].filename) == 1, "a file is stored once"
+
+
+def test_a_yank_keeps_what_another_run_published_meanwhile(place: Memory, tmp_path: Path, wheel: Path) -> None:
+    published = publish(place, additions([wheel]))
+    other = additions([flash_attn_wheel(tmp_path, OTHER_CELL)])[0][0]
+    place.concurrent = [(*published, other)]
+    yank(place, wheel.name, "broken")
+    assert {row.cell: row.yanked for row in place.published} == {CELL: "broken", OTHER_CELL: None}
+
+
+def test_evidence_is_added_to_what_another_run_published_meanwhile(place: Memory, wheel: Path) -> None:
+    (row,) = publish(place, additions([wheel]))
+    place.concurrent = [(row.model_copy(update={"yanked": "broken"}),)]
+    add_evidence(place, [amd_validation(row)])
+    (changed,) = place.published
+    assert (changed.yanked, verified_archs(changed)) == ("broken", ("gfx942",))
+
+
+def test_a_name_that_another_run_published_meanwhile_with_other_bytes_is_refused(
+    place: Memory, tmp_path: Path, wheel: Path
+) -> None:
+    theirs = additions([flash_attn_wheel(tmp_path / "other", CELL, content="changed = True")])[0][0]
+    place.concurrent = [(theirs,)]
+    with pytest.raises(PublishError, match="already published with different content"):
+        publish(place, additions([wheel]))
+    assert place.published == (theirs,)
+
+
+def test_after_five_commits_another_run_wins_with_an_error(place: Memory, wheel: Path) -> None:
+    place.concurrent = [()] * 5
+    with pytest.raises(PublishError, match="another run published in the meantime") as refused:
+        publish(place, additions([wheel]))
+    assert place.log.count("commit") == 5
+    assert "same command again" in refused.value.hint
 
 
 def test_sha256sum_accepts_the_sums() -> None:

@@ -59,6 +59,13 @@ def stock(cache: Path, folder: Path, matrix: Path, only: str) -> None:
     subprocess.run(command, check=True, capture_output=True, timeout=400)
 
 
+def make_target(folder: Path) -> str:
+    """The release directory that the runners share, which must exist."""
+    target = folder / "wheelhouse"
+    target.mkdir()
+    return str(target)
+
+
 def triton_place(folder: Path, cache: Path, evaluator: Expressions, only: str = TRITON) -> RunnerSetup:
     """The repository with two Triton cells to build, and a release directory as its target."""
     home = folder / "home"
@@ -71,7 +78,7 @@ def triton_place(folder: Path, cache: Path, evaluator: Expressions, only: str = 
         folder=folder,
         expressions=evaluator,
         home=home,
-        variables={"WHEELFACTORY_TARGET": str(folder / "wheelhouse"), "WHEELFACTORY_ONLY": only},
+        variables={"WHEELFACTORY_TARGET": make_target(folder), "WHEELFACTORY_ONLY": only},
         environ={"DOCKER_HOST": NO_ENGINE},
     )
 
@@ -95,7 +102,7 @@ def kernel_place(folder: Path, cache: Path, evaluator: Expressions, rocm: Mappin
         expressions=evaluator,
         home=home,
         variables={
-            "WHEELFACTORY_TARGET": str(folder / "wheelhouse"),
+            "WHEELFACTORY_TARGET": make_target(folder),
             "WHEELFACTORY_ONLY": only,
             "WHEELFACTORY_RUNNER": "large",
         },

@@ -59,7 +59,6 @@ def test_excluded_versions_fail_the_run_with_the_reason(place: RunnerSetup) -> N
 
 
 def test_a_wheel_request_is_answered_in_a_comment(place: RunnerSetup) -> None:
-    Path(place.variables["WHEELFACTORY_TARGET"]).mkdir()
     asked = replace(place, stand_ins={"gh": f"test \"$2\" != view || printf '{BODY}'"})
     run = run_workflow(asked, "request.yml", issue(BODY, ("wheel-request",)))
     assert run.result == "success", run.output()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from wheelfactory.commands.options import Environ, add_matrix, as_directory, print_messages, print_results
-from wheelfactory.commands.targets import add_site, add_target, find_site_url, open_publisher
+from wheelfactory.commands.targets import add_site, add_target, find_site_url, open_publisher, require_target
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import lock_folder, write_atomic
 from wheelfactory.core.progress import log_to_stderr
@@ -53,12 +53,11 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
 
 
 def _rows(publisher: Publisher, target: str) -> tuple[WheelRow, ...]:
-    """Read the published rows. Raises `InputError` for a missing directory, whose index would be empty."""
+    """Read the published rows. Raises `InputError` for a missing directory."""
     if not isinstance(publisher, DirectoryPublisher):
         with log_to_stderr():
             return publisher.rows()
-    if not publisher.folder.is_dir():
-        raise InputError("no such directory", target, "name a release directory")
+    require_target(target)
     return read_manifest(publisher.folder / MANIFEST_NAME)
 
 

@@ -18,7 +18,14 @@ from wheelfactory.commands.options import (
     print_messages,
     print_results,
 )
-from wheelfactory.commands.targets import add_site, add_target, find_site_url, open_publisher, parse_repository
+from wheelfactory.commands.targets import (
+    add_site,
+    add_target,
+    find_site_url,
+    open_publisher,
+    parse_repository,
+    require_target,
+)
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import lock_folder, read_file, remove_scratch
 from wheelfactory.core.host import Host, read_host
@@ -141,8 +148,8 @@ def _require_one_action(options: argparse.Namespace, publisher: Publisher) -> No
         raise InputError("either publish, yank, add evidence or an attestation", target, hint)
     if not isinstance(publisher, DirectoryPublisher) and options.tag is None:
         raise InputError("no release tag", target, "add --tag TAG; to yank or add evidence, use a new tag")
-    if changes and isinstance(publisher, DirectoryPublisher) and not publisher.folder.is_dir():
-        raise InputError("no such directory", target, "name the release directory that has the published file")
+    if changes:
+        require_target(target)
 
 
 def _verify_wheels(
@@ -201,7 +208,7 @@ def _collect_additions(
 @contextmanager
 def _lock(publisher: Publisher, *, dry_run: bool) -> Iterator[None]:
     """Lock a release directory against other runs."""
-    # GitHub needs no lock: the workflow's concurrency group runs one publish at a time
+    # GitHub has no lock: the publisher finds what other runs publish, and applies its change to that
     if dry_run or not isinstance(publisher, DirectoryPublisher):
         yield
         return

@@ -6,6 +6,7 @@ Commands that only read a target also accept a manifest file.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -45,6 +46,13 @@ def parse_repository(text: str) -> str | None:
     return repository
 
 
+def require_target(text: str) -> None:
+    """Raise `InputError` for a release directory that does not exist: it would read as a release without wheels."""
+    if parse_repository(text) is None and not os.path.lexists(text):
+        hint = "name a release directory (create an empty one for a first release) or github:OWNER/REPO"
+        raise InputError("no such directory", text, hint)
+
+
 def open_publisher(
     text: str,
     environ: Environ,
@@ -53,7 +61,7 @@ def open_publisher(
     notes: WriteNotes | None = None,
     dry_run_output: Callable[[str], None] | None = None,
 ) -> Publisher:
-    """Open a target for publishing; reads GITHUB_TOKEN and GITHUB_API_URL from `environ`.
+    """Open a target for publishing; reads GITHUB_TOKEN and other variables of GitHub from `environ`.
 
     `tag` and `notes` are the release tag and the text of the release, on GitHub only. With `dry_run_output` the
     publisher is a dry run: it passes each call or file to that function and changes nothing. Raises `InputError` for a
@@ -67,8 +75,8 @@ def open_publisher(
     from wheelfactory.release.github.publisher import GitHubPublisher
     from wheelfactory.release.github.releases import Releases
 
-    client = _client(repository, environ)
-    releases = DryRunReleases(client, dry_run_output) if dry_run_output else Releases(client)
+    client, commit = _client(repository, environ), _commit_of_run(repository, environ)
+    releases = DryRunReleases(client, dry_run_output, commit) if dry_run_output else Releases(client, commit)
     return GitHubPublisher(releases, tag, notes)
 
 
@@ -82,7 +90,13 @@ def open_archive_host(text: str, environ: Environ) -> ArchiveHost:
     from wheelfactory.release.github.archive_host import GitHubArchiveHost
     from wheelfactory.release.github.releases import Releases
 
-    return GitHubArchiveHost(Releases(_client(repository, environ)))
+    return GitHubArchiveHost(Releases(_client(repository, environ), _commit_of_run(repository, environ)))
+
+
+def _commit_of_run(repository: str, environ: Environ) -> str | None:
+    """The commit of the workflow run that this is a part of; None outside of a run of this repository."""
+    is_own = environ.get("GITHUB_REPOSITORY", "").lower() == repository.lower()  # GitHub ignores case in names
+    return environ.get("GITHUB_SHA") or None if is_own else None
 
 
 def _client(repository: str, environ: Environ) -> Client:

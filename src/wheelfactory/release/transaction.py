@@ -14,7 +14,7 @@ from typing import Protocol, TypeAlias
 
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError
-from wheelfactory.core.progress import ProgressCallback, ignore_progress
+from wheelfactory.core.progress import ProgressCallback, ignore_progress, logger
 from wheelfactory.gpu.validate.report import ValidatedPackage, Validation
 from wheelfactory.release.bundle import read_subjects
 from wheelfactory.release.evidence import as_evidence, merge_evidence
@@ -23,6 +23,9 @@ from wheelfactory.release.verified import merge_verified_gates
 from wheelfactory.wheel.read import Wheel
 
 SUMS_NAME = "SHA256SUMS"
+
+# commits of one change while other runs publish. Publishes are rare, so that five in a row are not a coincidence
+_MOST_COMMITS = 5
 
 
 @dataclass(frozen=True)
@@ -65,9 +68,20 @@ BeginStep: TypeAlias = Callable[[str], AbstractContextManager[ProgressCallback]]
 """Starts a progress step, such as `Steps.step`."""
 
 
+ChangeRows: TypeAlias = Callable[[Sequence[WheelRow]], tuple[WheelRow, ...]]
+"""Applies a change to the published rows. Applied again, it changes nothing."""
+
+
 def silent_step(_text: str) -> AbstractContextManager[ProgressCallback]:
     """A `BeginStep` that shows nothing."""
     return nullcontext(ignore_progress)
+
+
+class ConcurrentPublishError(PublishError):
+    """Another run published since the rows were read, or at the same time."""
+
+    def __init__(self, which: str) -> None:
+        super().__init__("another run published in the meantime", which, "run the same command again")
 
 
 class Publisher(Protocol):
@@ -98,7 +112,8 @@ class Publisher(Protocol):
     def commit(self, rows: Sequence[WheelRow]) -> None:
         """Publish exactly these rows. This is the last step: until it succeeds, nothing is published.
 
-        Raises `PublishError`, and changes nothing, for rows that would not read back (`manifest_bytes`).
+        Raises `PublishError`, and changes nothing, for rows that would not read back (`manifest_bytes`), and
+        `ConcurrentPublishError` if another run's change is not in these rows: then read the rows and change them again.
         """
 
 
@@ -108,8 +123,22 @@ def stage(publisher: Publisher, additions: Iterable[Addition], step: BeginStep =
     A published row of the same bytes stays, with the gates of the new row if only these verify the wheel.
     Raises `PublishError` if a name is published with other bytes, or a file is neither given nor staged.
     """
-    rows = {row.filename: row for row in publisher.rows()}
+    additions = tuple(additions)
+    rows = _add_rows(publisher.rows(), additions)
     for row, path in additions:
+        with step(row.filename) as part:
+            for asset in wheel_assets(row, path) if path else ():
+                publisher.put_asset(asset, part)
+            if not (path or publisher.has_wheel(row)):
+                hint = "publish with --stage and its file first"
+                raise PublishError("file is neither given nor staged", row.filename, hint)
+    return rows
+
+
+def _add_rows(published: Iterable[WheelRow], additions: Iterable[Addition]) -> tuple[WheelRow, ...]:
+    """The published rows and the added ones. Raises `PublishError` if a name is published with other bytes."""
+    rows = {row.filename: row for row in published}
+    for row, _ in additions:
         present = rows.get(row.filename, row)
         if present.sha256 != row.sha256:
             raise PublishError(
@@ -119,20 +148,28 @@ def stage(publisher: Publisher, additions: Iterable[Addition], step: BeginStep =
                 "and publish the new one under another version or build tag",
             )
         rows[row.filename] = merge_verified_gates(present, row)
-        with step(row.filename) as part:
-            for asset in wheel_assets(row, path) if path else ():
-                publisher.put_asset(asset, part)
-            if not (path or publisher.has_wheel(row)):
-                hint = "publish with --stage and its file first"
-                raise PublishError("file is neither given nor staged", row.filename, hint)
     return tuple(rows[name] for name in sorted(rows))
 
 
 def publish(publisher: Publisher, additions: Iterable[Addition], step: BeginStep = silent_step) -> tuple[WheelRow, ...]:
     """Publish wheels beside the published ones; return all rows. Raises as `stage` does, and publishes nothing then."""
+    additions = tuple(additions)
     rows = stage(publisher, additions, step)
     with step("publish"):
-        publisher.commit(rows)
+        return _commit(publisher, rows, lambda published: _add_rows(published, additions))
+
+
+def _commit(publisher: Publisher, rows: tuple[WheelRow, ...], change: ChangeRows) -> tuple[WheelRow, ...]:
+    """Commit changed rows; if another run published meanwhile, apply `change` to its rows, and commit those."""
+    for _ in range(_MOST_COMMITS - 1):
+        try:
+            publisher.commit(rows)
+        except ConcurrentPublishError as error:
+            logger.info("%s; applying the change to the rows published now", error)
+            rows = change(publisher.rows())
+        else:
+            return rows
+    publisher.commit(rows)
     return rows
 
 
@@ -158,16 +195,16 @@ def yank(publisher: Publisher, filename: str, reason: str) -> tuple[WheelRow, ..
     """
     if not reason.strip():
         raise PublishError("no reason to yank", filename, "add --reason WHY; pip shows it to users")
-    rows = publisher.rows()
-    if filename not in {row.filename for row in rows}:
-        raise PublishError(
-            "cannot yank a file that is not published", filename, "the manifest lists the published files"
-        )
-    changed = tuple(
-        row.model_copy(update={"yanked": " ".join(reason.split())}) if row.filename == filename else row for row in rows
-    )
-    publisher.commit(changed)
-    return changed
+
+    def change(rows: Sequence[WheelRow]) -> tuple[WheelRow, ...]:
+        if filename not in {row.filename for row in rows}:
+            raise PublishError(
+                "cannot yank a file that is not published", filename, "the manifest lists the published files"
+            )
+        yanked = {"yanked": " ".join(reason.split())}
+        return tuple(row.model_copy(update=yanked) if row.filename == filename else row for row in rows)
+
+    return _commit(publisher, change(publisher.rows()), change)
 
 
 def add_attestation(publisher: Publisher, bundle: bytes, source: str) -> dict[str, bool]:
@@ -188,8 +225,17 @@ def add_evidence(publisher: Publisher, validations: Iterable[Validation]) -> tup
     Raises `InputError` for a validation that is not evidence, and `PublishError` if its file is not published or newer
     evidence is. Nothing is published then.
     """
-    rows = {row.filename: row for row in publisher.rows()}
-    for validation in sorted(validations, key=lambda validation: validation.time):
+    ordered = sorted(validations, key=lambda validation: validation.time)
+
+    def change(rows: Sequence[WheelRow]) -> tuple[WheelRow, ...]:
+        return _add_validations(rows, ordered)
+
+    return _commit(publisher, change(publisher.rows()), change)
+
+
+def _add_validations(published: Sequence[WheelRow], validations: Iterable[Validation]) -> tuple[WheelRow, ...]:
+    rows = {row.filename: row for row in published}
+    for validation in validations:
         piece = as_evidence(validation)
         row = _find_row(validation.validated, tuple(rows.values()))
         for held in row.evidence:
@@ -197,9 +243,7 @@ def add_evidence(publisher: Publisher, validations: Iterable[Validation]) -> tup
                 which = f"{row.filename} on {piece.arch} ({held.time:%Y-%m-%d %H:%M})"
                 raise PublishError("newer evidence is already published", which, "omit this report, or validate again")
         rows[row.filename] = row.model_copy(update={"evidence": merge_evidence(row.evidence, piece)})
-    changed = tuple(rows.values())
-    publisher.commit(changed)
-    return changed
+    return tuple(rows.values())
 
 
 def _find_row(validated: ValidatedPackage, rows: Sequence[WheelRow]) -> WheelRow:

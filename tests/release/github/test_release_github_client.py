@@ -8,6 +8,7 @@ import socket
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import requests
@@ -273,12 +274,41 @@ def test_a_plus_in_a_name_survives(github: FakeGitHub, releases: Releases) -> No
     assert kept.name == "a-1+b.whl"
 
 
-def test_a_refused_connection_has_the_systems_message() -> None:
+@pytest.fixture
+def refused() -> Iterator[str]:
+    """An address that refuses connections."""
     with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))  # bound and not listening: refused
-        client = Client(f"http://127.0.0.1:{bound.getsockname()[1]}", "someone/wheels", None, sleep=lambda _: None)
-        with pytest.raises(
-            PublishError, match=r"/repos/someone/wheels: .*Connection refused \(after 8 tries\)"
-        ) as caught:
-            client.get(client.url)
-    assert "Max retries" not in str(caught.value)
+        bound.bind(("127.0.0.1", 0))  # bound and not listening
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+
+
+def first_error(address: str, clock: Clock) -> FactoryError:
+    client = Client(address, OWNER_REPO, None, clock=clock, sleep=clock.sleep)
+    with pytest.raises(PublishError, match=f"GitHub is unreachable: {address}/repos/{OWNER_REPO}: ") as caught:
+        client.get(client.url)
+    return caught.value
+
+
+def test_a_refused_first_connection_is_reported_in_seconds(refused: str) -> None:
+    clock = Clock()
+    error = first_error(refused, clock)
+    assert clock.pauses == [1, 2, 4]
+    assert str(error).endswith("Connection refused (after 4 tries)")
+    assert "Max retries" not in str(error)
+    assert "GITHUB_API_URL" in error.hint
+
+
+def test_an_unknown_host_is_reported_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    unknown = Mock(side_effect=socket.gaierror(socket.EAI_NONAME, "Name or service not known"))
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    assert "Name or service not known" in str(first_error("https://api.github.invalid", clock))
+    assert clock.pauses == [1, 2, 4]
+
+
+def test_a_github_that_responded_before_is_retried_for_longer(github: FakeGitHub, refused: str) -> None:
+    client = client_with(github, TOKEN)
+    client.get(f"{client.url}/releases")
+    with pytest.raises(PublishError, match=r"GitHub does not respond: .* \(after 8 tries\)"):
+        client.get(refused)
+    assert github.clock.pauses == [1, 2, 4, 8, 16, 32, 64]

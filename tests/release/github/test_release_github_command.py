@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 from urllib.parse import quote
 
 import pytest
@@ -228,6 +230,34 @@ def test_contradicting_arguments_are_refused(
     assert (shown.code, shown.out) == (BAD_INPUT, "")
     assert shown.err.startswith(f"error: {error}")
     assert github.repository.releases == {}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(("ci", "jobs", "wheelhuose", "--jobs", "jobs.json"), id="ci jobs"),
+        pytest.param(("status", "wheelhuose"), id="status"),
+        pytest.param(("index", "wheelhuose"), id="index"),
+        pytest.param(("publish", "wheelhuose", "--yank", "a.whl", "--reason", "b"), id="yank"),
+        pytest.param(("publish", "wheelhuose", "--evidence", "a.json"), id="evidence"),
+    ],
+)
+def test_a_mistyped_directory_is_an_error_before_any_download(
+    command: tuple[str, ...], capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    started = Mock(side_effect=AssertionError("the network is used"))
+    monkeypatch.setattr(socket.socket, "connect", started)
+    monkeypatch.setattr(subprocess, "Popen", started)
+    shown = run_command(capsys, *command)
+    assert (shown.code, shown.out) == (BAD_INPUT, "")
+    assert re.match("error: no such (directory|manifest): wheelhuose\nhint: name a", shown.err)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_publishing_wheels_creates_the_directory(cli: Cli, built: Path) -> None:
+    assert cli("release/new", built).code == DONE
+    assert len(read_manifest(Path("release/new"))) == 2
 
 
 def rewrite(folder: Path, **changes: object) -> None:

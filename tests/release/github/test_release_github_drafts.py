@@ -46,6 +46,29 @@ def test_the_draft_is_listed_again_before_comparing(github: FakeGitHub, draft: D
         draft.require_assets({"a.whl": sha256(CONTENT)})
 
 
+def test_a_list_that_lags_behind_an_upload_is_read_again(github: FakeGitHub, draft: Draft) -> None:
+    github.lag(5)
+    draft.put_asset(Asset("b.whl", sha256(CONTENT), CONTENT))
+    draft.remove("a.whl")
+    draft.require_assets({"b.whl": sha256(CONTENT)})
+    assert github.clock.pauses == [1, 2, 4]
+
+
+def test_a_list_that_never_shows_an_upload_is_believed_after_a_minute(github: FakeGitHub, draft: Draft) -> None:
+    (release,) = github.repository.drafts()
+    release.assets.clear()
+    for _ in range(2):
+        with pytest.raises(PublishError, match=r"has missing, damaged or unexpected files: v1: a\.whl"):
+            draft.require_assets({"a.whl": sha256(CONTENT)})
+    assert github.clock.pauses == [1, 2, 4, 8, 16, 32], "once"
+
+
+def test_a_file_that_was_never_uploaded_is_not_waited_for(github: FakeGitHub, draft: Draft) -> None:
+    with pytest.raises(PublishError, match=r"has missing, damaged or unexpected files: v1: b\.whl"):
+        draft.require_assets({"a.whl": sha256(CONTENT), "b.whl": sha256(CONTENT)})
+    assert github.clock.pauses == []
+
+
 def test_a_draft_that_was_published_meanwhile_is_not_deleted(
     github: FakeGitHub, releases: Releases, draft: Draft
 ) -> None:

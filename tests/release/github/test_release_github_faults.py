@@ -10,7 +10,7 @@ from typing import TypeAlias
 import pytest
 
 from fake_github import FAULTS, FakeGitHub, Fault
-from fake_github.faults import CUT_AFTER, DAMAGED, KILL_AFTER, PRIMARY, STARTER
+from fake_github.faults import CUT_AFTER, CUT_AND_LAG, DAMAGED, KILL_AFTER, PRIMARY, STARTER
 from fake_github.outcome import Added, assert_published
 from fake_github.publishing import PublishingProcess, publishing_process
 from wheelfactory.release.github import parts
@@ -23,8 +23,8 @@ Job: TypeAlias = Callable[[NewPublisher, Added], object]
 ANSWERED = [fault for fault in FAULTS if not fault.kills]
 UNREPORTED = (CUT_AFTER, DAMAGED)
 """Faults after which the state of GitHub differs from what the publisher expects."""
-QUICK = (CUT_AFTER, STARTER, PRIMARY)
-"""One fault of each kind: GitHub did the request, did half of it, or refused it."""
+QUICK = (CUT_AFTER, CUT_AND_LAG, STARTER, PRIMARY)
+"""One fault of each kind: GitHub did the request, does not show it yet, did half of it, or refused it."""
 KILLED = [fault for fault in FAULTS if fault.kills]
 
 
@@ -71,6 +71,7 @@ def requests_hit_by(fault: Fault, job: Job, github: FakeGitHub, publisher: NewPu
         ),
         *(pytest.param(fault, staged, id=f"staged, {fault.name}", marks=pytest.mark.slow) for fault in UNREPORTED),
         *(pytest.param(fault, in_parts, id=f"in parts, {fault.name}", marks=pytest.mark.slow) for fault in UNREPORTED),
+        pytest.param(CUT_AND_LAG, in_parts, id=f"in parts, {CUT_AND_LAG.name}", marks=pytest.mark.slow),
     ],
 )
 def test_a_publish_survives_a_fault_at_any_request(
@@ -86,7 +87,8 @@ def test_a_publish_survives_a_fault_at_any_request(
         assert github.failing is None
         assert github.clock.pauses, "a pause before the next try"
         assert_published(github.repository, rows)
-        assert len(github.repository.published()) == (3 if job is in_parts else 1)
+        tags = ["v1", "wheels-v1-2", "wheels-v1-3"] if job is in_parts else ["v1"]
+        assert [release.tag for release in github.repository.published()] == tags
     changes = changing(github.calls)
     job(publisher, added)
     assert changing(github.calls) == changes, "nothing is done twice"

@@ -80,6 +80,17 @@ def test_a_published_tag_goes_on_in_a_part_that_starts_no_build(
     assert_published(github.repository, [row for row, _ in (*added, *later)])
 
 
+def test_lists_that_lag_are_read_again_until_they_show_the_release(
+    github: FakeGitHub, publisher: NewPublisher, added: Added, later: Added
+) -> None:
+    publish(publisher(), added)
+    github.lag(30)
+    publish(publisher("v2"), later)
+    assert_published(github.repository, [row for row, _ in (*added, *later)])
+    assert tags(github) == ["v1", "v2"]
+    assert set(github.clock.pauses) == {1, 2, 4, 8, 16}
+
+
 def test_published_wheels_make_no_new_release(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
     publish(publisher(), added)
     before = len(github.calls)
@@ -218,6 +229,40 @@ def test_a_second_draft_of_a_tag_without_wheels_is_deleted(
     assert tags(github) == ["v1"]
 
 
+def test_of_several_drafts_of_a_tag_the_one_with_wheels_keeps_it(
+    github: FakeGitHub, publisher: NewPublisher, added: Added
+) -> None:
+    empty = github.repository.create({"tag_name": "other", "draft": True})
+    stage(publisher(), added)
+    empty.tag = "v1"
+    github.repository.create({"tag_name": "v1", "draft": True})
+    publish(publisher(), added)
+    assert_published(github.repository, [row for row, _ in added])
+    assert tags(github) == ["v1"]
+    assert sum(call.startswith("PATCH") for call in github.calls) == 1, "no draft is renamed"
+
+
+def test_of_several_empty_drafts_of_a_tag_one_is_kept(
+    github: FakeGitHub, publisher: NewPublisher, added: Added
+) -> None:
+    for _ in range(3):
+        github.repository.create({"tag_name": "v1", "draft": True})
+    stage(publisher(), added)
+    assert [draft.tag for draft in github.repository.drafts()] == ["v1"]
+
+
+def test_the_first_part_has_the_tag_although_an_earlier_one_was_not_needed(
+    github: FakeGitHub, publisher: NewPublisher, added: Added, later: Added, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "MAX_WHEELS", 1)
+    stage(publisher(), later)
+    stage(publisher(), added[:2])
+    assert {draft.tag for draft in github.repository.drafts()} == {"v1", "wheels-v1-2", "wheels-v1-3"}
+    publish(publisher(), added[:2])
+    assert_published(github.repository, [row for row, _ in added[:2]])
+    assert set(tags(github)) == {"v1", "wheels-v1-3"}
+
+
 def test_a_draft_whose_tag_was_published_manually_becomes_a_part(
     github: FakeGitHub, publisher: NewPublisher, added: Added
 ) -> None:
@@ -247,15 +292,12 @@ def test_a_concurrent_publish_stops_the_commit(
     assert {row.filename for row in published_rows(github.repository)} == {r.filename for r, _ in (*added, *later)}
 
 
-def test_a_release_hidden_by_another_of_the_same_second_is_an_error_that_a_rerun_repairs(
+def test_a_release_hidden_by_another_of_the_same_second_is_followed_by_a_manifest_of_both(
     github: FakeGitHub, publisher: NewPublisher, added: Added, later: Added
 ) -> None:
     github.repository.a_second = 10
     stage(publisher(), added)
     publish(publisher("v2"), later)
-    with pytest.raises(PublishError, match="another release was published at the same time") as refused:
-        publish(publisher(), added)
-    assert "same command again" in refused.value.hint
     publish(publisher(), added)
     assert_published(github.repository, [row for row, _ in (*added, *later)])
     assert tags(github) == ["v1", "v2", "wheels-v1-2"]

@@ -15,7 +15,7 @@ from wheelfactory.commands.options import (
     print_messages,
     print_results,
 )
-from wheelfactory.commands.targets import add_target, open_archive_host, open_publisher
+from wheelfactory.commands.targets import add_target, open_archive_host, open_publisher, require_target
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.progress import log_to_stderr
@@ -74,6 +74,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         raise InputError(
             "bad arguments", "--with-triton without --versions", "select Triton cells by their id with --only"
         )
+    require_target(options.target)
     matrix, cache = load_matrix(options.matrix), prepare_cache(options, environ)
     expansion = expand(matrix)
     selected = _cells_of_versions(expansion, options) if options.versions else select_cells(expansion, options.only)

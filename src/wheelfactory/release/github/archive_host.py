@@ -39,17 +39,18 @@ class GitHubArchiveHost:
                     "another archive is already stored", f"{stored.name} of {name} is not {archive}", hint
                 )
             return
-        # lost responses can leave several drafts; the archive is complete here, so one is enough
-        found = [release for release in self._releases.list_releases() if release.draft and release.tag_name == name]
-        oldest: Release | None = min(found, key=lambda release: release.id, default=None)
-        for release in found:
-            if release is not oldest:
-                self._releases.delete_draft(release)
+        oldest = min(self._list_drafts(name), key=lambda release: release.id, default=None)
         draft = Draft(self._releases, oldest or self._releases.create(name, prerelease=True))
         draft.keep_only({asset.name})
         draft.put_asset(asset)
         draft.require_assets({asset.name: asset.sha256})
         self._releases.publish(draft.release, _NOTES, latest=False)
+        # left by lost responses, and perhaps listed only now
+        for left in self._list_drafts(name):
+            self._releases.delete_draft(left)
+
+    def _list_drafts(self, name: str) -> list[Release]:
+        return [release for release in self._releases.list_releases() if release.draft and release.tag_name == name]
 
     def download(self, name: str, folder: Path) -> Path | None:
         """Download an archive into `folder` and verify its digest; None if none is stored under this name."""

@@ -31,6 +31,12 @@ _VERSION = "2022-11-28"
 _TIMEOUTS_S = (30, 300)
 # tries of one request. The delays between them double from 1 s unless GitHub asks for a delay
 _TRIES = 8
+# tries to connect before GitHub ever responded: 7 s of delays outlast a short failure of the network, and a wrong
+# address or a missing network is reported in seconds
+_FIRST_TRIES = 4
+# delays between readings of a list that is older than a change that GitHub acknowledged. Such lists are reported to be
+# seconds old (cli/cli#6599, octokit/octokit.js#2909); 63 s in all leave a margin, and a job can afford them
+_LAG_PAUSES_S = (1, 2, 4, 8, 16, 32)
 # limit for all delays of one command. A job can run for 6 h, and an exhausted rate limit resets within 1 h
 _MOST_WAITING_S = 3 * 3600.0
 _PAGE, _MOST_PAGES = 100, 100
@@ -77,6 +83,7 @@ class Client:
         self.url = f"{_require_tls(api)}/repos/{repository}"
         self._token = _checked_token(token)
         self._clock, self._sleep, self._left = clock, sleep, _MOST_WAITING_S
+        self._has_responded = False
         # no retries in the session: each request is classified and retried by `retry`
         self._session = http_session(timeout=_TIMEOUTS_S, retries=0)
         self._session.auth = self._authorize  # setting auth also keeps requests from reading passwords in ~/.netrc
@@ -149,13 +156,17 @@ class Client:
         """Try `attempt` until it succeeds, without repeating a change that GitHub made before its response was lost.
 
         After each try without a response, `find_result` looks for the result. Only if it returns None, `attempt` is
-        repeated. Raises `PublishError` when the tries or the waiting time are used up.
+        repeated. Raises `PublishError` when the tries or the waiting time are used up, and after fewer tries if GitHub
+        cannot be connected to and never responded.
         """
         for tries in itertools.count(1):
             try:
                 return attempt()
             except RetryableError as error:
                 pause = error.delay(tries)
+                if error.is_unreachable and not self._has_responded and tries == _FIRST_TRIES:
+                    hint = "check the network and GITHUB_API_URL, then run the same command again"
+                    raise PublishError("GitHub is unreachable", f"{error} (after {tries} tries)", hint) from error
                 if tries == _TRIES or pause > self._left:
                     why = f"after {tries} tries" if tries == _TRIES else f"GitHub asks to wait {pause:.0f} s"
                     hint = "run the same command again later; uploaded files are kept"
@@ -167,6 +178,17 @@ class Client:
             if result is not None:
                 return result
         raise AssertionError("the loop ends with a result or an error")
+
+    def poll(self, read: Callable[[], _T], is_current: Callable[[_T], bool]) -> _T:
+        """Read until the result is current, for about a minute; return the last result."""
+        found = read()
+        for pause in _LAG_PAUSES_S:
+            if is_current(found):
+                break
+            logger.info("GitHub: a list does not show the latest changes yet; waiting %d s", pause)
+            self._sleep(pause)
+            found = read()
+        return found
 
     def _get(self, url: str) -> tuple[Any, requests.Response]:
         def attempt() -> tuple[Any, requests.Response]:
@@ -180,6 +202,7 @@ class Client:
         with _wire(url):
             # a followed redirect would turn a POST into a GET; a moved repository redirects
             answer = self._session.request(method, url, allow_redirects=False, **options)
+            self._has_responded = True
             if not (options.get("stream") and answer.is_redirect):
                 check_response(answer, f"{method} {_without_query(url)}", self._clock())
             return answer
@@ -213,7 +236,8 @@ def _wire(url: str) -> Iterator[None]:
     try:
         yield
     except requests.RequestException as error:
-        raise RetryableError(f"{_without_query(url)}: {http_error_reason(error)}") from None
+        reason = f"{_without_query(url)}: {http_error_reason(error)}"
+        raise RetryableError(reason, is_unreachable=isinstance(error, requests.ConnectionError)) from None
 
 
 def _json(answer: requests.Response) -> Any:

@@ -75,7 +75,7 @@ class Draft:
     def remove(self, name: str) -> None:
         """Delete the asset of this name, if there is one."""
         if name in self.assets:
-            self._releases.delete_asset(self.assets[name])
+            self._releases.delete_asset(self.release, self.assets[name])
             del self.assets[name]
 
     def keep_only(self, names: Collection[str]) -> None:
@@ -115,16 +115,18 @@ class Drafts:
     def parts(self) -> dict[int, Draft]:
         """The drafts by part number, each with its own tag."""
         while self._unsettled:
-            draft = self._unsettled[0]
-            number = find_part_number(self._tag, draft.release.tag_name)
-            if number is None or number in self._parts or draft.release.tag_name in self._published:
-                # left by a lost response or a concurrent run; its wheels are kept, because they may be staged only here
-                if wheel_names(draft.assets):
-                    number, tag = self._reserve_tag()
-                    draft = Draft(self._releases, self._releases.rename(draft.release, tag))
-                else:
+            draft, *others = self._unsettled
+            tag = draft.release.tag_name
+            number = find_part_number(self._tag, tag)
+            is_taken = number in self._parts or tag in self._published
+            # lost responses and concurrent runs leave several drafts of a tag; the first one with wheels keeps it
+            if is_taken or any(other.release.tag_name == tag for other in others):
+                if not wheel_names(draft.assets):
                     self._releases.delete_draft(draft.release)
                     number = None
+                elif is_taken:  # its wheels may be staged only here
+                    number, tag = self._reserve_tag()
+                    draft = Draft(self._releases, self._releases.rename(draft.release, tag))
             if number is not None:
                 self._parts[number] = draft
             del self._unsettled[0]
@@ -140,6 +142,14 @@ class Drafts:
         number, tag = self._reserve_tag()
         self._parts[number] = Draft(self._releases, self._releases.create(tag))
         return number
+
+    def rename_first(self, number: int) -> int:
+        """Give the first part that is published the tag itself, unless a release has it; return its number then."""
+        if 1 in self._parts or self._tag in self._published:
+            return number
+        draft = self._parts.pop(number)
+        self._parts[1] = Draft(self._releases, self._releases.rename(draft.release, self._tag))
+        return 1
 
     def delete_part(self, number: int) -> None:
         """Delete a part."""

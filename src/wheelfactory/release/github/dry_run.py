@@ -17,9 +17,9 @@ from wheelfactory.release.transaction import Asset
 class DryRunReleases(Releases):
     """Releases read from GitHub once and changed only in memory."""
 
-    def __init__(self, client: Client, show: Callable[[str], None]) -> None:
+    def __init__(self, client: Client, show: Callable[[str], None], commit: str | None = None) -> None:
         """`show` receives each request as one line of text."""
-        super().__init__(client)
+        super().__init__(client, commit)
         self._show = show
         self._stored: dict[str, dict[str, StoredAsset]] = {}
         self._contents: dict[str, Path | bytes] = {}

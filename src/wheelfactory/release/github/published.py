@@ -5,13 +5,19 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from wheelfactory.core.errors import PublishError
 from wheelfactory.release.github.parts import wheel_name
 from wheelfactory.release.github.releases import Release, Releases, StoredAsset
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, parse_rows
+from wheelfactory.release.merge import merge_rows
 from wheelfactory.release.transaction import Asset, asset_digests
+
+# a run can publish this long after it read the rows: a request waits up to 3 h for a rate limit (`client`), and the
+# requests themselves take time. A manifest published within it may lack the rows of the manifest before
+_OVERLAP = timedelta(hours=4)
 
 
 @dataclass(frozen=True)
@@ -39,22 +45,37 @@ class PublishedReleases:
             if not (release.draft or release.prerelease)
         }
 
-    def read_newest_manifest(self) -> tuple[int | None, tuple[WheelRow, ...]]:
-        """The id and the rows of the newest release with a manifest; ``(None, ())`` without one.
+    def manifest_ids(self) -> frozenset[int]:
+        """The ids of the releases with a manifest."""
+        return frozenset(held.release.id for held in self._with_manifest())
 
-        Raises `InputError` for an invalid manifest.
-        """
+    def read_newest_manifest(self) -> tuple[WheelRow, ...]:
+        """The rows of the newest manifest; none without one. Raises `InputError` for an invalid manifest."""
+        newest = self._with_manifest()[:1]
+        return self._read_manifest(newest[0]) if newest else ()
+
+    def read_rows(self) -> tuple[WheelRow, ...]:
+        """The rows of the newest manifest, and those of runs shortly before, which it may lack."""
+        rows = self.read_newest_manifest()
+        named = self._with_manifest()
+        for held in named[1:]:
+            if _published_at(named[0]) - _published_at(held) <= _OVERLAP:
+                rows = merge_rows(rows, self._read_manifest(held))
+        return rows
+
+    def _with_manifest(self) -> list[PublishedRelease]:
+        """The releases with a manifest, the newest first."""
         named = [held for held in self._held.values() if MANIFEST_NAME in held.assets]
-        if not named:
-            return None, ()
-        newest = max(named, key=lambda held: (str(held.release.published_at), held.release.id))
-        if newest.release.id not in self._manifests:
+        return sorted(named, key=lambda held: (_published_at(held), held.release.id), reverse=True)
+
+    def _read_manifest(self, held: PublishedRelease) -> tuple[WheelRow, ...]:
+        if held.release.id not in self._manifests:
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder, MANIFEST_NAME)
-                self._releases.download(newest.assets[MANIFEST_NAME], path)
-                rows = parse_rows(path.read_bytes(), f"{MANIFEST_NAME} of {newest.release.tag_name}")
-            self._manifests[newest.release.id] = rows
-        return newest.release.id, self._manifests[newest.release.id]
+                self._releases.download(held.assets[MANIFEST_NAME], path)
+                rows = parse_rows(path.read_bytes(), f"{MANIFEST_NAME} of {held.release.tag_name}")
+            self._manifests[held.release.id] = rows
+        return self._manifests[held.release.id]
 
     def find_url(self, row: WheelRow) -> str | None:
         """Find the public URL of a wheel in a release that also has its metadata; None if no release has both."""
@@ -89,3 +110,7 @@ class PublishedReleases:
             "otherwise delete that release on GitHub and publish under another --tag"
         )
         return PublishError(what, f"{name} in {held.release.tag_name}", hint)
+
+
+def _published_at(held: PublishedRelease) -> datetime:
+    return held.release.published_at or datetime.min.replace(tzinfo=timezone.utc)

@@ -1,6 +1,7 @@
 """Publish into releases of a GitHub repository: fill drafts, verify them, then publish them, the manifest last.
 
-The newest published release with a manifest names every row. A published release is never changed.
+The newest published release with a manifest names every row. A published release is never changed. GitHub has no lock:
+runs that publish at the same time find each other's manifest afterwards, and the later one publishes both changes.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.progress import ProgressCallback, ignore_progress, logger
 from wheelfactory.release.bundle import BUNDLE_SUFFIX
 from wheelfactory.release.github.drafts import Draft, Drafts
-from wheelfactory.release.github.parts import parse_release_tag, require_size, wheel_name
+from wheelfactory.release.github.parts import parse_release_tag, require_size, wheel_name, wheel_names
 from wheelfactory.release.github.published import PublishedReleases
 from wheelfactory.release.github.releases import Release, Releases
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, manifest_bytes
-from wheelfactory.release.transaction import SUMS_NAME, Asset, asset_digests, sha256sums
+from wheelfactory.release.transaction import SUMS_NAME, Asset, ConcurrentPublishError, asset_digests, sha256sums
 
 WriteNotes: TypeAlias = Callable[[Sequence[WheelRow], Sequence[WheelRow]], str]
 """Writes the Markdown text of a release from the rows before and after it."""
@@ -33,12 +34,14 @@ class GitHubPublisher:
         self._published = PublishedReleases(releases)
         self._listing: tuple[Release, ...] | None = None
         self._drafts: Drafts | None = None
-        self._read: int | None = None
-        """The id of the release whose manifest was read last."""
+        self._read: frozenset[int] | None = None
+        """The ids of the releases with a manifest when the rows were read last."""
 
     def rows(self) -> tuple[WheelRow, ...]:
         """See `Publisher.rows`. `url` is the public address; None if the file was deleted from its release."""
-        rows = self._read_rows()
+        self._list()
+        self._read = self._published.manifest_ids()
+        rows = self._published.read_rows()
         return tuple(row.model_copy(update={"url": self._published.find_url(row)}) for row in rows)
 
     def has_wheel(self, row: WheelRow) -> bool:
@@ -67,25 +70,26 @@ class GitHubPublisher:
     def commit(self, rows: Sequence[WheelRow]) -> None:
         """See `Publisher.commit`: complete and verify every draft, then publish the drafts in order.
 
-        Raises `PublishError`, and publishes nothing, if the file of a new row is missing, or if another run published
-        since the rows were read.
+        Raises `PublishError`, and publishes nothing, if the file of a new row is missing, or if no row is new but other
+        wheels are staged under the tag.
         """
-        read, seen = self._read, self._listing is not None
-        before = self._read_rows()
-        if seen and self._read != read:
-            raise PublishError(
-                "another run published in the meantime", self._releases.client.repository, "run the same command again"
-            )
+        self._list()
+        self._require_read()
+        before = self._published.read_newest_manifest()
         after = tuple(row.model_copy(update={"url": None}) for row in rows)
         manifest = manifest_bytes(after)
         drafts = self._own_drafts()
         divided = self._divide(after, before)
+        if not divided:
+            self._require_nothing_staged(after)
         if not divided and manifest != manifest_bytes(before):
             divided = {next(iter(drafts.parts()), None) or drafts.create_part(): ()}
         for number in drafts.parts():
             if number not in divided:
                 drafts.delete_part(number)
         if divided:
+            first = min(divided)
+            divided[drafts.rename_first(first)] = divided.pop(first)
             self._publish(divided, before, after)
 
     def _publish(
@@ -96,6 +100,8 @@ class GitHubPublisher:
             _complete(parts[number], rows, after if number == last else None)
         for number in sorted(divided):
             release = parts[number].release
+            self._list()
+            self._require_read()  # just before each publish, because GitHub has no lock
             if number == last:
                 text = self._notes(before, after) if self._notes else ""
             else:
@@ -105,10 +111,28 @@ class GitHubPublisher:
                 logger.warning(
                     "%s is not immutable: enable immutable releases in the repository settings", release.tag_name
                 )
-        # publish times are whole seconds, so another release of the same second can win as the newest
-        if manifest_bytes(self._read_rows()) != manifest_bytes(after):
-            detail = f"{self._tag} in {self._releases.client.repository}"
-            raise PublishError("another release was published at the same time", detail, "run the same command again")
+        # another run can have published after the last check; and publish times are whole seconds, so that another
+        # release of the same second can win as the newest
+        self._list()
+        self._require_read(published.id)
+        if manifest_bytes(self._published.read_newest_manifest()) != manifest_bytes(after):
+            raise ConcurrentPublishError(f"{self._tag} in {self._releases.client.repository}")
+
+    def _require_read(self, own: int | None = None) -> None:
+        """Raise `ConcurrentPublishError` if there are manifests, except the `own`, that were not read."""
+        found = self._published.manifest_ids() - {own}
+        if self._read is not None and found != self._read:
+            raise ConcurrentPublishError(self._releases.client.repository)
+
+    def _require_nothing_staged(self, rows: Iterable[WheelRow]) -> None:
+        """Raise `PublishError` if the drafts have wheels of no row: deleting them would lose what a run is staging."""
+        named = {row.filename for row in rows}
+        staged = {wheel for draft in self._own_drafts().parts().values() for wheel in wheel_names(draft.assets)} - named
+        if staged:
+            detail = f"{self._tag} has {min(staged)}" + (f" and {len(staged) - 1} more" if len(staged) > 1 else "")
+            raise PublishError(
+                "wheels are staged under this tag", detail, "use another --tag, or publish or delete the draft first"
+            )
 
     def _divide(self, rows: Iterable[WheelRow], before: Sequence[WheelRow]) -> dict[int, tuple[WheelRow, ...]]:
         """The new rows of each draft, by part number. Raises `PublishError` for a new row without a file."""
@@ -122,14 +146,9 @@ class GitHubPublisher:
             if number is not None:
                 divided[number] = (*divided.get(number, ()), row)
             elif (row.filename, row.sha256) not in known:  # an old row stays if its file was deleted on GitHub
-                raise PublishError("file is not staged", row.filename, "publish with --stage and its file first")
+                hint = "run the same command again, or publish with --stage and its file first"
+                raise PublishError("file is not staged", row.filename, hint)
         return divided
-
-    def _read_rows(self) -> tuple[WheelRow, ...]:
-        """List the releases again; return the published rows."""
-        self._list()
-        self._read, rows = self._published.read_newest_manifest()
-        return rows
 
     def _list(self) -> None:
         self._listing = self._releases.list_releases()

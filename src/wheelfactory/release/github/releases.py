@@ -6,14 +6,14 @@ import tempfile
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import requests
 
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.models import FrozenModel, parse_model
-from wheelfactory.core.progress import ProgressCallback, ignore_progress
+from wheelfactory.core.progress import ProgressCallback, ignore_progress, logger
 from wheelfactory.release.github.client import ApiCall, Client
 from wheelfactory.release.github.responses import RefusedError
 from wheelfactory.release.transaction import Asset
@@ -49,30 +49,50 @@ class Release(FrozenModel, extra="ignore"):
     """A URI template that ends in ``{?name,label}``."""
 
 
+_COMMIT_REFUSED = (requests.codes.forbidden, requests.codes.not_found, requests.codes.unprocessable_entity)
+
 _T = TypeVar("_T")
-_Value = TypeVar("_Value", bound=FrozenModel)
+_Value = TypeVar("_Value", Release, StoredAsset)
+
+Acknowledged: TypeAlias = dict[str, object]
+"""The acknowledged state of the changed entries of a list, by API address; None for a deleted entry."""
 
 
 class Releases:
     """The releases of one repository. Every method raises `PublishError` if GitHub refuses or stays unreachable."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, commit: str | None = None) -> None:
+        """`commit` is where new tags are created; None for the head of the default branch."""
         self.client = client
+        self._commit = commit
         self._releases_url = f"{client.url}/releases"
         self._hashed: dict[int, str] = {}
+        self._acknowledged: dict[str, Acknowledged] = {self._releases_url: {}}
 
     def list_releases(self) -> tuple[Release, ...]:
-        """Every release. Drafts are included only if the token has `contents: write`."""
-        return tuple(_read(Release, found) for found in self.client.list_entries(self._releases_url))
+        """Every release, with the changes of this process. Drafts need a token with `contents: write`."""
+        return tuple(self._list(self._releases_url, Release))
 
     def find_published(self, tag: str) -> Release | None:
         """The published release of a tag, or None."""
         return _none_if_missing(lambda: _read(Release, self.client.get(f"{self._releases_url}/tags/{tag}")))
 
     def list_assets(self, release: Release) -> dict[str, StoredAsset]:
-        """The assets of a release by name, including incomplete uploads."""
-        found = (_read(StoredAsset, entry) for entry in self.client.list_entries(f"{release.url}/assets"))
-        return {asset.name: asset for asset in found}
+        """The assets of a release by name, with the changes of this process, including incomplete uploads."""
+        return {asset.name: asset for asset in self._list(f"{release.url}/assets", StoredAsset)}
+
+    def _list(self, url: str, kind: type[_Value]) -> list[_Value]:
+        """Read a list until it shows every change that GitHub acknowledged; believe it after a minute."""
+        acknowledged = self._acknowledged.setdefault(url, {})
+
+        def is_current(found: list[_Value]) -> bool:
+            shown = {entry.url: _state(entry) for entry in found}
+            return all(shown.get(address) == state for address, state in acknowledged.items())
+
+        found = self.client.poll(lambda: [_read(kind, entry) for entry in self.client.list_entries(url)], is_current)
+        if not is_current(found):
+            acknowledged.clear()  # someone else changed it since
+        return found
 
     def has_digest(self, stored: StoredAsset, sha256: str) -> bool:
         """Whether an asset is fully uploaded and has this sha256 (`find_sha256`)."""
@@ -100,10 +120,12 @@ class Releases:
     def create(self, tag: str, *, prerelease: bool = False) -> Release:
         """Create a draft. If the response is lost, an existing draft of this tag counts as the result."""
         body = {"tag_name": tag, "name": tag, "draft": True, "prerelease": prerelease}
-        return self.client.retry(
+        created = self.client.retry(
             lambda: _read(Release, self._send(ApiCall("POST", self._releases_url, body))),
             lambda: next((one for one in self.list_releases() if one.draft and one.tag_name == tag), None),
         )
+        self._acknowledged[self._releases_url][created.url] = _state(created)
+        return created
 
     def rename(self, draft: Release, tag: str) -> Release:
         """Change the tag of a draft."""
@@ -112,10 +134,21 @@ class Releases:
     def publish(self, draft: Release, notes: str, *, latest: bool) -> Release:
         """Publish a draft with the text `notes`. `latest` marks it as the repository's latest release.
 
-        Raises `PublishError` if GitHub returns a different tag, or the release is still a draft.
+        A new tag is created at the commit, or at the default branch if GitHub refuses the commit. Raises
+        `PublishError` if GitHub returns a different tag, or the release is still a draft.
         """
         body = {"tag_name": draft.tag_name, "draft": False, "body": notes, "make_latest": str(latest).lower()}
-        published = self._edit(draft, body, lambda found: not found.draft)
+        target = {"target_commitish": self._commit} if self._commit else {}
+        try:
+            published = self._edit(draft, {**body, **target}, _is_published)
+        except RefusedError as refused:
+            # a token of Actions must not tag a commit with other workflow files than the default branch, which may have
+            # changed since (GitHub's documentation of "update a release"); the wheels are published all the same
+            if not target or refused.status not in _COMMIT_REFUSED:
+                raise
+            published = self._edit(draft, body, _is_published)
+            what = "%s: if this tag is new, it is not at commit %s but at the default branch: %s"
+            logger.warning(what, draft.tag_name, self._commit, refused)
         if published.draft or published.tag_name != draft.tag_name:
             found = f"{draft.tag_name} is {'a draft' if published.draft else published.tag_name}"
             raise PublishError("GitHub did not publish the release as requested", found, "check the release on GitHub")
@@ -127,25 +160,30 @@ class Releases:
             return found if done(found) else None
 
         call = ApiCall("PATCH", release.url, body)
-        return self.client.retry(lambda: _read(Release, self._send(call)), find_edited)
+        edited = self.client.retry(lambda: _read(Release, self._send(call)), find_edited)
+        self._acknowledged[self._releases_url][edited.url] = _state(edited)
+        return edited
 
     def upload(self, draft: Release, asset: Asset, report_progress: ProgressCallback) -> StoredAsset:
         """Upload an asset, once. Raises `RetryableError` if the outcome is unknown."""
         address = draft.upload_url.partition("{")[0]
-        return _read(StoredAsset, self._send(ApiCall("POST", address, file=asset), report_progress))
+        stored = _read(StoredAsset, self._send(ApiCall("POST", address, file=asset), report_progress))
+        self._acknowledged.setdefault(f"{draft.url}/assets", {})[stored.url] = _state(stored)
+        return stored
 
-    def delete_asset(self, stored: StoredAsset) -> None:
+    def delete_asset(self, draft: Release, stored: StoredAsset) -> None:
         """Delete an asset of a draft, if it still exists."""
         self._delete(stored.url)
+        self._acknowledged.setdefault(f"{draft.url}/assets", {})[stored.url] = None
 
     def delete_draft(self, draft: Release) -> None:
         """Delete a draft, if it still exists. Raises `PublishError` if it was published in the meantime."""
         now = _none_if_missing(lambda: self._get(draft))
-        if now is None:
-            return
-        if not now.draft:
+        if now is not None and not now.draft:
             raise PublishError("the draft was published in the meantime", now.tag_name, "run the same command again")
-        self._delete(draft.url)
+        if now is not None:
+            self._delete(draft.url)
+        self._acknowledged[self._releases_url][draft.url] = None
 
     def _get(self, release: Release) -> Release:
         return _read(Release, self.client.get(release.url))
@@ -159,6 +197,15 @@ class Releases:
 
     def _send(self, call: ApiCall, report_progress: ProgressCallback = ignore_progress) -> Any:
         return self.client.send(call, report_progress)
+
+
+def _is_published(release: Release) -> bool:
+    return not release.draft
+
+
+def _state(entry: Release | StoredAsset) -> object:
+    """What a current list shows of an entry."""
+    return (entry.tag_name, entry.draft) if isinstance(entry, Release) else entry.state
 
 
 def _none_if_missing(call: Callable[[], _T]) -> _T | None:

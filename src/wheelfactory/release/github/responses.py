@@ -18,12 +18,15 @@ class RetryableError(Exception):
     """A request that may be retried: its outcome is unknown, or GitHub asked to wait.
 
     `pause` is the delay in seconds that GitHub asked for. Without one, the first delay is `first` seconds, and each
-    further delay is twice as long.
+    further delay is twice as long. `is_unreachable` says that the connection failed.
     """
 
-    def __init__(self, reason: str, pause: float | None = None, first: float = 1.0) -> None:
+    def __init__(
+        self, reason: str, pause: float | None = None, first: float = 1.0, *, is_unreachable: bool = False
+    ) -> None:
         super().__init__(reason)
         self._pause, self._first = pause, first
+        self.is_unreachable = is_unreachable
 
     def delay(self, tries: int) -> float:
         """Seconds to wait after this number of tries."""
