@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fake_sigstore import FakeSigstore
+from wheelfactory.core.digest import file_sha256
 from workflows.artifacts import ActionError, Store
 from workflows.document import WorkflowError
 from workflows.sandbox import copy_tree
@@ -63,9 +65,12 @@ def _download(use: ActionUse) -> dict[str, str]:
 
 def _attest(use: ActionUse) -> dict[str, str]:
     use.require(id_token="write", attestations="write")  # noqa: S106 - the name of a permission
-    if not list(use.workspace.glob(use.inputs["subject-path"])):
+    wheels = sorted(use.workspace.glob(use.inputs["subject-path"]))
+    if not wheels:
         raise ActionError(f"Could not find subject at path {use.inputs['subject-path']}")
-    return {}
+    bundle = use.workspace / "attestation.json"
+    bundle.write_bytes(FakeSigstore().sign({path.name: file_sha256(path) for path in wheels}))
+    return {"bundle-path": str(bundle)}
 
 
 def _upload_pages(use: ActionUse) -> dict[str, str]:
