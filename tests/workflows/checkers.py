@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from npm_tools import node, npm_package
-from workflows.document import read_document
+from workflows.elements import read_element, steps
 
 HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
@@ -38,12 +38,12 @@ Checker: TypeAlias = Callable[[Path], list[Finding]]
 
 def workflow_files(root: Path) -> list[str]:
     """List the workflows of a tree. Raises `NothingCheckedError` if there are none."""
-    return _files(root, ".github/workflows/*.yml")
+    return _files(root, ".github/workflows/*.y*ml")
 
 
 def action_files(root: Path) -> list[str]:
     """List the composite actions of a tree, which can have none."""
-    return sorted(str(path.relative_to(root)) for path in root.glob(".github/actions/*/action.yml"))
+    return sorted(str(path.relative_to(root)) for path in root.glob(".github/actions/**/action.y*ml"))
 
 
 def language_service(root: Path) -> list[Finding]:
@@ -118,14 +118,12 @@ RUNNER_VARIABLES = (
 
 def scripts(root: Path) -> Iterator[Script]:
     """Yield each script of workflows and actions."""
-    for file in (*workflow_files(root), *action_files(root)):
-        content = read_document(root / file)
-        for group in (content.get("runs", {}), *content.get("jobs", {}).values()):
-            for step in group.get("steps", []):
-                if "run" in step:
-                    names = {name for place in (content, group, step) for name in place.get("env") or {}}
-                    title = str(step.get("name", step["run"]))
-                    yield Script(file, title, step["run"], frozenset({*RUNNER_VARIABLES, *names}))
+    for path in (*workflow_files(root), *action_files(root)):
+        for step in steps(read_element(root, path)):
+            if "run" in step.content:
+                names = {name for place in (step.file, step.unit, step.content) for name in place.get("env") or {}}
+                title = str(step.content.get("name", step.content["run"]))
+                yield Script(path, title, step.content["run"], frozenset({*RUNNER_VARIABLES, *names}))
 
 
 CHECKERS: Mapping[str, Checker] = {

@@ -1,202 +1,247 @@
-"""Project rules for workflows and composite actions that no checker has."""
+"""Project rules for workflows and composite actions that no checker has.
+
+Lists say what is allowed in a privileged job, which has a secret or a token that can write.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-import shlex
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from workflows.checkers import Finding, action_files, workflow_files
-from workflows.document import as_list, read_document
+from workflows.elements import Element, files, fixed_parts, jobs, parts, read_element, steps, units, with_called
 
-RELEASE_WRITERS = {
-    "_build_rocm.yml": {"publish"},
-    "_publish.yml": {"stage", "publish"},
-    "build.yml": {"collect", "publish"},
-    "refresh.yml": {"refresh"},
-}
-"""File -> the only jobs that may have contents: write, because they publish or open a pull request."""
-
-BUILDS = re.compile(
-    r"\./factory\s+(run|build|kernels)\b(?!.*--(merge|upload|download))|build_rocm\.sh|\b(docker|podman)\b|setup\.py"
+RELEASE_WRITERS = frozenset(
+    ["_build_rocm/publish", "_publish/publish", "_publish/stage", "build/collect", "build/publish", "refresh/refresh"]
 )
-"""Commands that run third-party code: flash-attn's sources, images, compilers."""
+"""FILE/JOB of the only jobs that may have contents: write, because they publish or open a pull request."""
 
-_PINNED = re.compile(r"uses:\s*(?P<action>[\w.-]+/[\w./-]+)@[0-9a-f]{40} # v\d+\.\d+\.\d+(\s|$)")
-_USES = re.compile(r"^\s*(?:-\s+)?uses:\s*(?P<uses>\S+)")
-_FORBIDDEN_EVENTS = ("pull_request_target", "workflow_run")
+COMMANDS = re.compile(
+    r'\./factory (--version$|ci (answer|collect) "\$TARGET" |ci baseline --digests |index "\$TARGET" --packages )'
+    r'|\./factory publish "\$TARGET" (cells|rows)/\* --(?!.*\.whl)'
+    r"|\.venv/bin/python scripts/(propose_changes|refresh_images|refresh_support)\.py\b"
+    r"|sudo --preserve-env=RUNNER_ENVIRONMENT python3 scripts/free_disk\.py$"
+    r"|gh (issue (comment|view)|workflow run) "
+)
+"""What a privileged job may run: nothing that runs code of a wheel or of its sources."""
 
+ACTIONS = {
+    "actions/attest": "subject-path",
+    "actions/checkout": "persist-credentials",
+    "actions/deploy-pages": "artifact_name",
+    "actions/download-artifact": "merge-multiple name path pattern",
+    "actions/setup-python": "python-version",
+    "actions/upload-artifact": "compression-level if-no-files-found name overwrite path",
+    "./.github/actions/free-disk": "",
+    "./.github/actions/setup": "",
+    "./.github/workflows/_publish.yml": "groups tag",
+    "./.github/workflows/pages.yml": "",
+}
+"""What a privileged job may use, with these inputs only: nothing that reads a cache, another run or other sources."""
 
-@dataclass(frozen=True)
-class WorkflowFile:
-    """A workflow or composite action: its text and its parsed content."""
+OUTPUTS = {
+    r"\./factory ci baseline --groups ": "digests",
+    r"\./factory ci collect ": "count groups kernels-pending next-round shards",
+    r"\./factory ci jobs (?!.*--versions )": "count kernel-count kernels",
+    r"\./factory ci jobs .*--versions ": "cells count groups",
+    "actions/checkout$": "commit ref",
+    "actions/deploy-pages$": "page_url",
+    "actions/download-artifact$": "download-path",
+    "actions/setup-python$": "cache-hit python-path python-version",
+    "actions/upload-artifact$": "artifact-digest artifact-id artifact-url",
+}
+"""What sets outputs, and which. Of scripts, only these and `echo` without a variable may set any."""
 
-    file: str
-    text: str
-    content: Mapping[str, Any]
+CACHE_FOLDERS = ("~/.cache/wheelfactory/logs", "~/.cache/wheelfactory/plain")
+"""Folders that the factory writes and reads without an option that names them."""
 
-    @property
-    def name(self) -> str:
-        """File name without the folder."""
-        return Path(self.file).name
-
-    @property
-    def is_workflow(self) -> bool:
-        """Whether it is a workflow, not a composite action."""
-        return "runs" not in self.content
-
-    def jobs(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield the jobs by id; an action has none."""
-        yield from self.content.get("jobs", {}).items()
-
-    def steps(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield the steps, each with the id of its job."""
-        for name, job in (("", self.content.get("runs", {})), *self.jobs()):
-            for step in job.get("steps", []):
-                yield name, step
-
-
-Rule: TypeAlias = Callable[[WorkflowFile], Iterator[str]]
-
-
-def no_expression_in_a_script(file: WorkflowFile) -> Iterator[str]:
-    """An expression would put text of a stranger into the script; it belongs in ``env``."""
-    for _, step in file.steps():
-        if "${{" in str(step.get("run", "")):
-            yield f"an expression in a script: {step['run'].strip()}"
-
-
-def one_command_a_step(file: WorkflowFile) -> Iterator[str]:
-    """Logic belongs in Python, where it is tested."""
-    for _, step in file.steps():
-        script = str(step.get("run", "")).replace("\\\n", " ").strip()
-        words = list(shlex.shlex(script, posix=True, punctuation_chars=True)) if "\n" not in script else ["\n"]
-        if {"\n", ";", "&&"} & set(words):
-            yield f"more than one command: {script}"
+_COMMAND_FILES = re.compile(r"GITHUB_(ENV|PATH|STATE)\b|::(set|add-path|save)|github\.(env|output|path|state)\b")
+_LITERAL = re.compile(r'echo [^$`]*>> "\$GITHUB_(ENV|OUTPUT|PATH)"')
+_OUTPUT = re.compile(r"\b((?:jobs|needs|steps)\.[\w-]+)\.outputs(?:\.|\[')([\w-]+)")
+_PINNED = re.compile(r"\n|\./|([\w./-]+@[0-9a-f]{40})\n.*\1\b[^#]*# v\d+\.\d+\.\d+(\s|$)")
+_SECRET = re.compile(r'\$\{\{[^}]*(?<![\w.-])secrets\b(?!\.GITHUB_TOKEN\b)|"secrets": ', re.IGNORECASE)
+_SHELL = re.compile(r"^(!|set)\s|(^|[\s/])((ba|da)?sh\s+-\w*c|eval)\s")
+_STATUS = re.compile(r"\b(always|cancelled|failure)\s*\(", re.IGNORECASE)
+_SUCCEEDED = re.compile(r"!cancelled\(\) &&[^|]* needs\.[\w-]+\.(result == 'success'|outputs\.[\w-]+ == 'true')[^|]*")
+_TIME_IS_UP = re.compile(r'\./factory kernels [^|]* --budget [^|]* \|\| test "\$\?" -eq 6')
 
 
-def no_permissions_at_the_top(file: WorkflowFile) -> Iterator[str]:
-    """Each job requests the permissions it needs."""
-    if file.is_workflow and file.content.get("permissions") != {}:
-        yield "permissions: {} is missing at the top"
+def is_privileged(element: Element) -> bool:
+    """Return whether a token that can write, or a secret, is in reach of a job, an action or their steps."""
+    if element.job == "runs":
+        return f"./{PurePosixPath(element.path).parent}" in ACTIONS
+    permissions = element.unit.get("permissions", element.file.get("permissions"))
+    return "write" in str(permissions) or bool(_SECRET.search(json.dumps([element.unit, element.file.get("env")])))
 
 
-def only_these_jobs_write_releases(file: WorkflowFile) -> Iterator[str]:
-    """No other job can change a release."""
-    for name, job in file.jobs():
-        permissions = job.get("permissions", {})
-        may = permissions == "write-all" or (isinstance(permissions, dict) and permissions.get("contents") == "write")
-        if may and name not in RELEASE_WRITERS.get(file.name, set()):
-            yield f"{name}: this job must not have contents: write"
+def is_privileged_and_unlisted(step: Element) -> bool:
+    """Return whether a step has rights, and what it does is not in `COMMANDS` or `ACTIONS`."""
+    if step.uses in ACTIONS:
+        return is_privileged(step) and not set(step.inputs) <= set(ACTIONS[step.uses].split())
+    return is_privileged(step) and (bool(step.uses) or not COMMANDS.match(step.text("run")))
 
 
-def privileged_jobs_build_nothing(file: WorkflowFile) -> Iterator[str]:
-    """Third-party code must not see a write token or a secret."""
-    for name, step in file.steps():
-        job = file.content.get("jobs", {}).get(name, {})
-        if _is_privileged(job) and BUILDS.search(str(step.get("run", ""))):
-            yield f"{name}: builds with a write token or a secret: {step['run'].strip()}"
+def hides_failures(element: Element) -> bool:
+    """Return whether a job or step succeeds after a failure, other than to keep a log or to look into another run."""
+    goes_on = element.content.get("continue-on-error") and "run-id" not in element.inputs and not element.is_log
+    has_other_end = "||" in element.operators and not _TIME_IS_UP.fullmatch(element.text("run"))
+    return bool(goes_on or has_other_end or _SHELL.search(element.bare_script))
 
 
-def privileged_jobs_restore_no_cache(file: WorkflowFile) -> Iterator[str]:
-    """Any job can write to a cache, so its content is not trusted."""
-    for name, step in file.steps():
-        job = file.content.get("jobs", {}).get(name, {})
-        cached = str(step.get("uses", "")).startswith("actions/cache") or "cache" in step.get("with", {})
-        if _is_privileged(job) and cached:
-            yield f"{name}: restores a cache with a write token or a secret"
+def goes_on_after_a_failure(element: Element) -> bool:
+    """Return whether an ``if`` is wrong after a failure: only *reconcile* runs after any, because it reports them."""
+    condition = element.text("if").strip("${} ")
+    if element.job == "reconcile" and element.content is element.unit:
+        return condition not in ("always()", "!cancelled()")
+    matters = is_privileged(element) or (element.uses == "actions/upload-artifact" and not element.is_log)
+    return matters and bool(_STATUS.search(condition)) and not _SUCCEEDED.fullmatch(condition)
 
 
-def checkouts_keep_no_token(file: WorkflowFile) -> Iterator[str]:
-    """Otherwise every later step can read the token from the checkout."""
-    for name, step in file.steps():
-        is_checkout = str(step.get("uses", "")).startswith("actions/checkout@")
-        if is_checkout and step.get("with", {}).get("persist-credentials") is not False:
-            yield f"{name}: a checkout without persist-credentials: false"
+def outputs(element: Element) -> set[str]:
+    """Return the outputs of a job or step, or of what it calls."""
+    for file in element.called():
+        return set(file.below("on", "workflow_call", "outputs") or file.below("outputs"))
+    script = element.text("run")
+    if script and "GITHUB_OUTPUT" not in script:
+        return set()
+    if _LITERAL.fullmatch(script):
+        return set(re.findall(r"([\w-]+)=", script))
+    listed = [names.split() for what, names in OUTPUTS.items() if re.match(what, script or element.uses)]
+    return set(element.below("outputs")).union(*listed)
 
 
-def every_job_has_a_timeout(file: WorkflowFile) -> Iterator[str]:
-    """GitHub's default is six hours."""
-    for name, job in file.jobs():
-        if "steps" in job and "timeout-minutes" not in job:
-            yield f"{name}: timeout-minutes is missing"
+def unset_outputs(file: Element) -> Iterator[str]:
+    """Yield the outputs that a file reads and nothing sets."""
+    for unit in units(file):
+        known = {f"{context}.{job.job}": outputs(job) for job in jobs(file) for context in ("jobs", "needs")}
+        known |= {f"steps.{step.text('id')}": outputs(step) for step in steps(unit)}
+        text = json.dumps([unit.content, file.below("outputs"), file.below("on")])
+        yield from (read[0] for read in _OUTPUT.finditer(text) if read[2] not in known.get(read[1], ()))
 
 
-def no_privileged_event_of_strangers(file: WorkflowFile) -> Iterator[str]:
-    """Both events run with this repository's secrets on a stranger's code."""
-    on = file.content.get("on", {})
-    for event in _FORBIDDEN_EVENTS:
-        if event in (on if isinstance(on, dict) else as_list(on)):
-            yield f"starts on {event}"
+def sets_unlisted_variables(step: Element) -> bool:
+    """Return whether text of a stranger could become a variable, a folder of PATH, or an output of several lines."""
+    text = "" if _LITERAL.fullmatch(step.text("run")) else json.dumps(step.content)
+    return bool(_COMMAND_FILES.search(text)) or ("GITHUB_OUTPUT" in text and not outputs(step))
 
 
-def everything_has_a_name(file: WorkflowFile) -> Iterator[str]:
-    """GitHub displays the names."""
-    if "name" not in file.content:
-        yield "the file has no name"
-    for name, job in file.jobs():
-        if "name" not in job:
-            yield f"{name}: the job has no name"
-    for name, step in file.steps():
-        if "run" in step and "name" not in step:
-            yield f"{name}: a step has no name: {step['run'].strip()}"
+def downloads_of_nothing(file: Element) -> Iterator[Element]:
+    """Yield what a run of this workflow downloads and none of its jobs uploads."""
+    run = list(with_called(steps(file))) if set(file.content.get("on", ())) - {"workflow_call"} else []
+    uploads = [step.artifact for step in run if step.uses.startswith("actions/upload-")]
+    for step in run:
+        is_download = step.uses == "actions/download-artifact" and "run-id" not in step.inputs
+        is_uploaded = any(fnmatchcase(one, step.artifact) or fnmatchcase(step.artifact, one) for one in uploads)
+        if is_download and not is_uploaded:
+            yield step
 
 
-def a_failure_cancels_no_other_cell(file: WorkflowFile) -> Iterator[str]:
-    """GitHub's default cancels the rest of a matrix."""
-    for name, job in file.jobs():
-        strategy = job.get("strategy", {})
-        if "matrix" in strategy and strategy.get("fail-fast") is not False:
-            yield f"{name}: fail-fast: false is missing"
+def missing_paths(unit: Element) -> Iterator[str]:
+    """Yield the paths that no earlier step names, or for a download no later step."""
+    everything = list(steps(unit))
+    for number, step in enumerate(everything):
+        later = step.uses == "actions/download-artifact"
+        near = with_called(iter(everything[number + 1 :] if later else everything[:number]))
+        words = [word for one in near for word in (*re.split(r"[\s\"'=]+", one.text("run")), *one.paths)]
+        named = [folders for folders in map(fixed_parts, (*words, *CACHE_FOLDERS)) if folders]
+        for path in step.paths:
+            mine = fixed_parts(path)
+            if mine and not any(all(a == b for a, b in zip(mine, other, strict=False)) for other in named):
+                yield path
 
 
-def no_host_gpu(file: WorkflowFile) -> Iterator[str]:
-    """Hosted runners have no GPU, and a container that asks for one does not start."""
-    if "/dev/kfd" in file.text:
-        yield "names /dev/kfd"
+class Rule(NamedTuple):
+    """What a rule reads, what breaks it there (anything true, or each detail), and what to do then."""
+
+    elements: Callable[[Element], Iterable[Element]]
+    broken: Callable[[Element], object]
+    remedy: str
 
 
-def actions_by_commit(file: WorkflowFile) -> Iterator[str]:
-    """A tag can move; the version comment is for readers and dependabot."""
-    for line in file.text.splitlines():
-        uses = _USES.match(line)
-        if uses and not uses["uses"].startswith("./") and not _PINNED.search(line):
-            yield f"not pinned to a commit with a version comment: {line.strip()}"
-
-
-RULES: Mapping[str, Rule] = {
-    rule.__name__.replace("_", " "): rule
-    for rule in (
-        no_expression_in_a_script,
-        one_command_a_step,
-        no_permissions_at_the_top,
-        only_these_jobs_write_releases,
-        privileged_jobs_build_nothing,
-        privileged_jobs_restore_no_cache,
-        checkouts_keep_no_token,
-        every_job_has_a_timeout,
-        no_privileged_event_of_strangers,
-        everything_has_a_name,
-        a_failure_cancels_no_other_cell,
-        no_host_gpu,
-        actions_by_commit,
-    )
+RULES = {
+    "no expression in a script": Rule(steps, lambda step: "${{" in step.text("run"), "pass the value in `env`"),
+    "one command a step": Rule(
+        steps,
+        lambda step: step.operators - {"<", ">", ">>", ">&", "||"} or re.search(r"`|\$\(", step.text("run")),
+        "move the logic into a command of the factory",
+    ),
+    "no failure is hidden": Rule(
+        parts, hides_failures, "let it fail; a result that is no failure needs an exit code of its own"
+    ),
+    "nothing goes on after a failure": Rule(
+        parts, goes_on_after_a_failure, "use always() only in reconcile; elsewhere test needs.JOB.result == 'success'"
+    ),
+    "no permissions at the top": Rule(
+        files, lambda file: "jobs" in file.content and file.content.get("permissions") != {}, "add `permissions: {}`"
+    ),
+    "only these jobs write releases": Rule(
+        jobs,
+        lambda job: (
+            job.place not in RELEASE_WRITERS and re.search("contents': 'write|write-all", job.text("permissions"))
+        ),
+        "remove the permission, or add the reviewed job to RELEASE_WRITERS",
+    ),
+    "privileged jobs do only what is listed": Rule(
+        steps, is_privileged_and_unlisted, "move it into a job without rights, or review and list it"
+    ),
+    "only listed commands set outputs": Rule(
+        steps,
+        sets_unlisted_variables,
+        "print the outputs in a command of `wheelfactory ci` and list them in OUTPUTS; pass other values in `env`",
+    ),
+    "every output is set": Rule(
+        files, unset_outputs, "correct the name, or add it to what sets it (commands: OUTPUTS)"
+    ),
+    "every artifact is uploaded": Rule(
+        downloads_of_nothing,
+        lambda step: iter([step.artifact]),
+        "correct the name, or upload the artifact in a job of the same run",
+    ),
+    "every path is written and read": Rule(
+        units, missing_paths, "correct the path, or name it in the command that uses it"
+    ),
+    "checkouts keep no token": Rule(
+        steps,
+        lambda step: step.uses == "actions/checkout" and step.inputs.get("persist-credentials") is not False,
+        "add `persist-credentials: false`",
+    ),
+    "every job has a timeout": Rule(
+        jobs, lambda job: "steps" in job.content and "timeout-minutes" not in job.content, "add `timeout-minutes`"
+    ),
+    "no event of strangers": Rule(
+        files, lambda file: re.search("pull_request_target|workflow_run", file.text("on")), "use another event"
+    ),
+    "everything has a name": Rule(
+        lambda file: (file, *jobs(file), *(step for step in steps(file) if "run" in step.content)),
+        lambda element: "name" not in element.content,
+        "add `name`, which GitHub displays",
+    ),
+    "a failure cancels no other cell": Rule(
+        jobs,
+        lambda job: "matrix" in job.below("strategy") and job.below("strategy").get("fail-fast") is not False,
+        "add `fail-fast: false`",
+    ),
+    "no host gpu": Rule(files, lambda file: "/dev/kfd" in file.source(), "remove /dev/kfd: hosted runners have no GPU"),
+    "actions by commit": Rule(
+        steps,
+        lambda step: not _PINNED.match(f"{step.text('uses')}\n{step.source('uses')}"),
+        "write `uses: OWNER/NAME@COMMIT # vX.Y.Z`",
+    ),
 }
 
 
 def check_house(root: Path) -> list[Finding]:
     """Check every file of a tree against every rule."""
     found = []
-    for path in (*workflow_files(root), *action_files(root)):
-        file = WorkflowFile(path, (root / path).read_text(), read_document(root / path))
-        found += [Finding(path, 0, f"{name}: {message}") for name, rule in RULES.items() for message in rule(file)]
-    return found
-
-
-def _is_privileged(job: Mapping[str, Any]) -> bool:
-    permissions = job.get("permissions", {})
-    writes = permissions == "write-all" or (isinstance(permissions, dict) and "write" in permissions.values())
-    return writes or re.search(r"secrets\.(?!GITHUB_TOKEN\b)", str(job)) is not None
+    for file in (read_element(root, path) for path in (*workflow_files(root), *action_files(root))):
+        for name, rule in RULES.items():
+            for element in rule.elements(file):
+                broken = rule.broken(element)
+                for what in broken if isinstance(broken, Iterator) else [element.title] if broken else []:
+                    message = f"{name}: {element.job or 'the file'}: {what}; {rule.remedy}"
+                    found.append(Finding(element.path, element.line(what), message))
+    return list(dict.fromkeys(found))

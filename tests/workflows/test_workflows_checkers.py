@@ -17,7 +17,7 @@ from workflows.definition import FOLDER
 from workflows.document import WorkflowError
 from workflows.events import push
 from workflows.expressions import Expressions
-from workflows.house_rules import RULES, check_house
+from workflows.house_rules import OUTPUTS, RULES, check_house
 from workflows.runner import RunnerSetup, run_workflow
 
 TREE = MATRIX.parent
@@ -34,21 +34,26 @@ SERVICE, LINT, ZIZMOR, SHELL, HOUSE, RUNNER = (
 
 EXPECTED: Mapping[str, Mapping[str, str]] = {
     "action-by-tag": {ZIZMOR: "unpinned-uses", HOUSE: "actions by commit"},
+    "action-in-flow-style": {HOUSE: "actions by commit"},
     "action-without-version": {HOUSE: "actions by commit"},
-    "build-with-rights": {HOUSE: "privileged jobs build nothing"},
-    "build-with-secret": {ZIZMOR: "secrets-outside-env", HOUSE: "privileged jobs build nothing"},
-    "cache-where-published": {ZIZMOR: "cache-poisoning", HOUSE: "privileged jobs restore no cache"},
+    "build-with-rights": {HOUSE: "privileged jobs do only what is listed"},
+    "build-with-secret": {ZIZMOR: "secrets-outside-env", HOUSE: "privileged jobs do only what is listed"},
+    "cache-where-published": {ZIZMOR: "cache-poisoning", HOUSE: "privileged jobs do only what is listed"},
     "call-of-nothing": {SERVICE: "Unable to find reusable workflow", RUNNER: "no such file"},
     "call-with-other-input": {SERVICE: "other is not defined", RUNNER: "has no input other"},
     "call-with-steps": {SERVICE: "timeout-minutes", LINT: "timeout-minutes", RUNNER: "timeout-minutes"},
     "call-with-wrong-type": {RUNNER: "is a boolean, not 'perhaps'"},
     "call-without-input": {SERVICE: "Input text is required", RUNNER: "requires the input text"},
     "checkout-keeps-token": {ZIZMOR: "artipacked", HOUSE: "checkouts keep no token"},
+    "condition-on-nothing": {HOUSE: "every path is written and read"},
     "context-not-there": {SERVICE: "'env'", LINT: '"env" is not allowed here'},
     "context-unknown": {SERVICE: "githb", LINT: "githb", RUNNER: "githb"},
     "cron": {SERVICE: "Invalid cron", LINT: "61"},
-    "environment-of-strangers": {ZIZMOR: "github-env", HOUSE: "no privileged event of strangers"},
-    "event-with-rights-of-others": {ZIZMOR: "dangerous-triggers", HOUSE: "no privileged event of strangers"},
+    "download-of-nothing": {HOUSE: "every artifact is uploaded"},
+    "download-pattern-of-nothing": {HOUSE: "every artifact is uploaded"},
+    "download-read-by-nothing": {HOUSE: "every path is written and read"},
+    "environment-of-strangers": {ZIZMOR: "github-env", HOUSE: "no event of strangers"},
+    "event-with-rights-of-others": {ZIZMOR: "dangerous-triggers", HOUSE: "no event of strangers"},
     "expression-in-script": {
         LINT: "potentially untrusted",
         ZIZMOR: "template-injection",
@@ -61,6 +66,17 @@ EXPECTED: Mapping[str, Mapping[str, str]] = {
         RUNNER: "end of expression",
     },
     "fail-fast": {HOUSE: "a failure cancels no other cell"},
+    "failed-upload": {HOUSE: "nothing goes on after a failure"},
+    "failure-hidden-by-any-code": {HOUSE: "no failure is hidden"},
+    "failure-hidden-by-colon": {HOUSE: "no failure is hidden"},
+    "failure-hidden-by-echo": {HOUSE: "no failure is hidden"},
+    "failure-hidden-by-shell": {HOUSE: "no failure is hidden"},
+    "failure-hidden-by-the-job": {HOUSE: "no failure is hidden"},
+    "failure-hidden-by-the-step": {HOUSE: "no failure is hidden"},
+    "failure-hidden-by-true": {HOUSE: "no failure is hidden"},
+    "foreign-artifact-by-command": {HOUSE: "privileged jobs do only what is listed"},
+    "foreign-artifact-with-rights": {HOUSE: "privileged jobs do only what is listed"},
+    "foreign-sources-with-rights": {HOUSE: "privileged jobs do only what is listed"},
     "function-arguments": {SERVICE: "Too few parameters", LINT: "number of arguments", RUNNER: "Too few parameters"},
     "function-unknown": {SERVICE: "tolower", LINT: "tolower", RUNNER: "tolower"},
     "gpu-of-the-host": {HOUSE: "no host gpu"},
@@ -74,6 +90,7 @@ EXPECTED: Mapping[str, Mapping[str, str]] = {
     "indentation": {SERVICE: "same column", LINT: "could not parse", ZIZMOR: "failed to load", RUNNER: "mapping"},
     "key-misspelt": {SERVICE: "'step'", LINT: '"step"', ZIZMOR: "failed to load", RUNNER: "needs steps"},
     "key-twice": {SERVICE: "already defined", LINT: "duplicated", ZIZMOR: "failed to load", RUNNER: "duplicate key"},
+    "local-action-with-rights": {HOUSE: "privileged jobs do only what is listed"},
     "matrix-key-unknown": {SERVICE: "di", LINT: '"di"'},
     "matrix-too-large": {RUNNER: "272 configurations"},
     "needs-cycle": {SERVICE: "no dependencies", LINT: "cyclic", RUNNER: "need each other"},
@@ -81,19 +98,51 @@ EXPECTED: Mapping[str, Mapping[str, str]] = {
     "no-name": {HOUSE: "everything has a name"},
     "no-timeout": {HOUSE: "every job has a timeout"},
     "output-misspelt": {SERVICE: "nmuber", LINT: "nmuber"},
+    "output-misspelt-in-a-step": {HOUSE: "every output is set"},
+    "output-misspelt-in-brackets": {HOUSE: "every output is set"},
+    "output-misspelt-in-the-job": {HOUSE: "every output is set"},
+    "output-never-set": {HOUSE: "every output is set"},
+    "output-not-redirected": {HOUSE: "every output is set"},
+    "output-of-a-call": {SERVICE: "number", HOUSE: "every output is set"},
+    "output-of-a-workflow": {LINT: '"number" is not defined', HOUSE: "every output is set"},
+    "output-of-no-command": {HOUSE: "every output is set"},
     "permission-unknown": {SERVICE: "content", LINT: "content", RUNNER: "unknown permission content"},
     "permissions-escalated": {RUNNER: "its caller has packages: none"},
     "permissions-missing": {ZIZMOR: "excessive-permissions", HOUSE: "no permissions at the top"},
     "permissions-on-top": {ZIZMOR: "excessive-permissions", HOUSE: "no permissions at the top"},
+    "pip-in-a-substitution-with-rights": {SHELL: "SC2312", HOUSE: "one command a step"},
+    "pip-module-with-rights": {HOUSE: "privileged jobs do only what is listed"},
+    "pip-with-rights": {HOUSE: "privileged jobs do only what is listed"},
+    "publish-after-a-failure": {HOUSE: "nothing goes on after a failure"},
+    "publish-always": {HOUSE: "nothing goes on after a failure"},
+    "publish-step-always": {HOUSE: "nothing goes on after a failure"},
+    "publish-unless-cancelled": {HOUSE: "nothing goes on after a failure"},
+    "reconcile-after-success": {HOUSE: "nothing goes on after a failure"},
+    "reconcile-with-a-condition": {HOUSE: "nothing goes on after a failure"},
     "releases-written": {HOUSE: "only these jobs write releases"},
     "runner-misspelt": {LINT: "ubuntu-24.4"},
     "script-syntax": {SHELL: "SC1046", HOUSE: "one command a step"},
     "script-unquoted": {SHELL: "SC2086"},
     "script-variable-misspelt": {SHELL: "SC2154 NAEM"},
+    "secret-above-a-build": {HOUSE: "privileged jobs do only what is listed"},
+    "secret-above-kernels": {HOUSE: "privileged jobs do only what is listed"},
     "secrets-inherited": {ZIZMOR: "secrets-inherit", RUNNER: "passing secrets is not supported"},
     "step-id-unknown": {SERVICE: "other", LINT: '"other"'},
+    "strangers-text-as-a-command": {LINT: "set-output", HOUSE: "only listed commands set outputs"},
+    "strangers-text-by-another-name": {HOUSE: "only listed commands set outputs"},
+    "strangers-text-by-printf": {HOUSE: "only listed commands set outputs"},
+    "strangers-text-in-env": {HOUSE: "only listed commands set outputs"},
+    "strangers-text-in-output": {HOUSE: "only listed commands set outputs"},
+    "strangers-text-in-path": {HOUSE: "only listed commands set outputs"},
     "two-commands": {HOUSE: "one command a step"},
     "two-commands-in-a-line": {HOUSE: "one command a step"},
+    "upload-always": {HOUSE: "nothing goes on after a failure"},
+    "upload-of-no-cache": {HOUSE: "every path is written and read"},
+    "upload-of-nothing": {HOUSE: "every path is written and read"},
+    "upload-of-nothing-below": {HOUSE: "every path is written and read"},
+    "wheel-among-verified-with-rights": {HOUSE: "privileged jobs do only what is listed"},
+    "wheel-imported-with-rights": {HOUSE: "privileged jobs do only what is listed"},
+    "wheel-verified-with-rights": {HOUSE: "privileged jobs do only what is listed"},
 }
 """Defect -> checker -> text that the checker must report; it may report more."""
 
@@ -163,6 +212,50 @@ def test_every_defect_is_expected_and_every_house_rule_has_a_defect() -> None:
     assert {path.stem for path in CORPUS.glob("*.defect")} == set(EXPECTED)
     assert all(EXPECTED.values())
     assert set(expected_of(HOUSE).values()) == set(RULES)
+
+
+def test_a_finding_names_the_line_and_what_to_do(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path, ["failure-hidden-by-true", "output-misspelt-in-the-job"])
+    assert check_house(tree) == [
+        Finding(
+            f"{FOLDER}/failure-hidden-by-true.yml",
+            14,
+            "no failure is hidden: one: ./factory verify dist/*.whl || true; "
+            "let it fail; a result that is no failure needs an exit code of its own",
+        ),
+        Finding(
+            f"{FOLDER}/output-misspelt-in-the-job.yml",
+            13,
+            "every output is set: the file: steps.plan.outputs.nmuber; "
+            "correct the name, or add it to what sets it (commands: OUTPUTS)",
+        ),
+    ]
+
+
+def test_a_finding_in_a_called_workflow_names_its_file(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path, [])
+    called = tree / FOLDER / "_publish.yml"
+    called.write_text(called.read_text().replace("pattern: wheel-*", "pattern: wheels-*"))
+    (found,) = check_house(tree)
+    assert (found.file, found.line) == (f"{FOLDER}/_publish.yml", 26)
+    assert "every artifact is uploaded: stage: wheels-*" in found.message
+
+
+@pytest.mark.parametrize("name", ["workflows/one.yaml", "actions/deep/below/action.yaml"])
+def test_every_name_that_github_reads_is_checked(tmp_path: Path, name: str) -> None:
+    tree = make_tree(tmp_path, [])
+    (tree / ".github" / name).parent.mkdir(parents=True, exist_ok=True)
+    step = "run: echo one && echo two\n"
+    (tree / ".github" / name).write_text(f"name: one\nruns:\n  steps:\n    - name: Say\n      {step}")
+    assert [one.file for one in check_house(tree)] == [f".github/{name}"]
+
+
+def test_the_listed_outputs_are_those_of_the_commands() -> None:
+    commands = {what.split()[2]: names.split() for what, names in OUTPUTS.items() if "factory ci" in what}
+    assert commands.keys() == {"baseline", "collect", "jobs"}
+    for command, names in commands.items():
+        source = (TREE / f"src/wheelfactory/commands/ci/{command}.py").read_text()
+        assert [name for name in names if f'"{name}"' not in source] == []
 
 
 def test_a_checker_without_files_fails(tmp_path: Path) -> None:
