@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
@@ -319,17 +318,8 @@ def test_no_command_is_imported_but_the_chosen_one() -> None:
         assert {other for other, module in modules.items() if module in imported} == {name} - set(SUBCOMMANDS)
 
 
-@pytest.mark.parametrize(
-    ("installed", "shown"), [(True, version("wheelfactory")), (False, "not installed")], ids=["installed", "checkout"]
-)
-def test_version_shows_the_version_of_the_package(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, installed: bool, shown: str
-) -> None:
-    def missing(name: str) -> str:
-        raise PackageNotFoundError(name)
-
-    if not installed:
-        monkeypatch.setattr("wheelfactory.core.checkout.version", missing)
+def test_version_shows_the_version_of_pyproject(capsys: pytest.CaptureFixture[str]) -> None:
+    (shown,) = re.findall('^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     with pytest.raises(SystemExit):
         main(["--version"])
     assert capsys.readouterr().out == f"wheelfactory {shown}\n"

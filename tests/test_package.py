@@ -58,7 +58,7 @@ def installed(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pyt
         "--python",
         folder / "bin/python",
     )
-    subprocess.run([*install, "--constraint", ROOT / "constraints.txt", wheel], check=True)
+    subprocess.run([*install, "--constraint", ROOT / "requirements/factory.txt", wheel], check=True)
     return folder / "bin/wheelfactory"
 
 
@@ -92,6 +92,10 @@ def test_the_wheel_has_one_folder_beside_its_metadata(wheel: Path) -> None:
         names = archive.namelist()
     assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"wheelfactory"}
     assert not [name for name in names if "/tests/" in name]
+
+
+def test_the_version_is_that_of_the_checkout(installed: Path, empty: Path) -> None:
+    assert call(installed, empty, "--version") == call(Path(sys.executable), ROOT, "-m", "wheelfactory", "--version")
 
 
 def test_the_matrix_is_that_of_the_checkout(installed: Path, empty: Path) -> None:

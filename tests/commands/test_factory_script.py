@@ -21,13 +21,13 @@ PYTHONPATH={ROOT}/src exec {sys.executable} "$@"
 @pytest.fixture
 def factory(tmp_path: Path) -> Path:
     """A checkout whose environment is up to date."""
-    for name in ("factory", "pyproject.toml", "constraints.txt"):
-        shutil.copy(ROOT / name, tmp_path)
+    shutil.copy(ROOT / "factory", tmp_path)
+    shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
     python = tmp_path / ".venv/bin/python"
     python.parent.mkdir(parents=True)
     python.write_text(PYTHON)
     python.chmod(0o755)
-    (tmp_path / ".venv/installed-").write_text(f"{tmp_path}\n")
+    (tmp_path / ".venv/installed-factory").write_text(f"{tmp_path}\n")
     return tmp_path / "factory"
 
 

@@ -21,7 +21,6 @@ _WRAPPERS = ("sudo", "time", "exec", "!")
 _STARTS = {
     ("./factory",): (),
     ("wheelfactory",): (),
-    (".venv/bin/wheelfactory",): (),
     ("./build_rocm.sh",): ("build",),
     ("python", "create_matrix.py"): ("matrix",),
     ("python3", "create_matrix.py"): ("matrix",),

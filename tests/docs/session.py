@@ -53,8 +53,8 @@ def make_checkout(folder: Path) -> None:
     (venv / packages / "factory.pth").write_text(f"{folder}/src\n{own / packages}\n")
     (venv / "bin").symlink_to(own / "bin")
     shutil.copy(own / "pyvenv.cfg", venv)
-    for extra in ("", "dev", "docs"):
-        (venv / f"installed-{extra}").write_text(f"{folder}\n")
+    for lock in ("factory", "dev", "docs"):
+        (venv / f"installed-{lock}").write_text(f"{folder}\n")
 
 
 def run_page(page: Page, checkout: Path, home: Path, environ: Mapping[str, str]) -> Done:

@@ -15,12 +15,13 @@ WORKFLOWS = sorted([*TREE.glob(".github/workflows/*.yml"), *TREE.glob(".github/a
 
 USES = re.compile(r"\buses:\s*([\w.-]+/[\w./-]+)@(.+)")
 PYTHON = re.compile(r"\b(python-version):\s*('[\d.]+')")
+IMAGE = re.compile(r"\b(debian:\w+)(@sha256:[0-9a-f]{64})?")
 RUNNER = re.compile(r"\b(ubuntu)-(latest|\d\d\.\d\d(?:-arm)?)")
 
 
 def pins(text: str) -> Iterator[tuple[str, str]]:
-    """Yield each action, Python and runner with its version, from workflows and actions."""
-    for pattern in (USES, PYTHON, RUNNER):
+    """Yield each action, Python, image and runner with its version, from workflows and actions."""
+    for pattern in (USES, PYTHON, IMAGE, RUNNER):
         yield from pattern.findall(text)
 
 
@@ -39,6 +40,12 @@ def test_each_action_python_and_runner_has_one_version() -> None:
     assert pinned_differently(texts) == {}
 
 
+def test_images_are_pinned_by_digest() -> None:
+    images = [image for path in WORKFLOWS for image in IMAGE.findall(path.read_text())]
+    assert images
+    assert all(digest for _, digest in images)
+
+
 @pytest.mark.parametrize(
     ("one", "other", "name"),
     [
@@ -46,6 +53,7 @@ def test_each_action_python_and_runner_has_one_version() -> None:
         (f"- uses: a/b@{'1' * 40} # v1.0.0", f"- uses: a/b@{'1' * 40} # v1.0.1", "a/b"),
         (f"- uses: a/b/c@{'1' * 40} # v1.0.0", "- uses: a/b/c@v1", "a/b/c"),
         ("python-version: '3.12'", "python-version: '3.13'", "python-version"),
+        (f"debian:bookworm@sha256:{'1' * 64}", f"debian:bookworm@sha256:{'2' * 64}", "debian:bookworm"),
         ("runs-on: ubuntu-24.04", "default: ubuntu-latest", "ubuntu"),
     ],
 )
@@ -60,7 +68,7 @@ def test_dependabot_watches_every_folder_with_pins_and_waits_a_week() -> None:
     packages = {f"/{path.parent.relative_to(TREE)}" for path in TREE.glob("tests/npm/*/package.json")}
     assert watched.keys() == {"github-actions", "pip", "npm"}
     assert watched["github-actions"] == ["/", "/.github/actions/*"]
-    assert watched["pip"] == ["/"]
+    assert watched["pip"] == ["/requirements"]
     assert set(watched["npm"]) == packages
     assert all(one["cooldown"]["default-days"] >= 7 for one in config["updates"])
 
@@ -70,9 +78,3 @@ def test_lock_files_have_digests_and_no_addresses() -> None:
         packages = {name: one for name, one in json.loads(path.read_text())["packages"].items() if name}
         assert packages
         assert all("resolved" not in one and one["integrity"].startswith("sha512-") for one in packages.values())
-
-
-def test_constraints_pin_exact_versions() -> None:
-    lines = [line for line in (TREE / "constraints.txt").read_text().splitlines() if line and not line.startswith("#")]
-    assert lines
-    assert all("==" in line for line in lines)

@@ -83,4 +83,4 @@ def test_the_factory_in_a_checkout_runs_its_own_source_without_installing(tree: 
     copy_tree(tree, tmp_path / "copy")
     paths = (tmp_path / "copy/.venv").glob("lib/*/site-packages/factory.pth")
     assert next(paths).read_text().startswith(f"{tmp_path}/copy/src\n")
-    assert (tmp_path / "copy/.venv/installed-").read_text() == f"{tmp_path}/copy\n"
+    assert (tmp_path / "copy/.venv/installed-factory").read_text() == f"{tmp_path}/copy\n"

@@ -5,7 +5,7 @@ The files lie beside `src` in a checkout and inside the package after installati
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
 PACKAGE_DIR = Path(__file__).resolve().parents[1]
@@ -27,8 +27,8 @@ FALLBACK_SOURCES = ROOT / "packages/flash_attention_amd"
 
 
 def factory_version() -> str:
-    """The version of the installed distribution; ``not installed`` for a checkout, where create_matrix.py runs too."""
-    try:
+    """The version of the installed distribution; in a checkout, which is not installed, that of pyproject.toml."""
+    if _DATA.is_dir():
         return version("wheelfactory")
-    except PackageNotFoundError:
-        return "not installed"
+    lines = (ROOT / "pyproject.toml").read_text(encoding="utf-8").splitlines()
+    return next(line for line in lines if line.startswith("version = ")).split('"')[1]
