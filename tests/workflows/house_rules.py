@@ -22,7 +22,7 @@ RELEASE_WRITERS = frozenset(
 
 COMMANDS = re.compile(
     r'\./factory (--version$|ci (answer|collect) "\$TARGET" |ci baseline --digests |index "\$TARGET" --packages )'
-    r'|\./factory publish "\$TARGET" (cells|rows)/\* --(?!.*\.whl)'
+    r'|\./factory publish "\$TARGET" (--tag "\$TAG" --attestation |(cells|rows)/\* --(?!.*\.whl))'
     r"|\.venv/bin/python scripts/(propose_changes|refresh_images|refresh_support)\.py\b"
     r"|sudo --preserve-env=RUNNER_ENVIRONMENT python3 scripts/free_disk\.py$"
     r"|gh (issue (comment|view)|workflow run) "
@@ -48,6 +48,7 @@ OUTPUTS = {
     r"\./factory ci collect ": "count groups kernels-pending next-round shards",
     r"\./factory ci jobs (?!.*--versions )": "count kernel-count kernels",
     r"\./factory ci jobs .*--versions ": "cells count groups",
+    "actions/attest$": "attestation-id attestation-url bundle-path",
     "actions/checkout$": "commit ref",
     "actions/deploy-pages$": "page_url",
     "actions/download-artifact$": "download-path",
