@@ -15,6 +15,8 @@ FIRST = (
     "tests/build/container/",
     "tests/kernels/test_kernels_full_size.py",
     "tests/kernels/test_kernels_real_compiler.py",
+    "tests/pipeline/test_pipeline_run.py",
+    "tests/workflows/test_build_workflow.py",
 )
 """The longest files, which take minutes: started first, so that none is still running after all others."""
 
