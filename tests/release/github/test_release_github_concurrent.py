@@ -84,11 +84,8 @@ def assert_both(github: FakeGitHub, old: Added, added: Added) -> None:
     assert_published(github.repository, [*yanked, *(row for row, _ in added)])
 
 
-@pytest.mark.parametrize("yank_interrupts", [True, False], ids=["yank during a publish", "publish during a yank"])
-def test_two_publishes_at_once_end_with_both_changes(
-    github: FakeGitHub, publisher: NewPublisher, old: Added, added: Added, yank_interrupts: bool
-) -> None:
-    added = added[:1]
+def changes(old: Added, added: Added, *, yank_interrupts: bool) -> tuple[Change, Change]:
+    """The change that is interrupted, and the one of another run that interrupts it: a yank and a publish."""
 
     def yank_old(one: GitHubPublisher) -> None:
         yank(one, old[0][0].filename, REASON)
@@ -96,7 +93,15 @@ def test_two_publishes_at_once_end_with_both_changes(
     def publish_added(one: GitHubPublisher) -> None:
         publish(one, added)
 
-    run, other = (publish_added, yank_old) if yank_interrupts else (yank_old, publish_added)
+    return (publish_added, yank_old) if yank_interrupts else (yank_old, publish_added)
+
+
+@pytest.mark.parametrize("yank_interrupts", [True, False], ids=["yank during a publish", "publish during a yank"])
+def test_two_publishes_at_once_end_with_both_changes(
+    github: FakeGitHub, publisher: NewPublisher, old: Added, added: Added, yank_interrupts: bool
+) -> None:
+    added = added[:1]
+    run, other = changes(old, added, yank_interrupts=yank_interrupts)
     reset(github, old, publisher)
     count = len(methods_of(github, run))
     assert count > 8
@@ -120,14 +125,7 @@ def test_two_publishes_under_one_tag_end_with_both_changes_or_an_error_that_a_re
     github: FakeGitHub, publisher: NewPublisher, old: Added, added: Added, yank_interrupts: bool
 ) -> None:
     added = added[:1]
-
-    def yank_old(one: GitHubPublisher) -> None:
-        yank(one, old[0][0].filename, REASON)
-
-    def publish_added(one: GitHubPublisher) -> None:
-        publish(one, added)
-
-    run, other = (publish_added, yank_old) if yank_interrupts else (yank_old, publish_added)
+    run, other = changes(old, added, yank_interrupts=yank_interrupts)
     reset(github, old, publisher)
     for number in range(len(methods_of(github, run))):
         reset(github, old, publisher)
