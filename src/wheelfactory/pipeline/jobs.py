@@ -92,12 +92,14 @@ def make_jobs(
     stored: Collection[str],
     shards: Mapping[str, Sequence[str]],
     unavailable: Mapping[str, str] = MappingProxyType({}),
+    unplanned: Sequence[Cell] = (),
 ) -> WorkflowJobs:
     """Choose the jobs of a run for `cells`, which link the kernel sets `sets`.
 
     `stored` are the ids of sets that the archive host has; `shards` maps every other set id to its shards, or
-    `unavailable` to the reason why it has none. Raises `InputError` if the wheels need more than `GITHUB_MATRIX_LIMIT`
-    groups.
+    `unavailable` to the reason why it has none. `unplanned` are the cells that need a runner.
+
+    Raises `InputError` if the wheels need more than `GITHUB_MATRIX_LIMIT` groups.
     """
     set_jobs, free_entries = [], GITHUB_MATRIX_LIMIT
     for kernel_set in sets:
@@ -122,6 +124,7 @@ def make_jobs(
             for cell, group in zip(cells, assign_groups(matrix, cells), strict=True)
         ),
         kernel_sets=tuple(set_jobs),
+        unplanned=tuple(cell.id for cell in unplanned),
     )
 
 

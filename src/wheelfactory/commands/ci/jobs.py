@@ -98,9 +98,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         jobs = make_jobs(matrix, cells, [kernel_set for kernel_set in sets if kernel_set.id in stored], stored, {})
     else:
         shards, unavailable = _choose_shards(matrix, [item for item in sets if item.id not in stored], cache, environ)
-        jobs = make_jobs(matrix, cells, sets, stored, shards, unavailable)
+        jobs = make_jobs(matrix, cells, sets, stored, shards, unavailable, unplanned)
     if options.jobs:
-        jobs.model_copy(update={"unplanned": tuple(cell.id for cell in unplanned)}).write(options.jobs)
+        jobs.write(options.jobs)
     values: dict[str, object] = {"count": len(jobs.cells)}
     if options.versions:
         values |= {"cells": strategy_json(cell_entries(jobs.cells)), "groups": group_matrix(jobs.cells)}
