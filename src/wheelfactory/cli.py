@@ -43,6 +43,8 @@ SUBCOMMANDS = {
         "jobs": "print the job matrices of a workflow run",
         "baseline": "build reference wheels with plain setup.py, for comparison with published wheels",
         "collect": "upload the kernel sets of a workflow run, and print the cells that can be built",
+        "kernels": "download the kernel sets that the cells of a batch link",
+        "batch": "build, prove or verify the wheels of a batch of cells",
         "reconcile": "compare the planned, built and published cells of a run (exit code 1 if any is missing)",
         "answer": "answer a wheel request with a link to the matching wheels",
     },

@@ -15,6 +15,7 @@ from small_matrix import edited, small_matrix
 from wheel_factory import keep_plain, make_wheel
 from wheelfactory.build.fallback import read_fallback_project
 from wheelfactory.build.plain import PlainBuilds
+from wheelfactory.core.cell import FALLBACK_NAME
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_FAILED
 from wheelfactory.kernels.archive_host import DirectoryArchiveHost
 from wheelfactory.kernels.kernel_set import group_kernel_sets, stored_set_name
@@ -134,7 +135,7 @@ def test_a_set_whose_sources_cannot_be_listed_costs_its_own_cells(steps: Steps) 
     assert {entry["set"].partition("-")[0] for entry in shown.entries("kernels")} == {"fa2.8.3"}
     assert "cannot plan fa2.6.3-" in shown.err
     collected = steps.collect()
-    built = [cell["id"] for shard in collected.entries("shards") for cell in json.loads(shard["cells"])["include"]]
+    built = [cell for batch in collected.entries("batches") for cell in batch["cells"].split()]
     assert (collected.code, collected.outputs["kernels-pending"]) == (DONE, "false")
     assert TRITON in built
     assert not [cell for cell in built if cell.startswith("fa2.6.3-")]
@@ -145,11 +146,13 @@ def test_a_set_whose_sources_cannot_be_listed_costs_its_own_cells(steps: Steps) 
 def test_jobs_of_four_versions_compile_in_the_jobs_of_their_cells(steps: Steps) -> None:
     versions = ("--versions", "2.8.3", "3.11", "2.9.1", "6.4")
     one = steps.run("jobs", *versions)
-    assert one.entries("cells") == [{"id": CK, "group": "0", "kernel-set": ""}]
+    assert [(batch["cells"], batch["kernel-sets"]) for batch in one.entries("batches")] == [
+        (CK, ""),
+        (FALLBACK_NAME, ""),
+    ]
     assert "kernels" not in one.outputs
     both = steps.run("jobs", *versions, "--with-triton", "true")
-    assert [entry["id"] for entry in both.entries("cells")] == [CK, TRITON]
-    assert both.entries("groups") == [{"group": "0", "cells": f"{CK} {TRITON}"}]
+    assert [batch["cells"] for batch in both.entries("batches")] == [CK, TRITON, FALLBACK_NAME]
 
 
 @pytest.mark.parametrize(
@@ -177,9 +180,10 @@ def test_collect_prints_the_cells_to_build_unless_they_were_published_meanwhile(
         "kernels-pending": "false",
         "next-round": "4",
     }
-    (shard,) = shown.entries("shards")
-    assert json.loads(shard["cells"]) == {"include": [{"id": TRITON, "group": "0", "kernel-set": ""}]}
-    assert shown.entries("groups") == [{"group": "0", "cells": TRITON}]
+    assert shown.entries("batches") == [
+        {"batch": "triton-2.8.3-1", "cells": TRITON, "kernel-sets": ""},
+        {"batch": FALLBACK_NAME, "cells": FALLBACK_NAME, "kernel-sets": ""},
+    ]
     steps.publish(TRITON)
     assert steps.collect().outputs["count"] == "0"
 
@@ -231,7 +235,7 @@ def plain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., O
 
 
 def test_plain_builds_that_another_job_changed_are_refused(plain: Callable[..., Outputs], tmp_path: Path) -> None:
-    made = plain("--groups", json.dumps({"include": [{"group": "0", "cells": f"{TRITON} {CK}"}]}))
+    made = plain("--batches", json.dumps({"include": [{"batch": "one", "cells": f"{TRITON} {CK} {FALLBACK_NAME}"}]}))
     assert made.code == DONE, made.err
     digests = made.outputs["digests"]
     assert len(json.loads(digests)) == 2
@@ -248,8 +252,8 @@ def test_plain_builds_that_another_job_changed_are_refused(plain: Callable[..., 
     assert plain("--digests", digests).code == VERIFICATION_FAILED
 
 
-@pytest.mark.parametrize("groups", ["[]", "{}", '{"include": [{"cells": 1}]}', '{"include": [{"cells": "x"}]}'])
-def test_text_other_than_groups_of_cells_is_refused(plain: Callable[..., Outputs], groups: str) -> None:
-    shown = plain("--groups", groups)
+@pytest.mark.parametrize("batches", ["[]", "{}", '{"include": [{"cells": 1}]}', '{"include": [{"cells": "x"}]}'])
+def test_text_other_than_batches_of_cells_is_refused(plain: Callable[..., Outputs], batches: str) -> None:
+    shown = plain("--batches", batches)
     assert (shown.code, shown.out) == (BAD_INPUT, "")
     assert "error: " in shown.err

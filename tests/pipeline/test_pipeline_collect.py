@@ -64,8 +64,8 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeArchiveHost:
 
 
 def jobs_of(*names: str) -> WorkflowJobs:
-    cells = [CellJob(id=f"cell-{name}", group="0", kernel_set=name) for name in names]
-    cells.append(CellJob(id="cell-triton", group="0"))
+    cells = [CellJob(id=f"cell-{name}", batch="one", kernel_set=name) for name in names]
+    cells.append(CellJob(id="cell-triton", batch="one"))
     return WorkflowJobs(cells=tuple(cells), kernel_sets=tuple(SETS[name] for name in names))
 
 

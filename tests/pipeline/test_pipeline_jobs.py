@@ -1,4 +1,4 @@
-"""Jobs of a workflow run: shards to compile, upload groups, the jobs file, and step outputs."""
+"""Jobs of a workflow run: shards to compile, batches of cells, the jobs file, and step outputs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.kernels.kernel_set import group_kernel_sets, stored_set_name
 from wheelfactory.matrix.expand import expand
-from wheelfactory.matrix.facts import Matrix
 from wheelfactory.pipeline.jobs import (
     CellJob,
     WorkflowJobs,
-    assign_groups,
-    cell_entries,
-    group_matrix,
+    batch_matrix,
     kernel_entries,
     make_jobs,
     output_lines,
+    parse_batch_cells,
 )
 
 MATRIX = small_matrix()
@@ -39,7 +37,8 @@ def test_every_cell_has_a_job_that_names_the_kernel_set_it_links() -> None:
     sets = {cell.id: kernel_set.id for kernel_set in SETS for cell in kernel_set.cells}
     assert len(set(sets.values())) > 1
     jobs = jobs_of().cells
-    assert [(cell.id, cell.kernel_set) for cell in jobs] == [(cell.id, sets.get(cell.id, "")) for cell in CELLS]
+    assert {cell.id: cell.kernel_set for cell in jobs} == {cell.id: sets.get(cell.id, "") for cell in CELLS}
+    assert len(jobs) == len(CELLS)
     assert any(not cell.kernel_set for cell in jobs), "a Triton cell links none"
 
 
@@ -67,36 +66,38 @@ def test_a_set_whose_shards_exceed_one_matrix_waits_for_the_next_run(
     assert not any(item.stored for item in jobs.kernel_sets)
 
 
-def repeat_cell(count: int, backend: str) -> tuple[Cell, ...]:
-    found = next(cell for cell in CELLS if cell.backend == backend)
-    return (found,) * count
+def test_every_cell_is_in_one_batch_and_flash_attention_amd_is_another() -> None:
+    batches = json.loads(batch_matrix(jobs_of().cells))["include"]
+    names = [name for entry in batches for name in entry["cells"].split()]
+    assert sorted(names) == sorted([*(cell.id for cell in CELLS), "flash-attention-amd"])
+    assert batches[-1] == {"batch": "flash-attention-amd", "cells": "flash-attention-amd", "kernel-sets": ""}
+    assert parse_batch_cells(batch_matrix(jobs_of().cells)) == tuple(Cell.parse(name) for name in names[:-1])
 
 
-def with_largest_wheel(megabytes: int) -> Matrix:
-    return Matrix.model_validate_json(MATRIX.model_dump_json(by_alias=True).replace("1000 MB", f"{megabytes} MB"))
+def test_a_batch_names_the_kernel_sets_of_its_cells_once() -> None:
+    cells = [
+        CellJob(id="cell0", batch="ck-1", kernel_set="b"),
+        CellJob(id="cell1", batch="ck-1", kernel_set="a"),
+        CellJob(id="cell2", batch="ck-1", kernel_set="b"),
+        CellJob(id="cell3", batch="triton-1"),
+    ]
+    assert [
+        (entry["batch"], entry["cells"], entry["kernel-sets"]) for entry in json.loads(batch_matrix(cells))["include"]
+    ] == [
+        ("ck-1", "cell0 cell1 cell2", "a b"),
+        ("triton-1", "cell3", ""),
+        ("flash-attention-amd", "flash-attention-amd", ""),
+    ]
 
 
-def test_groups_fit_a_runners_disk_at_the_largest_size_of_each_wheel() -> None:
-    assert assign_groups(with_largest_wheel(1000), repeat_cell(13, "ck")) == [0] * 6 + [1] * 6 + [2]
-    assert assign_groups(with_largest_wheel(3000), repeat_cell(3, "ck")) == [0, 0, 1]
-    assert assign_groups(with_largest_wheel(7000), repeat_cell(2, "ck")) == [0, 1], (
-        "an oversized wheel is a group of its own"
-    )
-    assert set(assign_groups(MATRIX, repeat_cell(1000, "triton"))) == {0}
+def test_without_cells_there_is_no_batch_and_no_fallback() -> None:
+    assert batch_matrix([]) == '{"include":[]}'
 
 
-def test_more_groups_than_one_matrix_takes_are_refused() -> None:
-    assert assign_groups(with_largest_wheel(6000), repeat_cell(256, "ck"))[-1] == 255
-    with pytest.raises(InputError, match="257 cells make 257 groups"):
-        assign_groups(with_largest_wheel(6000), repeat_cell(257, "ck"))
-
-
-def test_matrices_have_each_cell_and_each_group_once() -> None:
-    cells = [CellJob(id=f"cell{number}", group=str(number // 2), kernel_set="") for number in range(3)]
-    assert cell_entries(cells)[2] == {"id": "cell2", "group": "1", "kernel-set": ""}
-    assert json.loads(group_matrix(cells)) == {
-        "include": [{"group": "0", "cells": "cell0 cell1"}, {"group": "1", "cells": "cell2"}]
-    }
+@pytest.mark.parametrize("text", ["", "[]", '{"include":[{}]}', '{"include":[{"cells":"torch"}]}'])
+def test_another_text_is_no_batches(text: str) -> None:
+    with pytest.raises(InputError, match=r"not batches of cells|not a cell id"):
+        parse_batch_cells(text)
 
 
 def test_the_jobs_file_round_trips(tmp_path: Path) -> None:
@@ -111,7 +112,7 @@ def test_a_missing_jobs_file_is_an_error_with_the_command_that_writes_it(tmp_pat
     assert "wheelfactory ci jobs" in caught.value.hint
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"cells":[{"id":2.10,"group":"0"}],"kernel_sets":[]}', '{"cells":[]}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"cells":[{"id":2.10,"batch":"0"}],"kernel_sets":[]}', '{"cells":[]}'])
 def test_another_file_is_not_a_jobs_file(tmp_path: Path, text: str) -> None:
     (tmp_path / "jobs.json").write_text(text)
     with pytest.raises(InputError, match=r"not a jobs file: .*jobs\.json: "):

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fake_sigstore import FakeSigstore
-from wheelfactory.core.digest import file_sha256
 from workflows.artifacts import ActionError, Store
 from workflows.document import WorkflowError
 from workflows.sandbox import copy_tree
@@ -51,25 +50,30 @@ def _setup_python(use: ActionUse) -> dict[str, str]:
     return {"python-version": use.inputs["python-version"]}
 
 
+def _expand_home(use: ActionUse) -> str:
+    """Return the input ``path`` as both actions for artifacts read it."""
+    return re.sub(r"^~(?=/)", str(use.home), use.inputs.get("path", "."), flags=re.MULTILINE)
+
+
 def _upload(use: ActionUse) -> dict[str, str]:
-    inputs = {**use.inputs, "path": re.sub(r"^~(?=/)", str(use.home), use.inputs["path"], flags=re.MULTILINE)}
-    use.store.upload(inputs, use.workspace)
+    use.store.upload({**use.inputs, "path": _expand_home(use)}, use.workspace)
     return {}
 
 
 def _download(use: ActionUse) -> dict[str, str]:
     if use.inputs.get("run-id"):
         use.require(actions="read")
-    return {"download-path": use.store.download(use.inputs, use.workspace)}
+    return {"download-path": use.store.download({**use.inputs, "path": _expand_home(use)}, use.workspace)}
 
 
 def _attest(use: ActionUse) -> dict[str, str]:
     use.require(id_token="write", attestations="write")  # noqa: S106 - the name of a permission
-    wheels = sorted(use.workspace.glob(use.inputs["subject-path"]))
-    if not wheels:
-        raise ActionError(f"Could not find subject at path {use.inputs['subject-path']}")
+    sums = use.workspace / use.inputs["subject-checksums"]
+    lines = sums.read_text().splitlines() if sums.is_file() else []
+    if not lines:
+        raise ActionError(f"no subject in {sums.name}")
     bundle = use.workspace / "attestation.json"
-    bundle.write_bytes(FakeSigstore().sign({path.name: file_sha256(path) for path in wheels}))
+    bundle.write_bytes(FakeSigstore().sign({name: digest for digest, name in (line.split("  ") for line in lines)}))
     return {"bundle-path": str(bundle)}
 
 
@@ -96,7 +100,7 @@ ACTIONS = {
         ("actions/setup-python", "python-version", _setup_python),
         ("actions/upload-artifact", _UPLOAD, _upload),
         ("actions/download-artifact", "name pattern path merge-multiple run-id github-token", _download),
-        ("actions/attest", "subject-path", _attest),
+        ("actions/attest", "subject-checksums", _attest),
         ("actions/upload-pages-artifact", "name path", _upload_pages),
         ("actions/deploy-pages", "artifact_name", _deploy_pages),
     )

@@ -60,7 +60,7 @@ def issue(body: str, labels: tuple[str, ...] = (), number: int = 7, action: str 
     return Event("issues", payload={**_REPOSITORY_PAYLOAD, "action": action, "issue": about})
 
 
-def github_context(event: Event, run_id: int, workflow: str) -> dict[str, Any]:
+def github_context(event: Event, run_id: int, workflow: str, attempt: int = 1) -> dict[str, Any]:
     """Return the ``github`` context of a run, without the fields that differ between jobs."""
     return {
         "event_name": event.name,
@@ -74,7 +74,7 @@ def github_context(event: Event, run_id: int, workflow: str) -> dict[str, Any]:
         "actor": "someone",
         "run_id": str(run_id),
         "run_number": "1",
-        "run_attempt": "1",
+        "run_attempt": str(attempt),
         "workflow": workflow,
         "server_url": "https://github.com",
         "api_url": "https://api.github.com",

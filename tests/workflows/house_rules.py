@@ -22,7 +22,7 @@ RELEASE_WRITERS = frozenset(
 
 COMMANDS = re.compile(
     r'\./factory (--version$|ci (answer|collect) "\$TARGET" |ci baseline --digests |index "\$TARGET" --packages )'
-    r'|\./factory publish "\$TARGET" (--tag "\$TAG" --attestation |(cells|rows)/\* --(?!.*\.whl))'
+    r'|\./factory publish "\$TARGET" (--tag "\$TAG" --attestation |rows/\* --(?!.*\.whl))'
     r"|\.venv/bin/python scripts/(propose_changes|refresh_images|refresh_support)\.py\b"
     r"|sudo --preserve-env=RUNNER_ENVIRONMENT python3 scripts/free_disk\.py$"
     r"|gh (issue (comment|view)|workflow run) "
@@ -30,24 +30,25 @@ COMMANDS = re.compile(
 """What a privileged job may run: nothing that runs code of a wheel or of its sources."""
 
 ACTIONS = {
-    "actions/attest": "subject-path",
+    "actions/attest": "subject-checksums",
     "actions/checkout": "persist-credentials",
     "actions/deploy-pages": "artifact_name",
     "actions/download-artifact": "merge-multiple name path pattern",
     "actions/setup-python": "python-version",
-    "actions/upload-artifact": "compression-level if-no-files-found name overwrite path",
+    "actions/upload-artifact": "compression-level if-no-files-found name overwrite path retention-days",
     "./.github/actions/free-disk": "",
     "./.github/actions/setup": "",
-    "./.github/workflows/_publish.yml": "groups tag",
+    "./.github/workflows/_publish.yml": "batches tag",
     "./.github/workflows/pages.yml": "",
 }
 """What a privileged job may use, with these inputs only: nothing that reads a cache, another run or other sources."""
 
 OUTPUTS = {
-    r"\./factory ci baseline --groups ": "digests",
-    r"\./factory ci collect ": "count groups kernels-pending next-round shards",
+    r"\./factory ci baseline --batches ": "digests",
+    r"\./factory ci batch ": "failed passed",
+    r"\./factory ci collect ": "batches count kernels-pending next-round",
     r"\./factory ci jobs (?!.*--versions )": "count kernel-count kernels",
-    r"\./factory ci jobs .*--versions ": "cells count groups",
+    r"\./factory ci jobs .*--versions ": "batches count",
     "actions/attest$": "attestation-id attestation-url bundle-path",
     "actions/checkout$": "commit ref",
     "actions/deploy-pages$": "page_url",
@@ -57,7 +58,7 @@ OUTPUTS = {
 }
 """What sets outputs, and which. Of scripts, only these and `echo` without a variable may set any."""
 
-CACHE_FOLDERS = ("~/.cache/wheelfactory/logs", "~/.cache/wheelfactory/plain")
+CACHE_FOLDERS = tuple(f"~/.cache/wheelfactory/{name}" for name in ("logs", "plain", "proofs"))
 """Folders that the factory writes and reads without an option that names them."""
 
 _COMMAND_FILES = re.compile(r"GITHUB_(ENV|PATH|STATE)\b|::(set|add-path|save)|github\.(env|output|path|state)\b")
@@ -67,7 +68,11 @@ _PINNED = re.compile(r"\n|\./|([\w./-]+@[0-9a-f]{40})\n.*\1\b[^#]*# v\d+\.\d+\.\
 _SECRET = re.compile(r'\$\{\{[^}]*(?<![\w.-])secrets\b(?!\.GITHUB_TOKEN\b)|"secrets": ', re.IGNORECASE)
 _SHELL = re.compile(r"^(!|set)\s|(^|[\s/])((ba|da)?sh\s+-\w*c|eval)\s")
 _STATUS = re.compile(r"\b(always|cancelled|failure)\s*\(", re.IGNORECASE)
-_SUCCEEDED = re.compile(r"!cancelled\(\) &&[^|]* needs\.[\w-]+\.(result == 'success'|outputs\.[\w-]+ == 'true')[^|]*")
+_SUCCEEDED = re.compile(
+    r"!cancelled\(\) &&[^|]* needs\.([\w-]+\.(result == 'success'|outputs\.[\w-]+ == 'true')"
+    r"|(publish|stage)\.result != 'skipped')[^|]*"
+)
+"""The jobs *publish* and *stage* fail for one batch, and publish the others."""
 _TIME_IS_UP = re.compile(r'\./factory kernels [^|]* --budget [^|]* \|\| test "\$\?" -eq 6')
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,8 @@ class Level:
     """github, inputs and vars."""
     permission_limit: Mapping[str, str] | None
     prefix: str = ""
+    earlier: Sequence[Job] = ()
+    """The jobs of an earlier attempt: those that succeeded are not run again, unless they need one that is."""
 
 
 class JobError(Exception):
@@ -58,7 +60,11 @@ def run_level(level: Level, shared: RunContext) -> tuple[dict[str, list[Job]], d
     done: dict[str, list[Job]] = {}
     needs: dict[str, Any] = {}
     for name in sort_jobs(level.workflow):
-        done[name] = list(_run_combinations(name, level, shared, needs))
+        earlier = [job for job in level.earlier if job.path == f"{level.prefix}{name}"]
+        needed = [job for one in as_list(level.workflow.jobs[name].get("needs")) for job in done[one]]
+        if any(job not in level.earlier for job in needed):
+            earlier = []
+        done[name] = list(_run_combinations(name, replace(level, earlier=earlier), shared, needs))
         outputs: dict[str, str] = {}
         for job in done[name]:
             outputs |= {key: value for key, value in job.outputs.items() if value or key not in outputs}
@@ -93,7 +99,12 @@ def _run_combinations(name: str, level: Level, shared: RunContext, needs: Mappin
             yield Job(path, CANCELLED, matrix=matrix)
             continue
         about = {"job-index": index, "job-total": len(combinations), "fail-fast": strategy.get("fail-fast", True)}
-        ended = _run_combination(name, level, shared, {**contexts, "matrix": matrix, "strategy": about})
+        before = next((job for job in level.earlier if job.matrix == matrix), None)
+        if before and before.result == SUCCESS:
+            yield before
+            continue
+        inner = replace(level, earlier=before.called if before else ())
+        ended = _run_combination(name, inner, shared, {**contexts, "matrix": matrix, "strategy": about})
         stopped = ended.result == FAILURE and about["fail-fast"] is not False
         yield ended
 
@@ -143,7 +154,7 @@ def _call(called: Workflow, base: Job, level: Level, shared: RunContext, context
         inputs = call_inputs(called, given, shared.expressions.fill(written, Scope(own)))
     except WorkflowError as error:
         raise WorkflowInputError(str(error)) from None
-    inner = Level(called, {**own, "inputs": inputs}, base.permissions, f"{base.path}/")
+    inner = Level(called, {**own, "inputs": inputs}, base.permissions, f"{base.path}/", level.earlier)
     done, needs = run_level(inner, shared)
     jobs = tuple(itertools.chain.from_iterable(done.values()))
     outputs = call_outputs(inner, needs, shared.expressions)

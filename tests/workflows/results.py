@@ -36,7 +36,7 @@ class Job:
     """One combination of a job."""
 
     path: str
-    """Job ids through called workflows, such as ``cells/cell/build``, without the combination."""
+    """Job ids through called workflows, such as ``cells/build``, without the combination."""
     result: str
     name: str = ""
     matrix: Mapping[str, Any] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Run:
             yield from job.all()
 
     def jobs_at(self, path: str) -> list[Job]:
-        """Return every combination of a path, such as ``cells/cell/build``."""
+        """Return every combination of a path, such as ``cells/build``."""
         return [job for job in self.all() if job.path == path]
 
     def job(self, path: str) -> Job:

@@ -48,13 +48,15 @@ def run_workflow(
     *,
     inputs: Mapping[str, str] | None = None,
     previous: Run | None = None,
+    attempt_of: Run | None = None,
     unexecuted: Collection[str] = (),
 ) -> Run:
     """Run a workflow file on an event.
 
-    `inputs` are for a manual run; `previous` is a run whose artifacts can be downloaded by its id; `unexecuted` are the
-    paths of jobs (``cells/cell/build``) whose expressions are evaluated without running steps. Raises `WorkflowError`
-    for a workflow that GitHub would not start or that this runner does not support.
+    `inputs` are for a manual run; `previous` is a run whose artifacts can be downloaded by its id; `attempt_of` is a
+    run whose failed jobs run again, with the jobs that need them; `unexecuted` are the paths of jobs (``cells/build``)
+    whose expressions are evaluated without running steps. Raises `WorkflowError` for a workflow that GitHub would not
+    start or that this runner does not support.
     """
     workflow = read_workflow(place.tree, file)
     if workflow.trigger(event.name) is None:
@@ -63,12 +65,15 @@ def run_workflow(
     number = FIRST_RUN if previous is None else previous.id + 1
     folder = place.folder / f"run{number}"
     artifacts = folder / "artifacts"
-    artifacts.mkdir(parents=True)
+    if attempt_of:
+        number, artifacts = attempt_of.id, attempt_of.artifacts
+        folder = artifacts.parent.with_name(f"{artifacts.parent.name}-again")
+    artifacts.mkdir(parents=True, exist_ok=bool(attempt_of))
     sandbox = make_sandbox(folder / "sandbox", place.environ, place.stand_ins, place.tools)
     before = {} if previous is None else {str(previous.id): previous.artifacts}
     typed = dispatch_inputs(workflow, inputs or {}) if event.name == "workflow_dispatch" else {}
     contexts = {
-        "github": github_context(event, number, workflow.name),
+        "github": github_context(event, number, workflow.name, 2 if attempt_of else 1),
         "inputs": typed,
         "vars": dict(place.variables),
     }
@@ -81,7 +86,8 @@ def run_workflow(
     )
     evaluator.text(workflow.content.get("run-name"), scope)
     group = evaluator.fill(workflow.content.get("concurrency"), scope)
-    done, needs = run_level(Level(workflow, contexts, None), shared)
+    earlier = attempt_of.jobs if attempt_of else ()
+    done, needs = run_level(Level(workflow, contexts, None, earlier=earlier), shared)
     jobs = tuple(itertools.chain.from_iterable(done.values()))
     named = group["group"] if isinstance(group, Mapping) else group or ""
     return Run(number, overall([one["result"] for one in needs.values()]), jobs, artifacts, sandbox, named)

@@ -15,7 +15,7 @@ from wheelfactory.core.cell import Backend
 from wheelfactory.kernels.kernel_set import group_kernel_sets, stored_set_name
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT
+from wheelfactory.pipeline.batches import cut_batches, predict_run
 from wheelfactory.release.manifest import published_cells, read_manifest
 from workflows.events import dispatch, push_tag
 from workflows.expressions import Expressions
@@ -30,11 +30,11 @@ CELLS = ("fa2.8.3-rocm7.1-torch2.13.0-py3-triton", "fa2.8.3-rocm7.2-torch2.13.0-
 
 CK = f"fa2.8.3-rocm7.2-torch2.13.0-cp3{sys.version_info[1]}-ck"
 
-BUILD_WORKFLOW, CELL_WORKFLOW = ".github/workflows/build.yml", ".github/workflows/_cell.yml"
-FALLBACK_ACTION = ".github/actions/fallback/action.yml"
+BUILD_WORKFLOW, BATCH_WORKFLOW = ".github/workflows/build.yml", ".github/workflows/_batch.yml"
+RUN_BATCH = "src/wheelfactory/pipeline/run_batch.py"
 
 PATHS = frozenset(
-    {"cells/cell/build", "cells/cell/verify", "publish/stage", "publish/publish", "pages/site", "pages/deploy"}
+    {"cells/build", "cells/verify", "publish/plain", "publish/stage", "publish/publish", "pages/site", "pages/deploy"}
 )
 """Jobs that need the artifacts of others."""
 
@@ -110,41 +110,78 @@ def test_only_publishing_jobs_have_write_permissions(released: tuple[RunnerSetup
         "publish/publish": {"contents": "write"},
         "pages/deploy": {"id-token": "write", "pages": "write"},
     }
-    for path in ("cells/cell/build", "cells/cell/verify"):
+    for path in ("cells/build", "cells/prove", "cells/verify"):
         assert not any(step.saw_token for job in run.jobs_at(path) for step in job.steps)
 
 
+def test_every_wheel_is_an_artifact_once(released: tuple[RunnerSetup, Run]) -> None:
+    _, run = released
+    batches = ("flash-attention-amd", "triton-2.8.3-1")
+    kinds = [f"{kind}-{batch}" for kind in ("rows", "staged", "wheels") for batch in batches]
+    assert run.artifact_names() == sorted([*kinds, "proofs-triton-2.8.3-1", "jobs", "plain", "github-pages-1"])
+    wheels = [path.name for path in run.artifacts.rglob("*.whl") if "plain" not in path.parts]
+    assert len(wheels) == len(set(wheels)) == 3
+
+
+def test_the_proofs_of_the_numeric_gates_are_handed_on(triton: RunnerSetup, stocked: Path) -> None:
+    assert triton.home
+    (triton.home / ".cache/wheelfactory/proofs").unlink()
+    # computing takes minutes, so the job that proves finds its proofs; the job that verifies has only the artifact
+    prove = "run: ./factory ci batch prove"
+    edit(triton, BATCH_WORKFLOW, prove, f"run: cp -r {stocked}/proofs ~/.cache/wheelfactory/proofs; {prove[5:]}")
+    run = run_workflow(triton, "build.yml", push_tag("v1.0.0"), unexecuted=PATHS - {"cells/build", "cells/verify"})
+    verify = run.jobs_at("cells/verify")[0]
+    assert verify.result == "success", run.output()
+    assert "computing with" not in verify.output
+
+
 def test_a_failed_cell_and_fallback_do_not_stop_the_other_cell(triton: RunnerSetup) -> None:
-    edit(triton, FALLBACK_ACTION, "run: ./factory build", "run: exit 4 && ./factory build")
-    edit(
-        triton,
-        CELL_WORKFLOW,
-        'run: ./factory build "$CELL" --dest dist',
-        f'run: test "$CELL" != {CELLS[0]} && ./factory build "$CELL" --dest dist',
-    )
-    run = run_workflow(
-        triton, "build.yml", push_tag("v1.0.0")
-    )  # a single artifact, which download-artifact unpacks differently
-    assert Counter(run.results()["cells/cell/build"]) == {"failure": 1, "success": 1}
-    assert run.results()["fallback"] == ["failure"]
+    """A re-run builds only what failed."""
+    failing = f'''        if name in ("{CELLS[0]}", FALLBACK_NAME):
+            raise InputError("the disk is full", name, "try again")
+'''
+    before = "        if name == FALLBACK_NAME:\n            build_fallback("
+    edit(triton, RUN_BATCH, before, failing + before)
+    run = run_workflow(triton, "build.yml", push_tag("v1.0.0"))
+    assert run.results()["cells/build"] == ["failure", "failure"]
+    assert f"error: {CELLS[0]}: the disk is full" in run.jobs_at("cells/build")[0].output
+    assert Counter(run.results()["cells/verify"]) == {"success": 1, "skipped": 1}
     assert published(triton) == [CELLS[1]]
     assert_missing(run, CELLS[0])
     assert CELLS[1] not in run.job("reconcile").output
 
+    edit(triton, RUN_BATCH, failing, "")
+    again = run_workflow(triton, "build.yml", push_tag("v1.0.0"), attempt_of=run)
+    assert again.result == "success", again.output()
+    assert tuple(published(triton)) == CELLS
+    assert f"[1/1] {CELLS[0]}" in again.jobs_at("cells/build")[0].output, "the other wheel was kept"
+
 
 def test_a_wheel_lost_between_successful_jobs_fails_the_run(triton: RunnerSetup) -> None:
-    text = (triton.tree / CELL_WORKFLOW).read_text()
-    before, verify, steps = text.partition("\n  verify:")
-    lost = f"      - if: ${{{{ inputs.id != '{CELLS[0]}' }}}}\n        uses: actions/upload-artifact"
-    (triton.tree / CELL_WORKFLOW).write_text(
-        before + verify + steps.replace("      - uses: actions/upload-artifact", lost)
-    )
+    edit(triton, BATCH_WORKFLOW, "path: rows\n          retention", "path: rows/*rocm7.2*\n          retention")
     run = run_workflow(triton, "build.yml", push_tag("v1.0.0"))
     assert {path for path, results in run.results().items() if "failure" in results} == {"reconcile"}
     assert_missing(run, CELLS[0])
 
 
-def test_more_cells_than_one_matrix_allows_are_built_once_each(triton: RunnerSetup) -> None:
+def test_a_batch_that_is_not_attested_is_not_published_and_holds_back_no_other(triton: RunnerSetup) -> None:
+    edit(
+        triton,
+        ".github/workflows/_publish.yml",
+        "subject-checksums: checksums.txt",
+        "subject-checksums: ${{ startsWith(matrix.batch, 'triton-') && 'lost.txt' || 'checksums.txt' }}",
+    )
+    run = run_workflow(triton, "build.yml", push_tag("v1.0.0"))
+    assert Counter(run.results()["publish/stage"]) == {"failure": 1, "success": 1}
+    assert run.results()["pages/deploy"] == ["success"]
+    wheels = [path.name for path in Path(triton.variables["WHEELFACTORY_TARGET"]).glob("wheels/flash_att*.whl")]
+    assert published(triton) == []
+    assert any(name.startswith("flash_attention_amd-") for name in wheels)
+    assert_missing(run, *CELLS)
+    assert "its wheel was verified but not published" in run.job("reconcile").output
+
+
+def test_the_whole_matrix_is_built_in_jobs_by_image(triton: RunnerSetup) -> None:
     """All cells of matrix.yaml with uploaded kernels; their jobs are counted, not run."""
     matrix = load_matrix(triton.tree / "matrix.yaml")
     cells = expand(matrix).cells
@@ -154,14 +191,24 @@ def test_more_cells_than_one_matrix_allows_are_built_once_each(triton: RunnerSet
         (kept / "SHA256SUMS").write_text(f"{'0' * 64}  {kernel_set.id}.tar.zst\n")
         (kept / f"{kernel_set.id}.tar.zst").write_text("")
     place = replace(triton, variables={**triton.variables, "WHEELFACTORY_ONLY": "*", "WHEELFACTORY_RUNNER": "large"})
-    run = run_workflow(place, "build.yml", push_tag("v1.0.0"), unexecuted=PATHS | {"fallback"})
-    built = [str(job.matrix["id"]) for job in run.jobs_at("cells/cell")]
-    assert len(built) > GITHUB_MATRIX_LIMIT
-    assert sorted(built) == sorted(cell.id for cell in cells)
-    assert {job.matrix["kernel-set"] != "" for job in run.jobs_at("cells/cell") if "-ck" in str(job.matrix["id"])} == {
-        True
-    }
-    assert max(len(shard.called) for shard in run.jobs_at("cells")) <= GITHUB_MATRIX_LIMIT
+    run = run_workflow(place, "build.yml", push_tag("v1.0.0"), unexecuted=PATHS)
+    batches = [job.matrix for job in run.jobs_at("cells")]
+    built = [name for batch in batches for name in str(batch["cells"]).split()]
+    assert sorted(built) == sorted([*(cell.id for cell in cells), "flash-attention-amd"])
+    compiled = [batch for batch in batches if str(batch["batch"]).startswith("ck-")]
+    assert all(batch["kernel-sets"] for batch in compiled)
+    forecast = predict_run(cut_batches(matrix, cells), [])
+    assert 2 * len(compiled) == forecast.cell_pulls
+    by_batch = [job for job in run.all() if job.path in ("cells/build", "cells/verify", "publish/stage")]
+    gates = [batch for batch in batches if str(batch["batch"]).startswith("triton-")]
+    fixed = [job for job in run.jobs if job.path in ("select", "collect", "reconcile", "check")]
+    called = [
+        job
+        for job in run.all()
+        if job.path in ("publish/approve", "publish/plain", "publish/publish", "pages/site", "pages/deploy")
+    ]
+    assert len(by_batch) + len(gates) + len(fixed) + len(called) == forecast.jobs
+    assert {job.runner for job in run.jobs_at("cells/build")} == {"large", "ubuntu-24.04"}
     assert f"missing {len(cells)}" in run.job("reconcile").output
     assert run.job("reconcile").result == "failure"
 
@@ -170,13 +217,15 @@ def test_a_fork_without_a_runner_builds_what_hosted_runners_can_and_names_the_re
     """The whole matrix; the jobs of cells are counted, not run."""
     cells = {cell.id: cell.backend for cell in expand(load_matrix(triton.tree / "matrix.yaml")).cells}
     place = replace(triton, variables={**triton.variables, "WHEELFACTORY_ONLY": "*"})
-    run = run_workflow(place, "build.yml", push_tag("v1.0.0"), unexecuted=PATHS | {"fallback"})
-    planned = {str(job.matrix["id"]) for job in run.jobs_at("cells/cell")}
-    assert planned == {name for name, backend in cells.items() if backend is Backend.TRITON}
+    run = run_workflow(place, "build.yml", push_tag("v1.0.0"), unexecuted=PATHS)
+    planned = {name for job in run.jobs_at("cells") for name in str(job.matrix["cells"]).split()}
+    wanted = {name for name, backend in cells.items() if backend is Backend.TRITON}
+    assert planned == wanted | {"flash-attention-amd"}
+    assert {job.runner for job in run.jobs_at("cells/build")} == {"ubuntu-24.04"}
     assert run.job("kernels").result == "skipped"
     summary = run.job("reconcile").output
-    assert f"missing {len(planned)}" in summary, "nothing was published, as no job ran"
-    assert f"not built here: needs a runner: {len(cells) - len(planned)} cells; set the repository variable" in summary
+    assert f"missing {len(wanted)}" in summary, "nothing was published, as no job ran"
+    assert f"not built here: needs a runner: {len(cells) - len(wanted)} cells; set the repository variable" in summary
 
 
 def test_a_shard_out_of_time_continues_in_a_new_run(kernels: RunnerSetup) -> None:
@@ -197,7 +246,7 @@ def test_a_shard_out_of_time_continues_in_a_new_run(kernels: RunnerSetup) -> Non
     assert second.jobs_at("kernels")[0].result == "success", second.output()
     assert second.job("collect").outputs["kernels-pending"] == "false"
     assert second.calls("gh") == []
-    assert second.job("cells/cell/build").result == "success", second.output()
+    assert second.jobs_at("cells/build")[0].result == "success", second.output()
     log = (Path(kernels.environ["ROCM_PATH"]) / "hipcc.log").read_text()
     compiled = [word for line in log.splitlines() if " -c " in line for word in line.split() if word.endswith(".hip")]
     kernel_names = Counter(Path(word).stem for word in compiled if "fmha_" in word)

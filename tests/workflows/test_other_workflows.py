@@ -22,7 +22,7 @@ VERSIONS = {
     "rocm-version": "7.2",
 }
 CK, TRITON = "fa2.8.3-rocm7.2-torch2.13.0-cp312-ck", "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"
-BUILDS = ("cells/cell/build", "cells/cell/verify")
+BUILDS = ("cells/build", "cells/verify")
 BODY = "### torch\n\n2.13.0\n\n### ROCm\n\n7.2\n\n### Backend\n\ntriton\n"
 
 
@@ -38,17 +38,17 @@ def run_versions(place: RunnerSetup, **inputs: str) -> Run:
 def test_four_versions_are_one_ck_cell_that_compiles_its_own_kernels(place: RunnerSetup) -> None:
     run = run_versions(place, **{"is-upload": "false", "runner": "mi300x"})
     assert run.result == "success", run.output()
-    (cell,) = run.jobs_at("cells/cell")
-    assert (cell.matrix["id"], cell.matrix["kernel-set"]) == (CK, "")
-    assert run.job("cells/cell/build").runner == "mi300x"
+    cell, fallback = run.jobs_at("cells")
+    assert (cell.matrix["cells"], cell.matrix["kernel-sets"]) == (CK, "")
+    assert fallback.matrix["cells"] == "flash-attention-amd"
+    assert [job.runner for job in run.jobs_at("cells/build")] == ["mi300x", "ubuntu-24.04"]
     assert run.job("publish").result == run.job("pages").result == "skipped"
 
 
 def test_the_optional_triton_cell_uses_a_hosted_runner(place: RunnerSetup) -> None:
     run = run_versions(place, **{"build-triton-backend": "true", "runner": "mi300x", "is-upload": "false"})
-    runners = {str(job.matrix["id"]): job for job in run.jobs_at("cells/cell")}
-    assert list(runners) == [CK, TRITON]
-    assert [job.runner for job in run.jobs_at("cells/cell/build")] == ["mi300x", "ubuntu-24.04"]
+    assert [job.matrix["cells"] for job in run.jobs_at("cells")] == [CK, TRITON, "flash-attention-amd"]
+    assert [job.runner for job in run.jobs_at("cells/build")] == ["mi300x", "ubuntu-24.04", "ubuntu-24.04"]
 
 
 def test_excluded_versions_fail_the_run_with_the_reason(place: RunnerSetup) -> None:

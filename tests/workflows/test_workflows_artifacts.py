@@ -153,7 +153,7 @@ USE = """
     runs-on: u
     permissions: {PERMISSIONS}
     steps:
-      - run: mkdir site; echo hello > site/index.html
+      - run: mkdir site; echo hello > site/index.html; echo "0  a.whl" > sums; touch empty
       - uses: actions/upload-pages-artifact@0000000000000000000000000000000000000000
         with: {path: site}
       - id: used
@@ -165,9 +165,9 @@ USE = """
 @pytest.mark.parametrize(
     ("action", "given", "permissions", "message"),
     [
-        ("actions/attest", "subject-path: site/*", "id-token: write, attestations: write", ""),
-        ("actions/attest", "subject-path: site/*", "id-token: write", "attestations: write"),
-        ("actions/attest", "subject-path: no/*", "id-token: write, attestations: write", "Could not find subject"),
+        ("actions/attest", "subject-checksums: sums", "id-token: write, attestations: write", ""),
+        ("actions/attest", "subject-checksums: sums", "id-token: write", "attestations: write"),
+        ("actions/attest", "subject-checksums: empty", "id-token: write, attestations: write", "no subject in empty"),
         ("actions/deploy-pages", "", "id-token: write, pages: write", ""),
         ("actions/deploy-pages", "", "pages: write", "needs id_token: write"),
         ("actions/setup-python", "python-version: 3.12", "", ""),

@@ -12,7 +12,7 @@ from ninja import BIN_DIR
 
 from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.build.environments import make_build_environment
-from wheelfactory.build.rocm_python import find_rocm_python, prepare_rocm_python
+from wheelfactory.build.rocm_python import discard_rocm_python, find_rocm_python, prepare_rocm_python
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
 from wheelfactory.core.process import run_logged
@@ -75,6 +75,9 @@ class Executor(Protocol):
         """The build host that verify gates must use instead of this machine; None for this machine."""
         return None
 
+    def discard_host(self, _cell: Cell) -> None:
+        """Remove what only the build host of this cell needs from the disk, but not its base image."""
+
     def split(self, _count: int) -> Executor:
         """An executor with an equal share of the resources for each of `count` parallel cells."""
         return self
@@ -125,6 +128,10 @@ class LocalExecutor(Executor):
             run=_run_here,
         )
 
+    def discard_host(self, cell: Cell) -> None:
+        """Remove the environment with the cell's torch, unless it is the user's own."""
+        discard_rocm_python(cell, index=self.matrix.rocm[cell.rocm].index, cache=self.cache)
+
     def stop(self) -> None:
         """Nothing to do: programs here are children of the caller and end with it."""
 
@@ -162,6 +169,10 @@ class PerBackendExecutor:
     def find_gate_host(self, cell: Cell) -> BuildHost | None:
         """That of the backend's executor."""
         return self._executor(cell).find_gate_host(cell)
+
+    def discard_host(self, cell: Cell) -> None:
+        """See `Executor.discard_host`."""
+        self._executor(cell).discard_host(cell)
 
     def split(self, count: int) -> PerBackendExecutor:
         """Split both."""

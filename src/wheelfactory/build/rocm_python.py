@@ -55,6 +55,11 @@ def prepare_rocm_python(cell: Cell, *, index: str, cache: Path, environ: Mapping
     return _install_torch(bases[0], cell, index, cache, environ).python
 
 
+def discard_rocm_python(cell: Cell, *, index: str, cache: Path) -> None:
+    """Remove the environment that `prepare_rocm_python` installed torch into, if it did."""
+    shutil.rmtree(_environment(cell, index, cache).folder, ignore_errors=True)
+
+
 def probe_python(python: Path, environ: Mapping[str, str]) -> Toolchain:
     """Read the torch and compiler of a Python. Raises `BuildError` if it does not run."""
     return _probe_cached(python, frozenset(clean_environ(environ).items()))

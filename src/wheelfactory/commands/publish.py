@@ -27,7 +27,7 @@ from wheelfactory.commands.targets import (
     require_target,
 )
 from wheelfactory.core.errors import DONE, InputError
-from wheelfactory.core.files import lock_folder, read_file, remove_scratch
+from wheelfactory.core.files import lock_folder, read_file, remove_scratch, write_atomic
 from wheelfactory.core.host import Host, read_host
 from wheelfactory.core.progress import Steps, log_to_stderr
 from wheelfactory.gpu.validate.report import read_validation
@@ -37,11 +37,13 @@ from wheelfactory.release.additions import as_addition, fetch_missing_dependenci
 from wheelfactory.release.bundle import MAX_BUNDLE_BYTES
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow
+from wheelfactory.release.published_checks import ATTESTED
 from wheelfactory.release.transaction import (
     Addition,
     Publisher,
     add_attestation,
     add_evidence,
+    sha256sums,
     silent_step,
     stage,
 )
@@ -59,14 +61,22 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: wheelfactory publish github:OWNER/REPO dist/*.whl --tag v1.2 --dry-run"
     add_target(parser)
     what = "wheel to verify and publish, or release directory of wheels with recorded gate results"
-    parser.add_argument("wheels", nargs="*", type=Path, metavar="WHEEL", help=what)
+    parser.add_argument("paths", nargs="*", type=Path, metavar="WHEEL", help=what)
     parser.add_argument("--tag", metavar="TAG", help="publish as this release tag (GitHub only)")
     parser.add_argument(
         "--expect",
         metavar="CELLS",
         help="reject wheels from release directories unless their cell is in this space-separated list of ids",
     )
+    parser.add_argument(
+        "--wheels",
+        type=Path,
+        metavar="DIR",
+        help="look for the files of release directories in DIR (default: their own)",
+    )
     parser.add_argument("--stage", action="store_true", help="upload the files into a draft, and publish nothing yet")
+    what = "with --stage: write the sha256 of each staged wheel that a workflow attests; no file if there is none"
+    parser.add_argument("--checksums", type=Path, metavar="FILE", help=what)
     parser.add_argument(
         "--dry-run", action="store_true", help="print each call that would change the target, and change nothing"
     )
@@ -117,6 +127,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             rows = _add_wheels(publisher, additions, matrix.dependencies, cache, environ, stage_only=options.stage)
         if isinstance(publisher, DirectoryPublisher) and not options.stage:
             publisher.write_site(render_site(matrix, rows, options.site))
+    if options.checksums and (sums := {row.filename: row.sha256 for row in rows if row.project in ATTESTED}):
+        write_atomic(options.checksums, sha256sums(sums))
     if options.dry_run:
         print_messages("dry run: nothing was changed")
     else:
@@ -143,9 +155,11 @@ def _add_attestation(options: argparse.Namespace, publisher: Publisher) -> int:
 def _require_one_action(options: argparse.Namespace, publisher: Publisher) -> None:
     """Raise `InputError` unless the options name exactly one action that the target supports."""
     target, changes = options.target, bool(options.yank) + bool(options.evidence) + bool(options.attestation)
-    if changes + bool(options.wheels) != 1 or (changes and options.stage):
+    if changes + bool(options.paths) != 1 or (changes and options.stage):
         hint = "pass wheels, or --yank NAME, --evidence REPORT or --attestation BUNDLE; only wheels go with --stage"
         raise InputError("either publish, yank, add evidence or an attestation", target, hint)
+    if options.checksums and not options.stage:
+        raise InputError("bad arguments", "--checksums without --stage", "add --stage: a later job attests the wheels")
     if not isinstance(publisher, DirectoryPublisher) and options.tag is None:
         raise InputError("no release tag", target, "add --tag TAG; to yank or add evidence, use a new tag")
     if changes:
@@ -157,7 +171,7 @@ def _verify_wheels(
 ) -> list[Addition]:
     """Run the gates on the wheels among the arguments."""
     extended = tuple(parse_extended(options.extended))
-    wheels = [path for path in options.wheels if not path.is_dir()]
+    wheels = [path for path in options.paths if not path.is_dir()]
     compiled = has_platform_wheel(wheels)
     additions: list[Addition] = []
     with open_executor(options, compiled=compiled, matrix=matrix, host=host, environ=environ, cache=cache) as executor:
@@ -188,13 +202,15 @@ def _collect_additions(
     """Return the wheels and rows that the arguments name, without duplicates."""
     expected = None if options.expect is None else frozenset(options.expect.split())
     additions = _verify_wheels(options, matrix=matrix, host=host, environ=environ, cache=cache)
-    folders = [path for path in options.wheels if path.is_dir()]
+    folders = [path for path in options.paths if path.is_dir()]
     # the recorded gates are trusted here: the job with the release token must not run code of these wheels
     with log_to_stderr():
         recorded = [
             addition
             for path in folders
-            for addition in read_additions(path, expected, matrix=matrix, host=host, environ=environ, cache=cache)
+            for addition in read_additions(
+                path, expected, options.wheels, matrix=matrix, host=host, environ=environ, cache=cache
+            )
         ]
     new, changed = split_published(recorded, publisher.rows() if recorded else ())
     for name in changed:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file, write_atomic
 from wheelfactory.core.models import FrozenModel, parse_model
@@ -15,13 +15,14 @@ from wheelfactory.kernels.archive_manifest import shard_suffix
 from wheelfactory.kernels.kernel_set import STORED_SET_PREFIX, KernelSet, stored_set_name
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, strategy_json
+from wheelfactory.pipeline.batches import cut_batches
 
 
 class CellJob(FrozenModel):
-    """A cell to build, and the group of cells that its wheel is uploaded with."""
+    """A cell to build, and the batch of cells that it is built, verified and uploaded with."""
 
     id: str
-    group: str
+    batch: str
     kernel_set: str = ""
     """Id of the kernel set that the cell links; empty for Triton."""
 
@@ -67,11 +68,6 @@ def output_lines(values: Mapping[str, object]) -> list[str]:
     return [f"{name}={text}" for name, text in texts.items()]
 
 
-# limit on the bytes of the wheels of one group, each at its upper size estimate. GitHub guarantees a hosted runner
-# 14 GB, and a download can exist twice: packed and unpacked
-MAX_GROUP_BYTES = 6 * 1000**3
-
-
 def split_by_runner(cells: Iterable[Cell], runner: str) -> tuple[tuple[Cell, ...], tuple[Cell, ...]]:
     """Split cells into those to build and those that need a runner; `runner` is its label, empty if there is none.
 
@@ -99,7 +95,7 @@ def make_jobs(
     `stored` are the ids of sets that the archive host has; `shards` maps every other set id to its shards, or
     `unavailable` to the reason why it has none. `unplanned` are the cells that need a runner.
 
-    Raises `InputError` if the wheels need more than `GITHUB_MATRIX_LIMIT` groups.
+    Raises `InputError` if the cells make more batches than one GitHub matrix allows.
     """
     set_jobs, free_entries = [], GITHUB_MATRIX_LIMIT
     for kernel_set in sets:
@@ -120,35 +116,13 @@ def make_jobs(
     set_ids = {cell: kernel_set.id for kernel_set in sets for cell in kernel_set.cells}
     return WorkflowJobs(
         cells=tuple(
-            CellJob(id=cell.id, group=str(group), kernel_set=set_ids.get(cell, ""))
-            for cell, group in zip(cells, assign_groups(matrix, cells), strict=True)
+            CellJob(id=cell.id, batch=batch.name, kernel_set=set_ids.get(cell, ""))
+            for batch in cut_batches(matrix, cells)
+            for cell in batch.cells
         ),
         kernel_sets=tuple(set_jobs),
         unplanned=tuple(cell.id for cell in unplanned),
     )
-
-
-def assign_groups(matrix: Matrix, cells: Sequence[Cell]) -> list[int]:
-    """Return the upload group of each cell, numbered from 0, so that the wheels of one group fit a runner's disk.
-
-    Raises `InputError` if there are more groups than one GitHub matrix allows.
-    """
-    numbers: list[int] = []
-    group, group_bytes = 0, 0
-    for cell in cells:
-        backend = matrix.flash_attn[cell.flash_attn].backend(cell.backend)
-        assert backend  # every cell's release has the cell's backend
-        largest = backend.wheel_bytes[-1]
-        if group_bytes and group_bytes + largest > MAX_GROUP_BYTES:
-            group, group_bytes = group + 1, 0
-        group_bytes += largest
-        numbers.append(group)
-    if group >= GITHUB_MATRIX_LIMIT:
-        which = f"{len(cells)} cells make {group + 1} groups of wheels, GitHub's limit is {GITHUB_MATRIX_LIMIT}"
-        raise InputError(
-            "too many cells for one run", which, "select fewer cells with --only, then run it for the rest"
-        )
-    return numbers
 
 
 def kernel_entries(jobs: WorkflowJobs) -> list[dict[str, str]]:
@@ -164,23 +138,33 @@ def kernel_entries(jobs: WorkflowJobs) -> list[dict[str, str]]:
     ]
 
 
-def cell_entries(cells: Sequence[CellJob]) -> list[dict[str, str]]:
-    """Return the matrix entries of the build jobs: one for each cell."""
-    return [{"id": cell.id, "group": cell.group, "kernel-set": cell.kernel_set} for cell in cells]
+def batch_matrix(cells: Sequence[CellJob]) -> str:
+    """Return the matrix of the jobs that build, verify and upload as JSON: one entry for each batch.
 
-
-def group_matrix(cells: Sequence[CellJob]) -> str:
-    """Return the matrix of the upload job as JSON: one entry for each group, with the ids of its cells."""
-    groups: dict[str, list[str]] = {}
+    flash-attention-amd is a batch of its own, so that neither waits for the other. Without cells there is no entry.
+    """
+    batches: dict[str, list[CellJob]] = {}
     for cell in cells:
-        groups.setdefault(cell.group, []).append(cell.id)
-    return strategy_json([{"group": group, "cells": " ".join(ids)} for group, ids in groups.items()])
+        batches.setdefault(cell.batch, []).append(cell)
+    if batches:
+        batches[FALLBACK_NAME] = [CellJob(id=FALLBACK_NAME, batch=FALLBACK_NAME)]
+    return strategy_json(
+        [
+            {
+                "batch": batch,
+                "cells": " ".join(cell.id for cell in members),
+                "kernel-sets": " ".join(sorted({cell.kernel_set for cell in members} - {""})),
+            }
+            for batch, members in batches.items()
+        ]
+    )
 
 
-def parse_group_cells(groups: str) -> tuple[Cell, ...]:
-    """Parse a `group_matrix` into its cells. Raises `InputError` for any other text."""
+def parse_batch_cells(batches: str) -> tuple[Cell, ...]:
+    """Parse a `batch_matrix` into its cells. Raises `InputError` for any other text."""
     try:
-        return tuple(Cell.parse(text) for entry in json.loads(groups)["include"] for text in entry["cells"].split())
+        names = [name for entry in json.loads(batches)["include"] for name in entry["cells"].split()]
+        return tuple(Cell.parse(name) for name in names if name != FALLBACK_NAME)
     except (ValueError, LookupError, TypeError, AttributeError):
-        hint = "pass the output `groups` of `wheelfactory ci jobs`"
-        raise InputError("not groups of cells", groups[:80], hint) from None
+        hint = "pass the output `batches` of `wheelfactory ci jobs`"
+        raise InputError("not batches of cells", batches[:80], hint) from None

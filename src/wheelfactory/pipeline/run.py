@@ -117,7 +117,7 @@ def run_worklist(
         pipeline = CellPipeline(matrix, host, environ, cache, publisher, scratch, steps, extended, scope, quick)
         # flash-attention-amd may fail, for example where no CPU torch exists: no cell depends on it
         failures = list(pipeline.build_and_publish_fallback(fallback)) if fallback else []
-        failures += _run_in_order(
+        failures += run_in_order(
             (str(row.cell), partial(pipeline.verify_published, executor, row)) for row in worklist.to_verify
         )
         parallel = executor.parallel_cells > 1
@@ -232,7 +232,7 @@ def build_in_parallel(pipeline: CellPipeline, executor: Executor, cells: Sequenc
     """
     count = min(executor.parallel_cells, len(cells))
     if count <= 1:
-        return list(_run_in_order((cell.id, partial(pipeline.build_and_publish, executor, cell)) for cell in cells))
+        return list(run_in_order((cell.id, partial(pipeline.build_and_publish, executor, cell)) for cell in cells))
     failures = list(_prepare_hosts(executor, cells))
     failed = {failure.name for failure in failures}
     share = executor.split(count)
@@ -287,7 +287,7 @@ def _cancel(futures: Iterable[Future[None]]) -> None:
         future.cancel()
 
 
-def _run_in_order(work: Iterable[tuple[str, Callable[[], None]]]) -> Iterator[Failure]:
+def run_in_order(work: Iterable[tuple[str, Callable[[], None]]]) -> Iterator[Failure]:
     """Call the function of each cell id in turn and yield failures, up to the first that ran out of time."""
     for name, function in work:
         try:

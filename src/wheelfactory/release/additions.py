@@ -45,6 +45,7 @@ def as_addition(
 def read_additions(
     folder: Path,
     expected: Collection[str] | None = None,
+    wheels: Path | None = None,
     *,
     matrix: Matrix,
     host: Host,
@@ -54,14 +55,16 @@ def read_additions(
     """Read the wheels of a release directory, with the gates that its manifest records. No code of a wheel runs.
 
     Gates that run no code of the wheel run again, with plain builds from the cache only. `expected` limits the cells;
-    None allows all. The path of a missing file is None. A flash-attention-amd of a different version than this
-    checkout's is skipped. Raises `VerificationError` for a row that failed a required gate, differs from its file, or
-    is neither a cell's wheel nor flash-attention-amd nor a pinned dependency; `InputError` without a manifest;
-    `BuildError` without a cached plain build.
+    None allows all. Files are looked for in `wheels` (default: the folder's own); the path of a missing one is None.
+    A flash-attention-amd of a different version than this checkout's is skipped.
+
+    Raises `VerificationError` for a row that failed a required gate, differs from its file, or is neither a cell's
+    wheel nor flash-attention-amd nor a pinned dependency; `InputError` without a manifest; `BuildError` without a
+    cached plain build.
     """
     additions: list[Addition] = []
     for row in read_manifest(folder / MANIFEST_NAME):
-        path = DirectoryPublisher(folder).wheels_dir / row.filename
+        path = (wheels or DirectoryPublisher(folder).wheels_dir) / row.filename
         exists = path.is_file()
         wrong = _unpinned(row, matrix) or unverified_reason(row) or None
         if row.cell and expected is not None and row.cell not in expected:

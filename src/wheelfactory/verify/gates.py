@@ -60,6 +60,9 @@ FALLBACK_GATES: tuple[Gate[FallbackSubject], ...] = (
 PUBLISH_GATES = tuple(gate for gate in GATES if gate.on_publish)
 """The gates that run again when a wheel is published; they run no code of the wheel."""
 
+PROOF_GATES = tuple(gate for gate in GATES if gate.on_publish or gate.slow)
+"""The slow gates, whose reports are cached as proofs, and before them those that only read."""
+
 EXTENDED_GATES = tuple(gate.name for gate in GATES if not gate.required)
 """The names of the gates that run only on request."""
 

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from wheelfactory.build.container.container import ResourceShare, run_in_container
 from wheelfactory.build.container.dockerfile import Dockerfile, render_dockerfile
 from wheelfactory.build.container.engine import Engine
-from wheelfactory.build.container.image import build_image, has_image, pull_image
+from wheelfactory.build.container.image import build_image, has_image, pull_image, remove_image
 from wheelfactory.build.container.leftovers import remove_containers, run_folder
 from wheelfactory.build.executor import BuildHost
 from wheelfactory.build.setup_py import log_path
@@ -94,6 +94,10 @@ class ContainerExecutor:
     def find_gate_host(self, cell: Cell) -> BuildHost:
         """The cell's build host."""
         return self.prepare_host(cell, ignore_progress)
+
+    def discard_host(self, cell: Cell) -> None:
+        """Remove the cell's image, with its torch of some 13 GB; the base image stays for the next cell."""
+        remove_image(self.engine, self._dockerfile(cell).tag)
 
     def split(self, count: int) -> ContainerExecutor:
         """An executor whose containers have an equal part each."""

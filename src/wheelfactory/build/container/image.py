@@ -109,6 +109,15 @@ def build_image(engine: Engine, dockerfile: Dockerfile, log: Path, report_progre
     return dockerfile.tag
 
 
+def remove_image(engine: Engine, reference: str) -> None:
+    """Remove an image if the engine has it; what other images share with it stays. Raises `BuildError`."""
+    if has_image(engine, reference):
+        try:
+            engine.client.images.remove(reference)
+        except ENGINE_ERRORS as error:
+            raise engine_error(error, reference) from None
+
+
 def _build_failure(tag: str, error: str, last: list[str], log: Path) -> BuildError:
     known = engine_error(error, tag)
     tail = "\n".join(last)

@@ -11,16 +11,16 @@ from wheelfactory.commands.options import Environ, add_cache, add_matrix, prepar
 from wheelfactory.core.errors import DONE, VerificationError
 from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.pipeline.jobs import output_lines, parse_group_cells
+from wheelfactory.pipeline.jobs import output_lines, parse_batch_cells
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument(
-        "--groups",
+        "--batches",
         metavar="JSON",
-        help="build the reference wheels for the cells of these groups (output `groups` of `ci jobs`)",
+        help="build the reference wheels for the cells of these batches (output `batches` of `ci jobs`)",
     )
     action.add_argument(
         "--digests", metavar="JSON", help="check the reference wheels in the cache against these digests; build nothing"
@@ -48,7 +48,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     matrix = load_matrix(options.matrix)
     with log_to_stderr():
         builds.make_fallback_wheel(read_fallback_project())
-        for version in sorted({cell.flash_attn for cell in parse_group_cells(options.groups)}):
+        for version in sorted({cell.flash_attn for cell in parse_batch_cells(options.batches)}):
             builds.make_flash_attn_wheel(version, matrix.flash_attn[version])
     print_results(*output_lines({"digests": _digests_json(builds)}))
     return DONE

@@ -9,9 +9,8 @@ from wheelfactory.commands.options import Environ, print_messages, print_results
 from wheelfactory.commands.targets import add_target, open_archive_host, open_publisher
 from wheelfactory.core.errors import DONE
 from wheelfactory.core.progress import log_to_stderr
-from wheelfactory.matrix.select import sharded_strategy_json
 from wheelfactory.pipeline.collect import MAX_ROUNDS, SetState, buildable_cells, collect_sets, fail_after_last_round
-from wheelfactory.pipeline.jobs import WorkflowJobs, cell_entries, group_matrix, output_lines
+from wheelfactory.pipeline.jobs import WorkflowJobs, batch_matrix, output_lines
 from wheelfactory.release.manifest import published_cells
 
 
@@ -46,8 +45,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         "kernels-pending": any(item.state is SetState.PENDING for item in collected),
         "next-round": options.round + 1,
         "count": len(cells),
-        "shards": sharded_strategy_json(cell_entries(cells)),
-        "groups": group_matrix(cells),
+        "batches": batch_matrix(cells),
     }
     print_results(*output_lines(values))
     return DONE

@@ -29,8 +29,7 @@ from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import require_in_matrix, select_cells, strategy_json, unpublished_cells
 from wheelfactory.pipeline.collect import RERUN_HINT
 from wheelfactory.pipeline.jobs import (
-    cell_entries,
-    group_matrix,
+    batch_matrix,
     kernel_entries,
     make_jobs,
     output_lines,
@@ -103,7 +102,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         jobs.write(options.jobs)
     values: dict[str, object] = {"count": len(jobs.cells)}
     if options.versions:
-        values |= {"cells": strategy_json(cell_entries(jobs.cells)), "groups": group_matrix(jobs.cells)}
+        values |= {"batches": batch_matrix(jobs.cells)}
     else:  # `ci collect` prints the cells, after their kernels are compiled
         kernels = kernel_entries(jobs)
         values |= {"kernel-count": len(kernels), "kernels": strategy_json(kernels)}

@@ -1,0 +1,82 @@
+"""`wheelfactory ci batch`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from wheelfactory.commands.executor_options import add_executor, has_compiled_cell, open_executor
+from wheelfactory.commands.options import (
+    Environ,
+    add_cache,
+    add_matrix,
+    as_directory,
+    prepare_cache,
+    print_messages,
+    print_results,
+    require_cell,
+)
+from wheelfactory.core.cell import FALLBACK_NAME
+from wheelfactory.core.errors import DONE, InputError
+from wheelfactory.core.host import read_host
+from wheelfactory.explain.error_hint import find_hint
+from wheelfactory.kernels.setup_env import CompileScope
+from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.load import load_matrix
+from wheelfactory.pipeline.jobs import output_lines
+from wheelfactory.pipeline.run_batch import build_batch, prove_batch, verify_batch
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.add_argument(
+        "action",
+        choices=["build", "prove", "verify"],
+        help="build the wheels; or run their slow gates, whose proofs stay in the cache; or verify them",
+    )
+    parser.add_argument("cells", help=f"cell ids separated by spaces; {FALLBACK_NAME} is one too")
+    parser.add_argument("--wheels", type=Path, required=True, metavar="DIR", help="directory of the wheels")
+    parser.add_argument(
+        "--rows", type=Path, metavar="DIR", help="with verify: write a manifest for each cell below DIR"
+    )
+    parser.add_argument(
+        "--kernels",
+        default="",
+        metavar="DIR",
+        help="with build: link the compiled kernels in DIR; empty to compile them here (default)",
+    )
+    add_executor(parser)
+    add_matrix(parser)
+    add_cache(parser)
+
+
+def execute(options: argparse.Namespace, environ: Environ) -> int:
+    """Print for ``$GITHUB_OUTPUT`` whether any cell passed, and which failed; a failed cell is no error here.
+
+    A later step of the job fails for it, after the wheels of the others are uploaded.
+    """
+    if (options.action == "verify") != bool(options.rows) or (options.kernels and options.action != "build"):
+        raise InputError("bad arguments", options.action, "--rows belongs to verify, --kernels to build")
+    matrix, host, cache = load_matrix(options.matrix), read_host(environ), prepare_cache(options, environ)
+    names, wheels = options.cells.split(), as_directory(options.wheels)
+    expansion = expand(matrix)
+    cells = [require_cell(expansion, name) for name in names if name != FALLBACK_NAME]
+    with open_executor(
+        options, compiled=has_compiled_cell(cells), matrix=matrix, host=host, environ=environ, cache=cache
+    ) as executor:
+        if options.action == "build":
+            scope = CompileScope(archives=as_directory(Path(options.kernels)) if options.kernels else None)
+            wheels.mkdir(parents=True, exist_ok=True)
+            failures = build_batch(executor, names, wheels, scope, matrix=matrix, environ=environ, cache=cache)
+        elif options.action == "prove":
+            failures = prove_batch(executor, names, wheels, matrix=matrix, host=host, environ=environ, cache=cache)
+        else:
+            rows = as_directory(options.rows)
+            failures = verify_batch(
+                executor, names, wheels, rows, matrix=matrix, host=host, environ=environ, cache=cache
+            )
+    for failure in failures:
+        print_messages(f"error: {failure.name}: {failure.error}", f"hint: {find_hint(failure.error)}")
+    failed = [failure.name for failure in failures]
+    print_results(*output_lines({"passed": len(failed) < len(names), "failed": " ".join(failed)}))
+    return DONE

@@ -1,0 +1,153 @@
+"""Cut the cells of a workflow run into batches, and predict what their jobs take.
+
+One job builds the cells of a batch one after the other, and a job on another machine verifies their wheels. The CK
+cells of a batch share a base image, which each of the two jobs pulls once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.errors import InputError
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT
+
+MAX_BATCH_MINUTES = 240.0
+"""Limit of the predicted time of a job. A hosted job ends after six hours, and the prediction may be wrong by half."""
+
+MAX_BATCH_BYTES = 12 * 1000**3
+"""Limit of the wheels of a batch, each at its upper size estimate. One hosted job uploads them all; GitHub guarantees
+it 14 GB, and the factory's own files take less than 1 GB."""
+
+# Predicted minutes on four cores. The Triton figures follow from a measurement: `run` of two cells with one Triton took
+# 3 min on two idle cores, all gates included. The others are guesses about AMD's images, which nobody here could run.
+_SETUP = 1.0
+_UPLOAD = 2.0
+_PULL = 15.0  # 7 to 10 GB compressed, some 30 GB unpacked
+_ENVIRONMENT = 8.0  # torch and what it requires: 5 GB to download, 13 GB installed
+_BUILD = {Backend.CK: 10.0, Backend.TRITON: 0.2}  # CK: seven bindings that include torch's headers, and the link
+_VERIFY = {Backend.CK: 2.0, Backend.TRITON: 0.2}
+_PROVE = 2.0  # the kernels of one Triton release: compiled for ten archs, and computed in the interpreter
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Cells that one job builds and another verifies."""
+
+    name: str
+    """Unique in the run, such as ``ck-rocm7.2.4-1`` or ``triton-2.8.3``."""
+    matrix: Matrix
+    cells: tuple[Cell, ...]
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether these are CK cells, whose jobs pull an image."""
+        return self.cells[0].backend is Backend.CK
+
+    @property
+    def pulls(self) -> int:
+        """How often the jobs pull the image: once to build, once to verify."""
+        return 2 if self.is_compiled else 0
+
+    @property
+    def jobs(self) -> int:
+        """Jobs of the batch: build, verify and upload, and for Triton the numeric gates."""
+        return 3 if self.is_compiled else 4
+
+    @cached_property
+    def minutes(self) -> tuple[float, ...]:
+        """Predicted minutes of each job but the upload: build, verify, and for Triton the numeric gates."""
+        backend, count = self.cells[0].backend, len(self.cells)
+        start = _SETUP
+        if self.is_compiled:
+            start += _PULL + _ENVIRONMENT * len({(cell.torch, cell.python) for cell in self.cells})
+        gates = (
+            ()
+            if self.is_compiled
+            else (_SETUP + _PROVE * len({self.matrix.torch[cell.torch].triton for cell in self.cells}),)
+        )
+        return (start + _BUILD[backend] * count, start + _VERIFY[backend] * count, *gates)
+
+    @cached_property
+    def wheel_bytes(self) -> int:
+        """Upper estimate of the size of all wheels."""
+        releases = self.matrix.flash_attn
+        backends = [releases[cell.flash_attn].backend(cell.backend) for cell in self.cells]
+        return sum(backend.wheel_bytes[-1] for backend in backends if backend)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the batch keeps the limits; a single cell always does, as it cannot be cut."""
+        within = max(self.minutes) <= MAX_BATCH_MINUTES and self.wheel_bytes <= MAX_BATCH_BYTES
+        return within or len(self.cells) == 1
+
+
+def cut_batches(matrix: Matrix, cells: Sequence[Cell]) -> tuple[Batch, ...]:
+    """Cut cells into as few batches as keep the limits: CK cells by base image, Triton cells by release.
+
+    Cells with the same torch and Python follow each other, so that one environment serves them. Raises `InputError` if
+    there are more batches than one GitHub matrix allows.
+    """
+    groups: dict[str, list[Cell]] = {}
+    for cell in cells:
+        # rocm7.2.4 of rocm/pytorch:rocm7.2.4_ubuntu22.04_py3.10_pytorch_release_2.10.0
+        shared = matrix.image(cell).tag.rpartition(":")[2] if cell.backend is Backend.CK else cell.flash_attn
+        groups.setdefault(f"{cell.backend}-{shared}", []).append(cell)
+    batches: list[Batch] = []
+    for group, members in groups.items():
+        prefix = group.partition("_")[0]
+        environments = list(dict.fromkeys((cell.torch, cell.python) for cell in members))
+        members.sort(key=lambda cell: environments.index((cell.torch, cell.python)))
+        while members:
+            number = 1 + sum(batch.name.startswith(f"{prefix}-") for batch in batches)
+            batch = Batch(f"{prefix}-{number}", matrix, (members.pop(0),))
+            while members and (larger := replace(batch, cells=(*batch.cells, members[0]))).fits:
+                batch = larger
+                members.pop(0)
+            batches.append(batch)
+    if len(batches) > GITHUB_MATRIX_LIMIT:
+        which = f"{len(cells)} cells make {len(batches)} batches, GitHub's limit is {GITHUB_MATRIX_LIMIT}"
+        hint = "select fewer cells with --only, then run it for the rest"
+        raise InputError("too many cells for one run", which, hint)
+    return tuple(batches)
+
+
+@dataclass(frozen=True)
+class RunForecast:
+    """What a workflow run takes, as predicted."""
+
+    jobs: int
+    cell_pulls: int
+    """Pulls of base images by the jobs of cells; each kernel shard pulls one more."""
+    job_hours: float
+    """Time of all jobs together."""
+    wall_hours: float
+    """Time until the site is deployed, if no job waits for a runner."""
+    storage_bytes: int
+    """Upper estimate of the wheels, which are artifacts for a week."""
+
+
+OTHER_JOBS = 9
+"""Jobs that every release has: select, collect, approve, plain builds, publish, generate, deploy, check, reconcile."""
+
+FALLBACK_JOBS = 3
+"""Jobs of flash-attention-amd, which is a batch of its own: build, verify, upload."""
+
+
+def predict_run(batches: Sequence[Batch], shard_hours: Sequence[float]) -> RunForecast:
+    """Predict a run that compiles kernel shards of these hours, then builds and publishes these batches."""
+    shards = [_SETUP + _PULL + 60 * hours for hours in shard_hours]
+    # the uploads fill one draft, one after the other; flash-attention-amd has one too
+    uploads = _UPLOAD * (len(batches) + 1)
+    others = _SETUP * (OTHER_JOBS + FALLBACK_JOBS - 1)
+    slowest = max(shards, default=0.0) + max((sum(batch.minutes) for batch in batches), default=0.0)
+    return RunForecast(
+        jobs=OTHER_JOBS + FALLBACK_JOBS + len(shards) + sum(batch.jobs for batch in batches),
+        cell_pulls=sum(batch.pulls for batch in batches),
+        job_hours=(sum(shards) + sum(sum(batch.minutes) for batch in batches) + uploads + others) / 60,
+        wall_hours=(slowest + uploads + _SETUP * OTHER_JOBS) / 60,
+        storage_bytes=sum(batch.wheel_bytes for batch in batches),
+    )

@@ -1,0 +1,171 @@
+"""Build, prove and verify the wheels of one batch, each step in a job of its own.
+
+A cell that fails does not stop the others. A step skips what is there already, so that a repeated job does only what an
+earlier attempt did not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from wheelfactory.build.executor import Executor
+from wheelfactory.build.fallback import build_fallback, read_fallback_project
+from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
+from wheelfactory.core.digest import file_sha256
+from wheelfactory.core.errors import InputError
+from wheelfactory.core.files import write_atomic
+from wheelfactory.core.host import Host
+from wheelfactory.core.progress import ProgressCallback, Steps, logger
+from wheelfactory.kernels.setup_env import CompileScope
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.pipeline.build import build_cell
+from wheelfactory.pipeline.run import Failure, run_in_order
+from wheelfactory.release.additions import as_addition
+from wheelfactory.release.manifest import MANIFEST_NAME, manifest_bytes, read_manifest
+from wheelfactory.verify.gates import PROOF_GATES, verify
+from wheelfactory.wheel.build_record import read_build_record
+from wheelfactory.wheel.read import Wheel
+
+
+def find_wheels(folder: Path) -> dict[str, Path]:
+    """The wheels of a folder by the cell in their build record, or by the name flash-attention-amd.
+
+    A file that is not a finished wheel of this factory is left out, with a line in the log.
+    """
+    found: dict[str, Path] = {}
+    for path in sorted(folder.glob("*.whl")):
+        try:
+            wheel = Wheel.open(path)
+            record = read_build_record(wheel)
+        except InputError as error:
+            logger.warning("ignoring %s: %s", path.name, error)
+            continue
+        if wheel.name == FALLBACK_NAME:
+            found[FALLBACK_NAME] = path
+        elif record:
+            found[record.cell] = path
+    return found
+
+
+def build_batch(
+    executor: Executor,
+    names: Sequence[str],
+    dest: Path,
+    scope: CompileScope,
+    *,
+    matrix: Matrix,
+    environ: Mapping[str, str],
+    cache: Path,
+) -> tuple[Failure, ...]:
+    """Build the wheels of these cells, or of flash-attention-amd, that `dest` does not have; return what failed."""
+
+    def build(name: str, report_progress: ProgressCallback) -> None:
+        if name == FALLBACK_NAME:
+            build_fallback(read_fallback_project(), dest, cache)
+            return
+        build_cell(
+            executor,
+            Cell.parse(name),
+            dest,
+            report_progress,
+            matrix=matrix,
+            environ=environ,
+            cache=cache,
+            scope=scope,
+        )
+
+    built = find_wheels(dest)
+    return _for_each(executor, [name for name in names if name not in built], build)
+
+
+def prove_batch(
+    executor: Executor,
+    names: Sequence[str],
+    wheels: Path,
+    *,
+    matrix: Matrix,
+    host: Host,
+    environ: Mapping[str, str],
+    cache: Path,
+) -> tuple[Failure, ...]:
+    """Run the slow gates of the wheels of these cells, whose proofs stay in the cache; return what they refuse.
+
+    Wheels that differ only in their label share a proof.
+    """
+    found = find_wheels(wheels)
+
+    def prove(name: str, _report_progress: ProgressCallback) -> None:
+        results = verify(
+            found[name],
+            Cell.parse(name),
+            gates=PROOF_GATES,
+            matrix=matrix,
+            host=host,
+            environ=environ,
+            cache=cache,
+        )
+        as_addition(found[name], results, "the job that verifies the wheel runs these gates again")
+
+    return _for_each(executor, [name for name in names if name in found], prove)
+
+
+def verify_batch(
+    executor: Executor,
+    names: Sequence[str],
+    wheels: Path,
+    rows: Path,
+    *,
+    matrix: Matrix,
+    host: Host,
+    environ: Mapping[str, str],
+    cache: Path,
+) -> tuple[Failure, ...]:
+    """Verify the wheels of these cells, or of flash-attention-amd, and write a manifest of one row for each.
+
+    Returns what a gate refuses. The manifest of a cell is ``<rows>/<cell id>/manifest.jsonl``; a wheel that has one for
+    its bytes is verified already.
+    """
+    found = find_wheels(wheels)
+
+    def verify_one(name: str, _report_progress: ProgressCallback) -> None:
+        results = verify(
+            found[name],
+            None if name == FALLBACK_NAME else Cell.parse(name),
+            find_gate_host=executor.find_gate_host,
+            matrix=matrix,
+            host=host,
+            environ=environ,
+            cache=cache,
+        )
+        row, _ = as_addition(found[name], results)
+        write_atomic(rows / name / MANIFEST_NAME, manifest_bytes([row]))
+
+    verified = {row.sha256 for path in rows.glob(f"*/{MANIFEST_NAME}") for row in read_manifest(path)}
+    unverified = [name for name in names if name in found and file_sha256(found[name]) not in verified]
+    return _for_each(executor, unverified, verify_one)
+
+
+def _for_each(
+    executor: Executor, names: Sequence[str], work: Callable[[str, ProgressCallback], None]
+) -> tuple[Failure, ...]:
+    """Do the work of each name in turn. An environment is removed before the next one, as no disk holds all of them."""
+    cells = [None if name == FALLBACK_NAME else Cell.parse(name) for name in names]
+
+    def run_step(number: int) -> None:
+        cell, following = cells[number], next(iter(cells[number + 1 :]), None)
+        try:
+            with steps.step(names[number]) as report_progress:
+                work(names[number], report_progress)
+        finally:
+            if cell and cell.backend is Backend.CK and not (following and _have_same_environment(cell, following)):
+                executor.discard_host(cell)
+
+    with Steps(len(names)) as steps:
+        return tuple(run_in_order((name, partial(run_step, number)) for number, name in enumerate(names)))
+
+
+def _have_same_environment(one: Cell, other: Cell) -> bool:
+    return one == replace(other, flash_attn=one.flash_attn)
