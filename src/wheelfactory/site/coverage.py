@@ -90,7 +90,7 @@ class CoveredCell:
 
     @property
     def state(self) -> CellState:
-        """Whether its wheel is published, and why not."""
+        """Published, yanked, or why there is no wheel."""
         if self.row is None:
             return CellState.MISSING if self.has_runner or not needs_runner(self.cell) else CellState.NEEDS_RUNNER
         return CellState.PUBLISHED if self.row.yanked is None else CellState.YANKED

@@ -96,10 +96,6 @@ def coverage_markdown(coverage: Coverage) -> str:
     backends = coverage.counts_by(lambda cell: str(cell.backend))
     squares = coverage.counts_by(lambda cell: f"ROCm {cell.rocm}, torch {cell.torch}")
     wanted = {square: own for square, own in squares.items() if own.wanted}
-    absent = {
-        state: [f"- {code_span(covered.cell.id)}" for covered in coverage.cells if covered.state is state]
-        for state in (CellState.MISSING, CellState.NEEDS_RUNNER)
-    }
     lines = ["## Coverage", "", *table(header, _counts({**backends, "**all**": counts})), ""]
     lines += [*table(header, _counts(wanted)), ""]
     lines += [
@@ -116,16 +112,21 @@ def coverage_markdown(coverage: Coverage) -> str:
     lines += (
         ["", *details(f"{count_text(len(not_verified), 'cell')} not verified", not_verified)] if not_verified else []
     )
-    if missing := absent[CellState.MISSING]:
-        lines += ["", *details(count_text(len(missing), "missing cell"), missing)]
-    if left_out := absent[CellState.NEEDS_RUNNER]:
-        lines += ["", *details(runner_note(len(left_out)), left_out)]
+    if counts.missing:
+        summary = count_text(counts.missing, "missing cell")
+        lines += ["", *details(summary, _cell_list(coverage, CellState.MISSING))]
+    if counts.needs_runner:
+        lines += ["", *details(runner_note(counts.needs_runner), _cell_list(coverage, CellState.NEEDS_RUNNER))]
     if counts.excluded:
         reasons = table(
             ("combinations", "reason"), ((str(number), escape(reason)) for reason, number in counts.excluded)
         )
         lines += ["", *details(f"Excluded: {_excluded(counts)}", reasons)]
     return "\n".join([*lines, ""])
+
+
+def _cell_list(coverage: Coverage, state: CellState) -> list[str]:
+    return [f"- {code_span(covered.cell.id)}" for covered in coverage.cells if covered.state is state]
 
 
 def _counts(counts_by_name: Mapping[str, CoverageCounts]) -> list[list[str]]:
