@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -61,9 +62,12 @@ def test_status_reads_a_repository(cli: Cli, repository: list[str]) -> None:
 
 def test_status_prints_counts_and_reasons_on_stderr(cli: Cli, release: Path) -> None:
     shown = cli("status", release, *MATRIX, "--only", "fa2.8.3-*")
-    first, excluded, reason, *_ = shown.err.splitlines()
-    cells = len(shown.out.splitlines())
-    assert first == f"1 of {cells} cells are published in {release}, {cells - 1} are missing"
+    first, runner, excluded, reason, *_ = shown.err.splitlines()
+    states = Counter(line.partition("  ")[2] for line in shown.out.splitlines())
+    ck = states.pop("not built here: needs a runner")
+    assert states == {"published": 1}
+    assert first == f"1 of {ck + 1} cells are published in {release}"
+    assert runner.startswith(f"not built here: needs a runner: {ck} CK cells; set the repository variable ")
     assert excluded.startswith("excluded: ")
     assert reason.split(maxsplit=2)[1] in ("torch", "flash-attn")
     assert shown.code == FAILED
@@ -72,7 +76,8 @@ def test_status_prints_counts_and_reasons_on_stderr(cli: Cli, release: Path) -> 
 def test_status_prints_json_or_markdown_but_not_both(cli: Cli, release: Path) -> None:
     as_json = cli("status", release, *ONLY, "--json")
     document = json.loads(as_json.out)
-    assert (document["published"], document["missing"], as_json.err, as_json.code) == (1, 3, "", FAILED)
+    assert (document["published"], document["missing"], document["needs-runner"]) == (1, 0, 3)
+    assert (as_json.err, as_json.code) == ("", FAILED)
     markdown = cli("status", release, *ONLY, "--markdown")
     assert markdown.out.startswith("## Coverage\n")
     assert (markdown.err, markdown.code) == ("", FAILED)
@@ -99,7 +104,9 @@ def test_notes_of_a_repository_install_from_its_pages_or_from_a_site(cli: Cli, r
 
 def test_notes_since_a_manifest_list_only_later_wheels(cli: Cli, release: Path, tmp_path: Path) -> None:
     (tmp_path / "before.jsonl").write_bytes((release / MANIFEST_NAME).read_bytes())
-    assert cli("notes", release, "--since", "before.jsonl").out == "0 new flash-attn wheels; 2 files in all.\n"
+    unchanged = cli("notes", release, "--since", "before.jsonl").out
+    assert unchanged.startswith("0 new flash-attn wheels; 2 files in all.\n\nSupported, but not built here: ")
+    assert CELL not in unchanged
     assert cli("notes", release).out.startswith("1 new flash-attn wheel; 2 files in all.\n")
 
 

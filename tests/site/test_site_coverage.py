@@ -1,4 +1,4 @@
-"""Wanted, published, yanked, missing and excluded: every cell and combination is counted once."""
+"""Wanted, published, yanked, missing, left out and excluded: every cell and combination is counted once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.site.coverage import CellState, Coverage, available_cells, compute_coverage, decisive_rows
+from wheelfactory.site.coverage import (
+    CellState,
+    Coverage,
+    available_cells,
+    compute_coverage,
+    decisive_rows,
+    page_runner_note,
+)
 
 TRITON = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
 CK = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
@@ -40,7 +47,7 @@ def states(coverage: Coverage) -> dict[str, CellState]:
     return {covered.cell.id: covered.state for covered in coverage.cells}
 
 
-def test_every_wanted_cell_is_published_yanked_or_missing(expansion: Expansion, rows: tuple[WheelRow, ...]) -> None:
+def test_every_wanted_cell_has_a_state(expansion: Expansion, rows: tuple[WheelRow, ...]) -> None:
     found = states(compute_coverage(expansion, rows))
     assert list(found) == [cell.id for cell in expansion.cells]
     assert {cell: state for cell, state in found.items() if state is not CellState.MISSING} == {
@@ -49,11 +56,42 @@ def test_every_wanted_cell_is_published_yanked_or_missing(expansion: Expansion, 
     }
 
 
+@pytest.mark.parametrize("backend", Backend)
+def test_ck_cells_need_a_runner_until_one_was_published_and_triton_cells_never(
+    expansion: Expansion, rows: tuple[WheelRow, ...], backend: Backend
+) -> None:
+    """`rows` without wheels of CK, and the same with each of its CK wheels: a yanked one, and one of no wanted cell."""
+    without = [row for row in rows if not str(row.cell).endswith("-ck")]
+    coverage = compute_coverage(expansion, [row for row in without if row.cell != TRITON], f"*-{backend}")
+    expected = CellState.NEEDS_RUNNER if backend is Backend.CK else CellState.MISSING
+    assert set(states(coverage).values()) == {expected}
+    for ck in (row for row in rows if row not in without):
+        found = states(compute_coverage(expansion, [*without, ck], f"*-{backend}"))
+        assert CellState.NEEDS_RUNNER not in found.values()
+
+
+def test_the_selection_does_not_decide_whether_there_is_a_runner(expansion: Expansion, tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, [CK])
+    other = "fa2.6.3-*-ck"
+    assert set(states(compute_coverage(expansion, rows, other)).values()) == {CellState.MISSING}
+    assert set(states(compute_coverage(expansion, (), other)).values()) == {CellState.NEEDS_RUNNER}
+
+
+def test_cells_that_need_a_runner_are_wanted_and_not_missing(expansion: Expansion, tmp_path: Path) -> None:
+    counts = compute_coverage(expansion, rows_of(tmp_path, [TRITON])).counts
+    assert (counts.wanted, counts.published, counts.missing, counts.needs_runner) == (5, 1, 0, 4)
+
+
+def test_a_matrix_without_ck_needs_no_runner(tmp_path: Path) -> None:
+    assert "4 CK cells" in page_runner_note(small_matrix(), ())
+    assert page_runner_note(small_matrix(("[ck, triton]", "[triton]")), ()) == ""
+
+
 def test_the_sums_are_those_of_the_cells_and_of_the_excluded_combinations(
     expansion: Expansion, rows: tuple[WheelRow, ...]
 ) -> None:
     counts = compute_coverage(expansion, rows).counts
-    assert (counts.wanted, counts.published, counts.yanked, counts.missing) == (5, 1, 1, 3)
+    assert (counts.wanted, counts.published, counts.yanked, counts.missing, counts.needs_runner) == (5, 1, 1, 3, 0)
     assert counts.excluded_combinations == len(expansion.excluded)
     assert dict(counts.excluded)["flash-attn 2.6.3 has no triton backend"] == 8
 

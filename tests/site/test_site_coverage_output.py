@@ -13,11 +13,10 @@ from small_matrix import small_matrix
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.site.coverage import (
+from wheelfactory.site.coverage import NEEDS_RUNNER, RUNNER_HINT, Coverage, compute_coverage
+from wheelfactory.site.coverage_output import (
     SHOWN_REASONS,
-    Coverage,
     cell_lines,
-    compute_coverage,
     coverage_json,
     coverage_markdown,
     summary_lines,
@@ -63,14 +62,33 @@ def test_an_unverified_wheel_counts_as_published_with_its_missing_checks(tmp_pat
     parsed = json.loads(json.dumps(coverage_json(coverage, "x")))
     assert (parsed["published"], parsed["unverified"], parsed["cells"][0]["unverified"]) == (1, 1, reason)
     text = coverage_markdown(coverage)
-    assert ["all", "1", "1", "1", "0", "0", "0"] in table_rows(text)
+    assert ["all", "1", "1", "1", "0", "0", "0", "0"] in table_rows(text)
     assert "1 cell not verified" in text
     assert f"{TRITON}: {reason}" in shown(text)
 
 
+def test_cells_that_need_a_runner_are_a_state_of_their_own_with_one_hint(tmp_path: Path) -> None:
+    coverage = compute_coverage(expand(small_matrix()), rows_of(tmp_path, [TRITON]))
+    lines = dict(line.split("  ", 1) for line in cell_lines(coverage))
+    assert lines.pop(TRITON) == "published"
+    assert list(lines.values()) == [NEEDS_RUNNER] * 4
+    first, note, *_ = summary_lines(coverage, "x")
+    assert first == "1 of 5 cells are published in x"
+    assert note == f"not built here: needs a runner: 4 CK cells; {RUNNER_HINT}"
+    parsed = json.loads(json.dumps(coverage_json(coverage, "x")))
+    assert (parsed["wanted"], parsed["missing"], parsed["needs-runner"]) == (5, 0, 4)
+    assert (parsed["backends"]["ck"]["needs-runner"], parsed["backends"]["triton"]["needs-runner"]) == (4, 0)
+    assert {cell["state"] for cell in parsed["cells"] if cell["id"] != TRITON} == {"needs-runner"}
+    text = coverage_markdown(coverage)
+    assert ["all", "5", "1", "0", "0", "0", "4", "26"] in table_rows(text)
+    assert f"<summary>{note}</summary>" in text
+    assert "missing cell" not in text
+    assert text.count(CK) == text.count(RUNNER_HINT) == 1
+
+
 def test_reasons_that_are_not_shown_are_counted() -> None:
     coverage = compute_coverage(expand(load_matrix(MATRIX)), ())
-    _, excluded, *reasons, rest = summary_lines(coverage, "x")
+    _, _, excluded, *reasons, rest = summary_lines(coverage, "x")
     shown_here = sum(int(line.split()[0]) for line in reasons)
     assert len(reasons) == SHOWN_REASONS
     assert excluded.split()[1] == str(shown_here + int(rest.split()[0])) == str(coverage.counts.excluded_combinations)
@@ -97,9 +115,9 @@ def test_json_has_everything(coverage: Coverage) -> None:
 
 def test_markdown_has_the_sums_by_backend_and_by_rocm_and_torch(coverage: Coverage) -> None:
     rows = table_rows(coverage_markdown(coverage))
-    assert ["all", "5", "1", "0", "1", "3", "26"] in rows
-    assert [row[:6] for row in rows if row[0] == "ROCm 6.4, torch 2.9.1"] == [
-        ["ROCm 6.4, torch 2.9.1", "3", "1", "0", "1", "1"]
+    assert ["all", "5", "1", "0", "1", "3", "0", "26"] in rows
+    assert [row[:7] for row in rows if row[0] == "ROCm 6.4, torch 2.9.1"] == [
+        ["ROCm 6.4, torch 2.9.1", "3", "1", "0", "1", "1", "0"]
     ]
     assert next(row for row in rows if row[1] == "flash-attn 2.6.3 has no triton backend")[0] == "8"
 

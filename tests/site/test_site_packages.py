@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from report_rows import BLANK, code_lines, einops_row, rows_of, shown, table_rows, tokens
+from small_matrix import small_matrix
 from validations import H200, amd_validation, nvidia_validation, with_evidence
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.packages import GENERATED, packages_page
@@ -18,6 +19,7 @@ CELLS = (
     "fa2.8.3-rocm6.4-torch2.9.1-py3-triton",
     "fa2.8.3-rocm7.14-torch2.14.1-cp312-ck",
 )
+MATRIX = small_matrix()
 SITE = "https://wheels.example/root"
 
 
@@ -35,12 +37,12 @@ def headings(page: str) -> list[str]:
 
 
 def test_the_page_starts_with_the_generated_notice(rows: tuple[WheelRow, ...]) -> None:
-    assert packages_page(rows).splitlines()[0] == GENERATED
+    assert packages_page(MATRIX, rows).splitlines()[0] == GENERATED
     assert "Do not edit" in GENERATED
 
 
 def test_wheels_stand_under_their_rocm_torch_and_backend_the_newest_first(rows: tuple[WheelRow, ...]) -> None:
-    assert headings(packages_page(rows)) == [
+    assert headings(packages_page(MATRIX, rows)) == [
         "## ROCm 7.14, torch 2.14, ck",
         "## ROCm 6.4, torch 2.9, ck",
         "## ROCm 6.4, torch 2.9, triton",
@@ -52,32 +54,36 @@ def test_wheels_stand_under_their_rocm_torch_and_backend_the_newest_first(rows: 
 def test_a_row_has_the_facts_for_choosing_a_wheel(rows: tuple[WheelRow, ...]) -> None:
     (ck,) = (row for row in rows if row.cell == CELLS[0])
     expected = ["2.8.3", "3.11", "gfx942", "1.2 MB", "2.28", "2026-01-01", ck.sha256[:12], "wheel"]
-    assert expected in table_rows(packages_page(rows))
-    assert ["gfx942", "Instinct MI300A, MI300X, MI308X, MI325X"] in table_rows(packages_page(rows))
+    assert expected in table_rows(packages_page(MATRIX, rows))
+    assert ["gfx942", "Instinct MI300A, MI300X, MI308X, MI325X"] in table_rows(packages_page(MATRIX, rows))
 
 
 def test_every_file_is_linked_with_its_whole_digest(rows: tuple[WheelRow, ...]) -> None:
     expected = {f"{SITE}/wheels/{row.filename.replace('+', '%2B')}#sha256={row.sha256}" for row in rows}
-    assert set(links(packages_page(rows, SITE))) == set(links(packages_page(rows, SITE + "/"))) == expected
-    assert set(links(packages_page(rows))) == {address.removeprefix(f"{SITE}/") for address in expected}
+    assert (
+        set(links(packages_page(MATRIX, rows, SITE))) == set(links(packages_page(MATRIX, rows, SITE + "/"))) == expected
+    )
+    assert set(links(packages_page(MATRIX, rows))) == {address.removeprefix(f"{SITE}/") for address in expected}
 
 
 def test_a_file_with_an_address_of_its_own_is_linked_there(rows: tuple[WheelRow, ...]) -> None:
     elsewhere = rows[0].model_copy(update={"url": "https://host.example/a%2Bb.whl"})
-    assert links(packages_page([elsewhere], SITE)) == [f"https://host.example/a%2Bb.whl#sha256={elsewhere.sha256}"]
+    assert links(packages_page(MATRIX, [elsewhere], SITE)) == [
+        f"https://host.example/a%2Bb.whl#sha256={elsewhere.sha256}"
+    ]
 
 
 def test_each_group_has_its_install_line_if_the_site_is_known(rows: tuple[WheelRow, ...]) -> None:
-    assert code_lines(packages_page(rows, SITE)) == [
+    assert code_lines(packages_page(MATRIX, rows, SITE)) == [
         f"pip install --index-url {SITE}/simple/{index}/ flash-attn"
         for index in ("rocm7.14/torch2.14/ck", "rocm64/torch2.9/ck", "rocm64/torch2.9/triton")
     ]
-    assert code_lines(packages_page(rows)) == []
+    assert code_lines(packages_page(MATRIX, rows)) == []
 
 
 def test_a_yanked_wheel_is_marked_with_the_reason(rows: tuple[WheelRow, ...]) -> None:
     yanked = rows[0].model_copy(update={"yanked": "a|b [c](http://d.example) @all"})
-    page = packages_page([yanked, *rows[1:]])
+    page = packages_page(MATRIX, [yanked, *rows[1:]])
     assert "wheel yanked: a|b [c](http://d.example) @all" in shown(page)
     assert "3 flash-attn wheels, 1 of them yanked." in page
     assert len(links(page)) == len(rows)
@@ -86,11 +92,12 @@ def test_a_yanked_wheel_is_marked_with_the_reason(rows: tuple[WheelRow, ...]) ->
 def test_a_wheel_that_ran_on_a_gpu_has_its_mark(rows: tuple[WheelRow, ...]) -> None:
     hostile = H200.model_copy(update={"device": "H200|[x](http://d.example) @all"})
     page = packages_page(
+        MATRIX,
         [
             with_evidence(rows[0], amd_validation()),
             with_evidence(rows[1], nvidia_validation(hardware=hostile)),
             *rows[2:],
-        ]
+        ],
     )
     gates = [cells[-1] for cells in table_rows(page)]
     assert gates.count("wheel, verified on gfx942") == 1
@@ -102,13 +109,24 @@ def test_a_wheel_that_ran_on_a_gpu_has_its_mark(rows: tuple[WheelRow, ...]) -> N
 
 
 def test_the_same_rows_give_the_same_page_whatever_their_order(rows: tuple[WheelRow, ...]) -> None:
-    assert len({packages_page(order, SITE) for order in permutations(rows)}) == 1
+    assert len({packages_page(MATRIX, order, SITE) for order in permutations(rows)}) == 1
 
 
 def test_a_page_without_wheels_is_a_page() -> None:
-    assert "0 flash-attn wheels." in packages_page([])
+    assert "0 flash-attn wheels." in packages_page(MATRIX, [])
+
+
+def test_without_any_ck_wheel_the_page_says_that_ck_needs_a_runner_and_how_to_get_one(
+    rows: tuple[WheelRow, ...],
+) -> None:
+    ck, triton, *_ = rows
+    assert "needs a runner" not in packages_page(MATRIX, [ck])
+    page = shown(packages_page(MATRIX, [triton]))
+    assert page.count("Supported, but not built here: needs a runner: 4 CK cells; set the repository variable") == 1
+    assert "docs/how-to/self-hosted-runners.md" in page
 
 
 def test_five_thousand_wheels_are_all_on_the_page(rows: tuple[WheelRow, ...]) -> None:
     many = [rows[0].model_copy(update={"sha256": f"{number:064x}"}) for number in range(5_000)]
-    assert len(set(re.findall(r"\[wheel\]\(\S+#sha256=([0-9a-f]{64})\) \|$", packages_page(many, SITE), re.M))) == 5_000
+    page = packages_page(MATRIX, many, SITE)
+    assert len(set(re.findall(r"\[wheel\]\(\S+#sha256=([0-9a-f]{64})\) \|$", page, re.M))) == 5_000

@@ -225,7 +225,9 @@ def test_a_fork_without_a_runner_builds_what_hosted_runners_can_and_names_the_re
     assert run.job("kernels").result == "skipped"
     summary = run.job("reconcile").output
     assert f"missing {len(wanted)}" in summary, "nothing was published, as no job ran"
-    assert f"not built here: needs a runner: {len(cells) - len(wanted)} cells; set the repository variable" in summary
+    assert (
+        f"not built here: needs a runner: {len(cells) - len(wanted)} CK cells; set the repository variable" in summary
+    )
 
 
 def test_a_shard_out_of_time_continues_in_a_new_run(kernels: RunnerSetup) -> None:

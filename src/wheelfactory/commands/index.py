@@ -36,7 +36,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     publisher = open_publisher(options.target, environ)
     rows = _rows(publisher, options.target)
     if options.packages:
-        write_atomic(options.packages, packages_page(rows, _site_url(options)).encode())
+        page = packages_page(load_matrix(options.matrix), rows, _site_url(options))
+        write_atomic(options.packages, page.encode())
         print_results(f"{options.packages}: {count_text(sum(row.cell is not None for row in rows), 'wheel')}")
     elif options.dest:
         folder = as_directory(options.dest)

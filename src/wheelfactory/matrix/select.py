@@ -69,6 +69,15 @@ def _not_in_matrix(expansion: Expansion, cell: Cell, python: str | None) -> Inpu
     return InputError("not in the matrix", cell.id, f"the matrix has no backend {cell.backend}")
 
 
+def needs_runner(cell: Cell) -> bool:
+    """Whether a cell can be built only on a runner of one's own.
+
+    A GitHub-hosted runner guarantees 14 GB of disk (GitHub's documentation of runners), and an image of rocm/pytorch,
+    which CK cells are built in, takes up to 32 GB (ROCm/legacy-rocm-build#3935).
+    """
+    return cell.backend is Backend.CK
+
+
 def unpublished_cells(cells: Iterable[Cell], published: Collection[str]) -> tuple[Cell, ...]:
     """Select the cells whose id is not in `published`."""
     return tuple(cell for cell in cells if cell.id not in published)

@@ -7,14 +7,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
+from wheelfactory.core.cell import FALLBACK_NAME, Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file, write_atomic
 from wheelfactory.core.models import FrozenModel, parse_model
 from wheelfactory.kernels.archive_manifest import shard_suffix
 from wheelfactory.kernels.kernel_set import STORED_SET_PREFIX, KernelSet, stored_set_name
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, strategy_json
+from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, needs_runner, strategy_json
 from wheelfactory.pipeline.batches import cut_batches
 
 
@@ -69,15 +69,11 @@ def output_lines(values: Mapping[str, object]) -> list[str]:
 
 
 def split_by_runner(cells: Iterable[Cell], runner: str) -> tuple[tuple[Cell, ...], tuple[Cell, ...]]:
-    """Split cells into those to build and those that need a runner; `runner` is its label, empty if there is none.
-
-    A GitHub-hosted runner guarantees 14 GB of disk (GitHub's documentation of runners), and an image of rocm/pytorch
-    takes up to 32 GB (ROCm/legacy-rocm-build#3935), so CK cells need a runner of one's own.
-    """
+    """Split cells into those to build and those that need a runner; `runner` is its label, empty if there is none."""
     planned: list[Cell] = []
     unplanned: list[Cell] = []
     for cell in cells:
-        (planned if runner or cell.backend is not Backend.CK else unplanned).append(cell)
+        (planned if runner or not needs_runner(cell) else unplanned).append(cell)
     return tuple(planned), tuple(unplanned)
 
 

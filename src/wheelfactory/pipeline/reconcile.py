@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.verified import unverified_reason
-from wheelfactory.site.coverage import decisive_rows
+from wheelfactory.site.coverage import NEEDS_RUNNER, decisive_rows, runner_note
 from wheelfactory.site.markdown import MarkdownSection, code_span, count_text, escape, fit_sections, size_text, table
 from wheelfactory.verify.result import Status
 
@@ -23,8 +23,6 @@ _NEXT_STEPS = (
     "2. Run `./factory explain LOG` to see why a build failed and how to fix it.",
     "3. Choose *Re-run failed jobs*: built and published cells are kept, and nothing is published twice.",
 )
-NEEDS_RUNNER = "not built here: needs a runner"
-RUNNER_HINT = "set the repository variable WHEELFACTORY_RUNNER to its label (docs/how-to/self-hosted-runners.md)"
 _UNSELECTED = "A job uploaded rows of cells outside its run. Find out which job and why before you re-run any job."
 
 
@@ -84,7 +82,7 @@ class Reconciliation:
         earlier, unplanned = len(self.published_unselected), len(self.unplanned)
         return [
             *([f"published by earlier runs: {count_text(earlier, 'cell')}"] if earlier else []),
-            *([f"{NEEDS_RUNNER}: {count_text(unplanned, 'cell')}; {RUNNER_HINT}"] if unplanned else []),
+            *([runner_note(unplanned)] if unplanned else []),
         ]
 
 

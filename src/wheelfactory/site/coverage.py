@@ -1,31 +1,32 @@
-"""Coverage of the matrix by published wheels: wanted, published, yanked, missing, and excluded with reasons.
+"""Coverage of the matrix by published wheels: wanted, published, yanked, missing, left out, and excluded with reasons.
 
-It is rendered as text, Markdown or JSON with the same content.
+`site/coverage_output.py` renders it.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from wheelfactory.core.cell import Cell
-from wheelfactory.matrix.expand import Excluded, Expansion
-from wheelfactory.matrix.select import matches_glob, select_cells
-from wheelfactory.release.manifest import WheelRow
+from wheelfactory.matrix.expand import Excluded, Expansion, expand
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.select import matches_glob, needs_runner, select_cells
+from wheelfactory.release.manifest import WheelRow, published_cells
 from wheelfactory.release.verified import unverified_reason
-from wheelfactory.site.markdown import code_span, count_text, details, escape, table
+from wheelfactory.site.markdown import count_text, escape
 
 Key = TypeVar("Key", bound=Hashable)
 
-SHOWN_REASONS = 10
-"""Number of reasons shown; the others are counted. A full matrix has some 80."""
-
 Reasons = tuple[tuple[str, int], ...]
 """Each reason with the number of combinations it excludes, the most common first."""
+
+NEEDS_RUNNER = "not built here: needs a runner"
+RUNNER_HINT = "set the repository variable WHEELFACTORY_RUNNER to its label (docs/how-to/self-hosted-runners.md)"
 
 
 class CellState(str, Enum):
@@ -34,9 +35,36 @@ class CellState(str, Enum):
     PUBLISHED = "published"
     YANKED = "yanked"
     MISSING = "missing"
+    NEEDS_RUNNER = "needs-runner"
+    """It has no wheel, because this factory has no runner for it (see `has_runner`)."""
 
     def __str__(self) -> str:
         return self.value
+
+    @property
+    def text(self) -> str:
+        """The state for people."""
+        return NEEDS_RUNNER if self is CellState.NEEDS_RUNNER else self.value
+
+
+def has_runner(published: Iterable[str]) -> bool:
+    """Whether a factory has a runner of its own: one of its published cells, yanked ones included, needs one.
+
+    Only the rows say so: pages are generated from them in jobs and on machines that do not know the runner's label.
+    """
+    return any(needs_runner(Cell.parse(cell)) for cell in published)
+
+
+def runner_note(number: int) -> str:
+    """One line about the number of cells that need a runner, with the next step."""
+    return f"{NEEDS_RUNNER}: {count_text(number, 'CK cell')}; {RUNNER_HINT}"
+
+
+def page_runner_note(matrix: Matrix, rows: Iterable[WheelRow]) -> str:
+    """`runner_note` as a Markdown sentence for a page of all wheels; empty if no cell needs a runner."""
+    cells = () if has_runner(published_cells(rows)) else expand(matrix).cells
+    number = sum(map(needs_runner, cells))
+    return escape(f"Supported, but {runner_note(number)}.") if number else ""
 
 
 def decisive_rows(rows: Iterable[WheelRow]) -> dict[str, WheelRow]:
@@ -57,12 +85,14 @@ class CoveredCell:
 
     cell: Cell
     row: WheelRow | None
+    has_runner: bool
+    """Whether the factory has a runner, so that a cell that needs one is missing."""
 
     @property
     def state(self) -> CellState:
-        """Published, yanked or missing."""
+        """Published, yanked, or why there is no wheel."""
         if self.row is None:
-            return CellState.MISSING
+            return CellState.MISSING if self.has_runner or not needs_runner(self.cell) else CellState.NEEDS_RUNNER
         return CellState.PUBLISHED if self.row.yanked is None else CellState.YANKED
 
     @property
@@ -78,6 +108,8 @@ class CoverageCounts:
     published: int
     yanked: int
     missing: int
+    """Cells without a wheel, except those that need a runner."""
+    needs_runner: int
     excluded: Reasons
     unverified: int = 0
     """Published cells whose wheel is not verified; they count as published too."""
@@ -85,7 +117,7 @@ class CoverageCounts:
     @property
     def wanted(self) -> int:
         """Cells in the matrix."""
-        return self.published + self.yanked + self.missing
+        return self.published + self.yanked + self.missing + self.needs_runner
 
     @property
     def excluded_combinations(self) -> int:
@@ -105,7 +137,7 @@ class Coverage:
     @property
     def counts(self) -> CoverageCounts:
         """The counts over all cells."""
-        return self.counts_by(lambda _: None).get(None, CoverageCounts(0, 0, 0, ()))
+        return self.counts_by(lambda _: None).get(None, CoverageCounts(0, 0, 0, 0, ()))
 
     def counts_by(self, key: Callable[[Cell], Key]) -> dict[Key, CoverageCounts]:
         """The counts of each group of cells with the same `key`. Excluded combinations are grouped as cells too."""
@@ -122,6 +154,7 @@ class Coverage:
                 states[group][CellState.PUBLISHED],
                 states[group][CellState.YANKED],
                 states[group][CellState.MISSING],
+                states[group][CellState.NEEDS_RUNNER],
                 tuple(sorted(reasons[group].items(), key=lambda item: (-item[1], item[0]))),
                 not_verified[group],
             )
@@ -136,121 +169,9 @@ def compute_coverage(expansion: Expansion, rows: Iterable[WheelRow], only: str =
     """
     decisive = decisive_rows(rows)
     wanted = {cell.id for cell in expansion.cells}
+    runner = has_runner(decisive)
     return Coverage(
-        tuple(CoveredCell(cell, decisive.get(cell.id)) for cell in select_cells(expansion, only)),
+        tuple(CoveredCell(cell, decisive.get(cell.id), runner) for cell in select_cells(expansion, only)),
         tuple(item for item in expansion.excluded if matches_glob(item, only)),
         tuple(sorted(cell for cell in decisive if cell not in wanted and fnmatchcase(cell, only))),
     )
-
-
-def cell_lines(coverage: Coverage) -> list[str]:
-    """One line per cell: its id, its state, and why it is yanked or not verified."""
-    lines = []
-    for covered in coverage.cells:
-        yanked = covered.row.yanked if covered.row else None
-        more = (
-            f", {covered.unverified_reason}" if covered.unverified_reason else "" if yanked is None else f": {yanked}"
-        )
-        lines.append(f"{covered.cell.id}  {covered.state}{more}")
-    return lines
-
-
-def summary_lines(coverage: Coverage, target: str) -> list[str]:
-    """The counts as text. `target` names the release; only the most common reasons are listed."""
-    counts = coverage.counts
-    states = ((counts.unverified, "not verified"), (counts.missing, "missing"), (counts.yanked, "yanked"))
-    others = [f"{number} are {state}" for number, state in states if number]
-    lines = [", ".join([f"{counts.published} of {counts.wanted} cells are published in {target}", *others])]
-    if counts.excluded:
-        lines.append(f"excluded: {_excluded(counts)}")
-        lines += [f"  {number:5}  {reason}" for reason, number in counts.excluded[:SHOWN_REASONS]]
-        if rest := counts.excluded[SHOWN_REASONS:]:
-            combinations = sum(number for _, number in rest)
-            lines.append(f"         {combinations} for {len(rest)} more reasons (see --json)")
-    lines += [f"published, but no longer in the matrix: {cell}" for cell in coverage.unwanted]
-    return lines
-
-
-def _excluded(counts: CoverageCounts) -> str:
-    return (
-        f"{count_text(counts.excluded_combinations, 'combination')}, for {count_text(len(counts.excluded), 'reason')}"
-    )
-
-
-def coverage_json(coverage: Coverage, target: str) -> dict[str, object]:
-    """The coverage as a JSON object: counts in total, by backend, and by (ROCm, torch); every reason and every cell."""
-    backends = coverage.counts_by(lambda cell: str(cell.backend))
-    squares = coverage.counts_by(lambda cell: (str(cell.backend), cell.rocm, cell.torch))
-    return {
-        "target": target,
-        **_numbers(coverage.counts),
-        "excluded": _reasons(coverage.counts),
-        "backends": {backend: _numbers(counts) for backend, counts in backends.items()},
-        "squares": [
-            {"backend": backend, "rocm": rocm, "torch": torch, **_numbers(counts), "excluded": _reasons(counts)}
-            for (backend, rocm, torch), counts in squares.items()
-        ],
-        "cells": [
-            {
-                "id": covered.cell.id,
-                "state": str(covered.state),
-                "filename": covered.row.filename if covered.row else None,
-                "yanked": covered.row.yanked if covered.row else None,
-                "unverified": covered.unverified_reason or None,
-            }
-            for covered in coverage.cells
-        ],
-        "unwanted": list(coverage.unwanted),
-    }
-
-
-def _numbers(counts: CoverageCounts) -> dict[str, int]:
-    return {
-        "wanted": counts.wanted,
-        "published": counts.published,
-        "unverified": counts.unverified,
-        "yanked": counts.yanked,
-        "missing": counts.missing,
-        "combinations-excluded": counts.excluded_combinations,
-    }
-
-
-def _reasons(counts: CoverageCounts) -> list[dict[str, object]]:
-    return [{"reason": reason, "combinations": number} for reason, number in counts.excluded]
-
-
-def coverage_markdown(coverage: Coverage) -> str:
-    """The coverage as Markdown for a page or a job summary."""
-    header = ("", "wanted", "published", "not verified", "yanked", "missing", "excluded combinations")
-    counts = coverage.counts
-    backends = coverage.counts_by(lambda cell: str(cell.backend))
-    squares = coverage.counts_by(lambda cell: f"ROCm {cell.rocm}, torch {cell.torch}")
-    wanted = {square: own for square, own in squares.items() if own.wanted}
-    missing = [f"- {code_span(covered.cell.id)}" for covered in coverage.cells if covered.state is CellState.MISSING]
-    lines = ["## Coverage", "", *table(header, _counts({**backends, "**all**": counts})), ""]
-    lines += [*table(header, _counts(wanted)), ""]
-    lines += [
-        f"- {code_span(covered.cell.id)} is yanked: {escape(covered.row.yanked)}"
-        for covered in coverage.cells
-        if covered.row and covered.row.yanked is not None
-    ]
-    lines += [f"- {code_span(cell)} is published, but no longer in the matrix" for cell in coverage.unwanted]
-    not_verified = [
-        f"- {code_span(covered.cell.id)}: {escape(covered.unverified_reason)}"
-        for covered in coverage.cells
-        if covered.unverified_reason
-    ]
-    lines += (
-        ["", *details(f"{count_text(len(not_verified), 'cell')} not verified", not_verified)] if not_verified else []
-    )
-    lines += ["", *details(f"{count_text(len(missing), 'missing cell')}", missing)] if missing else []
-    if counts.excluded:
-        reasons = table(
-            ("combinations", "reason"), ((str(number), escape(reason)) for reason, number in counts.excluded)
-        )
-        lines += ["", *details(f"Excluded: {_excluded(counts)}", reasons)]
-    return "\n".join([*lines, ""])
-
-
-def _counts(counts_by_name: Mapping[str, CoverageCounts]) -> list[list[str]]:
-    return [[name, *map(str, _numbers(counts).values())] for name, counts in counts_by_name.items()]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.verified import unverified_reason
+from wheelfactory.site.coverage import page_runner_note
 from wheelfactory.site.install_lines import file_install_line, index_install_line
 from wheelfactory.site.markdown import (
     MarkdownSection,
@@ -82,6 +83,8 @@ def release_notes(
     found = find_changes(before, after)
     wheels = tuple(wheel for wheel in found.new if wheel.label)
     sections = [MarkdownSection((_headline(found),))]
+    if note := page_runner_note(matrix, after):
+        sections += [MarkdownSection((note,))]
     if wheels:
         sections += [_install(wheels, matrix, site)]
     if found.yanked:

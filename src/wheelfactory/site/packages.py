@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
+from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
+from wheelfactory.site.coverage import page_runner_note
 from wheelfactory.site.install_lines import index_install_line
 from wheelfactory.site.markdown import code_block, code_span, count_text, escape, gpu_text, link, size_text, table
 from wheelfactory.site.wheel_text import (
@@ -25,8 +27,8 @@ _SHORT = 12
 _HEADER = ("version", "Python", "GPUs", "size", "glibc", "published", "sha256", "")
 
 
-def packages_page(rows: Iterable[WheelRow], site: str = "") -> str:
-    """Render the page as Markdown.
+def packages_page(matrix: Matrix, rows: Iterable[WheelRow], site: str = "") -> str:
+    """Render the page as Markdown; `matrix` says which cells are left out for want of a runner.
 
     `site` is the URL above ``simple/`` and ``wheels/``. If it is empty, links are relative to the page, and the install
     commands are omitted. A row's own URL takes precedence.
@@ -36,6 +38,8 @@ def packages_page(rows: Iterable[WheelRow], site: str = "") -> str:
     yanked = sum(row.yanked is not None for row in wheels)
     headline = count_text(len(wheels), "flash-attn wheel") + (f", {yanked} of them yanked." if yanked else ".")
     lines = [GENERATED, "", "# Packages", "", headline, ""]
+    if note := page_runner_note(matrix, ordered):
+        lines += [note, ""]
     for key, members in group_by_index(ordered).items():
         rocm, torch, backend = axis_values(members[0])
         lines += [f"## ROCm {rocm}, torch {torch}, {backend}", ""]

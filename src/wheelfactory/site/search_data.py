@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator
 from itertools import product
 from typing import Any, TypeAlias
 from urllib.parse import quote
@@ -23,7 +23,7 @@ from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.rules import GPU, Rule, cell_rules, gpu_rules
 from wheelfactory.release.manifest import WheelRow, verified_archs
 from wheelfactory.release.verified import unverified_reason
-from wheelfactory.site.coverage import compute_coverage
+from wheelfactory.site.coverage import NEEDS_RUNNER, RUNNER_HINT, CellState, Coverage, compute_coverage
 from wheelfactory.site.index import index_path
 from wheelfactory.site.install_lines import install_templates
 from wheelfactory.site.wheel_text import evidence_lines, newest_first_key
@@ -60,6 +60,7 @@ def search_data(matrix: Matrix, rows: Iterable[WheelRow], *, docs: bool) -> dict
     # dependencies have no cell; they are omitted, because every index has them
     wheels = sorted((row for row in rows if row.cell and row.label), key=newest_first_key)
     expansion = expand(matrix)
+    coverage = compute_coverage(expansion, wheels)
     texts: Table = {"": 0}
     axes = search_axes(matrix, wheels)
     return {
@@ -70,7 +71,8 @@ def search_data(matrix: Matrix, rows: Iterable[WheelRow], *, docs: bool) -> dict
         "torch": {version: facts.triton_package for version, facts in matrix.torch.items()},
         "rocm": {version: facts.index for version, facts in matrix.rocm.items()},
         "rules": [rule_table(rule, axes, texts) for rule in (*cell_rules(matrix), *gpu_rules(matrix))],
-        "coverage": list(_coverage(expansion, wheels, texts)),
+        "coverage": list(_squares(coverage, texts)),
+        "runner": _runner(coverage),
         "texts": list(texts),
         "docs": docs,
         "request": _request_form(wheels),
@@ -111,12 +113,20 @@ def _position(table: Table, value: Hashable) -> int:
     return table.setdefault(value, len(table))
 
 
-def _coverage(expansion: Expansion, wheels: Sequence[WheelRow], texts: Table) -> Iterator[list[object]]:
-    """Backend, ROCm, torch; cells published, unverified, yanked, missing; excluded combinations by reason."""
-    squares = compute_coverage(expansion, wheels).counts_by(lambda cell: (str(cell.backend), cell.rocm, cell.torch))
+def _squares(coverage: Coverage, texts: Table) -> Iterator[list[object]]:
+    """Backend, ROCm, torch; cells published, unverified, yanked, missing, without runner; excluded ones by reason."""
+    squares = coverage.counts_by(lambda cell: (str(cell.backend), cell.rocm, cell.torch))
     for key, counts in squares.items():
         excluded = [[_position(texts, reason), number] for reason, number in counts.excluded]
-        yield [*key, counts.published, counts.unverified, counts.yanked, counts.missing, excluded]
+        numbers = (counts.published, counts.unverified, counts.yanked, counts.missing, counts.needs_runner)
+        yield [*key, *numbers, excluded]
+
+
+def _runner(coverage: Coverage) -> dict[str, object]:
+    """The backends whose wheels are not built for want of a runner, and the texts that say so."""
+    left_out = (covered.cell for covered in coverage.cells if covered.state is CellState.NEEDS_RUNNER)
+    backends = list(dict.fromkeys(str(cell.backend) for cell in left_out))
+    return {"backends": backends, "state": NEEDS_RUNNER, "hint": RUNNER_HINT}
 
 
 def _request_form(wheels: Iterable[WheelRow]) -> str | None:

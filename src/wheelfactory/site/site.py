@@ -31,7 +31,7 @@ def render_site(matrix: Matrix, rows: Sequence[WheelRow], address: str = "", *, 
     return {
         **search_page_files(matrix, rows, docs=docs),
         "doctor.py": build_single_file(doctor_facts(matrix), address).encode(),
-        "packages.md": packages_page(rows, address).encode(),
+        "packages.md": packages_page(matrix, rows, address).encode(),
         **render_index(rows),
     }
 

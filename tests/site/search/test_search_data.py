@@ -89,17 +89,29 @@ def test_every_gpu_of_every_cell_has_code_or_a_reason(whole_matrix: Matrix) -> N
 def test_published_and_missing_cells_are_those_of_the_matrix(whole_matrix: Matrix) -> None:
     rows = example_rows(whole_matrix)
     squares = read(whole_matrix, rows)["coverage"]
-    published, unverified, yanked, missing = (sum(square[place] for square in squares) for place in (3, 4, 5, 6))
-    assert unverified == 0
+    published, unverified, yanked, missing, left_out = (
+        sum(square[place] for square in squares) for place in (3, 4, 5, 6, 7)
+    )
+    assert unverified == left_out == 0
     assert (published, yanked) == (sum(row.yanked is None for row in rows), sum(row.yanked is not None for row in rows))
     assert published + yanked + missing == len(expand(whole_matrix).cells)
+
+
+def test_without_any_ck_wheel_the_squares_of_ck_need_a_runner() -> None:
+    data = read(SMALL, [row_of(SMALL, TRITON)])
+    numbers = {backend: [0] * 5 for backend in ("ck", "triton")}
+    for square in data["coverage"]:
+        numbers[square[0]] = [one + other for one, other in zip(numbers[square[0]], square[3:8], strict=True)]
+    assert numbers == {"ck": [0, 0, 0, 0, 4], "triton": [1, 0, 0, 0, 0]}
+    assert data["runner"]["backends"] == ["ck"]
+    assert read(SMALL, [row_of(SMALL, CK)])["runner"]["backends"] == []
 
 
 def test_each_square_of_the_coverage_names_its_reasons(whole_matrix: Matrix) -> None:
     data = read(whole_matrix)
     square = next(square for square in data["coverage"] if square[:3] == ["ck", "7.14", "2.14.1"])
-    assert square[3:7] == [0, 0, 0, 0]
-    ((text, number),) = square[7]
+    assert square[3:8] == [0, 0, 0, 0, 0]
+    ((text, number),) = square[8]
     assert data["texts"][text] == whole_matrix.exclude[0].reason
     assert number == len(whole_matrix.flash_attn) * len(whole_matrix.python)
 

@@ -623,6 +623,45 @@ def test_the_coverage_counts_each_square_and_gives_the_reason_of_an_empty_one(
     assert page.locator("#coverage-view table").count() == 2
 
 
+def test_the_coverage_tells_what_needs_a_runner_from_what_is_missing(visit: Visit, empty_site: str) -> None:
+    visitor = visit(empty_site)
+    page = visitor.open("?view=coverage")
+    ck, triton = (page.locator(square(page, f"ROCm 6.4, torch 2.9.1, {name}:")) for name in ("CK", "Triton"))
+    assert re.fullmatch("0/[1-9][0-9]*", ck.inner_text())
+    assert re.search(r"0 of (\d+) published, \1 not built here: needs a runner$", str(ck.get_attribute("title")))
+    assert re.search(r"0 of (\d+) published, \1 missing", str(triton.get_attribute("title")))
+    assert (ck.get_attribute("class"), triton.get_attribute("class")) == ("square runner", "square none")
+    assert page.locator(".legend").get_by_text("not built here").count() == 1
+    notes = page.locator("#coverage-view > p").get_by_text("needs a runner; set the repository variable")
+    assert notes.count() == 1, "the next step is given once"
+    assert visitor.violations() == []
+
+
+def test_a_site_with_ck_wheels_names_no_runner(visit: Visit, site: str) -> None:
+    page = visit(site).open("?view=coverage")
+    shown = page.locator("#coverage-view").inner_text()
+    assert "runner" not in shown
+    assert "not built here" not in shown
+
+
+@pytest.mark.parametrize(
+    ("query", "needs_runner"),
+    [
+        pytest.param("?backend=ck", True, id="CK"),
+        pytest.param("?backend=triton", False, id="Triton"),
+        pytest.param("?rocm=7.2", False, id="either backend"),
+        pytest.param("?flash-attn=2.6.3", True, id="a release with CK alone"),
+    ],
+)
+def test_a_wheel_that_needs_a_runner_says_so_and_how_to_get_one(
+    visit: Visit, empty_site: str, query: str, needs_runner: bool
+) -> None:
+    found = visit(empty_site).open(query).locator("#nothing").inner_text()
+    assert "Not published yet" in found
+    assert ("Supported, but not built here: needs a runner; set the repository variable" in found) == needs_runner
+    assert ("Supported, but not built yet." in found) != needs_runner
+
+
 def test_squares_match_the_legend(visit: Visit, site: str, matrix: Matrix) -> None:
     page = visit(site).open("?view=coverage")
     counts_by_square = compute_coverage(expand_matrix(matrix), example_rows(matrix)).counts_by(

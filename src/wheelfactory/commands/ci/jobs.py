@@ -35,8 +35,8 @@ from wheelfactory.pipeline.jobs import (
     output_lines,
     split_by_runner,
 )
-from wheelfactory.pipeline.reconcile import NEEDS_RUNNER, RUNNER_HINT
 from wheelfactory.release.manifest import published_cells
+from wheelfactory.site.coverage import NEEDS_RUNNER, RUNNER_HINT
 from wheelfactory.site.markdown import count_text
 
 # estimated time of one shard on a hosted runner: an hour less than its job may take, because it is an estimate

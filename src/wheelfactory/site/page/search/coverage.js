@@ -9,6 +9,7 @@
     ["full", "all published"],
     ["part", "some published"],
     ["none", "none yet"],
+    ["runner", "not built here"],
     ["yanked", "some yanked (!)"],
     ["excluded", "no wheel possible (–)"],
   ];
@@ -19,32 +20,38 @@
   function makeCoverage(model, choose) {
     const squares = new Map(model.coverage.map((row) => [row.slice(0, 3).join(" "), readSquare(model, row)]));
     const tables = model.axes.backend.map((backend) => tableOf(model, backend, squares, choose));
-    const legend = LEGEND.map(([kind, text]) =>
-      element("li", {}, element("span", { className: `swatch ${kind}` }), text),
-    );
     const all = [...squares.values()];
     const sum = (part) => all.reduce((total, square) => total + square[part], 0);
+    const leftOut = sum("needsRunner");
+    const legend = LEGEND.filter(([kind]) => kind !== "runner" || leftOut).map(([kind, text]) =>
+      element("li", {}, element("span", { className: `swatch ${kind}` }), text),
+    );
     const intro = `${sum("published")} of ${sum("wanted")} wanted wheels are published. Each square counts the wheels of one ROCm and torch, over every Python and flash-attn. Select a square to see its wheels, or why there are none.`;
+    const { state, hint } = model.runner;
+    const note = leftOut ? [element("p", {}, `${many(leftOut, "wheel")} ${state}; ${hint}.`)] : [];
     const list = element("ul", { className: "legend", "aria-label": "Legend" }, ...legend);
     const view = document.getElementById("coverage-view");
-    view.append(element("h2", {}, "Coverage"), element("p", {}, intro), list, ...tables);
+    view.append(element("h2", {}, "Coverage"), element("p", {}, intro), ...note, list, ...tables);
   }
 
-  function readSquare(model, [backend, rocm, torch, published, unverified, yanked, missing, excluded]) {
-    const wanted = published + yanked + missing;
+  function readSquare(model, [backend, rocm, torch, published, unverified, yanked, missing, needsRunner, excluded]) {
+    const wanted = published + yanked + missing + needsRunner;
     const reasons = excluded.map(([text, number]) => `${model.texts[text]} (${many(number, "combination")})`);
     const counts = [
       `${published} of ${wanted} published`,
       unverified && `${unverified} not verified`,
       yanked && `${yanked} yanked`,
       missing && `${missing} missing`,
+      needsRunner && `${needsRunner} ${model.runner.state}`,
     ];
     const stated = wanted ? counts.filter(Boolean) : ["no wheel possible"];
-    return { choices: { backend, rocm, torch }, published, yanked, wanted, reasons, counts: stated.join(", ") };
+    const choices = { backend, rocm, torch };
+    return { choices, published, yanked, needsRunner, wanted, reasons, counts: stated.join(", ") };
   }
 
-  function kindOf({ published, yanked, wanted }) {
+  function kindOf({ published, yanked, needsRunner, wanted }) {
     if (wanted === 0) return "excluded";
+    if (needsRunner === wanted) return "runner";
     if (published === wanted) return "full";
     if (yanked) return "yanked";
     return published ? "part" : "none";

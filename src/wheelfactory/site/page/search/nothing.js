@@ -27,8 +27,15 @@
     if (found.yanked.length) return [yankedBox(found, ways, change)];
     const bare = factory.find(model, choices, "", state.yanked);
     if (bare.wheels.length) return [box(`No wheel matches the text “${state.text}”`, [], ways)];
-    const possible = element("p", {}, "Supported, but not built yet.");
+    const possible = element("p", {}, `Supported, but ${whyNotBuilt(context)}.`);
     return [box("Not published yet", [possible, ...request(context)], ways)];
+  }
+
+  function whyNotBuilt({ model, choices }) {
+    const { backends, state, hint } = model.runner;
+    const wanted = choices.backend ? [choices.backend] : model.axes.backend;
+    const possible = wanted.filter((backend) => factory.isPossible(model, { ...choices, backend }));
+    return possible.every((backend) => backends.includes(backend)) ? `${state}; ${hint}` : "not built yet";
   }
 
   // Users cannot change their GPU: if it is the only choice, there is nothing to suggest.

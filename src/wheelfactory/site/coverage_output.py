@@ -1,0 +1,133 @@
+"""Render coverage as text, Markdown or JSON, with the same content."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from wheelfactory.site.coverage import CellState, Coverage, CoverageCounts, runner_note
+from wheelfactory.site.markdown import code_span, count_text, details, escape, table
+
+SHOWN_REASONS = 10
+"""Number of reasons shown; the others are counted. A full matrix has some 80."""
+
+
+def cell_lines(coverage: Coverage) -> list[str]:
+    """One line per cell: its id, its state, and why it is yanked or not verified."""
+    lines = []
+    for covered in coverage.cells:
+        yanked = covered.row.yanked if covered.row else None
+        more = (
+            f", {covered.unverified_reason}" if covered.unverified_reason else "" if yanked is None else f": {yanked}"
+        )
+        lines.append(f"{covered.cell.id}  {covered.state.text}{more}")
+    return lines
+
+
+def summary_lines(coverage: Coverage, target: str) -> list[str]:
+    """The counts as text. `target` names the release; only the most common reasons are listed."""
+    counts = coverage.counts
+    states = ((counts.unverified, "not verified"), (counts.missing, "missing"), (counts.yanked, "yanked"))
+    others = [f"{number} are {state}" for number, state in states if number]
+    lines = [", ".join([f"{counts.published} of {counts.wanted} cells are published in {target}", *others])]
+    lines += [runner_note(counts.needs_runner)] if counts.needs_runner else []
+    if counts.excluded:
+        lines.append(f"excluded: {_excluded(counts)}")
+        lines += [f"  {number:5}  {reason}" for reason, number in counts.excluded[:SHOWN_REASONS]]
+        if rest := counts.excluded[SHOWN_REASONS:]:
+            combinations = sum(number for _, number in rest)
+            lines.append(f"         {combinations} for {len(rest)} more reasons (see --json)")
+    lines += [f"published, but no longer in the matrix: {cell}" for cell in coverage.unwanted]
+    return lines
+
+
+def _excluded(counts: CoverageCounts) -> str:
+    return (
+        f"{count_text(counts.excluded_combinations, 'combination')}, for {count_text(len(counts.excluded), 'reason')}"
+    )
+
+
+def coverage_json(coverage: Coverage, target: str) -> dict[str, object]:
+    """The coverage as a JSON object: counts in total, by backend, and by (ROCm, torch); every reason and every cell."""
+    backends = coverage.counts_by(lambda cell: str(cell.backend))
+    squares = coverage.counts_by(lambda cell: (str(cell.backend), cell.rocm, cell.torch))
+    return {
+        "target": target,
+        **_numbers(coverage.counts),
+        "excluded": _reasons(coverage.counts),
+        "backends": {backend: _numbers(counts) for backend, counts in backends.items()},
+        "squares": [
+            {"backend": backend, "rocm": rocm, "torch": torch, **_numbers(counts), "excluded": _reasons(counts)}
+            for (backend, rocm, torch), counts in squares.items()
+        ],
+        "cells": [
+            {
+                "id": covered.cell.id,
+                "state": str(covered.state),
+                "filename": covered.row.filename if covered.row else None,
+                "yanked": covered.row.yanked if covered.row else None,
+                "unverified": covered.unverified_reason or None,
+            }
+            for covered in coverage.cells
+        ],
+        "unwanted": list(coverage.unwanted),
+    }
+
+
+def _numbers(counts: CoverageCounts) -> dict[str, int]:
+    return {
+        "wanted": counts.wanted,
+        "published": counts.published,
+        "unverified": counts.unverified,
+        "yanked": counts.yanked,
+        "missing": counts.missing,
+        "needs-runner": counts.needs_runner,
+        "combinations-excluded": counts.excluded_combinations,
+    }
+
+
+def _reasons(counts: CoverageCounts) -> list[dict[str, object]]:
+    return [{"reason": reason, "combinations": number} for reason, number in counts.excluded]
+
+
+def coverage_markdown(coverage: Coverage) -> str:
+    """The coverage as Markdown for a page or a job summary."""
+    header = ("", "wanted", "published", "not verified", "yanked", "missing", "needs a runner", "excluded combinations")
+    counts = coverage.counts
+    backends = coverage.counts_by(lambda cell: str(cell.backend))
+    squares = coverage.counts_by(lambda cell: f"ROCm {cell.rocm}, torch {cell.torch}")
+    wanted = {square: own for square, own in squares.items() if own.wanted}
+    lines = ["## Coverage", "", *table(header, _counts({**backends, "**all**": counts})), ""]
+    lines += [*table(header, _counts(wanted)), ""]
+    lines += [
+        f"- {code_span(covered.cell.id)} is yanked: {escape(covered.row.yanked)}"
+        for covered in coverage.cells
+        if covered.row and covered.row.yanked is not None
+    ]
+    lines += [f"- {code_span(cell)} is published, but no longer in the matrix" for cell in coverage.unwanted]
+    not_verified = [
+        f"- {code_span(covered.cell.id)}: {escape(covered.unverified_reason)}"
+        for covered in coverage.cells
+        if covered.unverified_reason
+    ]
+    lines += (
+        ["", *details(f"{count_text(len(not_verified), 'cell')} not verified", not_verified)] if not_verified else []
+    )
+    if counts.missing:
+        summary = count_text(counts.missing, "missing cell")
+        lines += ["", *details(summary, _cell_list(coverage, CellState.MISSING))]
+    if counts.needs_runner:
+        lines += ["", *details(runner_note(counts.needs_runner), _cell_list(coverage, CellState.NEEDS_RUNNER))]
+    if counts.excluded:
+        reasons = table(
+            ("combinations", "reason"), ((str(number), escape(reason)) for reason, number in counts.excluded)
+        )
+        lines += ["", *details(f"Excluded: {_excluded(counts)}", reasons)]
+    return "\n".join([*lines, ""])
+
+
+def _cell_list(coverage: Coverage, state: CellState) -> list[str]:
+    return [f"- {code_span(covered.cell.id)}" for covered in coverage.cells if covered.state is state]
+
+
+def _counts(counts_by_name: Mapping[str, CoverageCounts]) -> list[list[str]]:
+    return [[name, *map(str, _numbers(counts).values())] for name, counts in counts_by_name.items()]
