@@ -37,6 +37,9 @@ SLIM_ENTRY = f"""\
 SIZE = "torch: '2.9.1'\n        disk: 30 GB\n        source: documentation of ROCm 6.4\n    source"
 
 
+IMAGES, WORKFLOW = "images, on a disk of 14 GB", "workflow of a tag, for CK cells on a runner of your own"
+
+
 class PlanOutput(CommandResult):
     """Result of `plan`."""
 
@@ -80,7 +83,7 @@ def test_prints_a_line_per_cell_then_a_block_per_kernel_set(run_plan: Plan) -> N
     lines = shown.out.splitlines()
     assert shown.code == DONE
     assert [line.split()[0] for line in lines[:3]] == CELLS
-    assert [line for line in lines[3:] if not line.startswith("  ")] == [*SETS, "images, on a disk of 14 GB"]
+    assert [line for line in lines[3:] if not line.startswith("  ")] == [*SETS, IMAGES, WORKFLOW]
     assert shown.err.startswith("3 cells, 1 of them build here")
 
 
@@ -116,7 +119,7 @@ def test_json_prints_only_json(run_plan: Plan) -> None:
     shown = run_plan("--json", "--shards", "3")
     document = json.loads(shown.out)
     assert shown.err == ""
-    assert {*document} == {"cells", "kernel-sets", "images"}
+    assert {*document} == {"cells", "kernel-sets", "images", "workflow"}
     assert [entry["id"] for entry in document["cells"]] == CELLS
     assert [item["id"] for item in shown.sets] == SETS
     first = shown.sets[0]
@@ -128,10 +131,10 @@ def test_json_prints_only_json(run_plan: Plan) -> None:
 
 
 def test_an_image_fits_only_with_the_kernels_on_the_runners_disk(run_plan: Plan) -> None:
-    (head, line) = run_plan("--disk", "40", "--shards", "1", only=CK_CELL).out.splitlines()[-2:]
+    (head, line) = run_plan("--disk", "40", "--shards", "1", only=CK_CELL).out.splitlines()[-5:-3]
     assert head == "images, on a disk of 40 GB"
     assert line == "  fits       rocm/pytorch:torch-and-python: 30 GB, and 0.6 GB more for the build"
-    (line,) = run_plan("--disk", "30", only=CK_CELL).out.splitlines()[-1:]
+    line = run_plan("--disk", "30", only=CK_CELL).out.splitlines()[-4]
     assert line.startswith("  too big    rocm/pytorch:torch-and-python: 30 GB")
 
 
@@ -186,19 +189,33 @@ def test_a_named_ledger_changes_estimates_and_shards(run_plan: Plan, tmp_path: P
 def test_without_ck_cells_nothing_is_estimated_or_downloaded(run_plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(set_estimates, "list_sources", None)
     shown = run_plan(only="*-triton")
-    assert (shown.code, shown.out.count("\n")) == (DONE, 1)
+    assert shown.code == DONE
+    assert [line for line in shown.out.splitlines() if not line.startswith("  ")][1:] == [WORKFLOW]
     assert run_plan("--json", only="*-triton").sets == []
 
 
 def test_unavailable_sources_leave_the_cells_without_an_estimate(run_plan: Plan) -> None:
     shown = run_plan(only="fa2.6.3-rocm6.4-*")
     assert shown.code == DONE
-    first, second, third, last, _, image = shown.out.splitlines()
+    first, second, third, last, _, image, *workflow = shown.out.splitlines()
     assert first.startswith("fa2.6.3-rocm6.4-torch2.9.1-cp311-ck  gfx942  ")
     assert (second, third) == ("fa2.6.3-rocm6.4-gfx942-cxx11", "  cells      1")
     assert last.startswith("  no estimate, cannot fetch the sources: command failed: git fetch")
     assert "does not appear to be a git repository" in last
     assert image.endswith("30 GB, and 0.0 GB more for the build")
+    assert workflow[-1] == "  1 kernel set without an estimate not counted"
+
+
+def test_the_workflow_of_a_tag_is_predicted_with_and_without_a_runner(run_plan: Plan) -> None:
+    without, with_runner = run_plan().out.splitlines()[-2:]
+    assert without.startswith("  without a runner  16 jobs of ")
+    assert "0 pulls by cells" in without
+    # two images, built and verified and uploaded, and a shard of each of the two sets
+    assert with_runner.startswith("  with a runner     24 jobs of ")
+    assert "4 pulls by cells, artifacts up to 2.0 GB" in with_runner
+    assert "  without a runner  2 jobs of 0.0 h" in run_plan(only=CK_CELL).out, "nothing to build"
+    workflow = json.loads(run_plan("--json").out)["workflow"]
+    assert (workflow["without-a-runner"]["jobs"], workflow["with-a-runner"]["jobs"]) == (16, 24)
 
 
 def test_unavailable_sources_are_a_reason_in_json(run_plan: Plan) -> None:

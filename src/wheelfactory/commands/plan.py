@@ -27,17 +27,22 @@ from wheelfactory.core.host import Host, read_host
 from wheelfactory.kernels.estimate import Runners
 from wheelfactory.kernels.kernel_set import group_kernel_sets
 from wheelfactory.kernels.set_estimates import (
+    WORKFLOW_SHARDING,
     Sharding,
     estimate_sets,
     estimate_to_json,
     read_cost_model,
     render_estimate,
+    shard_hours,
 )
 from wheelfactory.kernels.setup_env import ledger_path
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, select_cells
+from wheelfactory.pipeline.batches import cut_batches, predict_run
+from wheelfactory.pipeline.jobs import split_by_runner
+from wheelfactory.site.markdown import count_text
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -46,7 +51,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_matrix(parser)
     add_only(parser)
     add_cache(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object with cells, kernel-sets and images")
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object with cells, kernel-sets, images and workflow"
+    )
     sharding_group = parser.add_mutually_exclusive_group()
     sharding_group.add_argument("--shards", type=_shards, metavar="N", help="split each kernel set into N shards")
     sharding_group.add_argument(
@@ -103,18 +110,33 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         for cell in kernel_set.cells
     }
     images = estimate_images(matrix, kernel_bytes, runners.disk_gb)
+    for_workflow = estimate_sets(
+        sets, cost_model, WORKFLOW_SHARDING, releases=matrix.flash_attn, cache=cache, environ=environ
+    )
+    forecasts = {
+        "without a runner": predict_run(cut_batches(matrix, split_by_runner(cells, "")[0]), ()),
+        "with a runner": predict_run(cut_batches(matrix, cells), shard_hours(for_workflow)),
+    }
     if options.json:
         kernels = [
             estimate_to_json(kernel_set, estimate, sharding)
             for kernel_set, estimate in zip(sets, estimates, strict=True)
         ]
-        print_results(
-            json.dumps({"cells": entries, "kernel-sets": kernels, "images": [image.to_json for image in images]})
-        )
+        content = {
+            "cells": entries,
+            "kernel-sets": kernels,
+            "images": [image.to_json for image in images],
+            "workflow": {name.replace(" ", "-"): forecast.to_json for name, forecast in forecasts.items()},
+        }
+        print_results(json.dumps(content))
         return DONE
     for kernel_set, estimate in zip(sets, estimates, strict=True):
         print_results(*render_estimate(kernel_set, estimate, runners))
     print_results(*render_image_estimates(images, runners.disk_gb))
+    print_results("workflow of a tag, for CK cells on a runner of your own")
+    print_results(*(f"  {name:<16}  {forecast}" for name, forecast in forecasts.items()))
+    if unknown := sum(isinstance(estimate, str) for estimate in for_workflow):
+        print_results(f"  {count_text(unknown, 'kernel set')} without an estimate not counted")
     return DONE
 
 

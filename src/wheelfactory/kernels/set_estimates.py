@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -32,6 +32,10 @@ class Sharding:
     """Number of shards; None for as few as fit the budget."""
     budget_h: float
     """Maximum wall time of a shard, in hours."""
+
+
+WORKFLOW_SHARDING = Sharding(Runners(), None, 4.0)
+"""How a workflow cuts kernel sets. A shard stops after five hours, an hour more than estimated, and a job after six."""
 
 
 def read_cost_model(given: Path | None, own: Path) -> CostModel:
@@ -89,6 +93,12 @@ def estimate_sets(
             ) from None
 
     return [estimate_of(kernel_set.flash_attn, kernel_set.archs) for kernel_set in sets]
+
+
+def shard_hours(estimates: Iterable[EstimateOrReason]) -> list[float]:
+    """The wall time of each shard in hours, at most; a set without an estimate has none."""
+    known = [estimate for estimate in estimates if not isinstance(estimate, str)]
+    return [estimate.longest_shard_s / _HOUR for estimate in known for _ in estimate.shards]
 
 
 def render_estimate(kernel_set: KernelSet, estimate: EstimateOrReason, runners: Runners) -> Iterator[str]:

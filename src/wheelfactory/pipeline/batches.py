@@ -129,6 +129,23 @@ class RunForecast:
     storage_bytes: int
     """Upper estimate of the wheels, which are artifacts for a week."""
 
+    @property
+    def to_json(self) -> dict[str, float]:
+        """The forecast as JSON; hours are rounded."""
+        return {
+            "jobs": self.jobs,
+            "cell-pulls": self.cell_pulls,
+            "job-hours": round(self.job_hours, 1),
+            "wall-hours": round(self.wall_hours, 1),
+            "storage-bytes": self.storage_bytes,
+        }
+
+    def __str__(self) -> str:
+        return (
+            f"{self.jobs} jobs of {self.job_hours:,.1f} h, {self.cell_pulls} pulls by cells, "
+            f"artifacts up to {self.storage_bytes / 1000**3:.1f} GB, site after {self.wall_hours:.1f} h"
+        )
+
 
 OTHER_JOBS = 9
 """Jobs that every release has: select, collect, approve, plain builds, publish, generate, deploy, check, reconcile."""
@@ -139,6 +156,8 @@ FALLBACK_JOBS = 3
 
 def predict_run(batches: Sequence[Batch], shard_hours: Sequence[float]) -> RunForecast:
     """Predict a run that compiles kernel shards of these hours, then builds and publishes these batches."""
+    if not batches:  # select and reconcile
+        return RunForecast(2, 0, job_hours=2 * _SETUP / 60, wall_hours=2 * _SETUP / 60, storage_bytes=0)
     shards = [_SETUP + _PULL + 60 * hours for hours in shard_hours]
     # the uploads fill one draft, one after the other; flash-attention-amd has one too
     uploads = _UPLOAD * (len(batches) + 1)

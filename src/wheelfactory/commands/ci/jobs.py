@@ -19,9 +19,8 @@ from wheelfactory.commands.targets import add_target, open_archive_host, open_pu
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.progress import log_to_stderr
-from wheelfactory.kernels.estimate import Runners
 from wheelfactory.kernels.kernel_set import KernelSet, group_kernel_sets, stored_set_name
-from wheelfactory.kernels.set_estimates import Sharding, estimate_sets, read_cost_model
+from wheelfactory.kernels.set_estimates import WORKFLOW_SHARDING, estimate_sets, read_cost_model
 from wheelfactory.kernels.setup_env import ledger_path
 from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.facts import Matrix
@@ -38,9 +37,6 @@ from wheelfactory.pipeline.jobs import (
 from wheelfactory.release.manifest import published_cells
 from wheelfactory.site.coverage import NEEDS_RUNNER, RUNNER_HINT
 from wheelfactory.site.markdown import count_text
-
-# estimated time of one shard on a hosted runner: an hour less than its job may take, because it is an estimate
-SHARD_HOURS = 4.0
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -127,7 +123,7 @@ def _choose_shards(
     estimates = estimate_sets(
         sets,
         read_cost_model(None, ledger_path(cache)),
-        Sharding(Runners(), None, SHARD_HOURS),
+        WORKFLOW_SHARDING,
         releases=matrix.flash_attn,
         cache=cache,
         environ=environ,
