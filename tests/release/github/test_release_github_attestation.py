@@ -149,7 +149,7 @@ def test_a_published_wheel_is_verified_from_its_repository(
         ),
         pytest.param(
             other(repository="https://github.com/else/fork"),
-            "found a run in https://github.com/else/fork (it was not published by this repository)",
+            "found a run in https://github.com/else/fork (it was not made by this repository)",
             id="a run of another repository",
         ),
     ],

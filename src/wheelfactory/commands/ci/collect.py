@@ -8,11 +8,13 @@ from pathlib import Path
 from wheelfactory.commands.options import Environ, print_messages, print_results
 from wheelfactory.commands.targets import add_target, open_archive_host, open_publisher
 from wheelfactory.core.errors import DONE
+from wheelfactory.core.files import write_atomic
 from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.matrix.select import sharded_strategy_json
 from wheelfactory.pipeline.collect import MAX_ROUNDS, SetState, buildable_cells, collect_sets, fail_after_last_round
 from wheelfactory.pipeline.jobs import WorkflowJobs, cell_entries, group_matrix, output_lines
 from wheelfactory.release.manifest import published_cells
+from wheelfactory.release.transaction import sha256sums
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -20,6 +22,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     parser.add_argument("--jobs", type=Path, required=True, metavar="FILE", help="jobs file written by `ci jobs`")
     parser.add_argument("--kernels", type=Path, required=True, metavar="DIR", help="directory of compiled shards")
+    parser.add_argument(
+        "--unattested",
+        type=Path,
+        metavar="FILE",
+        help="write the sha256 of each uploaded archive that needs an attestation, for actions/attest",
+    )
     parser.add_argument(
         "--round",
         type=int,
@@ -41,10 +49,14 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         print_messages(f"{item.set_jobs.id}: {item.state.value}")
         if item.error:
             print_messages(f"  {item.error}", f"  hint: {item.error.hint}")
+    unattested = {name: sha256 for item in collected for name, sha256 in item.unattested.items()}
+    if options.unattested:
+        write_atomic(options.unattested, sha256sums(unattested))
     cells = buildable_cells(jobs, collected, published)
     values = {
         "kernels-pending": any(item.state is SetState.PENDING for item in collected),
         "next-round": options.round + 1,
+        "unattested": bool(unattested),
         "count": len(cells),
         "shards": sharded_strategy_json(cell_entries(cells)),
         "groups": group_matrix(cells),
