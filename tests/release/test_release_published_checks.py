@@ -17,6 +17,7 @@ from command_line import Cli, CommandResult
 from loopback import served
 from release_factory import flash_attn_wheel, make_release, quick_gates, stub_wheel
 from wheelfactory.core.errors import BAD_INPUT, DONE, VERIFICATION_FAILED, InputError
+from wheelfactory.release import bundle
 from wheelfactory.release.manifest import MANIFEST_NAME, manifest_bytes, read_manifest
 from wheelfactory.release.published_checks import check_installed, check_wheel, describe_checks
 from wheelfactory.release.published_site import PublishedSite, read_site

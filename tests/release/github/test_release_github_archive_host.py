@@ -288,7 +288,7 @@ def test_a_draft_that_somebody_changed_is_not_published(
     (draft,) = github.repository.drafts()
     (asset,) = draft.assets.values()
     asset.content, asset.sha256 = b"changed", sha256(b"changed")
-    with pytest.raises(PublishError, match=f"missing, damaged or unexpected files: {NAME}: {archive.name}"):
+    with pytest.raises(PublishError, match=f"kernel archive not uploaded: no draft of {NAME} has {archive.name} with"):
         new_archive_host().publish(NAME, archive.name, sha256(CONTENT), bundle)
     assert github.repository.published() == []
 

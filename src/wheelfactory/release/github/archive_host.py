@@ -7,6 +7,7 @@ release takes no file afterwards, and a draft does not count as stored.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from wheelfactory.core.digest import file_sha256
@@ -15,7 +16,7 @@ from wheelfactory.core.files import atomic_path
 from wheelfactory.release.bundle import BUILD_WORKFLOW, BUNDLE_SUFFIX, MAX_BUNDLE_BYTES, require_sigstore
 from wheelfactory.release.github.drafts import Draft
 from wheelfactory.release.github.parts import require_size
-from wheelfactory.release.github.releases import Release, Releases, StoredAsset
+from wheelfactory.release.github.releases import Releases, StoredAsset
 from wheelfactory.release.transaction import Asset
 from wheelfactory.verify.result import Status
 
@@ -49,7 +50,7 @@ class GitHubArchiveHost:
         require_size(asset)
         if self._is_published(name, asset.name, asset.sha256):
             return {}
-        draft = self._find_draft(name) or Draft(self._releases, self._releases.create(name, prerelease=True))
+        draft = next(self._drafts(name), None) or Draft(self._releases, self._releases.create(name, prerelease=True))
         draft.keep_only({asset.name})
         draft.put_asset(asset)
         draft.require_assets({asset.name: asset.sha256})
@@ -66,18 +67,20 @@ class GitHubArchiveHost:
             return
         # another process uploaded it, perhaps seconds ago, and GitHub's lists can be older
         draft = self._releases.client.poll(
-            lambda: self._find_draft(name), lambda found: found is not None and found.has_assets({file: sha256})
+            lambda: next((one for one in self._drafts(name) if one.has_assets({file: sha256})), None),
+            lambda found: found is not None,
         )
         if draft is None:
             hint = "run `ci collect` again (re-run the job): it uploads the archive"
-            raise PublishError("kernel archive not uploaded", f"no draft of {name} with {file}", hint)
+            which = f"no draft of {name} has {file} with sha256 {sha256}"
+            raise PublishError("kernel archive not uploaded", which, hint)
         beside = Asset.from_content(f"{file}{BUNDLE_SUFFIX}", bundle)
         draft.put_asset(beside)
         draft.require_assets({file: sha256, beside.name: beside.sha256})
         self._releases.publish(draft.release, _NOTES, latest=False)
         # left by lost responses, and perhaps listed only now
-        for left in self._list_drafts(name):
-            self._releases.delete_draft(left)
+        for left in self._drafts(name):
+            self._releases.delete_draft(left.release)
 
     def download(self, name: str, folder: Path) -> Path | None:
         """Download an attested archive into `folder`; None if none is published under this name.
@@ -107,12 +110,10 @@ class GitHubArchiveHost:
             raise PublishError("another archive is already stored", which, hint)
         return True
 
-    def _find_draft(self, name: str) -> Draft | None:
-        oldest = min(self._list_drafts(name), key=lambda release: release.id, default=None)
-        return Draft(self._releases, oldest) if oldest else None
-
-    def _list_drafts(self, name: str) -> list[Release]:
-        return [release for release in self._releases.list_releases() if release.draft and release.tag_name == name]
+    def _drafts(self, name: str) -> Iterator[Draft]:
+        """Yield the drafts of a name, oldest first; a lost response leaves more than one."""
+        drafts = [release for release in self._releases.list_releases() if release.draft and release.tag_name == name]
+        return (Draft(self._releases, release) for release in sorted(drafts, key=lambda release: release.id))
 
     def _find_archive(self, name: str) -> tuple[StoredAsset, str] | None:
         """Return the published archive of a name and its attested sha256; None if there is no release of this name.
