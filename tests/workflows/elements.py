@@ -78,7 +78,11 @@ class Element:
     @property
     def paths(self) -> list[str]:
         """The paths that it uploads, attests, hashes or downloads into."""
-        keys = ("path", "subject-path") if re.match("actions/(attest$|upload-|download-)", self.uses) else ()
+        keys = (
+            ("path", "subject-checksums", "subject-path")
+            if re.match("actions/(attest$|upload-|download-)", self.uses)
+            else ()
+        )
         given = [str(self.inputs.get(key, "")) for key in keys]
         hashed = " ".join(re.findall(r"hashFiles\(([^)]*)\)", self.text("if")))
         return re.findall(r"^\s*([^!\s].*?)\s*$", "\n".join(given), re.MULTILINE) + re.findall(r"'([^']+)'", hashed)

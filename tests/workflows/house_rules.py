@@ -21,7 +21,8 @@ RELEASE_WRITERS = frozenset(
 """FILE/JOB of the only jobs that may have contents: write, because they publish or open a pull request."""
 
 COMMANDS = re.compile(
-    r'\./factory (--version$|ci (answer|collect) "\$TARGET" |ci baseline --digests |index "\$TARGET" --packages )'
+    r'\./factory (--version$|ci (answer|collect|publish-kernels) "\$TARGET" )'
+    r'|\./factory (ci baseline --digests |index "\$TARGET" --packages )'
     r'|\./factory publish "\$TARGET" (--tag "\$TAG" --attestation |(cells|rows)/\* --(?!.*\.whl))'
     r"|\.venv/bin/python scripts/(propose_changes|refresh_images|refresh_support)\.py\b"
     r"|sudo --preserve-env=RUNNER_ENVIRONMENT python3 scripts/free_disk\.py$"
@@ -30,7 +31,7 @@ COMMANDS = re.compile(
 """What a privileged job may run: nothing that runs code of a wheel or of its sources."""
 
 ACTIONS = {
-    "actions/attest": "subject-path",
+    "actions/attest": "subject-checksums subject-path",
     "actions/checkout": "persist-credentials",
     "actions/deploy-pages": "artifact_name",
     "actions/download-artifact": "merge-multiple name path pattern",
@@ -45,7 +46,7 @@ ACTIONS = {
 
 OUTPUTS = {
     r"\./factory ci baseline --groups ": "digests",
-    r"\./factory ci collect ": "count groups kernels-pending next-round shards",
+    r"\./factory ci collect ": "count groups kernels-pending next-round shards unattested",
     r"\./factory ci jobs (?!.*--versions )": "count kernel-count kernels",
     r"\./factory ci jobs .*--versions ": "cells count groups",
     "actions/attest$": "attestation-id attestation-url bundle-path",
@@ -60,6 +61,7 @@ OUTPUTS = {
 CACHE_FOLDERS = ("~/.cache/wheelfactory/logs", "~/.cache/wheelfactory/plain")
 """Folders that the factory writes and reads without an option that names them."""
 
+_CHECK_RUN = './factory ci check-run "github:$REPOSITORY" "$PREVIOUS_RUN"'
 _COMMAND_FILES = re.compile(r"GITHUB_(ENV|PATH|STATE)\b|::(set|add-path|save)|github\.(env|output|path|state)\b")
 _LITERAL = re.compile(r'echo [^$`]*>> "\$GITHUB_(ENV|OUTPUT|PATH)"')
 _OUTPUT = re.compile(r"\b((?:jobs|needs|steps)\.[\w-]+)\.outputs(?:\.|\[')([\w-]+)")
@@ -155,6 +157,19 @@ def missing_paths(unit: Element) -> Iterator[str]:
                 yield path
 
 
+def unchecked_runs(unit: Element) -> Iterator[str]:
+    """Yield the downloads from another run that no earlier step of the job checks under the same condition."""
+    everything = list(steps(unit))
+    for number, step in enumerate(everything):
+        run = step.inputs.get("run-id")
+        values = {"PREVIOUS_RUN": run, "REPOSITORY": "${{ github.repository }}"}
+        checks = (one for one in everything[:number] if one.text("run") == _CHECK_RUN)
+        if run and not any(
+            one.text("if") == step.text("if") and values.items() <= one.below("env").items() for one in checks
+        ):
+            yield step.title
+
+
 class Rule(NamedTuple):
     """What a rule reads, what breaks it there (anything true, or each detail), and what to do then."""
 
@@ -201,6 +216,9 @@ RULES = {
         downloads_of_nothing,
         lambda step: iter([step.artifact]),
         "correct the name, or upload the artifact in a job of the same run",
+    ),
+    "another run is checked before its artifacts are used": Rule(
+        units, unchecked_runs, f"run `{_CHECK_RUN}` in an earlier step, with the same `if`"
     ),
     "every path is written and read": Rule(
         units, missing_paths, "correct the path, or name it in the command that uses it"
