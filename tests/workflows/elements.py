@@ -78,11 +78,8 @@ class Element:
     @property
     def paths(self) -> list[str]:
         """The paths that it uploads, attests, hashes or downloads into."""
-        keys = (
-            ("path", "subject-checksums", "subject-path")
-            if re.match("actions/(attest$|upload-|download-)", self.uses)
-            else ()
-        )
+        has_paths = re.match("actions/(attest$|upload-|download-)", self.uses)
+        keys = ("path", "subject-checksums", "subject-path") if has_paths else ()
         given = [str(self.inputs.get(key, "")) for key in keys]
         hashed = " ".join(re.findall(r"hashFiles\(([^)]*)\)", self.text("if")))
         return re.findall(r"^\s*([^!\s].*?)\s*$", "\n".join(given), re.MULTILINE) + re.findall(r"'([^']+)'", hashed)
