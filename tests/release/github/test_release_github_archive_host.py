@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
-from sigstore.verify import Verifier
 
 from fake_github import TOKEN, FakeGitHub
 from fake_github.faults import FAULTS, Fault
 from fake_github.outcome import content_of, sha256
 from fake_github.repository import OWNER_REPO
-from fake_sigstore import FakeSigstore, Signer, other
+from fake_sigstore import KERNELS, FakeSigstore, Signer, other
 from wheelfactory.core.errors import InputError, PublishError, VerificationError
 from wheelfactory.release import bundle as bundles
 from wheelfactory.release.github import parts
@@ -24,26 +23,14 @@ from wheelfactory.release.github.releases import Releases
 NAME = "kernels-fa2.8.3-rocm7.2-ck-0123456789ab"
 CONTENT = b"an archive"
 HOME = "https://github.com/someone/wheels/.github/workflows"
-KERNELS = other(workflow=f"{HOME}/build.yml@refs/tags/v1")
-"""The job that collects kernel sets."""
+
+pytestmark = pytest.mark.usefixtures("_trusted")
 
 NewArchiveHost: TypeAlias = Callable[[], GitHubArchiveHost]
 
 
 class KilledError(BaseException):
     """The process ends at a request."""
-
-
-@pytest.fixture(scope="module")
-def sigstore() -> FakeSigstore:
-    return FakeSigstore()
-
-
-@pytest.fixture(autouse=True)
-def _trusted(sigstore: FakeSigstore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Trust this Sigstore in place of the public one."""
-    verifier = sigstore.verifier(tmp_path)
-    monkeypatch.setattr(Verifier, "production", lambda offline: verifier)
 
 
 @pytest.fixture

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from sigstore.verify import Verifier
 
 from command_line import Cli
 from fake_github import FakeGitHub
 from fake_github.outcome import content_of
 from fake_github.repository import OWNER_REPO
-from fake_sigstore import FakeSigstore, other
+from fake_sigstore import KERNELS, FakeSigstore
 from kernel_archive_factory import fill
 from small_matrix import SMALL, small_matrix
 from wheelfactory.core.digest import file_sha256
@@ -28,7 +27,6 @@ KERNEL_SET = next(
 )
 NAME = stored_set_name(small_matrix(), KERNEL_SET)
 CELL = KERNEL_SET.cells[0].id
-KERNELS = other(workflow=f"https://github.com/{OWNER_REPO}/.github/workflows/build.yml@refs/tags/v1")
 
 
 class Steps(NamedTuple):
@@ -67,17 +65,8 @@ class Steps(NamedTuple):
         return "kernels", KERNEL_SET.id, "--download", GITHUB, "--dest", self.folder / "downloaded", *more
 
 
-@pytest.fixture(scope="module")
-def sigstore() -> FakeSigstore:
-    return FakeSigstore()
-
-
 @pytest.fixture
-def steps(
-    github: FakeGitHub, sigstore: FakeSigstore, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Steps:
-    verifier = sigstore.verifier(tmp_path)
-    monkeypatch.setattr(Verifier, "production", lambda offline: verifier)
+def steps(github: FakeGitHub, _trusted: None, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Steps:
     for name, value in github.environ().items():
         monkeypatch.setenv(name, value)
     (tmp_path / "matrix.yaml").write_text(SMALL)
