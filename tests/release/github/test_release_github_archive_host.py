@@ -10,11 +10,13 @@ import pytest
 
 from fake_github import TOKEN, FakeGitHub
 from fake_github.faults import FAULTS, Fault
+from fake_github.github import Asked
 from fake_github.outcome import content_of, sha256
 from fake_github.repository import OWNER_REPO
 from fake_sigstore import KERNELS, FakeSigstore, Signer, other
 from wheelfactory.core.errors import InputError, PublishError, VerificationError
 from wheelfactory.release import bundle as bundles
+from wheelfactory.release.github import archive_host as archive_hosts
 from wheelfactory.release.github import parts
 from wheelfactory.release.github.archive_host import GitHubArchiveHost
 from wheelfactory.release.github.client import Client
@@ -232,6 +234,42 @@ def test_an_archive_that_is_damaged_in_storage_is_not_downloaded(
     assert list((tmp_path / "downloaded").iterdir()) == []
 
 
+def test_a_download_that_differs_from_what_was_verified_is_dropped(
+    github: FakeGitHub, archive_host: GitHubArchiveHost, store: Callable[[], None], archive: Path, tmp_path: Path
+) -> None:
+    """GitHub states no digest, so the archive is downloaded to be verified, and then once more."""
+    store()
+    github.repository.with_digests = False
+    (release,) = github.repository.published()
+    stored = next(asset for asset in release.assets.values() if asset.name == archive.name)
+    downloads: list[str] = []
+
+    def damage_second(asked: Asked) -> None:
+        if asked.role == "storage" and asked.path == f"/{stored.id}":
+            downloads.append(asked.path)
+            stored.content = CONTENT if len(downloads) == 1 else b"damaged"
+
+    github.before = damage_second
+    with pytest.raises(PublishError, match="damaged during the download"):
+        archive_host.download(NAME, tmp_path / "downloaded")
+    assert len(downloads) == 2
+    assert list((tmp_path / "downloaded").iterdir()) == []
+
+
+def test_a_bundle_too_large_to_be_one_is_not_read(
+    github: FakeGitHub,
+    archive_host: GitHubArchiveHost,
+    store: Callable[[], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store()
+    monkeypatch.setattr(archive_hosts, "MAX_BUNDLE_BYTES", 100)
+    before = len(github.calls)
+    assert_refused(archive_host, tmp_path, "without an attestation", " bytes of ")
+    assert not [call for call in github.calls[before:] if "/releases/assets/" in call]
+
+
 def test_without_sigstore_no_stored_archive_is_used(
     archive_host: GitHubArchiveHost, store: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,6 +304,17 @@ def test_nothing_is_published_with_a_bundle_that_would_be_refused_later(
     assert github.repository.published() == []
     (draft,) = github.repository.drafts()
     assert draft.files() == {archive.name: sha256(CONTENT)}
+
+
+def test_a_draft_with_another_file_is_not_published(
+    github: FakeGitHub, archive_host: GitHubArchiveHost, archive: Path, bundle: bytes
+) -> None:
+    archive_host.upload(NAME, archive)
+    (draft,) = github.repository.drafts()
+    github.repository.upload(draft.id, "more.tar", 4, sha256(b"more"), b"more")
+    with pytest.raises(PublishError, match=r"missing, damaged or unexpected files: .*: more\.tar"):
+        archive_host.publish(NAME, archive.name, sha256(CONTENT), bundle)
+    assert github.repository.published() == []
 
 
 def test_a_draft_that_somebody_changed_is_not_published(
