@@ -194,6 +194,15 @@ RULES = {
     "no permissions at the top": Rule(
         files, lambda file: "jobs" in file.content and file.content.get("permissions") != {}, "add `permissions: {}`"
     ),
+    "no artifact over a checkout with rights": Rule(
+        steps,
+        lambda step: (
+            step.uses == "actions/download-artifact"
+            and is_privileged(step)
+            and not fixed_parts(str(step.inputs.get("path", "")))
+        ),
+        "name a folder in `path`: any job of the run can replace an artifact, and its files those of the checkout",
+    ),
     "only these jobs write releases": Rule(
         jobs,
         lambda job: (

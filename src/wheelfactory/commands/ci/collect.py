@@ -47,6 +47,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         collected = fail_after_last_round(collect_sets(jobs, options.kernels, host), options.round)
     for item in collected:
         print_messages(f"{item.set_jobs.id}: {item.state.value}")
+        print_messages(*(f"  uploaded, to be attested: {name}" for name in item.unattested))
         if item.error:
             print_messages(f"  {item.error}", f"  hint: {item.error.hint}")
     unattested = {name: sha256 for item in collected for name, sha256 in item.unattested.items()}
