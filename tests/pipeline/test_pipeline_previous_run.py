@@ -6,22 +6,22 @@ import pytest
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.pipeline.previous_run import require_own_run
+from wheelfactory.release.bundle import BUILD_WORKFLOW
 from wheelfactory.release.github.workflow_runs import RunRepository, WorkflowRun
 
 REPOSITORY = "someone/wheels"
-OWN = WorkflowRun(
-    id=1001, event="push", path=".github/workflows/build.yml", head_repository=RunRepository(full_name=REPOSITORY)
-)
+OWN = WorkflowRun(id=1001, event="push", path=BUILD_WORKFLOW, head_repository=RunRepository(full_name=REPOSITORY))
 
 
 @pytest.mark.parametrize("event", ["push", "workflow_dispatch"])
 @pytest.mark.parametrize(
-    "path", ["", "@refs/tags/v1", "@main"], ids=["as GitHub sends it", "with a tag", "as in GitHub's description"]
+    "path",
+    [BUILD_WORKFLOW, f"{BUILD_WORKFLOW}@main", f"{REPOSITORY}/{BUILD_WORKFLOW}@refs/tags/v1"],
+    ids=["alone", "with a ref", "with repository and ref"],
 )
 @pytest.mark.parametrize("repository", [REPOSITORY, "SomeOne/Wheels"])
 def test_a_run_of_this_workflow_is_accepted(event: str, path: str, repository: str) -> None:
-    run = OWN.model_copy(update={"event": event, "path": OWN.path + path})
-    require_own_run(run, repository)
+    require_own_run(OWN.model_copy(update={"event": event, "path": path}), repository)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +41,11 @@ def test_a_run_of_this_workflow_is_accepted(event: str, path: str, repository: s
             {"path": ".github/workflows/ci.yml"},
             "its workflow file is .github/workflows/ci.yml, not .github/workflows/build.yml",
             id="another workflow",
+        ),
+        pytest.param(
+            {"path": ".github/workflows/Build.yml"},
+            "its workflow file is .github/workflows/Build.yml",
+            id="another case, which is another file",
         ),
         pytest.param(
             {"path": ".github/workflows/_build_rocm.yml@.github/workflows/build.yml"},

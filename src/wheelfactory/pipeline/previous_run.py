@@ -14,15 +14,15 @@ def require_own_run(run: WorkflowRun, repository: str) -> None:
     """Raise `InputError` unless a run is one of `BUILD_WORKFLOW`, on a commit of `repository` (``OWNER/REPO``).
 
     A pull request can change the workflow file and everything that the run compiles, so its runs do not count, and
-    neither do those of a fork. Names are compared in any case, as GitHub does.
+    neither do those of a fork. The repository is compared in any case, as GitHub does.
     """
     head = run.head_repository.full_name if run.head_repository else "a deleted repository"
-    path = run.path.partition("@")[0].removeprefix(f"{repository}/")
-    for what, found, expected in (
-        ("repository", head, (repository,)),
-        ("workflow file", path, (BUILD_WORKFLOW,)),
-        ("event", run.event, _EVENTS),
+    path = run.path.partition("@")[0].removeprefix(f"{head}/")
+    for what, found, expected, is_own in (
+        ("repository", head, repository, head.lower() == repository.lower()),
+        ("workflow file", path, BUILD_WORKFLOW, path == BUILD_WORKFLOW),
+        ("event", run.event, " or ".join(_EVENTS), run.event in _EVENTS),
     ):
-        if found.lower() not in map(str.lower, expected):
-            which = f"run {run.id}: its {what} is {found}, not {' or '.join(expected)}"
+        if not is_own:
+            which = f"run {run.id}: its {what} is {found}, not {expected}"
             raise InputError("cannot use the kernels of this run", which, _HINT)

@@ -25,6 +25,10 @@ _UNTRUSTED_HINT = (
     "find out who made this release, then delete it and its tag, and compile the set again: wheelfactory kernels SET "
     "(GitHub uses the tag of an immutable release only once: then increase CACHE_VERSION in kernels/kernel_set.py)"
 )
+_UNSIGNED_HINT = (
+    "attest the file of `ci collect --unattested` in build.yml of a public repository: sigstore lacks the root of "
+    "attestations in private ones"
+)
 
 
 class GitHubArchiveHost:
@@ -62,7 +66,7 @@ class GitHubArchiveHost:
         Does nothing if it is published already. Raises as `_find_archive` does, `PublishError` if the draft is missing
         or has other bytes, and `VerificationError`, before it changes anything, if the bundle does not attest the file.
         """
-        self._require_attested(file, sha256, bundle)
+        self._require_attested(file, sha256, bundle, _UNSIGNED_HINT)
         if self._is_published(name, file, sha256):
             return
         # another process uploaded it, perhaps seconds ago, and GitHub's lists can be older
@@ -137,7 +141,7 @@ class GitHubArchiveHost:
             found = "no" if bundle is None else f"{bundle.size} bytes of"
             which = f"release {name} has {found} {beside}"
             raise VerificationError("kernel archive without an attestation", which, _UNTRUSTED_HINT)
-        self._require_attested(archive.name, sha256, self._read_asset(bundle))
+        self._require_attested(archive.name, sha256, self._read_asset(bundle), _UNTRUSTED_HINT)
         return archive, sha256
 
     def _read_asset(self, stored: StoredAsset) -> bytes:
@@ -146,7 +150,7 @@ class GitHubArchiveHost:
             self._releases.download(stored, path)
             return path.read_bytes()
 
-    def _require_attested(self, file: str, sha256: str, bundle: bytes) -> None:
+    def _require_attested(self, file: str, sha256: str, bundle: bytes, hint: str) -> None:
         """Raise `VerificationError` unless `bundle` attests this file, signed by `BUILD_WORKFLOW` of the repository."""
         require_sigstore()
         # imported here: sigstore is optional, and takes a second
@@ -155,4 +159,4 @@ class GitHubArchiveHost:
         result = check_attestation(bundle, file, sha256, self._releases.client.repository, BUILD_WORKFLOW)
         if result.status is not Status.PASSED:
             which = "; ".join(map(str, result.findings))
-            raise VerificationError("kernel archive not attested by this repository", which, _UNTRUSTED_HINT)
+            raise VerificationError("kernel archive not attested by this repository", which, hint)
