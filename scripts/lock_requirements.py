@@ -28,8 +28,8 @@ def main() -> int:
     # the largest first, so that a package has the same version in all three
     for name, options in (
         ("dev", ("--extra", "dev", *arguments)),
-        ("docs", ("--extra", "docs", "--constraint", "requirements/dev.txt")),
-        ("factory", ("--constraint", "requirements/dev.txt")),
+        ("docs", ("--extra", "docs", "--extra", "verify", "--constraint", "requirements/dev.txt")),
+        ("factory", ("--extra", "verify", "--constraint", "requirements/dev.txt")),
     ):
         command = [*COMPILE, *options, "--output-file", f"requirements/{name}.txt"]
         done = subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)

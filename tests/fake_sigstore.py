@@ -218,3 +218,7 @@ def _canonical(document: Mapping[str, Any]) -> bytes:
 def other(**changes: str) -> Signer:
     """The signer of a release with something changed."""
     return replace(RELEASE, **changes)
+
+
+KERNELS = other(workflow=RELEASE.workflow.replace("_publish.yml", "build.yml"))
+"""The job that collects kernel sets."""

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import distribution
 from pathlib import Path
@@ -19,8 +19,8 @@ from packaging.utils import NormalizedName, canonicalize_name
 from docs.pages import repository_files
 from wheelfactory.core.checkout import ROOT
 
-LOCKS = {"factory": "", "docs": "docs", "dev": "dev"}
-"""The name of each lock file -> the extra of pyproject.toml that it has beside the dependencies; smallest first."""
+LOCKS = {"factory": ("verify",), "docs": ("docs", "verify"), "dev": ("dev",)}
+"""The name of each lock file -> the extras of pyproject.toml that it has beside the dependencies; smallest first."""
 
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 
@@ -46,12 +46,13 @@ def locked_versions(name: str, environment: Mapping[str, str]) -> dict[Normalize
     return found
 
 
-def declared(extra: str) -> Iterator[Requirement]:
-    """The dependencies in pyproject.toml, and those of an extra with the extras that it names."""
+def declared(asked: Iterable[str]) -> Iterator[Requirement]:
+    """The dependencies in pyproject.toml, and those of extras with the extras that these name."""
     tomllib = pytest.importorskip("tomllib", reason="from Python 3.11 on")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    for requirement in map(Requirement, [*project["dependencies"], *extras.get(extra, [])]):
+    texts = [*project["dependencies"], *(text for extra in asked for text in extras[extra])]
+    for requirement in map(Requirement, texts):
         if requirement.name == project["name"]:
             yield from (Requirement(text) for inner in requirement.extras for text in extras[inner])
         else:

@@ -42,7 +42,9 @@ SUBCOMMANDS = {
     "ci": {
         "jobs": "print the job matrices of a workflow run",
         "baseline": "build reference wheels with plain setup.py, for comparison with published wheels",
+        "check-run": "check that an earlier run is one of build.yml in this repository, before using its kernels",
         "collect": "upload the kernel sets of a workflow run, and print the cells that can be built",
+        "publish-kernels": "publish the kernel sets that `ci collect` uploaded, with their attestation",
         "kernels": "download the kernel sets that the cells of a batch link",
         "batch": "build, prove or verify the wheels of a batch of cells",
         "reconcile": "compare the planned, built and published cells of a run (exit code 1 if any is missing)",
@@ -156,6 +158,6 @@ def _add_commands(
             _add_commands(subparser, SUBCOMMANDS[name], words[1:], f"{package}.{name}")
         else:
             # imports no other command: `matrix` must start without the network libraries and auditwheel
-            command = import_module(f"{package}.{name}")
+            command = import_module(f"{package}.{name.replace('-', '_')}")
             command.add(subparser)
             subparser.set_defaults(execute=command.execute)

@@ -13,6 +13,7 @@ from fake_github.repository import OWNER_REPO, FakeRelease, Repository, RuleErro
 
 RETRY_AFTER_S, RESET_S = 7, 1800
 _HOME = f"/repos/{OWNER_REPO}/releases"
+_RUNS = f"/repos/{OWNER_REPO}/actions/runs/"
 
 Answer: TypeAlias = tuple[int, object, dict[str, str]]
 """Status, JSON or bytes, and headers."""
@@ -77,6 +78,11 @@ def answered(github: FakeGitHub, asked: Asked, authorization: str | None) -> Ans
 
 
 def _routed(github: FakeGitHub, asked: Asked, *, writes: bool) -> Answer:
+    if asked.method == "GET" and asked.path.startswith(_RUNS):
+        run = github.repository.runs.get(int(asked.path.removeprefix(_RUNS)))
+        if run is None:
+            raise RuleError(404, "Not Found")
+        return 200, run, {}
     if not asked.path.startswith(_HOME):
         raise RuleError(404, "Not Found")
     rest = asked.path.removeprefix(_HOME).strip("/").split("/")

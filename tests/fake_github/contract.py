@@ -1,4 +1,4 @@
-"""GitHub's own OpenAPI description, cut to what deals with releases: every request and every answer is held to it.
+"""GitHub's own OpenAPI description, cut to releases and single runs: every request and every answer is held to it.
 
 Three things are exempted. An asset in state ``starter`` is only in the description's prose, not in its schema. The
 bytes of uploads and downloads are not looked at. Statuses that a path does not list (limits, server errors) have no
@@ -22,7 +22,8 @@ from npm_tools import npm_package
 API, UPLOADS = "https://api.github.com", "https://uploads.github.com"
 """The hosts in the description. An upload to the API host is a violation."""
 
-_RELEASES = "/repos/{owner}/{repo}/releases"
+_PATHS = ("/repos/{owner}/{repo}/releases", "/repos/{owner}/{repo}/actions/runs/{run_id}")
+"""Each path, and those below it."""
 _BINARY = b"bytes"
 
 
@@ -33,8 +34,8 @@ def _description() -> dict[str, Any]:
 
 
 def _sliced(api: dict[str, Any]) -> dict[str, Any]:
-    """The part of the description about releases, with its references; the whole one takes half a minute to load."""
-    paths = {path: item for path, item in api["paths"].items() if path.startswith(_RELEASES)}
+    """The part of the description about `_PATHS`, with its references; the whole one takes half a minute to load."""
+    paths = {path: item for path, item in api["paths"].items() if path.startswith(_PATHS)}
     components: dict[str, dict[str, Any]] = {}
     left = list(_references(paths))
     while left:
@@ -58,6 +59,13 @@ def _references(node: object) -> Iterator[str]:
     elif isinstance(node, list):
         for item in node:
             yield from _references(item)
+
+
+def example_run(repository: str, **changes: object) -> dict[str, Any]:
+    """The workflow run that the description has as an example, with a commit of this repository and other changes."""
+    example = _description()["components"]["examples"]["workflow-run"]["value"]
+    head = {**example["head_repository"], "full_name": repository}
+    return {**example, "head_repository": head, **changes}
 
 
 class Contract:

@@ -95,6 +95,8 @@ class Repository:
     a_second: int = 2
     """Whether all releases get the same publish second, so that only the id shows the order."""
     releases: dict[int, FakeRelease] = field(default_factory=dict)
+    runs: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """The API's JSON of each workflow run."""
     burned: set[str] = field(default_factory=set)
     """Tags of deleted immutable releases, which cannot be reused."""
     default_branch: str = "main"

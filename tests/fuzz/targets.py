@@ -32,7 +32,7 @@ from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import explain_selection, github_matrix
 from wheelfactory.release.attestation import check_attestation
-from wheelfactory.release.bundle import read_subjects
+from wheelfactory.release.bundle import PUBLISH_WORKFLOW, read_subjects
 from wheelfactory.release.manifest import WheelRow, manifest_bytes, read_manifest, verified_archs
 from wheelfactory.site.index import render_index
 from wheelfactory.verify.gate import Subject
@@ -248,7 +248,7 @@ class Attestation(Target):
     def read(self, data: bytes) -> None:
         with suppress(InputError):
             assert all("/" not in subject.name for subject in read_subjects(data, "bundle"))
-        result = check_attestation(data, seeds.WHEEL_NAME, seeds.WHEEL_SHA256, "someone/wheels")
+        result = check_attestation(data, seeds.WHEEL_NAME, seeds.WHEEL_SHA256, "someone/wheels", PUBLISH_WORKFLOW)
         assert all(finding.found.isprintable() for finding in result.findings)
         if result.status is Status.PASSED:
             assert _payload(data) == self._signed

@@ -9,7 +9,7 @@ import pytest
 
 from kernel_archive_factory import KEY, PARTS
 from wheelfactory.core.errors import InputError
-from wheelfactory.kernels.archive_manifest import ArchiveManifest, parse_archive_manifest
+from wheelfactory.kernels.archive_manifest import ArchiveManifest, archive_set_id, parse_archive_manifest
 from wheelfactory.kernels.compiler.key import diff_key_parts
 from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey
 
@@ -58,6 +58,20 @@ def test_parts_that_are_nested_deeply_are_refused() -> None:
 
     with pytest.raises(InputError, match="damaged kernel manifest: here: its key parts are nested too deeply"):
         parse_archive_manifest(json.dumps(document).encode(), "here")
+
+
+@pytest.mark.parametrize(
+    ("file_name", "set_id"),
+    [
+        ("fa2.8.3-rocm6.4-gfx942-cxx11-0123456789abcdef.tar.zst", "fa2.8.3-rocm6.4-gfx942-cxx11"),
+        ("fa2.8.3-rocm6.4-gfx942-cxx11-0123456789abcdef.shard-1-of-2.tar.zst", ""),
+        ("fa2.8.3-rocm6.4-gfx942-cxx11-0123456789abcdef.partial.tar.zst", ""),
+        ("flash_attn-2.8.3-py3-none-any.whl", ""),
+    ],
+    ids=["a complete set", "a shard", "a part", "a wheel"],
+)
+def test_the_name_of_a_complete_archive_has_the_id_of_its_set(file_name: str, set_id: str) -> None:
+    assert archive_set_id(file_name) == set_id
 
 
 def test_a_manifest_is_read_back_as_it_was_written() -> None:

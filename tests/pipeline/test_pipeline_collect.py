@@ -43,8 +43,9 @@ class FakeArchiveHost:
     def has(self, name: str) -> bool:
         return name in self.uploaded
 
-    def upload(self, name: str, archive: Path) -> None:
+    def upload(self, name: str, archive: Path) -> Mapping[str, str]:
         self.uploaded[name] = archive.read_text()
+        return {archive.name: "0" * 64}
 
     def download(self, name: str, folder: Path) -> Path | None:
         raise AssertionError("collecting downloads nothing")
@@ -83,6 +84,9 @@ def test_only_complete_sets_are_uploaded_and_their_archives_deleted(host: FakeAr
         "unstarted": "pending",
     }
     assert host.uploaded == {"kernels-complete-1": "all kernels"}
+    assert {name: dict(item.unattested) for name, item in found.items() if item.unattested} == {
+        "complete": {"complete.tar.zst": "0" * 64}
+    }
     assert list(host.folder.iterdir()) == [], "the disk is free for the next set"
     assert "3 of 8 kernels" in str(found["partial"].error)
     assert "2 of 8 sources" in str(found["broken"].error)

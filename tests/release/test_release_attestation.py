@@ -19,7 +19,7 @@ from fake_sigstore import FakeSigstore, Signer, other
 from wheelfactory.build.sources import fetch_file
 from wheelfactory.core.errors import InputError
 from wheelfactory.release.attestation import check_attestation
-from wheelfactory.release.bundle import read_subjects
+from wheelfactory.release.bundle import BUILD_WORKFLOW, PUBLISH_WORKFLOW, read_subjects
 from wheelfactory.verify.result import GateResult, Status
 
 WHEEL = "flash_attn-2.8.3+rocm64torch2.9triton-py3-none-any.whl"
@@ -40,8 +40,8 @@ def _trusted(sigstore: FakeSigstore, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Verifier, "production", lambda offline: verifier)
 
 
-def check(bundle: bytes, repository: str = "someone/wheels") -> GateResult:
-    return check_attestation(bundle, WHEEL, SHA256, repository)
+def check(bundle: bytes, repository: str = "someone/wheels", workflow: str = PUBLISH_WORKFLOW) -> GateResult:
+    return check_attestation(bundle, WHEEL, SHA256, repository, workflow)
 
 
 def finding_of(result: GateResult) -> str:
@@ -116,6 +116,14 @@ def test_owner_and_repository_are_compared_as_github_does_in_any_case(sigstore: 
 )
 def test_another_signer_is_refused_by_name(sigstore: FakeSigstore, signer: Signer, finding: str) -> None:
     assert finding_of(check(sigstore.sign({WHEEL: SHA256}, signer))).startswith(finding)
+
+
+def test_each_kind_of_file_has_its_own_workflow(sigstore: FakeSigstore) -> None:
+    of_build = sigstore.sign({WHEEL: SHA256}, other(workflow=f"{HOME}/{BUILD_WORKFLOW}@refs/tags/v1"))
+    assert check(of_build, workflow=BUILD_WORKFLOW).status is Status.PASSED
+    assert finding_of(check(of_build)).startswith(f"expected signed by {RELEASE_WORKFLOW}, found {HOME}/")
+    found = finding_of(check(sigstore.sign({WHEEL: SHA256}), workflow=BUILD_WORKFLOW))
+    assert found.startswith(f"expected signed by {HOME}/{BUILD_WORKFLOW}, found {RELEASE_WORKFLOW}@")
 
 
 def test_another_repository_is_refused_though_it_signed_validly(sigstore: FakeSigstore) -> None:
@@ -213,11 +221,11 @@ def test_a_real_bundle_is_verified_with_the_public_trusted_root_and_no_network(
         monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("no network is needed"))
 
-    def check_real(sha256: str) -> GateResult:
-        return check_attestation(json.dumps(bundle).encode(), REAL, sha256, "pavelzw/skill-forge")
+    def check_real(sha256: str, workflow: str = ".github/workflows/package.yml") -> GateResult:
+        return check_attestation(json.dumps(bundle).encode(), REAL, sha256, "pavelzw/skill-forge", workflow)
 
-    assert "/.github/workflows/package.yml@refs/heads/main (" in str(check_real(digest).findings[0])
-    monkeypatch.setattr("wheelfactory.release.attestation.WORKFLOW", ".github/workflows/package.yml")
+    other_workflow = check_real(digest, PUBLISH_WORKFLOW)
+    assert "/.github/workflows/package.yml@refs/heads/main (" in str(other_workflow.findings[0])
     assert check_real(digest).status is Status.PASSED
     assert f"found another sha256: {digest}" in str(check_real("0" * 64).findings[0])
     with_payload_of_others = {**bundle["dsseEnvelope"], "payload": base64.b64encode(b"{}").decode()}

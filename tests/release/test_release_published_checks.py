@@ -17,7 +17,7 @@ from command_line import Cli, CommandResult
 from loopback import served
 from release_factory import flash_attn_wheel, make_release, quick_gates, stub_wheel
 from wheelfactory.core.errors import BAD_INPUT, DONE, VERIFICATION_FAILED, InputError
-from wheelfactory.release import published_checks
+from wheelfactory.release import bundle
 from wheelfactory.release.manifest import MANIFEST_NAME, manifest_bytes, read_manifest
 from wheelfactory.release.published_checks import check_installed, check_wheel, describe_checks
 from wheelfactory.release.published_site import PublishedSite, read_site
@@ -190,7 +190,7 @@ def test_the_repository_is_that_of_the_site_or_else_of_the_row(
 def test_without_sigstore_the_error_has_the_install_line(
     release: Path, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(published_checks, "find_spec", lambda name: None)
+    monkeypatch.setattr(bundle, "find_spec", lambda name: None)
     site = PublishedSite("github:me/wheels", read_manifest(release), repository="me/wheels")
     with pytest.raises(InputError, match="sigstore is missing") as refused:
         check_wheel(wheel, site, tmp_path, {})

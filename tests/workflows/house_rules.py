@@ -21,7 +21,8 @@ RELEASE_WRITERS = frozenset(
 """FILE/JOB of the only jobs that may have contents: write, because they publish or open a pull request."""
 
 COMMANDS = re.compile(
-    r'\./factory (--version$|ci (answer|collect) "\$TARGET" |ci baseline --digests |index "\$TARGET" --packages )'
+    r'\./factory (--version$|ci (answer|collect|publish-kernels) "\$TARGET" )'
+    r'|\./factory (ci baseline --digests |index "\$TARGET" --packages )'
     r'|\./factory publish "\$TARGET" (--tag "\$TAG" --attestation |rows/\* --(?!.*\.whl))'
     r"|\.venv/bin/python scripts/(propose_changes|refresh_images|refresh_support)\.py\b"
     r"|sudo --preserve-env=RUNNER_ENVIRONMENT python3 scripts/free_disk\.py$"
@@ -46,7 +47,7 @@ ACTIONS = {
 OUTPUTS = {
     r"\./factory ci baseline --batches ": "digests",
     r"\./factory ci batch ": "failed passed",
-    r"\./factory ci collect ": "batches count kernels-pending next-round",
+    r"\./factory ci collect ": "batches count kernels-pending next-round unattested",
     r"\./factory ci jobs (?!.*--versions )": "count kernel-count kernels",
     r"\./factory ci jobs .*--versions ": "batches count",
     "actions/attest$": "attestation-id attestation-url bundle-path",
@@ -61,6 +62,7 @@ OUTPUTS = {
 CACHE_FOLDERS = tuple(f"~/.cache/wheelfactory/{name}" for name in ("logs", "plain", "proofs"))
 """Folders that the factory writes and reads without an option that names them."""
 
+_CHECK_RUN = './factory ci check-run "github:$REPOSITORY" "$PREVIOUS_RUN"'
 _COMMAND_FILES = re.compile(r"GITHUB_(ENV|PATH|STATE)\b|::(set|add-path|save)|github\.(env|output|path|state)\b")
 _LITERAL = re.compile(r'echo [^$`]*>> "\$GITHUB_(ENV|OUTPUT|PATH)"')
 _OUTPUT = re.compile(r"\b((?:jobs|needs|steps)\.[\w-]+)\.outputs(?:\.|\[')([\w-]+)")
@@ -160,6 +162,19 @@ def missing_paths(unit: Element) -> Iterator[str]:
                 yield path
 
 
+def unchecked_runs(unit: Element) -> Iterator[str]:
+    """Yield the downloads from another run that no earlier step of the job checks under the same condition."""
+    everything = list(steps(unit))
+    for number, step in enumerate(everything):
+        run = step.inputs.get("run-id")
+        values = {"PREVIOUS_RUN": run, "REPOSITORY": "${{ github.repository }}"}
+        checks = (one for one in everything[:number] if one.text("run") == _CHECK_RUN)
+        if run and not any(
+            one.text("if") == step.text("if") and values.items() <= one.below("env").items() for one in checks
+        ):
+            yield step.title
+
+
 class Rule(NamedTuple):
     """What a rule reads, what breaks it there (anything true, or each detail), and what to do then."""
 
@@ -184,6 +199,15 @@ RULES = {
     "no permissions at the top": Rule(
         files, lambda file: "jobs" in file.content and file.content.get("permissions") != {}, "add `permissions: {}`"
     ),
+    "no artifact over a checkout with rights": Rule(
+        steps,
+        lambda step: (
+            step.uses == "actions/download-artifact"
+            and is_privileged(step)
+            and not fixed_parts(str(step.inputs.get("path", "")))
+        ),
+        "name a folder in `path`: any job of the run can replace an artifact, and its files those of the checkout",
+    ),
     "only these jobs write releases": Rule(
         jobs,
         lambda job: (
@@ -206,6 +230,9 @@ RULES = {
         downloads_of_nothing,
         lambda step: iter([step.artifact]),
         "correct the name, or upload the artifact in a job of the same run",
+    ),
+    "another run is checked before its artifacts are used": Rule(
+        units, unchecked_runs, f"run `{_CHECK_RUN}` in an earlier step, with the same `if`"
     ),
     "every path is written and read": Rule(
         units, missing_paths, "correct the path, or name it in the command that uses it"

@@ -17,7 +17,7 @@ from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.pipeline.batches import cut_batches, predict_run
 from wheelfactory.release.manifest import published_cells, read_manifest
-from workflows.events import dispatch, push_tag
+from workflows.events import REPOSITORY, dispatch, push_tag
 from workflows.expressions import Expressions
 from workflows.factory_repository import kernel_place, triton_place
 from workflows.results import Run
@@ -105,7 +105,7 @@ def test_only_publishing_jobs_have_write_permissions(released: tuple[RunnerSetup
     _, run = released
     leaves = [job for job in run.all() if not job.called and job.result == "success"]
     assert {job.path: job.permissions for job in leaves if "write" in job.permissions.values()} == {
-        "collect": {"contents": "write"},
+        "collect": {"attestations": "write", "contents": "write", "id-token": "write"},
         "publish/stage": {"attestations": "write", "contents": "write", "id-token": "write"},
         "publish/publish": {"contents": "write"},
         "pages/deploy": {"id-token": "write", "pages": "write"},
@@ -244,6 +244,9 @@ def test_a_shard_out_of_time_continues_in_a_new_run(kernels: RunnerSetup) -> Non
     assert published(kernels) == []
 
     edit(kernels, BUILD_WORKFLOW, "--budget 0.0556", "--budget 5")
+    # the sandbox has no GitHub to ask; the command itself has tests in test_release_github_workflow_runs.py
+    check = './factory ci check-run "github:$REPOSITORY" "$PREVIOUS_RUN"'
+    edit(kernels, BUILD_WORKFLOW, check, f'test "$REPOSITORY $PREVIOUS_RUN" = "{REPOSITORY} {first.id}"')
     second = run_workflow(kernels, "build.yml", dispatch(), inputs=given, previous=first)
     assert second.jobs_at("kernels")[0].result == "success", second.output()
     assert second.job("collect").outputs["kernels-pending"] == "false"

@@ -36,6 +36,8 @@ EXPECTED: Mapping[str, Mapping[str, str]] = {
     "action-by-tag": {ZIZMOR: "unpinned-uses", HOUSE: "actions by commit"},
     "action-in-flow-style": {HOUSE: "actions by commit"},
     "action-without-version": {HOUSE: "actions by commit"},
+    "artifact-of-an-unchecked-run": {HOUSE: "another run is checked before its artifacts are used"},
+    "artifact-over-a-checkout": {HOUSE: "no artifact over a checkout with rights"},
     "build-with-rights": {HOUSE: "privileged jobs do only what is listed"},
     "build-with-secret": {ZIZMOR: "secrets-outside-env", HOUSE: "privileged jobs do only what is listed"},
     "cache-where-published": {ZIZMOR: "cache-poisoning", HOUSE: "privileged jobs do only what is listed"},

@@ -16,7 +16,7 @@ from wheelfactory.commands.options import (
     prepare_cache,
     print_results,
 )
-from wheelfactory.commands.targets import open_archive_host
+from wheelfactory.commands.targets import open_archive_host, parse_repository
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import remove_scratch
 from wheelfactory.core.host import read_host
@@ -42,7 +42,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--merge", action="store_true", help="merge the shards in DIR into one archive; compile nothing"
     )
-    parser.add_argument("--upload", metavar="TARGET", help="with --merge: upload the archive for later runs")
+    parser.add_argument("--upload", metavar="DIR", help="with --merge: upload the archive to a release directory")
     parser.add_argument("--download", metavar="TARGET", help="download the uploaded archive; compile nothing")
     add_dest(parser, "kernels", "directory of archives")
     parser.add_argument(
@@ -117,3 +117,6 @@ def _check_combinations(options: argparse.Namespace) -> None:
         raise InputError("bad arguments", "--download with --merge", "choose one of them")
     if options.upload and not options.merge:
         raise InputError("bad arguments", "--upload without --merge", "add --merge: only a merged archive is uploaded")
+    if options.upload and parse_repository(options.upload):
+        hint = "run the workflow build.yml there, which attests what it uploads; or upload to a directory"
+        raise InputError("only workflow runs upload kernels to GitHub", options.upload, hint)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from wheelfactory.commands.options import Environ, as_directory
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.progress import log_to_stderr
+from wheelfactory.core.progress import log_to_stderr, logger
 from wheelfactory.release.directory import DirectoryDryRun, DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow, read_manifest
 from wheelfactory.release.transaction import Publisher
@@ -22,6 +22,7 @@ from wheelfactory.site.install_lines import file_url, github_pages_url
 
 if TYPE_CHECKING:
     from wheelfactory.kernels.archive_host import ArchiveHost
+    from wheelfactory.release.github.archive_host import GitHubArchiveHost
     from wheelfactory.release.github.client import Client
     from wheelfactory.release.github.publisher import WriteNotes
     from wheelfactory.release.published_site import PublishedSite
@@ -82,21 +83,35 @@ def open_publisher(
 
 def open_archive_host(text: str, environ: Environ) -> ArchiveHost:
     """Open the archive host of a target, for kernel archives. Raises `InputError` for a bad target."""
-    repository = parse_repository(text)
-    if repository is None:
-        from wheelfactory.kernels.archive_host import DirectoryArchiveHost
+    if parse_repository(text):
+        return open_attested_archive_host(text, environ)
+    from wheelfactory.kernels.archive_host import DirectoryArchiveHost
 
-        return DirectoryArchiveHost(as_directory(Path(text)))
+    logger.info("%s is a directory, and nobody signs there: only the sha256 of kernel archives is checked", text)
+    return DirectoryArchiveHost(as_directory(Path(text)))
+
+
+def open_attested_archive_host(text: str, environ: Environ) -> GitHubArchiveHost:
+    """Open the archive host of a GitHub target. Raises `InputError` for any other target."""
+    client = open_client(text, environ)
     from wheelfactory.release.github.archive_host import GitHubArchiveHost
     from wheelfactory.release.github.releases import Releases
 
-    return GitHubArchiveHost(Releases(_client(repository, environ), _commit_of_run(repository, environ)))
+    return GitHubArchiveHost(Releases(client, _commit_of_run(client.repository, environ)))
 
 
 def _commit_of_run(repository: str, environ: Environ) -> str | None:
     """The commit of the workflow run that this is a part of; None outside of a run of this repository."""
     is_own = environ.get("GITHUB_REPOSITORY", "").lower() == repository.lower()  # GitHub ignores case in names
     return environ.get("GITHUB_SHA") or None if is_own else None
+
+
+def open_client(text: str, environ: Environ) -> Client:
+    """Open the API of a GitHub target. Raises `InputError` for any other target."""
+    repository = parse_repository(text)
+    if repository is None:
+        raise InputError("not a repository", text, "write github:OWNER/REPO")
+    return _client(repository, environ)
 
 
 def _client(repository: str, environ: Environ) -> Client:

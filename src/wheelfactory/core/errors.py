@@ -61,7 +61,7 @@ class RunAgainError(FactoryError):
 
 
 class VerificationError(FactoryError):
-    """A wheel failed a verification gate."""
+    """A wheel failed a verification gate, or a kernel archive is not attested by the workflow that makes them."""
 
     exit_code = VERIFICATION_FAILED
 

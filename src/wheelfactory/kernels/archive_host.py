@@ -1,14 +1,16 @@
 """Archive hosts: where complete kernel sets are stored by name, for later runs and other machines.
 
-An archive holds compiled code that is linked into wheels. A host guarantees only that an archive is byte for byte what
-was uploaded, so everyone with write access to it is trusted. To keep that access small, only the job that merges a set
-uploads it, only complete sets are uploaded, and an archive is never replaced.
+An archive holds compiled code that is linked into wheels. On GitHub it counts as stored only with the attestation of
+the workflow that made it (`release.github.archive_host`). A directory guarantees only that an archive is byte for byte
+what was uploaded, so everyone with write access to it is trusted. Only complete sets are uploaded, and an archive is
+never replaced.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -28,18 +30,23 @@ class ArchiveHost(Protocol):
     """Stores each archive under its own name (`kernel_set.stored_set_name`)."""
 
     def has(self, name: str) -> bool:
-        """Whether the host has a complete archive of this name."""
+        """Whether the host has a complete archive of this name.
 
-    def upload(self, name: str, archive: Path) -> None:
+        Raises `VerificationError` if the host requires attestations and the archive has no valid one.
+        """
+
+    def upload(self, name: str, archive: Path) -> Mapping[str, str]:
         """Store an archive under a name; do nothing if the host already has the same bytes.
 
-        Raises `PublishError` if it has other bytes under that name.
+        Returns the sha256, by file name, of what must be attested before it counts as stored; empty for a host without
+        attestations. Raises `PublishError` if it has other bytes under that name.
         """
 
     def download(self, name: str, folder: Path) -> Path | None:
         """Copy the archive of a name into a folder, and return its path; None if the host has none.
 
-        The copy is complete and its sha256 is verified. Raises `PublishError` if the host's archive is damaged.
+        The copy is complete and its sha256 is verified. Raises `PublishError` if the host's archive is damaged, and
+        `VerificationError` as `has` does.
         """
 
 
@@ -53,17 +60,18 @@ class DirectoryArchiveHost:
         """See `ArchiveHost.has`."""
         return self._find_record(name) is not None
 
-    def upload(self, name: str, archive: Path) -> None:
-        """See `ArchiveHost.upload`."""
+    def upload(self, name: str, archive: Path) -> Mapping[str, str]:
+        """See `ArchiveHost.upload`. Nobody signs in a directory."""
         stored, digest, archive_folder = self._find_record(name), file_sha256(archive), self._archive_folder(name)
         if stored == (digest, archive.name):
-            return
+            return {}
         if stored:
             hint = "a stored archive is never replaced: use it (wheelfactory kernels SET --download)"
             which = f"{archive_folder / stored[1]} differs from {archive}"
             raise PublishError("the archive host has another archive of this name", which, hint)
         _copy(archive, archive_folder / archive.name, digest)
         write_atomic(archive_folder / _CHECKSUM_FILE, f"{digest}  {archive.name}\n".encode())
+        return {}
 
     def download(self, name: str, folder: Path) -> Path | None:
         """See `ArchiveHost.download`."""
@@ -95,13 +103,16 @@ def _copy(archive: Path, copy: Path, digest: str) -> None:
             raise PublishError("damaged archive on the archive host", which, hint)
 
 
-def upload_set(host: ArchiveHost, name: str, archive: Path) -> None:
-    """Upload the archive of a complete set, unless the host already has one. Raises as `ArchiveHost.upload`."""
+def upload_set(host: ArchiveHost, name: str, archive: Path) -> Mapping[str, str]:
+    """Upload the archive of a complete set, unless the host already has one.
+
+    Returns what must be attested, and raises, as `ArchiveHost.upload` and `ArchiveHost.has`.
+    """
     # keep the stored archive: a new one has different bytes, because its manifest holds measured costs
     if host.has(name):
         logger.info("already stored, and not replaced: %s", name)
-    else:
-        host.upload(name, archive)
+        return {}
+    return host.upload(name, archive)
 
 
 def download_set(host: ArchiveHost, name: str, set_id: str, folder: Path) -> Path:

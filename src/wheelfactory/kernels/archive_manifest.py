@@ -30,6 +30,12 @@ def shard_suffix(shard: str | None) -> str:
     return f".shard-{shard.replace('/', '-of-')}" if shard else ""
 
 
+def archive_set_id(file_name: str) -> str:
+    """Return the id of the set whose complete archive has this file name; empty if it is no such name."""
+    found = re.fullmatch(rf"(.+)-[0-9a-f]{{16}}{re.escape(ARCHIVE_SUFFIX)}", file_name)
+    return found[1] if found else ""
+
+
 @dataclass(frozen=True)
 class ArchiveManifest:
     """The content of ``manifest.json`` in a kernel archive."""

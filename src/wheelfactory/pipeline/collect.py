@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
@@ -37,6 +37,8 @@ class CollectedSet:
     set_jobs: KernelSetJobs
     state: SetState
     error: FactoryError | None = None
+    unattested: Mapping[str, str] = field(default_factory=dict)
+    """The sha256, by file name, of an uploaded archive that counts as stored once it is attested and published."""
 
 
 def collect_sets(jobs: WorkflowJobs, folder: Path, host: ArchiveHost) -> tuple[CollectedSet, ...]:
@@ -58,14 +60,14 @@ def _collect_set(set_jobs: KernelSetJobs, folder: Path, host: ArchiveHost) -> Co
     try:
         with scratch_dir(folder) as stores:
             archive = merge_set(folder, set_jobs.id, stores)
-            upload_set(host, set_jobs.archive_name, archive)
+            unattested = upload_set(host, set_jobs.archive_name, archive)
             if archive not in shards:
                 archive.unlink()
     except RunAgainError as error:
         return CollectedSet(set_jobs, SetState.PENDING, error)
     except FactoryError as error:
         return CollectedSet(set_jobs, SetState.FAILED, error)
-    return CollectedSet(set_jobs, SetState.STORED)
+    return CollectedSet(set_jobs, SetState.STORED, unattested=unattested)
 
 
 def fail_after_last_round(collected: Sequence[CollectedSet], round_number: int) -> tuple[CollectedSet, ...]:

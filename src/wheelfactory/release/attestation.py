@@ -1,6 +1,7 @@
-"""Verify the attestation of a wheel, offline: a Sigstore bundle signed by the release workflow of one repository.
+"""Verify the attestation of a file, offline: a Sigstore bundle signed by one workflow of one repository.
 
-Imports sigstore, which is an optional dependency; `published_checks` imports this module only for a bundle to verify.
+Imports sigstore, which is an optional dependency: import this module only for a bundle to verify, after
+`bundle.require_sigstore`.
 """
 
 from __future__ import annotations
@@ -23,8 +24,6 @@ from sigstore.verify import Verifier
 from wheelfactory.release.bundle import BUNDLE_SUFFIX, parse_statement
 from wheelfactory.verify.result import Finding, GateResult
 
-WORKFLOW = ".github/workflows/_publish.yml"
-"""The workflow whose job attests the wheels."""
 ISSUER = "https://token.actions.githubusercontent.com"
 """Who vouches for the identity of a workflow run (GitHub's documentation of OpenID Connect)."""
 
@@ -78,10 +77,11 @@ def _extension(certificate: Certificate, oid: ObjectIdentifier) -> str:
 
 
 @dataclass(frozen=True)
-class _ReleaseWorkflow:
-    """A policy for sigstore: the signer is a run of `WORKFLOW` of one repository, in that repository."""
+class _SignedBy:
+    """A policy for sigstore: the signer is a run of one workflow file of one repository, in that repository."""
 
     repository: str
+    workflow: str
 
     def verify(self, cert: Certificate) -> None:
         """Raises `_SignerError` for any other signer. Called after the certificate itself is verified."""
@@ -90,38 +90,38 @@ class _ReleaseWorkflow:
             raise _SignerError(f"a workflow run, vouched for by {ISSUER}", signer.issuer)
         # owner and repository in any case, as GitHub takes them; the owner in a Pages address is lower case
         workflow = re.fullmatch(rf"(?i:{re.escape(home)})/([^@]+)@.+", signer.workflow)
-        if workflow is None or workflow[1] != WORKFLOW:
-            raise _SignerError(f"{home}/{WORKFLOW}", signer.workflow)
+        if workflow is None or workflow[1] != self.workflow:
+            raise _SignerError(f"{home}/{self.workflow}", signer.workflow)
         # any repository may call a public reusable workflow: the certificate then names the workflow as signer,
         # and only this extension names the repository whose run it was
         if signer.repository.lower() != home.lower():
             raise _SignerError(f"a run in {home}", f"a run in {signer.repository}")
 
 
-def check_attestation(bundle: bytes, wheel: str, sha256: str, repository: str) -> GateResult:
-    """Check that `bundle` attests the wheel of this name and sha256, signed by the release workflow of `repository`.
+def check_attestation(bundle: bytes, file: str, sha256: str, repository: str, workflow: str) -> GateResult:
+    """Check that `bundle` attests the file of this name and sha256, signed by a workflow of `repository`.
 
-    `repository` is ``OWNER/REPO``. The trusted root is Sigstore's, as the package sigstore brought or last cached it.
-    Nothing is downloaded.
+    `repository` is ``OWNER/REPO``, `workflow` the path of the workflow file in it. The trusted root is Sigstore's, as
+    the package sigstore brought or last cached it. Nothing is downloaded.
     """
-    name, verifier = f"{wheel}{BUNDLE_SUFFIX}", Verifier.production(offline=True)
+    name, verifier = f"{file}{BUNDLE_SUFFIX}", Verifier.production(offline=True)
     try:
         read = Bundle.from_json(bundle)
-        payload_type, payload = verifier.verify_dsse(read, _ReleaseWorkflow(repository))
+        payload_type, payload = verifier.verify_dsse(read, _SignedBy(repository, workflow))
         if payload_type != _PAYLOAD_TYPE:
             raise ValueError(f"its payload is {payload_type}, not {_PAYLOAD_TYPE}")
         subjects = parse_statement(payload, name).subject
         signer = _Signer.read(read.signing_certificate)
     except _SignerError as error:
-        return _failed(name, f"signed by {error.expected}", error.found, "it was not published by this repository")
+        return _failed(name, f"signed by {error.expected}", error.found, "it was not made by this repository")
     # a damaged bundle reaches parsers of several libraries, which have no common exception
     except Exception as error:
         remedy = "download the bundle again; if it is newer than your sigstore: `sigstore plumbing update-trust-root`"
         return _failed(name, "a valid bundle", f"{type(error).__name__}: {error}", remedy)
-    digests = {subject.digest.sha256 for subject in subjects if subject.name == wheel}
+    digests = {subject.digest.sha256 for subject in subjects if subject.name == file}
     if sha256 not in digests:
         found = f"another sha256: {', '.join(sorted(digests))}" if digests else f"{len(subjects)} other files"
-        return _failed(name, f"an attestation of {wheel} with sha256 {sha256}", found, "do not install the wheel")
+        return _failed(name, f"an attestation of {file} with sha256 {sha256}", found, "do not use the file")
     return GateResult.from_findings("attestation", [], _shown(f"signed by {signer.workflow}, commit {signer.commit}"))
 
 

@@ -1,10 +1,15 @@
-"""The attestation that is published beside a wheel: a Sigstore bundle. Reads what it names; verifies no signature."""
+"""The attestation that is published beside a wheel or a kernel archive: a Sigstore bundle.
+
+Reads what a bundle names, and says which workflow must have signed it; verifies no signature, so needs no sigstore.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import json
+import sys
+from importlib.util import find_spec
 from typing import Literal
 
 from pydantic import Field
@@ -13,7 +18,13 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.core.models import FrozenModel, parse_model
 
 BUNDLE_SUFFIX = ".sigstore.json"
-"""Follows the wheel's name in the name of its bundle; Sigstore's clients look for it there (their specification)."""
+"""Follows the file's name in the name of its bundle; Sigstore's clients look for it there (their specification)."""
+
+PUBLISH_WORKFLOW = ".github/workflows/_publish.yml"
+"""The workflow whose job attests the wheels."""
+
+BUILD_WORKFLOW = ".github/workflows/build.yml"
+"""The workflow whose job attests the kernel archives."""
 
 MAX_BUNDLE_BYTES = 1 << 24
 """A bundle of the 1024 subjects that actions/attest allows has less than 1 MB."""
@@ -56,3 +67,11 @@ def read_subjects(bundle: bytes, source: str) -> tuple[Subject, ...]:
     except (ValueError, LookupError, TypeError, RecursionError, binascii.Error) as error:
         raise InputError("not an attestation bundle", f"{source} ({type(error).__name__})", _HINT) from None
     return parse_statement(payload, source).subject
+
+
+def require_sigstore() -> None:
+    """Raises `InputError` if sigstore, which verifies bundles, is not installed for this Python."""
+    if find_spec("sigstore") is None:
+        # not the extra `verify`: pip would look on PyPI for a project of the factory's name
+        hint = f"{sys.executable} -m pip install sigstore"
+        raise InputError("sigstore is missing", f"{sys.executable} needs it to verify the attestation", hint)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from email.parser import HeaderParser
 from importlib.metadata import Distribution
-from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path, PurePosixPath
 
@@ -20,7 +18,7 @@ from wheelfactory.core.verified import why_unverified
 from wheelfactory.doctor.fit import FLASH_ATTN_PROJECT
 from wheelfactory.gpu.validate.installed import read_archive_sha256
 from wheelfactory.release.additions import row_differences
-from wheelfactory.release.bundle import BUNDLE_SUFFIX
+from wheelfactory.release.bundle import BUNDLE_SUFFIX, PUBLISH_WORKFLOW, require_sigstore
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.published_site import PublishedSite
 from wheelfactory.release.verified import unverified_reason
@@ -109,10 +107,7 @@ def _check_attestation(
     if repository is None:
         place = "a directory" if site.is_local else "no site of a GitHub repository"
         return _not_checked("attestation", f"{site.name} is {place}, and nobody signs there")
-    if find_spec("sigstore") is None:
-        # not the extra `verify`: pip would look on PyPI for a project of the factory's name
-        hint = f"{sys.executable} -m pip install sigstore"
-        raise InputError("sigstore is missing", f"{sys.executable} needs it to verify the attestation", hint)
+    require_sigstore()
     bundle = site.fetch_bundle(row, scratch, environ)
     if bundle is None:
         remedy = f"older releases have none; ask GitHub: `gh attestation verify {row.filename} --repo {repository}`"
@@ -121,7 +116,7 @@ def _check_attestation(
     # imported here: sigstore is optional, and takes a second
     from wheelfactory.release.attestation import check_attestation
 
-    return check_attestation(bundle, row.filename, sha256, repository)
+    return check_attestation(bundle, row.filename, sha256, repository, PUBLISH_WORKFLOW)
 
 
 def check_installed(

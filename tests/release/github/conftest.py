@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from sigstore.verify import Verifier
 
 from fake_github import TOKEN, FakeGitHub, running_github
 from fake_github.outcome import Added
 from fake_github.repository import OWNER_REPO
+from fake_sigstore import FakeSigstore
 from release_factory import additions, flash_attn_wheel, stub_wheel
 from wheelfactory.release.github.client import Client
 from wheelfactory.release.github.publisher import GitHubPublisher
@@ -58,6 +60,18 @@ def publisher(github: FakeGitHub) -> Callable[..., GitHubPublisher]:
         return GitHubPublisher(Releases(client), tag)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def sigstore() -> FakeSigstore:
+    return FakeSigstore()
+
+
+@pytest.fixture
+def _trusted(sigstore: FakeSigstore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trust this Sigstore in place of the public one."""
+    verifier = sigstore.verifier(tmp_path)
+    monkeypatch.setattr(Verifier, "production", lambda offline: verifier)
 
 
 @pytest.fixture

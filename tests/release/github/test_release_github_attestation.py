@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 import pytest
-from sigstore.verify import Verifier
 
 from command_line import Cli, CommandResult, run_command
 from fake_github import FakeGitHub
@@ -24,22 +23,15 @@ NewPublisher: TypeAlias = Callable[..., GitHubPublisher]
 GITHUB = "github:someone/wheels"
 
 
-@pytest.fixture(scope="module")
-def sigstore() -> FakeSigstore:
-    return FakeSigstore()
-
-
 @pytest.fixture
 def cli(
     github: FakeGitHub,
-    sigstore: FakeSigstore,
+    _trusted: None,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Cli:
     """Runs a command that reads the stand-in for GitHub and trusts the Sigstore of the tests."""
-    verifier = sigstore.verifier(tmp_path)
-    monkeypatch.setattr(Verifier, "production", lambda offline: verifier)
     for name, value in github.environ().items():
         monkeypatch.setenv(name, value)
     return lambda *arguments: run_command(capsys, *arguments, "--cache", tmp_path / "cache")
@@ -149,7 +141,7 @@ def test_a_published_wheel_is_verified_from_its_repository(
         ),
         pytest.param(
             other(repository="https://github.com/else/fork"),
-            "found a run in https://github.com/else/fork (it was not published by this repository)",
+            "found a run in https://github.com/else/fork (it was not made by this repository)",
             id="a run of another repository",
         ),
     ],

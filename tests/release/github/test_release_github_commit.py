@@ -9,7 +9,8 @@ import pytest
 from fake_github import FakeGitHub
 from fake_github.outcome import Added, assert_published
 from fake_github.repository import OWNER_REPO
-from wheelfactory.commands.targets import open_archive_host, open_publisher
+from fake_sigstore import KERNELS, FakeSigstore
+from wheelfactory.commands.targets import open_attested_archive_host, open_publisher
 from wheelfactory.core.errors import PublishError
 from wheelfactory.release.github import parts
 from wheelfactory.release.transaction import publish, yank
@@ -28,13 +29,20 @@ def targets(github: FakeGitHub) -> dict[str, str]:
     return {release.tag: release.target for release in github.repository.published()}
 
 
+@pytest.mark.usefixtures("_trusted")
 def test_a_new_tag_is_at_the_commit_of_the_run(
-    github: FakeGitHub, environ: dict[str, str], added: Added, monkeypatch: pytest.MonkeyPatch
+    github: FakeGitHub,
+    environ: dict[str, str],
+    added: Added,
+    sigstore: FakeSigstore,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(parts, "MAX_WHEELS", 2)
     publish(open_publisher(GITHUB, environ, tag="v1"), added)
     yank(open_publisher(GITHUB, environ, tag="yank-1"), added[0][0].filename, "wrong kernels")
-    open_archive_host(GITHUB, environ).upload("kernels-a", added[0][1])
+    host = open_attested_archive_host(GITHUB, environ)
+    for name, sha256 in host.upload("kernels-a", added[0][1]).items():
+        host.publish("kernels-a", name, sha256, sigstore.sign({name: sha256}, KERNELS))
     assert targets(github) == dict.fromkeys(("v1", "wheels-v1-2", "yank-1", "kernels-a"), COMMIT)
 
 
