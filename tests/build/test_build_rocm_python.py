@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict
 
@@ -14,7 +15,12 @@ import pytest
 from wheel_factory import CK, MATRIX, toolchain_of
 from wheelfactory.build import rocm_python
 from wheelfactory.build.environments import Environment
-from wheelfactory.build.rocm_python import find_rocm_python, prepare_rocm_python, torch_requirement
+from wheelfactory.build.rocm_python import (
+    discard_rocm_python,
+    find_rocm_python,
+    prepare_rocm_python,
+    torch_requirement,
+)
 from wheelfactory.core.errors import BuildError
 from wheelfactory.wheel.build_record import Toolchain
 
@@ -113,3 +119,22 @@ def test_an_unexpected_torch_is_refused_and_not_cached(tmp_path: Path, monkeypat
     with pytest.raises(BuildError, match=r"^unexpected torch for fa2"):
         prepare_rocm_python(CK, **known(tmp_path))
     assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_the_environment_of_a_cell_is_removed_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch is a stand-in: its installation makes an environment that answers the probe."""
+
+    def install(environment: Environment, *arguments: str | Path, hint: str = "") -> None:
+        environment.python.unlink(missing_ok=True)
+        stand_in(environment.python.parent, "python", toolchain_of(CK))
+
+    monkeypatch.setattr(rocm_python, "pip_install", install)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python3.11").symlink_to(sys.executable)
+    made = prepare_rocm_python(CK, **known(tmp_path))
+    assert made.is_file()
+    discard_rocm_python(replace(CK, torch="2.8.0"), index=known(tmp_path)["index"], cache=known(tmp_path)["cache"])
+    assert made.is_file()
+    for _ in range(2):  # removing it again is no error
+        discard_rocm_python(CK, index=known(tmp_path)["index"], cache=known(tmp_path)["cache"])
+        assert not made.exists()

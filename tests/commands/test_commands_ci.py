@@ -28,6 +28,7 @@ from wheelfactory.release.transaction import yank
 
 TRITON = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
 CK = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
+CK_HERE = "fa2.8.3-rocm7.2-torch2.13.0-cp312-ck"
 SETS = {kernel_set.id: kernel_set for kernel_set in group_kernel_sets(small_matrix(), expand(small_matrix()).cells)}
 CK_SET = next(name for name, kernel_set in SETS.items() if CK in {cell.id for cell in kernel_set.cells})
 SOURCES = tuple(f"fmha_fwd_d64_fp16_x{number}" for number in range(4000))
@@ -257,3 +258,35 @@ def test_text_other_than_batches_of_cells_is_refused(plain: Callable[..., Output
     shown = plain("--batches", batches)
     assert (shown.code, shown.out) == (BAD_INPUT, "")
     assert "error: " in shown.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("batch", "verify", TRITON, "--wheels", "dist"), "--rows belongs to verify, --kernels to build"),
+        (("batch", "prove", TRITON, "--wheels", "dist", "--kernels", "kernels"), "--kernels to build"),
+        (("batch", "build", "fa2.8.3", "--wheels", "dist"), "not a cell id"),
+        (("kernels", ".", "fa2.8.3-rocm9.9"), "fa2.8.3-rocm9.9"),
+    ],
+)
+def test_a_batch_with_other_arguments_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: Any, error: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = run_command(capsys, "ci", *arguments)
+    assert (shown.code, shown.out) == (BAD_INPUT, "")
+    assert error in shown.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_batch_prints_whether_any_cell_passed_and_which_failed(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Nobody here can build a CK cell without ROCm, so that it fails, and flash-attention-amd is built."""
+    more = ("--wheels", str(tmp_path / "dist"), "--executor", "local")
+    shown = Outputs(*run_command(capsys, "ci", "batch", "build", f"{CK_HERE} {FALLBACK_NAME}", *more))
+    assert (shown.code, shown.outputs) == (DONE, {"passed": "true", "failed": CK_HERE})
+    assert f"error: {CK_HERE}: " in shown.err and "hint: " in shown.err
+    assert [path.name.partition("-")[0] for path in (tmp_path / "dist").iterdir()] == ["flash_attention_amd"]
+    again = Outputs(*run_command(capsys, "ci", "batch", "build", CK_HERE, *more))
+    assert (again.code, again.outputs) == (DONE, {"passed": "false", "failed": CK_HERE})

@@ -15,7 +15,7 @@ from container_project import BASE, CELL
 from pull_registry import LAYER_BYTES, TAG, PullRegistry, running_pull_registry
 from wheelfactory.build.container.dockerfile import Dockerfile, render_dockerfile
 from wheelfactory.build.container.engine import Engine
-from wheelfactory.build.container.image import build_image, has_image, pull_image
+from wheelfactory.build.container.image import build_image, has_image, pull_image, remove_image
 from wheelfactory.core.errors import BuildError
 from wheelfactory.matrix.facts import Image
 from wheelfactory.matrix.load import load_matrix
@@ -183,6 +183,15 @@ def test_the_steps_of_an_image_are_counted_while_it_is_made(engine: Engine, base
     finally:
         engine.client.images.remove(wanted.tag)
     assert steps == [(0, 2, "building the image"), (1, 2, "building the image")]
+
+
+def test_a_removed_image_leaves_its_base(engine: Engine, base: str, tmp_path: Path) -> None:
+    wanted = dockerfile(base, "touch /mine")
+    build_image(engine, wanted, tmp_path / "image.log", silent)
+    for _ in range(2):  # removing it again is no error
+        remove_image(engine, wanted.tag)
+        assert not has_image(engine, wanted.tag)
+    assert has_image(engine, base)
 
 
 def test_the_image_of_a_cell_has_the_name_that_its_dockerfile_says(cell_image: str, matrix_file: Path) -> None:

@@ -415,6 +415,30 @@ def test_an_unexpected_cell_is_refused_before_uploading(cli: Cli, github: FakeGi
     assert cli(GITHUB, built, "--tag", "v1", "--stage", "--expect", f"another {CELL}").code == DONE
 
 
+def test_rows_and_wheels_of_a_workflow_are_staged_from_two_folders(
+    cli: Cli, github: FakeGitHub, built: Path, tmp_path: Path
+) -> None:
+    """The wheels are an artifact of one job, the rows of another; only verified wheels are staged and attested."""
+    rows, wheels = tmp_path / "rows/cell", tmp_path / "dist"
+    rows.mkdir(parents=True)
+    (built / "manifest.jsonl").rename(rows / "manifest.jsonl")
+    (built / "wheels").rename(wheels)
+    refused = finished_wheel(wheels, Cell.parse(CELL.replace("rocm6.4", "rocm7.2")))
+    sums = tmp_path / "sums"
+    shown = cli(GITHUB, rows, "--wheels", wheels, "--tag", "v1", "--stage", "--checksums", sums)
+    assert shown.code == DONE, shown.err
+    (release,) = github.repository.releases.values()
+    staged = {asset.name for asset in release.assets.values()}
+    wheel = next(path for path in wheels.glob("flash_attn-*.whl") if path != refused)
+    assert wheel.name in staged and refused.name not in staged
+    assert sums.read_text() == f"{file_sha256(wheel)}  {wheel.name}\n", "no dependency, no wheel without a row"
+
+
+def test_checksums_belong_to_staged_wheels(cli: Cli, built: Path, tmp_path: Path) -> None:
+    shown = cli(GITHUB, built, "--tag", "v1", "--checksums", tmp_path / "sums")
+    assert (shown.code, "--checksums without --stage" in shown.err) == (BAD_INPUT, True)
+
+
 def test_a_cell_published_by_another_run_is_skipped(cli: Cli, github: FakeGitHub, built: Path, tmp_path: Path) -> None:
     cli(GITHUB, built, "--tag", "v1")
     rebuilt = finished_wheel(tmp_path / "rebuilt", Cell.parse(CELL))
