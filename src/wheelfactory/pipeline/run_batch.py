@@ -6,7 +6,7 @@ earlier attempt did not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -117,6 +117,7 @@ def verify_batch(
     names: Sequence[str],
     wheels: Path,
     rows: Path,
+    extended: Collection[str] = (),
     *,
     matrix: Matrix,
     host: Host,
@@ -125,8 +126,8 @@ def verify_batch(
 ) -> tuple[Failure, ...]:
     """Verify the wheels of these cells, or of flash-attention-amd, and write a manifest of one row for each.
 
-    Returns what a gate refuses. The manifest of a cell is ``<rows>/<cell id>/manifest.jsonl``; a wheel that has one for
-    its bytes is verified already.
+    Runs the required gates and those in `extended`; returns what a gate refuses. The manifest of a cell is
+    ``<rows>/<cell id>/manifest.jsonl``; a wheel that has one for its bytes is verified already.
     """
     found = find_wheels(wheels)
 
@@ -134,6 +135,7 @@ def verify_batch(
         results = verify(
             found[name],
             None if name == FALLBACK_NAME else Cell.parse(name),
+            extended,
             find_gate_host=executor.find_gate_host,
             matrix=matrix,
             host=host,

@@ -9,6 +9,7 @@ from wheelfactory.commands.executor_options import add_executor, has_compiled_ce
 from wheelfactory.commands.options import (
     Environ,
     add_cache,
+    add_extended,
     add_matrix,
     as_directory,
     prepare_cache,
@@ -25,6 +26,7 @@ from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.pipeline.jobs import output_lines
 from wheelfactory.pipeline.run_batch import build_batch, prove_batch, verify_batch
+from wheelfactory.verify.gates import parse_extended
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +47,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="with build: link the compiled kernels in DIR; empty to compile them here (default)",
     )
+    add_extended(parser)
     add_executor(parser)
     add_matrix(parser)
     add_cache(parser)
@@ -58,6 +61,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     if (options.action == "verify") != bool(options.rows) or (options.kernels and options.action != "build"):
         raise InputError("bad arguments", options.action, "--rows belongs to verify, --kernels to build")
     matrix, host, cache = load_matrix(options.matrix), read_host(environ), prepare_cache(options, environ)
+    extended = tuple(parse_extended(options.extended))
     names, wheels = options.cells.split(), as_directory(options.wheels)
     expansion = expand(matrix)
     cells = [require_cell(expansion, name) for name in names if name != FALLBACK_NAME]
@@ -73,7 +77,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         else:
             rows = as_directory(options.rows)
             failures = verify_batch(
-                executor, names, wheels, rows, matrix=matrix, host=host, environ=environ, cache=cache
+                executor, names, wheels, rows, extended, matrix=matrix, host=host, environ=environ, cache=cache
             )
     for failure in failures:
         print_messages(f"error: {failure.name}: {failure.error}", f"hint: {find_hint(failure.error)}")
