@@ -44,6 +44,7 @@ SUBCOMMANDS = {
         "baseline": "build reference wheels with plain setup.py, for comparison with published wheels",
         "collect": "upload the kernel sets of a workflow run, and print the cells that can be built",
         "reconcile": "compare the planned, built and published cells of a run (exit code 1 if any is missing)",
+        "check": "compare a published site with its target, and install a sample of its wheels (exit code 3 for drift)",
         "answer": "answer a wheel request with a link to the matching wheels",
     },
 }

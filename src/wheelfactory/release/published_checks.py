@@ -46,11 +46,14 @@ def describe_checks(results: tuple[GateResult, ...]) -> str:
     return "; ".join([reason, *(result.detail for result in results if result.gate == "row" and result.detail)])
 
 
-def check_wheel(path: Path, site: PublishedSite, scratch: Path, environ: Mapping[str, str]) -> tuple[GateResult, ...]:
+def check_wheel(
+    path: Path, site: PublishedSite, scratch: Path, environ: Mapping[str, str], *, require_sigstore: bool = True
+) -> tuple[GateResult, ...]:
     """Check a wheel file against its row, and against the attestation that the site publishes.
 
     `scratch` is a folder for downloads. Raises `InputError` if the file is not a wheel's, if the attestation cannot be
-    downloaded, or if sigstore, which verifies it, is not installed.
+    downloaded, or if sigstore, which verifies it, is not installed; without `require_sigstore` the attestation is then
+    not checked.
     """
     sha256 = file_sha256(Wheel.open(path).path)
     row = next((row for row in site.rows if row.filename == path.name), None)
@@ -61,7 +64,7 @@ def check_wheel(path: Path, site: PublishedSite, scratch: Path, environ: Mapping
         _check_row(row),
         _check_digest(row, sha256),
         _check_build_record(row, path),
-        _check_attestation(row, sha256, site, scratch, environ),
+        _check_attestation(row, sha256, site, scratch, environ, require_sigstore=require_sigstore),
     )
 
 
@@ -101,7 +104,13 @@ def _check_build_record(row: WheelRow, path: Path) -> GateResult:
 
 
 def _check_attestation(
-    row: WheelRow, sha256: str, site: PublishedSite, scratch: Path, environ: Mapping[str, str]
+    row: WheelRow,
+    sha256: str,
+    site: PublishedSite,
+    scratch: Path,
+    environ: Mapping[str, str],
+    *,
+    require_sigstore: bool,
 ) -> GateResult:
     repository = site.find_repository(row)
     if row.project not in ATTESTED:
@@ -109,6 +118,8 @@ def _check_attestation(
     if repository is None:
         place = "a directory" if site.is_local else "no site of a GitHub repository"
         return _not_checked("attestation", f"{site.name} is {place}, and nobody signs there")
+    if find_spec("sigstore") is None and not require_sigstore:
+        return _not_checked("attestation", "sigstore, which verifies it, is not installed")
     if find_spec("sigstore") is None:
         # not the extra `verify`: pip would look on PyPI for a project of the factory's name
         hint = f"{sys.executable} -m pip install sigstore"
@@ -125,7 +136,12 @@ def _check_attestation(
 
 
 def check_installed(
-    installed: Distribution, site: PublishedSite, scratch: Path, environ: Mapping[str, str]
+    installed: Distribution,
+    site: PublishedSite,
+    scratch: Path,
+    environ: Mapping[str, str],
+    *,
+    require_sigstore: bool = True,
 ) -> tuple[str, tuple[GateResult, ...]]:
     """Check an installed distribution: the published wheel as `check_wheel` does, then each file against its RECORD.
 
@@ -138,7 +154,7 @@ def check_installed(
         finding = _finding(name, f"a row of this version and these tags in {site.name}", "none", "not published there")
         return name, (_result("row", finding),)
     path = site.fetch_wheel(row, scratch, environ)
-    results = check_wheel(path, site, scratch, environ)
+    results = check_wheel(path, site, scratch, environ, require_sigstore=require_sigstore)
     if any(result.findings for result in results if result.gate in ("digest", "build-record")):
         return row.filename, (*results, _not_checked("installed", "the published wheel is not the one of its row"))
     return row.filename, (*results, _check_files(installed, row, Wheel.open(path)))
