@@ -31,7 +31,7 @@ from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.release.manifest import WheelRow
+from wheelfactory.release.manifest import WheelRow, read_manifest
 from wheelfactory.site.check.install import InstallSource, check_install
 from wheelfactory.site.check.report import Checked, has_drift, report_lines
 from wheelfactory.site.check.sample import choose_sample, count_weeks
@@ -46,6 +46,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: wheelfactory ci check github:OWNER/REPO --sample 2 --report report.txt"
     add_readonly_target(parser)
     add_site(parser)
+    help_text = "manifest file with the rows that the site must serve (default: the rows of TARGET)"
+    parser.add_argument("--expect", type=Path, metavar="FILE", help=help_text)
     parser.add_argument(
         "--sample",
         type=positive_int,
@@ -102,7 +104,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
 def _check(options: argparse.Namespace, environ: Environ) -> Sequence[Checked]:
     """Check the site, then its sample; nothing if nothing is published."""
     cache, matrix = prepare_cache(options, environ), load_matrix(options.matrix)
-    expected = _read_rows(options.target, environ)
+    expected = read_manifest(options.expect) if options.expect else _read_rows(options.target, environ)
     if not expected:
         return ()
     address = find_site_url(options.target, options.site)
