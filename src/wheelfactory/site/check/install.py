@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 import sysconfig
@@ -90,7 +89,9 @@ def install_environ(environ: Mapping[str, str], scratch: Path) -> dict[str, str]
     return {**kept, **_OWN_SETTINGS, "PATH": path, "TMPDIR": str(scratch)}
 
 
-def install_commands(name: str, python: Path, wheel: SampledWheel, source: InstallSource) -> tuple[InstallCommand, ...]:
+def install_commands(
+    name: str, python: Path, wheel: SampledWheel, source: InstallSource
+) -> tuple[InstallCommand, InstallCommand]:
     """The commands that the site shows to users of pip or uv: torch from PyTorch's index, then the wheel."""
     installer = _installer(name, python)
     torch = installer.install_torch(torch_requirement(wheel.cell), source.torch_indexes[wheel.cell.rocm])
@@ -120,10 +121,11 @@ def _check_with(
         yield _failed("environment", row, f"an environment of Python {wheel.python}", str(error))
         return
     logger.info("installing %s with %s", wheel.title, name)
-    for command in install_commands(name, environment.python, wheel, source):
-        reason = _run_install(command, settings)
+    torch_command, command = install_commands(name, environment.python, wheel, source)
+    for title, one in ((f"install torch with {name}", torch_command), (step, command)):
+        reason = _run_install(one, settings)
         if reason:
-            yield _failed(step, row, "to install", f"{reason}, from `{shlex.join(command)}`")
+            yield _failed(title, row, "to install", reason)
             return
     packages = find_packages([str(environment.python), "-I", "-B"], settings)
     torch = next((found.version for found in packages.distributions("torch")), "none")

@@ -81,7 +81,7 @@ def _choose(newest: WheelRow, others: Iterable[WheelRow], number: int, week: int
     for row in others:
         queues[_kind(row)].append(row)
     # the newest wheel has a place already, so its kind comes last
-    kinds = sorted(queues, key=lambda kind: (kind == _kind(newest), kind))
+    kinds = sorted(queues, key=lambda kind: (kind == _kind(newest), kind == FALLBACK_NAME, kind))
     places = _deal_places({kind: len(queues[kind]) for kind in kinds}, number - 1)
     return [row for kind in kinds for row in _take_turn(_alternate(queues[kind]), places[kind], week)]
 
