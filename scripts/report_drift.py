@@ -23,8 +23,8 @@ from wheelfactory.core.process import capture
 LABEL = "drift"
 TITLE = "The published wheels failed their check"
 
-MAX_REPORT_BYTES = 50_000
-"""GitHub's limit for the text of an issue is 65,536 characters."""
+MAX_REPORT = 50_000
+"""Characters of a report with its indentation. GitHub's limit for the text of an issue is 65,536 characters."""
 
 BODY = """\
 The check of the published site failed in {run}. Its report:
@@ -36,6 +36,7 @@ workflow *check*. While this issue is open, further failures are added as commen
 """
 GUIDE = "docs/how-to/publish-on-github.md"
 NO_REPORT = "none: the check ended before it could write one. The log of the job has the error."
+CUT = "... The artifact log-check of the run has the rest."
 
 _HINT = "check the connection to GitHub, and that the token can write issues"
 
@@ -46,8 +47,9 @@ def read_report(path: Path) -> str:
     if not path.is_file():
         return f"    {NO_REPORT}"
     unreadable = InputError("cannot read the report", str(path), "name the file of `wheelfactory ci check --report`")
-    text = read_file(path, unreadable, MAX_REPORT_BYTES).decode("ascii", "replace")
-    return "\n".join(f"    {re.sub('[^ -~]', '?', line)}" for line in text.split("\n")).rstrip()
+    text = read_file(path, unreadable, MAX_REPORT).decode("ascii", "replace")
+    block = "\n".join(f"    {re.sub('[^ -~]', '?', line)}" for line in text.split("\n")).rstrip()
+    return block if len(block) < MAX_REPORT else f"{block[:MAX_REPORT]}\n    {CUT}"
 
 
 def issue_body(report: Path, environ: Mapping[str, str]) -> str:

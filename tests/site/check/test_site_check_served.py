@@ -158,9 +158,15 @@ def test_a_site_that_stays_stale_is_drift_when_the_time_is_up(
     def pause(seconds: float) -> None:
         clock[0] += seconds
 
-    found = wait_for_site(release.as_uri(), rows, 100, pause, tmp_path, {})
+    with served(release) as site:
+        found = wait_for_site(site.url, rows, 100, pause, tmp_path, {})
     assert len(findings(found.results)) == 1
     assert 100 - 2 * POLL_S < clock[0] <= 100
+
+
+def test_a_directory_is_read_once(release: Path, tmp_path: Path) -> None:
+    found = wait_for_site(release.as_uri(), read_manifest(release)[:1], 1000, never, tmp_path, {})
+    assert len(findings(found.results)) == 1
 
 
 def test_a_site_that_cannot_be_read_is_an_error_when_the_time_is_up(release: Path, tmp_path: Path) -> None:

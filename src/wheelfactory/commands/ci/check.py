@@ -80,7 +80,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 def parse_week(text: str) -> date:
     """Parse an ISO week to its Monday. Raises `argparse.ArgumentTypeError` for anything else."""
     try:
-        return datetime.strptime(f"{text}-1", "%G-W%V-%u").replace(tzinfo=timezone.utc).date()
+        year, week = map(int, text.split("-W"))
+        return date.fromisocalendar(year, week, 1)
     except ValueError:
         raise argparse.ArgumentTypeError(f"not an ISO week, such as 2026-W48: {text!r}") from None
 
@@ -133,12 +134,8 @@ def _check_sample(
     options: argparse.Namespace, matrix: Matrix, source: InstallSource, cache: Path, environ: Environ
 ) -> Iterator[Checked]:
     week = count_weeks(options.week or datetime.now(timezone.utc).date())
-    sample = choose_sample(source.site.rows, expand(matrix).pythons, options.sample, week)
-    if not sample:
-        print_messages("not run: installs: no verified wheel of a cell in matrix.yaml is published")
-    for wheel in sample:
-        results = check_install(wheel, source, cache, environ)
-        yield Checked(wheel.row.filename, wheel.title, results)
+    for wheel in choose_sample(source.site.rows, expand(matrix).pythons, options.sample, week):
+        yield Checked(wheel.row.filename, wheel.title, check_install(wheel, source, cache, environ))
 
 
 def _write_report(path: Path | None, lines: Sequence[str]) -> None:

@@ -28,7 +28,7 @@ def has_drift(checked: Sequence[Checked]) -> bool:
 def report_lines(checked: Sequence[Checked]) -> Iterator[str]:
     """Report the checks of a site, which comes first in `checked`, and of its sampled wheels."""
     failures = [
-        f"failed: {one.name}: {result.gate}: {finding}"
+        f"failed: {one.name}: {result.gate}: {str(finding).removeprefix(f'{one.name}: ')}"
         for one in checked
         for result in one.results
         for finding in result.findings
@@ -41,9 +41,11 @@ def report_lines(checked: Sequence[Checked]) -> Iterator[str]:
     ]
     site, *wheels = checked
     verdict = f"drift, {count_text(len(failures), 'failure')}" if failures else "no drift"
-    yield f"{site.name}: {verdict}; {count_text(len(wheels), 'wheel')} installed with pip and uv"
+    yield f"{site.name}: {verdict}; {count_text(len(wheels), 'wheel')} in the sample"
     yield from failures
     yield from not_run
+    if not wheels:
+        yield "not run: installs: the site has no verified wheel of a cell in matrix.yaml"
     for one in checked:
         yield ""
         yield one.title
