@@ -31,7 +31,7 @@ The check of the published site failed in {run}. Its report:
 
 {report}
 
-Repair, yank or publish again what it names ([how to](https://github.com/{repository}/blob/HEAD/{guide})), then run the
+Repair, yank or publish again what it names ([how to]({home}/blob/HEAD/{guide})), then run the
 workflow *check*. While this issue is open, further failures are added as comments. Close it when a check succeeds.
 """
 GUIDE = "docs/how-to/publish-on-github.md"
@@ -54,9 +54,10 @@ def read_report(path: Path) -> str:
 
 def issue_body(report: Path, environ: Mapping[str, str]) -> str:
     """Return the text of the issue or comment."""
-    server, repository, run = (environ.get(f"GITHUB_{name}", "") for name in ("SERVER_URL", "REPOSITORY", "RUN_ID"))
-    where = f"{server}/{repository}/actions/runs/{run}" if run else "a run outside of GitHub"
-    return BODY.format(run=where, report=read_report(report), repository=repository, guide=GUIDE)
+    home = f"{environ.get('GITHUB_SERVER_URL') or 'https://github.com'}/{environ.get('GITHUB_REPOSITORY')}"
+    run = environ.get("GITHUB_RUN_ID")
+    where = f"{home}/actions/runs/{run}" if run else "a run outside of GitHub"
+    return BODY.format(run=where, report=read_report(report), home=home, guide=GUIDE)
 
 
 def find_issue() -> str:
