@@ -195,6 +195,9 @@ def test_without_sigstore_the_error_has_the_install_line(
     with pytest.raises(InputError, match="sigstore is missing") as refused:
         check_wheel(wheel, site, tmp_path, {})
     assert refused.value.hint == f"{sys.executable} -m pip install sigstore"
+    results = check_wheel(wheel, site, tmp_path, {}, require_sigstore=False)
+    assert describe_checks(results) == "not checked: attestation"
+    assert results[-1].detail == "sigstore, which verifies it, is not installed"
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def report(tmp_path: Path, state: Path) -> Report:
     def run(text: str | None) -> subprocess.CompletedProcess[str]:
         if text is not None:
             (tmp_path / "report.txt").write_text(text)
-        command = [sys.executable, SCRIPT, tmp_path / "report.txt"]
+        command = (sys.executable, SCRIPT, tmp_path / "report.txt")
         return subprocess.run(command, env=environ, capture_output=True, text=True)
 
     return run

@@ -15,11 +15,11 @@ from published_site import FALLBACK_FILE, make_torch_index, publish_cells, write
 from release_factory import PYTHON_TAG, flash_attn_wheel
 from wheelfactory.build.environments import Environment
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.errors import VERIFICATION_FAILED, BuildError
+from wheelfactory.core.errors import VERIFICATION_FAILED, BuildError, InputError
 from wheelfactory.release.manifest import read_manifest
 from wheelfactory.release.published_site import read_site
 from wheelfactory.site.check import install
-from wheelfactory.site.check.install import InstallSource, check_install, install_commands, install_environ
+from wheelfactory.site.check.install import InstallSource, check_install, install_commands, install_environ, require_uv
 from wheelfactory.site.check.sample import SampledWheel
 from wheelfactory.site.install_lines import install_templates
 from wheelfactory.verify.result import Status
@@ -99,6 +99,13 @@ def test_the_commands_are_those_that_the_search_page_shows(release: Path, tool: 
             "uv": "torch==2.12.1+rocm7.2 --default-index https://torch.example/rocm7.2",
         }[tool]
     )
+
+
+def test_a_machine_without_uv_is_no_drift(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    require_uv({})
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
+    with pytest.raises(InputError, match="uv is missing"):
+        require_uv({"PATH": str(tmp_path)})
 
 
 def test_settings_of_this_machine_do_not_reach_the_installers(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.manifest import WheelRow, read_manifest
-from wheelfactory.site.check.install import InstallSource, check_install
+from wheelfactory.site.check.install import InstallSource, check_install, require_uv
 from wheelfactory.site.check.report import Checked, has_drift, report_lines
 from wheelfactory.site.check.sample import choose_sample, count_weeks
 from wheelfactory.site.check.served import check_files, wait_for_site
@@ -104,6 +104,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
 
 def _check(options: argparse.Namespace, environ: Environ) -> Sequence[Checked]:
     """Check the site, then its sample; nothing if nothing is published."""
+    require_uv(environ)
     cache, matrix = prepare_cache(options, environ), load_matrix(options.matrix)
     expected = read_manifest(options.expect) if options.expect else _read_rows(options.target, environ)
     if not expected:

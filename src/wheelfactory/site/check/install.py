@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -16,7 +17,7 @@ from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.build.environments import Environment, make_python_environment
 from wheelfactory.build.rocm_python import torch_requirement
 from wheelfactory.core.cell import FALLBACK_NAME
-from wheelfactory.core.errors import BuildError, FactoryError
+from wheelfactory.core.errors import BuildError, FactoryError, InputError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.installed import Packages, find_packages
 from wheelfactory.core.installer import InstallCommand, Installer, pip_for, uv_for
@@ -80,13 +81,22 @@ def check_install(
     return tuple(results)
 
 
+def require_uv(environ: Mapping[str, str]) -> None:
+    """Raise `InputError` if there is no uv: what is missing on this machine is not drift."""
+    if shutil.which("uv", path=_search_path(environ)) is None:
+        raise InputError("uv is missing", f"neither beside {sys.executable} nor on PATH", "install uv")
+
+
+def _search_path(environ: Mapping[str, str]) -> str:
+    return os.pathsep.join(filter(None, (sysconfig.get_path("scripts"), environ.get("PATH"))))
+
+
 def install_environ(environ: Mapping[str, str], scratch: Path) -> dict[str, str]:
     """The environment of installers and imports: our uv, temporary files in `scratch`, and no settings of this user."""
     kept = {
         name: value for name, value in clean_environ(environ).items() if name in _KEPT or not name.startswith(_SETTINGS)
     }
-    path = os.pathsep.join(filter(None, (sysconfig.get_path("scripts"), environ.get("PATH"))))
-    return {**kept, **_OWN_SETTINGS, "PATH": path, "TMPDIR": str(scratch)}
+    return {**kept, **_OWN_SETTINGS, "PATH": _search_path(environ), "TMPDIR": str(scratch)}
 
 
 def install_commands(
