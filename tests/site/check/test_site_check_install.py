@@ -108,12 +108,20 @@ def test_a_machine_without_uv_is_no_drift(monkeypatch: pytest.MonkeyPatch, tmp_p
         require_uv({"PATH": str(tmp_path)})
 
 
-def test_settings_of_this_machine_do_not_reach_the_installers(tmp_path: Path) -> None:
-    own = {"PIP_INDEX_URL": "x", "UV_INDEX": "x", "PYTHONPATH": "x", "VIRTUAL_ENV": "x", "HTTPS_PROXY": "p"}
+def test_settings_and_tokens_of_this_machine_do_not_reach_the_installers(tmp_path: Path) -> None:
+    own = {
+        "PIP_INDEX_URL": "x",
+        "UV_INDEX": "x",
+        "PYTHONPATH": "x",
+        "VIRTUAL_ENV": "x",
+        "GITHUB_TOKEN": "x",
+        "HTTPS_PROXY": "p",
+    }
     found = install_environ({**own, "PIP_CERT": "c", "PATH": "/bin"}, tmp_path)
     assert not found.keys() & (own.keys() - {"HTTPS_PROXY"})
     assert (found["HTTPS_PROXY"], found["PIP_CERT"], found["TMPDIR"]) == ("p", "c", str(tmp_path))
     assert found["PATH"].endswith(":/bin"), "the uv of the factory comes first"
+    assert {found[name] for name in ("PIP_NO_CACHE_DIR", "UV_NO_CACHE", "UV_NO_CONFIG")} == {"1"}
 
 
 def results_with(release: Path, tmp_path: Path) -> Mapping[str, str]:

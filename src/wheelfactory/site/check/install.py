@@ -1,4 +1,4 @@
-"""Install a published wheel as its users do, with pip and with uv; import it, and check what was installed."""
+"""Install a published wheel as its users do, with pip and with uv; check what was installed, and import it."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ IMPORT_S = 600.0
 
 INSTALLERS = ("pip", "uv")
 
-# of the user's settings, only certificates: an index or a cache of this machine is not the public index
+# of the user's settings, only certificates: an index of this machine is not the public one, and wheels get no token
 _KEPT = ("PIP_CERT", "UV_NATIVE_TLS", "UV_SYSTEM_CERTS")
-_SETTINGS = ("PIP_", "UV_", "PYTHON", "VIRTUAL_ENV", "CONDA_")
+_SETTINGS = ("PIP_", "UV_", "PYTHON", "VIRTUAL_ENV", "CONDA_", "GITHUB_TOKEN", "GH_TOKEN")
 # no caches, because a hosted runner's disk does not hold torch for ROCm twice
 _OWN_SETTINGS = {
     "PIP_CONFIG_FILE": os.devnull,
@@ -69,7 +69,7 @@ class InstallSource:
 def check_install(
     wheel: SampledWheel, source: InstallSource, cache: Path, environ: Mapping[str, str]
 ) -> tuple[GateResult, ...]:
-    """Install a wheel with each of `INSTALLERS` in a fresh environment, import it, and check it as ``verify --from``.
+    """Install a wheel with each of `INSTALLERS` in a fresh environment, check it as ``verify --from``, and import it.
 
     Each environment is removed before the next is made. Scratch folders are made below `cache`.
     """
@@ -143,9 +143,10 @@ def _check_with(
         yield _failed(step, row, f"{torch_requirement(wheel.cell)} to stay installed", f"torch {torch}")
         return
     yield GateResult.from_findings(step, [], f"torch {torch}")
+    # before the import, which runs code of the wheel
+    yield from _check_published(name, packages, row, source.site, environment.folder, settings)
     reason = _import(row, environment, settings)
     yield _failed(f"import after {name}", row, "to import", reason) if reason else _passed(f"import after {name}")
-    yield from _check_published(name, packages, row, source.site, environment.folder, settings)
 
 
 def _run_install(command: InstallCommand, settings: Mapping[str, str]) -> str:
@@ -178,7 +179,10 @@ def _check_published(
     name: str, packages: Packages, row: WheelRow, site: PublishedSite, folder: Path, environ: Mapping[str, str]
 ) -> Iterator[GateResult]:
     """Yield the checks of ``verify --from`` for the installed distribution."""
-    installed = next(packages.distributions(row.project))
+    installed = next(packages.distributions(row.project), None)
+    if installed is None:
+        yield _failed(f"installed by {name}", row, f"{row.project} to be installed", "none")
+        return
     try:
         _, results = check_installed(installed, site, folder, environ, require_sigstore=False)
     except FactoryError as error:
