@@ -25,10 +25,11 @@ COMPILE = (
 
 def main() -> int:
     arguments = sys.argv[1:]
-    # the largest first, so that a package has the same version in all three
+    # the largest first, so that a package has the same version in all of them
     for name, options in (
         ("dev", ("--extra", "dev", *arguments)),
         ("docs", ("--extra", "docs", "--extra", "verify", "--constraint", "requirements/dev.txt")),
+        ("check", ("--extra", "check", "--constraint", "requirements/dev.txt")),
         ("factory", ("--extra", "verify", "--constraint", "requirements/dev.txt")),
     ):
         command = [*COMPILE, *options, "--output-file", f"requirements/{name}.txt"]

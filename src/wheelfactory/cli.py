@@ -48,6 +48,7 @@ SUBCOMMANDS = {
         "kernels": "download the kernel sets that the cells of a batch link",
         "batch": "build, prove or verify the wheels of a batch of cells",
         "reconcile": "compare the planned, built and published cells of a run (exit code 1 if any is missing)",
+        "check": "compare a published site with its target, and install a sample of its wheels (exit code 3 for drift)",
         "answer": "answer a wheel request with a link to the matching wheels",
     },
 }

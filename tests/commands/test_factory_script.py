@@ -45,6 +45,15 @@ def test_other_words_are_passed_to_wheelfactory(factory: Path) -> None:
     assert done.stderr.startswith("error: not a cell: x\nhint: ")
 
 
+def test_the_check_of_a_site_has_a_lock_file_of_its_own(factory: Path) -> None:
+    """With uv and sigstore, which no other command needs."""
+    (factory.parent / ".venv/installed-factory").unlink()
+    (factory.parent / ".venv/installed-check").write_text(f"{factory.parent}\n")
+    done = subprocess.run([factory, "ci", "check", "nowhere"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: no such directory: nowhere\nhint: ")
+
+
 @pytest.fixture
 def calls(factory: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     """Returns the tools that a call starts; stubs of them stand in the environment."""

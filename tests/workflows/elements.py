@@ -72,7 +72,7 @@ class Element:
 
     @property
     def is_log(self) -> bool:
-        """Whether it uploads a log for people, which no job downloads."""
+        """Whether it uploads a log for people, which no job downloads except *report*, to quote it."""
         return self.uses == "actions/upload-artifact" and self.artifact.startswith("log-")
 
     @property

@@ -24,7 +24,7 @@ COMMANDS = re.compile(
     r'\./factory (--version$|ci (answer|collect|publish-kernels) "\$TARGET" )'
     r'|\./factory (ci baseline --digests |index "\$TARGET" --packages )'
     r'|\./factory publish "\$TARGET" (--tag "\$TAG" --attestation |rows/\* --(?!.*\.whl))'
-    r"|\.venv/bin/python scripts/(propose_changes|refresh_images|refresh_support)\.py\b"
+    r"|\.venv/bin/python scripts/(propose_changes|refresh_images|refresh_support|report_drift)\.py\b"
     r"|sudo --preserve-env=RUNNER_ENVIRONMENT python3 scripts/free_disk\.py$"
     r"|gh (issue (comment|view)|workflow run) "
 )
@@ -40,6 +40,7 @@ ACTIONS = {
     "./.github/actions/free-disk": "",
     "./.github/actions/setup": "",
     "./.github/workflows/_publish.yml": "batches tag",
+    "./.github/workflows/check.yml": "",
     "./.github/workflows/pages.yml": "",
 }
 """What a privileged job may use, with these inputs only: nothing that reads a cache, another run or other sources."""
@@ -68,6 +69,7 @@ _LITERAL = re.compile(r'echo [^$`]*>> "\$GITHUB_(ENV|OUTPUT|PATH)"')
 _OUTPUT = re.compile(r"\b((?:jobs|needs|steps)\.[\w-]+)\.outputs(?:\.|\[')([\w-]+)")
 _PINNED = re.compile(r"\n|\./|([\w./-]+@[0-9a-f]{40})\n.*\1\b[^#]*# v\d+\.\d+\.\d+(\s|$)")
 _SECRET = re.compile(r'\$\{\{[^}]*(?<![\w.-])secrets\b(?!\.GITHUB_TOKEN\b)|"secrets": ', re.IGNORECASE)
+_REPORTED = re.compile(r"!cancelled\(\) && needs\.[\w-]+\.result == 'failure'")
 _SHELL = re.compile(r"^(!|set)\s|(^|[\s/])((ba|da)?sh\s+-\w*c|eval)\s")
 _STATUS = re.compile(r"\b(always|cancelled|failure)\s*\(", re.IGNORECASE)
 _SUCCEEDED = re.compile(
@@ -101,8 +103,13 @@ def hides_failures(element: Element) -> bool:
 
 
 def goes_on_after_a_failure(element: Element) -> bool:
-    """Return whether an ``if`` is wrong after a failure: only *reconcile* runs after any, because it reports them."""
+    """Return whether an ``if`` is wrong after a failure: only *reconcile* and *report* run then, to report it.
+
+    *reconcile* runs after any; *report* only after one, and can write nothing but issues.
+    """
     condition = element.text("if").strip("${} ")
+    if element.job == "report" and element.content is element.unit and _REPORTED.fullmatch(condition):
+        return "write" in str({**element.below("permissions"), "issues": ""})
     if element.job == "reconcile" and element.content is element.unit:
         return condition not in ("always()", "!cancelled()")
     matters = is_privileged(element) or (element.uses == "actions/upload-artifact" and not element.is_log)
@@ -233,6 +240,13 @@ RULES = {
     ),
     "another run is checked before its artifacts are used": Rule(
         units, unchecked_runs, f"run `{_CHECK_RUN}` in an earlier step, with the same `if`"
+    ),
+    "logs are for people": Rule(
+        steps,
+        lambda step: (
+            step.uses == "actions/download-artifact" and step.artifact.startswith("log-") and step.job != "report"
+        ),
+        "upload what a job reads under another name, if nothing failed; only *report* reads logs, to quote them",
     ),
     "every path is written and read": Rule(
         units, missing_paths, "correct the path, or name it in the command that uses it"

@@ -157,5 +157,5 @@ def _make_venv(folder: Path) -> None:
     shutil.copy(installed / "pyvenv.cfg", venv)
     for program in (installed / "bin").iterdir():
         (venv / "bin" / program.name).symlink_to(program if "python" not in program.name else os.path.realpath(program))
-    for name in ("installed-factory", "installed-docs"):
+    for name in ("installed-check", "installed-docs", "installed-factory"):
         (venv / name).write_text(f"{folder}\n")

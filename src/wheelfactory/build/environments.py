@@ -162,6 +162,16 @@ def make_layered_environment(folder: Path, base: Path, version: str, layers: Seq
     return environment
 
 
+def make_python_environment(folder: Path, version: str, environ: Mapping[str, str]) -> Environment:
+    """Make an environment of a Python version without packages; uv downloads that Python if it is missing.
+
+    Raises `BuildError` if uv is missing or cannot provide the Python.
+    """
+    hint = f"install Python {version}, or allow uv to download it"
+    capture(["uv", "venv", "--quiet", "--no-project", "--python", version, folder], environ=environ, hint=hint)
+    return Environment(folder, version)
+
+
 @contextmanager
 def open_wheel_environment(
     cache_dir: Path, wheel: Path, base: Path, version: str, layers: Sequence[Path]

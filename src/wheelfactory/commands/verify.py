@@ -34,7 +34,7 @@ from wheelfactory.release.published_site import PublishedSite
 from wheelfactory.release.verified import unverified_reason
 from wheelfactory.verify.gates import is_refused, parse_extended
 from wheelfactory.verify.gates import verify as run_gates
-from wheelfactory.verify.result import GateResult
+from wheelfactory.verify.result import GateResult, result_lines
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -125,10 +125,7 @@ def _print_results(name: str, results: tuple[GateResult, ...], verdict: str, *, 
         print_results(json.dumps({"file": name, "gates": [result.model_dump(mode="json") for result in results]}))
         return
     print_results(f"{name}: {'refused' if is_refused(results) else verdict}")
-    for result in results:
-        print_results(f"  {result.status!s:<8} {result.gate}" + (f" ({result.detail})" if result.detail else ""))
-        for finding in result.findings:
-            print_results(f"           {finding}")
+    print_results(*result_lines(results))
 
 
 def _wheels(path: Path) -> list[Path]:

@@ -18,6 +18,8 @@ from wheelfactory.release.bundle import BUNDLE_SUFFIX, MAX_BUNDLE_BYTES
 from wheelfactory.release.manifest import WheelRow, parse_rows
 
 _BLOCK = 1 << 20
+_MAX_PAGE_BYTES = 1 << 24
+_NETWORK_HINT = "check the network, and run the same command again"
 _GONE = (requests.codes.not_found, requests.codes.gone)
 _PAGES_HOST = ".github.io"
 _RELEASE_URL = re.compile(r"https://github\.com/([^/]+/[^/]+)/releases/download/.+")
@@ -70,6 +72,39 @@ class PublishedSite:
             return path.read_bytes() if path.is_file() else None
         return path.read_bytes() if _download(url, path, MAX_BUNDLE_BYTES, environ) else None
 
+    def fetch_page(self, path: str, folder: Path, environ: Mapping[str, str]) -> bytes | None:
+        """Return a page of the site, such as ``simple/index.html``; None if there is none.
+
+        `folder` is for scratch files. Raises `InputError` if it cannot be read.
+        """
+        url = f"{self.base}{path}"
+        local = _local_path(url)
+        if local is not None:
+            return local.read_bytes() if local.is_file() else None
+        downloaded = folder / "page.html"
+        return downloaded.read_bytes() if _download(url, downloaded, _MAX_PAGE_BYTES, environ) else None
+
+    def find_size(self, row: WheelRow, environ: Mapping[str, str]) -> int | None:
+        """Return the bytes of the published wheel, as its server tells them; None if there is no such file.
+
+        It is not downloaded. A server that tells no size is believed to have the size of the row. Raises `InputError`
+        if the server fails.
+        """
+        url = self._url(row)
+        local = _local_path(url)
+        if local is not None:
+            return local.stat().st_size if local.is_file() else None
+        # not HEAD: the signed addresses that GitHub redirects to need not allow it. Compression would hide the size
+        plain = {"Accept-Encoding": "identity"}
+        try:
+            with http_session(environ) as session, session.get(url, headers=plain, stream=True) as response:
+                if response.status_code in _GONE:
+                    return None
+                response.raise_for_status()
+                return int(response.headers.get("Content-Length", row.size))
+        except requests.RequestException as error:
+            raise InputError("cannot download", f"{url} ({http_error_reason(error)})", _NETWORK_HINT) from None
+
     def _url(self, row: WheelRow) -> str:
         if row.url is None and self.base is None:
             raise InputError("the published wheel is missing", row.filename, f"its file was deleted from {self.name}")
@@ -106,7 +141,6 @@ def _local_path(url: str) -> Path | None:
 
 def _download(url: str, path: Path, max_bytes: int, environ: Mapping[str, str]) -> bool:
     """Download a file; return False if the server has none. Raises `InputError` for any other failure."""
-    hint = "check the network, and run the same command again"
     try:
         with http_session(environ) as session, session.get(url, stream=True) as response:
             if response.status_code in _GONE:
@@ -118,5 +152,5 @@ def _download(url: str, path: Path, max_bytes: int, environ: Mapping[str, str]) 
                     if file.tell() > max_bytes:
                         raise InputError("too large", f"{url} has more than {max_bytes} bytes", "do not install it")
     except requests.RequestException as error:
-        raise InputError("cannot download", f"{url} ({http_error_reason(error)})", hint) from None
+        raise InputError("cannot download", f"{url} ({http_error_reason(error)})", _NETWORK_HINT) from None
     return True

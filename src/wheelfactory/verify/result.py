@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 
 from pydantic import AliasChoices, Field
@@ -78,6 +78,14 @@ class GateResult(FrozenModel, allow_inf_nan=False):
     def not_run(cls, gate: str, reason: str) -> GateResult:
         """Create the result of a gate that did not run."""
         return cls(gate=gate, status=Status.NOT_RUN, detail=reason)
+
+
+def result_lines(results: Iterable[GateResult]) -> Iterator[str]:
+    """Format results for people: a line for each, then a line for each of its findings."""
+    for result in results:
+        yield f"  {result.status!s:<8} {result.gate}" + (f" ({result.detail})" if result.detail else "")
+        for finding in result.findings:
+            yield f"           {finding}"
 
 
 def show_difference(expected: Collection[str], found: Collection[str]) -> tuple[str, str]:

@@ -1,0 +1,146 @@
+"""`wheelfactory ci check`."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime, timezone
+from pathlib import Path
+
+from wheelfactory.commands.options import (
+    Environ,
+    add_cache,
+    add_matrix,
+    positive_int,
+    prepare_cache,
+    print_messages,
+    print_results,
+)
+from wheelfactory.commands.targets import (
+    add_readonly_target,
+    add_site,
+    find_site_url,
+    parse_repository,
+    read_published_rows,
+    require_target,
+)
+from wheelfactory.core.errors import DONE, VERIFICATION_FAILED, FactoryError, InputError
+from wheelfactory.core.files import scratch_dir, write_atomic
+from wheelfactory.core.progress import log_to_stderr
+from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.load import load_matrix
+from wheelfactory.release.bundle import require_sigstore
+from wheelfactory.release.manifest import WheelRow, read_manifest
+from wheelfactory.site.check.install import InstallSource, check_install, require_uv
+from wheelfactory.site.check.report import Checked, has_drift, report_lines
+from wheelfactory.site.check.sample import choose_sample, count_weeks
+from wheelfactory.site.check.served import check_files, wait_for_site
+
+_SAMPLE = 4
+"""The newest wheel, one of each other kind (CK, Triton, flash-attention-amd), and one more of the newest's kind."""
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the command's options."""
+    parser.epilog = "example: wheelfactory ci check github:OWNER/REPO --sample 2 --report report.txt"
+    add_readonly_target(parser)
+    add_site(parser)
+    help_text = "manifest file with the rows that the site must serve (default: the rows of TARGET)"
+    parser.add_argument("--expect", type=Path, metavar="FILE", help=help_text)
+    parser.add_argument(
+        "--sample",
+        type=positive_int,
+        default=_SAMPLE,
+        metavar="N",
+        help="install N wheels, each once with pip and once with uv (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--week",
+        type=parse_week,
+        metavar="YEAR-WNN",
+        help="choose the sample of this ISO week, such as 2026-W48 (default: this week)",
+    )
+    parser.add_argument(
+        "--wait",
+        type=int,
+        choices=range(61),
+        default=0,
+        metavar="MINUTES",
+        help="wait up to 60 minutes for the site to serve the rows of TARGET (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--torch-index", metavar="URL", help="install torch from this index, such as a mirror of those in matrix.yaml"
+    )
+    parser.add_argument("--report", type=Path, metavar="FILE", help="also write the results, or the error, to FILE")
+    add_matrix(parser)
+    add_cache(parser)
+
+
+def parse_week(text: str) -> date:
+    """Parse an ISO week to its Monday. Raises `argparse.ArgumentTypeError` for anything else."""
+    try:
+        year, week = map(int, text.split("-W"))
+        return date.fromisocalendar(year, week, 1)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"not an ISO week, such as 2026-W48: {text!r}") from None
+
+
+def execute(options: argparse.Namespace, environ: Environ) -> int:
+    """Compare a site with its target, install a sample of its wheels, and print the results; exit code 3 for drift."""
+    try:
+        checked = _check(options, environ)
+    except FactoryError as error:
+        _write_report(options.report, [f"error: {error}", f"hint: {error.hint}"])
+        raise
+    if not checked:
+        print_messages(f"not run: nothing is published in {options.target}")
+        return DONE
+    lines = list(report_lines(checked))
+    _write_report(options.report, lines)
+    print_results(*lines)
+    return VERIFICATION_FAILED if has_drift(checked) else DONE
+
+
+def _check(options: argparse.Namespace, environ: Environ) -> Sequence[Checked]:
+    """Check the site, then its sample; nothing if nothing is published."""
+    require_uv(environ)
+    require_sigstore()
+    cache, matrix = prepare_cache(options, environ), load_matrix(options.matrix)
+    expected = read_manifest(options.expect) if options.expect else _read_rows(options.target, environ)
+    if not expected:
+        return ()
+    address = find_site_url(options.target, options.site)
+    if address is None:
+        raise InputError("cannot determine the URL of the site", options.target, "pass it with --site URL")
+    with log_to_stderr(), scratch_dir(cache) as scratch:
+        served = wait_for_site(address, expected, 60 * options.wait, time.sleep, scratch, environ)
+        of_site = Checked(address, address, (*served.results, check_files(served.site, environ)))
+        source = InstallSource(served.site, address.rstrip("/"), _torch_indexes(matrix, options.torch_index))
+        return [of_site, *_check_sample(options, matrix, source, cache, environ)]
+
+
+def _read_rows(target: str, environ: Environ) -> Sequence[WheelRow]:
+    """Read the rows that the site must serve. Raises `InputError` if the target is not readable."""
+    require_target(target)
+    rows = read_published_rows(target, environ)
+    # the site leaves out wheels whose release was deleted from GitHub
+    return [row for row in rows if row.url] if parse_repository(target) else rows
+
+
+def _torch_indexes(matrix: Matrix, mirror: str | None) -> dict[str, str]:
+    return {version: mirror or facts.index for version, facts in matrix.rocm.items()}
+
+
+def _check_sample(
+    options: argparse.Namespace, matrix: Matrix, source: InstallSource, cache: Path, environ: Environ
+) -> Iterator[Checked]:
+    week = count_weeks(options.week or datetime.now(timezone.utc).date())
+    for wheel in choose_sample(source.site.rows, expand(matrix).pythons, options.sample, week):
+        yield Checked(wheel.row.filename, wheel.title, check_install(wheel, source, cache, environ))
+
+
+def _write_report(path: Path | None, lines: Sequence[str]) -> None:
+    if path:
+        write_atomic(path, "".join(f"{line}\n" for line in lines).encode())

@@ -1,0 +1,82 @@
+"""`wheelfactory ci check`: what it expects, its errors and exit codes. Installs: tests/site/check/."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from command_line import Cli
+from loopback import served
+from release_factory import flash_attn_wheel, make_release, stub_wheel
+from wheelfactory.core.errors import BAD_INPUT, DONE, VERIFICATION_FAILED
+from wheelfactory.release.manifest import MANIFEST_NAME, manifest_bytes, read_manifest
+
+CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """A release directory whose only flash-attn wheel is yanked, so that no wheel is installed."""
+    folder, made = tmp_path / "release", tmp_path / "made"
+    make_release(folder, [flash_attn_wheel(made, CELL), stub_wheel(made, "einops", "0.8.2")])
+    rows = [row.model_copy(update={"yanked": "old"} if row.cell else {}) for row in read_manifest(folder)]
+    (folder / MANIFEST_NAME).write_bytes(manifest_bytes(rows))
+    return folder
+
+
+def test_a_stale_index_is_drift_and_the_report_has_all_that_is_printed(cli: Cli, release: Path, tmp_path: Path) -> None:
+    shown = cli("ci", "check", release, "--cache", tmp_path / "cache", "--report", "report.txt")
+    assert (shown.code, shown.err) == (VERIFICATION_FAILED, "")
+    assert shown.out.splitlines()[0] == f"{release.as_uri()}: drift, 1 failure; 0 wheels in the sample"
+    assert "not run: installs: " in shown.out
+    assert Path("report.txt").read_text() == shown.out
+
+
+def test_the_site_must_serve_the_expected_rows(cli: Cli, release: Path, tmp_path: Path) -> None:
+    expected = tmp_path / "expected.jsonl"
+    expected.write_bytes(manifest_bytes(read_manifest(release)[:1]))
+    shown = cli("ci", "check", release, "--expect", expected, "--cache", tmp_path / "cache")
+    assert "manifest: manifest.jsonl: expected only rows of published wheels, found a row for flash_attn-2.8.3" in (
+        shown.out
+    )
+
+
+def test_a_target_without_wheels_is_not_checked(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    shown = cli("ci", "check", "empty", "--cache", tmp_path / "cache", "--report", "report.txt")
+    assert shown == (DONE, "", "not run: nothing is published in empty\n")
+    assert not Path("report.txt").exists()
+
+
+def test_a_site_that_cannot_be_reached_is_an_error_of_its_own_and_in_the_report(
+    cli: Cli, release: Path, tmp_path: Path
+) -> None:
+    with served(tmp_path) as site:
+        address = site.url
+    shown = cli("ci", "check", release, "--site", address, "--cache", tmp_path / "cache", "--report", "report.txt")
+    assert (shown.code, shown.out) == (BAD_INPUT, "")
+    assert shown.err.startswith(f"error: cannot read the manifest: {address}/manifest.jsonl (")
+    assert Path("report.txt").read_text() == shown.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("nowhere",), "no such directory: nowhere"),
+        (("manifest.jsonl",), "cannot determine the URL of the site: manifest.jsonl"),
+        (("release", "--expect", "nowhere"), "no such manifest: nowhere"),
+        (("release", "--week", "2026-48"), "bad arguments: argument --week: not an ISO week, such as 2026-W48"),
+        (("release", "--week", "2027-W53"), "bad arguments: argument --week: not an ISO week, such as 2026-W48"),
+        (("release", "--sample", "0"), "bad arguments: argument --sample: "),
+        (("release", "--wait", "61"), "bad arguments: argument --wait: "),
+    ],
+)
+def test_a_mistake_is_one_error_line(
+    cli: Cli, release: Path, tmp_path: Path, arguments: tuple[str, ...], error: str
+) -> None:
+    (tmp_path / "manifest.jsonl").write_bytes((release / MANIFEST_NAME).read_bytes())
+    shown = cli("ci", "check", *arguments, "--cache", tmp_path / "cache")
+    assert (shown.code, shown.out) == (BAD_INPUT, "")
+    assert shown.err.startswith(f"error: {error}")
+    assert shown.err.count("\n") == 2

@@ -1,0 +1,185 @@
+"""What a site serves is compared with its rows: manifest, index pages and files, on loopback and in a directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from loopback import served
+from release_factory import flash_attn_wheel, make_release, stub_wheel
+from wheelfactory.core.errors import InputError
+from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, manifest_bytes, read_manifest
+from wheelfactory.release.published_site import read_site
+from wheelfactory.site.check.served import POLL_S, ServedSite, check_files, wait_for_site
+from wheelfactory.verify.result import GateResult
+
+CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
+NAME = "flash_attn-2.8.3+rocm64torch2.9triton-py3-none-any.whl"
+PAGE = "simple/rocm64/torch2.9/triton/flash-attn/index.html"
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """A release directory with the wheel of `CELL` and einops."""
+    folder, made = tmp_path / "release", tmp_path / "made"
+    make_release(folder, [flash_attn_wheel(made, CELL), stub_wheel(made, "einops", "0.8.2")])
+    return folder
+
+
+@pytest.fixture(params=["http", "directory"])
+def address(request: pytest.FixtureRequest, release: Path) -> Iterator[str]:
+    """The release as a site: on loopback, and as a directory without a server."""
+    if request.param == "directory":
+        yield release.as_uri()
+        return
+    with served(release) as site:
+        yield site.url
+
+
+def never(_seconds: float) -> NoReturn:
+    pytest.fail("it waits")
+
+
+def look(address: str, rows: Sequence[WheelRow], folder: Path) -> ServedSite:
+    """Read a site once."""
+    return wait_for_site(address, rows, 0, never, folder, {})
+
+
+def findings(results: Sequence[GateResult]) -> list[str]:
+    return [
+        f"{result.gate}: {finding.file}: expected {finding.expected}, found {finding.found}"
+        for result in results
+        for finding in result.findings
+    ]
+
+
+def test_a_site_as_it_was_published_has_no_drift(release: Path, address: str, tmp_path: Path) -> None:
+    found = look(address, read_manifest(release), tmp_path)
+    assert findings([*found.results, check_files(found.site, {})]) == []
+    assert [result.detail for result in found.results] == ["2 rows", "6 pages"]
+
+
+def test_a_missing_another_and_an_additional_row_are_drift(release: Path, tmp_path: Path) -> None:
+    einops, wheel = read_manifest(release)
+    published = [
+        wheel.model_copy(update={"yanked": "wrong numbers", "url": "https://example.org/a.whl"}),
+        einops.model_copy(update={"filename": "einops-0.9-py3-none-any.whl"}),
+    ]
+    assert findings(look(release.as_uri(), published, tmp_path).results) == [
+        f"manifest: manifest.jsonl: expected the published row of {NAME}, found another yanked",
+        "manifest: manifest.jsonl: expected a row for einops-0.9-py3-none-any.whl, found none",
+        "manifest: manifest.jsonl: expected only rows of published wheels, "
+        "found a row for einops-0.8.2-py3-none-any.whl",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        pytest.param("#sha256=", "#sha256=0", f"the link of the manifest to {NAME}, found another link", id="digest"),
+        pytest.param("wheels/", "old/", f"the link of the manifest to {NAME}, found another link", id="address"),
+        pytest.param("<a ", '<a data-yanked="" ', f"the link of the manifest to {NAME}, found another", id="yank mark"),
+        pytest.param(f">{NAME}<", ">b.whl<", "only links of the manifest, found another link to b.whl", id="name"),
+    ],
+)
+def test_an_index_page_with_another_link_is_drift(
+    release: Path, address: str, tmp_path: Path, old: str, new: str, found: str
+) -> None:
+    text = (release / PAGE).read_text()
+    assert old in text
+    (release / PAGE).write_text(text.replace(old, new))
+    shown = findings(look(address, read_manifest(release), tmp_path).results)
+    assert any(line.startswith(f"index: {PAGE}: expected {found}") for line in shown), shown
+
+
+def test_a_missing_index_page_is_drift(release: Path, address: str, tmp_path: Path) -> None:
+    (release / PAGE).unlink()
+    (line,) = findings(look(address, read_manifest(release), tmp_path).results)
+    assert line == f"index: {PAGE}: expected a page of the index, found none"
+
+
+def lose(path: Path) -> None:
+    path.unlink()
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:100])
+
+
+@pytest.mark.parametrize(("change", "found"), [(lose, "no such file"), (truncate, "100 bytes")])
+def test_a_missing_or_truncated_wheel_is_drift(
+    release: Path, address: str, change: Callable[[Path], None], found: str
+) -> None:
+    change(release / "wheels" / NAME)
+    (line,) = findings([check_files(read_site(address), {})])
+    (row,) = (row for row in read_manifest(release) if row.cell)
+    assert line == f"files: {NAME}: expected a file of {row.size} bytes, found {found}"
+
+
+def test_no_wheel_is_downloaded(release: Path, tmp_path: Path) -> None:
+    path = release / "wheels" / NAME
+    with path.open("ab") as file:
+        file.truncate(1 << 32)  # 4 GiB, of which the disk stores nothing
+    with served(release) as site:
+        assert len(findings([check_files(read_site(site.url), {})])) == 1
+
+
+def test_a_stale_site_is_read_again_until_it_serves_the_rows(release: Path, tmp_path: Path) -> None:
+    rows = read_manifest(release)
+    (release / MANIFEST_NAME).write_bytes(manifest_bytes(rows[:1]))
+    pauses = []
+
+    def deploy(seconds: float) -> None:
+        """The manifest becomes visible first, and the page after it."""
+        pauses.append(seconds)
+        if len(pauses) == 1:
+            (release / PAGE).rename(tmp_path / "page")
+            (release / MANIFEST_NAME).write_bytes(manifest_bytes(rows))
+        else:
+            (tmp_path / "page").rename(release / PAGE)
+
+    with served(release) as site:
+        found = wait_for_site(site.url, rows, 1000, deploy, tmp_path, {})
+    assert findings(found.results) == []
+    assert pauses == [POLL_S, POLL_S]
+
+
+def test_a_site_that_stays_stale_is_drift_when_the_time_is_up(
+    release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = read_manifest(release)
+    (release / MANIFEST_NAME).write_bytes(manifest_bytes(rows[:1]))
+    clock = [0.0]
+    monkeypatch.setattr("wheelfactory.site.check.served.monotonic", lambda: clock[0])
+
+    def pause(seconds: float) -> None:
+        clock[0] += seconds
+
+    with served(release) as site:
+        found = wait_for_site(site.url, rows, 100, pause, tmp_path, {})
+    assert len(findings(found.results)) == 1
+    assert 100 - 2 * POLL_S < clock[0] <= 100
+
+
+def test_a_directory_is_read_once(release: Path, tmp_path: Path) -> None:
+    found = wait_for_site(release.as_uri(), read_manifest(release)[:1], 1000, never, tmp_path, {})
+    assert len(findings(found.results)) == 1
+
+
+def test_a_site_that_cannot_be_read_is_an_error_when_the_time_is_up(release: Path, tmp_path: Path) -> None:
+    with served(release) as site:
+        address = site.url
+    with pytest.raises(InputError, match=r"cannot read the manifest: http://127\.0\.0\.1:"):
+        look(address, read_manifest(release), tmp_path)
+
+
+def test_a_server_that_fails_is_reported_and_the_other_files_are_checked(release: Path) -> None:
+    rows = [row.model_copy(update={"url": "http://127.0.0.1:9/a.whl"}) for row in read_manifest(release)[:1]]
+    (release / MANIFEST_NAME).write_bytes(manifest_bytes([*rows, *read_manifest(release)[1:]]))
+    (release / "wheels" / NAME).unlink()
+    (failing, missing) = findings([check_files(read_site(str(release)), {})])
+    assert "found cannot download: http://127.0.0.1:9/a.whl" in failing
+    assert missing.endswith("found no such file")
