@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
-from workflows.checkers import Finding, action_files, workflow_files
-from workflows.elements import Element, files, fixed_parts, jobs, parts, read_element, steps, units, with_called
+from workflows.checkers import Finding
+from workflows.elements import Element, files, fixed_parts, jobs, parts, steps, units, with_called
+from workflows.rule import Rule, apply_rules
 
 RELEASE_WRITERS = frozenset(
     ["_build_rocm/publish", "_publish/publish", "_publish/stage", "build/collect", "build/publish", "refresh/refresh"]
@@ -52,10 +52,6 @@ OUTPUTS = {
     r"\./factory ci jobs (?!.*--versions )": "count kernel-count kernels",
     r"\./factory ci jobs .*--versions ": "batches count",
     "actions/attest$": "attestation-id attestation-url bundle-path",
-    "actions/checkout$": "commit ref",
-    "actions/deploy-pages$": "page_url",
-    "actions/download-artifact$": "download-path",
-    "actions/setup-python$": "cache-hit python-path python-version",
     "actions/upload-artifact$": "artifact-digest artifact-id artifact-url",
 }
 """What sets outputs, and which. Of scripts, only these and `echo` without a variable may set any."""
@@ -89,10 +85,11 @@ def is_privileged(element: Element) -> bool:
 
 
 def is_privileged_and_unlisted(step: Element) -> bool:
-    """Return whether a step has rights, and what it does is not in `COMMANDS` or `ACTIONS`."""
-    if step.uses in ACTIONS:
-        return is_privileged(step) and not set(step.inputs) <= set(ACTIONS[step.uses].split())
-    return is_privileged(step) and (bool(step.uses) or not COMMANDS.match(step.text("run")))
+    """Return whether a step has rights and is not listed, or unpacks an artifact of any job over the checkout."""
+    if step.uses not in ACTIONS:
+        return is_privileged(step) and (bool(step.uses) or not COMMANDS.match(step.text("run")))
+    over = step.uses == "actions/download-artifact" and not fixed_parts(str(step.inputs.get("path", "")))
+    return is_privileged(step) and (over or not set(step.inputs) <= set(ACTIONS[step.uses].split()))
 
 
 def hides_failures(element: Element) -> bool:
@@ -103,10 +100,7 @@ def hides_failures(element: Element) -> bool:
 
 
 def goes_on_after_a_failure(element: Element) -> bool:
-    """Return whether an ``if`` is wrong after a failure: only *reconcile* and *report* run then, to report it.
-
-    *reconcile* runs after any; *report* only after one, and can write nothing but issues.
-    """
+    """Return whether an ``if`` is wrong: after a failure only *reconcile* and *report*, which writes issues, run."""
     condition = element.text("if").strip("${} ")
     if element.job == "report" and element.content is element.unit and _REPORTED.fullmatch(condition):
         return "write" in str({**element.below("permissions"), "issues": ""})
@@ -145,11 +139,12 @@ def sets_unlisted_variables(step: Element) -> bool:
 
 
 def downloads_of_nothing(file: Element) -> Iterator[Element]:
-    """Yield what a run of this workflow downloads and none of its jobs uploads."""
+    """Yield what a run of this workflow downloads and none of its jobs uploads; only *report* reads logs."""
     run = list(with_called(steps(file))) if set(file.content.get("on", ())) - {"workflow_call"} else []
-    uploads = [step.artifact for step in run if step.uses.startswith("actions/upload-")]
+    uploads = [step.artifact for step in run if step.uses.startswith("actions/upload-") and not step.is_log]
     for step in run:
-        is_download = step.uses == "actions/download-artifact" and "run-id" not in step.inputs
+        reads_log = step.job == "report" and step.artifact.startswith("log-")
+        is_download = step.uses == "actions/download-artifact" and "run-id" not in step.inputs and not reads_log
         is_uploaded = any(fnmatchcase(one, step.artifact) or fnmatchcase(step.artifact, one) for one in uploads)
         if is_download and not is_uploaded:
             yield step
@@ -171,23 +166,25 @@ def missing_paths(unit: Element) -> Iterator[str]:
 
 def unchecked_runs(unit: Element) -> Iterator[str]:
     """Yield the downloads from another run that no earlier step of the job checks under the same condition."""
-    everything = list(steps(unit))
-    for number, step in enumerate(everything):
-        run = step.inputs.get("run-id")
-        values = {"PREVIOUS_RUN": run, "REPOSITORY": "${{ github.repository }}"}
-        checks = (one for one in everything[:number] if one.text("run") == _CHECK_RUN)
-        if run and not any(
-            one.text("if") == step.text("if") and values.items() <= one.below("env").items() for one in checks
-        ):
+    for number, step in enumerate(everything := list(steps(unit))):
+        values = {"PREVIOUS_RUN": step.inputs.get("run-id"), "REPOSITORY": "${{ github.repository }}"}
+        checks = [one for one in everything[:number] if one.text("run") == _CHECK_RUN]
+        same = [one for one in checks if one.text("if") == step.text("if")]
+        if values["PREVIOUS_RUN"] and not any(values.items() <= one.below("env").items() for one in same):
             yield step.title
 
 
-class Rule(NamedTuple):
-    """What a rule reads, what breaks it there (anything true, or each detail), and what to do then."""
-
-    elements: Callable[[Element], Iterable[Element]]
-    broken: Callable[[Element], object]
-    remedy: str
+def missing_keys(element: Element) -> Iterator[str]:
+    """Yield the keys without which GitHub would grant rights, wait for hours, cancel other cells or show no name."""
+    content, is_file = element.content, element.content is element.file
+    if "jobs" in content and content.get("permissions") != {}:
+        yield "permissions: {}"
+    if "name" not in content and (is_file or content is element.unit or "run" in content):
+        yield "name"
+    if "steps" in content and element.job != "runs" and "timeout-minutes" not in content:
+        yield "timeout-minutes"
+    if "matrix" in element.below("strategy") and element.below("strategy").get("fail-fast") is not False:
+        yield "fail-fast: false"
 
 
 RULES = {
@@ -203,18 +200,7 @@ RULES = {
     "nothing goes on after a failure": Rule(
         parts, goes_on_after_a_failure, "use always() only in reconcile; elsewhere test needs.JOB.result == 'success'"
     ),
-    "no permissions at the top": Rule(
-        files, lambda file: "jobs" in file.content and file.content.get("permissions") != {}, "add `permissions: {}`"
-    ),
-    "no artifact over a checkout with rights": Rule(
-        steps,
-        lambda step: (
-            step.uses == "actions/download-artifact"
-            and is_privileged(step)
-            and not fixed_parts(str(step.inputs.get("path", "")))
-        ),
-        "name a folder in `path`: any job of the run can replace an artifact, and its files those of the checkout",
-    ),
+    "nothing is left to a default": Rule(lambda file: (file, *parts(file)), missing_keys, "add it"),
     "only these jobs write releases": Rule(
         jobs,
         lambda job: (
@@ -223,7 +209,9 @@ RULES = {
         "remove the permission, or add the reviewed job to RELEASE_WRITERS",
     ),
     "privileged jobs do only what is listed": Rule(
-        steps, is_privileged_and_unlisted, "move it into a job without rights, or review and list it"
+        steps,
+        is_privileged_and_unlisted,
+        "move it to a job without rights, or review and list it; name a folder in `path`",
     ),
     "only listed commands set outputs": Rule(
         steps,
@@ -241,36 +229,11 @@ RULES = {
     "another run is checked before its artifacts are used": Rule(
         units, unchecked_runs, f"run `{_CHECK_RUN}` in an earlier step, with the same `if`"
     ),
-    "logs are for people": Rule(
-        steps,
-        lambda step: (
-            step.uses == "actions/download-artifact" and step.artifact.startswith("log-") and step.job != "report"
-        ),
-        "upload what a job reads under another name, if nothing failed; only *report* reads logs, to quote them",
-    ),
     "every path is written and read": Rule(
         units, missing_paths, "correct the path, or name it in the command that uses it"
     ),
-    "checkouts keep no token": Rule(
-        steps,
-        lambda step: step.uses == "actions/checkout" and step.inputs.get("persist-credentials") is not False,
-        "add `persist-credentials: false`",
-    ),
-    "every job has a timeout": Rule(
-        jobs, lambda job: "steps" in job.content and "timeout-minutes" not in job.content, "add `timeout-minutes`"
-    ),
     "no event of strangers": Rule(
         files, lambda file: re.search("pull_request_target|workflow_run", file.text("on")), "use another event"
-    ),
-    "everything has a name": Rule(
-        lambda file: (file, *jobs(file), *(step for step in steps(file) if "run" in step.content)),
-        lambda element: "name" not in element.content,
-        "add `name`, which GitHub displays",
-    ),
-    "a failure cancels no other cell": Rule(
-        jobs,
-        lambda job: "matrix" in job.below("strategy") and job.below("strategy").get("fail-fast") is not False,
-        "add `fail-fast: false`",
     ),
     "no host gpu": Rule(files, lambda file: "/dev/kfd" in file.source(), "remove /dev/kfd: hosted runners have no GPU"),
     "actions by commit": Rule(
@@ -283,12 +246,4 @@ RULES = {
 
 def check_house(root: Path) -> list[Finding]:
     """Check every file of a tree against every rule."""
-    found = []
-    for file in (read_element(root, path) for path in (*workflow_files(root), *action_files(root))):
-        for name, rule in RULES.items():
-            for element in rule.elements(file):
-                broken = rule.broken(element)
-                for what in broken if isinstance(broken, Iterator) else [element.title] if broken else []:
-                    message = f"{name}: {element.job or 'the file'}: {what}; {rule.remedy}"
-                    found.append(Finding(element.path, element.line(what), message))
-    return list(dict.fromkeys(found))
+    return apply_rules(root, RULES)
