@@ -262,6 +262,16 @@ def test_a_shard_out_of_time_continues_in_a_new_run(kernels: RunnerSetup) -> Non
     assert kernel_names == Counter(SMALL_KERNELS)  # each kernel compiles once, in one of the runs
 
 
+def test_a_shard_that_fails_drops_the_cells_of_its_set_and_fails_the_run(kernels: RunnerSetup) -> None:
+    edit(kernels, BUILD_WORKFLOW, "run: ./factory kernels", "run: exit 4 # ./factory kernels")
+    run = run_workflow(kernels, "build.yml", push_tag("v1.0.0"), unexecuted=SITE)
+    assert run.job("kernels").result == "failure"
+    assert run.job("collect").result == "success"
+    assert "failed\n" in run.job("collect").output
+    assert {run.job(name).result for name in ("continue", "cells", "publish", "pages")} == {"skipped"}
+    assert_missing(run, CK)
+
+
 def test_the_last_round_starts_no_new_run(kernels: RunnerSetup) -> None:
     edit(kernels, BUILD_WORKFLOW, "--budget 5", "--budget 0.0556")
     run = run_workflow(kernels, "build.yml", dispatch(), inputs={"only": CK, "round": "8"}, unexecuted=SITE)
