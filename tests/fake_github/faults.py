@@ -71,6 +71,9 @@ SITUATIONS = {
         "concurrent.py::test_two_publishes_at_once_end_with_both_changes"
     ),
     "the token expires (401) and another run yanks": "concurrent.py::test_a_token_that_expires_while_another_run_yanks",
+    "a batch is staged, but its attestation fails": (
+        "command.py::test_a_batch_that_was_staged_and_not_attested_is_not_published"
+    ),
     "mistyped TARGET: a directory that does not exist": (
         "command.py::test_a_mistyped_directory_is_an_error_before_any_download"
     ),

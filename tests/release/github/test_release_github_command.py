@@ -434,6 +434,23 @@ def test_rows_and_wheels_of_a_workflow_are_staged_from_two_folders(
     assert sums.read_text() == f"{file_sha256(wheel)}  {wheel.name}\n", "no dependency, no wheel without a row"
 
 
+def test_a_batch_that_was_staged_and_not_attested_is_not_published(
+    cli: Cli, github: FakeGitHub, built: Path, tmp_path: Path
+) -> None:
+    """The workflow publishes the rows of attested batches only; another batch has filled the same draft."""
+    other = finished_wheel(tmp_path / "made", Cell.parse(CELL.replace("rocm6.4", "rocm7.2")))
+    publish(DirectoryPublisher(tmp_path / "other"), [(verified(other), other)])
+    assert cli(GITHUB, built, tmp_path / "other", "--tag", "v1", "--stage").code == DONE
+    (tmp_path / "rows").mkdir()
+    (built / "manifest.jsonl").rename(tmp_path / "rows/manifest.jsonl")
+    assert cli(GITHUB, tmp_path / "rows", "--tag", "v1").code == DONE
+    (release,) = github.repository.releases.values()
+    assert not release.draft
+    names = {asset.name for asset in release.assets.values()}
+    assert other.name not in names and f"{other.name}.metadata" not in names
+    assert other.name not in {row.filename for row in published_rows(github.repository)}
+
+
 def test_checksums_belong_to_staged_wheels(cli: Cli, built: Path, tmp_path: Path) -> None:
     shown = cli(GITHUB, built, "--tag", "v1", "--checksums", tmp_path / "sums")
     assert (shown.code, "--checksums without --stage" in shown.err) == (BAD_INPUT, True)
