@@ -38,7 +38,7 @@ class Batch:
     """Cells that one job builds and another verifies."""
 
     name: str
-    """Unique in the run, such as ``ck-rocm7.2.4-1`` or ``triton-2.8.3``."""
+    """Unique in the run, such as ``ck-rocm7.2.4-1`` or ``triton-2.8.3-1``."""
     matrix: Matrix
     cells: tuple[Cell, ...]
 
@@ -60,16 +60,12 @@ class Batch:
     @cached_property
     def minutes(self) -> tuple[float, ...]:
         """Predicted minutes of each job but the upload: build, verify, and for Triton the numeric gates."""
-        backend, count = self.cells[0].backend, len(self.cells)
-        start = _SETUP
+        backend, count, start = self.cells[0].backend, len(self.cells), _SETUP
         if self.is_compiled:
             start += _PULL + _ENVIRONMENT * len({(cell.torch, cell.python) for cell in self.cells})
-        gates = (
-            ()
-            if self.is_compiled
-            else (_SETUP + _PROVE * len({self.matrix.torch[cell.torch].triton for cell in self.cells}),)
-        )
-        return (start + _BUILD[backend] * count, start + _VERIFY[backend] * count, *gates)
+        by_job = (start + _BUILD[backend] * count, start + _VERIFY[backend] * count)
+        tritons = {self.matrix.torch[cell.torch].triton for cell in self.cells}
+        return by_job if self.is_compiled else (*by_job, _SETUP + _PROVE * len(tritons))
 
     @cached_property
     def wheel_bytes(self) -> int:
