@@ -80,11 +80,12 @@ def test_a_batch_names_the_kernel_sets_of_its_cells_once() -> None:
         CellJob(id="cell1", batch="ck-1", kernel_set="a"),
         CellJob(id="cell2", batch="ck-1", kernel_set="b"),
         CellJob(id="cell3", batch="triton-1"),
+        CellJob(id="cell4", batch="ck-1"),
     ]
     assert [
         (entry["batch"], entry["cells"], entry["kernel-sets"]) for entry in json.loads(batch_matrix(cells))["include"]
     ] == [
-        ("ck-1", "cell0 cell1 cell2", "a b"),
+        ("ck-1", "cell0 cell1 cell2 cell4", "a b"),
         ("triton-1", "cell3", ""),
         ("flash-attention-amd", "flash-attention-amd", ""),
     ]
