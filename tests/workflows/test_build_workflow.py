@@ -36,9 +36,10 @@ RUN_BATCH = "src/wheelfactory/pipeline/run_batch.py"
 SITE = frozenset({"check/check"})
 """The job that installs what was published, with torch for ROCm, which is not here: see test_check_workflow.py."""
 
-PATHS = SITE | {
-    *("cells/build", "cells/verify", "publish/plain", "publish/stage", "publish/publish", "pages/site", "pages/deploy")
-}
+PAGES = SITE | {"pages/site", "pages/deploy"}
+"""The jobs after a release; generating the documentation takes longer than the rest of a run."""
+
+PATHS = PAGES | {*("cells/build", "cells/verify", "publish/plain", "publish/stage", "publish/publish")}
 """Jobs that need the artifacts of others, or the network."""
 
 
@@ -146,7 +147,7 @@ def test_a_failed_cell_and_fallback_do_not_stop_the_other_cell(triton: RunnerSet
 '''
     before = "        if name == FALLBACK_NAME:\n            build_fallback("
     edit(triton, RUN_BATCH, before, failing + before)
-    run = run_workflow(triton, "build.yml", push_tag("v1.0.0"), unexecuted=SITE)
+    run = run_workflow(triton, "build.yml", push_tag("v1.0.0"), unexecuted=PAGES)
     assert run.results()["cells/build"] == ["failure", "failure"]
     assert f"error: {CELLS[0]}: the disk is full" in run.jobs_at("cells/build")[0].output
     assert Counter(run.results()["cells/verify"]) == {"success": 1, "skipped": 1}
@@ -155,7 +156,7 @@ def test_a_failed_cell_and_fallback_do_not_stop_the_other_cell(triton: RunnerSet
     assert CELLS[1] not in run.job("reconcile").output
 
     edit(triton, RUN_BATCH, failing, "")
-    again = run_workflow(triton, "build.yml", push_tag("v1.0.0"), attempt_of=run, unexecuted=SITE)
+    again = run_workflow(triton, "build.yml", push_tag("v1.0.0"), attempt_of=run, unexecuted=PAGES)
     assert again.result == "success", again.output()
     assert tuple(published(triton)) == CELLS
     assert f"[1/1] {CELLS[0]}" in again.jobs_at("cells/build")[0].output, "the other wheel was kept"
@@ -163,7 +164,7 @@ def test_a_failed_cell_and_fallback_do_not_stop_the_other_cell(triton: RunnerSet
 
 def test_a_wheel_lost_between_successful_jobs_fails_the_run(triton: RunnerSetup) -> None:
     edit(triton, BATCH_WORKFLOW, "path: rows\n          retention", "path: rows/*rocm7.2*\n          retention")
-    run = run_workflow(triton, "build.yml", push_tag("v1.0.0"), unexecuted=SITE)
+    run = run_workflow(triton, "build.yml", push_tag("v1.0.0"), unexecuted=PAGES)
     assert {path for path, results in run.results().items() if "failure" in results} == {"reconcile"}
     assert_missing(run, CELLS[0])
 
@@ -175,7 +176,7 @@ def test_a_batch_that_is_not_attested_is_not_published_and_holds_back_no_other(t
         "subject-checksums: checksums.txt",
         "subject-checksums: ${{ startsWith(matrix.batch, 'triton-') && 'lost.txt' || 'checksums.txt' }}",
     )
-    run = run_workflow(triton, "build.yml", push_tag("v1.0.0"), unexecuted=SITE)
+    run = run_workflow(triton, "build.yml", push_tag("v1.0.0"), unexecuted=PAGES)
     assert Counter(run.results()["publish/stage"]) == {"failure": 1, "success": 1}
     assert run.results()["pages/deploy"] == ["success"]
     wheels = [path.name for path in Path(triton.variables["WHEELFACTORY_TARGET"]).glob("wheels/flash_att*.whl")]
@@ -237,7 +238,7 @@ def test_a_fork_without_a_runner_builds_what_hosted_runners_can_and_names_the_re
 def test_a_shard_out_of_time_continues_in_a_new_run(kernels: RunnerSetup) -> None:
     (Path(kernels.environ["ROCM_PATH"]) / "hipcc.log").unlink(missing_ok=True)
     edit(kernels, BUILD_WORKFLOW, "--budget 5", "--budget 0.0556")  # as in test_kernels_cells: enough for some kernels
-    first = run_workflow(kernels, "build.yml", push_tag("v1.0.0"), unexecuted=SITE)
+    first = run_workflow(kernels, "build.yml", push_tag("v1.0.0"), unexecuted=PAGES)
     assert first.jobs_at("kernels")[0].result == "success", first.output()
     assert first.job("collect").outputs["kernels-pending"] == "true"
     assert first.job("cells").result == "skipped"
@@ -251,7 +252,7 @@ def test_a_shard_out_of_time_continues_in_a_new_run(kernels: RunnerSetup) -> Non
     # the sandbox has no GitHub to ask; the command itself has tests in test_release_github_workflow_runs.py
     check = './factory ci check-run "github:$REPOSITORY" "$PREVIOUS_RUN"'
     edit(kernels, BUILD_WORKFLOW, check, f'test "$REPOSITORY $PREVIOUS_RUN" = "{REPOSITORY} {first.id}"')
-    second = run_workflow(kernels, "build.yml", dispatch(), inputs=given, previous=first, unexecuted=SITE)
+    second = run_workflow(kernels, "build.yml", dispatch(), inputs=given, previous=first, unexecuted=PAGES)
     assert second.jobs_at("kernels")[0].result == "success", second.output()
     assert second.job("collect").outputs["kernels-pending"] == "false"
     assert second.calls("gh") == []
@@ -264,7 +265,7 @@ def test_a_shard_out_of_time_continues_in_a_new_run(kernels: RunnerSetup) -> Non
 
 def test_a_shard_that_fails_drops_the_cells_of_its_set_and_fails_the_run(kernels: RunnerSetup) -> None:
     edit(kernels, BUILD_WORKFLOW, "run: ./factory kernels", "run: exit 4 # ./factory kernels")
-    run = run_workflow(kernels, "build.yml", push_tag("v1.0.0"), unexecuted=SITE)
+    run = run_workflow(kernels, "build.yml", push_tag("v1.0.0"), unexecuted=PAGES)
     assert run.job("kernels").result == "failure"
     assert run.job("collect").result == "success"
     assert "failed\n" in run.job("collect").output
@@ -274,7 +275,7 @@ def test_a_shard_that_fails_drops_the_cells_of_its_set_and_fails_the_run(kernels
 
 def test_the_last_round_starts_no_new_run(kernels: RunnerSetup) -> None:
     edit(kernels, BUILD_WORKFLOW, "--budget 5", "--budget 0.0556")
-    run = run_workflow(kernels, "build.yml", dispatch(), inputs={"only": CK, "round": "8"}, unexecuted=SITE)
+    run = run_workflow(kernels, "build.yml", dispatch(), inputs={"only": CK, "round": "8"}, unexecuted=PAGES)
     assert run.calls("gh") == []
     assert run.job("continue").result == "skipped"
     assert run.result == "failure"
