@@ -45,7 +45,7 @@ class KernelSet:
 
     @property
     def older_ids(self) -> tuple[str, ...]:
-        """The ids of the sets that this one replaces: until 2026, each release had a set of its own."""
+        """The ids that earlier versions of the factory gave to these kernels: one for each release."""
         return tuple(name for name in map(self._id_of, map(_version_name, self.releases)) if name != self.id)
 
     def _id_of(self, sources: str) -> str:
@@ -83,7 +83,8 @@ def require_set(sets: Sequence[KernelSet], text: str) -> KernelSet:
             if sets
             else "no CK cell is selected, so there are no kernel sets"
         )
-        raise InputError("unknown kernel set", text, hint)
+        renamed = next((kernel_set.id for kernel_set in sets if text in kernel_set.older_ids), None)
+        raise InputError("unknown kernel set", text, f"it is {renamed} now" if renamed else hint)
     return by_id[text]
 
 
@@ -105,3 +106,13 @@ def stored_set_name(matrix: Matrix, kernel_set: KernelSet, *, slim: bool = False
     release = matrix.flash_attn[kernel_set.releases[0]]
     facts = json.dumps([CACHE_VERSION, release.kernel_sources or release.source_pin, systems])
     return f"{STORED_SET_PREFIX}{kernel_set.id}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
+
+
+def describe_older_sets(sets: Iterable[KernelSet], names: Iterable[str]) -> list[str]:
+    """Describe in one line the archives and stored sets among `names` that have an older id of `sets`; else no line."""
+    older = tuple(f"{prefix}{name}-" for item in sets for name in item.older_ids for prefix in ("", STORED_SET_PREFIX))
+    found = sorted(name for name in names if name.startswith(older))
+    if not found:
+        return []
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return [f"ignored {found[0]}{more}: a kernel set is now named by its sources, not by the flash-attn version"]
