@@ -114,7 +114,7 @@ def test_the_stored_name_of_shared_kernels_does_not_depend_on_the_release() -> N
 
 
 def test_an_older_id_is_refused_with_the_new_one() -> None:
-    with pytest.raises(InputError, match="unknown kernel set: fa2.6.3-rocm6.4-gfx942-cxx11") as refused:
+    with pytest.raises(InputError, match="unknown kernel set") as refused:
         require_set(tuple(sets_of(*digests(DIGEST, DIGEST)).values()), "fa2.6.3-rocm6.4-gfx942-cxx11")
     assert refused.value.hint == "it is ck-1a2b3c4d-rocm6.4-gfx942-cxx11 now"
 

@@ -76,6 +76,7 @@ def edit_kernel_sources(text: str, digests: Mapping[str, str]) -> str:
 
 
 def _edit(text: str, release: yaml.Node, digest: str) -> Edit:
+    assert isinstance(release, yaml.MappingNode)
     values = {key.value: (key, value) for key, value in release.value}
     if _KEY in values:
         mark = values[_KEY][1]

@@ -38,7 +38,7 @@ def _read_files(tree: Path, folders: Sequence[Path]) -> Iterator[tuple[str, byte
 
 
 def _generator_statements(setup: str, generator: str) -> Iterator[str]:
-    """The text of the top-level statements of setup.py that name the generator; of if-elif, without earlier branches."""
+    """The text of the top-level statements of setup.py that name the generator, without earlier branches of an if."""
     # the branch for CUDA changes between releases whose kernels for ROCm are the same
     statements: list[ast.stmt] = list(ast.parse(setup).body)
     for statement in statements:
