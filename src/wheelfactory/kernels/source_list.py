@@ -63,7 +63,7 @@ def list_sources(version: str, release: FlashAttn, cache: Path, environ: Mapping
         raise InputError(
             "wrong kernel-sources in the matrix",
             f"flash-attn {version}: expected {release.kernel_sources}, found {source_list.digest}",
-            "write the digest that was found, or remove kernel-sources: its kernels then share no set",
+            "write the digest that was found (scripts/refresh_kernel_sources.py does), or remove kernel-sources",
         )
     write_source_list(source_list, source.identity, cache)
     return source_list
