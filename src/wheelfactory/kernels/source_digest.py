@@ -42,14 +42,14 @@ def _generator_statements(setup: str, generator: str) -> Iterator[str]:
     # the branch for CUDA changes between releases whose kernels for ROCm are the same
     statements: list[ast.stmt] = list(ast.parse(setup).body)
     for statement in statements:
-        if not _names(statement, generator):
+        if not _mentions(statement, generator):
             continue
-        if isinstance(statement, ast.If) and not any(_names(inner, generator) for inner in statement.body):
+        if isinstance(statement, ast.If) and not any(_mentions(inner, generator) for inner in statement.body):
             statements += statement.orelse
         else:
             # not ast.unparse, whose text differs from Python to Python
             yield ast.get_source_segment(setup, statement) or ""
 
 
-def _names(statement: ast.stmt, generator: str) -> bool:
+def _mentions(statement: ast.stmt, generator: str) -> bool:
     return generator in ast.unparse(statement)

@@ -72,7 +72,7 @@ def list_sources(version: str, release: FlashAttn, cache: Path, environ: Mapping
 def list_planned_sources(version: str, release: FlashAttn, cache: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The names of the kernel sources that a build of a release must compile; empty if they cannot be listed.
 
-    `environ` is the factory's own environment.
+    `environ` is the factory's own environment. Raises `InputError` for a wrong digest in the matrix, as `list_sources`.
     """
     try:
         return list_sources(version, release, cache, clean_environ(environ)).sources
