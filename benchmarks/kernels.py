@@ -70,25 +70,26 @@ def balance(parts: Parts, costs: Mapping[str, float]) -> float:
 
 
 def print_work(sets: Sequence[KernelSet], known: Mapping[str, SourceList]) -> None:
-    """Print compiles and CPU hours of the matrix, a row for each release and list of archs."""
+    """Print compiles and CPU hours of the matrix, a row for each list of releases and archs."""
     print("| flash-attn | archs | cells | sets | compiles, each cell | once | CPU hours, each cell | once | ratio |")
     print("|---|---|--:|--:|--:|--:|--:|--:|--:|")
     totals = [0.0] * 6
-    for version, archs in dict.fromkeys((item.flash_attn, item.archs) for item in sets):
-        if version not in known:
+    for releases, archs in dict.fromkeys((item.releases, item.archs) for item in sets):
+        listed = next((known[version] for version in releases if version in known), None)
+        if listed is None:
             continue
-        members = [item for item in sets if (item.flash_attn, item.archs) == (version, archs)]
-        cells, count = sum(len(item.cells) for item in members), len(known[version].sources)
-        hours = sum(shard_costs(Ledger(), known[version].sources, archs).values()) / HOUR
+        members = [item for item in sets if (item.releases, item.archs) == (releases, archs)]
+        cells, count = sum(len(item.cells) for item in members), len(listed.sources)
+        hours = sum(shard_costs(Ledger(), listed.sources, archs).values()) / HOUR
         row = [cells, len(members), cells * count, len(members) * count, cells * hours, len(members) * hours]
         totals = [total + value for total, value in zip(totals, row, strict=True)]
-        print_row(version, " ".join(archs), row)
+        print_row(", ".join(releases), " ".join(archs), row)
     print_row("all", "", totals)
 
 
-def print_row(version: str, archs: str, row: Sequence[float]) -> None:
+def print_row(releases: str, archs: str, row: Sequence[float]) -> None:
     """Print a row of `print_work`."""
-    print(f"| {version} | {archs} | {' | '.join(f'{value:,.0f}' for value in row)} | {row[4] / row[5]:.1f} |")
+    print(f"| {releases} | {archs} | {' | '.join(f'{value:,.0f}' for value in row)} | {row[4] / row[5]:.1f} |")
 
 
 def off_by_up_to_two(costs: Mapping[str, float]) -> dict[str, float]:

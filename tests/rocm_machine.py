@@ -17,6 +17,9 @@ from shared_folder import file_lock
 from wheelfactory.build.environments import Environment, make_build_environment, make_empty_environment
 from wheelfactory.build.rocm_python import prepare_rocm_python
 from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.checkout import MATRIX
+from wheelfactory.kernels.kernel_set import sources_name
+from wheelfactory.matrix.load import load_matrix
 
 STAND_IN = Path(__file__).parent / "rocm_stand_in"
 
@@ -26,8 +29,8 @@ LEAKS = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PYTORCH_ROCM_ARCH", "ROCM_PATH
 NO_ENGINE = "unix:///nowhere/docker.sock"
 """A container engine that does not answer, so that what is tested is built on this machine."""
 
-KERNEL_SET = "fa2.8.3-rocm7.2-gfx90a_gfx942_gfx950-cxx11"
-"""The kernel set of the cells that such a machine can build."""
+KERNEL_SET = f"{sources_name(load_matrix(MATRIX), '2.8.3')}-rocm7.2-gfx90a_gfx942_gfx950-cxx11"
+"""The kernel set of the cells of flash-attn 2.8.3 that such a machine can build."""
 
 SHARDS = 2
 

@@ -19,6 +19,9 @@ KERNELS = 8
 SMALL_KERNELS = (*(f"fmha_fwd_d{32 << number % 4}_fp16_{number}" for number in range(KERNELS - 1)), "fmha_bwd_api")
 """The names of its kernels."""
 
+SMALL_SET = "fa2.8.3-rocm7.2-gfx90a_gfx942_gfx950-cxx11"
+"""The kernel set of its cells for the ROCm of `rocm_machine`."""
+
 SETUP = f"""
 import os, subprocess, sys, zipfile
 from pathlib import Path
@@ -61,7 +64,10 @@ with zipfile.ZipFile(folder / f"{{name}}-{{tag}}-{{tag}}-linux_x86_64.whl", "w")
 
 
 def make_small_release(cache: Path, folder: Path) -> Path:
-    """Put the sdist into the downloads of `cache`, and return a matrix in `folder` with this release as 2.8.3."""
+    """Put the sdist into the downloads of `cache`, and return a matrix in `folder` with this release as 2.8.3.
+
+    It has no `kernel-sources`, so that its kernel set is `SMALL_SET`.
+    """
     sdist = folder / "flash_attn-2.8.3.tar.gz"
     with gzip.GzipFile(sdist, "wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
         data = SETUP.encode()
@@ -73,8 +79,10 @@ def make_small_release(cache: Path, folder: Path) -> Path:
     kept.parent.mkdir(parents=True, exist_ok=True)
     sdist.rename(kept)
     real = MATRIX.read_text()
-    entry = re.search(r"file: flash_attn-2\.8\.3\.tar\.gz\n\s+sha256: ([0-9a-f]{64})", real)
+    entry = re.search(
+        r"( +file: flash_attn-2\.8\.3\.tar\.gz\n +sha256: )[0-9a-f]{64}\n +kernel-sources: [0-9a-f]{64}\n", real
+    )
     assert entry
     matrix = folder / "matrix.yaml"
-    matrix.write_text(real.replace(entry[1], sha256))
+    matrix.write_text(real.replace(entry[0], f"{entry[1]}{sha256}\n"))
     return matrix

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from small_matrix import edited, small_matrix
 from wheelfactory.core.errors import BAD_INPUT, DONE
 from wheelfactory.kernels import set_estimates
 from wheelfactory.kernels.compiler.costs import Measurement
+from wheelfactory.kernels.refresh_sources import edit_kernel_sources
 from wheelfactory.kernels.source_list import SourceList, write_source_list
 
 SOURCES = (*(f"fmha_fwd_d64_fp16_x{number}" for number in range(1000)), "fmha_bwd_api")
@@ -61,7 +63,7 @@ def run_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Plan:
     absent = ("https://github.com/Dao-AILab/flash-attention", (tmp_path / "absent").as_uri())
     size = ("torch: '2.9.1'\n        source: documentation of ROCm 6.4\n    source", SIZE)
     matrix.write_text(edited(absent, size, ("    source: index of ROCm 6.2\n", SLIM_ENTRY)))
-    write_source_list(SourceList(SOURCES, 10**8), small_matrix().flash_attn["2.8.3"].source_pin, cache)
+    write_source_list(SourceList(SOURCES, 10**8, ""), small_matrix().flash_attn["2.8.3"].source_pin, cache)
 
     def run(*arguments: str, only: str = "fa2.8.3-*") -> PlanOutput:
         return PlanOutput(
@@ -89,8 +91,9 @@ def test_prints_a_line_per_cell_then_a_block_per_kernel_set(run_plan: Plan) -> N
 
 def test_a_block_has_the_estimate_of_a_kernel_set_and_its_source(run_plan: Plan) -> None:
     shown = run_plan("--shards", "2", "--runners", "1", only=CK_CELL)
-    assert shown.out.splitlines()[1:17] == [
+    assert shown.out.splitlines()[1:18] == [
         SETS[0],
+        "  flash-attn 2.8.3",
         "  cells      1",
         "  sources    1,001",
         "  shards     2, the largest 1.001 times the mean",
@@ -123,7 +126,7 @@ def test_json_prints_only_json(run_plan: Plan) -> None:
     assert [entry["id"] for entry in document["cells"]] == CELLS
     assert [item["id"] for item in shown.sets] == SETS
     first = shown.sets[0]
-    assert first["cells"] == [CK_CELL]
+    assert (first["flash-attn"], first["cells"]) == (["2.8.3"], [CK_CELL])
     assert first["sources"] == 1001
     assert first["shards"] == ["1/3", "2/3", "3/3"]
     assert first["predicted-from"] == "seed table, no measurement"
@@ -197,13 +200,26 @@ def test_without_ck_cells_nothing_is_estimated_or_downloaded(run_plan: Plan, mon
 def test_unavailable_sources_leave_the_cells_without_an_estimate(run_plan: Plan) -> None:
     shown = run_plan(only="fa2.6.3-rocm6.4-*")
     assert shown.code == DONE
-    first, second, third, last, _, image, *workflow = shown.out.splitlines()
+    first, second, third, _, last, _, image, *workflow = shown.out.splitlines()
     assert first.startswith("fa2.6.3-rocm6.4-torch2.9.1-cp311-ck  gfx942  ")
-    assert (second, third) == ("fa2.6.3-rocm6.4-gfx942-cxx11", "  cells      1")
+    assert (second, third) == ("fa2.6.3-rocm6.4-gfx942-cxx11", "  flash-attn 2.6.3")
     assert last.startswith("  no estimate, cannot fetch the sources: command failed: git fetch")
     assert "does not appear to be a git repository" in last
     assert image.endswith("30 GB, and 0.0 GB more for the build")
     assert workflow[-1] == "  1 kernel set without an estimate not counted"
+
+
+def test_one_release_that_can_be_fetched_is_enough_for_a_shared_set(run_plan: Plan, tmp_path: Path) -> None:
+    """The matrix says that the sources of 2.8.3, which cannot be fetched now, are those of 2.6.3."""
+    matrix, digest = tmp_path / "matrix.yaml", "1a2b3c4d" + 56 * "0"
+    text = edit_kernel_sources(matrix.read_text(), {"2.8.3": digest, "2.6.3": digest})
+    absent = f"    git:\n      repository: {(tmp_path / 'absent').as_uri()}\n      tag: v2.8.3\n    kernel-sources"
+    matrix.write_text(re.sub(r"    sdist:\n.*\n.*\n    kernel-sources", absent, text, count=1))
+    pin = small_matrix().flash_attn["2.6.3"].source_pin
+    write_source_list(SourceList(SOURCES, 10**8, digest), pin, tmp_path / "cache")
+    (item,) = run_plan("--json", only="*-rocm6.4-*").sets
+    assert item["id"] == "ck-1a2b3c4d-rocm6.4-gfx942-cxx11"
+    assert (item["flash-attn"], item["sources"]) == (["2.8.3", "2.6.3"], len(SOURCES))
 
 
 def test_the_workflow_of_a_tag_is_predicted_with_and_without_a_runner(run_plan: Plan) -> None:

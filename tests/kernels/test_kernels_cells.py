@@ -12,17 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from rocm_machine import KERNEL_SET as SET
 from rocm_machine import Machine, make_machine
 from small_release import KERNELS, SMALL_KERNELS, make_small_release
+from small_release import SMALL_SET as SET
 from wheel_factory import read_zip
 from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, FAILED, RUN_AGAIN
 from wheelfactory.kernels.archive import read_archive_manifest
+from wheelfactory.kernels.refresh_sources import edit_kernel_sources
 from wheelfactory.kernels.source_list import SourceList, write_source_list
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.wheel.inspect.facts import inspect
 
 pytestmark = pytest.mark.slow
+
+SHARED_SET = SET.replace("fa2.8.3", "ck-1a2b3c4d")
+"""The set of `SET`'s cells and those of another release, if both have the same kernel sources."""
 
 CELL = f"fa2.8.3-rocm7.2-torch2.13.0-cp3{sys.version_info[1]}-ck"
 
@@ -45,9 +49,21 @@ class Site:
         made.compiled()
         return made
 
-    def kernels(self, machine: Machine, *arguments: str, **settings: str) -> Done:
+    def share(self, machine: Machine, available: str) -> None:
+        """Say in the matrix that 2.8.3.post2 has the kernel sources of 2.8.3; `machine` can fetch one of the two."""
+        text, digest = self.matrix.read_text(), SHARED_SET[3:11] + 56 * "0"
+        small = load_matrix(self.matrix).flash_attn["2.8.3"].sdist
+        other = load_matrix(self.matrix).flash_attn["2.8.3.post2"].sdist
+        assert small and other
+        text = edit_kernel_sources(text, {"2.8.3": digest, "2.8.3.post2": digest})
+        self.matrix.write_text(text.replace(other.sha256, small.sha256))
+        (sdist,) = machine.cache.glob(f"sources/*/{small.file}")
+        sdist.rename(sdist.with_name(f"flash_attn-{available}.tar.gz"))
+
+    def kernels(self, machine: Machine, *arguments: str, kernel_set: str = SET, **settings: str) -> Done:
         """Run the command `kernels`."""
-        return machine.run("kernels", SET, "--dest", self.archives, "--matrix", self.matrix, *arguments, **settings)
+        options = ("--dest", self.archives, "--matrix", self.matrix)
+        return machine.run("kernels", kernel_set, *options, *arguments, **settings)
 
     def build(self, machine: Machine, *arguments: str | Path, **settings: str) -> Done:
         """Run the command `build`."""
@@ -84,7 +100,7 @@ def is_kernel(name: str) -> bool:
 
 def test_unplanned_kernels_are_refused_by_both_commands_before_compiling(site: Site) -> None:
     machine = site.machine("one")
-    listed = SourceList((*SMALL_KERNELS[1:], "fmha_bwd_d256_bf16_7"), 1000)
+    listed = SourceList((*SMALL_KERNELS[1:], "fmha_bwd_d256_bf16_7"), 1000, "")
     write_source_list(listed, load_matrix(site.matrix).flash_attn["2.8.3"].source_pin, machine.cache)
     missing = (
         "error: this build and `wheelfactory plan` list different kernels: "
@@ -120,6 +136,34 @@ def test_a_whole_set_is_one_archive_that_another_machine_links(site: Site) -> No
     assert other.compiled() == ["flash_api"]
     (extension,) = inspect(wheel, site.rocm).elf_files
     assert {code.objects for code in extension.device_code.values()} == {KERNELS + 1}
+
+
+def test_kernels_of_one_release_are_linked_by_another_with_equal_sources(site: Site) -> None:
+    one = site.machine("one")
+    site.share(one, "2.8.3.post2")
+    older = site.archives / f"{SET}-0123456789abcdef.tar.zst"
+    older.parent.mkdir()
+    older.write_bytes(b"of an older factory")
+    archive = path_of(site.kernels(one, kernel_set=SHARED_SET))
+    assert archive.name.startswith(f"{SHARED_SET}-")
+
+    two = site.machine("two")
+    site.share(two, "2.8.3")
+    done = site.build(two, "--kernels", site.archives)
+    path_of(done)
+    assert two.compiled() == ["flash_api"]
+    assert [line for line in done.stderr.splitlines() if line.startswith("ignored ")] == [
+        f"ignored {older.name}: a kernel set is now named by its sources, not by the flash-attn version"
+    ]
+    assert older.read_bytes() == b"of an older factory"
+
+
+def test_a_release_that_cannot_be_fetched_is_replaced_by_one_with_equal_sources(site: Site) -> None:
+    machine = site.machine("one")
+    site.share(machine, "2.8.3")
+    done = site.kernels(machine, kernel_set=SHARED_SET, PIP_INDEX_URL="http://127.0.0.1:9/simple")
+    assert path_of(done).name.startswith(SHARED_SET)
+    assert "compiling the same kernels from flash-attn 2.8.3\n" in done.stderr
 
 
 def test_the_same_kernels_from_any_machine_give_the_same_wheel(site: Site) -> None:

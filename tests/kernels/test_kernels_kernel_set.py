@@ -10,7 +10,14 @@ from small_matrix import Edit, small_matrix
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import InputError
-from wheelfactory.kernels.kernel_set import KernelSet, group_kernel_sets, require_set, stored_set_name
+from wheelfactory.kernels.kernel_set import (
+    KernelSet,
+    describe_older_sets,
+    group_kernel_sets,
+    require_set,
+    sources_name,
+    stored_set_name,
+)
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 
@@ -37,11 +44,11 @@ def test_every_ck_cell_is_in_one_set_and_no_other_cell_in_any() -> None:
     assert len({kernel_set.id for kernel_set in sets}) == len(sets) < len(shared) / 5
 
 
-def test_the_cells_of_a_set_differ_in_torch_and_python_alone() -> None:
+def test_the_cells_of_a_set_differ_in_torch_and_python_and_in_releases_with_the_same_sources() -> None:
     matrix = load_matrix(MATRIX)
     for kernel_set in group_kernel_sets(matrix, expand(matrix).cells):
         for cell in kernel_set.cells:
-            assert (cell.flash_attn, cell.rocm) == (kernel_set.flash_attn, kernel_set.rocm)
+            assert (sources_name(matrix, cell.flash_attn), cell.rocm) == (kernel_set.sources, kernel_set.rocm)
             assert matrix.archs(cell) == kernel_set.archs
             assert matrix.torch[cell.torch].cxx11_abi is kernel_set.cxx11_abi
 
@@ -49,9 +56,78 @@ def test_the_cells_of_a_set_differ_in_torch_and_python_alone() -> None:
 def test_one_rocm_with_two_abis_has_two_sets() -> None:
     matrix = load_matrix(MATRIX)
     names = [
-        item.id for item in group_kernel_sets(matrix, expand(matrix).cells) if item.id.startswith("fa2.8.3-rocm6.1-")
+        item.id for item in group_kernel_sets(matrix, expand(matrix).cells) if item.id.startswith("fa2.6.3-rocm6.1-")
     ]
-    assert names == ["fa2.8.3-rocm6.1-gfx90a_gfx942-cxx11", "fa2.8.3-rocm6.1-gfx90a_gfx942-precxx11"]
+    assert names == ["fa2.6.3-rocm6.1-gfx90a_gfx942-cxx11", "fa2.6.3-rocm6.1-gfx90a_gfx942-precxx11"]
+
+
+# one set for equal sources
+
+DIGEST = "1a2b3c4d" + 56 * "0"
+GIT = "    git:\n      repository: https://github.com/Dao-AILab/flash-attention\n"
+
+
+def digests(first: str, second: str) -> tuple[Edit, Edit]:
+    """State a digest for each of the two releases of the small matrix."""
+    sha256 = "      sha256: 1e71dd64a9e0280e0447b8a0c2541bad4bf6ac65bdeaa2f90e51a9e57de0370d\n"
+    return (sha256, f"{sha256}    kernel-sources: '{first}'\n"), (GIT, f"    kernel-sources: '{second}'\n{GIT}")
+
+
+def sets_of(*edits: Edit) -> dict[str, KernelSet]:
+    matrix = small_matrix(*edits)
+    return {kernel_set.id: kernel_set for kernel_set in group_kernel_sets(matrix, expand(matrix).cells)}
+
+
+def test_releases_with_equal_sources_are_one_set() -> None:
+    sets = sets_of(*digests(DIGEST, DIGEST))
+    assert {name: [cell.id for cell in kernel_set.cells] for name, kernel_set in sets.items()} == {
+        "ck-1a2b3c4d-rocm6.4-gfx942-cxx11": [
+            "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck",
+            "fa2.6.3-rocm6.4-torch2.9.1-cp311-ck",
+        ],
+        "ck-1a2b3c4d-rocm6.2-gfx90a_gfx942-precxx11": [
+            "fa2.8.3-rocm6.2-torch2.5.1-cp311-ck",
+            "fa2.6.3-rocm6.2-torch2.5.1-cp311-ck",
+        ],
+    }
+    assert {kernel_set.releases for kernel_set in sets.values()} == {("2.8.3", "2.6.3")}
+
+
+def test_releases_with_different_sources_are_not() -> None:
+    assert len(sets_of(*digests(DIGEST, DIGEST[::-1]))) == len(SETS)
+
+
+def test_a_release_without_a_digest_is_named_by_its_version() -> None:
+    assert [name.partition("-rocm")[0] for name in sets_of(digests(DIGEST, "")[0])] == [
+        *("ck-1a2b3c4d", "ck-1a2b3c4d", "fa2.6.3", "fa2.6.3")
+    ]
+
+
+def test_the_stored_name_of_shared_kernels_does_not_depend_on_the_release() -> None:
+    def name(*edits: Edit) -> str:
+        matrix = small_matrix(*edits)
+        return stored_set_name(matrix, group_kernel_sets(matrix, expand(matrix).cells)[0])
+
+    shared, other = digests(DIGEST, DIGEST), f"{DIGEST[:-1]}1"
+    assert name(*shared) == name(*shared, ("1e71dd64", "2e71dd64"))
+    assert name(*shared) != name(*digests(other, other))
+
+
+def test_an_older_id_is_refused_with_the_new_one() -> None:
+    with pytest.raises(InputError, match="unknown kernel set") as refused:
+        require_set(tuple(sets_of(*digests(DIGEST, DIGEST)).values()), "fa2.6.3-rocm6.4-gfx942-cxx11")
+    assert refused.value.hint == "it is ck-1a2b3c4d-rocm6.4-gfx942-cxx11 now"
+
+
+def test_archives_and_stored_sets_of_an_older_name_are_told_in_one_line() -> None:
+    sets = tuple(sets_of(*digests(DIGEST, DIGEST)).values())
+    current, other = f"{sets[0].id}-0123456789abcdef.tar.zst", "fa2.9-rocm6.4-gfx942-cxx11-0123456789abcdef.tar.zst"
+    assert describe_older_sets(sets, [current, other, "kernels-" + sets[0].id + "-0123456789ab"]) == []
+
+    older = [f"{kernel_set.id}-0123456789abcdef.tar.zst" for kernel_set in SETS]
+    (line,) = describe_older_sets(sets, [current, *older, f"kernels-{SETS[0].id}-0123456789ab", other])
+    assert line.startswith(f"ignored {min(older)} and 4 more: ")
+    assert describe_older_sets(SETS, older) == []  # the names of releases without a digest are still in use
 
 
 def test_triton_cells_need_no_kernels() -> None:

@@ -7,15 +7,17 @@ import io
 import os
 import sys
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from wheelfactory.build.sources import fetch_source, unpack_source
 from wheelfactory.core.checkout import MATRIX
-from wheelfactory.core.errors import SourceError
+from wheelfactory.core.errors import InputError, SourceError
 from wheelfactory.core.process import capture
 from wheelfactory.kernels import source_list
+from wheelfactory.kernels.kernel_set import group_kernel_sets
 from wheelfactory.kernels.source_list import (
     SourceList,
     list_planned_sources,
@@ -23,6 +25,7 @@ from wheelfactory.kernels.source_list import (
     parse_generator_commands,
     write_source_list,
 )
+from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import FlashAttn
 from wheelfactory.matrix.load import load_matrix
 
@@ -85,14 +88,16 @@ def test_the_same_sources_are_listed_once(tmp_path: Path, monkeypatch: pytest.Mo
     [
         "",
         "[]",
-        '{"format": 0, "bytes": 1, "sources": ["x"]}',
-        '{"format": 1, "bytes": 1, "sources": [7]}',
-        '{"format": 1',
+        '{"format": 1, "bytes": 1, "digest": "x", "sources": ["x"]}',
+        '{"format": 2, "bytes": 1, "digest": "x", "sources": [7]}',
+        '{"format": 2, "bytes": 1, "digest": 7, "sources": ["x"]}',
+        '{"format": 2, "bytes": 1, "sources": ["x"]}',
+        '{"format": 2',
     ],
 )
 def test_a_damaged_cached_list_is_made_again(tmp_path: Path, kept: str) -> None:
     release = release_of(tmp_path)
-    write_source_list(SourceList(("old",), 1), release.source_pin, tmp_path)
+    write_source_list(SourceList(("old",), 1, ""), release.source_pin, tmp_path)
     assert list_sources("9", release, tmp_path, os.environ).sources == ("old",)
     (path,) = (tmp_path / "source-lists").iterdir()
     path.write_text(kept)
@@ -162,14 +167,61 @@ def test_unavailable_sources_are_an_error(tmp_path: Path) -> None:
         list_sources("9", release, tmp_path, os.environ)
 
 
+WRONG = "0" * 64
+
+
+def with_digest(release: FlashAttn, digest: str | None) -> FlashAttn:
+    return release.model_copy(update={"kernel_sources": digest})
+
+
+def test_a_wrong_digest_in_the_matrix_is_refused_with_both(tmp_path: Path) -> None:
+    release = release_of(tmp_path)
+    found = list_sources("9", release, tmp_path, os.environ).digest
+    wrong = with_digest(release, WRONG)
+    for ask in (list_sources, list_planned_sources):
+        with pytest.raises(InputError, match=f"flash-attn 9: expected {WRONG}, found {found}"):
+            ask("9", wrong, tmp_path, os.environ)
+    assert list_sources("9", with_digest(release, found), tmp_path, os.environ).sources == MADE
+
+
+def test_a_cached_list_with_another_digest_is_made_again(tmp_path: Path) -> None:
+    release = release_of(tmp_path)
+    found = list_sources("9", release, tmp_path, os.environ)
+    write_source_list(SourceList(("old",), 1, WRONG), release.source_pin, tmp_path)
+    assert list_sources("9", with_digest(release, found.digest), tmp_path, os.environ) == found
+
+
+@pytest.fixture(scope="module")
+def real_lists(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, SourceList]:
+    """The source lists of the real sdists, made anew and whatever digest the matrix states."""
+    folder, releases = tmp_path_factory.mktemp("lists"), load_matrix(MATRIX).flash_attn
+    (cache / "sources").mkdir(parents=True, exist_ok=True)
+    (folder / "sources").symlink_to(cache / "sources")
+    return {
+        version: list_sources(version, with_digest(releases[version], None), folder, os.environ)
+        for version in ("2.8.3.post2", "2.8.3", "2.7.4.post1")
+    }
+
+
+@pytest.mark.slow
+def test_the_real_sdists_of_2_8_3_and_2_8_3_post2_make_one_kernel_set(real_lists: Mapping[str, SourceList]) -> None:
+    digests = {version: listed.digest for version, listed in real_lists.items()}
+    assert digests["2.8.3"] == digests["2.8.3.post2"] != digests["2.7.4.post1"]
+    assert real_lists["2.8.3"].sources == real_lists["2.8.3.post2"].sources
+
+    matrix = load_matrix(MATRIX)
+    assert {version: matrix.flash_attn[version].kernel_sources for version in digests} == digests
+    sets = group_kernel_sets(matrix, expand(matrix).cells)
+    assert {kernel_set.releases for kernel_set in sets} == {("2.8.3.post2", "2.8.3"), ("2.7.4.post1",), ("2.6.3",)}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("version", "count"), [("2.8.3", 2775), ("2.8.3.post2", 2775), ("2.7.4.post1", 2199)])
-def test_the_real_releases(version: str, count: int, cache: Path, tmp_path: Path) -> None:
+def test_the_real_releases(
+    version: str, count: int, real_lists: Mapping[str, SourceList], cache: Path, tmp_path: Path
+) -> None:
     """Against upstream's own list, which is another path through its generator."""
-    release = load_matrix(MATRIX).flash_attn[version]
-    (tmp_path / "sources").symlink_to(cache / "sources")
-    (cache / "sources").mkdir(parents=True, exist_ok=True)
-    found = list_sources(version, release, tmp_path, os.environ)
+    release, found = load_matrix(MATRIX).flash_attn[version], real_lists[version]
 
     assert len(found.sources) == count
     tree = unpack_source(fetch_source(version, release, cache / "sources", os.environ), tmp_path / "tree")

@@ -110,7 +110,7 @@ def test_an_unknown_key_is_refused_with_the_known_ones(path: Path) -> None:
     for old, new, key, known in (
         ("backend", "§pythons: x\nbackend", "pythons", "flash-attn, python, torch, rocm, backend"),
         ("backend", "§on: x\nbackend", "on", "flash-attn, python, torch, rocm, backend"),
-        ("    triton:", "    §flash_attn: x\n    triton:", "flash_attn", "sdist, git, python, ck"),
+        ("    triton:", "    §flash_attn: x\n    triton:", "flash_attn", "sdist, git, kernel-sources, python, ck"),
         ("tag: v", "§sha256: x\n      tag: v", "sha256", "repository, tag, commit"),
         ("window:", "§windows: x\n      window:", "windows", "archs, wheel-size, source, window"),
         (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
@@ -39,6 +39,9 @@ class FakeArchiveHost:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.uploaded: dict[str, str] = {}
+
+    def names(self) -> Iterable[str]:
+        return self.uploaded
 
     def has(self, name: str) -> bool:
         return name in self.uploaded

@@ -67,9 +67,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         with log_to_stderr():
             print_results(str(build_fallback(read_fallback_project(), dest, cache)))
         return DONE
-    scope = read_scope(options, started)
     matrix, host = load_matrix(options.matrix), read_host(environ)
     cells, local_build = _cells_to_build(options, environ, matrix, host)
+    scope = read_scope(options, started, matrix, cells)
     remove_scratch(dest)  # leftovers of a killed run
     paths = []
     with open_executor(

@@ -9,10 +9,13 @@ from wheelfactory.commands.options import print_messages, print_results
 from wheelfactory.core.errors import DONE, FAILED, FactoryError
 
 if TYPE_CHECKING:
+    from wheelfactory.kernels import refresh_sources
     from wheelfactory.matrix.refresh import images, torch_releases
 
 
-def run_chore(refresh: Callable[[], images.ImageChanges | torch_releases.TorchChanges]) -> int:
+def run_chore(
+    refresh: Callable[[], images.ImageChanges | torch_releases.TorchChanges | refresh_sources.SourceChanges],
+) -> int:
     """Run a script's refresh, print its findings, and return the exit code."""
     import truststore  # many networks use their own certificate authority
 

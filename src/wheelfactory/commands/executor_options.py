@@ -12,6 +12,7 @@ from wheelfactory.commands.options import as_directory, positive_number, print_m
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.host import Host
+from wheelfactory.kernels.kernel_set import describe_older_sets, group_kernel_sets
 from wheelfactory.kernels.setup_env import CompileScope
 from wheelfactory.matrix.facts import Matrix
 
@@ -27,11 +28,13 @@ def add_kernels(parser: argparse.ArgumentParser) -> None:
     add_budget(parser)
 
 
-def read_scope(options: argparse.Namespace, started: float) -> CompileScope:
-    """Return the kernel archives and the deadline; `started` is in seconds since the epoch."""
-    return CompileScope(
-        archives=as_directory(options.kernels) if options.kernels else None, deadline=read_deadline(options, started)
-    )
+def read_scope(options: argparse.Namespace, started: float, matrix: Matrix, cells: Iterable[Cell]) -> CompileScope:
+    """Return the kernel archives and the deadline for these cells; `started` is in seconds since the epoch."""
+    archives = as_directory(options.kernels) if options.kernels else None
+    if archives:
+        names = (path.name for path in archives.glob("*"))
+        print_messages(*describe_older_sets(group_kernel_sets(matrix, cells), names))
+    return CompileScope(archives=archives, deadline=read_deadline(options, started))
 
 
 def read_deadline(options: argparse.Namespace, started: float) -> float | None:

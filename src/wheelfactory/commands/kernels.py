@@ -14,6 +14,7 @@ from wheelfactory.commands.options import (
     add_matrix,
     as_directory,
     prepare_cache,
+    print_messages,
     print_results,
 )
 from wheelfactory.commands.targets import open_archive_host, parse_repository
@@ -24,7 +25,7 @@ from wheelfactory.core.progress import Steps, log_to_stderr
 from wheelfactory.kernels.archive_host import download_set, upload_set
 from wheelfactory.kernels.compile import compile_kernels
 from wheelfactory.kernels.compiler.shards import Shard
-from wheelfactory.kernels.kernel_set import group_kernel_sets, require_set, stored_set_name
+from wheelfactory.kernels.kernel_set import describe_older_sets, group_kernel_sets, require_set, stored_set_name
 from wheelfactory.kernels.resume import merge_set
 from wheelfactory.kernels.setup_env import CompileScope, store_folder
 from wheelfactory.matrix.expand import expand
@@ -34,10 +35,10 @@ from wheelfactory.matrix.load import load_matrix
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = (
-        "example: wheelfactory kernels fa2.8.3-rocm6.4-gfx942-cxx11 --shard 1/4 --budget 5; "
+        "example: wheelfactory kernels ck-8e52d489-rocm6.4-gfx90a_gfx942-cxx11 --shard 1/4 --budget 5; "
         "`wheelfactory plan` lists the kernel sets and suggests a shard count for each"
     )
-    parser.add_argument("set", metavar="SET", help="id of a kernel set, such as fa2.8.3-rocm6.4-gfx90a_gfx942-cxx11")
+    parser.add_argument("set", metavar="SET", help="id of a kernel set, such as ck-8e52d489-rocm6.4-gfx942-cxx11")
     parser.add_argument("--shard", type=_shard, metavar="I/N", help="compile only shard I of N, such as 2/4")
     parser.add_argument(
         "--merge", action="store_true", help="merge the shards in DIR into one archive; compile nothing"
@@ -78,10 +79,13 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     matrix, cache, dest = load_matrix(options.matrix), prepare_cache(options, environ), as_directory(options.dest)
     kernel_set = require_set(group_kernel_sets(matrix, expand(matrix).cells), options.set)
     remove_scratch(dest)  # leftovers of a killed run
+    print_messages(*describe_older_sets([kernel_set], (path.name for path in dest.glob("*"))))
     if options.download:
         name = stored_set_name(matrix, kernel_set, slim=options.slim)
         with log_to_stderr():
-            archive = download_set(open_archive_host(options.download, environ), name, kernel_set.id, dest)
+            host = open_archive_host(options.download, environ)
+            print_messages(*describe_older_sets([kernel_set], host.names()))
+            archive = download_set(host, name, kernel_set.id, dest)
     elif options.merge:
         with log_to_stderr():
             archive = merge_set(dest, kernel_set.id, store_folder(cache))

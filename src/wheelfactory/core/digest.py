@@ -6,6 +6,7 @@ Also runs inside the build container, so it uses only the standard library of Py
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
 SHA256 = "[0-9a-f]{64}"
@@ -18,6 +19,14 @@ def file_sha256(path: Path) -> str:
     with path.open("rb") as file:
         while chunk := file.read(1 << 20):  # in chunks: an image or an archive can be larger than memory
             digest.update(chunk)
+    return digest.hexdigest()
+
+
+def files_sha256(files: Iterable[tuple[str, bytes]]) -> str:
+    """Compute one sha256 over the names and contents of files, in this order, in hex."""
+    digest = hashlib.sha256()
+    for name, content in files:
+        digest.update(f"{name}\0{hashlib.sha256(content).hexdigest()}\n".encode())
     return digest.hexdigest()
 
 

@@ -78,7 +78,7 @@ class ArchiveManifest:
 
     @property
     def file_name(self) -> str:
-        """Such as ``fa2.8.3-rocm6.4-gfx942-cxx11-0123456789abcdef.shard-2-of-8.partial.tar.zst``."""
+        """Such as ``ck-8e52d489-rocm6.4-gfx942-cxx11-0123456789abcdef.shard-2-of-8.partial.tar.zst``."""
         return (
             f"{self.set_id}-{self.key[:16]}{shard_suffix(self.shard)}{PARTIAL_SUFFIX * self.is_partial}{ARCHIVE_SUFFIX}"
         )

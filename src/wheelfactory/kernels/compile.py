@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from wheelfactory.build.executor import Executor
-from wheelfactory.build.recipe import make_recipe
+from wheelfactory.build.recipe import Recipe, make_recipe
 from wheelfactory.build.setup_py import SetupExtras, SetupRun, log_path, run_setup
-from wheelfactory.build.sources import fetch_source
-from wheelfactory.core.errors import BuildError, RunAgainError
+from wheelfactory.build.sources import Source, fetch_source
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.errors import BuildError, RunAgainError, SourceError
 from wheelfactory.core.files import scratch_dir
-from wheelfactory.core.progress import ProgressCallback
+from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.kernels.archive import pack_archive
 from wheelfactory.kernels.archive_manifest import shard_suffix
 from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE
@@ -57,10 +58,8 @@ def compile_kernels(
     archive = find_complete_archive(folder, kernel_set.id, shard_name, kernels)
     if archive is None:
         resumed = unpack_partial_archives(folder, kernel_set.id, shard_name, kernels)
-        cell = executor.choose_cheapest(kernel_set.cells)  # every cell of the set gives the same kernels
-        recipe = make_recipe(matrix, cell, executor.describe_host(cell), environ, local_build=False)
-        release = matrix.flash_attn[cell.flash_attn]
-        source = fetch_source(cell.flash_attn, release, cache / "sources", environ)
+        recipe, source = _choose_recipe(executor, kernel_set.cells, matrix=matrix, environ=environ, cache=cache)
+        cell, release = recipe.cell, matrix.flash_attn[recipe.cell.flash_attn]
         build_host = executor.prepare_host(cell, report_progress)
         with scratch_dir(cache) as scratch:
             setup = SetupRun(recipe, source, build_host, scratch)
@@ -79,6 +78,26 @@ def compile_kernels(
         archive = _pack_result(store, kernel_set.id, folder, shard_name, result.sources, time_error)
     remove_partial_archive(archive)
     return archive
+
+
+def _choose_recipe(
+    executor: Executor, cells: Sequence[Cell], *, matrix: Matrix, environ: Mapping[str, str], cache: Path
+) -> tuple[Recipe, Source]:
+    """Choose the cheapest of `cells`, which all give the same kernels, among the releases that can be fetched.
+
+    Raises `BuildError` if it cannot be compiled here, `SourceError` if no release can be fetched.
+    """
+    cell = executor.choose_cheapest(cells)
+    recipe = make_recipe(matrix, cell, executor.describe_host(cell), environ, local_build=False)
+    try:
+        release = matrix.flash_attn[cell.flash_attn]
+        return recipe, fetch_source(cell.flash_attn, release, cache / "sources", environ)
+    except SourceError as error:
+        others = [other for other in cells if other.flash_attn != cell.flash_attn]
+        if not others:
+            raise
+        logger.warning("%s; compiling the same kernels from flash-attn %s", error, others[0].flash_attn)
+    return _choose_recipe(executor, others, matrix=matrix, environ=environ, cache=cache)
 
 
 def _compile(

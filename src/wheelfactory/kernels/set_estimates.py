@@ -60,7 +60,10 @@ def estimate_sets(
     cache: Path,
     environ: Mapping[str, str],
 ) -> list[EstimateOrReason]:
-    """Estimate each set. Raises `InputError` if the budget of a shard is too small for one compile."""
+    """Estimate each set.
+
+    Raises `InputError` if the budget of a shard is too small for one compile, or for a wrong digest in the matrix.
+    """
 
     @functools.cache
     def sources_of(version: str) -> SourceList | str:
@@ -71,8 +74,11 @@ def estimate_sets(
             return "; ".join(filter(None, str(error).splitlines()))
 
     @functools.cache
-    def estimate_of(version: str, archs: tuple[str, ...]) -> EstimateOrReason:
-        source_list, runners, budget_s = sources_of(version), sharding.runners, sharding.budget_h * 3600
+    def estimate_of(versions: tuple[str, ...], archs: tuple[str, ...]) -> EstimateOrReason:
+        runners, budget_s = sharding.runners, sharding.budget_h * 3600
+        # all are listed, which verifies their digests; one that can be fetched is enough
+        found = [sources_of(version) for version in versions]
+        source_list = next((item for item in found if isinstance(item, SourceList)), found[0])
         if isinstance(source_list, str):
             return source_list
         try:
@@ -92,7 +98,7 @@ def estimate_sets(
                 "give a shard more hours",
             ) from None
 
-    return [estimate_of(kernel_set.flash_attn, kernel_set.archs) for kernel_set in sets]
+    return [estimate_of(kernel_set.releases, kernel_set.archs) for kernel_set in sets]
 
 
 def shard_hours(estimates: Iterable[EstimateOrReason]) -> list[float]:
@@ -105,6 +111,7 @@ def render_estimate(kernel_set: KernelSet, estimate: EstimateOrReason, runners: 
     """Render the text block of one kernel set."""
     cells = len(kernel_set.cells)
     yield kernel_set.id
+    yield f"  flash-attn {', '.join(kernel_set.releases)}"
     yield f"  cells      {cells}"
     if isinstance(estimate, str):
         yield f"  no estimate, cannot fetch the sources: {estimate}"
@@ -131,7 +138,7 @@ def estimate_to_json(kernel_set: KernelSet, estimate: EstimateOrReason, sharding
 
     Without an estimate, there are shards only if their number was given.
     """
-    names = {"id": kernel_set.id, "cells": [cell.id for cell in kernel_set.cells]}
+    names = {"id": kernel_set.id, "flash-attn": kernel_set.releases, "cells": [cell.id for cell in kernel_set.cells]}
     if isinstance(estimate, str):
         count = sharding.shards or 0
         numbered = [str(Shard(index, count)) for index in range(1, count + 1)]

@@ -16,13 +16,14 @@ from pathlib import Path
 
 from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.build.sources import Source, fetch_source, unpack_source
-from wheelfactory.core.errors import SourceError
+from wheelfactory.core.errors import InputError, SourceError
 from wheelfactory.core.files import scratch_dir, write_atomic
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger
+from wheelfactory.kernels.source_digest import digest_kernel_sources
 from wheelfactory.matrix.facts import FlashAttn
 
-SOURCE_LIST_FORMAT = 1
+SOURCE_LIST_FORMAT = 2
 """Format number of a cached source list."""
 GENERATOR = "generate.py"
 COMPILED_PATTERN = "fmha_*wd*.cpp"
@@ -37,23 +38,33 @@ class SourceList:
     """Sorted names without extension: setup.py and hipify change it to ``.cu`` and ``.hip``."""
     total_bytes: int
     """Disk space of the unpacked sources and everything generated from them."""
+    digest: str
+    """What the kernels are compiled from (`digest_kernel_sources`)."""
 
 
 def list_sources(version: str, release: FlashAttn, cache: Path, environ: Mapping[str, str]) -> SourceList:
     """List the kernel sources of a flash-attn release, cached in `cache` by the identity of its sources.
 
     `environ` is the clean environment for git, PyPI and the generator. Raises `SourceError` if the sources cannot be
-    fetched, or the generator commands cannot be read from setup.py.
+    fetched, or the generator commands cannot be read from setup.py, and `InputError` if their digest is not the
+    release's `kernel_sources`.
     """
     cached = (
         _read_list(_list_path(cache, release.source_pin))
         if release.sdist or (release.git and release.git.commit)
         else None
     )
-    if cached:
+    # a wrong digest may be of the cache, so only that of the sources themselves is refused
+    if cached and release.kernel_sources in (None, cached.digest):
         return cached
     source = fetch_source(version, release, cache / "sources", environ)
     source_list = _generate_sources(version, source, cache, environ)
+    if release.kernel_sources not in (None, source_list.digest):
+        raise InputError(
+            "wrong kernel-sources in the matrix",
+            f"flash-attn {version}: expected {release.kernel_sources}, found {source_list.digest}",
+            "write the digest that was found (scripts/refresh_kernel_sources.py does), or remove kernel-sources",
+        )
     write_source_list(source_list, source.identity, cache)
     return source_list
 
@@ -61,7 +72,7 @@ def list_sources(version: str, release: FlashAttn, cache: Path, environ: Mapping
 def list_planned_sources(version: str, release: FlashAttn, cache: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
     """The names of the kernel sources that a build of a release must compile; empty if they cannot be listed.
 
-    `environ` is the factory's own environment.
+    `environ` is the factory's own environment. Raises `InputError` for a wrong digest in the matrix, as `list_sources`.
     """
     try:
         return list_sources(version, release, cache, clean_environ(environ)).sources
@@ -73,7 +84,12 @@ def list_planned_sources(version: str, release: FlashAttn, cache: Path, environ:
 
 def write_source_list(source_list: SourceList, identity: str, cache: Path) -> None:
     """Cache the list of sources of this identity (``sha256:...`` or ``commit:...``)."""
-    document = {"format": SOURCE_LIST_FORMAT, "bytes": source_list.total_bytes, "sources": source_list.sources}
+    document = {
+        "format": SOURCE_LIST_FORMAT,
+        "bytes": source_list.total_bytes,
+        "digest": source_list.digest,
+        "sources": source_list.sources,
+    }
     write_atomic(_list_path(cache, identity), json.dumps(document, indent=1).encode() + b"\n")
 
 
@@ -86,10 +102,12 @@ def _read_list(path: Path) -> SourceList | None:
     try:
         document = json.loads(path.read_bytes())
         is_current, sources, size = document["format"] == SOURCE_LIST_FORMAT, document["sources"], document["bytes"]
+        digest = document["digest"]
     except (OSError, ValueError, TypeError, KeyError):
         return None
     is_valid = isinstance(size, int) and isinstance(sources, list) and all(isinstance(name, str) for name in sources)
-    return SourceList(tuple(sources), size) if is_current and is_valid and sources else None
+    is_valid = is_valid and isinstance(digest, str)
+    return SourceList(tuple(sources), size, digest) if is_current and is_valid and sources else None
 
 
 def _generate_sources(version: str, source: Source, cache: Path, environ: Mapping[str, str]) -> SourceList:
@@ -99,13 +117,16 @@ def _generate_sources(version: str, source: Source, cache: Path, environ: Mappin
         tree = unpack_source(source, scratch / "tree")
         generated = tree / "build"
         generated.mkdir(exist_ok=True)  # setup.py makes it too
-        for command in parse_generator_commands((tree / "setup.py").read_text(encoding="utf-8"), version):
+        commands = parse_generator_commands((tree / "setup.py").read_text(encoding="utf-8"), version)
+        for command in commands:
             hint = "the generator is part of the sources: check that they are complete"
             capture(command, failure=SourceError, environ=environ, cwd=tree, hint=hint)
         names = sorted(path.stem for path in generated.iterdir() if fnmatchcase(path.name, COMPILED_PATTERN))
         if not names:
             raise SourceError("no kernel sources generated by flash-attn", version, "check its sources in matrix.yaml")
-        return SourceList(tuple(names), sum(path.stat().st_size for path in tree.rglob("*") if path.is_file()))
+        total_bytes = sum(path.stat().st_size for path in tree.rglob("*") if path.is_file())
+        generator = next(word for word in commands[0] if word.endswith(GENERATOR))
+        return SourceList(tuple(names), total_bytes, digest_kernel_sources(tree, generator))
 
 
 def parse_generator_commands(setup: str, version: str) -> tuple[tuple[str, ...], ...]:

@@ -94,6 +94,8 @@ class FlashAttn(Fact):
 
     sdist: Sdist | None = None
     git: GitTag | None = None
+    kernel_sources: Sha256 | None = None
+    """The digest of what its CK kernels are compiled from; None if unknown. Equal ones share kernel sets."""
     python: Window
     ck: CkBackend | None = None
     triton: TritonBackend | None = None

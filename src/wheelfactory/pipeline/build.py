@@ -18,7 +18,7 @@ from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import atomic_path, scratch_dir
 from wheelfactory.core.progress import ProgressCallback
 from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE
-from wheelfactory.kernels.kernel_set import KernelSet
+from wheelfactory.kernels.kernel_set import KernelSet, sources_name
 from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope, read_outcome, setup_env, store_folder
 from wheelfactory.kernels.source_list import list_planned_sources
 from wheelfactory.matrix.facts import Matrix
@@ -58,7 +58,7 @@ def build_cell(
     with scratch_dir(cache) as scratch:
         setup, log = SetupRun(recipe, source, host, scratch), log_path(cache, cell.id)
         abi = matrix.torch[cell.torch].cxx11_abi
-        kernel_set = KernelSet(cell.flash_attn, cell.rocm, recipe.archs, abi, (cell,))
+        kernel_set = KernelSet(sources_name(matrix, cell.flash_attn), cell.rocm, recipe.archs, abi, (cell,))
         planned = list_planned_sources(cell.flash_attn, release, cache, environ)
         appended = environ.get(APPEND_VARIABLE)
         extras = setup_env(setup, kernel_set.id, scope, cache=cache, appended=appended, planned=planned)

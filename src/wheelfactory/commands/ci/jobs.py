@@ -19,7 +19,7 @@ from wheelfactory.commands.targets import add_target, open_archive_host, open_pu
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.progress import log_to_stderr
-from wheelfactory.kernels.kernel_set import KernelSet, group_kernel_sets, stored_set_name
+from wheelfactory.kernels.kernel_set import KernelSet, describe_older_sets, group_kernel_sets, stored_set_name
 from wheelfactory.kernels.set_estimates import WORKFLOW_SHARDING, estimate_sets, read_cost_model
 from wheelfactory.kernels.setup_env import ledger_path
 from wheelfactory.matrix.expand import Expansion, expand
@@ -88,6 +88,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     with log_to_stderr():
         archives = open_archive_host(options.target, environ)
         stored = frozenset(kernel_set.id for kernel_set in sets if archives.has(stored_set_name(matrix, kernel_set)))
+        if len(stored) < len(sets):
+            print_messages(*describe_older_sets(sets, archives.names()))
     if options.versions:
         # the cell's own job compiles a set that is not stored, so only stored sets are listed
         jobs = make_jobs(matrix, cells, [kernel_set for kernel_set in sets if kernel_set.id in stored], stored, {})

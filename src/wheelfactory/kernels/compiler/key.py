@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from wheelfactory.core.digest import files_sha256
 from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler.compiler import Compiler
 from wheelfactory.kernels.compiler.flags import (
@@ -55,9 +55,11 @@ def make_key(
         "flags": [flag.replace(rocm, ROCM_PLACEHOLDER) for flag in (*flags, *appended_flags(environ))],
         "environment": key_environment(environ, rocm),
         "archs": list(archs),
-        "sources": _digest((kernel_name(path), Path(path)) for path in sorted(sources)),
-        "headers": _digest(_headers(folders, root)),
-        "rocm headers": _digest(_headers([Path(rocm, "include/hip")], Path(rocm)), ours=False),
+        "sources": files_sha256(_read_allowed((kernel_name(path), Path(path)) for path in sorted(sources))),
+        "headers": files_sha256(_read_allowed(_headers(folders, root))),
+        "rocm headers": files_sha256(
+            (name, path.read_bytes()) for name, path in _headers([Path(rocm, "include/hip")], Path(rocm))
+        ),
     }
     return SetKey(parts, tuple(sorted(kernel_name(path) for path in sources)))
 
@@ -75,19 +77,18 @@ def _headers(folders: Iterable[Path], base: Path) -> Iterable[tuple[str, Path]]:
     return ((str(path.relative_to(base)), path) for path in sorted(found))
 
 
-def _digest(files: Iterable[tuple[str, Path]], *, ours: bool = True) -> str:
-    digest = hashlib.sha256()
+def _read_allowed(files: Iterable[tuple[str, Path]]) -> Iterator[tuple[str, bytes]]:
+    """Yield name and content of each file. Raises `BuildError` if one uses a name in `FORBIDDEN_IN_KERNELS`."""
     for name, path in files:
         data = path.read_bytes()
-        found = FORBIDDEN_IN_KERNELS.search(data) if ours else None
+        found = FORBIDDEN_IN_KERNELS.search(data)
         if found:
             raise BuildError(
                 "a kernel uses a name that the factory does not define for it",
                 f"{found[0].decode()} in {name}",
                 "this flash-attn release needs a change in wheelfactory.kernels.compiler.flags",
             )
-        digest.update(f"{name}\0{hashlib.sha256(data).hexdigest()}\n".encode())
-    return digest.hexdigest()
+        yield name, data
 
 
 def diff_key_parts(parts: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
