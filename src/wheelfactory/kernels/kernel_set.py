@@ -70,11 +70,14 @@ def stored_set_name(matrix: Matrix, kernel_set: KernelSet, *, slim: bool = False
     """The name under which archive hosts store a set: ``kernels-<set id>-<12 hex digits>``.
 
     The digits are a hash over everything that affects the objects and is known without a compiler: the pin of the
-    sources, and the ROCm release and distribution of the images, or of the `slim` image.
+    sources, the filters that leave some out, and the ROCm release and distribution of the images, or of the `slim`
+    image.
     """
     # the hash can be incomplete: an archive whose key does not match the compiler is rejected, never linked
     rocm = matrix.rocm[kernel_set.rocm]
     images = (rocm.slim,) if slim and rocm.slim else same_compiler_images(rocm.images)
     systems = sorted({(".".join(map(str, rocm_release(image))) or image.tag, image.distribution) for image in images})
-    facts = json.dumps([CACHE_VERSION, matrix.flash_attn[kernel_set.flash_attn].source_pin, systems])
+    release = matrix.flash_attn[kernel_set.flash_attn]
+    filters = [item.model_dump() for item in release.trim]
+    facts = json.dumps([CACHE_VERSION, release.source_pin, systems, *filters])
     return f"{STORED_SET_PREFIX}{kernel_set.id}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
