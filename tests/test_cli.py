@@ -564,7 +564,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment whose cache lists the kernel sources of all releases."""
     folder = tmp_path_factory.mktemp("home")
     for release in load_matrix(Path(MATRIX)).flash_attn.values():
-        write_source_list(SourceList(("fmha_fwd_api",), 1), release.source_pin, folder / "wheelfactory")
+        listed = SourceList(("fmha_fwd_api",), 1)
+        write_source_list(listed, release.source_pin, folder / "wheelfactory", release.trim)
     return {**ENVIRON, "XDG_CACHE_HOME": str(folder)}
 
 
