@@ -32,6 +32,7 @@ def test_the_constants_of_several_bindings_are_those_that_they_share() -> None:
         ("bool has_lse = true;", "bool has_lse = true; has_lse &= q.grad();"),
         ("bool has_lse = true;", "bool has_lse = true; change(&has_lse);"),
         ("bool has_lse = true;", "bool has_lse = true; { auto has_lse = false; }"),
+        ("bool has_lse = true;", "bool has_lse = true; auto &other = has_lse; other = false;"),
         ("bool has_lse = true;", "#if X\n bool has_lse = true;\n#else\n bool has_lse = false;\n#endif"),
         ("    return fmha_fwd_traits{", "    has_lse = !has_lse;\n    return fmha_fwd_traits{"),
         ("is_causal, has_lse);", "is_causal, !has_lse);"),
@@ -70,8 +71,9 @@ def test_a_structure_that_is_used_in_another_way_has_no_constants(old: str, new:
         HEADER * 2,
         HEADER.replace("int hdim;", "int hdim();"),
         HEADER.replace("int hdim;", "#if X\nint hdim;\n#endif\n"),
+        HEADER.replace("int hdim;", "sizes hdim;"),
     ],
-    ids=["absent", "twice", "method", "conditional"],
+    ids=["absent", "twice", "method", "conditional", "aggregate"],
 )
 def test_a_structure_with_unknown_fields_has_no_constants(header: str) -> None:
     assert found(BINDING, header=header) == {}

@@ -101,6 +101,7 @@ def test_branches_in_another_order_are_refused(full: Texts, trimmed: Texts) -> N
         ("float r = -1;", "float r = 0;", "code outside of its branches differs"),
         ("return fmha_fwd_<trait_>(s, a);", "return 0;", "branches that a call can take are missing"),
         ("(t.hdim <= 64)", "(t.hdim <= 32)", "branches that a call can take are missing"),
+        ("    float r = -1;", "    t.has_lse = true;", "code outside of its branches differs"),
         ("    float r = -1;", "    for (;;) {}", "is not understood: for in a dispatch function"),
         ("    return r;\n}", "    return r;\n", "is not understood: { is never closed"),
         ("    float r = -1;", "#if X\n    float r = -1;\n#endif", "is not understood: # in a dispatch function"),

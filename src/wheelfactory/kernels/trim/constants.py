@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from wheelfactory.kernels.trim.if_chain import Tokens, closing, split, tokenize
 
 _LITERALS: Mapping[Tokens, bool] = {("true",): True, ("false",): False}
+_SCALARS = frozenset({("bool",), ("int",), ("float",), ("std", "::", "string")})
+"""Types of fields that take one value each; an aggregate could take several of a list without braces of its own."""
 _ASSIGNMENTS = frozenset({"=", "&=", "|=", "^=", "+=", "-=", "*=", "/=", "%="})
 
 
@@ -76,7 +78,7 @@ def find_constants(structure: str, headers: Sequence[str], bindings: Sequence[st
     for name in fields:
         found = {values[name] for values in filled}
         value = found.pop() if len(found) == 1 else None
-        if value is not None and not any(_assigns_field(tokens, name) for tokens in files):
+        if value is not None and not any(assigns_field(tokens, name) for tokens in files):
             constants[name] = value
     return constants
 
@@ -93,7 +95,8 @@ def _fields(structure: str, tokens: Tokens) -> dict[str, bool | None] | None:
     fields: dict[str, bool | None] = {}
     for statement in statements:
         declared, *default = split(statement, "=")
-        if rest or len(declared) < 2 or not declared[-1].isidentifier() or {"(", "{", ",", "#"} & set(statement):
+        is_enum = len(declared) == 2 and declared[0].endswith("_enum")
+        if rest or not (declared[:-1] in _SCALARS or is_enum) or not declared[-1].isidentifier():
             return {}
         fields[declared[-1]] = _LITERALS.get(default[0]) if default else None
     return fields
@@ -162,25 +165,27 @@ def _local(name: str, function: _Function) -> bool | None:
     declared = _positions(function.body, ("bool", name, "="))
     if name in function.parameters or len(declared) != 1 or _assigns(function.body, name, declarations=1):
         return None
-    start = declared[0] + 3
-    return _LITERALS.get(function.body[start : start + 1]) if function.body[start + 1] == ";" else None
+    value, end = declared[0] + 3, declared[0] + 4
+    return _LITERALS.get(function.body[value:end]) if function.body[end : end + 1] == (";",) else None
 
 
 def _assigns(body: Tokens, name: str, *, declarations: int = 0) -> bool:
-    """Whether a function writes a variable more often than it declares it, hides it, or takes its address."""
+    """Whether a function writes a variable more often than it declares it, hides it, or refers to it."""
     written = 0
     for position in _positions(body, (name,)):
         before, after = body[position - 1] if position else "", body[position + 1 : position + 2]
         written += bool(after) and after[0] in _ASSIGNMENTS
         if before == "&" or after in (("+",), ("-",), ("{",), ("(",)):  # ++ and -- are two tokens
             return True
+        if before == "=" and body[position - 3] in ("&", "&&"):  # a reference to it
+            return True
     return written > declarations
 
 
-def _assigns_field(tokens: Tokens, field: str) -> bool:
+def assigns_field(tokens: Tokens, field: str) -> bool:
     """Whether a file writes a field of any structure."""
     return any(
-        tokens[position - 1] in (".", "->") and tokens[position + 1] in _ASSIGNMENTS
+        tokens[position - 1] in (".", "->") and not _ASSIGNMENTS.isdisjoint(tokens[position + 1 : position + 2])
         for position in _positions(tokens, (field,))
     )
 

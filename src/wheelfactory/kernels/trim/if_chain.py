@@ -107,8 +107,8 @@ def parse_block(tokens: Tokens) -> Block:
 def _parse_if(tokens: Tokens, position: int) -> tuple[If, int]:
     """Parse the ``if`` at a position; also return the position after it."""
     start = position + 1
-    opened = start + (tokens[start] == "constexpr")
-    if tokens[opened] != "(":
+    opened = start + (tokens[start : start + 1] == ("constexpr",))
+    if tokens[opened : opened + 1] != ("(",):
         raise UnknownCodeError(f"if without a condition: {' '.join(tokens[position : position + 5])}")
     closed = closing(tokens, opened)
     then, position = _parse_branch(tokens, closed + 1)

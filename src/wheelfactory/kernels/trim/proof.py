@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from wheelfactory.kernels.trim.constants import find_constants
+from wheelfactory.kernels.trim.constants import assigns_field, find_constants
 from wheelfactory.kernels.trim.if_chain import (
     Block,
     Leaf,
@@ -77,13 +77,19 @@ def _constants(dispatch: str, bindings: Sequence[str], headers: Sequence[str]) -
     if len(parameters) != 1:
         return {}
     ((structure, parameter),) = parameters
-    return {(parameter, ".", field): value for field, value in find_constants(structure, headers, bindings).items()}
+    tokens = tokenize(dispatch)
+    return {
+        (parameter, ".", field): value
+        for field, value in find_constants(structure, headers, bindings).items()
+        if not assigns_field(tokens, field)
+    }
 
 
 def _first_difference(full: Block, trimmed: Block) -> str:
     """Describe the first difference of two restricted chains."""
     one, two = list(leaves(full)), list(leaves(trimmed))
-    missing, added = [leaf for leaf in one if leaf not in set(two)], [leaf for leaf in two if leaf not in set(one)]
+    ones, twos = set(one), set(two)
+    missing, added = [leaf for leaf in one if leaf not in twos], [leaf for leaf in two if leaf not in ones]
     if missing:
         return f"{len(missing)} branches that a call can take are missing: {_shown(missing[0])}"
     if added:
@@ -123,7 +129,7 @@ def _aliases(text: str) -> Iterator[tuple[str, Tokens]]:
 
 
 def _is_kernel_type(value: Tokens) -> bool:
-    return value[0].startswith("fmha_") and value[0].endswith("_traits_")
+    return bool(value) and value[0].startswith("fmha_") and value[0].endswith("_traits_")
 
 
 def _plain(text: str) -> str:
