@@ -40,6 +40,7 @@ def test_the_constants_of_several_bindings_are_those_that_they_share() -> None:
         ("bool is_causal)\n{\n    bool", "bool has_lse)\n{\n    bool"),
         ("fmha_fwd(traits", "traits.has_lse = false; fmha_fwd(traits"),
         ("    return {};", "    auto f = get_traits; return {};"),
+        ("std::vector<at::Tensor> mha_fwd", "void f() noexcept { get_traits(1, true, false); }\nint mha_fwd"),
         ("std::vector<at::Tensor> mha_fwd", "struct S { fmha_fwd_traits f = 1; };\nint mha_fwd"),
     ],
 )

@@ -40,7 +40,16 @@ def test_a_branch_that_constants_rule_out_is_dropped(text: str, same: str) -> No
 
 @pytest.mark.parametrize(
     "text",
-    ["(t.cap == false)", "(t.lse)", "(t.cap || x)", "(s.cap)", "(t.cap != true)", "constexpr (t.cap)", "(t.cap + 1)"],
+    [
+        "(t.cap == false)",
+        "(t.lse)",
+        "(t.cap || x)",
+        "(t.cap && x || y)",
+        "(s.cap)",
+        "(t.cap != true)",
+        "constexpr (t.cap)",
+        "(t.cap + 1)",
+    ],
 )
 def test_a_condition_that_may_hold_is_kept(text: str) -> None:
     assert not is_false(tokenize(text), CONSTANTS)

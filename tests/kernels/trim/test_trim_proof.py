@@ -114,6 +114,12 @@ def test_any_other_change_of_the_dispatch_is_refused(
     assert found in check(full, {**trimmed, API: trimmed[API].replace(old, new)})[0]
 
 
+def test_a_dispatch_that_changes_a_constant_itself_is_refused(full: Texts, trimmed: Texts) -> None:
+    changed = [{**texts, API: texts[API].replace("float r", "t.has_lse = false; float r")} for texts in (full, trimmed)]
+    (found,) = check(*changed)
+    assert "branches that a call can take are missing" in found
+
+
 def test_a_changed_kernel_is_refused(full: Texts, trimmed: Texts) -> None:
     changed = {**trimmed, CALLED[1]: trimmed[CALLED[1]] + "// more\n"}
     assert check(full, changed) == [f"{CALLED[1]} differs, and is no dispatch file"]
