@@ -118,11 +118,11 @@ def generate(folder: Path, *options: str) -> dict[str, str]:
     return {path.stem: path.read_text() for path in (folder / "build").iterdir()}
 
 
-def pack_dispatch_release(archive: Path, binding: str = BINDING) -> str:
+def pack_dispatch_release(archive: Path, binding: str, generator: str) -> str:
     """Write the sdist of this release, and return its sha256."""
     members: Mapping[str, str] = {
         "setup.py": DISPATCH_SETUP,
-        "csrc/ck/generate.py": GENERATE,
+        "csrc/ck/generate.py": generator,
         "csrc/ck/fmha_fwd.hpp": HEADER,
         "csrc/attention/mha_fwd.cpp": binding,
     }
@@ -135,10 +135,10 @@ def pack_dispatch_release(archive: Path, binding: str = BINDING) -> str:
     return file_sha256(archive)
 
 
-def make_dispatch_release(cache: Path, folder: Path, binding: str = BINDING) -> Path:
+def make_dispatch_release(cache: Path, folder: Path, binding: str = BINDING, generator: str = GENERATE) -> Path:
     """Put the sdist into the downloads of `cache`, and return a matrix in `folder` with this release as 2.8.3."""
     sdist = folder / "flash_attn-2.8.3.tar.gz"
-    sha256 = pack_dispatch_release(sdist, binding)
+    sha256 = pack_dispatch_release(sdist, binding, generator)
     kept = cache / "sources" / sha256[:16] / sdist.name
     kept.parent.mkdir(parents=True, exist_ok=True)
     sdist.rename(kept)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatch_release import BINDING, FILTER, make_dispatch_release
+from dispatch_release import BINDING, FILTER, GENERATE, make_dispatch_release
 from wheelfactory.kernels.source_list import SourceList, list_sources
 from wheelfactory.kernels.trim.filtered_run import FilteredCommand, UnprovedError, filter_commands
 from wheelfactory.matrix.facts import GeneratorFilter
@@ -35,10 +35,9 @@ def test_a_direction_without_one_plain_command_is_not_filtered(commands: list[tu
         filter_commands(commands, filters(("fwd", "*_a_*")))
 
 
-def listed(folder: Path, binding: str = BINDING, pattern: str = FILTER) -> SourceList:
-    """The sources of the small release with this binding and filter."""
-    folder.mkdir(exist_ok=True)
-    matrix = make_dispatch_release(folder, folder, binding)
+def listed(folder: Path, binding: str = BINDING, pattern: str = FILTER, generator: str = GENERATE) -> SourceList:
+    """The sources of the small release with this binding, filter and generator."""
+    matrix = make_dispatch_release(folder, folder, binding, generator)
     matrix.write_text(matrix.read_text().replace(FILTER, pattern))
     return list_sources("2.8.3", load_matrix(matrix).flash_attn["2.8.3"], folder, os.environ)
 
@@ -80,6 +79,16 @@ def test_without_a_proof_all_sources_are_listed_and_the_reason_is_said_each_time
         assert (len(found.sources), found.filtered, found.left_out) == (9, (), 0)
         (message,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
         assert re.fullmatch(f"flash-attn 2.8.3: compiling all kernels, no proof for the filters: .*{why}.*", message)
+
+
+def test_a_generator_that_fails_with_a_filter_is_asked_again_the_next_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    generator = GENERATE + "if options.filter != '*': raise SystemExit('no space left')\n"
+    found = listed(tmp_path, generator=generator)
+    assert (len(found.sources), found.filtered) == (9, ())
+    assert re.search("compiling all kernels, no proof for the filters: .*no space left", caplog.text)
+    assert not (tmp_path / "source-lists").exists()
 
 
 def test_a_list_is_cached_for_its_filters(tmp_path: Path) -> None:
