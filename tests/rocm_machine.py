@@ -118,7 +118,7 @@ def install_build_tools(environ: Mapping[str, str]) -> Mapping[str, str]:
 def _make_objects(folder: Path, archs: tuple[str, ...]) -> None:
     """What hipcc gives for these archs: a small object for a kernel, a large one for the binding.
 
-    Noise stands in for the weight of 2,775 kernels, as packing would make nothing of their equal objects.
+    Noise stands in for the weight of 2,199 kernels, as packing would make nothing of their equal objects.
     """
     folder.mkdir()
     (folder / "kernel.o").write_bytes(object_file(fatbin=hip_bundle(*archs)))

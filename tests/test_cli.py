@@ -565,7 +565,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     folder = tmp_path_factory.mktemp("home")
     for release in load_matrix(Path(MATRIX)).flash_attn.values():
         listed = SourceList(("fmha_fwd_api",), 1, release.kernel_sources or "")
-        write_source_list(listed, release.source_pin, folder / "wheelfactory")
+        write_source_list(listed, release.source_pin, folder / "wheelfactory", release.trim)
     return {**ENVIRON, "XDG_CACHE_HOME": str(folder)}
 
 

@@ -30,7 +30,8 @@ def meanings(name: str) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize(("version", "count"), [("2.8.3", 2775), ("2.7.4.post1", 2199)])
 def test_every_part_of_every_generated_name_is_known(version: str, count: int, cache: Path) -> None:
-    release = load_matrix(MATRIX).flash_attn[version]
+    # all that the generator makes, because a log may be of a build without this factory
+    release = load_matrix(MATRIX).flash_attn[version].model_copy(update={"ck": None})
     names = list_sources(version, release, cache, os.environ).sources
     assert len(names) == count
     assert [name for name in names if (found := find_kernel_meaning(name)) is None or found.unknown] == []

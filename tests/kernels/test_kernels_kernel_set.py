@@ -182,6 +182,14 @@ def test_the_stored_name_is_the_set_id_and_twelve_digits() -> None:
     "edit",
     [
         pytest.param(("1e71dd64", "2e71dd64"), id="the sources"),
+        pytest.param(
+            (
+                "      source: setup.py of the sdist\n",
+                "      trim: {filters: [{direction: fwd, filter: '*_lse'}], source: the bindings}\n"
+                "      source: setup.py of the sdist\n",
+            ),
+            id="the filters",
+        ),
         pytest.param(("rocm6.2_ubuntu", "rocm6.2.1_ubuntu"), id="the ROCm release"),
         pytest.param(
             ("2.3.0\n        distribution: ubuntu22.04", "2.3.0\n        distribution: debian12"), id="the system"

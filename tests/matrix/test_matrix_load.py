@@ -139,6 +139,18 @@ def test_a_duplicate_is_refused(path: Path) -> None:
         assert_refused(path, edited((old, new)), what, hint)
 
 
+def test_equal_kernel_sources_with_another_trim_are_refused(path: Path) -> None:
+    """They would be one kernel set that is compiled from two lists."""
+    digest, sdist, git = "a" * 64, "  '2.8.3':\n", "  '2.6.3':\n"
+    trim = "    ck:\n      trim: {filters: [{direction: fwd, filter: '*_lse*'}], source: written for the tests}\n"
+    both = ((sdist, f"{sdist}    kernel-sources: {digest}\n"), (git, f"{git}    kernel-sources: §{digest}\n"))
+    text = edited(*both)
+    first = text.replace("    ck:\n", trim, 1)
+    assert_refused(path, first, "2.6.3 has the kernel sources of 2.8.3, and another trim", "give both the same trim")
+    path.write_text(text.replace("§", ""))
+    assert load_matrix(path).flash_attn["2.6.3"].kernel_sources == digest
+
+
 def test_an_entry_that_is_listed_twice_is_refused(path: Path) -> None:
     again = EXCLUSION.replace("- ", f"- {HERE}")
     assert_refused(path, SMALL + again, "this entry is listed twice", "remove one of them")
@@ -191,7 +203,7 @@ def test_every_fact_but_a_pinned_origin_needs_a_source() -> None:
     without = {
         fact.__name__ for fact in facts if not (field := fact.model_fields.get("source")) or not field.is_required()
     }
-    assert without == {"Matrix", "Sdist", "GitTag"}
+    assert without == {"Matrix", "Sdist", "GitTag", "GeneratorFilter"}
 
 
 def test_a_value_of_the_wrong_type_is_refused(path: Path) -> None:
@@ -548,6 +560,52 @@ def test_an_inconsistent_entry_is_refused(path: Path) -> None:
         ),
     ):
         assert_refused(path, edited((old, new)), what, hint)
+
+
+TRIM = """\
+      trim:
+        filters:
+          - {direction: fwd, filter: '*_lse*'}
+          - {direction: fwd_splitkv, filter: '*@*_nlogits_*'}
+        source: the bindings of this release
+"""
+
+
+def with_trim(old: str = "", new: str = "") -> str:
+    """The text with filters for 2.6.3, of which this piece is replaced."""
+    assert TRIM.count(old) == 1 or not old
+    return edited((TAG_CK, TAG_CK + (TRIM.replace(old, new) if old else TRIM)))
+
+
+def test_filters_of_the_generator_load(path: Path) -> None:
+    path.write_text(with_trim())
+    matrix = load_matrix(path)
+    assert [(item.direction, item.filter) for item in matrix.flash_attn["2.6.3"].trim] == [
+        ("fwd", "*_lse*"),
+        ("fwd_splitkv", "*@*_nlogits_*"),
+    ]
+    assert matrix.flash_attn["2.8.3"].trim == ()
+
+
+def test_wrong_filters_of_the_generator_are_refused(path: Path) -> None:
+    here = "flash-attn.2.6.3.ck.trim"
+    for old, new, what, hint in (
+        ("trim:\n", "trim:\n        §patterns: []\n", "unknown key 'patterns'", "known here: filters, source"),
+        ("'*_lse*'", "§'--help'", f"{here}.filters.0.filter is not a filter of the generator: '--help'", "*_nlogits_"),
+        ("'*_lse*'", "§'*,*'", f"{here}.filters.0.filter is not a filter of the generator: '*,*'", "*_nlogits_"),
+        ("fwd,", "§fwd bwd,", f"{here}.filters.0.direction is not a direction of the generator: 'fwd bwd'", "splitkv"),
+        ("{direction: fwd, ", "§{", f"{here}.filters.0.direction is missing", "add it"),
+        ("        filters", "        §filters", f"{here} has two filters for fwd", "one filter for each direction"),
+        ("        source: the bindings of this release\n", "", f"{here}.source is missing", "add it"),
+    ):
+        text = with_trim(old, new)
+        if "two filters" in what:
+            text = text.replace("fwd_splitkv", "fwd")
+        if "source" in what:
+            text = text.replace("      trim:\n        filters", "      trim:\n        §filters")
+        assert_refused(path, text, what, hint)
+    in_triton = edited(("      window:", "      §trim: {}\n      window:"))
+    assert_refused(path, in_triton, "unknown key 'trim'", "known here: archs, wheel-size, source, window")
 
 
 def test_several_mistakes_are_listed_in_the_order_of_the_file(path: Path) -> None:

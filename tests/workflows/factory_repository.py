@@ -93,8 +93,9 @@ def kernel_place(folder: Path, cache: Path, evaluator: Expressions, rocm: Mappin
     tree = make_repository(folder / "tree")
     matrix = make_small_release(machine.cache, folder)
     shutil.copy(matrix, tree / "matrix.yaml")
-    pin = load_matrix(matrix).flash_attn["2.8.3"].source_pin
-    write_source_list(SourceList(tuple(sorted(SMALL_KERNELS)), 1000, ""), pin, machine.cache)
+    release = load_matrix(matrix).flash_attn["2.8.3"]
+    listed = SourceList(tuple(sorted(SMALL_KERNELS)), 1000, "")
+    write_source_list(listed, release.source_pin, machine.cache, release.trim)
     names = ("ROCM_PATH", "ROCM_HOME", "STAND_IN_TORCH", "DOCKER_HOST")
     return RunnerSetup(
         tree=tree,

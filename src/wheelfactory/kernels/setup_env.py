@@ -23,7 +23,9 @@ from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE
 from wheelfactory.kernels.compiler.request import REQUEST_VARIABLE, TIME_UP, CompileRequest, CompileResult
 from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import Store
+from wheelfactory.kernels.source_list import SourceList
 from wheelfactory.kernels.timeline import render_trace
+from wheelfactory.kernels.trim.filtered_run import filter_environ
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,12 @@ def setup_env(
     *,
     cache: Path,
     appended: str | None,
-    planned: tuple[str, ...] = (),
+    planned: SourceList | None = None,
 ) -> SetupExtras:
     """Write the files that a compile through wheelfactory needs, and return what to add to the run of setup.py.
 
-    `appended` is the value of `APPEND_VARIABLE`; `planned` are the source names that the build must compile, empty for
-    any. Raises `InputError` for an unusable archive, `BuildError` if there is none.
+    `appended` is the value of `APPEND_VARIABLE`; `planned` are the sources that the build must compile, None for any.
+    Raises `InputError` for an unusable archive, `BuildError` if there is none.
     """
     build_host, stores, ccache_folder = setup.build_host, store_folder(cache), cache / "ccache"
     request = CompileRequest(
@@ -80,7 +82,7 @@ def setup_env(
         shard_ledger=str(scope.shard_ledger or ""),
         deadline=scope.deadline,
         archive_keys=tuple(_unpack_archives(stores, set_id, scope.archives)) if scope.archives else (),
-        planned_sources=planned,
+        planned_sources=planned.sources if planned else (),
     )
     request_file = setup.scratch / "request.json"
     request.write(request_file)
@@ -92,6 +94,7 @@ def setup_env(
         "PYTORCH_NVCC": f"{_python_program(build_host.python, launcher.__file__)} {hipcc}",
         "PATH": f"{bin_folder}:{build_host.environ['PATH']}",
         **({APPEND_VARIABLE: appended} if appended else {}),
+        **(filter_environ(setup.scratch / "python", planned.filtered) if planned and planned.filtered else {}),
     }
     for folder in (stores, ccache_folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""List the kernel sources that a release's setup.py generates, by running upstream's generator.
+"""List the kernel sources that a release's build compiles, by running upstream's generator as its setup.py does.
 
 The names and number of sources change with each release, so nothing here lists them.
 """
@@ -9,22 +9,30 @@ import ast
 import json
 import shlex
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.build.sources import Source, fetch_source, unpack_source
+from wheelfactory.core.digest import content_key
 from wheelfactory.core.errors import InputError, SourceError
 from wheelfactory.core.files import scratch_dir, write_atomic
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger
 from wheelfactory.kernels.source_digest import digest_kernel_sources
-from wheelfactory.matrix.facts import FlashAttn
+from wheelfactory.kernels.trim.filtered_run import (
+    FilteredCommand,
+    UnprovedError,
+    filter_commands,
+    filter_environ,
+    require_proof,
+)
+from wheelfactory.matrix.facts import FlashAttn, GeneratorFilter
 
-SOURCE_LIST_FORMAT = 2
-"""Format number of a cached source list."""
+SOURCE_LIST_FORMAT = 3
+"""Format number of a cached source list. Increment it when the proof of filters changes, too."""
 GENERATOR = "generate.py"
 COMPILED_PATTERN = "fmha_*wd*.cpp"
 """The generated files that setup.py compiles (its own glob, in every release from 2.6.3 to 2.8.3)."""
@@ -39,94 +47,141 @@ class SourceList:
     total_bytes: int
     """Disk space of the unpacked sources and everything generated from them."""
     digest: str
-    """What the kernels are compiled from (`digest_kernel_sources`)."""
+    """What the kernels are compiled from, before the filters (`digest_kernel_sources`)."""
+    filtered: tuple[FilteredCommand, ...] = ()
+    """The generator commands that a build must run with a filter to get these sources."""
+    left_out: int = 0
+    """Number of sources that the filters leave out."""
+    unproved: str = ""
+    """Why nothing is left out although matrix.yaml has filters."""
 
 
 def list_sources(version: str, release: FlashAttn, cache: Path, environ: Mapping[str, str]) -> SourceList:
     """List the kernel sources of a flash-attn release, cached in `cache` by the identity of its sources.
 
-    `environ` is the clean environment for git, PyPI and the generator. Raises `SourceError` if the sources cannot be
-    fetched, or the generator commands cannot be read from setup.py, and `InputError` if their digest is not the
-    release's `kernel_sources`.
+    Sources that its filters (`FlashAttn.trim`) leave out are not in the list if that is proved; the log says what
+    applies. `environ` is the clean environment for git, PyPI and the generator. Raises `SourceError` if the sources
+    cannot be fetched, or the generator commands cannot be read from setup.py, and `InputError` if their digest is not
+    the release's `kernel_sources`.
     """
     cached = (
-        _read_list(_list_path(cache, release.source_pin))
+        _read_list(_list_path(cache, release.source_pin, release.trim))
         if release.sdist or (release.git and release.git.commit)
         else None
     )
     # a wrong digest may be of the cache, so only that of the sources themselves is refused
     if cached and release.kernel_sources in (None, cached.digest):
-        return cached
-    source = fetch_source(version, release, cache / "sources", environ)
-    source_list = _generate_sources(version, source, cache, environ)
-    if release.kernel_sources not in (None, source_list.digest):
-        raise InputError(
-            "wrong kernel-sources in the matrix",
-            f"flash-attn {version}: expected {release.kernel_sources}, found {source_list.digest}",
-            "write the digest that was found (scripts/refresh_kernel_sources.py does), or remove kernel-sources",
-        )
-    write_source_list(source_list, source.identity, cache)
-    return source_list
+        found = cached
+    else:
+        source = fetch_source(version, release, cache / "sources", environ)
+        found, is_final = _generate_sources(version, release.trim, source, cache, environ)
+        if release.kernel_sources not in (None, found.digest):
+            raise InputError(
+                "wrong kernel-sources in the matrix",
+                f"flash-attn {version}: expected {release.kernel_sources}, found {found.digest}",
+                "write the digest that was found (scripts/refresh_kernel_sources.py does), or remove kernel-sources",
+            )
+        if is_final:
+            write_source_list(found, source.identity, cache, release.trim)
+    if found.unproved:
+        logger.warning("flash-attn %s: compiling all kernels, no proof for the filters: %s", version, found.unproved)
+    elif found.left_out:
+        logger.info("flash-attn %s: left out %d kernel sources that no call can reach", version, found.left_out)
+    return found
 
 
-def list_planned_sources(version: str, release: FlashAttn, cache: Path, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The names of the kernel sources that a build of a release must compile; empty if they cannot be listed.
+def list_planned_sources(
+    version: str, release: FlashAttn, cache: Path, environ: Mapping[str, str]
+) -> SourceList | None:
+    """The kernel sources that a build of a release must compile; None if they cannot be listed.
 
     `environ` is the factory's own environment. Raises `InputError` for a wrong digest in the matrix, as `list_sources`.
     """
     try:
-        return list_sources(version, release, cache, clean_environ(environ)).sources
+        return list_sources(version, release, cache, clean_environ(environ))
     except SourceError as error:
         # not an error here: the build reports a problem with its sources
-        logger.info("cannot list the kernel sources, so the build is not compared with them: %s", error)
-        return ()
+        logger.info("cannot list the kernel sources, so all are compiled, without a comparison: %s", error)
+        return None
 
 
-def write_source_list(source_list: SourceList, identity: str, cache: Path) -> None:
-    """Cache the list of sources of this identity (``sha256:...`` or ``commit:...``)."""
-    document = {
-        "format": SOURCE_LIST_FORMAT,
-        "bytes": source_list.total_bytes,
-        "digest": source_list.digest,
-        "sources": source_list.sources,
-    }
-    write_atomic(_list_path(cache, identity), json.dumps(document, indent=1).encode() + b"\n")
+def write_source_list(
+    source_list: SourceList, identity: str, cache: Path, filters: Sequence[GeneratorFilter] = ()
+) -> None:
+    """Cache the list of sources of this identity (``sha256:...`` or ``commit:...``) with these filters."""
+    document = {"format": SOURCE_LIST_FORMAT, **asdict(source_list)}
+    write_atomic(_list_path(cache, identity, filters), json.dumps(document, indent=1).encode() + b"\n")
 
 
-def _list_path(cache: Path, identity: str) -> Path:
-    return cache / "source-lists" / f"{identity.replace(':', '-')}.json"
+def _list_path(cache: Path, identity: str, filters: Sequence[GeneratorFilter]) -> Path:
+    name = identity.replace(":", "-")
+    if filters:
+        name += f"-trim-{content_key(json.dumps([item.model_dump() for item in filters]))}"
+    return cache / "source-lists" / f"{name}.json"
 
 
 def _read_list(path: Path) -> SourceList | None:
     """Read a cached list; None if it is missing, damaged or of another format."""
     try:
         document = json.loads(path.read_bytes())
-        is_current, sources, size = document["format"] == SOURCE_LIST_FORMAT, document["sources"], document["bytes"]
-        digest = document["digest"]
+        found = SourceList(
+            sources=tuple(document["sources"]),
+            total_bytes=document["total_bytes"],
+            digest=document["digest"],
+            filtered=tuple(FilteredCommand(tuple(item["arguments"]), item["filter"]) for item in document["filtered"]),
+            left_out=document["left_out"],
+            unproved=document["unproved"],
+        )
+        is_current = document["format"] == SOURCE_LIST_FORMAT
     except (OSError, ValueError, TypeError, KeyError):
         return None
-    is_valid = isinstance(size, int) and isinstance(sources, list) and all(isinstance(name, str) for name in sources)
-    is_valid = is_valid and isinstance(digest, str)
-    return SourceList(tuple(sources), size, digest) if is_current and is_valid and sources else None
+    is_valid = isinstance(found.total_bytes, int) and all(
+        isinstance(name, str) for name in (*found.sources, found.digest)
+    )
+    return found if is_current and is_valid and found.sources else None
 
 
-def _generate_sources(version: str, source: Source, cache: Path, environ: Mapping[str, str]) -> SourceList:
+def _generate_sources(
+    version: str, filters: Sequence[GeneratorFilter], source: Source, cache: Path, environ: Mapping[str, str]
+) -> tuple[SourceList, bool]:
+    """Generate the sources of a release; also return whether a rerun must give the same, so that it can be cached."""
     # setup.py is parsed, not run, because it would import torch
     logger.info("generating the kernel sources of flash-attn %s", version)
     with scratch_dir(cache) as scratch:
         tree = unpack_source(source, scratch / "tree")
-        generated = tree / "build"
-        generated.mkdir(exist_ok=True)  # setup.py makes it too
         commands = parse_generator_commands((tree / "setup.py").read_text(encoding="utf-8"), version)
-        for command in commands:
-            hint = "the generator is part of the sources: check that they are complete"
-            capture(command, failure=SourceError, environ=environ, cwd=tree, hint=hint)
-        names = sorted(path.stem for path in generated.iterdir() if fnmatchcase(path.name, COMPILED_PATTERN))
-        if not names:
+        full = _run_generator(commands, tree, environ)
+        if not full:
             raise SourceError("no kernel sources generated by flash-attn", version, "check its sources in matrix.yaml")
-        total_bytes = sum(path.stat().st_size for path in tree.rglob("*") if path.is_file())
         generator = next(word for word in commands[0] if word.endswith(GENERATOR))
-        return SourceList(tuple(names), total_bytes, digest_kernel_sources(tree, generator))
+        everything = SourceList(tuple(sorted(full)), _size(tree), digest_kernel_sources(tree, generator))
+        if not filters:
+            return everything, True
+        (tree / "build").rename(scratch / "full")
+        full = {name: scratch / "full" / path.name for name, path in full.items()}
+        try:
+            filtered = filter_commands(commands, filters)
+            trimmed = _run_generator(commands, tree, {**environ, **filter_environ(scratch / "python", filtered)})
+            require_proof(full, trimmed, tree, generator=Path(generator))
+        except (UnprovedError, SourceError) as error:
+            # a generator can also fail because a disk is full, so only a comparison is final
+            return replace(everything, unproved=" ".join(str(error).split())), isinstance(error, UnprovedError)
+        left_out = len(full) - len(trimmed)
+        return SourceList(tuple(sorted(trimmed)), _size(tree), everything.digest, filtered, left_out), True
+
+
+def _run_generator(commands: Iterable[Sequence[str]], tree: Path, environ: Mapping[str, str]) -> dict[str, Path]:
+    """Run the generator commands in the folder of setup.py; return the sources that setup.py would compile, by name."""
+    generated = tree / "build"
+    generated.mkdir(exist_ok=True)  # setup.py makes it too
+    for command in commands:
+        hint = "the generator is part of the sources: check that they are complete"
+        capture(command, failure=SourceError, environ=environ, cwd=tree, hint=hint)
+    return {path.stem: path for path in generated.iterdir() if fnmatchcase(path.name, COMPILED_PATTERN)}
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def parse_generator_commands(setup: str, version: str) -> tuple[tuple[str, ...], ...]:

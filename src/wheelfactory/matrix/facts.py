@@ -20,6 +20,8 @@ from wheelfactory.matrix.forms import (
     Commit,
     Digest,
     DiskSize,
+    GeneratorDirection,
+    GeneratorPattern,
     GitTagName,
     ImageReference,
     IndexUrl,
@@ -70,8 +72,8 @@ class GitTag(Fact):
         return self
 
 
-class CkBackend(Fact):
-    """The facts of the Composable Kernel backend of a release; upstream's setup.py asserts the arch list."""
+class BackendFacts(Fact):
+    """The facts of a backend of a release."""
 
     archs: tuple[OffloadArch, ...] = Field(min_length=1, strict=False)
     wheel_size: SizeBand
@@ -83,7 +85,36 @@ class CkBackend(Fact):
         return parse_size_band(self.wheel_size)
 
 
-class TritonBackend(CkBackend):
+class GeneratorFilter(Fact):
+    """A value for the generator's own option ``--filter``, and the direction (``-d``) that it is added to."""
+
+    direction: GeneratorDirection
+    filter: GeneratorPattern
+
+
+class Trim(Fact):
+    """The filters that leave out kernels which no binding can call; used only where the sources prove that."""
+
+    filters: tuple[GeneratorFilter, ...] = Field(min_length=1, strict=False)
+    source: Citation
+
+    @model_validator(mode="after")
+    def _check_directions(self) -> Trim:
+        directions = [item.direction for item in self.filters]
+        for direction in directions:
+            if directions.count(direction) > 1:
+                raise value_error(f"has two filters for {direction}", "write one filter for each direction")
+        return self
+
+
+class CkBackend(BackendFacts):
+    """The facts of the Composable Kernel backend of a release; upstream's setup.py asserts the arch list."""
+
+    trim: Trim | None = None
+    """What to leave out; None to compile everything that setup.py generates."""
+
+
+class TritonBackend(BackendFacts):
     """The facts of the Triton backend of a release: the archs it is tuned for, and the Triton versions it needs."""
 
     window: TritonWindow
@@ -119,7 +150,12 @@ class FlashAttn(Fact):
             return f"sha256:{self.sdist.sha256}"
         return f"commit:{self.git.commit}" if self.git and self.git.commit else f"tag:{self.git and self.git.tag}"
 
-    def backend(self, backend: Backend) -> CkBackend | None:
+    @property
+    def trim(self) -> tuple[GeneratorFilter, ...]:
+        """The filters of its CK backend; empty if it is never trimmed."""
+        return self.ck.trim.filters if self.ck and self.ck.trim else ()
+
+    def backend(self, backend: Backend) -> BackendFacts | None:
         """The facts of a backend; None if the release lacks it."""
         return self.ck if backend is Backend.CK else self.triton
 

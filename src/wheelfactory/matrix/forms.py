@@ -125,6 +125,9 @@ SizeBand = Annotated[
     AfterValidator(_check_size_band),
 ]
 DiskSize = Annotated[str, _matches_form("[1-9][0-9]{0,3} GB", "a size on disk", "32 GB")]
+GeneratorDirection = Annotated[str, _matches_form("[a-z]+(_[a-z]+)*", "a direction of the generator", "fwd_splitkv")]
+# without a comma, which separates the filters of several directions, and without a hyphen, which could start an option
+GeneratorPattern = Annotated[str, _matches_form("[A-Za-z0-9_*?@]+", "a filter of the generator", "*_nlogits_*_lse_*")]
 SdistName = Annotated[
     str, _matches_form("flash_attn-[0-9][0-9a-z.]*[.]tar[.]gz", "an sdist of flash-attn", "flash_attn-2.8.3.tar.gz")
 ]

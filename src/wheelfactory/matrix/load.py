@@ -62,7 +62,12 @@ def load_matrix(path: Path) -> Matrix:
             Problem.at_mark(document.key_marks[key_path], *texts)
             for key_path, *texts in _check_duplicate_versions(matrix)
         )
-        for key_path, *texts in (*_check_file_names(matrix), *_check_torch_entries(matrix), *_check_exclusions(matrix)):
+        for key_path, *texts in (
+            *_check_file_names(matrix),
+            *_check_filters(matrix),
+            *_check_torch_entries(matrix),
+            *_check_exclusions(matrix),
+        ):
             problems.add(Problem.at_mark(document.mark(key_path), *texts))
         problems.update(Problem(1, 1, *texts) for texts in _check_size(matrix))
     if problems:
@@ -173,6 +178,16 @@ def _check_file_names(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
             what = f"{dependency.wheel} is not a wheel of {project} {dependency.version}"
             hint = f"its name begins with {project.replace('-', '_')}-{dependency.version}-"
             yield ("dependencies", project, "wheel"), what, hint
+
+
+def _check_filters(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
+    """Find releases with the same kernel sources and other filters: these are one kernel set."""
+    first: dict[str, str] = {}
+    for version, release in matrix.flash_attn.items():
+        other = first.setdefault(release.kernel_sources, version) if release.kernel_sources else version
+        if release.trim != matrix.flash_attn[other].trim:
+            what = f"{version} has the kernel sources of {other}, and another trim"
+            yield ("flash-attn", version, "kernel-sources"), what, "give both the same trim"
 
 
 def _check_size(matrix: Matrix) -> Iterator[tuple[str, str]]:

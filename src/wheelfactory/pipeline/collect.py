@@ -16,7 +16,7 @@ from wheelfactory.pipeline.jobs import CellJob, KernelSetJobs, WorkflowJobs
 
 MAX_ROUNDS = 8
 """Successive runs for the same kernels. Eight rounds of five hours on four cores are more than twice what the largest
-set (62 CPU hours) takes in one shard, so a set that is still unfinished will never finish."""
+set (51 CPU hours) takes in one shard, so a set that is still unfinished will never finish."""
 
 
 RERUN_HINT = "check the network (PIP_INDEX_URL selects another package index), then re-run all jobs"

@@ -1,0 +1,188 @@
+"""The proof: a trimmed run serves every call of the bindings, or the first difference is named."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from dispatch_release import BINDING, FILTER, HEADER, generate
+from wheelfactory.build.sources import fetch_source, unpack_source
+from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.errors import SourceError
+from wheelfactory.core.process import capture
+from wheelfactory.kernels.source_list import parse_generator_commands
+from wheelfactory.kernels.trim.proof import find_differences
+from wheelfactory.matrix.load import load_matrix
+
+API = "fmha_fwd_api"
+CALLED = ("fmha_fwd_d64_fp16_nlogits_mask_lse", "fmha_fwd_d64_fp16_nlogits_nmask_lse")
+
+Texts = Mapping[str, str]
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Texts:
+    return generate(tmp_path_factory.mktemp("full"))
+
+
+@pytest.fixture(scope="module")
+def trimmed(tmp_path_factory: pytest.TempPathFactory) -> Texts:
+    return generate(tmp_path_factory.mktemp("trimmed"), "--filter", FILTER)
+
+
+def check(full: Texts, trimmed: Texts, binding: str = BINDING, header: str = HEADER) -> list[str]:
+    return find_differences(full, trimmed, [binding], [header])
+
+
+def test_a_run_with_all_kernels_that_can_be_called_is_proved(full: Texts, trimmed: Texts) -> None:
+    assert len(full) == 9
+    assert sorted(trimmed) == sorted([API, *CALLED])
+    assert check(full, trimmed) == []
+
+
+def test_a_run_is_its_own_proof(full: Texts) -> None:
+    assert check(full, full) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("false, // has_logits_soft_cap", "q.has_cap(), // has_logits_soft_cap"),
+        ("false, // has_logits_soft_cap", "true, // has_logits_soft_cap"),
+        ("bool has_lse = true;", "bool has_lse = q.requires_grad();"),
+        ("bool has_lse = true;", "bool has_lse = true; if (is_causal) has_lse = false;"),
+        ("    return {};", "    get_traits(1, true, false); return {};"),
+        ("is_causal,\n                           has_lse};", "has_lse,\n                           is_causal};"),
+    ],
+    ids=["a variable", "another constant", "computed", "assigned later", "a second caller", "another order"],
+)
+def test_a_binding_that_can_call_what_is_left_out_is_refused(full: Texts, trimmed: Texts, old: str, new: str) -> None:
+    assert old in BINDING
+    (found,) = check(full, trimmed, BINDING.replace(old, new))
+    assert "branches that a call can take are missing" in found
+
+
+def test_a_header_with_other_fields_is_another_binding(full: Texts, trimmed: Texts) -> None:
+    moved = HEADER.replace("    int hdim;\n", "    bool is_new;\n    int hdim;\n")
+    (found,) = check(full, trimmed, header=moved)
+    assert "are missing" in found
+
+
+def test_a_missing_kernel_is_refused(full: Texts, trimmed: Texts) -> None:
+    less = {name: text for name, text in trimmed.items() if name != CALLED[0]}
+    assert check(full, less) == [
+        f"{API} names 1 kernels that are not generated: fmha_fwd_traits_<64,FmhaFwdFp16,false,ck_tile::Mask<true>,true>"
+    ]
+
+
+def test_a_missing_branch_is_refused(full: Texts, tmp_path: Path) -> None:
+    less = {**generate(tmp_path, "--filter", "*_nlogits_nmask_lse"), CALLED[0]: full[CALLED[0]]}
+    (found,) = check(full, less)
+    assert f"{API}: 1 branches that a call can take are missing: (" in found
+    assert "t . use_mask == true" in found
+
+
+def test_branches_in_another_order_are_refused(full: Texts, trimmed: Texts) -> None:
+    first, second = "(t.use_mask == true)", "(t.use_mask == false)"
+    swapped = trimmed[API].replace(first, "FIRST").replace(second, first).replace("FIRST", second)
+    for mask in ("true", "false"):
+        swapped = swapped.replace(f"Mask<{mask}>", f"mask<{'false' if mask == 'true' else 'true'}>")
+    (found,) = check(full, {**trimmed, API: swapped.replace("mask<", "Mask<")})
+    assert "branches are in another order" in found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("float r = -1;", "float r = 0;", "code outside of its branches differs"),
+        ("return fmha_fwd_<trait_>(s, a);", "return 0;", "branches that a call can take are missing"),
+        ("(t.hdim <= 64)", "(t.hdim <= 32)", "branches that a call can take are missing"),
+        ("    float r = -1;", "    t.has_lse = true;", "code outside of its branches differs"),
+        ("    float r = -1;", "    for (;;) {}", "is not understood: for in a dispatch function"),
+        ("    return r;\n}", "    return r;\n", "is not understood: { is never closed"),
+        ("    float r = -1;", "#if X\n    float r = -1;\n#endif", "is not understood: # in a dispatch function"),
+    ],
+)
+def test_any_other_change_of_the_dispatch_is_refused(
+    full: Texts, trimmed: Texts, old: str, new: str, found: str
+) -> None:
+    assert old in trimmed[API]
+    assert found in check(full, {**trimmed, API: trimmed[API].replace(old, new)})[0]
+
+
+def test_a_dispatch_that_changes_a_constant_itself_is_refused(full: Texts, trimmed: Texts) -> None:
+    changed = [{**texts, API: texts[API].replace("float r", "t.has_lse = false; float r")} for texts in (full, trimmed)]
+    (found,) = check(changed[0], changed[1])
+    assert "branches that a call can take are missing" in found
+
+
+def test_a_changed_kernel_is_refused(full: Texts, trimmed: Texts) -> None:
+    changed = {**trimmed, CALLED[1]: trimmed[CALLED[1]] + "// more\n"}
+    assert check(full, changed) == [f"{CALLED[1]} differs, and is no dispatch file"]
+
+
+def test_a_missing_dispatch_file_is_refused(full: Texts, trimmed: Texts) -> None:
+    assert check(full, {name: trimmed[name] for name in CALLED}) == [f"{API} is missing"]
+    assert "no dispatch file is generated" in check({name: full[name] for name in CALLED}, {})
+
+
+# upstream's own generator
+
+
+class Upstream:
+    """The sources of 2.8.3, and its generator of split-KV kernels."""
+
+    def __init__(self, tree: Path) -> None:
+        self.tree = tree
+        commands = parse_generator_commands((tree / "setup.py").read_text(), "2.8.3")
+        (self._command,) = (command for command in commands if "fwd_splitkv" in command)
+
+    def generate(self, *options: str) -> Texts:
+        """The texts that it generates, by name."""
+        output = Path(tempfile.mkdtemp(dir=self.tree))
+        words = [output.name if word == "build" else word for word in self._command]
+        capture([*words, *options], cwd=self.tree)
+        return {path.stem: path.read_text() for path in output.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def upstream(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Upstream:
+    try:
+        source = fetch_source("2.8.3", load_matrix(MATRIX).flash_attn["2.8.3"], cache / "sources", os.environ)
+    except SourceError as error:
+        pytest.skip(f"no sources of 2.8.3: {error}")
+    return Upstream(unpack_source(source, tmp_path_factory.mktemp("upstream")))
+
+
+@pytest.mark.slow
+def test_upstreams_split_kv_kernels_are_proved_and_each_mutant_is_refused(upstream: Upstream) -> None:
+    full, trimmed = upstream.generate(), upstream.generate("--filter", "*@*_nlogits_*")
+    bindings = [path.read_text() for path in (upstream.tree / "csrc/flash_attn_ck").glob("*.?pp")]
+    ck = upstream.tree / "csrc/composable_kernel/example/ck_tile/01_fmha"
+    headers = [path.read_text() for path in ck.glob("*.hpp")]
+
+    def differences(mutant: Texts) -> str:
+        return "\n".join(find_differences(full, mutant, bindings, headers))
+
+    assert (len(full), len(trimmed)) == (676, 484)
+    assert differences(trimmed) == ""
+
+    kernel = next(name for name in trimmed if "_nlogits_" in name)
+    # no call reaches these, but the else of `if (t.has_lse)` names 40 of them
+    combine = {name for name in trimmed if "_combine_" in name and "_nlse" in name}
+    assert len(combine) == 51
+    for dropped, count in (({kernel}, 1), (combine, 40)):
+        less = {name: text for name, text in trimmed.items() if name not in dropped}
+        assert f"names {count} kernels that are not generated" in differences(less)
+
+    api = "fmha_fwd_splitkv_api"
+    start = trimmed[api].index("if((t.is_group_mode")
+    one, two = (trimmed[api][start:].split("            }\n            else ")[index] for index in (0, 1))
+    swapped = trimmed[api].replace(one, "ONE", 1).replace(two, one, 1).replace("ONE", two, 1)
+    assert "branches are in another order" in differences({**trimmed, api: swapped})
+    missing = trimmed[api].replace(f"{one}            }}\n            else ", "", 1)
+    assert "3 branches that a call can take are missing" in differences({**trimmed, api: missing})
