@@ -136,17 +136,22 @@ def pack_dispatch_release(archive: Path, binding: str, generator: str) -> str:
 
 
 def make_dispatch_release(cache: Path, folder: Path, binding: str = BINDING, generator: str = GENERATE) -> Path:
-    """Put the sdist into the downloads of `cache`, and return a matrix in `folder` with this release as 2.8.3."""
+    """Put the sdist into the downloads of `cache`, and return a matrix in `folder` with this release as 2.8.3.
+
+    It has no `kernel-sources`, so that its kernel sets have the names of the version.
+    """
     sdist = folder / "flash_attn-2.8.3.tar.gz"
     sha256 = pack_dispatch_release(sdist, binding, generator)
     kept = cache / "sources" / sha256[:16] / sdist.name
     kept.parent.mkdir(parents=True, exist_ok=True)
     sdist.rename(kept)
     real = MATRIX.read_text()
-    entry = re.search(r"file: flash_attn-2\.8\.3\.tar\.gz\n\s+sha256: ([0-9a-f]{64})", real)
+    entry = re.search(
+        r"(file: flash_attn-2\.8\.3\.tar\.gz\n +sha256: )[0-9a-f]{64}\n +kernel-sources: [0-9a-f]{64}\n", real
+    )
     trim = re.search(r"      trim:\n.*?(?=      source: 'allow-list in validate)", real, re.DOTALL)
     assert entry
     assert trim
     matrix = folder / "matrix.yaml"
-    matrix.write_text(real.replace(entry[1], sha256).replace(trim[0], TRIM))
+    matrix.write_text(real.replace(entry[0], f"{entry[1]}{sha256}\n").replace(trim[0], TRIM))
     return matrix
