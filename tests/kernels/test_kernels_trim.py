@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from dispatch_release import BINDING, make_dispatch_release
-from rocm_machine import KERNEL_SET as SET
 from rocm_machine import make_machine
+from small_release import SMALL_SET as SET
 
 pytestmark = pytest.mark.slow
 
