@@ -572,7 +572,7 @@ TRIM = """\
 
 
 def with_trim(old: str = "", new: str = "") -> str:
-    """The text with filters for 2.6.3, of which this piece is replaced."""
+    """The text with filters for 2.6.3, with this piece replaced."""
     assert TRIM.count(old) == 1 or not old
     return edited((TAG_CK, TAG_CK + (TRIM.replace(old, new) if old else TRIM)))
 

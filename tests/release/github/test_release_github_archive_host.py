@@ -79,7 +79,7 @@ def store(new_archive_host: NewArchiveHost, archive: Path, sigstore: FakeSigstor
 
 
 def publish_release(github: FakeGitHub, files: Mapping[str, bytes]) -> None:
-    """Publish a release of the archive's name by hand, as anybody with write access can."""
+    """Publish a release under the archive's name by hand; write access is enough for it."""
     release = github.repository.create({"tag_name": NAME, "draft": True, "prerelease": True})
     for name, content in files.items():
         github.repository.upload(release.id, name, len(content), sha256(content), content)

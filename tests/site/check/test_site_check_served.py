@@ -122,7 +122,7 @@ def test_a_missing_or_truncated_wheel_is_drift(
 def test_no_wheel_is_downloaded(release: Path, tmp_path: Path) -> None:
     path = release / "wheels" / NAME
     with path.open("ab") as file:
-        file.truncate(1 << 32)  # 4 GiB, of which the disk stores nothing
+        file.truncate(1 << 32)  # 4 GiB; the disk stores nothing of it
     with served(release) as site:
         assert len(findings([check_files(read_site(site.url), {})])) == 1
 
