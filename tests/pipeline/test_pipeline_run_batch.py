@@ -128,6 +128,12 @@ def test_a_wheel_is_verified_again_only_if_its_bytes_changed(
     verify_batch(machine.executor, [CK.id], wheels, rows, **given)
     assert machine.verified == [CK.id, CK.id]
 
+    machine.failing = frozenset({CK.id})
+    path.unlink()
+    finished_wheel(wheels, CK)
+    verify_batch(machine.executor, [CK.id], wheels, rows, **given)
+    assert not list(rows.rglob("manifest.jsonl")), "the row of other bytes would stop the upload of the batch"
+
 
 def test_the_slow_gates_run_after_those_that_only_read(
     machine: Machine, given: StageArguments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

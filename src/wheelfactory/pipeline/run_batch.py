@@ -132,6 +132,8 @@ def verify_batch(
     found = find_wheels(wheels)
 
     def verify_one(name: str, _report_progress: ProgressCallback) -> None:
+        manifest = rows / name / MANIFEST_NAME
+        manifest.unlink(missing_ok=True)  # of an earlier attempt, for other bytes
         results = verify(
             found[name],
             None if name == FALLBACK_NAME else Cell.parse(name),
@@ -143,7 +145,7 @@ def verify_batch(
             cache=cache,
         )
         row, _ = as_addition(found[name], results)
-        write_atomic(rows / name / MANIFEST_NAME, manifest_bytes([row]))
+        write_atomic(manifest, manifest_bytes([row]))
 
     verified = {row.sha256 for path in rows.glob(f"*/{MANIFEST_NAME}") for row in read_manifest(path)}
     unverified = [name for name in names if name in found and file_sha256(found[name]) not in verified]
