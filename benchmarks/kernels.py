@@ -12,16 +12,19 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from zlib import crc32
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
+from wheelfactory.core.cell import Cell
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import SourceError
-from wheelfactory.kernels.compiler.costs import Ledger, parse_kernel_kind, shard_costs
+from wheelfactory.kernels.compiler.costs import Ledger, ordinary_cost, parse_kernel_kind, shard_costs
 from wheelfactory.kernels.compiler.shards import cut_shards, wall_time
+from wheelfactory.kernels.compiler.targets import HOST
 from wheelfactory.kernels.estimate import CostModel, Runners, estimate_set
 from wheelfactory.kernels.kernel_set import KernelSet, group_kernel_sets
 from wheelfactory.kernels.source_list import SourceList, list_sources
@@ -29,7 +32,7 @@ from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
 
-RELEASE, ARCHS = "2.8.3", ("gfx90a", "gfx942", "gfx950")
+RELEASE, TARGETS = "2.8.3", ("gfx942",)
 COUNTS = (2, 3, 4, 6, 8, 12, 16, 20, 32)
 HOUR = 3600
 BY_SEED = CostModel(Ledger(), Ledger())
@@ -70,26 +73,70 @@ def balance(parts: Parts, costs: Mapping[str, float]) -> float:
 
 
 def print_work(sets: Sequence[KernelSet], known: Mapping[str, SourceList]) -> None:
-    """Print compiles and CPU hours of the matrix, a row for each list of releases and archs."""
-    print("| flash-attn | archs | cells | sets | compiles, each cell | once | CPU hours, each cell | once | ratio |")
+    """Print compiles and CPU hours of the matrix, a row for each list of releases and target."""
+    print("| flash-attn | target | cells | sets | compiles, each cell | once | CPU hours, each cell | once | ratio |")
     print("|---|---|--:|--:|--:|--:|--:|--:|--:|")
-    totals = [0.0] * 6
-    for releases, archs in dict.fromkeys((item.releases, item.archs) for item in sets):
+    rows: list[list[float]] = []
+    all_cells: set[Cell] = set()
+    for releases, targets in dict.fromkeys((item.releases, item.targets) for item in sets):
         listed = next((known[version] for version in releases if version in known), None)
         if listed is None:
             continue
-        members = [item for item in sets if (item.releases, item.archs) == (releases, archs)]
+        members = [item for item in sets if (item.releases, item.targets) == (releases, targets)]
         cells, count = sum(len(item.cells) for item in members), len(listed.sources)
-        hours = sum(shard_costs(Ledger(), listed.sources, archs).values()) / HOUR
-        row = [cells, len(members), cells * count, len(members) * count, cells * hours, len(members) * hours]
-        totals = [total + value for total, value in zip(totals, row, strict=True)]
-        print_row(", ".join(releases), " ".join(archs), row)
-    print_row("all", "", totals)
+        hours = sum(shard_costs(Ledger(), listed.sources, targets).values()) / HOUR
+        rows.append([cells, len(members), cells * count, len(members) * count, cells * hours, len(members) * hours])
+        all_cells.update(cell for item in members for cell in item.cells)
+        print_row(", ".join(releases), " ".join(targets), rows[-1])
+    # a cell links several sets, so the cells of the rows do not add up
+    print_row("all", "", [len(all_cells), *(sum(column) for column in zip(*(row[1:] for row in rows), strict=True))])
 
 
-def print_row(releases: str, archs: str, row: Sequence[float]) -> None:
+def print_steps(matrix: Matrix, sets: Sequence[KernelSet], known: Mapping[str, SourceList], cache: Path) -> None:
+    """Print the CPU hours of all sets as each step was added, with the costs of today."""
+    archs, hosts = defaultdict[Cell, list[str]](list), dict[Cell, str]()
+    for item in sets:
+        for cell in item.cells:
+            if item.targets == (HOST,):
+                hosts[cell] = item.id
+            else:
+                archs[cell] += item.targets
+    cells = [cell for cell in hosts if cell.flash_attn in known]
+    full = {version: list_full_sources(matrix, version, cache) for version in known}
+    trimmed = {version: listed.sources for version, listed in known.items()}
+
+    def hours(keyed: Iterable[tuple[object, Cell]], sources: Mapping[str, Sequence[str]]) -> float:
+        found = Counter((cell.flash_attn, len(archs[cell])) for cell in dict(keyed).values())
+        each = {item: sum(ordinary_cost(name, item[1]).cpu_s for name in sources[item[0]]) / HOUR for item in found}
+        return sum(each[item] * count for item, count in found.items())
+
+    used = [item for item in sets if item.releases[0] in known]
+    parts = sum(sum(shard_costs(Ledger(), known[item.releases[0]].sources, item.targets).values()) for item in used)
+    rows = {
+        "every cell compiles all its kernels": hours(((cell, cell) for cell in cells), full),
+        "once for each release, ROCm and C++ ABI": hours(
+            (((cell.flash_attn, hosts[cell]), cell) for cell in cells), full
+        ),
+        "equal sources of two releases once": hours(((hosts[cell], cell) for cell in cells), full),
+        "only kernels that can be called": hours(((hosts[cell], cell) for cell in cells), trimmed),
+        "each arch and the host code once, headers precompiled": parts / HOUR,
+    }
+    print("| what is compiled | CPU hours |")
+    print("|---|--:|")
+    for name, value in rows.items():
+        print(f"| {name} | {value:,.0f} |")
+
+
+def list_full_sources(matrix: Matrix, version: str, cache: Path) -> Sequence[str]:
+    """The sources of a release without its filters."""
+    release = matrix.flash_attn[version]
+    ck = release.ck.model_copy(update={"trim": None}) if release.ck else None
+    return list_sources(version, release.model_copy(update={"ck": ck}), cache, os.environ).sources
+
+
+def print_row(releases: str, target: str, row: Sequence[float]) -> None:
     """Print a row of `print_work`."""
-    print(f"| {releases} | {archs} | {' | '.join(f'{value:,.0f}' for value in row)} | {row[4] / row[5]:.1f} |")
+    print(f"| {releases} | {target} | {' | '.join(f'{value:,.0f}' for value in row)} | {row[4] / row[5]:.1f} |")
 
 
 def off_by_up_to_two(costs: Mapping[str, float]) -> dict[str, float]:
@@ -104,7 +151,7 @@ def backward_doubled(costs: Mapping[str, float]) -> dict[str, float]:
 
 def print_balance(sources: Sequence[str]) -> None:
     """Print the balance of shards by cost, by head dim (for its only number of shards), and by hash."""
-    costs = shard_costs(Ledger(), sources, ARCHS)
+    costs = shard_costs(Ledger(), sources, TARGETS)
     wrong, slow = off_by_up_to_two(costs), backward_doubled(costs)
     dims = by_head_dim(sources)
     print("| shards | by cost | each cost off by up to 2 | all bwd twice as long | by head dim (OPT_DIM) | by hash |")
@@ -119,13 +166,13 @@ def print_balance(sources: Sequence[str]) -> None:
 def print_wall(listed: SourceList) -> None:
     """Print the hours on 20 hosted runners of four cores, and the lower bound of any schedule."""
     runners = Runners()
-    costs = shard_costs(Ledger(), listed.sources, ARCHS)
+    costs = shard_costs(Ledger(), listed.sources, TARGETS)
     ideal = max(max(costs.values()), sum(costs.values()) / runners.count / runners.cores) / HOUR
     print("| shards | longest shard, h | all shards on 20 runners, h | over the ideal of 20 x 4 cores |")
     print("|--:|--:|--:|--:|")
     for count in (4, 8, 12, 16, 20, 40, 60):
         made = estimate_set(
-            listed.sources, listed.total_bytes, ARCHS, BY_SEED, runners, shards=count, budget_s=6 * HOUR
+            listed.sources, listed.total_bytes, TARGETS, BY_SEED, runners, shards=count, budget_s=6 * HOUR
         )
         wall = made.wall_s / HOUR
         print(f"| {count} | {made.longest_shard_s / HOUR:.3f} | {wall:.3f} | {wall / ideal:.3f} |")
@@ -139,12 +186,16 @@ def main() -> None:
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     parser.add_argument("--cache", type=Path, default=home / "wheelfactory")
     matrix = load_matrix(MATRIX)
-    known = dict(available_sources(matrix, parser.parse_args().cache))
+    cache = parser.parse_args().cache
+    known = dict(available_sources(matrix, cache))
+    sets = group_kernel_sets(matrix, expand(matrix).cells)
     print("Compile work of the CK cells of matrix.yaml:\n")
-    print_work(group_kernel_sets(matrix, expand(matrix).cells), known)
-    print(f"\nLargest shard over the mean, flash-attn {RELEASE}, {' '.join(ARCHS)}:\n")
+    print_work(sets, known)
+    print("\nThe same after each step, with the same costs:\n")
+    print_steps(matrix, sets, known, cache)
+    print(f"\nLargest shard over the mean, flash-attn {RELEASE}, {' '.join(TARGETS)}:\n")
     print_balance(known[RELEASE].sources)
-    print(f"\nWall time, flash-attn {RELEASE}, {' '.join(ARCHS)}:\n")
+    print(f"\nWall time, flash-attn {RELEASE}, {' '.join(TARGETS)}:\n")
     print_wall(known[RELEASE])
 
 

@@ -1,7 +1,7 @@
 """A small flash-attn build as torch leaves it for ninja: generated kernels, a binding, a build.ninja.
 
-hipcc is a shell script that records its arguments and writes its flags and source as the object. The tests show which
-sources are compiled, when, with which flags, and which objects are stored.
+hipcc is a script (`fake_hipcc`) that records its arguments and writes its flags and source as the object. The tests
+show which sources are compiled for what, when, with which flags, and which objects are stored.
 """
 
 from __future__ import annotations
@@ -24,21 +24,14 @@ _FORWARD = (f"fmha_fwd_d{dim}_fp16_{kind}" for dim in (64, 128) for kind in ("ba
 KERNELS = (*_FORWARD, "fmha_bwd_api")
 BINDING = "flash_api"
 
-HIPCC = """\
-#!/bin/sh
-[ "$1" = --version ] && { echo "clang version 19.0.0"; exit 0; }
-case " $* " in *" -### "* | *" -dM "*) exit 0 ;; esac
-echo "$* append=$HIPCC_COMPILE_FLAGS_APPEND" >> "$HIPCC_LOG"
-while [ $# -gt 0 ]; do
-  case $1 in
-    -c) source=$2; shift ;;
-    -o) output=$2; shift ;;
-    *) flags="$flags $1" ;;
-  esac
-  shift
-done
-eval "${HIPCC_DOES:-:}"
-{ echo "$flags"; cat "$source"; } > "$output"
+HIPCC = f"""\
+#!{sys.executable} -ISB
+import os, subprocess, sys
+
+sys.path.append({str(Path(__file__).parent)!r})
+import fake_hipcc
+
+fake_hipcc.main(sys.argv)
 """
 
 FLAGS = "-I{root}/csrc/ck/include -I{torch}/include -DTORCH_EXTENSION_NAME=flash_attn_2_cuda --offload-arch=gfx942 -O3"
@@ -74,9 +67,20 @@ class Project:
         return self.build / f"{name}.o"
 
     def compiled(self) -> list[str]:
-        """Return the names of the compiled sources, in order."""
+        """Return what was compiled, in order: ``NAME for gfx942``, or only the name of a binding or a whole object."""
+        return [f"{name} for {target}" if target else name for name, target in self._compiles()]
+
+    def sources(self) -> list[str]:
+        """Return the names of the compiled kernels and bindings, sorted, each once."""
+        return sorted({name for name, _ in self._compiles()})
+
+    def _compiles(self) -> list[tuple[str, str]]:
         lines = self.log.read_text().splitlines() if self.log.exists() else []
-        return [Path(line.partition(" -c ")[2].split()[0]).stem for line in lines]
+        return [
+            (Path(line.partition(" -c ")[2].split()[0]).stem, target_of(line.split()))
+            for line in lines
+            if " -c " in line and not is_sample(line)
+        ]
 
     def request(
         self,
@@ -87,7 +91,7 @@ class Project:
         deadline: float | None = None,
         archive_keys: tuple[Mapping[str, Any], ...] = (),
         planned_sources: tuple[str, ...] = (),
-        ccache: str = "",
+        targets: tuple[str, ...] = (),
     ) -> CompileRequest:
         """Return a compile request for this project."""
         return CompileRequest(
@@ -96,13 +100,12 @@ class Project:
             ledger=str(self.kernels / "ledger.jsonl"),
             result_file=str(self.root / "result.json"),
             jobs=jobs,
+            targets=targets,
             shard=shard,
             shard_ledger=shard_ledger,
             deadline=deadline,
             archive_keys=archive_keys,
             planned_sources=planned_sources,
-            ccache=ccache,
-            ccache_dir=str(self.kernels) if ccache else "",
         )
 
     def start(self, request: CompileRequest, *arguments: str, **environ: str) -> subprocess.Popen[str]:
@@ -132,13 +135,26 @@ class Project:
         return report
 
     def store(self) -> Store:
-        """Return the store of the last run."""
-        folder = self.kernels / self.report().key[:16]
+        """Return the store of the last run: of the host code, if it compiled that."""
+        folder = self.kernels / self.report().keys[-1][:16]
         return Store(self.kernels, SetKey.from_bytes((folder / "set.json").read_bytes()))
 
     def finished(self) -> dict[str, ObjectRecord]:
         """Return the records in the store of the last run."""
         return self.store().read_records()
+
+
+def target_of(words: Sequence[str]) -> str:
+    """What a command line of hipcc compiles for: an arch, ``host``, or empty for all of them."""
+    if "--cuda-host-only" in words:
+        return "host"
+    archs = [word.partition("=")[2] for word in words if word.startswith("--offload-arch=")]
+    return archs[0] if "--cuda-device-only" in words else ""
+
+
+def is_sample(line: str) -> bool:
+    """Whether a command line compiles a kernel the ordinary way, to compare with."""
+    return "-host/" in line.partition(" -o ")[2]
 
 
 def make_project(
@@ -149,8 +165,9 @@ def make_project(
     for path in (project.build, project.root / "csrc/ck/include", project.hipcc.parent, project.kernels):
         path.mkdir(parents=True, exist_ok=True)
     if not project.hipcc.exists():
-        project.hipcc.write_text(HIPCC)
-        project.hipcc.chmod(0o755)
+        for program in (project.hipcc, project.hipcc.with_name("clang-offload-bundler")):
+            program.write_text(HIPCC)
+            program.chmod(0o755)
     (project.root / "csrc/ck/include/ck.hpp").write_text("// ck\n")
     for kernel in KERNELS:
         (project.root / f"build/{kernel}.hip").write_text(f'#include "ck.hpp"\n// {kernel}\n')

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from loopback import served
-from wheel_factory import finished_wheel, metadata_text
+from wheel_factory import finished_wheel, make_wheel, metadata_text
 from wheelfactory.build import environments
 from wheelfactory.build.environments import (
     Environment,
@@ -24,9 +26,11 @@ from wheelfactory.build.environments import (
     make_empty_environment,
     make_interpreter_environment,
     open_wheel_environment,
+    pip_install_large,
 )
 from wheelfactory.build.environments import make_layered_environment as layered
 from wheelfactory.core.errors import BuildError
+from wheelfactory.core.progress import ProgressCallback
 
 pytestmark = pytest.mark.slow
 
@@ -91,6 +95,27 @@ def test_an_unavailable_requirement_is_an_error_and_nothing_is_cached(
     assert "No matching distribution found for torch==0.0.0+cpu" in refused.value.which
     assert "or run the factory with another Python" in refused.value.hint
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_large_download_reports_its_megabytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of 12 MB is shown, one of 2 MB is not."""
+    reported: list[tuple[int, int]] = []
+
+    @contextmanager
+    def announced(_text: str) -> Iterator[ProgressCallback]:
+        yield lambda done, total, _note="": reported.append((done, total))
+
+    monkeypatch.setattr(environments, "announced_progress", announced)
+    for name, megabytes in (("large", 12), ("small", 2)):
+        members, metadata = {f"{name}.py": os.urandom(megabytes * 10**6)}, metadata_text("1", name=name)
+        make_wheel(tmp_path / "wheels", name=name, version="1", members=members, metadata=metadata)
+    environment = make_empty_environment(tmp_path / "env")
+    with served(tmp_path / "wheels") as site:
+        options = ("--no-cache-dir", "--no-index", "--no-compile", "--find-links", site.url)
+        pip_install_large(environment, *options, "large", "small", hint="")
+    assert reported[-1] == (12, 12)
+    assert {total for _, total in reported} == {12}
+    assert (environment.site_packages / "small.py").exists()
 
 
 def test_a_layered_environment_imports_packages_and_pth_files_of_its_layers(tmp_path: Path, this_python: str) -> None:

@@ -125,7 +125,7 @@ def test_max_jobs_sets_the_jobs(asked: str, jobs: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cores", "free_gib", "jobs"), [(4, 16, 4), (16, 64, 16), (16, 16, 12), (2, 2.59, 1), (128, 0.5, 1)]
+    ("cores", "free_gib", "jobs"), [(4, 16, 4), (16, 64, 16), (16, 16, 11), (2, 2.79, 1), (128, 0.5, 1)]
 )
 def test_without_max_jobs_cores_or_memory_limit_the_jobs(cores: int, free_gib: float, jobs: int) -> None:
     assert recipe(host=Host(cores=cores, memory_gib=free_gib, rocm="6.4.1")).jobs == jobs

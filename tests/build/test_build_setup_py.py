@@ -32,7 +32,7 @@ def run(folder: Path, toolchain: str | None) -> RawWheel:
         return f"{raw / 'made.whl'}\n"
 
     recipe = Recipe(CK, MATRIX.label(CK), MATRIX.archs(CK), jobs=1, setup_variables={})
-    place = BuildHost(Host(1, 1.0), Path("python"), Path("ninja"), ccache="", environ={}, run=build)
+    place = BuildHost(Host(1, 1.0), Path("python"), Path("ninja"), environ={}, run=build)
     setup = SetupRun(recipe, Source(folder / "source.tar", "sha256:0", 0), place, folder / "scratch")
     return run_setup(setup, folder / "logs/cell.log", SetupExtras(), ignore_progress)
 

@@ -30,17 +30,14 @@ from kernel_archive_factory import (
 from resource_limits import run_limited
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.kernels.archive import (
-    drop_redundant_shards,
     find_archives,
     pack_archive,
     read_archive_manifest,
     unpack_archive,
-    verify_archive,
 )
 from wheelfactory.kernels.compiler.store import SetKey, Store
-from wheelfactory.kernels.resume import merge_shards
 
-SET = "fa2.8.3-rocm6.4-gfx90a_gfx942-cxx11"
+SET = "ck-8e52d489-rocm6.4-gfx942"
 NAME = f"{SET}-{KEY.digest[:16]}.tar.zst"
 
 
@@ -85,26 +82,22 @@ def test_a_shard_archive_contains_only_its_own_sources(store: Store, tmp_path: P
         pack_archive(store, SET, tmp_path, "1/2", [*names, "fmha_other"])
 
 
-def test_a_partial_shard_is_marked_and_lists_its_expected_sources(tmp_path: Path) -> None:
+def test_a_part_of_a_shard_lists_its_expected_sources(tmp_path: Path) -> None:
     names, have = ["x_api", "fmha_fwd_d64", "fmha_fwd_d128"], ("fmha_bwd_d128", "fmha_fwd_d64", "x_api")
     store = fill(tmp_path / "kernels", {name: OBJECTS[name] for name in have})
     path = pack_archive(store, SET, tmp_path, "1/2", names, partial=True)
 
-    assert path.name == f"{SET}-{KEY.digest[:16]}.shard-1-of-2.partial.tar.zst"
+    assert path.name == f"{SET}-{KEY.digest[:16]}.shard-1-of-2.tar.zst"
     manifest = read_archive_manifest(path)
     assert (manifest.is_partial, manifest.shard) == (True, "1/2")
     assert (list(manifest.objects), list(manifest.expected)) == (["fmha_fwd_d64", "x_api"], sorted(names))
 
 
-def test_a_partial_set_is_marked_and_expects_all_sources(tmp_path: Path) -> None:
+def test_a_part_of_a_set_expects_all_sources(tmp_path: Path) -> None:
     path = pack_archive(fill(tmp_path / "kernels", {"x_api": b"api"}), SET, tmp_path, None, partial=True)
 
-    assert path.name == f"{SET}-{KEY.digest[:16]}.partial.tar.zst"
-    assert read_archive_manifest(path).expected == KEY.sources
-
-
-def test_a_partial_archive_without_missing_objects_is_complete(store: Store, archive: Path, tmp_path: Path) -> None:
-    assert pack_archive(store, SET, tmp_path / "again", None, partial=True).name == archive.name
+    manifest = read_archive_manifest(path)
+    assert (manifest.is_partial, manifest.expected) == (True, KEY.sources)
 
 
 def test_an_empty_store_is_not_packed(tmp_path: Path) -> None:
@@ -154,30 +147,16 @@ def test_the_manifest_lists_objects_and_their_costs(archive: Path) -> None:
     assert manifest.set_key == KEY
     assert manifest.objects.keys() == OBJECTS.keys()
     first = manifest.objects["fmha_bwd_d128"]
-    assert (first.size, first.archs, first.cpu_s, first.peak_mib) == (720, ("gfx90a", "gfx942"), 40.25, 900)
-    assert manifest.totals == {"objects": 4, "size": 1423, "cpu_s": 167.0, "peak_mib": 903, "cached": 0}
-
-
-def test_verify_reads_everything_and_writes_nothing(archive: Path, tmp_path: Path) -> None:
-    before = sorted(tmp_path.rglob("*"))
-    assert verify_archive(archive) == read_archive_manifest(archive)
-    assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_verify_refuses_one_damaged_object(archive: Path) -> None:
-    members = members_of(archive.read_bytes())
-    archive.write_bytes(repacked([(name, content.replace(b"forward", b"forwarD")) for name, content in members]))
-
-    with pytest.raises(InputError, match="the object of fmha_fwd_d128 does not match its sha256"):
-        verify_archive(archive)
+    assert (first.size, first.targets, first.cpu_s, first.peak_mib) == (720, ("gfx942",), 40.25, 900)
+    assert manifest.totals == {"objects": 4, "size": 1423, "cpu_s": 167.0, "peak_mib": 903}
 
 
 @pytest.mark.parametrize("change", [lambda data: data[:-20], lambda data: data + b"x"], ids=["cut", "more"])
-def test_the_end_of_an_archive_is_checked(archive: Path, change: Callable[[bytes], bytes]) -> None:
+def test_the_end_of_an_archive_is_checked(archive: Path, change: Callable[[bytes], bytes], tmp_path: Path) -> None:
     archive.write_bytes(change(archive.read_bytes()))
 
     with pytest.raises(InputError, match="damaged kernel archive"):
-        verify_archive(archive)
+        unpack_archive(archive, tmp_path / "elsewhere")
 
 
 def test_only_the_first_member_is_read_for_the_manifest(archive: Path) -> None:
@@ -218,11 +197,18 @@ def test_unpacking_restores_what_was_packed(store: Store, archive: Path, tmp_pat
 
     assert done.store.folder == tmp_path / "elsewhere" / KEY.digest[:16]
     assert (sorted(done.store.read_records()), done.damaged) == (sorted(OBJECTS), ())
+    assert done.intact == read_archive_manifest(archive)
     assert contents(done.store) == OBJECTS
     assert done.store.read_records() == store.read_records()
     assert SetKey.from_bytes((done.store.folder / "set.json").read_bytes()) == KEY
     assert pack_archive(done.store, SET, tmp_path / "again", None).read_bytes() == archive.read_bytes()
     assert {path.name for path in done.store.folder.iterdir()} == {"journal.jsonl", "objects", "set.json"}
+
+
+def test_unpacked_objects_are_read_only(archive: Path, tmp_path: Path) -> None:
+    store = unpack_archive(archive, tmp_path / "elsewhere").store
+
+    assert {store.object_path(source).stat().st_mode & 0o777 for source in OBJECTS} == {0o444}
 
 
 def test_sources_of_one_content_have_an_object_each(tmp_path: Path) -> None:
@@ -249,6 +235,7 @@ def test_existing_objects_are_not_rewritten(archive: Path, tmp_path: Path) -> No
 
 def test_a_modified_object_is_replaced(archive: Path, tmp_path: Path) -> None:
     store = unpack_archive(archive, tmp_path / "elsewhere").store
+    store.object_path("x_api").chmod(0o644)
     store.object_path("x_api").write_bytes(b"apo")
 
     unpack_archive(archive, tmp_path / "elsewhere")
@@ -263,6 +250,7 @@ def test_a_damaged_object_is_reported_and_left_out(archive: Path, tmp_path: Path
     done = unpack_archive(archive, tmp_path / "elsewhere")
 
     assert done.damaged == ("fmha_fwd_d128",)
+    assert done.intact.is_partial
     assert contents(done.store) == {source: OBJECTS[source] for source in OBJECTS if source != "fmha_fwd_d128"}
     assert not done.store.object_path("fmha_fwd_d128").exists()
 
@@ -274,6 +262,7 @@ def test_a_good_object_in_the_store_survives_a_damaged_one_in_the_archive(archiv
     done = unpack_archive(archive, store.folder.parent)
 
     assert done.damaged == ()
+    assert done.intact.objects.keys() == OBJECTS.keys() - {"fmha_fwd_d128"}
     assert contents(store) == OBJECTS
 
 
@@ -393,12 +382,12 @@ def test_an_invalid_archive_is_refused_with_the_reason(
 
 def objects(**changes: Any) -> dict[str, Any]:
     """The objects of a manifest, with other values for one of them."""
-    entry = {"sha256": "0" * 64, "size": 1, "cpu_s": 1, "peak_mib": 1, "archs": [], "start": 1, "end": 1}
-    return {"x_api": {**entry, "cached": False, **changes}}
+    entry = {"sha256": "0" * 64, "size": 1, "cpu_s": 1, "peak_mib": 1, "targets": ["gfx942"], "start": 1, "end": 1}
+    return {"x_api": {**entry, **changes}}
 
 
 ODD: dict[str, tuple[dict[str, Any], str]] = {
-    "another format": ({"format": 2}, "format 1"),
+    "another format": ({"format": 1}, "format 2"),
     "another key": ({"key": "0" * 64}, "its key does not match its parts"),
     "other parts": ({"parts": {"compiler": "other"}}, "its key does not match its parts"),
     "no list of sources": ({"sources": "abc"}, "not a kernel set"),
@@ -414,16 +403,19 @@ ODD: dict[str, tuple[dict[str, Any], str]] = {
     "a shard in other words": ({"shard": "01/2"}, "its shard is not of the form 2/8"),
     "a shard that is no text": ({"shard": 1}, "its shard is not of the form 2/8"),
     "a shard of unknown sources": ({"shard": "1/2"}, "its list of shard sources is invalid"),
-    "a shard of other sources": ({"shard": "1/2", "wanted": ["a"]}, "its list of shard sources is invalid"),
-    "a shard of no text": ({"shard": "1/2", "wanted": [["x"]]}, "its list of shard sources is invalid"),
-    "a shard in disorder": ({"shard": "1/2", "wanted": ["x_api", "fmha_fwd_d64"]}, "its shard sources are not sorted"),
-    "a source of a shard twice": ({"shard": "1/2", "wanted": ["x_api", "x_api"]}, "not sorted and unique"),
+    "a shard of other sources": ({"shard": "1/2", "expected": ["a"]}, "its list of shard sources is invalid"),
+    "a shard of no text": ({"shard": "1/2", "expected": [["x"]]}, "its list of shard sources is invalid"),
+    "a shard in disorder": (
+        {"shard": "1/2", "expected": ["x_api", "fmha_fwd_d64"]},
+        "its shard sources are not sorted",
+    ),
+    "a source of a shard twice": ({"shard": "1/2", "expected": ["x_api", "x_api"]}, "not sorted and unique"),
     "objects of another shard": (
-        {"shard": "1/2", "wanted": ["x_api"]},
+        {"shard": "1/2", "expected": ["x_api"]},
         "an object is invalid or not of this set: 'fmha_bwd_d128'",
     ),
-    "a whole set with a shard": ({"wanted": ["x_api"]}, "it lists shard sources, but is the archive of a whole set"),
-    "other totals": ({"totals": {"objects": 5, "size": 1, "cpu_s": 1, "peak_mib": 1, "cached": 0}}, "its totals"),
+    "a whole set with a shard": ({"expected": ["x_api"]}, "it lists shard sources, but is the archive of a whole set"),
+    "other totals": ({"totals": {"objects": 5, "size": 1, "cpu_s": 1, "peak_mib": 1}}, "its totals"),
     "no objects": ({"objects": []}, "its objects are not a JSON object keyed by source"),
     "an object of nothing": ({"objects": {"x_api": None}}, "an object is invalid or not of this set: 'x_api'"),
     "a sha256 outside": ({"objects": objects(sha256="../x")}, "an object is invalid or not of this set: 'x_api'"),
@@ -454,9 +446,9 @@ def test_an_inconsistent_manifest_is_refused(archive: Path, tmp_path: Path, chan
 
 def claiming(size: int, content: bytes) -> bytes:
     """A whole and true archive of one content, or one that claims to be."""
-    totals = {"objects": 1, "size": size, "cpu_s": 1.0, "peak_mib": 1, "cached": 0}
+    totals = {"objects": 1, "size": size, "cpu_s": 1.0, "peak_mib": 1}
     sha256 = hashlib.sha256(content).hexdigest()
-    manifest: dict[str, Any] = {"format": 1, "set": "x", "key": KEY.digest, "shard": None, "wanted": None}
+    manifest: dict[str, Any] = {"format": 2, "set": "x", "key": KEY.digest, "shard": None, "expected": None}
     manifest |= {"parts": PARTS, "sources": list(OBJECTS)}
     text = json.dumps({**manifest, "totals": totals, "objects": objects(size=size, sha256=sha256)})
     return packed(member("manifest.json", text.encode()), member(f"objects/{sha256}", content, size=size))
@@ -466,7 +458,7 @@ def test_verify_refuses_a_decompression_bomb(tmp_path: Path) -> None:
     (tmp_path / "a.tar.zst").write_bytes(claiming(1 << 27, bytes(1 << 27)))
 
     with pytest.raises(InputError, match="over 200 times its size"):
-        verify_archive(tmp_path / "a.tar.zst")
+        unpack_archive(tmp_path / "a.tar.zst", tmp_path / "kernels")
 
 
 def test_a_decompression_bomb_is_refused_before_it_fills_the_disk(tmp_path: Path) -> None:
@@ -499,12 +491,12 @@ def test_a_bomb_behind_a_header_takes_little_memory(tmp_path: Path, name: str) -
 
 def millions() -> dict[str, bytes]:
     """Manifests just below the limit of their size."""
-    sources = b'{"format":1,"parts":{},"sources":['
+    sources = b'{"format":2,"parts":{},"sources":['
     return {
         "sources": sources + b'"a",' * 2_000_000 + b'"a"],"key":"' + HASH_OF_NOTHING + b'"}',
         "numbers": sources + b"1," * 4_000_000 + b"1]}",
         "lists": b"[" + b"[]," * 2_700_000 + b"[]]",
-        "parts": b'{"format":1,"sources":[],"parts":{"x":[' + b"[]," * 2_700_000 + b"[]]}}",
+        "parts": b'{"format":2,"sources":[],"parts":{"x":[' + b"[]," * 2_700_000 + b"[]]}}",
     }
 
 
@@ -570,118 +562,13 @@ def test_a_full_disk_leaves_no_object_in_the_store(tmp_path: Path) -> None:
     assert {file.name for file in store.folder.iterdir()} <= {"journal.jsonl", "objects", "set.json"}
 
 
-# joining
-
-
-def shard_archives(folder: Path, count: int = 3, key: SetKey = KEY) -> list[Path]:
-    """An archive a shard, each packed on a machine of its own."""
-    sources = list(OBJECTS)
-    paths = []
-    for index in range(count):
-        mine = {source: OBJECTS[source] for source in sources[index::count]}
-        store = fill(folder / f"machine-{index}", mine, key)
-        paths.append(pack_archive(store, SET, folder, f"{index + 1}/{count}"))
-    return paths
-
-
-def test_merged_shards_equal_the_archive_of_one_machine(tmp_path: Path) -> None:
-    path = merge_shards(shard_archives(tmp_path), tmp_path / "merged", tmp_path / "kernels")
-
-    assert path == tmp_path / "merged" / NAME
-    assert read_archive_manifest(path).shard is None
-    assert contents(unpack_archive(path, tmp_path / "elsewhere").store) == OBJECTS
-
-
-def test_the_order_of_the_shards_does_not_matter(tmp_path: Path) -> None:
-    paths = shard_archives(tmp_path)
-
-    one = merge_shards(paths, tmp_path / "one", tmp_path / "kernels-1")
-    two = merge_shards(paths[::-1], tmp_path / "two", tmp_path / "kernels-2")
-
-    assert one.read_bytes() == two.read_bytes()
-
-
-def test_missing_sources_are_named_with_the_missing_shards(tmp_path: Path) -> None:
-    paths = shard_archives(tmp_path)
-
-    with pytest.raises(BuildError) as caught:
-        merge_shards([paths[0]], tmp_path / "merged", tmp_path / "kernels")
-
-    assert caught.value.which == (
-        "2 of 4 sources have no object: fmha_fwd_d128, fmha_fwd_d64; no archive of shard 2/3, 3/3"
-    )
-    assert not (tmp_path / "merged").exists()
-
-
-def test_a_merge_uses_objects_that_an_earlier_merge_left_in_the_store(tmp_path: Path) -> None:
-    first, *others = shard_archives(tmp_path)
-    unpack_archive(first, tmp_path / "kernels")
-
-    assert (
-        read_archive_manifest(merge_shards(others, tmp_path / "merged", tmp_path / "kernels")).objects.keys()
-        == OBJECTS.keys()
-    )
-
-
-def test_a_damaged_object_stops_a_merge(tmp_path: Path) -> None:
-    paths = shard_archives(tmp_path)
-    members = members_of(paths[1].read_bytes())
-    paths[1].write_bytes(repacked([(name, content.replace(b"forward", b"forwarD")) for name, content in members]))
-
-    with pytest.raises(BuildError, match=f"damaged objects: 1 in {paths[1]}: fmha_fwd_d128"):
-        merge_shards(paths, tmp_path / "merged", tmp_path / "kernels")
-
-    assert not (tmp_path / "merged").exists()
-
-
-def test_a_good_copy_in_another_archive_replaces_a_damaged_object(tmp_path: Path, archive: Path) -> None:
-    members = members_of(archive.read_bytes())
-    damaged = tmp_path / "damaged.tar.zst"
-    damaged.write_bytes(repacked([(name, content.replace(b"forward", b"forwarD")) for name, content in members]))
-
-    path = merge_shards([damaged, archive], tmp_path / "merged", tmp_path / "elsewhere")
-
-    assert path.read_bytes() == archive.read_bytes()
-
-
-def test_archives_of_two_sets_are_refused_with_their_differences(tmp_path: Path) -> None:
-    other = SetKey({**PARTS, "flags": ["-O3", "-DX=2"], "headers": "56" * 32}, tuple(OBJECTS))
-    one = shard_archives(tmp_path / "a")[0]
-    two = shard_archives(tmp_path / "b", key=other)[1]
-
-    with pytest.raises(InputError, match="archives of different kernel sets") as caught:
-        merge_shards([one, two], tmp_path / "merged", tmp_path / "kernels")
-
-    assert one.name in caught.value.which
-    assert two.name in caught.value.which
-    assert "flags: with -DX=1, other with -DX=2; headers: 343434343434..., other 565656565656..." in caught.value.which
-    assert not (tmp_path / "kernels").exists()
-
-
 # finding
 
 
 def test_find_archives_returns_complete_sets_and_shards(tmp_path: Path, archive: Path) -> None:
-    paths = shard_archives(tmp_path)
+    paths = [pack_archive(fill(tmp_path / "more", {"x_api": b"api"}), SET, tmp_path, f"{index}/3") for index in (1, 2)]
     for name in (f"{SET}-x.tar.zst", f"{SET}-{'0' * 16}.tar", f"more-{archive.name}", f"{SET}-x-{'0' * 16}.tar.zst"):
         (tmp_path / name).touch()
 
     assert find_archives(tmp_path, SET) == tuple(sorted([archive, *paths]))
     assert find_archives(tmp_path / "none", SET) == ()
-
-
-def test_find_archives_returns_partial_archives_only_on_request(tmp_path: Path) -> None:
-    store = fill(tmp_path / "kernels", {"x_api": b"api"})
-    parts = [pack_archive(store, SET, tmp_path, shard, list(OBJECTS), partial=True) for shard in (None, "1/2")]
-    shards = shard_archives(tmp_path)
-
-    assert find_archives(tmp_path, SET) == tuple(shards)
-    assert find_archives(tmp_path, SET, partial=True) == tuple(parts)
-
-
-def test_a_shard_is_redundant_if_its_whole_set_exists(tmp_path: Path) -> None:
-    one, other = f"{SET}-{'1' * 16}", f"{SET}-{'2' * 16}"
-    names = [f"{one}.shard-1-of-2", f"{one}.shard-2-of-2", one, f"{other}.shard-1-of-2"]
-    paths = [tmp_path / f"{name}.tar.zst" for name in names]
-    assert drop_redundant_shards(paths) == (paths[2], paths[3])
-    assert drop_redundant_shards(paths[:2]) == (paths[0], paths[1])

@@ -12,7 +12,7 @@ from wheelfactory.core.errors import FactoryError, InputError, PublishError
 from wheelfactory.kernels.archive import pack_archive
 from wheelfactory.kernels.archive_host import DirectoryArchiveHost, download_set, upload_set
 
-SET = "fa2.8.3-rocm6.4-gfx90a_gfx942-cxx11"
+SET = "ck-8e52d489-rocm6.4-gfx942"
 NAME = f"kernels-{SET}-0123456789ab"
 
 
@@ -141,8 +141,8 @@ def test_a_missing_set_is_an_error_with_the_command_that_makes_it(host: Director
 @pytest.mark.parametrize(
     ("set_id", "shard", "count", "renamed"),
     [
-        pytest.param("fa2.7.4-rocm6.4-gfx942-cxx11", None, 4, "", id="another set"),
-        pytest.param("fa2.7.4-rocm6.4-gfx942-cxx11", None, 4, SET, id="another set under this name"),
+        pytest.param("ck-1c6f3a07-rocm6.4-gfx942", None, 4, "", id="another set"),
+        pytest.param("ck-1c6f3a07-rocm6.4-gfx942", None, 4, SET, id="another set under this name"),
         pytest.param(SET, "1/2", 4, "", id="a shard"),
         pytest.param(SET, None, 3, "", id="a part"),
     ],

@@ -17,7 +17,7 @@ from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey
 def test_equal_parts_do_not_differ_in_order_or_sequence_type() -> None:
     assert diff_key_parts(PARTS, dict(reversed(list(PARTS.items())))) == []
 
-    assert diff_key_parts({"archs": ("gfx942",)}, {"archs": ["gfx942"]}) == []
+    assert diff_key_parts({"targets": ("gfx942",)}, {"targets": ["gfx942"]}) == []
 
 
 @pytest.mark.parametrize(
@@ -63,19 +63,18 @@ def test_parts_that_are_nested_deeply_are_refused() -> None:
 @pytest.mark.parametrize(
     ("file_name", "set_id"),
     [
-        ("fa2.8.3-rocm6.4-gfx942-cxx11-0123456789abcdef.tar.zst", "fa2.8.3-rocm6.4-gfx942-cxx11"),
-        ("fa2.8.3-rocm6.4-gfx942-cxx11-0123456789abcdef.shard-1-of-2.tar.zst", ""),
-        ("fa2.8.3-rocm6.4-gfx942-cxx11-0123456789abcdef.partial.tar.zst", ""),
+        ("ck-8e52d489-rocm6.4-gfx942-0123456789abcdef.tar.zst", "ck-8e52d489-rocm6.4-gfx942"),
+        ("ck-8e52d489-rocm6.4-gfx942-0123456789abcdef.shard-1-of-2.tar.zst", ""),
         ("flash_attn-2.8.3-py3-none-any.whl", ""),
     ],
-    ids=["a complete set", "a shard", "a part", "a wheel"],
+    ids=["a set", "a shard", "a wheel"],
 )
 def test_the_name_of_a_complete_archive_has_the_id_of_its_set(file_name: str, set_id: str) -> None:
     assert archive_set_id(file_name) == set_id
 
 
 def test_a_manifest_is_read_back_as_it_was_written() -> None:
-    entry = ObjectRecord("x_api", ("gfx942",), "0" * 64, 1, 0.1, 2, 3.25, 4.5, cached=True)
+    entry = ObjectRecord("x_api", ("gfx942",), "0" * 64, 1, 0.1, 2, 3.25, 4.5)
     manifest = ArchiveManifest("x", KEY, "2/8", ("fmha_fwd_d64", "x_api"), {"x_api": entry})
 
     assert parse_archive_manifest(manifest.to_bytes(), "here") == manifest

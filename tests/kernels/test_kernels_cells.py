@@ -7,13 +7,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from rocm_machine import Machine, make_machine
-from small_release import KERNELS, SMALL_KERNELS, make_small_release
+from rocm_machine import ARCHS, Machine, count_targets, make_machine, ordinary
+from small_release import DEVICE_KERNELS, KERNELS, SMALL_KERNELS, SMALL_SETS, make_small_release
 from small_release import SMALL_SET as SET
 from wheel_factory import read_zip
 from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, FAILED, RUN_AGAIN
@@ -25,8 +25,23 @@ from wheelfactory.wheel.inspect.facts import inspect
 
 pytestmark = pytest.mark.slow
 
-SHARED_SET = SET.replace("fa2.8.3", "ck-1a2b3c4d")
-"""The set of `SET`'s cells and those of another release, if both have the same kernel sources."""
+DIGEST = "1a2b3c4d" + 56 * "0"
+"""Of kernel sources that two releases share."""
+
+SHARED_SETS = tuple(name.replace("fa2.8.3", f"ck-{DIGEST[:8]}") for name in SMALL_SETS)
+"""The sets of the same cells and those of another release, if both have the same kernel sources."""
+
+OLDER_SET = "fa2.8.3-rocm7.2-gfx90a_gfx942_gfx950-cxx11"
+"""The id of a set with all code of these cells, as earlier versions of the factory made them."""
+
+SLOW = next(name for name in SMALL_KERNELS if "_d256_" in name)
+"""The kernel that costs most for an arch, so it is in the first shard."""
+
+KINDS = 2
+"""Kinds of kernels; of each, one is also compiled the ordinary way."""
+
+WHOLE_CELL = {**dict.fromkeys(ARCHS, DEVICE_KERNELS), "host": KERNELS, ordinary(*ARCHS): KINDS, "": 1}
+"""How often a cell without kernels starts the compiler for each list of targets."""
 
 CELL = f"fa2.8.3-rocm7.2-torch2.13.0-cp3{sys.version_info[1]}-ck"
 
@@ -51,11 +66,11 @@ class Site:
 
     def share(self, machine: Machine, available: str) -> None:
         """Say in the matrix that 2.8.3.post2 has the kernel sources of 2.8.3; `machine` can fetch one of the two."""
-        text, digest = self.matrix.read_text(), SHARED_SET[3:11] + 56 * "0"
+        text = self.matrix.read_text()
         small = load_matrix(self.matrix).flash_attn["2.8.3"].sdist
         other = load_matrix(self.matrix).flash_attn["2.8.3.post2"].sdist
         assert small and other
-        text = edit_kernel_sources(text, {"2.8.3": digest, "2.8.3.post2": digest})
+        text = edit_kernel_sources(text, {"2.8.3": DIGEST, "2.8.3.post2": DIGEST})
         self.matrix.write_text(text.replace(other.sha256, small.sha256))
         (sdist,) = machine.cache.glob(f"sources/*/{small.file}")
         sdist.rename(sdist.with_name(f"flash_attn-{available}.tar.gz"))
@@ -65,10 +80,45 @@ class Site:
         options = ("--dest", self.archives, "--matrix", self.matrix)
         return machine.run("kernels", kernel_set, *options, *arguments, **settings)
 
+    def compile_all(self, machine: Machine, *arguments: str, sets: Sequence[str] = SMALL_SETS) -> list[Path]:
+        """Run the command for each set of the cell, and return the archives."""
+        return [path_of(self.kernels(machine, *arguments, kernel_set=name)) for name in sets]
+
+    def receive(self, archives: Path, *, without: str = "") -> None:
+        """Copy archives of other machines into the shared folder, all but those of one set."""
+        self.archives.mkdir(exist_ok=True)
+        for path in archives.iterdir():
+            if path.name.rpartition("-")[0] != without:
+                shutil.copy(path, self.archives)
+
+    def slow_down(self, machine: Machine) -> None:
+        """Make `machine` remember that `SLOW` takes hours for another arch."""
+        done = machine.run("kernels", SMALL_SETS[0], "--dest", self.folder / "other", "--matrix", self.matrix)
+        path_of(done)
+        ledger = machine.cache / "ledger.jsonl"
+        lines = [json.loads(line) for line in ledger.read_text().splitlines()]
+        slow = [{**line, "cpu_s": 10_000.0} if line["source"] == SLOW else line for line in lines]
+        ledger.write_text("".join(json.dumps(line) + "\n" for line in slow))
+        machine.compiled()
+
     def build(self, machine: Machine, *arguments: str | Path, **settings: str) -> Done:
         """Run the command `build`."""
         wheels = self.folder / "wheels"
         return machine.run("build", CELL, "--dest", wheels, "--matrix", self.matrix, *arguments, **settings)
+
+    def build_local(self, machine: Machine, archs: str, *arguments: str) -> Done:
+        """Build a wheel of this machine's torch for these archs alone."""
+        versions = ("2.8.3", f"3.{sys.version_info[1]}", "2.13.0", "auto")
+        options = ("--dest", self.folder / "wheels", "--matrix", self.matrix)
+        return machine.run("build", *versions, *options, *arguments, PYTORCH_ROCM_ARCH=archs)
+
+
+@pytest.fixture(scope="module")
+def archives_of_cell(cache: Path, small_rocm: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with archives of all sets of the cell, which another machine has compiled."""
+    other = Site(tmp_path_factory.mktemp("other"), cache, small_rocm)
+    other.compile_all(other.machine("machine"))
+    return other.archives
 
 
 @pytest.fixture
@@ -91,8 +141,10 @@ def refused(done: Done, code: int, *messages: str) -> None:
         assert text in done.stderr
 
 
-def is_kernel(name: str) -> bool:
-    return name.startswith("fmha_")
+def parts(machine: Machine) -> list[str]:
+    """The kernels that hipcc has compiled for the arch of `SET` since this was asked last."""
+    named = (name.partition(" for ") for name in machine.compiled())
+    return [name for name, _, targets in named if targets == "gfx942"]
 
 
 # once
@@ -116,37 +168,88 @@ def test_unplanned_kernels_are_refused_by_both_commands_before_compiling(site: S
 def test_a_second_cell_reuses_the_kernels_of_the_first(site: Site) -> None:
     machine = site.machine("one")
     path_of(site.build(machine))
-    assert sum(map(is_kernel, machine.compiled())) == KERNELS
+    assert count_targets(machine.compiled()) == WHOLE_CELL
     wheel = path_of(site.build(machine))
     assert machine.compiled() == ["flash_api"]
 
     found = inspect(wheel, site.rocm)
     assert found.distribution
     assert found.distribution.record
-    (store,) = machine.cache.glob("kernels/*")
-    assert str(found.distribution.record.kernels).startswith(store.name)
+    assert found.distribution.record.kernels
+    assert len(list(machine.cache.glob("kernels/*/journal.jsonl"))) == len(SMALL_SETS)
+    (extension,) = found.elf_files
+    assert {code.objects for code in extension.device_code.values()} == {DEVICE_KERNELS + 1}
 
 
-def test_a_whole_set_is_one_archive_that_another_machine_links(site: Site) -> None:
-    archive = path_of(site.kernels(site.machine("one")))
-    assert archive.name.startswith(f"{SET}-")
-    assert len(read_archive_manifest(archive).objects) == KERNELS
+def test_an_arch_added_later_compiles_device_code_for_this_arch_alone(site: Site) -> None:
+    machine = site.machine("one")
+    path_of(site.build_local(machine, "gfx942"))
+    first = {"gfx942": DEVICE_KERNELS, "host": KERNELS, ordinary("gfx942"): KINDS, "": 1}
+    assert count_targets(machine.compiled()) == first
+
+    wheel = path_of(site.build_local(machine, "gfx942;gfx950"))
+    # the kind without device code needs no sample
+    assert count_targets(machine.compiled()) == {"gfx950": DEVICE_KERNELS, ordinary("gfx950"): 1, "": 1}
+    (extension,) = inspect(wheel, site.rocm).elf_files
+    assert sorted(extension.device_code) == ["gfx942", "gfx950"]
+
+    path_of(site.build_local(machine, "gfx942"))
+    assert machine.compiled() == ["flash_api"]
+
+
+def test_a_limit_removes_the_kernels_that_the_build_does_not_link(site: Site) -> None:
+    machine = site.machine("one")
+    path_of(site.build_local(machine, "gfx942;gfx950"))
+    sets = {*machine.cache.glob("kernels/*")}
+    path_of(site.build_local(machine, "gfx942", "--cache-size", "0.0001MB"))
+    assert len(sets - {*machine.cache.glob("kernels/*")}) == 1
+    machine.compiled()
+
+    path_of(site.build_local(machine, "gfx942;gfx950"))
+    assert count_targets(machine.compiled()) == {"gfx950": DEVICE_KERNELS, ordinary("gfx950"): 1, "": 1}
+
+
+def test_another_cxx_abi_compiles_host_code_alone(site: Site) -> None:
+    machine = site.machine("one")
+    path_of(site.build(machine))
+    machine.compiled()
+    path_of(site.build(machine, HIPCC_COMPILE_FLAGS_APPEND="-D_GLIBCXX_USE_CXX11_ABI=0"))
+    # the archs are in the missing parts of no kernel, so the samples have the first one
+    assert count_targets(machine.compiled()) == {"host": KERNELS, ordinary(ARCHS[0]): KINDS, "": 1}
+
+
+def test_a_release_with_equal_sources_compiles_nothing(site: Site) -> None:
+    machine = site.machine("one")
+    path_of(site.build(machine))
+    machine.compiled()
+    site.share(machine, "2.8.3.post2")
+    archives = site.compile_all(machine, sets=SHARED_SETS)
+    assert machine.compiled() == []
+    counts = [len(read_archive_manifest(path).objects) for path in archives]
+    assert counts == [*(DEVICE_KERNELS for _ in ARCHS), KERNELS]
+
+
+def test_each_set_is_one_archive_and_another_machine_links_them(site: Site) -> None:
+    archives = site.compile_all(site.machine("one"))
+    assert [path.name.rpartition("-")[0] for path in archives] == list(SMALL_SETS)
+    counts = [len(read_archive_manifest(path).objects) for path in archives]
+    assert counts == [*(DEVICE_KERNELS for _ in ARCHS), KERNELS]
 
     other = site.machine("two")
     wheel = path_of(site.build(other, "--kernels", site.archives))
     assert other.compiled() == ["flash_api"]
     (extension,) = inspect(wheel, site.rocm).elf_files
-    assert {code.objects for code in extension.device_code.values()} == {KERNELS + 1}
+    assert {code.objects for code in extension.device_code.values()} == {DEVICE_KERNELS + 1}
 
 
 def test_kernels_of_one_release_are_linked_by_another_with_equal_sources(site: Site) -> None:
     one = site.machine("one")
     site.share(one, "2.8.3.post2")
-    older = site.archives / f"{SET}-0123456789abcdef.tar.zst"
+    older = site.archives / f"{OLDER_SET}-0123456789abcdef.tar.zst"
     older.parent.mkdir()
     older.write_bytes(b"of an older factory")
-    archive = path_of(site.kernels(one, kernel_set=SHARED_SET))
-    assert archive.name.startswith(f"{SHARED_SET}-")
+    archives = site.compile_all(one, sets=SHARED_SETS)
+    assert [path.name.rpartition("-")[0] for path in archives] == list(SHARED_SETS)
 
     two = site.machine("two")
     site.share(two, "2.8.3")
@@ -154,7 +257,7 @@ def test_kernels_of_one_release_are_linked_by_another_with_equal_sources(site: S
     path_of(done)
     assert two.compiled() == ["flash_api"]
     assert [line for line in done.stderr.splitlines() if line.startswith("ignored ")] == [
-        f"ignored {older.name}: a kernel set is now named by its sources, not by the flash-attn version"
+        f"ignored {older.name}: each arch and each C++ ABI now has a kernel set of its own"
     ]
     assert older.read_bytes() == b"of an older factory"
 
@@ -162,19 +265,20 @@ def test_kernels_of_one_release_are_linked_by_another_with_equal_sources(site: S
 def test_a_release_that_cannot_be_fetched_is_replaced_by_one_with_equal_sources(site: Site) -> None:
     machine = site.machine("one")
     site.share(machine, "2.8.3")
-    done = site.kernels(machine, kernel_set=SHARED_SET, PIP_INDEX_URL="http://127.0.0.1:9/simple")
-    assert path_of(done).name.startswith(SHARED_SET)
+    done = site.kernels(machine, kernel_set=SHARED_SETS[0], PIP_INDEX_URL="http://127.0.0.1:9/simple")
+    assert path_of(done).name.startswith(SHARED_SETS[0])
     assert "compiling the same kernels from flash-attn 2.8.3\n" in done.stderr
 
 
-def test_the_same_kernels_from_any_machine_give_the_same_wheel(site: Site) -> None:
+def test_the_same_kernels_from_any_machine_give_the_same_wheel(site: Site, archives_of_cell: Path) -> None:
     compiled = read_zip(path_of(site.build(site.machine("one"))))
-    path_of(site.kernels(site.machine("two")))
+    site.receive(archives_of_cell)
     linked = read_zip(path_of(site.build(site.machine("three"), "--kernels", site.archives)))
     assert [name for name in compiled if compiled[name] != linked.get(name)] == []
 
 
-def test_shards_of_two_machines_link_merged_or_not(site: Site) -> None:
+def test_shards_of_two_machines_link_merged_or_not(site: Site, archives_of_cell: Path) -> None:
+    site.receive(archives_of_cell, without=SET)
     shards = [path_of(site.kernels(site.machine(f"m{index}"), "--shard", f"{index}/2")) for index in (1, 2)]
     by_shards = site.machine("three")
     path_of(site.build(by_shards, "--kernels", site.archives))
@@ -189,23 +293,15 @@ def test_shards_of_two_machines_link_merged_or_not(site: Site) -> None:
     assert by_set.compiled() == ["flash_api"]
 
 
-def test_a_missing_shard_stops_a_merge_but_a_build_compiles_it(site: Site) -> None:
+def test_a_missing_shard_stops_a_merge_but_a_build_compiles_it(site: Site, archives_of_cell: Path) -> None:
+    site.receive(archives_of_cell, without=SET)
     shard = path_of(site.kernels(site.machine("one"), "--shard", "1/2"))
     refused(site.kernels(site.machine("two"), "--merge"), BUILD_FAILED, "incomplete kernel set", "2/2")
 
     builder = site.machine("three")
     path_of(site.build(builder, "--kernels", site.archives))
-    assert sum(map(is_kernel, builder.compiled())) == KERNELS - len(read_archive_manifest(shard).objects)
-
-
-def test_a_local_wheel_is_compiled_for_the_requested_archs(site: Site) -> None:
-    machine = site.machine("one")
-    versions = ("2.8.3", f"3.{sys.version_info[1]}", "2.13.0", "auto")
-    options = ("--dest", site.folder / "wheels", "--matrix", site.matrix)
-    wheel = path_of(machine.run("build", *versions, *options, PYTORCH_ROCM_ARCH="gfx942;gfx950"))
-    assert sum(map(is_kernel, machine.compiled())) == KERNELS
-    (extension,) = inspect(wheel, site.rocm).elf_files
-    assert sorted(extension.device_code) == ["gfx942", "gfx950"]
+    left = DEVICE_KERNELS - len(read_archive_manifest(shard).objects)
+    assert count_targets(builder.compiled()) == {"gfx942": left, ordinary("gfx942"): 1, "": 1}
 
 
 # what a person sees
@@ -215,17 +311,17 @@ def test_a_build_writes_ninja_status_lines_and_a_timeline(site: Site) -> None:
     machine = site.machine("one")
     path_of(site.kernels(machine))
     log = (machine.cache / f"logs/{SET}.log").read_text()
-    assert f"[{KERNELS}/{KERNELS}] " in log
+    assert f"[{DEVICE_KERNELS}/{DEVICE_KERNELS}] " in log
     assert " left, peak " in log
     timeline = json.loads((machine.cache / f"logs/{SET}.trace.json").read_text())
-    assert len([event for event in timeline["traceEvents"] if event["ph"] == "X"]) == KERNELS
+    assert len([event for event in timeline["traceEvents"] if event["ph"] == "X"]) == DEVICE_KERNELS
 
 
 def test_compile_costs_reach_the_ledger_and_the_plan(site: Site) -> None:
     machine = site.machine("one")
     path_of(site.kernels(machine))
     lines = (machine.cache / "ledger.jsonl").read_text().splitlines()
-    assert len(lines) == KERNELS
+    assert len(lines) == DEVICE_KERNELS
 
 
 # time that is up
@@ -233,32 +329,35 @@ def test_compile_costs_reach_the_ledger_and_the_plan(site: Site) -> None:
 
 def test_a_short_budget_leaves_a_partial_archive_that_another_machine_resumes(site: Site) -> None:
     one = site.machine("one")
-    # 200 s: too short for the 331 s that fmha_bwd_api is predicted to take for three archs, not for 84 s of the next
-    done = site.kernels(one, "--shard", "1/2", "--budget", "0.0556", MAX_JOBS="2")
+    site.slow_down(one)
+    done = site.kernels(one, "--shard", "1/2", "--budget", "1")
     (part,) = site.archives.iterdir()
     refused(done, RUN_AGAIN, "time limit reached", "kernels are compiled", str(part), "run the same command again")
     assert done.stdout == ""
     before = list(read_archive_manifest(part).objects)
-    assert sorted(one.compiled()) == before
-    assert 0 < len(before) < len(read_archive_manifest(part).expected)
+    assert sorted(parts(one)) == before
+    assert {*read_archive_manifest(part).expected} - {*before} == {SLOW}
 
     refused(site.kernels(one, "--merge"), RUN_AGAIN, f"shard 1/2: {len(before)} of ", "shard 2/2: no kernel")
 
     other = site.machine("two")
     archive = path_of(site.kernels(other, "--shard", "1/2"))
-    assert sorted([*before, *other.compiled()]) == sorted(read_archive_manifest(archive).objects)
+    assert parts(other) == [SLOW]
+    assert sorted([*before, SLOW]) == sorted(read_archive_manifest(archive).objects)
     assert list(site.archives.iterdir()) == [archive]
 
 
 def test_a_partial_archive_of_another_compiler_is_ignored_with_a_warning(site: Site) -> None:
     flags = {"HIPCC_COMPILE_FLAGS_APPEND": "--offload-compress"}
-    site.kernels(site.machine("one"), "--budget", "0.0556", MAX_JOBS="2", **flags)
+    one = site.machine("one")
+    site.slow_down(one)
+    site.kernels(one, "--budget", "1", **flags)
     (part,) = site.archives.iterdir()
     machine = site.machine("two")
     done = site.kernels(machine)
     path_of(done)
     assert f"ignored {part.name}, its key differs: flags: " in done.stderr
-    assert len(machine.compiled()) == KERNELS
+    assert len(parts(machine)) == DEVICE_KERNELS
     assert part.exists()
 
 
@@ -275,7 +374,23 @@ def test_an_existing_shard_is_reused_without_running_setup_py(site: Site) -> Non
     assert not read_archive_manifest(shard).is_partial
 
 
-def test_a_stored_set_is_downloaded_and_linked_without_compiling(site: Site) -> None:
+def test_setup_py_tells_which_of_two_archives_is_of_this_compiler(site: Site) -> None:
+    flags = {"HIPCC_COMPILE_FLAGS_APPEND": "--offload-compress"}
+    path_of(site.kernels(site.machine("one"), "--shard", "1/2", **flags))
+    (other,) = site.archives.iterdir()
+    other.rename(site.folder / other.name)
+    shard = path_of(site.kernels(site.machine("two"), "--shard", "1/2"))
+    (site.folder / other.name).rename(other)
+
+    machine = site.machine("three")
+    done = site.kernels(machine, "--shard", "1/2")
+    assert path_of(done) == shard
+    assert machine.compiled() == []
+    assert "2 archives of different keys" in done.stderr
+    assert f"ignored {other.name}, its key differs: flags: " in done.stderr
+
+
+def test_a_stored_set_is_downloaded_and_linked_without_compiling(site: Site, archives_of_cell: Path) -> None:
     release = site.folder / "release"
     refused(
         site.kernels(site.machine("zero"), "--download", str(release)),
@@ -291,6 +406,7 @@ def test_a_stored_set_is_downloaded_and_linked_without_compiling(site: Site) -> 
     assert path_of(again) == merged
     assert "already stored" in again.stderr
     shutil.rmtree(site.archives)
+    site.receive(archives_of_cell, without=SET)
 
     builder = site.machine("builder")
     downloaded = path_of(site.kernels(builder, "--download", str(release)))
@@ -320,7 +436,7 @@ def test_a_kill_loses_only_the_running_compiles(site: Site) -> None:
     process.kill()
     process.wait()
     path_of(site.kernels(machine))
-    assert len(set(machine.compiled())) == KERNELS
+    assert len({*parts(machine)}) == DEVICE_KERNELS
 
 
 # archives that cannot be used
@@ -329,11 +445,12 @@ def test_a_kill_loses_only_the_running_compiles(site: Site) -> None:
 def test_a_folder_without_an_archive_of_the_set_is_refused_before_setup_runs(site: Site) -> None:
     site.archives.mkdir()
     machine = site.machine("one")
-    refused(site.build(machine, "--kernels", site.archives), BUILD_FAILED, "no archive of this kernel set", SET)
+    refused(site.build(machine, "--kernels", site.archives), BUILD_FAILED, "no archive of a kernel set", SET)
     assert machine.compiled() == []
 
 
-def test_an_archive_of_another_key_is_refused_with_the_differences(site: Site) -> None:
+def test_an_archive_of_another_key_is_refused_with_the_differences(site: Site, archives_of_cell: Path) -> None:
+    site.receive(archives_of_cell, without=SET)
     path_of(site.kernels(site.machine("one"), HIPCC_COMPILE_FLAGS_APPEND="--offload-compress"))
     machine = site.machine("two")
     done = site.build(machine, "--kernels", site.archives)
@@ -341,8 +458,9 @@ def test_an_archive_of_another_key_is_refused_with_the_differences(site: Site) -
     assert machine.compiled() == []
 
 
-def test_a_truncated_archive_is_refused(site: Site) -> None:
-    archive = path_of(site.kernels(site.machine("one")))
+def test_a_truncated_archive_is_refused(site: Site, archives_of_cell: Path) -> None:
+    site.receive(archives_of_cell)
+    (archive,) = site.archives.glob(f"{SET}-*")
     archive.write_bytes(archive.read_bytes()[:-200])
     machine = site.machine("two")
     refused(site.build(machine, "--kernels", site.archives), BAD_INPUT, archive.name)
@@ -353,12 +471,12 @@ def test_a_modified_object_in_the_store_is_compiled_again(site: Site) -> None:
     machine = site.machine("one")
     path_of(site.kernels(machine))
     machine.compiled()
-    victim = next(machine.cache.glob("kernels/*/objects/fmha_bwd_api.o"))
+    victim = next(machine.cache.glob(f"kernels/*/objects/{SLOW}.o"))
     shutil.copy(victim, site.folder / "good.o")
     victim.chmod(0o644)
     victim.write_bytes(b"not an object")
 
     done = site.build(machine)
     path_of(done)
-    assert "1 stored objects are missing or damaged, compiling them again: fmha_bwd_api" in done.stderr
+    assert f"1 stored objects are missing or damaged, compiling them again: {SLOW}" in done.stderr
     assert victim.read_bytes() == (site.folder / "good.o").read_bytes()

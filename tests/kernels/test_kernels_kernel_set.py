@@ -15,6 +15,7 @@ from wheelfactory.kernels.kernel_set import (
     describe_older_sets,
     group_kernel_sets,
     require_set,
+    sets_of_cell,
     sources_name,
     stored_set_name,
 )
@@ -27,21 +28,47 @@ SETS = group_kernel_sets(SMALL, CELLS)
 
 
 def test_the_sets_of_the_small_matrix() -> None:
-    assert {kernel_set.id: [cell.id for cell in kernel_set.cells] for kernel_set in SETS} == {
-        "fa2.8.3-rocm6.4-gfx942-cxx11": ["fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"],
-        "fa2.8.3-rocm6.2-gfx90a_gfx942-precxx11": ["fa2.8.3-rocm6.2-torch2.5.1-cp311-ck"],
-        "fa2.6.3-rocm6.4-gfx942-cxx11": ["fa2.6.3-rocm6.4-torch2.9.1-cp311-ck"],
-        "fa2.6.3-rocm6.2-gfx90a_gfx942-precxx11": ["fa2.6.3-rocm6.2-torch2.5.1-cp311-ck"],
-    }
+    """For each cell, in matrix order, a set for each arch, then one for its host code."""
+    assert [(kernel_set.id, [cell.id for cell in kernel_set.cells]) for kernel_set in SETS] == [
+        ("fa2.8.3-rocm6.4-gfx942", ["fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"]),
+        ("fa2.8.3-rocm6.4-cxx11", ["fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"]),
+        ("fa2.8.3-rocm6.2-gfx90a", ["fa2.8.3-rocm6.2-torch2.5.1-cp311-ck"]),
+        ("fa2.8.3-rocm6.2-gfx942", ["fa2.8.3-rocm6.2-torch2.5.1-cp311-ck"]),
+        ("fa2.8.3-rocm6.2-precxx11", ["fa2.8.3-rocm6.2-torch2.5.1-cp311-ck"]),
+        ("fa2.6.3-rocm6.4-gfx942", ["fa2.6.3-rocm6.4-torch2.9.1-cp311-ck"]),
+        ("fa2.6.3-rocm6.4-cxx11", ["fa2.6.3-rocm6.4-torch2.9.1-cp311-ck"]),
+        ("fa2.6.3-rocm6.2-gfx90a", ["fa2.6.3-rocm6.2-torch2.5.1-cp311-ck"]),
+        ("fa2.6.3-rocm6.2-gfx942", ["fa2.6.3-rocm6.2-torch2.5.1-cp311-ck"]),
+        ("fa2.6.3-rocm6.2-precxx11", ["fa2.6.3-rocm6.2-torch2.5.1-cp311-ck"]),
+    ]
 
 
-def test_every_ck_cell_is_in_one_set_and_no_other_cell_in_any() -> None:
+def test_a_set_is_compiled_for_its_arch_or_for_the_host() -> None:
+    assert [kernel_set.targets for kernel_set in SETS[:5]] == [
+        ("gfx942",),
+        ("host",),
+        ("gfx90a",),
+        ("gfx942",),
+        ("host",),
+    ]
+    whole = KernelSet("ck-8e52d489", "6.4", ("gfx90a", "gfx942"), True)
+    assert (whole.id, whole.targets) == ("ck-8e52d489-rocm6.4-gfx90a_gfx942-cxx11", ("gfx90a", "gfx942", "host"))
+
+
+def test_every_ck_cell_links_a_set_for_each_of_its_archs_and_one_for_its_host_code() -> None:
     matrix = load_matrix(MATRIX)
     cells = expand(matrix).cells
     sets = group_kernel_sets(matrix, cells)
-    shared = [cell for kernel_set in sets for cell in kernel_set.cells]
-    assert sorted(shared, key=str) == sorted((cell for cell in cells if cell.backend is Backend.CK), key=str)
-    assert len({kernel_set.id for kernel_set in sets}) == len(sets) < len(shared) / 5
+    assert len({kernel_set.id for kernel_set in sets}) == len(sets)
+    for cell in cells:
+        linked = [kernel_set for kernel_set in sets if cell in kernel_set.cells]
+        assert sorted(kernel_set.id for kernel_set in linked) == sorted(sets_of_cell(matrix, cell))
+        if cell.backend is Backend.CK:
+            assert sorted(target for kernel_set in linked for target in kernel_set.targets) == sorted(
+                [*matrix.archs(cell), "host"]
+            )
+            (host,) = (kernel_set for kernel_set in linked if kernel_set.targets == ("host",))
+            assert matrix.torch[cell.torch].cxx11_abi is host.cxx11_abi
 
 
 def test_the_cells_of_a_set_differ_in_torch_and_python_and_in_releases_with_the_same_sources() -> None:
@@ -49,16 +76,34 @@ def test_the_cells_of_a_set_differ_in_torch_and_python_and_in_releases_with_the_
     for kernel_set in group_kernel_sets(matrix, expand(matrix).cells):
         for cell in kernel_set.cells:
             assert (sources_name(matrix, cell.flash_attn), cell.rocm) == (kernel_set.sources, kernel_set.rocm)
-            assert matrix.archs(cell) == kernel_set.archs
-            assert matrix.torch[cell.torch].cxx11_abi is kernel_set.cxx11_abi
 
 
-def test_one_rocm_with_two_abis_has_two_sets() -> None:
+def test_both_abis_of_one_rocm_share_the_device_code() -> None:
     matrix = load_matrix(MATRIX)
-    names = [
-        item.id for item in group_kernel_sets(matrix, expand(matrix).cells) if item.id.startswith("fa2.6.3-rocm6.1-")
+    sets = [item for item in group_kernel_sets(matrix, expand(matrix).cells) if item.id.startswith("fa2.6.3-rocm6.1-")]
+    assert sorted(item.id.removeprefix("fa2.6.3-rocm6.1-") for item in sets) == [
+        "cxx11",
+        "gfx90a",
+        "gfx942",
+        "precxx11",
     ]
-    assert names == ["fa2.6.3-rocm6.1-gfx90a_gfx942-cxx11", "fa2.6.3-rocm6.1-gfx90a_gfx942-precxx11"]
+    device, host = ([item for item in sets if bool(item.archs) is is_device] for is_device in (True, False))
+    assert {item.cells for item in device} == {device[0].cells}
+    assert set(device[0].cells) == {cell for item in host for cell in item.cells}
+
+
+def test_another_arch_of_a_release_is_one_more_set_and_changes_no_other() -> None:
+    fewer = set(sets_of(("archs: [gfx90a, gfx942]\n    images", "archs: [gfx942]\n    images")))
+    assert set(sets_of()) - fewer == {"fa2.8.3-rocm6.2-gfx90a", "fa2.6.3-rocm6.2-gfx90a"}
+    assert fewer < set(sets_of())
+
+
+def test_a_cell_built_for_some_archs_links_their_sets_and_its_host_code() -> None:
+    cell = next(cell for cell in CELLS if cell.id == "fa2.8.3-rocm6.2-torch2.5.1-cp311-ck")
+    assert sets_of_cell(SMALL, cell) == (
+        *("fa2.8.3-rocm6.2-gfx90a", "fa2.8.3-rocm6.2-gfx942", "fa2.8.3-rocm6.2-precxx11"),
+    )
+    assert sets_of_cell(SMALL, cell, ("gfx942",)) == ("fa2.8.3-rocm6.2-gfx942", "fa2.8.3-rocm6.2-precxx11")
 
 
 # one set for equal sources
@@ -80,15 +125,15 @@ def sets_of(*edits: Edit) -> dict[str, KernelSet]:
 
 def test_releases_with_equal_sources_are_one_set() -> None:
     sets = sets_of(*digests(DIGEST, DIGEST))
-    assert {name: [cell.id for cell in kernel_set.cells] for name, kernel_set in sets.items()} == {
-        "ck-1a2b3c4d-rocm6.4-gfx942-cxx11": [
-            "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck",
-            "fa2.6.3-rocm6.4-torch2.9.1-cp311-ck",
-        ],
-        "ck-1a2b3c4d-rocm6.2-gfx90a_gfx942-precxx11": [
-            "fa2.8.3-rocm6.2-torch2.5.1-cp311-ck",
-            "fa2.6.3-rocm6.2-torch2.5.1-cp311-ck",
-        ],
+    assert {name: tuple(cell.id for cell in kernel_set.cells) for name, kernel_set in sets.items()} == {
+        **dict.fromkeys(
+            ("ck-1a2b3c4d-rocm6.4-gfx942", "ck-1a2b3c4d-rocm6.4-cxx11"),
+            ("fa2.8.3-rocm6.4-torch2.9.1-cp311-ck", "fa2.6.3-rocm6.4-torch2.9.1-cp311-ck"),
+        ),
+        **dict.fromkeys(
+            ("ck-1a2b3c4d-rocm6.2-gfx90a", "ck-1a2b3c4d-rocm6.2-gfx942", "ck-1a2b3c4d-rocm6.2-precxx11"),
+            ("fa2.8.3-rocm6.2-torch2.5.1-cp311-ck", "fa2.6.3-rocm6.2-torch2.5.1-cp311-ck"),
+        ),
     }
     assert {kernel_set.releases for kernel_set in sets.values()} == {("2.8.3", "2.6.3")}
 
@@ -99,7 +144,7 @@ def test_releases_with_different_sources_are_not() -> None:
 
 def test_a_release_without_a_digest_is_named_by_its_version() -> None:
     assert [name.partition("-rocm")[0] for name in sets_of(digests(DIGEST, "")[0])] == [
-        *("ck-1a2b3c4d", "ck-1a2b3c4d", "fa2.6.3", "fa2.6.3")
+        *(5 * ["ck-1a2b3c4d"] + 5 * ["fa2.6.3"])
     ]
 
 
@@ -113,21 +158,37 @@ def test_the_stored_name_of_shared_kernels_does_not_depend_on_the_release() -> N
     assert name(*shared) != name(*digests(other, other))
 
 
-def test_an_older_id_is_refused_with_the_new_one() -> None:
+OLDER_IDS = ("fa2.6.3-rocm6.2-gfx90a_gfx942-precxx11", "ck-1a2b3c4d-rocm6.2-gfx90a_gfx942-precxx11")
+
+
+@pytest.mark.parametrize("older", OLDER_IDS, ids=["by version", "by digest"])
+def test_an_older_id_is_refused_with_the_sets_that_replace_it(older: str) -> None:
+    sets = tuple(sets_of(*digests(DIGEST, DIGEST)).values())
     with pytest.raises(InputError, match="unknown kernel set") as refused:
-        require_set(tuple(sets_of(*digests(DIGEST, DIGEST)).values()), "fa2.6.3-rocm6.4-gfx942-cxx11")
-    assert refused.value.hint == "it is ck-1a2b3c4d-rocm6.4-gfx942-cxx11 now"
+        require_set(sets, older)
+    assert refused.value.hint == (
+        "use the sets that replace it: "
+        "ck-1a2b3c4d-rocm6.2-gfx90a, ck-1a2b3c4d-rocm6.2-gfx942, ck-1a2b3c4d-rocm6.2-precxx11"
+    )
 
 
-def test_archives_and_stored_sets_of_an_older_name_are_told_in_one_line() -> None:
+def test_the_older_ids_of_device_code_have_both_abis() -> None:
+    matrix = load_matrix(MATRIX)
+    sets = {item.id: item for item in group_kernel_sets(matrix, expand(matrix).cells)}
+    prefix = "fa2.6.3-rocm6.1-"
+    assert sets[f"{prefix}gfx942"].older_ids == (f"{prefix}gfx90a_gfx942-cxx11", f"{prefix}gfx90a_gfx942-precxx11")
+    assert sets[f"{prefix}precxx11"].older_ids == (f"{prefix}gfx90a_gfx942-precxx11",)
+
+
+def test_archives_and_stored_sets_with_an_older_name_are_described_in_one_line() -> None:
     sets = tuple(sets_of(*digests(DIGEST, DIGEST)).values())
     current, other = f"{sets[0].id}-0123456789abcdef.tar.zst", "fa2.9-rocm6.4-gfx942-cxx11-0123456789abcdef.tar.zst"
     assert describe_older_sets(sets, [current, other, "kernels-" + sets[0].id + "-0123456789ab"]) == []
 
-    older = [f"{kernel_set.id}-0123456789abcdef.tar.zst" for kernel_set in SETS]
-    (line,) = describe_older_sets(sets, [current, *older, f"kernels-{SETS[0].id}-0123456789ab", other])
-    assert line.startswith(f"ignored {min(older)} and 4 more: ")
-    assert describe_older_sets(SETS, older) == []  # the names of releases without a digest are still in use
+    older = [f"{older_id}-0123456789abcdef.tar.zst" for older_id in OLDER_IDS]
+    (line,) = describe_older_sets(sets, [current, *older, f"kernels-{OLDER_IDS[0]}-0123456789ab", other])
+    assert line.startswith(f"ignored {min(older)} and 2 more: ")
+    assert describe_older_sets(sets[:2], older) == []  # of another ROCm
 
 
 def test_triton_cells_need_no_kernels() -> None:
@@ -139,7 +200,9 @@ def test_a_set_is_found_by_its_id() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sets", "hint"), [(SETS, "`wheelfactory plan`"), ((), "no CK cell is selected")], ids=["other sets", "no sets"]
+    ("sets", "hint"),
+    [(SETS, "`wheelfactory plan --all`"), ((), "no CK cell is selected")],
+    ids=["other sets", "no sets"],
 )
 def test_an_unknown_id_is_refused_with_a_hint(sets: tuple[KernelSet, ...], hint: str) -> None:
     with pytest.raises(InputError, match="unknown kernel set: fa9") as refused:
@@ -150,7 +213,7 @@ def test_an_unknown_id_is_refused_with_a_hint(sets: tuple[KernelSet, ...], hint:
 
 # the name under which later runs find it
 
-SET_ID = "fa2.8.3-rocm6.2-gfx90a_gfx942-precxx11"
+SET_ID = "fa2.8.3-rocm6.2-gfx942"
 TAGGED: Edit = ("rocm/pytorch:6.2", "rocm/pytorch:rocm6.2_ubuntu22.04_py3.10_pytorch_release_2.3.0")
 SLIM: Edit = (
     "    source: index of ROCm 6.2\n",

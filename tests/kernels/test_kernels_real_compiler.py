@@ -7,7 +7,7 @@ package beside it is upstream's, which asks more of torch than a torch on paper 
 from __future__ import annotations
 
 import json
-import shutil
+import subprocess
 import sys
 import zipfile
 from collections.abc import Mapping
@@ -23,9 +23,7 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.label import Label
 from wheelfactory.kernels.compiler.ninja import NOT_LINKED
-from wheelfactory.kernels.compiler.request import READY_TO_LINK, SHARD_DONE
-from wheelfactory.kernels.compiler.shards import Shard
-from wheelfactory.kernels.setup_env import CompileScope
+from wheelfactory.kernels.compiler.request import READY_TO_LINK
 from wheelfactory.pipeline.build import finish_raw_wheel
 from wheelfactory.verify.gates import verify
 from wheelfactory.verify.result import Status
@@ -50,7 +48,14 @@ def cells(bench: Bench) -> tuple[Cell, Cell]:
 
 
 @pytest.fixture(scope="module")
-def first(bench: Bench, cells: tuple[Cell, Cell]) -> Built:
+def narrow(bench: Bench, cells: tuple[Cell, Cell]) -> Built:
+    """The first cell for one arch alone."""
+    return bench.build(cells[0], PYTORCH_ROCM_ARCH=ARCHS[1])
+
+
+@pytest.fixture(scope="module")
+def first(bench: Bench, cells: tuple[Cell, Cell], narrow: Built) -> Built:
+    """The first cell for both archs."""
     return bench.build(cells[0])
 
 
@@ -76,60 +81,72 @@ def wheel(bench: Bench, cells: tuple[Cell, Cell], first: Built) -> Path:
     )
 
 
-def digests(built: Built) -> Mapping[str, str]:
-    return {name: entry.sha256 for name, entry in built.objects.items()}
+def parts(*targets: str) -> list[str]:
+    """The compiles for these targets. The source that chooses a kernel has no device code."""
+    return [f"{name} for {target}" for target in targets for name in KERNELS if target == "host" or "_api" not in name]
 
 
-def shard(index: int) -> CompileScope:
-    return CompileScope(shard=Shard(index, 2))
+def linked(bench: Bench, number: int) -> Mapping[str, str]:
+    """The sha256 of each object that a build linked."""
+    return {path.stem: file_sha256(path) for path in bench.folder.glob(f"build{number}/**/fmha_*.o")}
 
 
-def test_the_first_cell_compiles_every_kernel_and_links(first: Built) -> None:
-    assert first.compiled == sorted((BINDING, *KERNELS))
-    assert (first.report.state, first.report.compiled) == (READY_TO_LINK, len(KERNELS))
-    assert not any(entry.cached for entry in first.objects.values())
-    assert first.raw
+def test_the_first_build_compiles_device_and_host_code_of_every_kernel_and_links(narrow: Built) -> None:
+    assert narrow.compiled == sorted((BINDING, *parts(ARCHS[1], "host")))
+    assert (narrow.report.state, narrow.report.compiled) == (READY_TO_LINK, len(parts(ARCHS[1], "host")))
+    assert narrow.raw
 
 
-def test_a_second_cell_compiles_no_kernel_and_takes_a_tenth_of_the_first(first: Built, second: Built) -> None:
+def test_one_sample_of_each_kind_is_the_ordinary_object_so_headers_are_precompiled_and_parts_kept(
+    narrow: Built, first: Built
+) -> None:
+    assert {name.partition(" ")[0].partition("_d")[0] for name in narrow.samples} == {
+        "fmha_fwd_appendkv",
+        "fmha_fwd_appendkv_api",
+    }
+    assert all("-include-pch" in narrow.commands[name] for name in parts(ARCHS[1]))
+    assert not [note for built in (narrow, first) for note in built.notes if "differs" in note or "ordinary" in note]
+
+
+def test_another_arch_is_compiled_alone(first: Built) -> None:
+    assert first.compiled == sorted((BINDING, *parts(ARCHS[0])))
+    assert first.report.reused == len(parts(ARCHS[1], "host"))
+
+
+def test_an_object_that_was_no_sample_is_the_ordinary_object_too(bench: Bench, first: Built) -> None:
+    (sample,) = first.samples
+    name = next(kernel for kernel in KERNELS[1:] if not sample.startswith(kernel))
+    words = first.commands[sample].replace(sample.partition(" ")[0], name).split()
+    words.insert(0, f"--offload-arch={ARCHS[1]}")  # the sample had only the arch that was missing
+    ordinary = bench.folder / f"{name}.o"
+    words[words.index("-o") + 1] = str(ordinary)
+    build = next(bench.folder.glob(f"build1/**/build/{name}.hip")).parents[1]
+    subprocess.run([bench.rocm / "bin/hipcc", *words], cwd=build, check=True)
+    assert file_sha256(ordinary) == linked(bench, 1)[name]
+
+
+def test_a_second_cell_compiles_no_kernel_and_takes_a_tenth_of_the_first(
+    narrow: Built, first: Built, second: Built
+) -> None:
     """In CPU seconds of all processes of setup.py, the binding and the link included."""
     assert second.compiled == [BINDING]
-    assert (second.report.state, second.report.reused) == (READY_TO_LINK, len(KERNELS))
-    assert second.cpu_s <= first.cpu_s / 10
+    assert (second.report.state, second.report.reused) == (READY_TO_LINK, len(parts(*ARCHS, "host")))
+    assert second.cpu_s <= (narrow.cpu_s + first.cpu_s) / 10
 
 
 def test_kernels_of_both_cells_are_of_one_key_and_the_same_bytes_are_linked(
     bench: Bench, first: Built, second: Built
 ) -> None:
     assert first.report.key == second.report.key
-    linked = [{path.stem: file_sha256(path) for path in bench.folder.glob(f"build{n}/**/fmha_*.o")} for n in (0, 1)]
-    assert linked == [digests(first)] * 2
+    assert linked(bench, 1) == linked(bench, 2)
+    assert sorted(linked(bench, 1)) == sorted(KERNELS)
 
 
-def test_a_store_that_was_lost_is_filled_from_the_compiler_cache_with_the_same_bytes(
-    bench: Bench, cells: tuple[Cell, Cell], first: Built, second: Built
-) -> None:
-    if not shutil.which("ccache"):
-        pytest.skip("needs ccache")
-    bench.forget_kernels()
-    again = bench.build(cells[1])
-    assert again.compiled == [BINDING]
-    assert sorted(again.objects) == sorted(KERNELS)
-    assert all(entry.cached for entry in again.objects.values())
-    assert digests(again) == digests(first)
-
-
-def test_shards_of_two_machines_are_the_whole_set_in_the_same_bytes(
-    bench: Bench, cells: tuple[Cell, Cell], first: Built
-) -> None:
-    """One machine has an empty compiler cache, the other the full one of the first cell and no store."""
-    bench.forget_kernels()
-    shards = [bench.build(cells[1], *at) for at in (("elsewhere", shard(1)), ("cache", shard(2)))]
-    assert [built.report.state for built in shards] == [SHARD_DONE] * 2
-    assert sorted(name for built in shards for name in built.objects) == sorted(KERNELS)
-    assert shards[0].compiled == sorted(shards[0].objects)
-    assert not any(entry.cached for entry in shards[0].objects.values())
-    assert {**digests(shards[0]), **digests(shards[1])} == digests(first)
+def test_another_abi_compiles_host_code_alone(bench: Bench, cells: tuple[Cell, Cell], second: Built) -> None:
+    other = bench.build(cells[1], HIPCC_COMPILE_FLAGS_APPEND="-D_GLIBCXX_USE_CXX11_ABI=0")
+    samples = {name.partition(" ")[0] for name in other.samples}
+    assert set(other.compiled) == {BINDING, *parts("host")}
+    assert len(samples) == 2
 
 
 def test_early_inlining_is_disabled_and_logged_for_a_compiler_that_blows_up(bench: Bench, first: Built) -> None:
@@ -141,7 +158,7 @@ def test_early_inlining_is_disabled_and_logged_for_a_compiler_that_blows_up(benc
     assert isinstance(flags, list)
     assert "-amdgpu-early-inline-all=true" not in flags
     assert {"-amdgpu-early-inline-all=false", "-amdgpu-function-calls=false"} <= set(flags)
-    command = first.commands["fmha_fwd_appendkv_api"]
+    command = first.commands[parts(ARCHS[0])[0]]
     assert "-mllvm -amdgpu-early-inline-all=false" in command
     assert "-amdgpu-early-inline-all=true" not in command
     assert "-mllvm -amdgpu-early-inline-all=true" in first.commands[BINDING]
@@ -180,7 +197,7 @@ def test_the_extension_with_our_binding_imports_with_the_real_hip_and_reaches_th
     code = "import flash_attn_2_cuda as it; print(it.append(500), flush=True); it.append(64)"
     torch = next(python.parents[1].glob("lib/*/site-packages/torch/lib"))
     command = ("env", f"LD_LIBRARY_PATH={torch}", python, "-c", code)
-    done = bench.run_inside(next(bench.folder.glob("build0/source/*/build/lib*")), *command)
+    done = bench.run_inside(next(bench.folder.glob("build1/source/*/build/lib*")), *command)
     assert done.stdout == "-1.0\n", done.stderr
     assert "RuntimeError" in done.stderr
     assert "no ROCm-capable device is detected" in done.stderr

@@ -1,4 +1,4 @@
-"""What earlier runs left in the folder of archives: a whole shard ends the work, a part of it shortens it."""
+"""What earlier runs left in the folder of archives is taken over, as far as it is sound."""
 
 from __future__ import annotations
 
@@ -10,14 +10,9 @@ import pytest
 from kernel_archive_factory import KEY, OBJECTS, PARTS, fill, members_of, repacked
 from wheelfactory.kernels.archive import pack_archive
 from wheelfactory.kernels.compiler.store import SetKey, Store
-from wheelfactory.kernels.resume import (
-    find_complete_archive,
-    log_ignored_archives,
-    remove_partial_archive,
-    unpack_partial_archives,
-)
+from wheelfactory.kernels.resume import log_ignored_archives, unpack_archives
 
-SET = "fa2.8.3-rocm6.4-gfx90a_gfx942-cxx11"
+SET = "ck-8e52d489-rocm6.4-gfx942"
 OTHER = SetKey({**PARTS, "flags": ["-O2"]}, KEY.sources)
 """The key of another compile of the same sources."""
 NAMES = ["fmha_bwd_d128", "fmha_fwd_d128", "x_api"]
@@ -65,126 +60,79 @@ def damaged(path: Path) -> None:
     path.write_bytes(repacked([(name, content.replace(b"forward", b"forwarD")) for name, content in members]))
 
 
-# the whole
+def test_a_whole_shard_is_unpacked_and_known_as_complete(whole: Path, folder: Path, kernels: Path) -> None:
+    (unpacked,) = unpack_archives(folder, SET, kernels)
+    assert (unpacked.file_name, unpacked.shard, unpacked.is_partial) == (whole.name, "1/2", False)
+    assert objects(kernels) == {name: OBJECTS[name] for name in NAMES}
 
 
-def test_a_whole_shard_is_found_and_nothing_is_unpacked(whole: Path, folder: Path, kernels: Path) -> None:
-    assert find_complete_archive(folder, SET, "1/2", kernels) == whole
+def test_a_part_of_a_shard_is_unpacked_and_known_as_a_part(part: Path, folder: Path, kernels: Path) -> None:
+    (unpacked,) = unpack_archives(folder, SET, kernels)
+    assert (unpacked.file_name, unpacked.shard, unpacked.is_partial) == (part.name, "1/2", True)
+    assert objects(kernels) == {name: OBJECTS[name] for name in NAMES[:2]}
+
+
+def test_a_part_has_the_name_of_the_whole_which_replaces_it(part: Path, whole: Path, folder: Path) -> None:
+    assert part == whole
+    assert list(folder.iterdir()) == [whole]
+
+
+def test_archives_of_all_shards_and_of_the_set_are_unpacked(whole: Path, folder: Path, kernels: Path) -> None:
+    pack_archive(machine(whole.parents[1], "other", "x_api"), SET, folder, "3/7", ["x_api"])
+    pack_archive(machine(whole.parents[1], "all", *OBJECTS), SET, folder, None)
+    assert [item.shard for item in unpack_archives(folder, SET, kernels)] == ["1/2", "3/7", None]
+    assert objects(kernels) == OBJECTS
+
+
+def test_an_archive_of_another_set_is_left_alone(folder: Path, kernels: Path, tmp_path: Path) -> None:
+    pack_archive(machine(tmp_path, "one", *NAMES), "ck-1c6f3a07-rocm6.4-gfx942", folder, "1/2", NAMES)
+    assert unpack_archives(folder, SET, kernels) == ()
     assert not kernels.exists()
 
 
-@pytest.mark.parametrize("shard", [None, "2/2", "1/3", "11/2"])
-def test_another_shard_does_not_match(whole: Path, folder: Path, kernels: Path, shard: str | None) -> None:
-    assert find_complete_archive(folder, SET, shard, kernels) is None
-    assert whole.exists()
+def test_an_archive_with_a_damaged_object_counts_as_a_part(whole: Path, folder: Path, kernels: Path) -> None:
+    damaged(whole)
+    (unpacked,) = unpack_archives(folder, SET, kernels)
+    assert unpacked.is_partial
+    assert objects(kernels) == {name: OBJECTS[name] for name in NAMES if "fwd" not in name}
 
 
-def test_a_whole_set_is_found(folder: Path, kernels: Path, tmp_path: Path) -> None:
-    archive = pack_archive(machine(tmp_path, "one", *OBJECTS), SET, folder, None)
-    assert find_complete_archive(folder, SET, None, kernels) == archive
-    assert find_complete_archive(folder, SET, "1/2", kernels) is None
-
-
-def test_a_partial_archive_does_not_count_as_complete(part: Path, folder: Path, kernels: Path) -> None:
-    assert find_complete_archive(folder, SET, "1/2", kernels) is None
-    assert part.exists()
-
-
-def test_archives_of_two_compilers_are_left_for_setup_py_to_decide(
-    whole: Path, folder: Path, kernels: Path, tmp_path: Path
-) -> None:
-    other = pack_archive(machine(tmp_path, "other", *NAMES, key=OTHER), SET, folder, "1/2", NAMES)
-    assert find_complete_archive(folder, SET, "1/2", kernels) is None
-    assert whole.exists()
-    assert other.exists()
-
-
-def test_good_objects_of_a_damaged_archive_are_unpacked_before_it_is_removed(
+def test_a_truncated_archive_is_logged_and_its_good_objects_are_used(
     whole: Path, folder: Path, kernels: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    damaged(whole)
-    assert find_complete_archive(folder, SET, "1/2", kernels) is None
-    assert not whole.exists()
-    assert objects(kernels) == {name: OBJECTS[name] for name in NAMES if "fwd" not in name}
+    whole.write_bytes(whole.read_bytes()[:-4])
+    assert unpack_archives(folder, SET, kernels) == ()
     assert f"damaged kernel archive: {whole}" in caplog.text
+    assert objects(kernels) == {name: OBJECTS[name] for name in NAMES}
+    assert whole.exists()
 
 
-def test_a_partial_archive_renamed_to_a_complete_one_is_detected(
-    part: Path, folder: Path, kernels: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("wrong", "right"), [("-1-of-2", "-2-of-2"), (".shard-1-of-2", "")], ids=["another shard", "the whole set"]
+)
+def test_a_misnamed_archive_is_not_what_its_name_says(
+    whole: Path, folder: Path, kernels: Path, caplog: pytest.LogCaptureFixture, wrong: str, right: str
 ) -> None:
-    name = part.name.replace(".partial", "")
-    part.rename(folder / name)
-    assert find_complete_archive(folder, SET, "1/2", kernels) is None
-    assert not list(folder.iterdir())
-    assert sorted(objects(kernels)) == sorted(NAMES[:2])
-    assert "misnamed kernel archive" in caplog.text
-
-
-def test_a_misnamed_archive_of_another_set_is_detected(folder: Path, kernels: Path, tmp_path: Path) -> None:
-    other = pack_archive(machine(tmp_path, "one", *NAMES), "fa2.7.4-rocm6.4-gfx942-cxx11", folder, "1/2", NAMES)
-    other.rename(folder / other.name.replace("fa2.7.4-rocm6.4-gfx942-cxx11", SET))
-    assert find_complete_archive(folder, SET, "1/2", kernels) is None
-
-
-# the part
-
-
-def test_a_partial_archive_is_unpacked_into_an_empty_store(part: Path, folder: Path, kernels: Path) -> None:
-    (unpacked,) = unpack_partial_archives(folder, SET, "1/2", kernels)
-    assert objects(kernels) == {name: OBJECTS[name] for name in NAMES[:2]}
-    assert (unpacked.key, unpacked.is_partial) == (KEY.digest, True)
-    assert part.exists()
-
-
-def test_the_partial_archive_of_another_shard_is_not_unpacked(part: Path, folder: Path, kernels: Path) -> None:
-    assert unpack_partial_archives(folder, SET, "2/2", kernels) == ()
-    assert not kernels.exists()
-    assert part.exists()
-
-
-def test_a_truncated_partial_archive_is_logged_and_removed(
-    part: Path, folder: Path, kernels: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    part.write_bytes(part.read_bytes()[:-20])
-    assert unpack_partial_archives(folder, SET, "1/2", kernels) == ()
-    assert not part.exists()
-    assert f"damaged kernel archive: {part}" in caplog.text
-    assert objects(kernels).items() <= OBJECTS.items()
-
-
-def test_a_partial_archive_with_a_damaged_object_gives_its_other_objects(
-    part: Path, folder: Path, kernels: Path
-) -> None:
-    damaged(part)
-    unpack_partial_archives(folder, SET, "1/2", kernels)
-    assert objects(kernels) == {"fmha_bwd_d128": OBJECTS["fmha_bwd_d128"]}
+    name = whole.name.replace(wrong, right)
+    whole.rename(folder / name)
+    assert unpack_archives(folder, SET, kernels) == ()
+    assert f"misnamed kernel archive: {folder / name} should be {whole.name}" in caplog.text
 
 
 def test_an_ignored_archive_is_logged_with_its_differences(
     folder: Path, kernels: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     pack_archive(machine(tmp_path, "other", "x_api", key=OTHER), SET, folder, "1/2", NAMES, partial=True)
-    unpacked = unpack_partial_archives(folder, SET, "1/2", kernels)
+    unpacked = unpack_archives(folder, SET, kernels)
     assert objects(kernels) == {}
     log_ignored_archives(unpacked, KEY)
     assert "its key differs: flags: " in caplog.text
 
 
-def test_an_archive_of_the_same_key_is_not_logged(
+def test_an_archive_of_the_same_key_is_not_logged_as_ignored(
     part: Path, folder: Path, kernels: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    log_ignored_archives(unpack_partial_archives(folder, SET, "1/2", kernels), KEY)
+    log_ignored_archives(unpack_archives(folder, SET, kernels), KEY)
     assert caplog.text == ""
     assert part.exists()
-
-
-def test_only_the_superseded_partial_archive_is_removed(whole: Path, part: Path, folder: Path, tmp_path: Path) -> None:
-    others = [
-        pack_archive(machine(tmp_path, "other", "x_api", key=OTHER), SET, folder, "1/2", NAMES, partial=True),
-        pack_archive(machine(tmp_path, "three", "x_api"), SET, folder, "2/2", NAMES, partial=True),
-    ]
-    remove_partial_archive(whole)
-    assert not part.exists()
-    assert sorted(folder.iterdir()) == sorted([whole, *others])
-    remove_partial_archive(whole)

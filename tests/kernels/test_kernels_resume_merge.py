@@ -1,4 +1,4 @@
-"""Joining a folder: one archive of all shards, or how far which of them is."""
+"""Merging a folder: one archive of all shards, or how far which of them is."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from kernel_archive_factory import KEY, OBJECTS, PARTS, fill
+from kernel_archive_factory import KEY, OBJECTS, PARTS, fill, members_of, repacked
 from wheelfactory.core.errors import BuildError, InputError, RunAgainError
 from wheelfactory.kernels.archive import pack_archive as pack_store
 from wheelfactory.kernels.archive import read_archive_manifest
 from wheelfactory.kernels.compiler.store import SetKey
 from wheelfactory.kernels.resume import merge_set
 
-SET = "fa2.8.3-rocm6.4-gfx90a_gfx942-cxx11"
+SET = "ck-8e52d489-rocm6.4-gfx942"
 SHARDS = {"1/2": ["fmha_bwd_d128", "fmha_fwd_d64"], "2/2": ["fmha_fwd_d128", "x_api"]}
 OTHER = SetKey({**PARTS, "flags": ["-O2"]}, KEY.sources)
 
@@ -49,11 +49,23 @@ def test_all_shards_make_the_set(folder: Path) -> None:
     assert sorted(read_archive_manifest(merged).objects) == sorted(OBJECTS)
 
 
-def test_a_partial_archive_of_a_complete_shard_is_ignored(folder: Path) -> None:
+def test_the_order_of_the_shards_does_not_matter(folder: Path) -> None:
     for shard in SHARDS:
         pack(folder, shard)
-    pack(folder, "1/2", objects=1)
-    assert not read_archive_manifest(merge_set(folder, SET, folder.parent / "kernels")).is_partial
+    merged = merge_set(folder, SET, folder.parent / "kernels").read_bytes()
+    (folder.parent / "swapped").mkdir()
+    swapped = {"1/2": "2/2", "2/2": "1/2"}
+    for shard, other in swapped.items():
+        names = SHARDS[shard]
+        store = fill(folder.parent / f"other-{other[0]}", {name: OBJECTS[name] for name in names})
+        pack_store(store, SET, folder.parent / "swapped", other, names)
+    assert merge_set(folder.parent / "swapped", SET, folder.parent / "again").read_bytes() == merged
+
+
+def test_objects_of_an_earlier_merge_are_in_the_store_and_used(folder: Path) -> None:
+    pack(folder, "2/2")
+    fill(folder.parent / "kernels", {name: OBJECTS[name] for name in SHARDS["1/2"]})
+    assert read_archive_manifest(merge_set(folder, SET, folder.parent / "kernels")).objects.keys() == OBJECTS.keys()
 
 
 def test_a_partial_shard_is_reported_with_its_progress(folder: Path) -> None:
@@ -78,27 +90,46 @@ def test_a_partial_whole_set_is_reported(folder: Path) -> None:
     assert far(folder) == "shard 1/1: 3 of 4 kernels"
 
 
-def test_a_missing_shard_without_partial_archive_is_an_error(folder: Path) -> None:
+def test_a_shard_with_a_damaged_object_is_a_part_of_it(folder: Path) -> None:
+    pack(folder, "1/2")
+    damaged = pack(folder, "2/2")
+    members = members_of(damaged.read_bytes())
+    damaged.write_bytes(repacked([(name, content.replace(b"forward", b"forwarD")) for name, content in members]))
+    assert far(folder) == "shard 2/2: 1 of 2 kernels"
+
+
+def test_a_good_copy_in_another_archive_replaces_a_damaged_object(folder: Path) -> None:
+    damaged, good = pack(folder, "2/2"), pack(folder, None, objects=4)
+    members = members_of(damaged.read_bytes())
+    damaged.write_bytes(repacked([(name, content.replace(b"forward", b"forwarD")) for name, content in members]))
+    assert merge_set(folder, SET, folder.parent / "kernels") == good
+
+
+def test_a_missing_shard_that_nobody_has_begun_is_an_error(folder: Path) -> None:
     pack(folder, "2/2")
     with pytest.raises(BuildError, match=r"incomplete kernel set: 2 of 4 .* no archive of shard 1/2"):
         merge_set(folder, SET, folder.parent / "kernels")
+    assert len(list(folder.iterdir())) == 1
 
 
-def test_a_leftover_partial_archive_does_not_hide_a_missing_shard(folder: Path) -> None:
-    pack(folder, "2/2")
-    pack(folder, "2/2", objects=1)
-    with pytest.raises(BuildError, match="no archive of shard 1/2"):
-        merge_set(folder, SET, folder.parent / "kernels")
+def test_a_part_of_another_compiler_is_ignored_if_this_one_has_all(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    part = pack(folder, "1/2", objects=1, key=OTHER)
+    for shard in SHARDS:
+        pack(folder, shard)
+    assert read_archive_manifest(merge_set(folder, SET, folder.parent / "kernels")).key == KEY.digest
+    assert f"ignored {part.name}, its key differs: flags: " in caplog.text
 
 
-def test_a_partial_archive_of_another_key_does_not_count_as_progress(folder: Path) -> None:
+def test_a_part_of_another_compiler_is_begun_too(folder: Path) -> None:
+    """The next run of that shard compiles it with the compiler of today."""
     pack(folder, "2/2")
     pack(folder, "1/2", objects=1, key=OTHER)
-    with pytest.raises(BuildError, match="no archive of shard 1/2"):
-        merge_set(folder, SET, folder.parent / "kernels")
+    assert far(folder) == "shard 1/2: 1 of 2 kernels"
 
 
-def test_a_damaged_partial_archive_is_logged_and_ignored(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_truncated_part_is_logged_and_ignored(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     pack(folder, "1/2", objects=1)
     broken = pack(folder, "2/2", objects=1)
     broken.write_bytes(b"")
@@ -111,21 +142,28 @@ def test_a_whole_set_needs_no_merge(folder: Path) -> None:
     assert merge_set(folder, SET, folder.parent / "kernels") == archive
 
 
-def test_a_damaged_whole_set_is_refused(folder: Path) -> None:
+def test_a_truncated_whole_set_is_no_archive_to_merge(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     archive = pack(folder, None, objects=4)
     archive.write_bytes(archive.read_bytes()[:-20])
-    with pytest.raises(InputError, match="damaged kernel archive"):
+    with pytest.raises(InputError, match="no archives to merge"):
         merge_set(folder, SET, folder.parent / "kernels")
+    assert f"damaged kernel archive: {archive}" in caplog.text
 
 
-def test_whole_sets_of_two_compilers_are_an_error(folder: Path) -> None:
-    pack(folder, None, objects=4)
-    pack(folder, None, objects=4, key=OTHER)
-    with pytest.raises(InputError, match="no shards to merge"):
+@pytest.mark.parametrize("shards", [(None, None), tuple(SHARDS)], ids=["whole sets", "shards"])
+def test_archives_of_two_compilers_are_refused_with_their_differences(
+    folder: Path, shards: tuple[str | None, str | None]
+) -> None:
+    one = pack(folder, shards[0], objects=4 if shards[0] is None else 2)
+    two = pack(folder, shards[1], objects=4 if shards[1] is None else 2, key=OTHER)
+    with pytest.raises(InputError, match="archives of different compilers") as refused:
         merge_set(folder, SET, folder.parent / "kernels")
+    assert one.name in refused.value.which
+    assert two.name in refused.value.which
+    assert "flags: " in refused.value.which
 
 
-def test_a_merge_without_shards_is_an_error_with_the_compile_command(folder: Path) -> None:
-    with pytest.raises(InputError, match="no shards to merge") as refused:
+def test_a_merge_without_archives_is_an_error_with_the_compile_command(folder: Path) -> None:
+    with pytest.raises(InputError, match="no archives to merge") as refused:
         merge_set(folder, SET, folder.parent / "kernels")
     assert "--shard 1/N" in refused.value.hint

@@ -1,37 +1,165 @@
-"""How far a compile came that was ended from outside: by what it has left so far, if that is anything."""
+"""What a compile started by setup.py is asked to do, and what is read of it afterwards, even if it was interrupted."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
-from kernel_archive_factory import KEY, OBJECTS
+import pytest
+
+from kernel_archive_factory import KEY, OBJECTS, PARTS, fill
 from wheelfactory.build.executor import BuildHost
 from wheelfactory.build.recipe import Recipe
 from wheelfactory.build.setup_py import SetupRun
 from wheelfactory.build.sources import Source
-from wheelfactory.kernels.compiler.request import FAILED, CompileRequest, CompileResult
-from wheelfactory.kernels.setup_env import read_interrupted_result
+from wheelfactory.core.errors import BuildError, RunAgainError
+from wheelfactory.kernels.archive import pack_archive
+from wheelfactory.kernels.compiler.request import (
+    FAILED,
+    READY_TO_LINK,
+    REQUEST_VARIABLE,
+    TIME_UP,
+    CompileRequest,
+    CompileResult,
+)
+from wheelfactory.kernels.compiler.shards import Shard
+from wheelfactory.kernels.compiler.store import SetKey, Store
+from wheelfactory.kernels.setup_env import (
+    CompileScope,
+    ledger_path,
+    read_interrupted_result,
+    read_outcome,
+    setup_env,
+    store_folder,
+)
 
-BEGUN = CompileResult(state=FAILED, key=KEY.digest, sources=tuple(OBJECTS), reused=1, compiled=0, started=1.0)
+DEVICE, HOST = "ck-8e52d489-rocm6.4-gfx942", "ck-8e52d489-rocm6.4-cxx11"
+HOST_KEY = SetKey({**PARTS, "targets": ["host"]}, KEY.sources)
+BEGUN = CompileResult(
+    state=FAILED, keys=(KEY.digest,), sources=tuple(OBJECTS), total=len(OBJECTS), reused=1, compiled=0, started=1.0
+)
 
 
-def setup(scratch: Path) -> SetupRun:
-    """A run of setup.py of which only its folder counts."""
-    return SetupRun(cast("Recipe", None), cast("Source", None), cast("BuildHost", None), scratch)
+@pytest.fixture
+def setup(tmp_path: Path) -> SetupRun:
+    """A run of setup.py with 3 jobs, of which nothing else matters."""
+    machine = SimpleNamespace(rocm_path="/opt/rocm")
+    host = SimpleNamespace(
+        machine=machine, python=Path("/venv/bin/python"), ninja=Path("/bin/ninja"), environ={"PATH": "/bin"}
+    )
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    return SetupRun(cast("Recipe", SimpleNamespace(jobs=3)), cast("Source", None), cast("BuildHost", host), scratch)
 
 
-def test_an_interrupted_compile_has_a_result(tmp_path: Path) -> None:
-    order = CompileRequest(ninja="", kernels="", ledger="", result_file=str(tmp_path / "result.json"), jobs=1)
-    BEGUN.write(order)
-    assert read_interrupted_result(setup(tmp_path)) == BEGUN
+def request_of(setup: SetupRun, scope: CompileScope, cache: Path, *set_ids: str) -> CompileRequest:
+    """The request that the compile of these sets reads."""
+    extras = setup_env(setup, set_ids, scope, cache=cache, appended=None)
+    return CompileRequest.read(extras.environ)
 
 
-def test_a_compile_that_was_interrupted_early_has_no_result(tmp_path: Path) -> None:
-    assert read_interrupted_result(setup(tmp_path)) is None
+def answer(setup: SetupRun, result: CompileResult) -> None:
+    """End the compile with this result."""
+    result.write(CompileRequest(ninja="", kernels="", ledger="", result_file=f"{setup.scratch}/result.json", jobs=1))
 
 
-def test_a_refused_compile_has_no_result(tmp_path: Path) -> None:
-    (tmp_path / "result.json").write_text(json.dumps({"what": "no", "which": "it", "hint": ""}))
-    assert read_interrupted_result(setup(tmp_path)) is None
+# the request
+
+
+def test_a_build_asks_for_everything(setup: SetupRun, tmp_path: Path) -> None:
+    request = request_of(setup, CompileScope(), tmp_path, DEVICE, HOST)
+    assert (request.targets, request.shard, request.deadline, request.archive_keys) == ((), "", None, ())
+    assert (request.jobs, request.ninja) == (3, "/bin/ninja")
+    assert request.kernels == str(store_folder(tmp_path))
+    assert request.ledger == str(ledger_path(tmp_path))
+
+
+def test_a_kernel_set_asks_for_its_targets_and_its_shard_until_the_deadline(setup: SetupRun, tmp_path: Path) -> None:
+    shared = tmp_path / "shared.jsonl"
+    scope = CompileScope(targets=("gfx942",), shard=Shard(2, 8), shard_ledger=shared, deadline=1.8e9)
+    request = request_of(setup, scope, tmp_path, DEVICE)
+    assert (request.targets, request.shard, request.deadline) == (("gfx942",), "2/8", 1.8e9)
+    assert request.shard_ledger == str(shared)
+
+
+def test_the_archives_of_all_sets_are_unpacked_and_their_keys_required(setup: SetupRun, tmp_path: Path) -> None:
+    archives = tmp_path / "archives"
+    pack_archive(fill(tmp_path / "one"), DEVICE, archives, None)
+    pack_archive(fill(tmp_path / "one", key=HOST_KEY), HOST, archives, None)
+
+    request = request_of(setup, CompileScope(archives), tmp_path, DEVICE, HOST)
+
+    assert list(request.archive_keys) == [KEY.parts, HOST_KEY.parts]
+    for key in (KEY, HOST_KEY):
+        assert Store(Path(request.kernels), key).read_records().keys() == OBJECTS.keys()
+
+
+def test_a_set_without_an_archive_is_an_error_with_its_name(setup: SetupRun, tmp_path: Path) -> None:
+    archives = tmp_path / "archives"
+    pack_archive(fill(tmp_path / "one"), DEVICE, archives, None)
+
+    with pytest.raises(BuildError, match=f"no archive of a kernel set: {HOST} in {archives}") as caught:
+        request_of(setup, CompileScope(archives), tmp_path, DEVICE, HOST)
+    assert f"wheelfactory kernels {HOST}" in caught.value.hint
+
+
+def test_the_compile_can_write_stores_and_ledger_and_read_the_request(setup: SetupRun, tmp_path: Path) -> None:
+    extras = setup_env(setup, [DEVICE], CompileScope(), cache=tmp_path, appended=None)
+    assert extras.writes == (store_folder(tmp_path), ledger_path(tmp_path))
+    assert all(path.exists() for path in extras.writes)
+    assert Path(extras.environ[REQUEST_VARIABLE]).parent == setup.scratch
+
+
+# the result
+
+
+def test_the_objects_compiled_for_each_target_are_in_the_timeline(setup: SetupRun, tmp_path: Path) -> None:
+    for key in (KEY, HOST_KEY):
+        fill(tmp_path / "kernels", key=key)
+    result = replace(BEGUN, state=READY_TO_LINK, keys=(KEY.digest, HOST_KEY.digest))
+    answer(setup, result)
+
+    assert read_outcome(setup, tmp_path / "kernels", tmp_path / "build.log") == result
+    events = json.loads((tmp_path / "build.trace.json").read_text())["traceEvents"]
+    assert len([event for event in events if event["ph"] == "X"]) == 2 * len(OBJECTS)
+
+
+def test_a_build_that_compiled_nothing_has_no_timeline(setup: SetupRun, tmp_path: Path) -> None:
+    fill(tmp_path / "kernels")
+    answer(setup, replace(BEGUN, state=READY_TO_LINK, started=1e9))
+
+    assert read_outcome(setup, tmp_path / "kernels", tmp_path / "build.log")
+    assert not (tmp_path / "build.trace.json").exists()
+
+
+def test_a_compile_that_ran_out_of_time_says_how_far_it_came(setup: SetupRun, tmp_path: Path) -> None:
+    fill(tmp_path / "kernels")
+    answer(setup, replace(BEGUN, state=TIME_UP, total=12, reused=4, compiled=3))
+
+    with pytest.raises(RunAgainError, match="time limit reached: 7 of 12 kernels are compiled"):
+        read_outcome(setup, tmp_path / "kernels", tmp_path / "build.log")
+
+
+def test_an_interrupted_compile_has_a_result(setup: SetupRun) -> None:
+    answer(setup, BEGUN)
+    assert read_interrupted_result(setup) == BEGUN
+
+
+def test_a_compile_that_was_interrupted_early_has_no_result(setup: SetupRun, tmp_path: Path) -> None:
+    assert read_interrupted_result(setup) is None
+    assert read_outcome(setup, tmp_path / "kernels", tmp_path / "build.log") is None
+
+
+def test_a_refused_compile_has_no_result(setup: SetupRun, tmp_path: Path) -> None:
+    (setup.scratch / "result.json").write_text(json.dumps({"what": "no", "which": "it", "hint": ""}))
+    assert read_interrupted_result(setup) is None
+    with pytest.raises(BuildError, match="no: it"):
+        read_outcome(setup, tmp_path / "kernels", tmp_path / "build.log")
+
+
+def test_results_of_the_same_sets_have_the_same_key() -> None:
+    assert replace(BEGUN, keys=("a", "b")).key == replace(BEGUN, keys=("a", "b"), compiled=9).key
+    assert replace(BEGUN, keys=("a", "b")).key != replace(BEGUN, keys=("a", "c")).key

@@ -15,9 +15,9 @@ from wheelfactory.kernels.timeline import render_trace
 
 
 def compiled(
-    start: float, end: float, source: str = "fmha_fwd_d64", *, peak: int = 100, cached: bool = False
+    start: float, end: float, source: str = "fmha_fwd_d64", *, targets: tuple[str, ...] = ("gfx942",), peak: int = 100
 ) -> ObjectRecord:
-    return ObjectRecord(source, ("gfx942",), "0" * 64, 1, end - start, peak, 1.7e9 + start, 1.7e9 + end, cached)
+    return ObjectRecord(source, targets, "0" * 64, 1, end - start, peak, 1.7e9 + start, 1.7e9 + end)
 
 
 def many(count: int, seed: int = 1) -> list[ObjectRecord]:
@@ -32,8 +32,8 @@ def events(entries: Iterable[ObjectRecord], phase: str = "X") -> list[dict[str, 
 
 def test_each_compile_is_a_complete_event_in_microseconds_from_the_first_start() -> None:
     first, second = events([compiled(20, 27.5, "fmha_bwd_d128_bf16"), compiled(0, 30)])
-    assert (first["name"], first["ts"], first["dur"]) == ("fmha_fwd_d64", 0, 30_000_000)
-    assert (second["name"], second["ts"], second["dur"]) == ("fmha_bwd_d128_bf16", 20_000_000, 7_500_000)
+    assert (first["name"], first["ts"], first["dur"]) == ("fmha_fwd_d64 for gfx942", 0, 30_000_000)
+    assert (second["name"], second["ts"], second["dur"]) == ("fmha_bwd_d128_bf16 for gfx942", 20_000_000, 7_500_000)
 
 
 def test_an_event_has_what_the_format_needs() -> None:
@@ -44,9 +44,15 @@ def test_an_event_has_what_the_format_needs() -> None:
 
 
 def test_an_event_says_what_the_compile_was_and_cost() -> None:
-    (event,) = events([compiled(0, 30, "fmha_fwd_splitkv_d64_fp16", peak=700, cached=True)])
+    (event,) = events([compiled(0, 30, "fmha_fwd_splitkv_d64_fp16", peak=700)])
     assert event["cat"] == "fwd_splitkv"
-    assert event["args"] == {"CPU s": 30, "peak MiB": 700, "from a cache": True}
+    assert event["args"] == {"CPU s": 30, "peak MiB": 700}
+
+
+def test_device_code_and_host_code_of_a_source_are_two_events() -> None:
+    found = events([compiled(0, 30), compiled(0, 2, targets=("host",)), compiled(0, 70, targets=("gfx90a", "host"))])
+    assert {event["name"].partition(" for ")[2] for event in found} == {"gfx942", "host", "gfx90a host"}
+    assert len({event["tid"] for event in found}) == 3
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -65,7 +71,7 @@ def test_a_thread_is_used_again_by_the_next() -> None:
     assert [event["tid"] for event in found] == [0, 1, 0, 1]
 
 
-def test_a_clock_that_was_set_back_gives_an_event_of_no_time() -> None:
+def test_a_compile_that_ends_before_its_start_is_an_event_without_duration() -> None:
     (event,) = events([compiled(10, 4)])
     assert (event["ts"], event["dur"]) == (0, 0)
     assert events([compiled(10, 4)], "C") == []

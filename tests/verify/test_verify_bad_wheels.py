@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from elf_factory import bundle, code_object, hip_bundle, library, packed, section
+from elf_factory import bundle, code_object, hip_bundle, library, package, packed, section, with_section
 from wheel_factory import (
     CK,
     MATRIX,
@@ -221,6 +221,22 @@ BAD_WHEELS = {
     ),
     "device code that nothing registers": Bad(
         changed_extension(registered=0), "code-objects", NAME, "the 0 bundles that its start-up code registers", "2"
+    ),
+    "kernels whose device code the linker dropped": Bad(
+        changed_extension(source=with_section("llvm_offload_entries", bytes(2 * 56)), flags=("-nostdlib",)),
+        "code-objects",
+        NAME,
+        "no device code that waits for a device link",
+        "2 kernels of relocatable device code",
+    ),
+    "device code that waits for a device link": Bad(
+        changed_extension(
+            source=with_section(".llvm.offloading", package(("gfx942", code_object()))), flags=("-nostdlib",)
+        ),
+        "code-objects",
+        NAME,
+        "no device code that waits for a device link",
+        "1 offload packages",
     ),
     "an arch that is missing": Bad(
         device(hip_bundle("gfx90a")), "code-objects", "bundle at 0", "gfx90a, gfx942", "gfx90a"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-# prefixes of variables that upstream's setup.py, torch's cpp_extension, a compiler or Python reads
+# prefixes of variables that upstream's setup.py, torch's cpp_extension, a compiler, a compiler cache that the user has
+# in front of one, or Python reads
 _REMOVED_PREFIXES = (
     *("FLASH_ATT", "GPU_ARCHS", "OPT_DIM", "CK_TILE_", "MAX_JOBS", "PYTORCH_ROCM_ARCH", "BUILD_TRITON_BACKEND"),
     *("HIPCC_", "PYTORCH_NVCC", "NVCC_", "TORCH_NVCC_", "CCACHE_", "SCCACHE_", "WHEELFACTORY_"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,14 +19,20 @@ from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.core.digest import content_key
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.http import http_session
-from wheelfactory.core.process import DEFAULT_HINT, capture
-from wheelfactory.core.progress import logger
+from wheelfactory.core.process import DEFAULT_HINT, capture, watch
+from wheelfactory.core.progress import announced_progress, logger
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 """PyTorch's index of CPU builds."""
 
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 """The version of the Python that runs the factory."""
+
+_PIP = (sys.executable, "-m", "pip", "--python")
+# what pip prints with ``--progress-bar raw``: bytes of the file that it downloads
+_PIP_PROGRESS = re.compile(r"Progress (\d{1,15}) of (\d{1,15})")
+_MB = 10**6
+_LARGE = 10 * _MB
 
 # prevents cells that are verified in parallel from making the same environment twice
 _MAKE_LOCK = threading.Lock()
@@ -131,7 +138,7 @@ def _make_cached(cache_dir: Path, requirements: Sequence[str], options: Sequence
             logger.info("installing %s", ", ".join(requirements))
             with scratch_dir(cache_dir) as scratch:
                 made = make_empty_environment(scratch / "env")
-                pip_install(made, *options, *requirements, hint=hint)
+                pip_install_large(made, *options, *requirements, hint=hint)
                 keep_environment(made, folder)
     return Environment(folder)
 
@@ -197,6 +204,20 @@ def pip_install(environment: Environment, *arguments: str | Path, hint: str = DE
     _pip(environment, "install", arguments, hint=hint)
 
 
+def pip_install_large(environment: Environment, *arguments: str | Path, hint: str) -> None:
+    """Like `pip_install`, and show the progress of each large download."""
+    with announced_progress("download, MB") as report_progress:
+
+        def read_line(line: str) -> None:
+            match = _PIP_PROGRESS.fullmatch(line)
+            if match and int(match[2]) >= _LARGE:
+                report_progress(int(match[1]) // _MB, int(match[2]) // _MB)
+
+        # quiet pip shows no progress; raw is the form for programs, since pip 24.1
+        options = ("install", "--disable-pip-version-check", "--no-input", "--progress-bar", "raw")
+        watch([*_PIP, environment.python, *options, *arguments], read_line, environ=_pip_environ(), hint=hint)
+
+
 def pip_wheel(environment: Environment, source: Path, folder: Path, epoch: int, environ: Mapping[str, str]) -> Path:
     """Build the wheel of `source` into `folder` with the packages of the environment only, offline.
 
@@ -216,7 +237,10 @@ def _pip(
     hint: str = DEFAULT_HINT,
     environ: Mapping[str, str] | None = None,
 ) -> None:
-    pip_environ = {name: value for name, value in clean_environ(os.environ).items() if not name.startswith("PYTHON")}
-    pip = (sys.executable, "-m", "pip", "--python", environment.python)
     options = ("--quiet", "--disable-pip-version-check", "--no-input")
-    capture([*pip, command, *options, *arguments], environ={**pip_environ, **(environ or {})}, hint=hint)
+    command_line = [*_PIP, environment.python, command, *options, *arguments]
+    capture(command_line, environ={**_pip_environ(), **(environ or {})}, hint=hint)
+
+
+def _pip_environ() -> dict[str, str]:
+    return {name: value for name, value in clean_environ(os.environ).items() if not name.startswith("PYTHON")}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from wheelfactory.build.rocm_python import discard_rocm_python, find_rocm_python
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
 from wheelfactory.core.process import run_logged
-from wheelfactory.core.progress import ProgressCallback, logger
+from wheelfactory.core.progress import ProgressCallback
 from wheelfactory.matrix.facts import Matrix
 
 
@@ -45,8 +44,6 @@ class BuildHost:
     """Resources of a build there, and its ROCm."""
     python: Path
     ninja: Path
-    ccache: str
-    """The ccache program; empty if there is none."""
     environ: Mapping[str, str]
     """The base environment of every program there, including PATH."""
     run: Callable[[BuildCommand, ProgressCallback], str]
@@ -110,20 +107,16 @@ class LocalExecutor(Executor):
 
     def prepare_host(self, cell: Cell, _report_progress: ProgressCallback) -> BuildHost:
         """This machine with a Python for the cell: for CK one with the cell's torch, for Triton any."""
-        path = self.environ.get("PATH", "")
         if cell.backend is Backend.TRITON:
-            python, ccache = make_build_environment(self.cache).python, None
+            python = make_build_environment(self.cache).python
         else:
             index = self.matrix.rocm[cell.rocm].index
             python = prepare_rocm_python(cell, index=index, cache=self.cache, environ=self.environ)
-            ccache = shutil.which("ccache", path=path)
-            if not ccache:
-                logger.info("no ccache on PATH: only kernel sets share objects (to install it: apt-get install ccache)")
+        path = self.environ.get("PATH", "")
         return BuildHost(
             machine=self.machine,
             python=python,
             ninja=Path(BIN_DIR) / "ninja",
-            ccache=ccache or "",
             environ={**clean_environ(self.environ), "PATH": f"{python.parent}:{path}"},  # ninja is beside the Python
             run=_run_here,
         )

@@ -15,6 +15,7 @@ from wheelfactory.build.environments import (
     keep_environment,
     make_layered_environment,
     pip_install,
+    pip_install_large,
 )
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.checkout import TOOLCHAIN_PROBE
@@ -119,7 +120,7 @@ def _install_torch(base: Path, cell: Cell, index: str, cache: Path, environ: Map
         made = Environment(scratch / "env", cell.python)
         capture([base, "-m", "venv", "--without-pip", made.folder])
         hint = f"check that {index} is reachable and has torch {cell.torch} for Python {cell.python}"
-        pip_install(made, torch_requirement(cell), "--index-url", index, hint=hint)
+        pip_install_large(made, torch_requirement(cell), "--index-url", index, hint=hint)
         pip_install(made, *build_tool_requirements())
         found = probe_python(made.python, environ)
         if not found.matches(cell):

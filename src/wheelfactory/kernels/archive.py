@@ -1,6 +1,6 @@
 """Kernel archives: the objects of a kernel set, or of one shard, in one file that is verified while it is read.
 
-``<set id>-<first 16 digits of the key>[.shard-I-of-N][.partial].tar.zst`` contains ``manifest.json`` and
+``<set id>-<first 16 digits of the key>[.shard-I-of-N].tar.zst`` contains ``manifest.json`` and
 ``objects/<sha256>``, sorted and deduplicated. Only objects with the right sha256 get into a store.
 """
 
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 from collections import deque
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wheelfactory.core.digest import file_sha256
@@ -19,7 +20,6 @@ from wheelfactory.core.errors import BuildError, FactoryError, InputError
 from wheelfactory.core.files import atomic_path, scratch_dir
 from wheelfactory.kernels.archive_manifest import (
     ARCHIVE_SUFFIX,
-    PARTIAL_SUFFIX,
     ArchiveManifest,
     make_archive_manifest,
     parse_archive_manifest,
@@ -28,7 +28,6 @@ from wheelfactory.kernels.archive_stream import ArchiveStream, DamagedStreamErro
 from wheelfactory.kernels.compiler.store import ObjectRecord, Store
 
 MANIFEST_NAME = "manifest.json"
-_SHARD_NAME = ".shard-"
 
 # the manifest of the 2,775 objects of 2.8.3 is 1.3 MB
 _MAX_MANIFEST_BYTES = 1 << 23
@@ -50,8 +49,10 @@ class UnpackResult:
     """The result of unpacking an archive."""
 
     store: Store
+    intact: ArchiveManifest
+    """The archive's manifest without the objects that do not match it."""
     damaged: tuple[str, ...]
-    """Sources whose objects do not match the manifest's sha256. Compile them again."""
+    """The sources of those that the store does not have either. Compile them again."""
 
 
 def pack_archive(
@@ -147,18 +148,6 @@ def _require_sane_size(manifest: ArchiveManifest, path: Path) -> None:
         raise DamagedStreamError(f"it would unpack to {unpacked} bytes, over {_MAX_RATIO} times its size")
 
 
-def verify_archive(path: Path) -> ArchiveManifest:
-    """Read and verify all of an archive, and return its manifest. Raises `InputError` if anything is damaged."""
-    with _open_archive(path) as stream:
-        manifest = _read_manifest(stream, path)
-        _require_sane_size(manifest, path)
-        for duplicates in manifest.group_by_content():
-            if not _read_object_into(stream, duplicates[0], len):
-                raise DamagedStreamError(f"the object of {duplicates[0].source} does not match its sha256")
-        stream.read_end()
-    return manifest
-
-
 def unpack_archive(path: Path, kernels: Path) -> UnpackResult:
     """Add an archive's objects to the store for its key, under `kernels`; keep existing objects.
 
@@ -169,16 +158,19 @@ def unpack_archive(path: Path, kernels: Path) -> UnpackResult:
         manifest = _read_manifest(stream, path)
         _require_sane_size(manifest, path)
         store = Store(kernels, manifest.set_key)
+        intact: dict[str, ObjectRecord] = {}
         damaged: list[str] = []
-        with _report_write_errors(store.folder), scratch_dir(store.folder) as scratch:
+        with _report_write_errors(store.folder), scratch_dir(kernels) as scratch:
             store.create()
             known = store.read_records()
             for duplicates in manifest.group_by_content():
                 new = [entry for entry in duplicates if not _has_object(store, known.get(entry.source), entry)]
-                if not _unpack_object(stream, store, duplicates[0], new, scratch / "object"):
+                if _unpack_object(stream, store, duplicates[0], new, scratch / "object"):
+                    intact |= {entry.source: entry for entry in duplicates}
+                else:
                     damaged += [entry.source for entry in new]
         stream.read_end()
-    return UnpackResult(store, tuple(sorted(damaged)))
+    return UnpackResult(store, replace(manifest, objects=intact), tuple(sorted(damaged)))
 
 
 def _has_object(store: Store, known: ObjectRecord | None, entry: ObjectRecord) -> bool:
@@ -208,11 +200,10 @@ def _unpack_object(
     with scratch_file.open("wb") as file:
         if not _read_object_into(stream, expected, file.write):
             return False
-    for entry in new[1:]:
-        store.save_object(scratch_file, entry)
-    for entry in new[:1]:
-        scratch_file.replace(store.object_path(entry.source))
-        store.append_record(entry)
+    for entry in new:
+        copy = scratch_file.with_name("copy")
+        shutil.copyfile(scratch_file, copy)
+        store.save_object(copy, entry)
     return True
 
 
@@ -222,26 +213,10 @@ def shorten_names(names: Sequence[str]) -> str:
     return ", ".join(names[:_MAX_SHOWN_NAMES]) + more
 
 
-def find_archives(folder: Path, set_id: str, *, partial: bool = False) -> tuple[Path, ...]:
-    """Find a set's archives in a folder, including shards, for any key, sorted by name; `partial` or complete ones."""
-    unfinished = re.escape(PARTIAL_SUFFIX) if partial else ""
-    name = re.compile(
-        rf"{re.escape(set_id)}-[0-9a-f]{{16}}(\.shard-[0-9]+-of-[0-9]+)?{unfinished}{re.escape(ARCHIVE_SUFFIX)}"
-    )
+def find_archives(folder: Path, set_id: str) -> tuple[Path, ...]:
+    """Find a set's archives in a folder, including shards, for any key, sorted by name."""
+    name = re.compile(rf"{re.escape(set_id)}-[0-9a-f]{{16}}(\.shard-[0-9]+-of-[0-9]+)?{re.escape(ARCHIVE_SUFFIX)}")
     return tuple(sorted(path for path in folder.glob(f"*{ARCHIVE_SUFFIX}") if name.fullmatch(path.name)))
-
-
-def is_shard_archive(path: Path) -> bool:
-    """Whether the archive's name marks it as a shard."""
-    return _SHARD_NAME in path.name
-
-
-def drop_redundant_shards(archives: Sequence[Path]) -> tuple[Path, ...]:
-    """Drop shard archives whose complete set is also in `archives`."""
-    whole = {path.name.removesuffix(ARCHIVE_SUFFIX) for path in archives if not is_shard_archive(path)}
-    return tuple(
-        path for path in archives if not is_shard_archive(path) or path.name.partition(_SHARD_NAME)[0] not in whole
-    )
 
 
 @contextmanager

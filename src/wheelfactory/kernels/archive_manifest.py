@@ -18,11 +18,9 @@ _MAX_OBJECT_BYTES = (1 << 33) - 1
 # nesting levels of key parts; ours have 2
 _MAX_KEY_DEPTH = 8
 _SET_ID = re.compile("[0-9A-Za-z][0-9A-Za-z._+-]{0,99}")
-_FIELDS = {"format", "set", "key", "shard", "wanted", "totals", "parts", "sources", "objects"}
+_FIELDS = {"format", "set", "key", "shard", "expected", "totals", "parts", "sources", "objects"}
 
 ARCHIVE_SUFFIX = ".tar.zst"
-PARTIAL_SUFFIX = ".partial"
-"""Precedes `ARCHIVE_SUFFIX` in the name of an archive that lacks some objects."""
 
 
 def shard_suffix(shard: str | None) -> str:
@@ -65,7 +63,7 @@ class ArchiveManifest:
     def totals(self) -> dict[str, float]:
         """Sums over all objects: ``size`` in bytes (identical objects count each time) and ``cpu_s`` in CPU seconds.
 
-        ``peak_mib`` is the maximum over the compiles; ``cached`` counts the objects that came from a compiler cache.
+        ``peak_mib`` is the maximum over the compiles.
         """
         entries = self.objects.values()
         return {
@@ -73,15 +71,12 @@ class ArchiveManifest:
             "size": sum(entry.size for entry in entries),
             "cpu_s": round(sum(entry.cpu_s for entry in entries), 3),
             "peak_mib": max((entry.peak_mib for entry in entries), default=0),
-            "cached": sum(entry.cached for entry in entries),
         }
 
     @property
     def file_name(self) -> str:
-        """Such as ``ck-8e52d489-rocm6.4-gfx942-cxx11-0123456789abcdef.shard-2-of-8.partial.tar.zst``."""
-        return (
-            f"{self.set_id}-{self.key[:16]}{shard_suffix(self.shard)}{PARTIAL_SUFFIX * self.is_partial}{ARCHIVE_SUFFIX}"
-        )
+        """Such as ``ck-8e52d489-rocm6.4-gfx942-0123456789abcdef.shard-2-of-8.tar.zst``."""
+        return f"{self.set_id}-{self.key[:16]}{shard_suffix(self.shard)}{ARCHIVE_SUFFIX}"
 
     def group_by_content(self) -> Iterator[tuple[ObjectRecord, ...]]:
         """Yield the objects that share each distinct content, in archive order."""
@@ -99,8 +94,7 @@ class ArchiveManifest:
             "set": self.set_id,
             "key": self.key,
             "shard": self.shard,
-            # the key of format 1: a new name would make every published archive unreadable
-            "wanted": self.expected if self.shard else None,
+            "expected": self.expected if self.shard else None,
             "totals": self.totals,
             "parts": self.set_key.parts,
             "sources": self.set_key.sources,
@@ -155,7 +149,7 @@ def _manifest(document: Any) -> ArchiveManifest:
         raise ValueError("its kernel set id is invalid")
     if shard is not None and not (isinstance(shard, str) and str(Shard.parse(shard)) == shard):
         raise ValueError("its shard is not of the form 2/8")
-    expected = _parse_expected(document["wanted"], shard, key.sources)
+    expected = _parse_expected(document["expected"], shard, key.sources)
     manifest = ArchiveManifest(set_id, key, shard, expected, _parse_objects(document["objects"], frozenset(expected)))
     _require_packable(manifest)
     if document["totals"] != manifest.totals:

@@ -21,18 +21,10 @@ from wheelfactory.kernels.compiler.request import SHARD_DONE, CompileResult
 from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.kernel_set import KernelSet
-from wheelfactory.kernels.resume import (
-    find_complete_archive,
-    log_ignored_archives,
-    remove_partial_archive,
-    unpack_partial_archives,
-)
+from wheelfactory.kernels.resume import log_ignored_archives, unpack_archives
 from wheelfactory.kernels.setup_env import CompileScope, read_interrupted_result, read_outcome, setup_env, store_folder
 from wheelfactory.kernels.source_list import list_planned_sources
 from wheelfactory.matrix.facts import Matrix
-
-WHOLE_SET = Shard(1, 1)
-"""A whole set, as its only shard."""
 
 
 def compile_kernels(
@@ -49,35 +41,38 @@ def compile_kernels(
     """Compile a shard of a kernel set, pack its objects into `folder`, and return the archive.
 
     Does nothing if the archive exists. Otherwise runs setup.py as the build of a cell does, but stops before the link.
-    Objects in the store or in a partial archive in `folder` are not compiled again, so an interrupted compile resumes.
+    Objects in the store or in any archive of the set in `folder` are not compiled again, so an interrupted compile
+    resumes.
     Raises `BuildError` if it cannot be compiled here or a compile fails. Raises `RunAgainError` if it runs out of time,
-    after packing the finished objects as a partial archive.
+    after packing the finished objects.
     """
-    shard, kernels = scope.shard or WHOLE_SET, store_folder(cache)
-    shard_name = None if shard == WHOLE_SET else str(shard)
-    archive = find_complete_archive(folder, kernel_set.id, shard_name, kernels)
-    if archive is None:
-        resumed = unpack_partial_archives(folder, kernel_set.id, shard_name, kernels)
-        recipe, source = _choose_recipe(executor, kernel_set.cells, matrix=matrix, environ=environ, cache=cache)
-        cell, release = recipe.cell, matrix.flash_attn[recipe.cell.flash_attn]
-        build_host = executor.prepare_host(cell, report_progress)
-        with scratch_dir(cache) as scratch:
-            setup = SetupRun(recipe, source, build_host, scratch)
-            extras = setup_env(
-                setup,
-                kernel_set.id,
-                replace(scope, shard=shard),
-                cache=cache,
-                appended=environ.get(APPEND_VARIABLE),
-                planned=list_planned_sources(cell.flash_attn, release, cache, environ),
-            )
-            log = log_path(cache, kernel_set.id + (shard_suffix(shard_name) if shard_name else ""))
-            result, time_error = _compile(setup, extras, kernels, log, report_progress)
-        store = Store.open(kernels, result.key)
-        log_ignored_archives(resumed, store.key)
-        archive = _pack_result(store, kernel_set.id, folder, shard_name, result.sources, time_error)
-    remove_partial_archive(archive)
-    return archive
+    kernels = store_folder(cache)
+    # a whole set is also its only shard
+    shard_name = None if scope.shard in (None, Shard(1, 1)) else str(scope.shard)
+    unpacked = unpack_archives(folder, kernel_set.id, kernels)
+    complete = [item for item in unpacked if item.shard == shard_name and not item.is_partial]
+    if len(complete) == 1:
+        return folder / complete[0].file_name
+    if complete:  # only a run of setup.py computes the right key
+        logger.info("%d archives of different keys in %s: asking the compiler which one fits", len(complete), folder)
+    recipe, source = _choose_recipe(executor, kernel_set.cells, matrix=matrix, environ=environ, cache=cache)
+    cell, release = recipe.cell, matrix.flash_attn[recipe.cell.flash_attn]
+    build_host = executor.prepare_host(cell, report_progress)
+    with scratch_dir(cache) as scratch:
+        setup = SetupRun(recipe, source, build_host, scratch)
+        extras = setup_env(
+            setup,
+            (kernel_set.id,),
+            replace(scope, targets=kernel_set.targets),
+            cache=cache,
+            appended=environ.get(APPEND_VARIABLE),
+            planned=list_planned_sources(cell.flash_attn, release, cache, environ),
+        )
+        log = log_path(cache, kernel_set.id + (shard_suffix(shard_name) if shard_name else ""))
+        result, time_error = _compile(setup, extras, kernels, log, report_progress)
+    store = Store.open(kernels, result.keys[0])
+    log_ignored_archives(unpacked, store.key)
+    return _pack_result(store, kernel_set.id, folder, shard_name, result.sources, time_error)
 
 
 def _choose_recipe(

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from wheelfactory.build.recipe import default_jobs
-from wheelfactory.kernels.compiler.costs import Cost, Ledger, predict_cost, shard_costs
+from wheelfactory.kernels.compiler.costs import SEED_ERROR, Cost, Ledger, predict_cost, shard_costs
 from wheelfactory.kernels.compiler.limits import MAX_ARGUMENT_BYTES, link_argument_bytes
 from wheelfactory.kernels.compiler.schedule import jobs_after_kill
 from wheelfactory.kernels.compiler.shards import Shard, cut_shards, min_shard_count, wall_time
@@ -23,8 +23,7 @@ RUNNER_DISK_GB = 14.0
 # limit of one program argument (Linux: MAX_ARG_STRLEN, 32 pages of 4 KiB)
 ARGUMENT_KIB = 128.0
 OBJECT_COPIES, SOURCE_COPIES = 2, 2
-"""Each object is in the build folder and in the store, and hipify copies each source. The compiler cache compresses as
-well as an archive does, so it counts as a second archive."""
+"""Each object is in the build folder and in the store, and hipify copies each source."""
 ARCHIVE_RATIO = 0.26
 """Archive bytes per object byte: zstandard at level 9 compresses four objects to 0.21 to 0.26 each and to 0.19
 together, and the API objects to 0.03 to 0.10 (2.8.3, gfx942, Debian's clang 21)."""
@@ -60,6 +59,11 @@ class ResourceLimit:
     def passed(self) -> bool:
         """Whether the value is below the limit, not equal to it."""
         return self.value < self.limit
+
+    @property
+    def text(self) -> str:
+        """Such as ``longest shard: 3.30 of 6 h``."""
+        return f"{self.name}: {self.value:.2f} of {self.limit:g} {self.unit}"
 
 
 @dataclass(frozen=True)
@@ -115,36 +119,38 @@ class CostModel:
         compiler = self.ledger.main_compiler
         count = sum(entry.compiler == compiler for entry in self.ledger.measurements)
         return (
-            f"ledger with {count} measurements of compiler {compiler[:12]}" if count else "seed table, no measurement"
+            f"ledger with {count} measurements of compiler {compiler[:12]}"
+            if count
+            else f"seed table, no measurement (nine of ten compiles within {SEED_ERROR:.0%})"
         )
 
 
 def estimate_set(
     sources: Sequence[str],
     source_bytes: int,
-    archs: tuple[str, ...],
+    targets: tuple[str, ...],
     cost_model: CostModel,
     runners: Runners,
     *,
     shards: int | None,
     budget_s: float,
 ) -> Estimate:
-    """Estimate compiling these sources, whose tree has `source_bytes`, in `shards` shards.
+    """Estimate compiling these sources, whose tree has `source_bytes`, for `targets` in `shards` shards.
 
     If `shards` is None, uses the fewest shards that each finish within `budget_s`.
     Raises `ValueError` if one compile alone takes longer.
     """
     compiler = cost_model.ledger.main_compiler
-    costs = {source: predict_cost(cost_model.ledger, source, archs, compiler) for source in sources}
+    costs = {source: predict_cost(cost_model.ledger, source, targets, compiler) for source in sources}
     jobs, peak_mib = fit_jobs(costs.values(), runners)
     times = {source: cost.cpu_s for source, cost in costs.items()}
-    cutting = shard_costs(cost_model.shard_ledger, sources, archs)
+    cutting = shard_costs(cost_model.shard_ledger, sources, targets)
     count = shards or min_shard_count(cutting, budget_s, jobs, predicted=times)
     parts = [[times[source] for source in part] for part in cut_shards(cutting, count)]
     walls = [wall_time(part, jobs) for part in parts]
     object_bytes = sum(cost.size for cost in costs.values())
     archive_bytes = round(object_bytes * ARCHIVE_RATIO)
-    disk_bytes = OBJECT_COPIES * object_bytes + 2 * archive_bytes + SOURCE_COPIES * source_bytes
+    disk_bytes = OBJECT_COPIES * object_bytes + archive_bytes + SOURCE_COPIES * source_bytes
     limits = (
         ResourceLimit("longest shard", max(walls) / 3600, JOB_HOURS, "h"),
         ResourceLimit("memory of a runner", peak_mib / 1024, runners.memory_gib, "GiB"),

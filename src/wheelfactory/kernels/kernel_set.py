@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import InputError
+from wheelfactory.kernels.compiler.targets import HOST
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.image_tags import rocm_release, same_compiler_images
 
@@ -19,24 +20,34 @@ CACHE_VERSION = 1
 
 @dataclass(frozen=True)
 class KernelSet:
-    """CK kernels compiled once, and the cells that link them.
+    """CK kernels compiled once, and the cells that link them: the device code of one arch, or the host code of one ABI.
 
-    The generated sources include neither torch nor Python. Their objects depend on the sources, on ROCm's compiler and
-    flags, on the archs, and on the C++ ABI, which changes the names of symbols that pass a `std::string`.
+    The generated sources include neither torch nor Python. Their objects depend on the sources and on ROCm's compiler
+    and flags. Only host code depends on the C++ ABI, which changes the names of symbols that pass a `std::string`.
+    A set with archs and an ABI has whole objects, as earlier versions of the factory compiled them.
     """
 
     sources: str
     """What is compiled (`sources_name`), which several releases can share."""
     rocm: str
     archs: tuple[str, ...]
-    cxx11_abi: bool
-    cells: tuple[Cell, ...]
+    """The arch of device code; empty for host code."""
+    cxx11_abi: bool | None
+    """The C++ ABI of host code; None for device code."""
+    cells: tuple[Cell, ...] = ()
     """In matrix order. Running setup.py for any one of them compiles the set."""
+    older_ids: tuple[str, ...] = ()
+    """Ids that earlier versions of the factory gave to sets with all code of one of the cells, this code included."""
 
     @property
     def id(self) -> str:
-        """Such as ``ck-8e52d489-rocm6.4-gfx90a_gfx942-cxx11``."""
-        return self._id_of(self.sources)
+        """Such as ``ck-8e52d489-rocm6.4-gfx942`` or ``ck-8e52d489-rocm6.4-cxx11``."""
+        return "-".join([self.sources, f"rocm{self.rocm}", *filter(None, ["_".join(self.archs), self._abi])])
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """What the sources are compiled for: archs, and `HOST` if the set has host code."""
+        return self.archs if self.cxx11_abi is None else (*self.archs, HOST)
 
     @property
     def releases(self) -> tuple[str, ...]:
@@ -44,13 +55,8 @@ class KernelSet:
         return tuple(dict.fromkeys(cell.flash_attn for cell in self.cells))
 
     @property
-    def older_ids(self) -> tuple[str, ...]:
-        """The ids that earlier versions of the factory gave to these kernels: one for each release."""
-        return tuple(name for name in map(self._id_of, map(_version_name, self.releases)) if name != self.id)
-
-    def _id_of(self, sources: str) -> str:
-        abi = "cxx11" if self.cxx11_abi else "precxx11"
-        return f"{sources}-rocm{self.rocm}-{'_'.join(self.archs)}-{abi}"
+    def _abi(self) -> str:
+        return {None: "", True: "cxx11", False: "precxx11"}[self.cxx11_abi]
 
 
 def sources_name(matrix: Matrix, flash_attn: str) -> str:
@@ -64,14 +70,40 @@ def _version_name(flash_attn: str) -> str:
 
 
 def group_kernel_sets(matrix: Matrix, cells: Iterable[Cell]) -> tuple[KernelSet, ...]:
-    """Group the CK cells into kernel sets, in the order of each set's first cell."""
-    shared: dict[tuple[str, str, tuple[str, ...], bool], list[Cell]] = {}
+    """Group the CK cells into kernel sets, in the order of each set's first cell: its archs, then its host code."""
+    shared: dict[KernelSet, list[Cell]] = {}
     for cell in cells:
-        if cell.backend is Backend.CK:
-            sources, abi = sources_name(matrix, cell.flash_attn), matrix.torch[cell.torch].cxx11_abi
-            key = (sources, cell.rocm, matrix.archs(cell), abi)
-            shared.setdefault(key, []).append(cell)
-    return tuple(KernelSet(*key, tuple(members)) for key, members in shared.items())
+        for kernel_set in _sets_of(matrix, cell, matrix.archs(cell)):
+            shared.setdefault(kernel_set, []).append(cell)
+    return tuple(
+        replace(kernel_set, cells=tuple(members), older_ids=_older_ids(matrix, members))
+        for kernel_set, members in shared.items()
+    )
+
+
+def sets_of_cell(matrix: Matrix, cell: Cell, archs: tuple[str, ...] | None = None) -> tuple[str, ...]:
+    """Return the ids of the kernel sets that a cell links, for `archs` or all archs of the cell; none for Triton."""
+    return tuple(kernel_set.id for kernel_set in _sets_of(matrix, cell, matrix.archs(cell) if archs is None else archs))
+
+
+def _sets_of(matrix: Matrix, cell: Cell, archs: tuple[str, ...]) -> Iterator[KernelSet]:
+    """Yield the sets that a cell links, without cells."""
+    if cell.backend is Backend.CK:
+        sources = sources_name(matrix, cell.flash_attn)
+        for arch in archs:
+            yield KernelSet(sources, cell.rocm, (arch,), None)
+        yield KernelSet(sources, cell.rocm, (), matrix.torch[cell.torch].cxx11_abi)
+
+
+def _older_ids(matrix: Matrix, cells: Iterable[Cell]) -> tuple[str, ...]:
+    """Return the ids of sets with both codes of a cell, named by its version and by the digest of its sources."""
+    return tuple(
+        dict.fromkeys(
+            KernelSet(sources, cell.rocm, matrix.archs(cell), matrix.torch[cell.torch].cxx11_abi).id
+            for cell in cells
+            for sources in (_version_name(cell.flash_attn), sources_name(matrix, cell.flash_attn))
+        )
+    )
 
 
 def require_set(sets: Sequence[KernelSet], text: str) -> KernelSet:
@@ -79,12 +111,14 @@ def require_set(sets: Sequence[KernelSet], text: str) -> KernelSet:
     by_id = {kernel_set.id: kernel_set for kernel_set in sets}
     if text not in by_id:
         hint = (
-            "run `wheelfactory plan` to list the kernel sets"
+            "run `wheelfactory plan --all` to list the kernel sets"
             if sets
             else "no CK cell is selected, so there are no kernel sets"
         )
-        renamed = next((kernel_set.id for kernel_set in sets if text in kernel_set.older_ids), None)
-        raise InputError("unknown kernel set", text, f"it is {renamed} now" if renamed else hint)
+        successors = [kernel_set.id for kernel_set in sets if text in kernel_set.older_ids]
+        raise InputError(
+            "unknown kernel set", text, f"use the sets that replace it: {', '.join(successors)}" if successors else hint
+        )
     return by_id[text]
 
 
@@ -97,8 +131,7 @@ def stored_set_name(matrix: Matrix, kernel_set: KernelSet, *, slim: bool = False
 
     The digits are a hash over everything that affects the objects and is known without a compiler: the digest of the
     kernel sources (else the pin of all sources), the filters that leave some out, and the ROCm release and distribution
-    of the images, or of the `slim`
-    image.
+    of the images, or of the `slim` image.
     """
     # the hash can be incomplete: an archive whose key does not match the compiler is rejected, never linked
     rocm = matrix.rocm[kernel_set.rocm]
@@ -117,4 +150,4 @@ def describe_older_sets(sets: Iterable[KernelSet], names: Iterable[str]) -> list
     if not found:
         return []
     more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    return [f"ignored {found[0]}{more}: a kernel set is now named by its sources, not by the flash-attn version"]
+    return [f"ignored {found[0]}{more}: each arch and each C++ ABI now has a kernel set of its own"]

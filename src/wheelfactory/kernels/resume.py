@@ -1,61 +1,42 @@
-"""Resume from the archives of earlier runs in a folder: reuse complete ones, unpack partial ones, merge shards."""
+"""Take over what earlier runs left in a folder of archives: what a store has is not compiled again."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from wheelfactory.core.errors import BuildError, InputError, RunAgainError
+from wheelfactory.core.errors import InputError, RunAgainError
 from wheelfactory.core.progress import logger
-from wheelfactory.kernels.archive import (
-    IncompleteSetError,
-    find_archives,
-    is_shard_archive,
-    pack_archive,
-    read_archive_manifest,
-    require_complete,
-    shorten_names,
-    unpack_archive,
-    verify_archive,
-)
-from wheelfactory.kernels.archive_manifest import ARCHIVE_SUFFIX, PARTIAL_SUFFIX, ArchiveManifest, shard_suffix
+from wheelfactory.kernels.archive import find_archives, pack_archive, require_complete, unpack_archive
+from wheelfactory.kernels.archive_manifest import ArchiveManifest
 from wheelfactory.kernels.compiler.key import diff_key_parts
 from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import SetKey, Store
 
 
-def find_complete_archive(folder: Path, set_id: str, shard: str | None, kernels: Path) -> Path | None:
-    """Find the undamaged archive of a shard (``2/8``), or of a whole set, in a folder.
+def unpack_archives(folder: Path, set_id: str, kernels: Path) -> tuple[ArchiveManifest, ...]:
+    """Unpack the archives of a set in a folder into the stores of their keys below `kernels`; return their manifests.
 
-    Returns None if archives of several keys exist. A damaged archive is removed with a warning; its intact objects are
-    kept in the store of its key below `kernels`.
-    """
-    found = [path for path in _of_shard(find_archives(folder, set_id), set_id, shard) if _read_valid(path, kernels)]
-    if len(found) > 1:
-        # only a run of setup.py computes the right key
-        logger.info("%d archives of different keys in %s: asking the compiler which one fits", len(found), folder)
-        return None
-    return found[0] if found else None
-
-
-def unpack_partial_archives(folder: Path, set_id: str, shard: str | None, kernels: Path) -> tuple[ArchiveManifest, ...]:
-    """Unpack the partial archives of a shard into the stores of their keys below `kernels`; return their manifests.
-
-    A damaged archive is removed with a warning, after its good objects are unpacked. Raises `FactoryError` if the
-    objects cannot be written.
+    Logs a warning for a damaged or misnamed archive. A manifest leaves out damaged objects; that of a truncated or
+    misnamed archive is not returned, but its good objects are in the store. Raises `FactoryError` if the objects cannot
+    be written.
     """
     unpacked = []
-    for path in _of_shard(find_archives(folder, set_id, partial=True), set_id, shard):
-        manifest = _read_valid(path, kernels)
-        if manifest:
-            unpack_archive(path, kernels)
-            logger.info("%d of %d kernels are in %s", len(manifest.objects), len(manifest.expected), path.name)
-            unpacked.append(manifest)
+    for path in find_archives(folder, set_id):
+        try:
+            done = unpack_archive(path, kernels)
+            if path.name != done.intact.file_name:
+                which = f"{path} should be {done.intact.file_name}"
+                raise InputError("misnamed kernel archive", which, "remove it")
+        except InputError as error:
+            logger.warning("%s; its good objects are used", error)
+            continue
+        logger.info("%d of %d kernels are in %s", len(done.intact.objects), len(done.intact.expected), path.name)
+        unpacked.append(done.intact)
     return tuple(unpacked)
 
 
-def log_ignored_archives(unpacked: Collection[ArchiveManifest], key: SetKey) -> None:
+def log_ignored_archives(unpacked: Iterable[ArchiveManifest], key: SetKey) -> None:
     """Log a warning for each unpacked archive with a different key, with the differences."""
     for manifest in unpacked:
         if manifest.key != key.digest:
@@ -63,109 +44,52 @@ def log_ignored_archives(unpacked: Collection[ArchiveManifest], key: SetKey) -> 
             logger.warning("ignored %s, its key differs: %s", manifest.file_name, why)
 
 
-def remove_partial_archive(whole: Path) -> None:
-    """Remove the partial archive that a complete archive supersedes."""
-    whole.with_name(whole.name.removesuffix(ARCHIVE_SUFFIX) + PARTIAL_SUFFIX + ARCHIVE_SUFFIX).unlink(missing_ok=True)
-
-
 def merge_set(folder: Path, set_id: str, kernels: Path) -> Path:
-    """Merge the shards of a set in a folder into one archive, through the store below `kernels`, and return its path.
+    """Merge the archives of a set in a folder into one, through the stores below `kernels`, and return its path.
 
-    If there are no shards but one archive of the whole set, verify and return that one. Raises `RunAgainError` if some
-    shards are only partial, `InputError` if the folder has no archive of the set, and the errors of `merge_shards`.
+    An undamaged archive of the whole set is returned as it is. Raises `InputError` if the folder has no archive of the
+    set, or those of several compilers; if objects are missing, `RunAgainError` if a shard has begun, otherwise
+    `IncompleteSetError`.
     """
-    archives = find_archives(folder, set_id)
-    shards = [path for path in archives if is_shard_archive(path)]
-    if not shards and len(archives) == 1:
-        verify_archive(archives[0])
-        return archives[0]
-    begun = []
-    for path in find_archives(folder, set_id, partial=True):
-        try:
-            begun.append(read_archive_manifest(path))
-        except InputError as error:
-            logger.warning("%s", error)
-    if not shards and not begun:
+    unpacked = unpack_archives(folder, set_id, kernels)
+    if not unpacked:
         hint = f"compile them: wheelfactory kernels {set_id} --shard 1/N --dest {folder}"
-        raise InputError("no shards to merge", f"{set_id} in {folder}", hint)
-    whole = [read_archive_manifest(path) for path in shards]
-    complete_shards = {manifest.shard for manifest in whole}
-    try:
-        if shards:
-            return merge_shards(shards, folder, kernels)
-    except IncompleteSetError:
-        begun = [
-            manifest for manifest in begun if manifest.shard not in complete_shards and manifest.key == whole[0].key
-        ]
-        if not begun:
-            raise
-    which = "; ".join(_missing_shards(complete_shards, begun))
-    hint = f"run the compile commands of these shards again with --dest {folder}, then merge again"
-    raise RunAgainError("incomplete kernel set", which, hint)
+        raise InputError("no archives to merge", f"{set_id} in {folder}", hint)
+    stores = {manifest.key: Store(kernels, manifest.set_key) for manifest in unpacked}
+    complete = [store for store in stores.values() if store.read_records().keys() >= {*store.key.sources}]
+    begun, progress = any(manifest.is_partial for manifest in unpacked), _best_of_each_shard(unpacked)
+    if len(stores) > 1 and len(complete) != 1 and (complete or not begun):
+        first, other = (next(item for item in unpacked if item.key == key) for key in list(stores)[:2])
+        why = "; ".join(diff_key_parts(first.set_key.parts, other.set_key.parts))
+        hint = "keep only the archives of one compiler and one set of flags in the folder"
+        which = f"{first.file_name} and {other.file_name} differ in {why}"
+        raise InputError("archives of different compilers", which, hint)
+    if begun and not complete:
+        hint = f"run the compile commands of these shards again with --dest {folder}, then merge again"
+        raise RunAgainError("incomplete kernel set", "; ".join(_describe_progress(progress)), hint)
+    (store,) = complete or stores.values()
+    absent = ", ".join(shard for shard in _every_shard(progress) if shard not in progress)
+    require_complete(store.key.sources, store.read_records(), f"; no archive of shard {absent}" if absent else "")
+    log_ignored_archives(unpacked, store.key)
+    whole = [item for item in unpacked if (item.key, item.shard, item.is_partial) == (store.key.digest, None, False)]
+    return folder / whole[0].file_name if whole else pack_archive(store, set_id, folder, None)
 
 
-def _missing_shards(complete_shards: Collection[str | None], begun: Iterable[ArchiveManifest]) -> Iterator[str]:
-    """Describe the progress of each incomplete shard."""
-    progress = {manifest.shard or "1/1": manifest for manifest in begun}
-    for shard in _every_shard([*complete_shards, *progress]):
-        if shard in progress:
-            manifest = progress[shard]
-            yield f"shard {shard}: {len(manifest.objects)} of {len(manifest.expected)} kernels"
-        elif shard not in complete_shards:
+def _best_of_each_shard(unpacked: Sequence[ArchiveManifest]) -> dict[str, ArchiveManifest]:
+    """Return for each shard the archive with most objects; a whole set counts as shard ``1/1``."""
+    return {item.shard or "1/1": item for item in sorted(unpacked, key=lambda item: len(item.objects))}
+
+
+def _describe_progress(progress: Mapping[str, ArchiveManifest]) -> Iterator[str]:
+    """Describe each incomplete shard."""
+    for shard in _every_shard(progress):
+        if shard not in progress:
             yield f"shard {shard}: no kernel"
+        elif progress[shard].is_partial:
+            yield f"shard {shard}: {len(progress[shard].objects)} of {len(progress[shard].expected)} kernels"
 
 
-def merge_shards(paths: Sequence[Path], folder: Path, kernels: Path) -> Path:
-    """Merge at least one shard of a set into one archive, through the store below `kernels`, and return its path.
-
-    Raises `InputError` if the archives are of different sets or one is damaged, `IncompleteSetError` if a source has no
-    object, and `BuildError` if its only object is damaged.
-    """
-    manifests = [read_archive_manifest(path) for path in paths]
-    first = manifests[0]
-    for path, manifest in zip(paths, manifests, strict=True):
-        if (manifest.key, manifest.set_id) != (first.key, first.set_id):
-            one, two = ({"set": found.set_id, **found.set_key.parts} for found in (first, manifest))
-            which = f"{paths[0].name} and {path.name} differ in {'; '.join(diff_key_parts(one, two))}"
-            hint = "merge only shards of one compiler and one set of flags"
-            raise InputError("archives of different kernel sets", which, hint)
-    store = Store(kernels, first.set_key)
-    have = {*store.read_records(), *(source for manifest in manifests for source in manifest.objects)}
-    complete_shards = {manifest.shard for manifest in manifests}
-    absent = [shard for shard in _every_shard(complete_shards) if shard not in complete_shards]
-    require_complete(store.key.sources, have, f"; no archive of shard {shorten_names(absent)}" if absent else "")
-    damaged = {source: path for path in paths for source in unpack_archive(path, kernels).damaged}
-    lost = sorted(damaged.keys() - store.read_records().keys())
-    if lost:
-        hint = "compile them again, or download the archive again"
-        raise BuildError("damaged objects", f"{len(lost)} in {damaged[lost[0]]}: {shorten_names(lost)}", hint)
-    return pack_archive(store, first.set_id, folder, None)
-
-
-def _every_shard(known: Iterable[str | None]) -> Iterator[str]:
+def _every_shard(known: Iterable[str]) -> Iterator[str]:
     """Yield all shards of a set that was split like these shards."""
-    for count in sorted({Shard.parse(shard).count for shard in known if shard}):
+    for count in sorted({Shard.parse(shard).count for shard in known}):
         yield from (str(Shard(index, count)) for index in range(1, count + 1))
-
-
-def _of_shard(paths: Collection[Path], set_id: str, shard: str | None) -> Iterator[Path]:
-    begin = len(f"{set_id}-") + 16  # digits of the key
-    for path in paths:
-        if path.name[begin:].removesuffix(ARCHIVE_SUFFIX).removesuffix(PARTIAL_SUFFIX) == shard_suffix(shard):
-            yield path
-
-
-def _read_valid(path: Path, kernels: Path) -> ArchiveManifest | None:
-    """Verify an archive and its name. If it is damaged, unpack its good objects, remove it, and return None."""
-    try:
-        manifest = verify_archive(path)
-        if path.name != manifest.file_name:
-            which = f"{path} should be {manifest.file_name}"
-            raise InputError("misnamed kernel archive", which, "compile it again")
-    except InputError as error:
-        logger.warning("%s; removing it; its intact objects are kept", error)
-        with suppress(InputError):
-            unpack_archive(path, kernels)
-        path.unlink()
-        return None
-    return manifest

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -12,15 +13,18 @@ from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.core.errors import InputError, SourceError
 from wheelfactory.kernels.compiler.costs import Ledger
 from wheelfactory.kernels.compiler.shards import Shard
-from wheelfactory.kernels.estimate import CostModel, Estimate, Runners, estimate_set
+from wheelfactory.kernels.estimate import CostModel, Estimate, ResourceLimit, Runners, estimate_set
 from wheelfactory.kernels.kernel_set import KernelSet
-from wheelfactory.kernels.source_list import SourceList, list_sources
+from wheelfactory.kernels.source_list import SourceList, find_cached_list, list_sources
 from wheelfactory.matrix.facts import FlashAttn
 
 _HOUR = 3600
 
 EstimateOrReason: TypeAlias = "Estimate | str"
 """The estimate of a kernel set, or why there is none."""
+
+ReadSources: TypeAlias = "Callable[[str], SourceList | str]"
+"""Returns the kernel sources of a release by its version, or why they cannot be listed."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +55,28 @@ def read_cost_model(given: Path | None, own: Path) -> CostModel:
     return CostModel(ledger, ledger)
 
 
+def source_reader(
+    releases: Mapping[str, FlashAttn], cache: Path, environ: Mapping[str, str], *, download: bool = True
+) -> ReadSources:
+    """Make a function that lists the kernel sources of each release once.
+
+    A list that is not in `cache` takes a download and some 10 s; without `download`, that list is unavailable instead.
+    """
+
+    @functools.cache
+    def read(version: str) -> SourceList | str:
+        if not download and find_cached_list(releases[version], cache) is None:
+            return f"the sources of flash-attn {version} are not in the cache"
+        try:
+            return list_sources(version, releases[version], cache, clean_environ(environ))
+        except SourceError as error:
+            return "; ".join(filter(None, str(error).splitlines()))
+
+    return read
+
+
 def estimate_sets(
-    sets: Sequence[KernelSet],
-    cost_model: CostModel,
-    sharding: Sharding,
-    *,
-    releases: Mapping[str, FlashAttn],
-    cache: Path,
-    environ: Mapping[str, str],
+    sets: Sequence[KernelSet], cost_model: CostModel, sharding: Sharding, read_sources: ReadSources
 ) -> list[EstimateOrReason]:
     """Estimate each set.
 
@@ -66,18 +84,10 @@ def estimate_sets(
     """
 
     @functools.cache
-    def sources_of(version: str) -> SourceList | str:
-        """The sources of a release, or why they cannot be fetched."""
-        try:
-            return list_sources(version, releases[version], cache, clean_environ(environ))
-        except SourceError as error:
-            return "; ".join(filter(None, str(error).splitlines()))
-
-    @functools.cache
-    def estimate_of(versions: tuple[str, ...], archs: tuple[str, ...]) -> EstimateOrReason:
+    def estimate_of(versions: tuple[str, ...], targets: tuple[str, ...]) -> EstimateOrReason:
         runners, budget_s = sharding.runners, sharding.budget_h * 3600
         # all are listed, which verifies their digests; one that can be fetched is enough
-        found = [sources_of(version) for version in versions]
+        found = [read_sources(version) for version in versions]
         source_list = next((item for item in found if isinstance(item, SourceList)), found[0])
         if isinstance(source_list, str):
             return source_list
@@ -85,7 +95,7 @@ def estimate_sets(
             return estimate_set(
                 source_list.sources,
                 source_list.total_bytes,
-                archs,
+                targets,
                 cost_model,
                 runners,
                 shards=sharding.shards,
@@ -98,13 +108,37 @@ def estimate_sets(
                 "give a shard more hours",
             ) from None
 
-    return [estimate_of(kernel_set.releases, kernel_set.archs) for kernel_set in sets]
+    return [estimate_of(kernel_set.releases, kernel_set.targets) for kernel_set in sets]
 
 
 def shard_hours(estimates: Iterable[EstimateOrReason]) -> list[float]:
     """The wall time of each shard in hours, at most; a set without an estimate has none."""
     known = [estimate for estimate in estimates if not isinstance(estimate, str)]
     return [estimate.longest_shard_s / _HOUR for estimate in known for _ in estimate.shards]
+
+
+def total_cpu_hours(estimates: Iterable[EstimateOrReason]) -> float:
+    """The CPU hours to compile every set once; a set without an estimate counts nothing."""
+    return sum(estimate.cpu_s for estimate in estimates if not isinstance(estimate, str)) / _HOUR
+
+
+def render_total(sets: Sequence[KernelSet], estimates: Sequence[EstimateOrReason]) -> Iterator[str]:
+    """Render the lines about all kernel sets together: their sum, why some have no estimate, and exceeded limits."""
+    if not sets:
+        return
+    unknown = [estimate for estimate in estimates if isinstance(estimate, str)]
+    excluded = f", {len(unknown)} without an estimate not counted" if unknown else ""
+    yield f"kernel sets  {len(estimates)}, {total_cpu_hours(estimates):.1f} CPU h in all{excluded}"
+    yield from (f"  no estimate, cannot fetch the sources: {reason}" for reason in dict.fromkeys(unknown))
+    failed: dict[str, list[tuple[ResourceLimit, str]]] = defaultdict(list)
+    for kernel_set, estimate in zip(sets, estimates, strict=True):
+        for limit in () if isinstance(estimate, str) else estimate.limits:
+            if not limit.passed:
+                failed[limit.name].append((limit, kernel_set.id))
+    for limits in failed.values():
+        worst, name = max(limits, key=lambda pair: pair[0].value)
+        more = f", the worst of {len(limits)}" if limits[1:] else ""
+        yield f"  FAIL       {worst.text} ({name}{more})"
 
 
 def render_estimate(kernel_set: KernelSet, estimate: EstimateOrReason, runners: Runners) -> Iterator[str]:
@@ -129,8 +163,7 @@ def render_estimate(kernel_set: KernelSet, estimate: EstimateOrReason, runners: 
         f"archive {estimate.archive_bytes / 1e9:.2f})"
     )
     for limit in estimate.limits:
-        check = f"{limit.name}: {limit.value:.2f} of {limit.limit:g} {limit.unit}"
-        yield f"  {'pass' if limit.passed else 'FAIL'}       {check}"
+        yield f"  {'pass' if limit.passed else 'FAIL'}       {limit.text}"
 
 
 def estimate_to_json(kernel_set: KernelSet, estimate: EstimateOrReason, sharding: Sharding) -> dict[str, Any]:

@@ -6,7 +6,7 @@ setup.py starts our launcher as its compiler, and our ninja as its ninja (see th
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from wheelfactory.core.checkout import PACKAGE_DIR
 from wheelfactory.core.errors import BuildError, RunAgainError
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.progress import logger
-from wheelfactory.kernels.archive import drop_redundant_shards, find_archives, unpack_archive
+from wheelfactory.kernels.archive import find_archives, unpack_archive
 from wheelfactory.kernels.compiler import launcher
 from wheelfactory.kernels.compiler import ninja as our_ninja
 from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE
@@ -33,9 +33,11 @@ class CompileScope:
     """Which part of a kernel set to compile, and until when."""
 
     archives: Path | None = None
-    """A folder of kernel archives to take objects from. At least one must belong to the set."""
+    """A folder of kernel archives to take objects from. It must have one of each set."""
+    targets: tuple[str, ...] = ()
+    """Compile only for these (see `compiler.targets`), and do not link; empty to compile everything and link."""
     shard: Shard | None = None
-    """Compile only this shard, and do not link; None to compile everything and link."""
+    """With `targets`: compile only this shard; None for all sources."""
     shard_ledger: Path | None = None
     """The ledger to cut shards by, which must be the same on every machine; None for the seed table alone."""
     deadline: float | None = None
@@ -57,7 +59,7 @@ def ledger_path(cache: Path) -> Path:
 
 def setup_env(
     setup: SetupRun,
-    set_id: str,
+    set_ids: Sequence[str],
     scope: CompileScope,
     *,
     cache: Path,
@@ -66,22 +68,22 @@ def setup_env(
 ) -> SetupExtras:
     """Write the files that a compile through wheelfactory needs, and return what to add to the run of setup.py.
 
-    `appended` is the value of `APPEND_VARIABLE`; `planned` are the sources that the build must compile, None for any.
+    `set_ids` are the sets that the build links. `appended` is the value of `APPEND_VARIABLE`; `planned` are the sources
+    that the build must compile, None for any.
     Raises `InputError` for an unusable archive, `BuildError` if there is none.
     """
-    build_host, stores, ccache_folder = setup.build_host, store_folder(cache), cache / "ccache"
+    build_host, stores = setup.build_host, store_folder(cache)
     request = CompileRequest(
         ninja=str(build_host.ninja),
         kernels=str(stores),
         ledger=str(ledger_path(cache)),
         result_file=str(_result_path(setup)),
         jobs=setup.recipe.jobs,
-        ccache=build_host.ccache,
-        ccache_dir=str(ccache_folder),
+        targets=scope.targets,
         shard=str(scope.shard or ""),
         shard_ledger=str(scope.shard_ledger or ""),
         deadline=scope.deadline,
-        archive_keys=tuple(_unpack_archives(stores, set_id, scope.archives)) if scope.archives else (),
+        archive_keys=tuple(_unpack_archives(stores, set_ids, scope.archives)) if scope.archives else (),
         planned_sources=planned.sources if planned else (),
     )
     request_file = setup.scratch / "request.json"
@@ -96,11 +98,10 @@ def setup_env(
         **({APPEND_VARIABLE: appended} if appended else {}),
         **(filter_environ(setup.scratch / "python", planned.filtered) if planned and planned.filtered else {}),
     }
-    for folder in (stores, ccache_folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    stores.mkdir(parents=True, exist_ok=True)
     ledger_path(cache).touch()
     reads = (PACKAGE_DIR, *((scope.shard_ledger,) if scope.shard_ledger else ()))
-    return SetupExtras(environ, reads, (stores, ccache_folder, ledger_path(cache)), scope.deadline)
+    return SetupExtras(environ, reads, (stores, ledger_path(cache)), scope.deadline)
 
 
 def _write_ninja(folder: Path, python: Path) -> None:
@@ -117,13 +118,14 @@ def _python_program(python: Path, file: str | None) -> str:
     return f"{shlex.quote(str(python))} -ISB {shlex.quote(str(Path(str(file)).resolve()))}"
 
 
-def _unpack_archives(kernels: Path, set_id: str, folder: Path) -> Iterator[dict[str, object]]:
-    """Unpack the archives of a set into the store, and yield their keys. Raises `BuildError` if there are none."""
-    archives = find_archives(folder, set_id)
-    if not archives:
-        hint = f"make one: wheelfactory kernels {set_id}; or build without --kernels"
-        raise BuildError("no archive of this kernel set", f"{set_id} in {folder}", hint)
-    for archive in drop_redundant_shards(archives):
+def _unpack_archives(kernels: Path, set_ids: Sequence[str], folder: Path) -> Iterator[dict[str, object]]:
+    """Unpack the archives of sets into the store, and yield their keys. Raises `BuildError` if a set has none."""
+    archives = {set_id: find_archives(folder, set_id) for set_id in set_ids}
+    absent = [set_id for set_id, found in archives.items() if not found]
+    if absent:
+        hint = f"make it: wheelfactory kernels {absent[0]}; or build without --kernels"
+        raise BuildError("no archive of a kernel set", f"{', '.join(absent)} in {folder}", hint)
+    for archive in (path for found in archives.values() for path in found):
         done = unpack_archive(archive, kernels)
         if done.damaged:
             logger.warning("%s: %d objects are damaged and will be compiled again", archive.name, len(done.damaged))
@@ -146,14 +148,17 @@ def read_outcome(setup: SetupRun, kernels: Path, log: Path) -> CompileResult | N
     if result is None:
         return None
     entries = [
-        entry for entry in Store.open(kernels, result.key).read_records().values() if entry.start >= result.started
+        entry
+        for key in result.keys
+        for entry in Store.open(kernels, key).read_records().values()
+        if entry.start >= result.started
     ]
     if entries:
         timeline = log.with_suffix(".trace.json")
         write_atomic(timeline, render_trace(entries).encode())
         logger.info("timeline of %d compiles in %s", len(entries), timeline)
     if result.state == TIME_UP:
-        which = f"{result.reused + result.compiled} of {len(result.sources)} kernels are compiled"
+        which = f"{result.reused + result.compiled} of {result.total} kernels are compiled"
         raise RunAgainError("time limit reached", which, "run the same command again")
     return result
 

@@ -64,15 +64,8 @@ def list_sources(version: str, release: FlashAttn, cache: Path, environ: Mapping
     cannot be fetched, or the generator commands cannot be read from setup.py, and `InputError` if their digest is not
     the release's `kernel_sources`.
     """
-    cached = (
-        _read_list(_list_path(cache, release.source_pin, release.trim))
-        if release.sdist or (release.git and release.git.commit)
-        else None
-    )
-    # a wrong digest may be of the cache, so only that of the sources themselves is refused
-    if cached and release.kernel_sources in (None, cached.digest):
-        found = cached
-    else:
+    found = find_cached_list(release, cache)
+    if found is None:
         source = fetch_source(version, release, cache / "sources", environ)
         found, is_final = _generate_sources(version, release.trim, source, cache, environ)
         if release.kernel_sources not in (None, found.digest):
@@ -88,6 +81,14 @@ def list_sources(version: str, release: FlashAttn, cache: Path, environ: Mapping
     elif found.left_out:
         logger.info("flash-attn %s: left out %d kernel sources that no call can reach", version, found.left_out)
     return found
+
+
+def find_cached_list(release: FlashAttn, cache: Path) -> SourceList | None:
+    """The list of a release as an earlier call cached it; None if there is none with the digest of the matrix."""
+    is_pinned = release.sdist or (release.git and release.git.commit)
+    cached = _read_list(_list_path(cache, release.source_pin, release.trim)) if is_pinned else None
+    # a wrong digest may be of the cache, so only that of the sources themselves is refused
+    return cached if cached and release.kernel_sources in (None, cached.digest) else None
 
 
 def list_planned_sources(

@@ -36,14 +36,14 @@ def _compiles(spans: Iterable[tuple[ObjectRecord, int, int]]) -> Iterator[dict[s
         # a clock change can make the duration negative
         heapq.heappush(running, (max(start, end), thread))
         yield {
-            "name": entry.source,
+            "name": f"{entry.source} for {' '.join(entry.targets)}",
             "cat": parse_kernel_kind(entry.source)[0] or "other",
             "ph": "X",
             "ts": start,
             "dur": max(0, end - start),
             "pid": 0,
             "tid": thread,
-            "args": {"CPU s": entry.cpu_s, "peak MiB": entry.peak_mib, "from a cache": entry.cached},
+            "args": {"CPU s": entry.cpu_s, "peak MiB": entry.peak_mib},
         }
 
 

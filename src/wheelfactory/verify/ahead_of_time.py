@@ -7,6 +7,7 @@ work-group. Not covered: dropout, ALiBi, fp8, autotuning, other head dims, and t
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from packaging.version import Version
 
 from wheelfactory.build.environments import make_triton_environment
 from wheelfactory.build.recipe import choose_jobs
-from wheelfactory.core.progress import logger
+from wheelfactory.core.progress import announced_progress, logger
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import find_cell_limits
 from wheelfactory.verify.proofs import (
@@ -47,6 +48,9 @@ GIB_PER_ARCH = 2.8
 
 TIMEOUT_S = 1800.0
 """Seconds for one arch; the slowest, gfx1030 with Triton 3.2, needs 300 on one core."""
+
+SECONDS_PER_ARCH = 54
+"""Predicted seconds for one arch on one core: ten archs took 4 min 28 s on two cores (docs/reference/validate.md)."""
 
 _REMEDY = "remove the arch or this Triton from the supported ones in matrix.yaml"
 
@@ -143,17 +147,32 @@ def _compile(subject: Subject, keys: Mapping[str, ProofKey]) -> Iterator[tuple[s
             linker.chmod(0o755)
             environ["TRITON_HIP_LLD_PATH"] = str(linker)
 
+        numbers = {arch: number for number, arch in enumerate(keys, 1)}
+
         def compile_for(arch: str) -> CompileReport | str:
-            logger.info("compiling for %s with Triton %s", arch, subject.triton)
+            logger.info("compiling for %s (%d of %d) with Triton %s", arch, numbers[arch], len(keys), subject.triton)
             scratch = environment.folder / arch
             return run_program(
                 keys[arch].command, CompileReport, environment, environ, scratch=scratch, timeout=TIMEOUT_S
             )
 
-        # too many parallel compiles get killed for memory, which looks like a bad kernel
-        fitting = max(1, min(subject.host.cores, int(subject.host.memory_gib // GIB_PER_ARCH)))
-        with ThreadPoolExecutor(choose_jobs(subject.environ.get("MAX_JOBS", ""), fitting)) as pool:
-            yield from zip(keys, pool.map(compile_for, keys), strict=True)
+        with announced_progress("archs compiled") as report_progress, ThreadPoolExecutor(_jobs(subject)) as pool:
+            for done, report in enumerate(zip(keys, pool.map(compile_for, keys), strict=True), 1):
+                report_progress(done, len(keys))
+                yield report
+
+
+def _jobs(subject: Subject) -> int:
+    """The number of archs to compile for at once."""
+    # too many parallel compiles get killed for memory, which looks like a bad kernel
+    fitting = max(1, min(subject.host.cores, int(subject.host.memory_gib // GIB_PER_ARCH)))
+    return choose_jobs(subject.environ.get("MAX_JOBS", ""), fitting)
+
+
+def predict_minutes(subject: Subject) -> int:
+    """The minutes to compile for every arch of the wheel, at least 1, if no result is cached."""
+    rounds = math.ceil(len(subject.record.offload_archs) / _jobs(subject))
+    return max(1, round(rounds * SECONDS_PER_ARCH / 60))
 
 
 def find_compile_faults(subject: Subject, arch: str, report_or_error: CompileReport | str) -> Iterator[Finding]:

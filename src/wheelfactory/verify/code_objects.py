@@ -54,6 +54,11 @@ def _bundle_findings(elf: ElfFile, promised: frozenset[str]) -> Iterator[Finding
         expected, found = f"the {elf.registered} bundles that its start-up code registers", f"{len(elf.bundles)}"
         remedy = "objects were compiled for the host only, or not by a HIP compiler: read the build's log"
         yield Finding(file=elf.name, expected=expected, found=found, remedy=remedy)
+    if elf.packages or elf.relocatable_kernels:  # an ordinary linker drops such code, and reports nothing
+        expected = "no device code that waits for a device link"
+        found = f"{len(elf.packages)} offload packages, {elf.relocatable_kernels} kernels of relocatable device code"
+        remedy = "objects were compiled with -fgpu-rdc: compile all with -fno-gpu-rdc"
+        yield Finding(file=elf.name, expected=expected, found=found, remedy=remedy)
 
 
 def _shells(subject: Subject, sizes: Mapping[str, int]) -> Iterator[Finding]:

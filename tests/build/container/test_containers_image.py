@@ -157,11 +157,11 @@ def dockerfile(base: str, step: str) -> Dockerfile:
 def test_a_step_that_fails_is_told_with_its_last_lines_and_the_place_of_the_log(
     engine: Engine, base: str, tmp_path: Path
 ) -> None:
-    wanted = dockerfile(base, "seq 1000 && echo E: Unable to locate package ccache && exit 100")
+    wanted = dockerfile(base, "seq 1000 && echo E: Unable to locate package patchelf && exit 100")
     with pytest.raises(BuildError, match="cannot build the image") as failed:
         build_image(engine, wanted, tmp_path / "logs/image.log", silent)
     assert wanted.tag in failed.value.which
-    assert "Unable to locate package ccache" in failed.value.which and "100" in failed.value.which
+    assert "Unable to locate package patchelf" in failed.value.which and "100" in failed.value.which
     assert "\n500\n" not in failed.value.which
     assert failed.value.hint == f"a step of its Dockerfile failed; the full log is {tmp_path}/logs/image.log"
     assert "\n500\n" in (tmp_path / "logs/image.log").read_text()

@@ -26,19 +26,21 @@ from wheelfactory.build.container.executor import ContainerExecutor, open_contai
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.host import Host
 from wheelfactory.core.progress import ignore_progress
-from wheelfactory.kernels.compiler.store import Store
+from wheelfactory.kernels.compiler.store import SetKey, Store
+from wheelfactory.kernels.compiler.targets import HOST
 from wheelfactory.kernels.setup_env import store_folder
 from wheelfactory.pipeline.build import build_cell
 from wheelfactory.verify.gates import verify
 from wheelfactory.verify.result import Status
-from wheelfactory.wheel.build_record import read_build_record
 from wheelfactory.wheel.inspect.facts import inspect
-from wheelfactory.wheel.read import Wheel
 
 pytestmark = pytest.mark.slow
 
 KERNEL = "fmha_fwd_appendkv_d32_fp16_b64x64x32x32_vr_psskddv"
-"""One kernel; with its API that is two compiles for two archs each."""
+"""One kernel: two compiles for archs and one for the host."""
+
+API = "fmha_fwd_appendkv_api"
+"""The source that chooses it, which is compiled for the host alone."""
 
 PYTHON = "3.14"
 """Of the Debian that the compiler is of."""
@@ -68,12 +70,12 @@ class Shop:
     given: StageArguments
     executor: ContainerExecutor
 
-    def compiled(self, wheel: Path) -> Mapping[str, float]:
-        """When each kernel of a wheel was compiled, by name."""
-        record = read_build_record(Wheel.open(wheel))
-        assert record
-        store = Store.open(store_folder(self.given["cache"]), str(record.kernels))
-        return {name: entry.start for name, entry in store.read_records().items()}
+    def compiled(self) -> Mapping[str, float]:
+        """When each kernel was compiled, by name and target."""
+        kernels = store_folder(self.given["cache"])
+        stores = [Store(kernels, SetKey.from_bytes(path.read_bytes())) for path in kernels.glob("*/set.json")]
+        entries = [entry for store in stores for entry in store.read_records().values()]
+        return {f"{entry.source} for {' '.join(entry.targets)}": entry.start for entry in entries}
 
 
 @pytest.fixture(scope="module")
@@ -132,12 +134,12 @@ def test_the_wheel_has_device_code_for_each_arch_and_is_of_the_image(wheel: Path
 def test_the_compiled_kernels_are_kept_and_a_second_build_compiles_none(
     shop: Shop, wheel: Path, tmp_path: Path
 ) -> None:
-    before = shop.compiled(wheel)
-    assert sorted(before) == sorted((KERNEL, "fmha_fwd_appendkv_api"))
+    before = shop.compiled()
+    assert {*before} == {*(f"{KERNEL} for {target}" for target in (*ARCHS, HOST)), f"{API} for {HOST}"}
 
     again = build_cell(shop.executor, CELL, tmp_path, ignore_progress, **build_arguments(shop.given))
 
-    assert shop.compiled(again) == before
+    assert shop.compiled() == before
     assert again.read_bytes() == wheel.read_bytes()
 
 

@@ -12,12 +12,11 @@ FROM rocm/pytorch:torch-and-python
 USER 0
 WORKDIR /
 
-# ccache, a C++ compiler to link with, and patchelf to inspect wheels.
+# A C++ compiler to link with and patchelf to inspect wheels.
 # Unpinned: distributions remove old versions, so a pin would break the build later.
 # hadolint ignore=DL3008
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \
-        ccache \
         g++ \
         patchelf \
  && rm -rf /var/lib/apt/lists/*

@@ -12,12 +12,11 @@ FROM rocm/dev-ubuntu-24.04:6.4-complete
 USER 0
 WORKDIR /
 
-# ccache, a C++ compiler to link with, patchelf to inspect wheels, and parts of Python that this base lacks.
+# A C++ compiler to link with, patchelf to inspect wheels, and parts of Python that this base lacks.
 # Unpinned: distributions remove old versions, so a pin would break the build later.
 # hadolint ignore=DL3008
 RUN apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends \
-        ccache \
         g++ \
         patchelf \
         python3-dev \

@@ -18,6 +18,8 @@ def rocm(folder: Path, says: str = AMD) -> Path:
     files = {
         "lib/llvm/bin/clang-19": "clang",
         "lib/llvm/bin/lld": "lld",
+        "lib/llvm/bin/clang-linker-wrapper": "wrapper",
+        "lib/llvm/bin/llvm-offload-binary": "packager",
         "lib/llvm/lib/libLLVM.so.19.0": "llvm",
         "lib/x86_64-linux-gnu/libLLVM.so.19.1": "llvm",
         "lib/x86_64-linux-gnu/libLLVM.so.20.1": "of another",
@@ -51,7 +53,8 @@ def test_installed_again_elsewhere_at_another_time_it_is_the_same(tmp_path: Path
     [
         *("bin/hipcc", "lib/llvm/bin/clang-19", "lib/llvm/bin/lld", "amdgcn/bitcode/ocml.bc"),
         *("lib/llvm/lib/clang/19/lib/amdgcn/bitcode/ockl.bc", "lib/llvm/lib/libLLVM.so.19.0"),
-        "lib/x86_64-linux-gnu/libLLVM.so.19.1",
+        *("lib/x86_64-linux-gnu/libLLVM.so.19.1", "lib/llvm/bin/clang-linker-wrapper"),
+        "lib/llvm/bin/llvm-offload-binary",
     ],
 )
 def test_one_byte_more_in_what_makes_objects_and_it_is_another(name: str, tmp_path: Path) -> None:
@@ -59,6 +62,17 @@ def test_one_byte_more_in_what_makes_objects_and_it_is_another(name: str, tmp_pa
     before = read(folder).content
     with (folder / name).open("a") as file:
         file.write("\n")
+    assert read(folder).content != before
+
+
+def test_a_configuration_file_that_changes_its_defaults_makes_it_another(tmp_path: Path) -> None:
+    """Such as `--offload-new-driver`, which is then in no command line."""
+    configuration = tmp_path / "user/clang++.cfg"
+    configuration.parent.mkdir()
+    configuration.write_text("-O3\n")
+    folder = rocm(tmp_path / "rocm", says=f"{AMD}\nConfiguration file: {configuration}")
+    before = read(folder).content
+    configuration.write_text("--offload-new-driver\n")
     assert read(folder).content != before
 
 

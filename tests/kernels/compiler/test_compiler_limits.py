@@ -10,13 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from elf_factory import bundle, code_object, hip_bundle, object_file, packed, with_section
 from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler.limits import (
     MAX_ARGUMENT_BYTES,
     argument_limit,
     increase_stack_limit_for_link,
     link_argument_bytes,
-    require_matching_key,
+    require_matching_keys,
+    require_one_offload_form,
     require_supported_archs,
 )
 from wheelfactory.kernels.compiler.store import SetKey
@@ -129,15 +131,67 @@ def test_other_errors_of_the_driver_are_ignored(tmp_path: Path) -> None:
     require_supported_archs(str(path), ["gfx942"], {})
 
 
-KEY = SetKey({"compiler": {"version": "clang 21"}, "flags": ["-O3"], "archs": ["gfx942"]}, ("fmha_a",))
+def key_of(*targets: str, compiler: str = "clang 21") -> SetKey:
+    parts = {"compiler": {"version": compiler}, "flags": ["-O3"], "targets": list(targets)}
+    return SetKey(parts, ("fmha_a",))
+
+
+DEVICE, HOST = key_of("gfx942"), key_of("host")
 
 
 def test_archives_of_other_keys_are_refused_with_the_differences_of_the_nearest() -> None:
-    far = {"compiler": {"version": "clang 19"}, "flags": ["-O2"], "archs": ["gfx90a"]}
-    near = {**KEY.parts, "archs": ["gfx90a"]}
-    with pytest.raises(BuildError, match=r"the kernel archive was compiled differently: archs: gfx942, other gfx90a$"):
-        require_matching_key(KEY, [far, near])
+    near = key_of("gfx942", compiler="clang 19").parts
+    far = {**near, "flags": ["-O2"]}
+    with pytest.raises(BuildError, match=r"was compiled differently: compiler.version: clang 21, other clang 19$"):
+        require_matching_keys([DEVICE, HOST], [far, near])
 
 
 def test_one_archive_of_the_key_is_enough() -> None:
-    require_matching_key(KEY, [{}, KEY.parts])
+    require_matching_keys([DEVICE], [key_of("gfx942", compiler="clang 19").parts, DEVICE.parts])
+
+
+def test_an_archive_for_other_targets_is_neither_required_nor_refused() -> None:
+    other = key_of("gfx90a", compiler="clang 19").parts
+    require_matching_keys([DEVICE, HOST], [other, HOST.parts])
+    require_matching_keys([DEVICE, HOST], [])
+
+
+def test_each_key_needs_an_archive_of_its_own_targets() -> None:
+    with pytest.raises(BuildError, match="was compiled differently"):
+        require_matching_keys([DEVICE, HOST], [DEVICE.parts, key_of("host", compiler="clang 19").parts])
+
+
+# the form of device code
+
+OLD = object_file(fatbin=hip_bundle("gfx942"))
+NEW = object_file(fatbin=bundle([("hip-amdgcn-amd-amdhsa--gfx942", code_object())]))
+RELOCATABLE = object_file(fatbin=b"", source=with_section(".llvm.offloading", b"code"))
+HOST_ONLY, COMPRESSED = object_file(fatbin=b""), object_file(fatbin=packed(hip_bundle("gfx942")))
+
+
+def objects(folder: Path, **contents: bytes) -> list[Path]:
+    paths = [folder / f"{name}.o" for name in contents]
+    for path, content in zip(paths, contents.values(), strict=True):
+        path.write_bytes(content)
+    return paths
+
+
+@pytest.mark.parametrize("form", [OLD, NEW])
+def test_objects_of_one_driver_may_be_linked_with_host_code_and_compressed_bundles(tmp_path: Path, form: bytes) -> None:
+    require_one_offload_form(objects(tmp_path, one=form, two=form, host=HOST_ONLY, packed=COMPRESSED))
+
+
+def test_objects_of_two_drivers_are_refused_and_one_of_each_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BuildError) as caught:
+        require_one_offload_form(objects(tmp_path, flash_api=NEW, fmha_a=OLD, fmha_b=OLD, host=HOST_ONLY))
+
+    assert caught.value.which == (
+        "flash_api.o: bundles of the new offload driver; fmha_a.o: bundles of the old offload driver"
+    )
+    assert caught.value.hint
+    assert "--no-offload-new-driver" in caught.value.hint
+
+
+def test_relocatable_device_code_is_refused_because_the_link_would_drop_it(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match=r"one\.o: relocatable device code of the new offload driver"):
+        require_one_offload_form(objects(tmp_path, one=RELOCATABLE, two=RELOCATABLE))

@@ -1,7 +1,8 @@
-"""Objects of a kernel set are stored completely or not at all, and only objects that match the journal are returned."""
+"""Objects of a kernel set are stored completely or not at all, and damage is detected."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store, read_journal
+from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store, last_used, read_journal
 
 SOURCES = ("fmha_bwd_d128", "fmha_fwd_d128", "fmha_fwd_d64")
 KEY = SetKey({"compiler": "HIP 6.4", "flags": ["-O3"], "environment": {}}, SOURCES)
@@ -25,7 +26,7 @@ CONTENT = b"\x7fELF" + bytes(range(256))
 
 def entry_of(source: str = SOURCES[0], content: bytes = CONTENT) -> ObjectRecord:
     sha256 = hashlib.sha256(content).hexdigest()
-    return ObjectRecord(source, ("gfx942",), sha256, len(content), 40.5, 900, 1.0, 41.5, cached=False)
+    return ObjectRecord(source, ("gfx942",), sha256, len(content), 40.5, 900, 1.0, 41.5)
 
 
 @pytest.fixture
@@ -61,6 +62,22 @@ def test_making_a_folder_again_keeps_its_objects(store: Store) -> None:
     assert store.read_records() == {entry.source: entry}
 
 
+def test_a_set_knows_when_it_was_last_used(store: Store) -> None:
+    os.utime(store.folder / "set.json", ns=(0, 1000))
+    assert last_used(store.folder) == 1000
+
+    keep(store)
+    Store.open(store.folder.parent, KEY.digest).read_records()
+    assert last_used(store.folder) == 1000, "only what creates the set uses it"
+
+    store.create()
+    assert (last_used(store.folder) or 0) > 1000
+
+
+def test_what_is_not_a_set_was_never_used(store: Store) -> None:
+    assert [last_used(path) for path in (store.folder / "objects", store.folder / "set.json")] == [None, None]
+
+
 @pytest.mark.parametrize("part", ["compiler", "flags", "environment"])
 def test_every_part_changes_the_key(part: str) -> None:
     assert SetKey({**KEY.parts, part: "other"}, SOURCES).digest != KEY.digest
@@ -79,8 +96,8 @@ def changed(**values: Any) -> bytes:
     [
         (b"", "Expecting value"),
         (b"[" * 100_000, "nested too deeply"),
-        (b"[]", "format 1"),
-        (changed(format=2), "format 1"),
+        (b"[]", "format 2"),
+        (changed(format=1), "format 2"),
         (changed(parts=[]), "not a kernel set"),
         (changed(sources="abc"), "not a kernel set"),
         (changed(key="0" * 64), "its key does not match its parts"),
@@ -133,14 +150,28 @@ def test_an_object_of_no_source_of_the_set_is_not_listed(store: Store) -> None:
     assert store.read_records() == {}
 
 
-def test_saved_objects_are_world_readable(store: Store) -> None:
-    before = os.umask(0o022)
+def test_a_saved_object_is_moved_into_the_store(store: Store, tmp_path: Path) -> None:
+    keep(store)
+
+    assert not (tmp_path / "kernels/built.o").exists()
+
+
+def test_everyone_can_read_a_saved_object_and_nobody_can_change_it(store: Store) -> None:
+    before = os.umask(0o077)
     try:
         entry = keep(store)
     finally:
         os.umask(before)
 
-    assert store.object_path(entry.source).stat().st_mode & 0o777 == 0o644
+    assert store.object_path(entry.source).stat().st_mode & 0o777 == 0o444
+
+
+def test_a_saved_object_replaces_a_read_only_one(store: Store) -> None:
+    keep(store)
+    again = keep(store, content=b"other")
+
+    assert store.object_path(again.source).read_bytes() == b"other"
+    assert store.object_path(again.source).stat().st_mode & 0o777 == 0o444
 
 
 # the journal
@@ -175,9 +206,10 @@ INVALID_CHANGES: list[dict[str, object]] = [
     {"cpu_s": -1},
     {"start": 10**400},
     {"end": float("inf")},
-    {"archs": 1},
-    {"archs": [1]},
-    {"cached": "yes"},
+    {"targets": 1},
+    {"targets": [1]},
+    {"targets": None},
+    {"targets": "gfx942"},
     {"more": 1},
 ]
 
@@ -199,7 +231,7 @@ from pathlib import Path
 from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
 store = Store(Path(sys.argv[1]), SetKey({}, ()))
 for number in range(500):
-    store.append_record(ObjectRecord(f"{sys.argv[2]}_{number}", ("gfx942",) * 20, "0" * 64, 1, 1.0, 1, 1.0, 1.0, False))
+    store._append_record(ObjectRecord(f"{sys.argv[2]}_{number}", ("gfx942",) * 20, "0" * 64, 1, 1.0, 1, 1.0, 1.0))
 """
 
 
@@ -214,33 +246,23 @@ def test_two_processes_that_append_at_once_lose_no_line(tmp_path: Path) -> None:
     assert set(store.read_records()) == set(sources)
 
 
-# giving out
+# damage
 
 
-def test_an_object_is_restored_to_the_build_folder(store: Store, tmp_path: Path) -> None:
-    entry = keep(store)
-
-    assert store.restore_object(entry, tmp_path / "build/temp/a.o")
-
-    assert (tmp_path / "build/temp/a.o").read_bytes() == CONTENT
+def test_a_saved_object_is_undamaged(store: Store) -> None:
+    assert store.has_object(keep(store))
 
 
-def test_an_existing_file_is_replaced(store: Store, tmp_path: Path) -> None:
-    entry = keep(store)
-    (tmp_path / "a.o").write_bytes(b"old")
+def test_an_object_of_another_content_is_not_the_recorded_one(store: Store) -> None:
+    older = keep(store)
+    keep(store, content=b"other")
 
-    assert store.restore_object(entry, tmp_path / "a.o")
-
-    assert (tmp_path / "a.o").read_bytes() == CONTENT
+    assert not store.has_object(older)
 
 
-def test_a_restored_object_is_a_hard_link(store: Store, tmp_path: Path) -> None:
-    entry = keep(store)
-    (tmp_path / "a.o").write_bytes(b"old")
-
-    assert store.restore_object(entry, tmp_path / "a.o")
-
-    assert (tmp_path / "a.o").samefile(store.object_path(entry.source))
+def writable(path: Path) -> Path:
+    path.chmod(0o644)
+    return path
 
 
 def is_gone(path: Path) -> None:
@@ -248,15 +270,15 @@ def is_gone(path: Path) -> None:
 
 
 def is_cut_short(path: Path) -> None:
-    path.write_bytes(CONTENT[:-1])
+    writable(path).write_bytes(CONTENT[:-1])
 
 
 def is_empty(path: Path) -> None:
-    path.write_bytes(b"")
+    writable(path).write_bytes(b"")
 
 
 def has_another_bit(path: Path) -> None:
-    path.write_bytes(CONTENT[:-1] + bytes([CONTENT[-1] ^ 1]))
+    writable(path).write_bytes(CONTENT[:-1] + bytes([CONTENT[-1] ^ 1]))
 
 
 def is_a_folder(path: Path) -> None:
@@ -265,52 +287,20 @@ def is_a_folder(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [is_gone, is_cut_short, is_empty, has_another_bit, is_a_folder])
-def test_a_damaged_object_is_not_restored(store: Store, tmp_path: Path, damage: Callable[[Path], None]) -> None:
+def test_damage_to_an_object_is_detected(store: Store, damage: Callable[[Path], None]) -> None:
     entry = keep(store)
     damage(store.object_path(entry.source))
 
-    assert not store.restore_object(entry, tmp_path / "a.o")
-
-    assert not (tmp_path / "a.o").exists()
+    assert not store.has_object(entry)
 
 
-def test_a_damaged_object_can_be_saved_again(store: Store, tmp_path: Path) -> None:
+def test_a_damaged_object_can_be_saved_again(store: Store) -> None:
     is_cut_short(store.object_path(keep(store).source))
 
-    assert store.restore_object(keep(store), tmp_path / "a.o")
-
-
-def test_an_object_is_copied_where_it_cannot_be_linked(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(18, "Invalid cross-device link")
-
-    monkeypatch.setattr(os, "link", refuse)
-    entry = keep(store)
-
-    assert store.restore_object(entry, tmp_path / "out/a.o")
-
-    assert (tmp_path / "out/a.o").read_bytes() == CONTENT
-    assert everything(tmp_path / "out") == {"a.o"}
-
-
-def test_an_object_crosses_file_systems(store: Store) -> None:
-    shared_memory = Path("/dev/shm")  # noqa: S108 # any second file system will do
-    if not os.access(shared_memory, os.W_OK) or shared_memory.stat().st_dev == store.folder.stat().st_dev:
-        pytest.skip("there is no second file system")
-    entry = keep(store)
-    out = shared_memory / f"wheelfactory-{os.getpid()}.o"
-    try:
-        assert store.restore_object(entry, out)
-        assert out.read_bytes() == CONTENT
-    finally:
-        out.unlink(missing_ok=True)
+    assert store.has_object(keep(store))
 
 
 # a full disk
-
-LARGE = 1 << 20
 
 
 def on_a_full_disk(call: Callable[[], object], room: int) -> str:
@@ -334,52 +324,47 @@ def on_a_full_disk(call: Callable[[], object], room: int) -> str:
     return text
 
 
-def test_a_full_disk_leaves_no_object(store: Store, tmp_path: Path) -> None:
-    before = everything(store.folder)
-    built = tmp_path / "built.o"
-    built.write_bytes(bytes(LARGE))
-
-    assert on_a_full_disk(lambda: store.save_object(built, entry_of(content=bytes(LARGE))), LARGE // 2) == "OSError"
-
-    assert everything(store.folder) == before
-    assert store.read_records() == {}
+def save_without_room(store: Store, source: str, content: bytes, room: int) -> None:
+    """Save an object while the journal has room for `room` bytes more."""
+    limit = store.journal.stat().st_size + room
+    assert on_a_full_disk(lambda: keep(store, source, content), limit) == "OSError"
 
 
-def test_a_full_disk_keeps_the_older_object(store: Store, tmp_path: Path) -> None:
+def test_after_a_failed_save_the_older_record_does_not_match(store: Store) -> None:
     entry = keep(store)
-    built = tmp_path / "built.o"
-    built.write_bytes(bytes(LARGE))
 
-    assert on_a_full_disk(lambda: store.save_object(built, entry_of(content=bytes(LARGE))), LARGE // 2) == "OSError"
+    save_without_room(store, entry.source, b"other", room=20)
 
     assert store.read_records() == {entry.source: entry}
-    assert store.restore_object(entry, tmp_path / "a.o")
+    assert not store.has_object(entry)
+    assert store.has_object(keep(store))
 
 
 def test_an_object_without_its_journal_line_does_not_exist(store: Store) -> None:
     first = keep(store, SOURCES[0])
-    room = store.journal.stat().st_size + 20
 
-    assert on_a_full_disk(lambda: keep(store, SOURCES[1]), room) == "OSError"
+    save_without_room(store, SOURCES[1], CONTENT, room=20)
 
     assert store.read_records() == {first.source: first}
     again = keep(store, SOURCES[1])
     assert store.read_records() == {first.source: first, again.source: again}
 
 
-def test_a_failed_copy_leaves_nothing_to_link(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_object_that_cannot_be_moved_is_not_recorded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
-        raise OSError(18, "Invalid cross-device link")
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "link", refuse)
-    entry = keep(store, content=bytes(LARGE))
+    before = everything(store.folder)
+    monkeypatch.setattr(Path, "replace", refuse)
 
-    assert on_a_full_disk(lambda: store.restore_object(entry, tmp_path / "out/a.o"), LARGE // 2) == "OSError"
+    with pytest.raises(OSError, match="No space left"):
+        keep(store)
 
-    assert everything(tmp_path / "out") == set()
+    assert everything(store.folder) == before
+    assert store.read_records() == {}
 
 
 def test_an_entry_is_read_back_as_it_was_written() -> None:
-    entry = replace(entry_of(), archs=("gfx90a", "gfx942"), cached=True)
+    entry = replace(entry_of(), targets=("gfx90a", "gfx942", "host"))
 
     assert ObjectRecord.from_line(entry.to_line()) == entry

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from elf_factory import packed
-from hip_toolchain import HipToolchain
+from hip_toolchain import DECLARATIONS, HipToolchain
 from wheelfactory.wheel.elf.image import DamagedElfError, ElfImage
 from wheelfactory.wheel.elf.offload import Bundle, read_bundles
 from wheelfactory.wheel.elf.read import FATBIN, ElfFile, read_elf
@@ -19,17 +19,6 @@ pytestmark = pytest.mark.slow
 ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201")
 TWO = ("gfx90a", "gfx942")
 PACK = "--offload-compress"
-DECLARATIONS = """\
-#define __global__ __attribute__((global))
-#define __device__ __attribute__((device))
-#define __constant__ __attribute__((constant))
-struct dim3 { unsigned x, y, z; dim3(unsigned n) : x(n), y(1), z(1) {} };
-typedef struct ihipStream_t *hipStream_t;
-extern "C" int __hipPushCallConfiguration(dim3, dim3, unsigned long = 0, hipStream_t = nullptr);
-extern "C" int __hipPopCallConfiguration(dim3 *, dim3 *, unsigned long *, hipStream_t *);
-extern "C" int hipLaunchKernel(const void *, dim3, dim3, void **, unsigned long, hipStream_t);
-"""
-"""What clang needs of hip/hip_runtime.h to compile a kernel and its call; the header takes two seconds in each test."""
 
 
 def compiled(
@@ -165,6 +154,61 @@ def test_relocatable_device_code_is_one_bundle_for_the_whole_library(hip: HipToo
     ((bundle, content),) = cut_out(linked)
     assert bundle.targets == frozenset(TWO)
     assert_as_llvm_sees_it(hip, tmp_path, bundle, content)
+
+
+# the new offload driver
+
+NEW_DRIVER = "--offload-new-driver"
+
+
+@pytest.mark.parametrize("names", [("one",), ("one", "two")])
+def test_the_new_driver_writes_a_bundle_for_each_object_too(
+    hip: HipToolchain, tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    objects = [kernel(hip, tmp_path, TWO, NEW_DRIVER, name=name) for name in names]
+    linked = hip.link(tmp_path / "made.so", objects)
+
+    for path in (*objects, linked):
+        assert (read(path).packages, read(path).relocatable_kernels) == ((), 0)
+    found = cut_out(linked)
+    assert len(found) == read(linked).registered == len(names)
+    for bundle, content in found:
+        assert bundle.targets == frozenset(TWO)
+        assert all(entry.id.startswith(("host-", "hip-amdgcn-")) for entry in bundle.entries)
+        assert_as_llvm_sees_it(hip, tmp_path, bundle, content)
+
+
+def test_relocatable_device_code_of_the_new_driver_is_packages_until_the_device_link(
+    hip: HipToolchain, tmp_path: Path
+) -> None:
+    one = kernel(hip, tmp_path, TWO, "-fgpu-rdc", NEW_DRIVER, name="one")
+    before = read(one)
+    offload = [f"--offload-arch={arch}" for arch in TWO]
+    after = read(hip.link(tmp_path / "made.so", [one], "-fgpu-rdc", "--hip-link", NEW_DRIVER, *offload))
+
+    assert (before.bundles, before.relocatable_kernels) == ((), 1)
+    assert (after.packages, after.relocatable_kernels, len(after.bundles)) == ((), 1, 1)
+    hip.run(tmp_path, "llvm-objcopy", "--dump-section", ".llvm.offloading=packages", one.name, "copy.o")
+    images = [entry for package in before.packages for entry in package.entries]
+    assert [str(entry.target) for entry in images] == [*TWO]
+    for entry in images:
+        keys = f"triple=amdgcn-amd-amdhsa,arch={entry.target},kind=hip"
+        hip.run(tmp_path, "clang-offload-packager", "packages", f"--image=file=image,{keys}")
+        assert (tmp_path / "image").stat().st_size == entry.size
+
+
+def test_an_ordinary_linker_drops_packages_without_a_message_and_the_kernels_are_still_counted(
+    hip: HipToolchain, tmp_path: Path
+) -> None:
+    objects = [
+        kernel(hip, tmp_path, TWO, "-fgpu-rdc", NEW_DRIVER, name="lost"),
+        kernel(hip, tmp_path, TWO, name="kept"),
+    ]
+    hip.run(tmp_path, "ld", "-shared", *(item.name for item in objects), "-o", "made.so")
+
+    linked = read(tmp_path / "made.so")
+    assert (len(linked.bundles), linked.registered) == (1, 1)  # which alone looks complete
+    assert (linked.packages, linked.relocatable_kernels) == ((), 1)
 
 
 def test_a_kernel_without_its_device_code_leaves_a_symbol_undefined(hip: HipToolchain, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from elf_factory import packed
 from resource_limits import run_limited
 from wheelfactory.wheel.elf import dynamic, offload
 from wheelfactory.wheel.elf.offload import read_bundles
+from wheelfactory.wheel.elf.offload_package import PACKAGE_MAGIC, read_packages
 from wheelfactory.wheel.elf.read import read_elf
 
 pytestmark = pytest.mark.slow
@@ -248,6 +249,37 @@ def test_many_packed_bundles_that_do_not_say_their_length() -> None:
     data = packed(MAGIC + bytes(8), 1, "zlib") * 60_000
 
     assert of_bundles(data) == "nothing"
+
+
+def of_packages(data: bytes, megabytes: int = 64) -> str:
+    return run_limited(lambda: read_packages(memoryview(data)), megabytes=megabytes)
+
+
+def test_offload_packages_with_as_many_entries_as_fit() -> None:
+    count = 100_000
+    data = PACKAGE_MAGIC + struct.pack("<IQQQ", 2, 32 + 40 * count, 32, count) + bytes(40 * count)
+
+    assert of_packages(data).startswith("DamagedElfError: offload package at 0: 100000 entries")
+    one = PACKAGE_MAGIC + struct.pack("<IQQQ", 2, 72, 32, 1) + struct.pack("<HHIQQQQ", 0, 4, 0, 0, 0, 0, 0)
+    assert of_packages(one * count) == "DamagedElfError: more than 4096 entries in the offload packages"
+
+
+def test_offload_packages_whose_keys_are_all_the_same_long_text() -> None:
+    count, keys = 4_000, 16
+    texts_at = 32 + 40 * count + 16 * keys * 2
+    rows = struct.pack("<QQQ", texts_at, texts_at, 1) * keys
+    keys_at = texts_at + 256
+    entries = struct.pack("<HHIQQQQ", 0, 4, 0, keys_at, keys, 0, 0) * count
+    body = entries.ljust(texts_at - 32, b"\0") + b"x" * 255 + b"\0" + rows
+
+    assert of_packages(PACKAGE_MAGIC + struct.pack("<IQQQ", 2, 32 + len(body), 32, count) + body) == "nothing"
+
+
+def test_a_large_gap_between_offload_packages_is_not_copied() -> None:
+    gap = bytes(1 << 25)
+
+    assert of_packages(gap, megabytes=16) == "nothing"
+    assert of_packages(gap + b"x", megabytes=16).startswith("DamagedElfError: unknown content at 33554432")
 
 
 def test_relocations_to_symbols_outside_every_table() -> None:

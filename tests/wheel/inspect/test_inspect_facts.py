@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from elf_factory import code_object, hip_bundle, library, packed, section
+from elf_factory import code_object, hip_bundle, library, package, packed, section, with_section
 from wheel_factory import CK, TRITON, build_record, extension_name, finished_wheel, make_wheel, tamper
 from wheelfactory.core.errors import InputError
 from wheelfactory.wheel.inspect.facts import inspect
@@ -80,6 +80,19 @@ def test_a_wheel_with_device_code(tmp_path: Path) -> None:
         "torch (by name)": ["_ZN3c105ErrorC1Ev"],
         "unknown (by name)": ["somebody_s"],
     }
+
+
+def test_device_code_that_waits_for_a_device_link_is_apart_from_that_of_bundles(tmp_path: Path) -> None:
+    path = tmp_path / "libkernels.so"
+    source = with_section(".llvm.offloading", package(("gfx942", code_object())))
+    path.write_bytes(library(source=source, fatbin=section(hip_bundle("gfx90a")), flags=("-nostdlib",)))
+
+    (elf,) = as_json(path)["elf_files"]
+
+    assert (elf["bundles"], elf["packages"], elf["relocatable_kernels"]) == (1, 1, 0)
+    assert elf["forms"] == ["package v2", "plain"]
+    assert elf["device_code"] == {"gfx90a": {"objects": 1, "size": 256}}
+    assert elf["packaged_code"] == {"gfx942": {"objects": 1, "size": 256}}
 
 
 def test_versioned_symbols_are_grouped_by_their_library_and_tell_the_oldest_glibc(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from elf_factory import code_object, hip_bundle, packed, section
+from elf_factory import code_object, hip_bundle, object_file, package, packed, section, with_section
 from wheel_factory import CK, build_record, extension, extension_name, finished_wheel, make_wheel, payload, read_zip
 from wheelfactory.wheel.build_record import Toolchain
 from wheelfactory.wheel.inspect.facts import inspect
@@ -82,6 +82,19 @@ def test_a_library_with_a_packed_bundle_and_a_source_that_was_compiled_for_the_h
         "    device  1 bundle (CCOB v2 zlib), 2 registered",
         "      gfx90a:xnack-     1 object            256 bytes",
         "      gfx942            1 object            256 bytes",
+    ]
+
+
+def test_an_object_of_the_new_offload_driver_with_device_code_that_waits_for_a_device_link(tmp_path: Path) -> None:
+    source = with_section(".llvm.offloading", package(("gfx90a", b"BC\xc0\xde"), ("gfx942", code_object())))
+    kernels = with_section("llvm_offload_entries", bytes(56))
+    path = tmp_path / "kernel.o"
+    path.write_bytes(object_file(fatbin=b"", source=source + kernels))
+
+    assert lines_of(path)[-3:] == [
+        "    device  1 package (package v2), 1 kernel for a device link",
+        "      gfx90a     1 object              4 bytes",
+        "      gfx942     1 object            256 bytes",
     ]
 
 

@@ -71,10 +71,17 @@ def estimate_images(matrix: Matrix, kernel_bytes: Mapping[Cell, int], disk_gb: f
     return estimates
 
 
-def render_image_estimates(estimates: Sequence[ImageEstimate], disk_gb: float) -> Iterator[str]:
-    """Render the text block of the images; empty if there are none."""
-    if estimates:
-        yield f"images, on a disk of {disk_gb:g} GB"
+def render_image_estimates(estimates: Sequence[ImageEstimate], disk_gb: float, *, each: bool = True) -> Iterator[str]:
+    """Render how many images fit, or with `each` a line for every image; empty if there are none."""
+    if not estimates:
+        return
+    if not each:
+        unknown = sum(estimate.fits is None for estimate in estimates)
+        more = f", {unknown} of unknown size" if unknown else ""
+        fitting = sum(estimate.fits is True for estimate in estimates)
+        yield f"images       {fitting} of {len(estimates)} fit on a disk of {disk_gb:g} GB{more}"
+        return
+    yield f"images, on a disk of {disk_gb:g} GB"
     for estimate in estimates:
         verdict = {True: "fits", False: "too big", None: "unknown"}[estimate.fits]
         size = f"{estimate.image.disk_gb} GB" if estimate.image.disk_gb else "size unknown"

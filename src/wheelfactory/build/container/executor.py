@@ -81,7 +81,6 @@ class ContainerExecutor:
             machine=self.describe_host(cell),
             python=python,
             ninja=python.parent / "ninja",
-            ccache="ccache",
             environ={
                 "HOME": "/tmp",  # noqa: S108 - of the container; the caller's user has no home there
                 "PATH": f"{python.parent}:{PurePosixPath(dockerfile.rocm)}/bin:{_SYSTEM_PATH}",

@@ -1,26 +1,32 @@
-"""Compile a kernel set: reuse objects of the store, compile the rest in order of cost, save each as it ends."""
+"""Compile kernels: reuse what the store has, compile the rest in order of cost, put the objects together."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wheelfactory.core.errors import BuildError
+from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.query import NOTICE_PREFIX
-from wheelfactory.kernels.compiler.costs import Ledger, Measurement, predict_cost, shard_costs
+from wheelfactory.kernels.compiler.commands import PLACEHOLDER, CompileCommands, Headers
+from wheelfactory.kernels.compiler.compile_run import CompileRun
+from wheelfactory.kernels.compiler.costs import Ledger, Measurement, shard_costs
 from wheelfactory.kernels.compiler.edges import CompileInputs
+from wheelfactory.kernels.compiler.fat_binary import Bundler, CannotComposeError, bundle, embed, read_bundler
 from wheelfactory.kernels.compiler.flags import EARLY_INLINE, FUNCTION_CALLS
 from wheelfactory.kernels.compiler.limits import (
     increase_stack_limit_for_link,
-    require_matching_key,
+    require_matching_keys,
+    require_one_offload_form,
     require_supported_archs,
 )
-from wheelfactory.kernels.compiler.objects import ObjectCompiler
 from wheelfactory.kernels.compiler.request import (
     FAILED,
     READY_TO_LINK,
@@ -29,123 +35,216 @@ from wheelfactory.kernels.compiler.request import (
     CompileRequest,
     CompileResult,
 )
-from wheelfactory.kernels.compiler.shards import Shard, cut_shards, longest_first
+from wheelfactory.kernels.compiler.samples import Samples
+from wheelfactory.kernels.compiler.schedule import Compile
+from wheelfactory.kernels.compiler.shards import Shard, cut_shards
 from wheelfactory.kernels.compiler.store import Store
+from wheelfactory.kernels.compiler.targets import HOST, compiled_sources, split_targets, whole_targets
+
+Targets = tuple[str, ...]
 
 
 def compile_set(request: CompileRequest, inputs: CompileInputs, environ: Mapping[str, str]) -> CompileResult:
-    """Compile the requested part of a kernel set in the current folder, and return the result.
+    """Compile the requested kernels in the current folder, and return the result.
 
     Raises `BuildError` if the request is refused, an object cannot be saved, or memory is too small for one compile
     alone; `OSError` if the compiler cannot be started.
     """
-    if request.archive_keys:
-        require_matching_key(inputs.key, request.archive_keys)
-    if not request.shard:
+    if request.targets and request.targets not in inputs.keys:
+        raise BuildError("not a target of this build", " ".join(request.targets), f"it has {', '.join(inputs.archs)}")
+    parts = (request.targets,) if request.targets else split_targets(inputs.archs)
+    require_matching_keys([inputs.keys[targets] for targets in parts], request.archive_keys)
+    if not request.targets:
         outputs = [edge.output for edge in (*inputs.kernels.values(), *inputs.bindings)]
         increase_stack_limit_for_link(os.getppid(), outputs, environ)  # the parent is setup.py, which starts the linker
-    selected = _selected(request, inputs)
-    store = Store(Path(request.kernels), inputs.key)
-    store.create()
-    with ExitStack() as held:
-        held.enter_context(_locked(store))
-        missing = _take(store, inputs, selected)
-        result = CompileResult(
-            state=FAILED,
-            key=inputs.key.digest,
-            sources=tuple(selected),
-            reused=len(selected) - len(missing),
-            compiled=0,
-            started=time.time(),
-        )
-        result.write(request)
-        for note in _notes(request, store, inputs, missing):
-            print(f"{NOTICE_PREFIX}{note}", flush=True)
-        if missing:
-            require_supported_archs(inputs.hipcc, inputs.archs, environ)
-        else:
-            held.close()  # only bindings are left, and no other build shares them
-        ledger = _ledger(request, inputs, store)
-        predicted_s = {
-            name: predict_cost(ledger, name, inputs.archs, inputs.compiler.content).cpu_s for name in inputs.kernels
-        }
-        objects = ObjectCompiler(request, inputs, store, environ, predicted_s)
-        kernels = [inputs.kernels[name] for name in longest_first({name: predicted_s[name] for name in missing})]
-        objects.compile_edges([*kernels, *(() if request.shard else inputs.bindings)])
-        compiled = len(set(missing) & set(store.read_records()))
-        return replace(result, state=_state(request, objects, missing, compiled), compiled=compiled)
+    kernels = Path(request.kernels)
+    with scratch_dir(kernels) as scratch:
+        (scratch / PLACEHOLDER).write_bytes(b"\0")
+        try:
+            bundler = _read_bundler(inputs, scratch, environ, parts)
+            return _Build(request, inputs, environ, scratch, bundler, parts).compile()
+        except CannotComposeError as error:
+            require_supported_archs(inputs.hipcc, inputs.archs, environ)  # else that is the reason
+            if request.targets:
+                hint = "compile whole objects with each cell: build it without --kernels"
+                raise BuildError("this compiler's objects cannot be put together", str(error), hint) from None
+            print(f"{NOTICE_PREFIX}{error}: compiling whole objects the ordinary way", flush=True)
+        whole = (whole_targets(inputs.archs),)
+        return _Build(request, inputs, environ, scratch, None, whole).compile()
+
+
+def _read_bundler(
+    inputs: CompileInputs, scratch: Path, environ: Mapping[str, str], parts: Sequence[Targets]
+) -> Bundler:
+    """How the driver bundles device code. Raises `CannotComposeError` if that is another way than ours."""
+    archs = [targets[0] for targets in parts if targets != (HOST,)] or inputs.archs[:1]
+    commands = CompileCommands(inputs, environ, Ledger(), scratch)
+    asked = commands.kernel(next(iter(inputs.kernels)), whole_targets(archs), scratch / "asked.o")
+    return read_bundler(asked.argv, asked.folder, asked.environ, archs)
+
+
+@dataclass
+class _Build:
+    """One way to compile the requested kernels: the parts of each object, or whole objects."""
+
+    request: CompileRequest
+    inputs: CompileInputs
+    environ: Mapping[str, str]
+    scratch: Path
+    bundler: Bundler | None
+    """None for whole objects."""
+    parts: Sequence[Targets]
+
+    def compile(self) -> CompileResult:
+        """Compile what the store lacks. Raises the errors of `compile_set`, and `CannotComposeError`."""
+        request, inputs = self.request, self.inputs
+        stores = {targets: Store(Path(request.kernels), inputs.keys[targets]) for targets in self.parts}
+        selected = self._selected()
+        with ExitStack() as held:
+            for store in sorted(stores.values(), key=lambda store: store.folder):  # in one order, against a deadlock
+                store.create()
+                held.enter_context(_locked(store.folder, request.shard))
+            missing = {targets: _missing(stores[targets], compiled_sources(selected, targets)) for targets in stores}
+            missing = {targets: names for targets, names in missing.items() if names}
+            total = sum(len(compiled_sources(selected, targets)) for targets in stores)
+            lacking = sum(map(len, missing.values()))
+            keys = tuple(store.key.digest for store in stores.values())
+            result = CompileResult(FAILED, keys, tuple(selected), total, total - lacking, 0, time.time())
+            result.write(request)
+            for note in _notes(request, inputs, stores, missing):
+                print(f"{NOTICE_PREFIX}{note}", flush=True)
+            if missing:
+                require_supported_archs(inputs.hipcc, inputs.archs, self.environ)
+            else:
+                held.close()  # only bindings are left, and no other build shares them
+            run = self._run(stores, missing)
+        return replace(result, state=_state(request, run, lacking), compiled=len(run.saved))
+
+    def _selected(self) -> list[str]:
+        """Return the source names to compile: all, or the shard's. Every machine cuts the same shards."""
+        names = compiled_sources(self.inputs.kernels, self.request.targets or (HOST,))
+        if not self.request.shard:
+            return names
+        shard = Shard.parse(self.request.shard)
+        if shard.count > len(names):
+            hint = f"there are {len(names)} kernels: use --shard I/N with a smaller N"
+            raise BuildError("more shards than kernels", self.request.shard, hint)
+        path = self.request.shard_ledger
+        costs = shard_costs(Ledger.read(Path(path)) if path else Ledger(), names, self.request.targets)
+        return sorted(cut_shards(costs, shard.count)[shard.index - 1])
+
+    def _run(self, stores: Mapping[Targets, Store], missing: Mapping[Targets, Sequence[str]]) -> CompileRun:
+        ledger = _ledger(self.request, self.inputs, stores)
+        commands = CompileCommands(self.inputs, self.environ, ledger, self.scratch)
+        bindings = [] if self.request.targets else [commands.binding(edge) for edge in self.inputs.bindings]
+        needed = [*self._compiles(commands, missing, {}), *bindings]
+        predicted = {(item.source, item.targets): item.predicted_s for item in needed}
+        run = CompileRun(self.request, stores, self.inputs.compiler.content, predicted)
+        headers: Headers = {}
+        if missing and self.bundler:
+            headers = Samples(run, commands, self.bundler, missing).prove()
+        if run.can_go_on:
+            kernels = self._compiles(commands, missing, headers)
+            rest = [item for item in kernels if (item.source, item.targets) not in run.saved]
+            rest.sort(key=lambda item: (-item.predicted_s, item.name))
+            run.run([*rest, *bindings], lambda ended: run.save(ended) if ended.compile.targets else None)
+        if run.can_go_on and not self.request.targets:
+            self._compose(stores)
+            require_one_offload_form(
+                Path(edge.output) for edge in (*self.inputs.kernels.values(), *self.inputs.bindings)
+            )
+        return run
+
+    def _compiles(
+        self, commands: CompileCommands, missing: Mapping[Targets, Sequence[str]], headers: Headers
+    ) -> list[Compile]:
+        return [
+            commands.kernel(name, targets, self.scratch / targets[0] / f"{name}.o", headers)
+            for targets, names in missing.items()
+            for name in names
+        ]
+
+    def _compose(self, stores: Mapping[Targets, Store]) -> None:
+        """Put every object together in the build tree. Raises `CannotComposeError` if the bundler fails."""
+        (self.scratch / "bundle").mkdir(exist_ok=True)
+        with ThreadPoolExecutor(self.request.jobs) as pool:
+            for _ in pool.map(lambda name: self._compose_object(name, stores), self.inputs.kernels):
+                pass
+
+    def _compose_object(self, name: str, stores: Mapping[Targets, Store]) -> None:
+        output = Path(self.inputs.kernels[name].output)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.unlink(missing_ok=True)
+        if self.bundler is None:
+            shutil.copyfile(stores[self.parts[0]].object_path(name), output)
+            return
+        paths = {targets[0]: store.object_path(name) for targets, store in stores.items()}
+        host = paths.pop(HOST).read_bytes()
+        if compiled_sources([name], self.inputs.archs[:1]):
+            host = embed(host, bundle(self.bundler, paths, self.scratch / "bundle" / f"{name}.o", self.environ))
+        output.write_bytes(host)
 
 
 @contextmanager
-def _locked(store: Store) -> Iterator[None]:
-    """Lock a store, so that two builds do not compile one set twice."""
+def _locked(folder: Path, shard: str) -> Iterator[None]:
+    """Lock a store, or one shard of it, so that two builds do not compile the same kernels twice."""
     # flock, because the kernel releases it however the process ends
-    descriptor = os.open(store.folder, os.O_RDONLY)
+    descriptor = os.open(folder / f"lock{shard.replace('/', '-')}", os.O_RDWR | os.O_CREAT, 0o666)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            print(f"{NOTICE_PREFIX}waiting for another build that compiles this kernel set", flush=True)
+            print(f"{NOTICE_PREFIX}waiting for another build that compiles these kernels", flush=True)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
 
 
-def _state(request: CompileRequest, objects: ObjectCompiler, missing: Sequence[str], compiled: int) -> str:
+def _state(request: CompileRequest, run: CompileRun, lacking: int) -> str:
     """The state of the result. Raises `BuildError` if a rerun would fail in the same way."""
-    if objects.error:
+    if run.error:
         hint = "free disk space, then run the same command again: compiled kernels are kept"
-        raise BuildError("cannot save compiled kernels", objects.error, hint)
-    if objects.failed:
+        raise BuildError("cannot save compiled kernels", run.error, hint)
+    if run.failed:
         return FAILED
-    if not objects.late:
-        return SHARD_DONE if request.shard else READY_TO_LINK
-    if missing and not compiled:
-        which = f"{len(missing)} kernels are missing"
+    if not run.late:
+        return SHARD_DONE if request.targets else READY_TO_LINK
+    if lacking and not run.saved:
+        which = f"{lacking} kernels are missing"
         raise BuildError("too little time to compile one kernel", which, "give more hours: --budget")
     return TIME_UP
 
 
-def _selected(request: CompileRequest, inputs: CompileInputs) -> list[str]:
-    """Return the source names to compile: all, or the shard's. Every machine cuts the same shards."""
-    if not request.shard:
-        return sorted(inputs.kernels)
-    shard = Shard.parse(request.shard)
-    if shard.count > len(inputs.kernels):
-        hint = f"there are {len(inputs.kernels)} kernels: use --shard I/N with a smaller N"
-        raise BuildError("more shards than kernels", request.shard, hint)
-    ledger = Ledger.read(Path(request.shard_ledger)) if request.shard_ledger else Ledger()
-    return list(cut_shards(shard_costs(ledger, inputs.kernels, inputs.archs), shard.count)[shard.index - 1])
-
-
-def _take(store: Store, inputs: CompileInputs, selected: Sequence[str]) -> list[str]:
-    """Copy stored objects into the build tree; return the names that are missing or damaged."""
+def _missing(store: Store, names: Sequence[str]) -> list[str]:
+    """Return those of the sources whose objects are missing or damaged."""
     finished = store.read_records()
-    return [
-        name
-        for name in selected
-        if name not in finished or not store.restore_object(finished[name], Path(inputs.kernels[name].output))
-    ]
+    return [name for name in names if name not in finished or not store.has_object(finished[name])]
 
 
-def _notes(request: CompileRequest, store: Store, inputs: CompileInputs, missing: Sequence[str]) -> Iterator[str]:
+def _notes(
+    request: CompileRequest,
+    inputs: CompileInputs,
+    stores: Mapping[Targets, Store],
+    missing: Mapping[Targets, Sequence[str]],
+) -> Iterator[str]:
     if inputs.early_inline_disabled:
         pair = f"{EARLY_INLINE}=true with {FUNCTION_CALLS}=false"
         yield f"{inputs.compiler.version} inlines without end with {pair}: compiling kernels without early inlining"
-    damaged = sorted(set(missing) & set(store.read_records()))
+    damaged = sorted({name for targets in missing for name in {*missing[targets]} & {*stores[targets].read_records()}})
     if damaged:
         yield f"{len(damaged)} stored objects are missing or damaged, compiling them again: {damaged[0]}"
-    if request.archive_keys and len(missing) > len(damaged):
-        absent = f"{len(missing) - len(damaged)} of {len(inputs.kernels)} kernels"
-        yield f"compiling {absent} that no given archive contains"
+    absent = {*(name for names in missing.values() for name in names)} - {*damaged}
+    if request.archive_keys and absent:
+        yield f"compiling {len(absent)} of {len(inputs.kernels)} kernels that no given archive contains"
 
 
-def _ledger(request: CompileRequest, inputs: CompileInputs, store: Store) -> Ledger:
+def _ledger(request: CompileRequest, inputs: CompileInputs, stores: Mapping[Targets, Store]) -> Ledger:
     """Measurements of this machine, and the costs of stored objects, which may come from other machines."""
     kept = (
-        Measurement(entry.source, entry.archs, inputs.compiler.content, entry.cpu_s, entry.peak_mib, entry.size)
+        Measurement(entry.source, entry.targets, inputs.compiler.content, entry.cpu_s, entry.peak_mib, entry.size)
+        for store in stores.values()
         for entry in store.read_records().values()
-        if not entry.cached and entry.cpu_s > 0 and entry.peak_mib > 0
+        if entry.cpu_s > 0 and entry.peak_mib > 0
     )
     return Ledger((*Ledger.read(Path(request.ledger)).measurements, *kept))

@@ -23,7 +23,11 @@ RUNAWAY_AMD = 23
 
 _DEVICE_LIBRARIES = ("amdgcn/bitcode/*.bc", "lib/llvm/lib/clang/*/lib/amdgcn/bitcode/*.bc")
 _LIBRARY_VERSION = re.compile(r"#define (__GLIBC__|__GLIBC_MINOR__|__GLIBCXX__|_GLIBCXX_RELEASE|_LIBCPP_VERSION) ")
-_TOOLS = ("clang++", "lld", "clang-offload-bundler")
+_TOOLS = (
+    *("clang++", "lld", "clang-offload-bundler"),
+    *("clang-linker-wrapper", "clang-offload-packager", "llvm-offload-binary"),  # of the new offload driver
+)
+_CONFIGURATION_FILE = re.compile("^Configuration file: (.+)$", re.MULTILINE)
 # files beside hipcc that build the command line if hipcc itself is only a wrapper
 _HIPCC = ("hipcc", "hipcc.bin", "hipcc.pl", "hipconfig*", "hipvars.pm")
 _BESIDE_TOOLS = (
@@ -44,8 +48,9 @@ class Compiler:
     amd: bool
     """Whether AMD built it."""
     content: str
-    """sha256 over everything that makes objects: hipcc, clang, linker, bundler, device libraries, clang's headers, and
-    the versions of the C and C++ libraries whose headers it uses."""
+    """sha256 over everything that makes objects: hipcc, clang and its configuration files, linker, bundler, the tools
+    of the new offload driver, device libraries, clang's headers, and the versions of the C and C++ libraries whose
+    headers it uses."""
 
     @property
     def has_runaway_inlining(self) -> bool:
@@ -83,6 +88,8 @@ def _files(hipcc: Path, version_text: str, llvm: int, environ: Mapping[str, str]
     """The files of this compiler whose content can change an object."""
     rocm = Path(rocm_root(str(hipcc)))
     yield hipcc.resolve()
+    named = map(Path, _CONFIGURATION_FILE.findall(version_text))
+    yield from (path for path in named if path.is_file())  # its options, such as the driver's, are in no command line
     for pattern in _HIPCC:
         yield from hipcc.resolve().parent.glob(pattern)
     installed = re.search(r"^InstalledDir: (.+)$", version_text, re.MULTILINE)

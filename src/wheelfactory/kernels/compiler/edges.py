@@ -13,14 +13,17 @@ from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler import launcher
 from wheelfactory.kernels.compiler.compiler import Compiler, read_compiler
 from wheelfactory.kernels.compiler.flags import (
+    appended_flags,
     find_kernel_source,
     has_runaway_flags,
     kernel_flags,
     kernel_name,
     rocm_root,
+    source_root,
 )
-from wheelfactory.kernels.compiler.key import make_key
+from wheelfactory.kernels.compiler.key import make_keys
 from wheelfactory.kernels.compiler.store import SetKey
+from wheelfactory.kernels.compiler.targets import ARCH_OPTION, split_targets, target_flags, whole_targets
 
 
 @dataclass(frozen=True)
@@ -69,17 +72,26 @@ def read_edges(ninja: str, folder: Path) -> list[Edge]:
 
 @dataclass(frozen=True)
 class CompileInputs:
-    """The compiles of a build, and the kernel set that they make."""
+    """The compiles of a build, and the kernels that they make."""
 
     kernels: Mapping[str, Edge]
     """By source name."""
     bindings: tuple[Edge, ...]
     hipcc: str
+    flags: tuple[str, ...]
+    """The flags of every kernel, without archs."""
     archs: tuple[str, ...]
+    """In the order in which the driver bundles them."""
     compiler: Compiler
-    key: SetKey
+    keys: Mapping[tuple[str, ...], SetKey]
+    """By targets: each one alone, and all of them for whole objects."""
     early_inline_disabled: bool
     """Whether early inlining is disabled, because it blows up in this compiler."""
+
+    @property
+    def root(self) -> str:
+        """The folder in which kernels are compiled."""
+        return source_root(next(iter(self.kernels.values())).source)
 
 
 def inspect_compiles(edges: Sequence[Edge], environ: Mapping[str, str]) -> CompileInputs | None:
@@ -101,17 +113,20 @@ def inspect_compiles(edges: Sequence[Edge], environ: Mapping[str, str]) -> Compi
         )
     hipcc, *arguments = first.arguments()
     compiler, rocm, root = read_compiler(hipcc, environ), rocm_root(hipcc), str(Path(first.source).parents[1])
-    archs = tuple(word.partition("=")[2] for word in arguments if word.startswith("--offload-arch="))
+    # sorted as the driver does: the order of the options changes no object
+    archs = tuple(sorted({word.removeprefix(ARCH_OPTION) for word in arguments if word.startswith(ARCH_OPTION)}))
     if not archs:
         raise BuildError("no offload arch in the compile command", first.name, "set PYTORCH_ROCM_ARCH, such as gfx942")
     tamed = compiler.has_runaway_inlining and has_runaway_flags(arguments)
     flags = kernel_flags(arguments, root, rocm, disable_early_inline=tamed)
+    target_lists = (*split_targets(archs), whole_targets(archs))
     return CompileInputs(
         kernels={edge.name: edge for edge in kernels},
         bindings=tuple(edge for edge in edges if not edge.is_kernel),
         hipcc=hipcc,
+        flags=tuple(target_flags([*flags, *appended_flags(environ)], whole_targets(archs))),
         archs=archs,
         compiler=compiler,
-        key=make_key([edge.source for edge in kernels], flags, archs, compiler, rocm, environ),
+        keys=make_keys([edge.source for edge in kernels], flags, target_lists, compiler, rocm, environ),
         early_inline_disabled=tamed,
     )

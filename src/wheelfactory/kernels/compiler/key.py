@@ -21,6 +21,7 @@ from wheelfactory.kernels.compiler.flags import (
     split_options,
 )
 from wheelfactory.kernels.compiler.store import SetKey
+from wheelfactory.kernels.compiler.targets import compiled_sources, target_flags
 
 ROCM_PLACEHOLDER = "ROCM"
 """Replaces ROCm's folder in the key: the compiler is identified by content, not by path."""
@@ -35,33 +36,39 @@ FORBIDDEN_IN_KERNELS = re.compile(
 _LONGEST_VALUE = 48
 
 
-def make_key(
+def make_keys(
     sources: Sequence[str],
     flags: Sequence[str],
-    archs: Sequence[str],
+    target_lists: Iterable[tuple[str, ...]],
     compiler: Compiler,
     rocm: str,
     environ: Mapping[str, str],
-) -> SetKey:
-    """Make the key of these generated sources (paths), compiled with these flags (relative to the sources' root).
+) -> dict[tuple[str, ...], SetKey]:
+    """Make the key of these generated sources (paths) for each list of targets, by targets.
 
-    Raises `BuildError` if a source or header uses a name in `FORBIDDEN_IN_KERNELS`.
+    `flags` are relative to the sources' root. Raises `BuildError` if a source or header uses a name in
+    `FORBIDDEN_IN_KERNELS`.
     """
     root = Path(sources[0]).parent.parent
     named = [value for option, value in split_options(flags) if option in HEADER_OPTIONS]
     folders = [Path(root, folder) for folder in named if not Path(folder).is_absolute()]
-    parts = {
+    placed = [flag.replace(rocm, ROCM_PLACEHOLDER) for flag in (*flags, *appended_flags(environ))]
+    shared = {
         "compiler": asdict(compiler),
-        "flags": [flag.replace(rocm, ROCM_PLACEHOLDER) for flag in (*flags, *appended_flags(environ))],
         "environment": key_environment(environ, rocm),
-        "archs": list(archs),
         "sources": files_sha256(_read_allowed((kernel_name(path), Path(path)) for path in sorted(sources))),
         "headers": files_sha256(_read_allowed(_headers(folders, root))),
         "rocm headers": files_sha256(
             (name, path.read_bytes()) for name, path in _headers([Path(rocm, "include/hip")], Path(rocm))
         ),
     }
-    return SetKey(parts, tuple(sorted(kernel_name(path) for path in sources)))
+    return {
+        targets: SetKey(
+            {**shared, "flags": target_flags(placed, targets), "targets": list(targets)},
+            tuple(compiled_sources(map(kernel_name, sources), targets)),
+        )
+        for targets in target_lists
+    }
 
 
 def key_environment(environ: Mapping[str, str], rocm: str) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The program in front of hipcc (``PYTORCH_NVCC``): ``python -ISB launcher.py HIPCC ARGUMENTS...``
 
 It replaces itself with the compiler. A generated kernel is compiled in its `source_root` with only the flags that
-affect it; any other command line is unchanged. Our ninja calls `compile_command` directly instead.
+affect it; any other command line is unchanged. Our ninja compiles kernels without it (see `commands`).
 """
 
 from __future__ import annotations

@@ -6,9 +6,11 @@ import os
 import resource
 import subprocess
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from wheelfactory.core.errors import BuildError
+from wheelfactory.kernels.compiler.fat_binary import RELOCATABLE, find_offload_form
 from wheelfactory.kernels.compiler.key import diff_key_parts
 from wheelfactory.kernels.compiler.store import SetKey
 
@@ -97,13 +99,33 @@ def require_planned_sources(found: Collection[str], planned: Collection[str]) ->
     )
 
 
-def require_matching_key(key: SetKey, archive_keys: Sequence[Mapping[str, Any]]) -> None:
-    """Raise `BuildError` if none of the unpacked archives (`archive_keys`, the key parts of each) has this key."""
-    if any(dict(parts) == dict(key.parts) for parts in archive_keys):
-        return
-    nearest = min((diff_key_parts(key.parts, parts) for parts in archive_keys), key=len)
-    raise BuildError(
-        "the kernel archive was compiled differently",
-        "; ".join(nearest),
-        "compile the kernels again with this compiler and these sources: wheelfactory kernels SET",
-    )
+def require_matching_keys(keys: Iterable[SetKey], archive_keys: Sequence[Mapping[str, Any]]) -> None:
+    """Raise `BuildError` if there are unpacked archives (the key parts of each) for some targets, and none has the key.
+
+    `keys` are those of this compile, one for each list of targets.
+    """
+    for key in keys:
+        parts = [dict(given) for given in archive_keys if given.get("targets") == key.parts["targets"]]
+        if parts and dict(key.parts) not in parts:
+            nearest = min((diff_key_parts(key.parts, given) for given in parts), key=len)
+            raise BuildError(
+                "the kernel archive was compiled differently",
+                "; ".join(nearest),
+                "compile the kernels again with this compiler and these sources: wheelfactory kernels SET",
+            )
+
+
+def require_one_offload_form(objects: Iterable[Path]) -> None:
+    """Raise `BuildError` if these objects hold device code in several forms, or in one that needs a device link.
+
+    Only headers are read.
+    """
+    # the ordinary linker accepts both: it drops relocatable device code of the new driver, and reports nothing
+    by_form = {form: path for path in sorted(objects, reverse=True) if (form := find_offload_form(path))}
+    if len(by_form) > 1 or any(form in RELOCATABLE for form in by_form):
+        raise BuildError(
+            "objects with device code in a form that cannot be linked",
+            "; ".join(f"{path.name}: {form}" for form, path in sorted(by_form.items())),
+            "compile kernels and bindings with the same driver option (--offload-new-driver or "
+            "--no-offload-new-driver) and with -fno-gpu-rdc: clear the build folder and build again",
+        )

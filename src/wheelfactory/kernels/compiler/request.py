@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -33,17 +34,16 @@ class CompileRequest:
     """Where to write the `CompileResult`, or the error if the request is refused."""
     jobs: int
     """Maximum parallel compiles. Halved when one is killed for lack of memory."""
-    ccache: str = ""
-    """The program; empty for no compiler cache."""
-    ccache_dir: str = ""
+    targets: tuple[str, ...] = ()
+    """Compile only for these, and do not link: an arch of the build, or ``host``. Empty to compile all and link."""
     shard: str = ""
-    """``I/N`` to compile one shard and not link; empty to compile everything and link."""
+    """``I/N`` to compile only that part of the sources, with `targets`."""
     shard_ledger: str = ""
     """The ledger to cut shards by, which must be the same on every machine; empty for the seed table alone."""
     deadline: float | None = None
     """Seconds since 1970. A compile that would end later is not started."""
     archive_keys: tuple[Mapping[str, Any], ...] = ()
-    """The key parts of each unpacked archive. If there are any, one must equal this compile's."""
+    """The key parts of each unpacked archive. If there are any for some targets, one must equal this compile's."""
     planned_sources: tuple[str, ...] = ()
     """The kernel sources that `wheelfactory plan` lists; empty if it cannot list them."""
 
@@ -55,7 +55,7 @@ class CompileRequest:
     def read(cls, environ: Mapping[str, str]) -> CompileRequest:
         """Read the request that `REQUEST_VARIABLE` names."""
         document = json.loads(Path(environ[REQUEST_VARIABLE]).read_text(encoding="utf-8"))
-        lists = {name: tuple(document[name]) for name in ("archive_keys", "planned_sources")}
+        lists = {name: tuple(document[name]) for name in ("archive_keys", "planned_sources", "targets")}
         return cls(**{**document, **lists})
 
     def write_answer(self, document: Mapping[str, Any]) -> None:
@@ -69,15 +69,23 @@ class CompileResult:
 
     state: str
     """`READY_TO_LINK`, `SHARD_DONE`, `TIME_UP` or `FAILED`."""
-    key: str
+    keys: tuple[str, ...]
+    """Of the sets that the compile reads and fills."""
     sources: tuple[str, ...]
     """The requested sources: of the shard, or all."""
+    total: int
+    """Number of objects that it needs: for each target one of each source that is compiled for it."""
     reused: int
-    """Number of objects that came from the store."""
+    """How many of them came from the store."""
     compiled: int
     """Number of objects compiled by this run."""
     started: float
     """Seconds since 1970."""
+
+    @property
+    def key(self) -> str:
+        """Identifies all kernels of the build: the sha256 over `keys`, 64 hex digits."""
+        return hashlib.sha256("\n".join(self.keys).encode()).hexdigest()
 
     def write(self, request: CompileRequest) -> None:
         """Write the result where the request says."""
@@ -91,4 +99,4 @@ class CompileResult:
         document = json.loads(path.read_text(encoding="utf-8"))
         if "what" in document:
             raise BuildError(document["what"], document["which"], document["hint"])
-        return cls(**{**document, "sources": tuple(document["sources"])})
+        return cls(**{**document, **{name: tuple(document[name]) for name in ("keys", "sources")}})

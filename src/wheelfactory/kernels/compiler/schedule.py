@@ -14,28 +14,37 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 from wheelfactory.core import host
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.query import NOTICE_PREFIX
-from wheelfactory.kernels.compiler.edges import Edge
 
 
-@dataclass(frozen=True)
-class EdgeCommand:
-    """The command line, folder and environment of one compile."""
+@dataclass(frozen=True, eq=False)
+class Compile:
+    """One run of the compiler."""
 
+    name: str
+    """For messages, such as ``fmha_fwd_d64_... for gfx942``."""
+    source: str
+    """The name of the source without extension."""
+    targets: tuple[str, ...]
+    """What it compiles a kernel for; empty for anything but a kernel."""
+    output: Path
     argv: Sequence[str]
     folder: str
     environ: Mapping[str, str]
+    predicted_s: float
+    """CPU seconds."""
 
 
 @dataclass(frozen=True)
 class EndedCompile:
-    """One compile that ended and is not retried. Times in seconds, `start` and `end` since 1970."""
+    """One compile that ended and is not retried. `start` and `end` are seconds of the monotonic clock."""
 
-    edge: Edge
+    compile: Compile
     code: int
     """Exit status, or the negative signal number."""
     cpu_s: float
@@ -49,7 +58,7 @@ class EndedCompile:
 
 @dataclass(frozen=True)
 class _Running:
-    edge: Edge
+    compile: Compile
     process: subprocess.Popen[bytes]
     output: IO[bytes]
     start: float
@@ -66,40 +75,40 @@ def jobs_after_kill(jobs: int, started_with: int) -> int:
 
 
 def run_compiles(
-    edges: Iterable[Edge], jobs: int, command: Callable[[Edge], EdgeCommand], may_start: Callable[[Edge], bool]
+    compiles: Iterable[Compile], jobs: int, may_start: Callable[[Compile], bool], *, keep_going: bool = False
 ) -> Generator[EndedCompile, None, None]:
     """Compile in this order, up to `jobs` at once, and yield each compile as it ends.
 
-    Skips edges for which `may_start` is false when their turn comes. Starts no further compile after a failure. Raises
-    `BuildError` if a compile runs out of memory a second time while running alone; `OSError` if a command cannot be
-    started.
+    Skips those for which `may_start` is false when their turn comes. Starts no further compile after a failure, unless
+    `keep_going`. Raises `BuildError` if a compile runs out of memory a second time while running alone; `OSError` if a
+    command cannot be started.
     """
-    waiting, running, killed, failed = deque(edges), dict[int, _Running](), set[Edge](), False
+    waiting, running, killed, failed = deque(compiles), dict[int, _Running](), set[Compile](), False
     try:
         while True:
             while waiting and not failed and len(running) < jobs:
-                edge = waiting.popleft()
-                if may_start(edge):
-                    started = _start(edge, command(edge), jobs)
+                following = waiting.popleft()
+                if may_start(following):
+                    started = _start(following, jobs)
                     running[started.process.pid] = started
             if not running:
                 return
-            compile_, ended = _wait(running)
-            if not _was_killed(compile_, ended):
-                failed = failed or ended.code != 0
+            victim, ended = _wait(running)
+            if not _was_killed(victim, ended):
+                failed = failed or (ended.code != 0 and not keep_going)
                 yield ended
                 continue
-            if compile_.jobs == 1 and compile_.edge in killed:
+            if victim.jobs == 1 and victim.compile in killed:
                 raise BuildError(
                     "out of memory for one compile alone",
-                    f"{ended.edge.name}, killed at {ended.peak_mib} MiB",
+                    f"{victim.compile.name}, killed at {ended.peak_mib} MiB",
                     "give the build more memory (--memory of a container), or add swap",
                 )
-            killed.add(compile_.edge)
-            waiting.appendleft(compile_.edge)
-            jobs = jobs_after_kill(jobs, compile_.jobs)
+            killed.add(victim.compile)
+            waiting.appendleft(victim.compile)
+            jobs = jobs_after_kill(jobs, victim.jobs)
             rate = "one compile at a time" if jobs == 1 else f"at most {jobs} compiles at once"
-            retry = f"{compile_.edge.name} was killed for lack of memory: retrying it"
+            retry = f"{victim.compile.name} was killed for lack of memory: retrying it"
             print(f"{NOTICE_PREFIX}{retry}, with {rate}", flush=True)
     finally:
         for left in running.values():
@@ -108,18 +117,18 @@ def run_compiles(
             left.output.close()
 
 
-def _start(edge: Edge, command: EdgeCommand, jobs: int) -> _Running:
+def _start(following: Compile, jobs: int) -> _Running:
     output = tempfile.TemporaryFile()  # noqa: SIM115 - _wait closes it
-    start, kills = time.time(), host.out_of_memory_kills()
+    start, kills = time.monotonic(), host.out_of_memory_kills()
     process = subprocess.Popen(
-        command.argv,
-        cwd=command.folder,
-        env=command.environ,
+        following.argv,
+        cwd=following.folder,
+        env=following.environ,
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
     )
-    return _Running(edge, process, output, start, jobs, kills)
+    return _Running(following, process, output, start, jobs, kills)
 
 
 def _wait(running: dict[int, _Running]) -> tuple[_Running, EndedCompile]:
@@ -127,22 +136,22 @@ def _wait(running: dict[int, _Running]) -> tuple[_Running, EndedCompile]:
     pid = 0
     while pid not in running:  # the process that exec-ed into this one may have had other children
         pid, status, used = os.wait4(-1, 0)  # subprocess does not report resource usage
-    compile_ = running.pop(pid)
-    compile_.process.returncode = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-    with compile_.output as file:
+    done = running.pop(pid)
+    done.process.returncode = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    with done.output as file:
         file.seek(0)
         output = file.read().decode(errors="replace")
-    return compile_, EndedCompile(
-        edge=compile_.edge,
-        code=compile_.process.returncode,
+    return done, EndedCompile(
+        compile=done.compile,
+        code=done.process.returncode,
         cpu_s=used.ru_utime + used.ru_stime,
         peak_mib=used.ru_maxrss // 1024,
-        start=compile_.start,
-        end=time.time(),
+        start=done.start,
+        end=time.monotonic(),
         output=output,
     )
 
 
-def _was_killed(compile_: _Running, ended: EndedCompile) -> bool:
+def _was_killed(started: _Running, ended: EndedCompile) -> bool:
     # a driver whose compiler was killed exits with a status of its own, so also ask for the count of kills
-    return ended.code == -signal.SIGKILL or (ended.code != 0 and host.out_of_memory_kills() > compile_.kills)
+    return ended.code == -signal.SIGKILL or (ended.code != 0 and host.out_of_memory_kills() > started.kills)

@@ -2,7 +2,8 @@
 
 ::
 
-    <kernels>/<first 16 digits of the key>/set.json       what the key is made of, and the names of all sources
+    <kernels>/<first 16 digits of the key>/set.json       what the key is made of, and the names of all sources;
+                                                          its modification time is that of the last use
                                            objects/NAME.o
                                            journal.jsonl  one `ObjectRecord` a line, appended after the object
 
@@ -16,17 +17,19 @@ import json
 import math
 import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from wheelfactory.core.digest import SHA256, file_sha256
-from wheelfactory.core.files import atomic_path, write_atomic
+from wheelfactory.core.files import lock_folder, write_atomic
 
-FORMAT = 1
+FORMAT = 2
 """Format number of ``set.json`` and of an archive's manifest."""
+
+_DESCRIPTION = "set.json"
 
 # no slash, so that an object stays in its folder. File systems allow 255 bytes, and ``.o`` follows
 _NAME = re.compile(r"[0-9A-Za-z_][!-.0-~]{0,249}")
@@ -37,7 +40,7 @@ class SetKey:
     """Identifies a kernel set: everything that can change its objects, and the names of its sources."""
 
     parts: Mapping[str, Any]
-    """By name: compiler, flags, environment, archs, digests of sources and headers."""
+    """By name: compiler, flags, environment, targets, digests of sources and headers."""
     sources: tuple[str, ...]
     """Sorted names of all sources of the set, without extension."""
 
@@ -83,7 +86,8 @@ class ObjectRecord:
     """One compiled object and its cost: seconds, and MiB of the largest process."""
 
     source: str
-    archs: tuple[str, ...]
+    targets: tuple[str, ...]
+    """Of the set: an arch, ``host``, or all of a whole object."""
     sha256: str
     size: int
     """Bytes of the object."""
@@ -92,8 +96,6 @@ class ObjectRecord:
     start: float
     """Seconds since 1970."""
     end: float
-    cached: bool
-    """Whether it came from a compiler cache; its costs then say nothing about the compiler."""
 
     def to_line(self) -> str:
         """Serialize to a journal line."""
@@ -111,18 +113,18 @@ class ObjectRecord:
     def from_document(cls, document: Any) -> ObjectRecord | None:
         """Parse a JSON object; None if it is something else."""
         try:
-            entry = cls(**{**document, "archs": tuple(document["archs"])})
+            entry = cls(**{**document, "targets": tuple(document["targets"])})
             counts, times = (entry.size, entry.peak_mib), (entry.cpu_s, entry.start, entry.end)
             is_valid = (
                 is_source_name(entry.source)
-                and all(isinstance(arch, str) for arch in entry.archs)
+                and isinstance(document["targets"], list)
+                and all(isinstance(target, str) for target in entry.targets)
                 and re.fullmatch(SHA256, entry.sha256)
                 and all(isinstance(count, int) and count >= 0 for count in counts)
                 and all(isinstance(time, (int, float)) and math.isfinite(time) for time in times)
                 and entry.cpu_s >= 0
-                and isinstance(entry.cached, bool)
             )
-        except (TypeError, KeyError, OverflowError):  # not a JSON object, no archs, an integer too large for a float
+        except (TypeError, KeyError, OverflowError):  # not a JSON object, no targets, an integer too large for a float
             return None
         return entry if is_valid else None
 
@@ -139,15 +141,18 @@ class Store:
     @classmethod
     def open(cls, kernels: Path, digest: str) -> Store:
         """Open the store of the key with this digest. Raises `ValueError` if its ``set.json`` has another key."""
-        store = cls(kernels, SetKey.from_bytes((kernels / digest[:16] / "set.json").read_bytes()))
+        store = cls(kernels, SetKey.from_bytes((kernels / digest[:16] / _DESCRIPTION).read_bytes()))
         if store.key.digest != digest:
             raise ValueError(f"not the store of {digest}")
         return store
 
     def create(self) -> None:
-        """Create the folder if it is missing."""
-        (self.folder / "objects").mkdir(parents=True, exist_ok=True)
-        write_atomic(self.folder / "set.json", self.key.to_bytes())
+        """Create the folder if it is missing, and record this use of the set: `last_used` is then now."""
+        with lock_sets(self.folder.parent):
+            (self.folder / "objects").mkdir(parents=True, exist_ok=True)
+            description = self.folder / _DESCRIPTION
+            write_atomic(description, self.key.to_bytes())
+            os.utime(description)
 
     def object_path(self, source: str) -> Path:
         """The path of a source's object."""
@@ -158,27 +163,19 @@ class Store:
         sources = set(self.key.sources)
         return {entry.source: entry for entry in read_journal(self.journal) if entry.source in sources}
 
-    def restore_object(self, entry: ObjectRecord, destination: Path) -> bool:
-        """Copy or link an object to `destination`; False if it is missing or damaged."""
+    def has_object(self, entry: ObjectRecord) -> bool:
+        """Whether the object is there, undamaged."""
         stored = self.object_path(entry.source)
-        if not stored.is_file() or file_sha256(stored) != entry.sha256:
-            return False
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        destination.unlink(missing_ok=True)
-        try:
-            os.link(stored, destination)
-        except OSError:  # another file system, or one without hard links
-            with atomic_path(destination) as path:
-                shutil.copyfile(stored, path)
-        return True
+        return stored.is_file() and file_sha256(stored) == entry.sha256
 
     def save_object(self, built: Path, entry: ObjectRecord) -> None:
-        """Save a compiled object. Raises `OSError`, such as for a full disk; the object is then not saved."""
-        with atomic_path(self.object_path(entry.source)) as path:
-            shutil.copyfile(built, path)
-        self.append_record(entry)
+        """Move a compiled object into the store. Raises `OSError`, such as for a full disk; it is then not saved."""
+        built.chmod(0o444)  # nothing that reads an object may change it
+        # not synced: a power cut may leave an empty file, which is not what its record says and is compiled again
+        built.replace(self.object_path(entry.source))
+        self._append_record(entry)
 
-    def append_record(self, entry: ObjectRecord) -> None:
+    def _append_record(self, entry: ObjectRecord) -> None:
         """Append the journal line of a saved object."""
         with self.journal.open("ab+") as file:
             if file.tell():
@@ -186,6 +183,20 @@ class Store:
                 # finish a truncated last line, so that the new one does not become a part of it
                 file.write(b"\n" * (file.read(1) != b"\n"))
             file.write(entry.to_line().encode())
+
+
+def lock_sets(kernels: Path) -> AbstractContextManager[None]:
+    """Lock the store `kernels` against the creation and removal of sets, after any other process has released it."""
+    # not the folder itself: a store can be in a scratch folder, which its own process has locked
+    return lock_folder(kernels / "lock", wait=True)
+
+
+def last_used(folder: Path) -> int | None:
+    """When a command last used the kernel set in `folder`, in nanoseconds since 1970; None if there is no set."""
+    try:
+        return (folder / _DESCRIPTION).stat().st_mtime_ns
+    except (FileNotFoundError, NotADirectoryError):
+        return None
 
 
 def read_journal(path: Path) -> Iterator[ObjectRecord]:

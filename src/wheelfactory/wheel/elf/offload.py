@@ -265,7 +265,7 @@ def _read_entries(stream: _Stream, budget: _Budget) -> tuple[CodeObject, ...]:
             heads[offset] = stream.read(min(size, _ELF_HEADER))
             stream.skip(size - len(heads[offset]))
     return tuple(
-        CodeObject(name, Target.from_id(name), size, _read_arch(heads[at]) if size else None)
+        CodeObject(name, Target.from_id(name), size, read_arch(heads[at]) if size else None)
         for at, size, name in places
     )
 
@@ -277,7 +277,8 @@ def _read_place(stream: _Stream) -> tuple[int, int, str]:
     return offset, size, stream.read(length).decode("utf-8", "backslashreplace")
 
 
-def _read_arch(head: bytes) -> str | None:
+def read_arch(head: bytes) -> str | None:
+    """Return the arch of a code object that begins with these 64 bytes; None for anything else."""
     if len(head) < _ELF_HEADER or not head.startswith(MAGIC):
         return None
     (machine,), (flags,) = struct.unpack_from("<H", head, 18), struct.unpack_from("<I", head, 48)

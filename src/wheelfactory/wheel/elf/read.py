@@ -13,6 +13,7 @@ from wheelfactory.wheel.elf.dynamic import Dynamic, read_dynamic
 from wheelfactory.wheel.elf.image import EM_AMDGPU, Buffer, ElfImage
 from wheelfactory.wheel.elf.linker_layout import find_layout_faults
 from wheelfactory.wheel.elf.offload import Bundle, read_bundles
+from wheelfactory.wheel.elf.offload_package import read_packages
 from wheelfactory.wheel.elf.targets import arch_from_flags
 
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})*")
@@ -26,6 +27,16 @@ _WRAPPERS, _WRAPPER_SIZE = b".hipFatBinSegment", 24
 Source: clang's CGCUDANV.cpp. In 23 libraries of published ROCm wheels there are as many rows as bundles.
 """
 
+_PACKAGES, _SHT_LLVM_OFFLOADING = b".llvm.offloading", 0x6FFF4C0B
+"""The section with device code that waits for a device link, which LLVM finds by its type."""
+
+_WAITING_KERNELS, _WAITING_KERNEL_SIZE = b"llvm_offload_entries", 56
+"""The section that names kernels of relocatable device code; it stays in a library whose linker dropped that code.
+
+Source: objects of clang 21 to 23. Without relocatable device code there is none, or (clang 21) one for each object,
+with a longer name.
+"""
+
 _MAX_LAYOUT_FAULTS = 10
 
 
@@ -37,6 +48,10 @@ class ElfFile(Dynamic):
     bundles: tuple[Bundle, ...]
     registered: int
     """The number of bundles that the start-up code registers; more than `bundles` if an object has no device code."""
+    packages: tuple[Bundle, ...]
+    """Device code that waits for a device link: the HIP runtime does not find it."""
+    relocatable_kernels: int
+    """The number of kernels that were compiled as relocatable device code by the new offload driver."""
     layout_faults: tuple[tuple[str, str], ...]
     """What a linker must write, and what the file has instead (`linker_layout.find_layout_faults`)."""
     code_for: str | None
@@ -62,12 +77,21 @@ def read_elf(name: str, data: Buffer) -> ElfFile:
     """Read an ELF file. Raises `DamagedElfError` if its tables or bundles are damaged."""
     image = ElfImage(data)
     section, wrappers = image.find_section(FATBIN), image.find_section(_WRAPPERS)
+    kernels = image.find_section(_WAITING_KERNELS)
     return ElfFile(
         **vars(read_dynamic(image)),
         name=name,
         bundles=read_bundles(image.section_bytes(section)) if section else (),
         registered=wrappers.size // _WRAPPER_SIZE if wrappers else 0,
+        packages=_read_packages(image),
+        relocatable_kernels=kernels.size // _WAITING_KERNEL_SIZE if kernels else 0,
         # a hostile file may have millions of faults
         layout_faults=tuple(islice(find_layout_faults(image), _MAX_LAYOUT_FAULTS)),
         code_for=arch_from_flags(image.flags) if image.machine == EM_AMDGPU else None,
     )
+
+
+def _read_packages(image: ElfImage) -> tuple[Bundle, ...]:
+    found = next((item for item in image.sections() if item.type == _SHT_LLVM_OFFLOADING), None)
+    section = found or image.find_section(_PACKAGES)
+    return read_packages(image.section_bytes(section)) if section else ()

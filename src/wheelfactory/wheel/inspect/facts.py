@@ -44,10 +44,16 @@ class ElfFacts:
     bundles: int
     registered: int
     """The number of bundles that the start-up code registers with the HIP runtime."""
+    packages: int
+    """The number of offload packages: device code that waits for a device link."""
+    relocatable_kernels: int
+    """The number of kernels compiled as relocatable device code by the new offload driver."""
     forms: tuple[str, ...]
-    """The formats of the bundles: ``plain``, ``CCOB v3 zstd``."""
+    """The formats of bundles and packages: ``plain``, ``CCOB v3 zstd``, ``package v1``."""
     device_code: Mapping[str, DeviceCode]
-    """Device code by target id, such as ``gfx90a:xnack-``."""
+    """Device code in bundles by target id, such as ``gfx90a:xnack-``."""
+    packaged_code: Mapping[str, DeviceCode]
+    """Device code in packages by target id."""
     undefined: Mapping[str, tuple[str, ...]]
     """Undefined symbols by the library in their version, or by a guess from their name: ``torch (by name)``."""
 
@@ -68,8 +74,11 @@ class ElfFacts:
             code_for=elf.code_for,
             bundles=len(elf.bundles),
             registered=elf.registered,
-            forms=tuple(sorted({bundle.form for bundle in elf.bundles})),
+            packages=len(elf.packages),
+            relocatable_kernels=elf.relocatable_kernels,
+            forms=tuple(sorted({bundle.form for bundle in (*elf.bundles, *elf.packages)})),
             device_code=sum_device_code(elf.bundles),
+            packaged_code=sum_device_code(elf.packages),
             undefined={group: tuple(groups[group]) for group in sorted(groups)},
         )
 

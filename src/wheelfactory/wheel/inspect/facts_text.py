@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from wheelfactory.wheel.build_record import BuildRecord
+from wheelfactory.wheel.elf.offload import DeviceCode
 from wheelfactory.wheel.inspect.facts import DistributionFacts, ElfFacts, Inspection
 
 
@@ -52,13 +53,24 @@ def _elf_lines(elf: ElfFacts) -> Iterator[str]:
 
 
 def _device_lines(elf: ElfFacts) -> Iterator[str]:
-    if not elf.bundles and not elf.registered:
-        return
     forms = f" ({', '.join(elf.forms)})" if elf.forms else ""
-    registered = "" if elf.registered == elf.bundles else f", {elf.registered} registered"
-    yield f"    device  {elf.bundles} {'bundle' if elf.bundles == 1 else 'bundles'}{forms}{registered}"
-    width = max(map(len, elf.device_code), default=0)
-    for target, code in elf.device_code.items():
+    if elf.bundles or elf.registered:
+        registered = "" if elf.registered == elf.bundles else f", {elf.registered} registered"
+        yield f"    device  {_count(elf.bundles, 'bundle')}{forms}{registered}"
+        yield from _code_lines(elf.device_code)
+    if elf.packages or elf.relocatable_kernels:
+        packages = f"{_count(elf.packages, 'package')}{forms if elf.packages else ''}"
+        yield f"    device  {packages}, {_count(elf.relocatable_kernels, 'kernel')} for a device link"
+        yield from _code_lines(elf.packaged_code)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _code_lines(found: Mapping[str, DeviceCode]) -> Iterator[str]:
+    width = max(map(len, found), default=0)
+    for target, code in found.items():
         objects = "object " if code.objects == 1 else "objects"
         yield f"      {target:<{width}} {code.objects:>5} {objects} {code.size:>13,} bytes"
 

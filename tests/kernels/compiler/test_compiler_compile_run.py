@@ -6,63 +6,55 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from wheelfactory.kernels.compiler.compiler import Compiler
+from wheelfactory.kernels.compiler.compile_run import MIN_FREE_BYTES, CompileRun
 from wheelfactory.kernels.compiler.costs import Ledger
-from wheelfactory.kernels.compiler.edges import CompileInputs, Edge
-from wheelfactory.kernels.compiler.launcher import LAUNCHER_PATH
-from wheelfactory.kernels.compiler.objects import MIN_FREE_BYTES, ObjectCompiler
 from wheelfactory.kernels.compiler.request import CompileRequest
+from wheelfactory.kernels.compiler.schedule import Compile
 from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
 
-HEAVY, LIGHT, BINDING = "fmha_bwd_api", "fmha_fwd_d64", "flash_api"
-PREDICTED_S = {HEAVY: 114.0, LIGHT: 23.0}
+HEAVY, LIGHT, BINDING, HEADER = "fmha_bwd_api", "fmha_fwd_d64", "flash_api", "fmha_fwd.hpp"
+PREDICTED_S = {HEAVY: 114.0, LIGHT: 23.0, BINDING: 1.0, HEADER: 4.0}
+TARGETS = ("gfx942",)
 
 
 class Work:
-    """Two kernels and a binding, and a compiler that is a shell script."""
+    """Two kernels and a binding, and a compiler that is a shell command."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.hipcc = folder, folder / "rocm/bin/hipcc"
-        self.hipcc.parent.mkdir(parents=True)
-        self.does("echo object > $output")
-        self.store = Store(folder / "kernels", SetKey({}, tuple(PREDICTED_S)))
+        self.folder, self.script = folder, "echo object > $output"
+        self.store = Store(folder / "kernels", SetKey({}, (HEAVY, LIGHT)))
         self.store.create()
 
     def does(self, script: str) -> None:
-        """What the compiler does; `name` is the source's, `output` the object's path."""
-        words = 'for output; do [ "$last" = -c ] && name=$(basename "$output" .hip); last=$output; done'
-        self.hipcc.write_text(f"#!/bin/sh\n{words}\n{script}\n")
-        self.hipcc.chmod(0o755)
+        """What the compiler does; `output` is the path of the object."""
+        self.script = script
 
-    def compile(self, *names: str, deadline: float | None = None) -> ObjectCompiler:
+    def output(self, name: str) -> Path:
+        """The object of a source, before it is saved."""
+        return self.folder / f"{name}.o"
+
+    def compile(self, *names: str, deadline: float | None = None) -> CompileRun:
         """Compile these one after another."""
-        edges = [self._edge(name) for name in names]
         request = CompileRequest(
             "", str(self.folder / "kernels"), str(self.folder / "ledger"), "", 1, deadline=deadline
         )
-        content = Compiler(version="", llvm=0, amd=False, content="c1")
-        found = CompileInputs(
-            {}, (), str(self.hipcc), ("gfx942",), content, self.store.key, early_inline_disabled=False
+        compiles = [self._compile(name) for name in names]
+        needed = {(item.source, item.targets): item.predicted_s for item in compiles if item.name != HEADER}
+        run = CompileRun(request, {TARGETS: self.store}, "c1", needed)
+        run.run(compiles, lambda ended: run.save(ended) if ended.compile.targets else None)
+        return run
+
+    def _compile(self, name: str) -> Compile:
+        command = ["sh", "-c", f"output={self.output(name)}; {self.script}"]
+        targets = () if name in (BINDING, HEADER) else TARGETS
+        return Compile(
+            name, name, targets, self.output(name), command, str(self.folder), dict(os.environ), PREDICTED_S[name]
         )
-        objects = ObjectCompiler(request, found, self.store, self._environ(), PREDICTED_S)
-        objects.compile_edges(edges)
-        return objects
-
-    def _environ(self) -> Mapping[str, str]:
-        return {"PATH": os.environ["PATH"]}
-
-    def _edge(self, name: str) -> Edge:
-        folder = self.folder / ("build" if name in PREDICTED_S else "csrc")
-        folder.mkdir(exist_ok=True)
-        source, output = folder / f"{name}.hip", self.folder / f"{name}.o"
-        launcher = f"python {LAUNCHER_PATH}" if name in PREDICTED_S else ""
-        return Edge(f"{launcher} {self.hipcc} -c {source} -o {output}", str(source), str(output))
 
 
 @pytest.fixture
@@ -73,22 +65,42 @@ def work(tmp_path: Path) -> Work:
 def test_a_kernel_is_saved_and_its_cost_recorded(work: Work) -> None:
     work.compile(LIGHT)
     kept = work.store.read_records()[LIGHT]
-    assert (kept.archs, kept.size, kept.cached) == (("gfx942",), 7, False)
+    assert (kept.targets, kept.size) == (TARGETS, 7)
+    assert not work.output(LIGHT).exists()
+    assert work.store.object_path(LIGHT).read_text() == "object\n"
     (measured,) = Ledger.read(work.folder / "ledger").measurements
     assert (measured.source, measured.compiler, measured.peak_mib) == (LIGHT, "c1", kept.peak_mib)
 
 
-def test_a_binding_is_compiled_with_torchs_command_and_not_saved(work: Work) -> None:
+def test_the_clock_of_the_wall_may_be_set_while_it_compiles(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, calls = time.time, iter(range(1000))
+    monkeypatch.setattr(time, "time", lambda: real() + 36_000 * next(calls))
+    run = work.compile(LIGHT, HEAVY, deadline=real() + 400)
+    assert not run.late
+    assert run.slowest_ratio == 1
+    assert all(0 <= entry.end - entry.start < 60 for entry in work.store.read_records().values())
+
+
+def test_a_status_line_counts_the_needed_objects_and_only_names_other_compiles(
+    work: Work, capsys: pytest.CaptureFixture[str]
+) -> None:
+    work.compile(HEADER, LIGHT, BINDING)
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("[")]
+    assert [line.partition("]")[0] for line in lines] == ["[0/2", "[1/2", "[2/2"]
+    assert [line.rpartition(" ")[2] for line in lines] == [HEADER, LIGHT, BINDING]
+
+
+def test_a_binding_is_compiled_and_not_saved(work: Work) -> None:
     work.compile(BINDING)
-    assert (work.folder / f"{BINDING}.o").exists()
+    assert work.output(BINDING).exists()
     assert work.store.read_records() == {}
 
 
 def test_objects_of_an_earlier_run_are_not_reused(work: Work) -> None:
-    (work.folder / f"{LIGHT}.o").write_text("of another key")
+    work.output(LIGHT).write_text("of another key")
     work.does("exit 3")
     work.compile(LIGHT)
-    assert not (work.folder / f"{LIGHT}.o").exists()
+    assert not work.output(LIGHT).exists()
 
 
 def test_a_failure_is_printed_with_its_object_command_and_output(
@@ -99,7 +111,7 @@ def test_a_failure_is_printed_with_its_object_command_and_output(
     assert objects.failed
     _, failed, command, output = capsys.readouterr().out.splitlines()
     assert failed == f"FAILED: [code=3] {work.folder}/{LIGHT}.o "
-    assert command.endswith(f" -o {work.folder}/{LIGHT}.o")
+    assert command.startswith(f"sh -c 'output={work.output(LIGHT)}; ")
     assert output == "boom"
 
 
@@ -122,7 +134,7 @@ def test_a_compile_that_would_miss_the_deadline_is_not_started(work: Work) -> No
 
 def test_a_binding_is_not_compiled_if_a_kernel_is_missing_for_the_link(work: Work) -> None:
     work.compile(HEAVY, BINDING, deadline=time.time() + 100)
-    assert not (work.folder / f"{BINDING}.o").exists()
+    assert not work.output(BINDING).exists()
 
 
 def test_a_machine_that_is_slower_than_predicted_stops_earlier(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,4 +164,4 @@ def test_after_a_failed_save_no_other_compile_starts(
     objects = work.compile(LIGHT, HEAVY)
     assert objects.error == f"{work.store.folder}: Disk quota exceeded"
     assert capsys.readouterr().err == f"error: cannot save object: {LIGHT}: Disk quota exceeded\n"
-    assert not (work.folder / f"{HEAVY}.o").exists()
+    assert not work.output(HEAVY).exists()

@@ -1,0 +1,184 @@
+"""Put an object together: bundle the device code of all archs, and embed that fat binary into the host code's object.
+
+The host code is compiled with a placeholder in its section ``.hip_fatbin``. Replacing the content of a section moves
+all sections behind it, and changes nothing else. Source: the ELF specification (ELF64, little-endian), and clang's
+documentation of the offload bundler.
+"""
+
+from __future__ import annotations
+
+import mmap
+import shlex
+import struct
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+SECTION = b".hip_fatbin"
+"""The section of an object with the code for all archs."""
+
+OLD_DRIVER, NEW_DRIVER = "bundles of the old offload driver", "bundles of the new offload driver"
+OLD_DRIVER_RDC = "relocatable device code of the old offload driver"
+NEW_DRIVER_RDC = "relocatable device code of the new offload driver"
+"""The forms of device code in an object. Relocatable device code needs a device link before the ordinary one."""
+
+RELOCATABLE = (OLD_DRIVER_RDC, NEW_DRIVER_RDC)
+
+# how clang 21 to 23 name the entries of a bundle, and the sections with relocatable device code
+_BUNDLE_IDS = {b"hipv4-amdgcn": OLD_DRIVER, b"hip-amdgcn": NEW_DRIVER}
+_BUNDLE_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
+_RDC_SECTIONS = {_BUNDLE_MAGIC: OLD_DRIVER_RDC, b".llvm.offloading": NEW_DRIVER_RDC}
+# bytes of a bundle that hold at least the ids of the host and of one arch
+_BUNDLE_HEAD = 512
+
+_HEADER, _SECTION_HEADER = 64, struct.Struct("<IIQQQQIIQQ")
+_SHT_NULL, _SHT_NOBITS = 0, 8
+_SECTIONS_AT, _SECTION_COUNT_AT = 40, 60
+
+
+class CannotComposeError(Exception):
+    """This compiler's objects cannot be put together from their parts; the message says why."""
+
+
+@dataclass(frozen=True)
+class Bundler:
+    """The offload bundler of a compiler, and the options that the compiler's driver gives it."""
+
+    program: str
+    alignment: str
+    """Such as ``-bundle-align=4096``."""
+    host: str
+    """The target of the host, such as ``host-x86_64-unknown-linux-gnu``."""
+    device: str
+    """The target of an arch without the arch: ``hipv4-amdgcn-amd-amdhsa--``."""
+
+    def command(self, code: Mapping[str, Path], output: Path) -> list[str]:
+        """The command that bundles the code objects of these archs."""
+        targets = ",".join([self.host, *(f"{self.device}{arch}" for arch in code)])
+        inputs = [f"-input={path}" for path in ("/dev/null", *code.values())]
+        return [self.program, "-type=o", self.alignment, f"-targets={targets}", *inputs, f"-output={output}"]
+
+
+def read_bundler(command: Sequence[str], folder: str, environ: Mapping[str, str], archs: Sequence[str]) -> Bundler:
+    """Ask the driver how it bundles the code of these archs in this compile.
+
+    Raises `CannotComposeError` if it does so in another way than `Bundler` does.
+    """
+    done = subprocess.run(
+        [*command, "-###"], cwd=folder, env=dict(environ), capture_output=True, text=True, errors="replace"
+    )
+    if "clang-linker-wrapper" in done.stderr:
+        # it links the code of an arch with other options than a compile for that arch alone
+        raise CannotComposeError(
+            "the new offload driver makes device code that a compile for one arch does not make "
+            "(--no-offload-new-driver in HIPCC_COMPILE_FLAGS_APPEND selects the old driver)"
+        )
+    lines = [line for line in done.stderr.splitlines() if "clang-offload-bundler" in line]
+    if len(lines) != 1:
+        raise CannotComposeError("the compiler does not start clang-offload-bundler once for an object")
+    program, *options = shlex.split(lines[0])
+    values = dict(option.partition("=")[::2] for option in options if not option.startswith("-input="))
+    host, _, devices = values.get("-targets", "").partition(",")
+    device = devices.partition(",")[0].removesuffix(archs[0])
+    bundler = Bundler(program, f"-bundle-align={values.get('-bundle-align', '')}", host, device)
+    inputs = [Path(option.partition("=")[2]) for option in options if option.startswith("-input=")][1:]
+    expected = bundler.command(dict(zip(archs, inputs)), Path(values.get("-output", "")))  # noqa: B905 - compared below
+    if [program, *options] != expected:
+        raise CannotComposeError(f"clang-offload-bundler has other options than expected: {shlex.join(options)[:200]}")
+    return bundler
+
+
+def bundle(bundler: Bundler, code: Mapping[str, Path], output: Path, environ: Mapping[str, str]) -> bytes:
+    """Bundle the code objects of these archs, in order, through the file `output`, and return the fat binary.
+
+    Raises `CannotComposeError` if the bundler fails.
+    """
+    command = bundler.command(code, output)
+    done = subprocess.run(command, env=dict(environ), capture_output=True, text=True, errors="replace")
+    if done.returncode:
+        raise CannotComposeError(f"clang-offload-bundler failed: {done.stderr.strip()[:200]}")
+    made = output.read_bytes()
+    output.unlink()  # the bundles of all kernels would take as much disk as their device code
+    return made
+
+
+def find_fat_binary(data: bytes) -> bytes | None:
+    """Return the content of the section `SECTION` of an object; None if it has none, because it has no device code.
+
+    Raises `CannotComposeError` for anything but an object.
+    """
+    for name, header in _sections(data):
+        if name == SECTION:
+            return data[header[4] : header[4] + header[5]]
+    return None
+
+
+def find_offload_form(path: Path) -> str:
+    """Return the form of an object's device code; empty without device code, and where the form does not show it.
+
+    The latter are compressed bundles, which both drivers write alike, and files that are no objects.
+    """
+    if not path.stat().st_size:
+        return ""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        try:
+            sections = _sections(data)
+        except CannotComposeError:
+            return ""
+        for name, header in sections:
+            found = next((form for prefix, form in _RDC_SECTIONS.items() if name.startswith(prefix)), "")
+            if name == SECTION:
+                head = data[header[4] : header[4] + min(header[5], _BUNDLE_HEAD)]
+                is_plain = head.startswith(_BUNDLE_MAGIC)
+                found = next((form for text, form in _BUNDLE_IDS.items() if is_plain and text in head), "")
+            if found:
+                return found
+    return ""
+
+
+def embed(host: bytes, fat_binary: bytes) -> bytes:
+    """Return the object of host code with another content in its section `SECTION`; unchanged if it has none.
+
+    Raises `CannotComposeError` for anything but an object.
+    """
+    sections = [(name, list(header)) for name, header in _sections(host)]
+    made = bytearray(host[:_HEADER])
+    for name, header in sorted(sections, key=lambda section: section[1][4]):
+        if header[1] == _SHT_NULL:  # the unused first one
+            continue
+        kept = b"" if header[1] == _SHT_NOBITS else host[header[4] : header[4] + header[5]]
+        content = fat_binary if name == SECTION else kept
+        header[5] = len(content) if name == SECTION else header[5]
+        made += bytes(-len(made) % (header[8] or 1))
+        header[4] = len(made)
+        made += content
+    made += bytes(-len(made) % 8)
+    struct.pack_into("<Q", made, _SECTIONS_AT, len(made))
+    return bytes(made) + b"".join(_SECTION_HEADER.pack(*header) for _, header in sections)
+
+
+def _sections(data: bytes | mmap.mmap) -> list[tuple[bytes, tuple[int, ...]]]:
+    """The sections of an object in order: name, and the ten fields of the header."""
+    try:
+        if data[:6] != b"\x7fELF\x02\x01":
+            raise CannotComposeError("the compiler's objects are not 64-bit little-endian ELF")
+        (start,) = struct.unpack_from("<Q", data, _SECTIONS_AT)
+        count, names = struct.unpack_from("<HH", data, _SECTION_COUNT_AT)
+        first, size = _SECTION_HEADER.unpack_from(data, start), _SECTION_HEADER.size
+        if not count:  # more than 16 bits hold: the first header has the numbers
+            count, names = first[5], first[6]
+        headers = [_SECTION_HEADER.unpack_from(data, start + size * index) for index in range(count)]
+        if any(header[4] + header[5] > len(data) for header in headers if header[1] not in (_SHT_NULL, _SHT_NOBITS)):
+            raise IndexError
+        texts = headers[names][4]
+        return [(_name(data, texts + header[0]), header) for header in headers]
+    except (struct.error, ValueError, IndexError):
+        raise CannotComposeError("an object of the compiler is truncated") from None
+
+
+def _name(data: bytes | mmap.mmap, at: int) -> bytes:
+    end = data.find(b"\0", at)
+    if end < 0:
+        raise IndexError
+    return data[at:end]

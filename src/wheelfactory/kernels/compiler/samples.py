@@ -1,0 +1,123 @@
+"""Compare samples with ordinary compiles before the rest is compiled: the parts put together must be the same bytes.
+
+One source of each kind is compiled in both ways. If one differs, or the compiler refuses, precompiled headers are not
+used; if it still differs, objects cannot be composed at all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wheelfactory.core.query import NOTICE_PREFIX
+from wheelfactory.kernels.compiler.commands import CompileCommands, Headers
+from wheelfactory.kernels.compiler.compile_run import CompileRun
+from wheelfactory.kernels.compiler.costs import parse_kernel_kind, seed_cost
+from wheelfactory.kernels.compiler.fat_binary import Bundler, CannotComposeError, bundle, embed, find_fat_binary
+from wheelfactory.kernels.compiler.schedule import Compile, EndedCompile
+from wheelfactory.kernels.compiler.targets import HOST, compiled_sources, whole_targets
+
+MIN_COMPILES = 3
+"""A header is precompiled for at least this many compiles: it costs what one or two of them save."""
+
+Targets = tuple[str, ...]
+
+
+@dataclass
+class Samples:
+    """Chooses how to compile the missing sources of each part."""
+
+    run: CompileRun
+    commands: CompileCommands
+    bundler: Bundler
+    missing: Mapping[Targets, Sequence[str]]
+    """By targets of a part, the sources to compile."""
+    _ended: dict[tuple[str, Targets], EndedCompile] = field(default_factory=dict)
+    """The compiles of the parts to compare, by source and targets."""
+
+    def prove(self) -> Headers:
+        """Compile samples, save their parts, and return the precompiled headers that the rest is to use.
+
+        Stops early if an ordinary compile fails, or does not end in time (see `CompileRun.can_go_on`). Raises
+        `CannotComposeError` if a sample differs from its ordinary compile even without precompiled headers.
+        """
+        samples = choose_samples(self.missing)
+        self.run.run([self._ordinary(name) for name in samples], lambda _: None)
+        headers = choose_headers(self.missing, self.commands)
+        while self.run.can_go_on:
+            reason = self._compare(samples, headers)
+            if not reason or not self.run.can_go_on:
+                break
+            if not headers:
+                raise CannotComposeError(reason)
+            print(f"{NOTICE_PREFIX}{reason}: compiling without precompiled headers", flush=True)
+            headers = {}
+        for (name, targets), ended in self._ended.items():
+            if name in self.missing[targets]:
+                self.run.save(ended)
+        return headers
+
+    def _compare(self, samples: Sequence[str], headers: Headers) -> str:
+        """Compile the parts of the samples, and say why they are not the ordinary objects; empty if they are."""
+        self._ended.clear()
+        compiles = [self.commands.header(*item) for item in headers]
+        self.run.run(compiles, lambda _: None, keep_going=True)
+        refused = [item.name for item in compiles if not item.output.exists()]
+        if refused:
+            return f"the compiler does not precompile {refused[0]}"
+        # also those that are kept: they may come from another machine
+        parts = [
+            self.commands.kernel(name, targets, self._path(name, targets), headers)
+            for targets in self.missing
+            for name in compiled_sources(samples, targets)
+        ]
+        self.run.run(parts, self._keep, keep_going=True)
+        return next((reason for reason in map(self._difference, samples) if reason), "")
+
+    def _keep(self, ended: EndedCompile) -> None:
+        self._ended[ended.compile.source, ended.compile.targets] = ended
+
+    def _ordinary(self, name: str) -> Compile:
+        archs = [targets[0] for targets in self.missing if targets != (HOST,)]
+        targets = whole_targets(archs or self.commands.inputs.archs[:1])
+        return self.commands.kernel(name, targets, self._path(name, targets))
+
+    def _path(self, name: str, targets: Targets) -> Path:
+        return self.commands.scratch / "-".join(targets) / f"{name}.o"
+
+    def _difference(self, name: str) -> str:
+        """Say in what the parts of a sample are not those of its ordinary object; empty if they are equal."""
+        ordinary = self._ordinary(name).output.read_bytes()
+        archs = [targets[0] for targets in self.missing if targets != (HOST,) and compiled_sources([name], targets)]
+        code = {arch: self._path(name, (arch,)) for arch in archs}
+        host = self._path(name, (HOST,)) if (HOST,) in self.missing else None
+        absent = [path.name for path in (*code.values(), *([host] if host else [])) if not path.exists()]
+        if absent:
+            return f"the compiler does not compile {absent[0]}"
+        fat_binary, bundled = find_fat_binary(ordinary), self.commands.scratch / "sample-bundle"
+        if code and bundle(self.bundler, code, bundled, self.commands.environ) != fat_binary:
+            return f"the device code of {name} differs from an ordinary compile"
+        if host and embed(host.read_bytes(), fat_binary or b"") != ordinary:
+            return f"the host code of {name} differs from an ordinary compile"
+        return ""
+
+
+def choose_samples(missing: Mapping[Targets, Sequence[str]]) -> list[str]:
+    """Return the cheapest of the missing sources of each kind."""
+    costs = {name: seed_cost(name, targets).cpu_s for targets, sources in missing.items() for name in sources}
+    by_kind: dict[str, str] = {}
+    for name in sorted(costs, key=lambda name: (costs[name], name)):
+        by_kind.setdefault(parse_kernel_kind(name)[0], name)
+    return list(by_kind.values())
+
+
+def choose_headers(missing: Mapping[Targets, Sequence[str]], commands: CompileCommands) -> Headers:
+    """Return where to precompile the headers that enough of the missing sources include first."""
+    counts = Counter((commands.first_includes(name), targets) for targets in missing for name in missing[targets])
+    return {
+        (includes, targets): commands.header_path(includes, targets)
+        for (includes, targets), count in counts.items()
+        if includes and count >= MIN_COMPILES
+    }

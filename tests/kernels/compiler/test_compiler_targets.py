@@ -1,0 +1,70 @@
+"""What is compiled for an arch and for the host: which sources, with which flags and options."""
+
+from __future__ import annotations
+
+import pytest
+
+from wheelfactory.kernels.compiler.targets import (
+    HOST,
+    compiled_sources,
+    split_targets,
+    target_flags,
+    target_options,
+    whole_targets,
+)
+
+ARCHS = ("gfx90a", "gfx942")
+DEVICE, HOST_CODE, WHOLE = ("gfx942",), (HOST,), ("gfx90a", "gfx942", HOST)
+FLAGS = ["-O3", "--offload-arch=gfx90a", "-D_GLIBCXX_USE_CXX11_ABI=0", "-DUSE_ROCM=1", "--offload-arch=gfx942"]
+PLACEHOLDER = "/scratch/placeholder"
+
+
+def test_each_arch_and_the_host_code_are_compiled_by_themselves() -> None:
+    assert split_targets(ARCHS) == (("gfx90a",), ("gfx942",), ("host",))
+
+
+def test_a_whole_object_has_all_archs_and_the_host_code() -> None:
+    assert whole_targets(ARCHS) == WHOLE
+
+
+# sources
+
+
+def test_a_source_that_selects_kernels_is_compiled_for_the_host_only() -> None:
+    names = ["fmha_fwd_d64_fp16_batch", "fmha_bwd_api", "fmha_bwd_d128_bf16", "fmha_fwd_splitkv_api_gfx9"]
+    assert compiled_sources(names, DEVICE) == ["fmha_bwd_d128_bf16", "fmha_fwd_d64_fp16_batch"]
+    assert compiled_sources(names, HOST_CODE) == compiled_sources(names, WHOLE) == sorted(names)
+
+
+def test_a_source_of_an_unknown_name_is_compiled_for_every_target() -> None:
+    assert compiled_sources(["fmha_"], DEVICE) == compiled_sources(["fmha_"], HOST_CODE) == ["fmha_"]
+
+
+# flags
+
+
+def test_device_code_depends_neither_on_other_archs_nor_on_the_abi_of_the_host() -> None:
+    assert target_flags(FLAGS, DEVICE) == ["-O3", "-DUSE_ROCM=1"]
+
+
+@pytest.mark.parametrize("targets", [HOST_CODE, WHOLE])
+def test_host_code_depends_on_its_abi_and_not_on_archs(targets: tuple[str, ...]) -> None:
+    assert target_flags(FLAGS, targets) == ["-O3", "-D_GLIBCXX_USE_CXX11_ABI=0", "-DUSE_ROCM=1"]
+
+
+# options
+
+
+def test_device_code_is_compiled_for_one_arch_into_a_bare_code_object() -> None:
+    options = target_options(DEVICE, ARCHS, PLACEHOLDER)
+    assert options == ["--offload-arch=gfx942", "--cuda-device-only", "--no-gpu-bundle-output"]
+
+
+def test_host_code_embeds_the_placeholder() -> None:
+    options = target_options(HOST_CODE, ARCHS, PLACEHOLDER)
+    assert options[:2] == ["--offload-arch=gfx90a", "--cuda-host-only"]
+    assert options[2:] == ["-Xclang", "-fcuda-include-gpubinary", "-Xclang", PLACEHOLDER]
+
+
+def test_a_whole_object_is_an_ordinary_compile_for_its_archs_in_order() -> None:
+    assert target_options(WHOLE, ARCHS, PLACEHOLDER) == ["--offload-arch=gfx90a", "--offload-arch=gfx942"]
