@@ -28,10 +28,9 @@ from doctor_installs import (
 from fake_gpus import make_nodes
 from wheel_factory import build_record
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.gpus import product_names
 from wheelfactory.doctor.detect import find_container, read_devices, read_gpus
 from wheelfactory.doctor.diagnose import diagnose_machine
-from wheelfactory.doctor.diagnosis import Diagnosis
+from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, INSTALL_TORCH, Diagnosis
 from wheelfactory.doctor.machine import Device, InstalledTorch, Machine
 
 INDEX = "https://download.pytorch.org/whl/rocm6.4"
@@ -60,7 +59,7 @@ def test_no_torch_and_no_flash_attn_gives_general_advice() -> None:
     found = only(good_machine(None, None))
 
     assert found.name == "no torch"
-    assert found.remedy == "install torch for ROCm: give the doctor a site and it prints the command"
+    assert found.remedy == INSTALL_TORCH
 
 
 def test_a_torch_that_does_not_import_is_the_only_diagnosis(site: Site) -> None:
@@ -187,9 +186,12 @@ def test_a_triton_missing_from_pytorchs_indexes_is_not_installed_from_there(site
 @pytest.mark.parametrize(
     ("packages", "remedy"),
     [
-        ({"triton": "3.1.0+rocm6.4.1"}, "torch 2.13.0+rocm7.2 requires triton 3.1.0+rocm6.4.1: install a compiled"),
+        (
+            {"triton": "3.1.0+rocm6.4.1"},
+            f"torch 2.13.0+rocm7.2 requires triton 3.1.0+rocm6.4.1: {INSTALL_MATCHING_WHEEL}",
+        ),
         ({"triton": "3.9.0"}, "-m pip install --no-deps 'triton>=3.2,<3.9'"),
-        ({"triton-rocm": "3.9.1"}, "torch 2.13.0+rocm7.2 requires triton-rocm 3.9.1: install a compiled wheel (ck) or"),
+        ({"triton-rocm": "3.9.1"}, f"torch 2.13.0+rocm7.2 requires triton-rocm 3.9.1: {INSTALL_MATCHING_WHEEL}"),
     ],
 )
 def test_an_unsupported_triton_that_imports(site: Site, packages: Mapping[str, str], remedy: str) -> None:
@@ -219,7 +221,7 @@ def test_no_code_for_this_gpu(site: Site, record: bytes | None) -> None:
 
     assert found.name == "no code for this GPU"
     assert found.what.startswith(f"flash-attn {CK_VERSION} has code for gfx90a, gfx942")
-    assert ", but not for gfx1030 (Radeon RX 6800, RX 6800 XT, RX 6900 XT, " in found.what
+    assert ", but not for gfx1030 (Radeon RX 6800, RX 6800 XT, RX 6900 XT " in found.what
     assert found.remedy.startswith("install the matching wheel")
 
 
@@ -412,7 +414,8 @@ def test_a_gpu_hidden_by_a_variable(name: str) -> None:
 
     assert found.name == "GPU hidden"
     assert found.what == (
-        f"the driver lists gfx942 ({product_names('gfx942')}), but torch 2.9.1+rocm6.4 sees no GPU: {name} is ''"
+        "the driver lists gfx942 (Instinct MI300A, MI300X, MI308X ...), "
+        f"but torch 2.9.1+rocm6.4 sees no GPU: {name} is ''"
     )
     assert found.remedy == f"unset {name}"
 

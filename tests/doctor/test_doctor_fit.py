@@ -17,13 +17,12 @@ from wheelfactory.core.gpus import product_names
 from wheelfactory.doctor.detect import read_gpus, read_torch
 from wheelfactory.doctor.fit import (
     Fit,
-    find_condition,
     find_fallback,
     find_fit,
     find_missing_dependencies,
-    list_visible_gpus,
     version_key,
 )
+from wheelfactory.doctor.gpu_match import find_condition, list_visible_gpus
 from wheelfactory.doctor.machine import InstalledTorch, Machine, Python
 from wheelfactory.doctor.published_wheels import PublishedWheel
 from wheelfactory.release.manifest import WheelRow
@@ -173,7 +172,7 @@ def test_a_mismatch_has_all_its_reasons(wheels: tuple[PublishedWheel, ...]) -> N
         ),
         (
             {"gpus": ("gfx1151",), "gpu_names": ("",)},
-            (f"has no code for gfx1151 ({product_names('gfx1151')})",),
+            ("has no code for gfx1151 (Ryzen AI Max (Strix Halo), Radeon 8040S, 8050S ...)",),
         ),
         ({"gpus": ("gfx9999",), "gpu_names": ("",)}, ("has no code for gfx9999",)),
     ]
@@ -271,7 +270,7 @@ def test_a_wheel_for_some_gpus_matches_if_the_others_are_hidden(wheels: tuple[Pu
     fit = find_fit(wheels, MIXED, FACTS)
     assert best(fit) == [f"{TRITON} None"]
     igpu = product_names("gfx1036")
-    assert find_condition(fit.fitting[0], MIXED) == (
+    assert find_condition(fit.fitting[0], MIXED, FACTS) == (
         f"first run `export HIP_VISIBLE_DEVICES=1`: the wheel was not checked for gfx1036 ({igpu})"
     )
     assert why(fit, CK) == (
@@ -283,9 +282,9 @@ def test_a_wheel_for_some_gpus_matches_if_the_others_are_hidden(wheels: tuple[Pu
 def test_a_wheel_for_all_gpus_comes_first(wheels: tuple[PublishedWheel, ...]) -> None:
     both = replace(MI300X, gpus=("gfx942", "gfx1100"), gpu_names=("", ""))
     first, *others = find_fit(wheels, both, FACTS).fitting
-    assert (first.version, find_condition(first, both)) == (TRITON, "")
+    assert (first.version, find_condition(first, both, FACTS)) == (TRITON, "")
     assert others[0].version == CK
-    assert find_condition(others[0], both).startswith(
+    assert find_condition(others[0], both, FACTS).startswith(
         "first run `export HIP_VISIBLE_DEVICES=0`: the wheel has no code for gfx1100"
     )
 

@@ -32,7 +32,8 @@ def test_an_address_is_of_a_site_or_of_its_manifest() -> None:
         ("file:///srv/release", "file:///srv/release/manifest.jsonl"),
     ]
     for site, manifest in expected:
-        assert resolve_site(site) == ManifestSource(manifest, manifest.removesuffix("manifest.jsonl"))
+        base, has_index = manifest.removesuffix("manifest.jsonl"), not site.endswith(".jsonl")
+        assert resolve_site(site) == ManifestSource(manifest, base, has_index=has_index)
 
 
 def test_a_release_directory_resolves_to_its_manifest(tmp_path: Path) -> None:
@@ -42,6 +43,9 @@ def test_a_release_directory_resolves_to_its_manifest(tmp_path: Path) -> None:
     found = resolve_site(str(folder))
     assert found == resolve_site(str(folder / "manifest.jsonl"))
     assert found.base == f"{folder.as_uri()}/"
+    assert not found.has_index
+    (folder / "simple").mkdir()
+    assert resolve_site(str(folder)).has_index
     assert read_manifest_bytes(found) == DATA
 
 

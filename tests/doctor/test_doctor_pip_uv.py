@@ -6,7 +6,9 @@ import json
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -15,7 +17,10 @@ import pytest
 from doctor.fake_machines import ROCM_TORCH, make_python, write, write_metadata
 from doctor.sites import CK_CELL, CK_VERSION, make_site_release, served, users_environ
 from release_factory import flash_attn_wheel
+from wheel_factory import make_wheel, metadata_text
 from wheelfactory.core.errors import DONE, FAILED
+from wheelfactory.doctor.machine import Python
+from wheelfactory.doctor.steps import VENV, find_target
 
 pytestmark = pytest.mark.slow
 
@@ -132,6 +137,65 @@ def test_an_einops_that_is_there_is_kept_as_it_is(new_user: NewUser, site: str, 
     offer = json.loads(user.ask("--json").stdout)["fitting"][0]
     assert user.run(shlex.split(offer[tool])).returncode == 0
     assert user.installed() == {**TORCH, "einops": "0.9.0", "flash-attn": CK_VERSION}
+
+
+def with_stand_in(command: str, site: str) -> list[str]:
+    """The words of a printed command, with the stand-in of PyTorch's index and this Python's pip."""
+    return shlex.split(command.replace("https://download.pytorch.org/whl/rocm6.4", f"{site}pytorch/"))
+
+
+@pytest.mark.parametrize("kind", ["pip", "uv", "managed"])
+def test_the_printed_steps_lead_from_nothing_to_the_wheel(
+    kind: str, site: str, folder: Path, tmp_path: Path, environments: Callable[[bool], Path]
+) -> None:
+    """Torch, the wheel and the doctor again; a Python of a Linux distribution gets an environment first."""
+    torch = make_wheel(
+        folder / "pytorch/torch",
+        name="torch",
+        version=ROCM_TORCH.version,
+        metadata=metadata_text(ROCM_TORCH.version, name="torch"),
+        members={"torch/__init__.py": ROCM_TORCH.code.encode()},
+    )
+    link = f'<!DOCTYPE html><a href="{torch.name.replace("+", "%2B")}">{torch.name}</a>'
+    write(torch.with_name("index.html"), link)
+    user = User(tmp_path, environments(kind != "uv"), folder / "doctor.py")
+    (packages,) = user.home.glob("env/lib/python3*/site-packages")
+    shutil.rmtree(packages / "torch")
+    (stale,) = packages.glob("torch-*.dist-info")
+    shutil.rmtree(stale)
+    report = json.loads(user.ask("--json").stdout)
+    assert "1. Install torch" in user.ask().stdout
+    steps = report["steps"]
+    if kind == "managed":  # the marker of PEP 668 is in the base Python, which is not ours to change
+        found = replace(find_target(Python(str(user.python), "3.11", "cp311")), executable=f"{VENV}/bin/python")
+        assert found.installer.install_command[0] == f"{VENV}/bin/python"
+        steps = [
+            {"commands": [f"{sys.executable} -m venv {VENV}"]},
+            *(
+                {"commands": [one.replace(str(user.python), found.executable) for one in step["commands"]]}
+                for step in steps
+            ),
+        ]
+        user.python = user.home / VENV / "bin/python"
+    for step in steps[:-1]:
+        for command in step["commands"]:
+            done = user.run(with_stand_in(command, site))
+            assert done.returncode == 0, done.stderr
+    assert user.installed() == {**TORCH, "einops": "0.8.2", "flash-attn": CK_VERSION}
+    assert steps[-1]["commands"][0].endswith("doctor.py")
+    assert "Already installed: flash_attn-" in user.ask().stdout
+
+
+@pytest.mark.parametrize("tool", ["pip", "uv"])
+def test_the_line_for_a_matching_wheel_uses_the_sites_index(new_user: NewUser, site: str, tool: str) -> None:
+    user = new_user(pip=tool == "pip")
+    (step,) = json.loads(user.ask("--json", "--backend", "triton").stdout)["steps"]
+    (command,) = step["commands"]
+    assert f"{site}simple/rocm64/torch2.9/triton/" in command
+    assert user.run(shlex.split(command)).returncode == 0
+    assert user.installed() == {**TORCH, "einops": "0.8.2", "flash-attn": f"{CK_VERSION}triton"}
+    shown = " ".join(line.strip().removesuffix("\\") for line in user.ask("--backend", "triton").stdout.splitlines())
+    assert "Already installed" in shown
 
 
 @pytest.mark.parametrize("pip", [True, False], ids=["pip", "uv"])

@@ -6,6 +6,7 @@ import pytest
 
 from small_matrix import Edit, small_matrix
 from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.support import Answer, Finding
 from wheelfactory.matrix.rules import (
     AXES,
     GPU,
@@ -14,14 +15,14 @@ from wheelfactory.matrix.rules import (
     check_backend,
     check_common_arch,
     check_flash_attn_python,
-    check_gpu_code,
-    check_torch_arch,
     check_torch_index,
     check_torch_python,
     check_triton_version,
     exclusion_check,
     exclusion_rule,
     gpu_rules,
+    judge_gpu_code,
+    judge_torch_arch,
 )
 
 CK, TRITON = Backend.CK, Backend.TRITON
@@ -125,37 +126,63 @@ def test_an_exclusion_takes_every_value_of_an_axis_it_leaves_out() -> None:
 
 def ask(rule: Rule, combination: Combination) -> str:
     """Return the reason of a rule for a combination; the rule gets only the axes that it names."""
-    return rule.reason_against(*[combination[AXES.index(axis)] for axis in rule.axes])
+    finding = rule.judge(*[combination[AXES.index(axis)] for axis in rule.axes])
+    return finding.reason if finding else ALLOWED
 
 
-def test_a_gpu_needs_code_of_the_release() -> None:
-    for flash_attn, backend, arch, reason in (
-        ("2.8.3", CK, "gfx1030", "CK does not support gfx1030"),
-        (
-            "2.6.3",
-            TRITON,
-            "gfx1030",
-            "flash-attn's Triton backend does not list gfx1030: no wheel promises it",
+KNOWN_ARCHS: Edit = (
+    "window: '>=3.2.0,<3.9'",
+    "window: '>=3.2.0,<3.9'\n"
+    "      may-work: {gfx1151: AMD ships this release for it}\n"
+    "      fails: {gfx906: Triton does not compile for it}",
+)
+UNLISTED = "flash-attn's Triton backend does not list {}, so no wheel promises it"
+
+
+@pytest.mark.parametrize(
+    ("flash_attn", "backend", "arch", "finding"),
+    [
+        pytest.param("2.8.3", CK, "gfx942", None, id="listed"),
+        pytest.param("2.8.3", TRITON, "gfx1100", None, id="listed-by-triton"),
+        pytest.param("2.6.3", TRITON, "gfx1100", None, id="no-such-backend-is-another-rule"),
+        pytest.param(
+            *("2.8.3", CK, "gfx1030"),
+            Finding(Answer.DOES_NOT_WORK, "CK in flash-attn up to 2.8.3 does not support gfx1030"),
+            id="ck-of-no-release",
         ),
-        (
-            "2.6.3",
-            CK,
-            "gfx950",
-            "flash-attn 2.6.3: CK does not support gfx950; 2.8.3 does",
+        pytest.param(
+            *("2.6.3", CK, "gfx950"),
+            Finding(Answer.DOES_NOT_WORK, "flash-attn 2.6.3: CK does not support gfx950; 2.8.3 does"),
+            id="ck-of-another-release",
         ),
-        ("2.6.3", TRITON, "gfx1100", ALLOWED),
-        ("2.8.3", TRITON, "gfx1100", ALLOWED),
-    ):
-        assert check_gpu_code(small_matrix(), flash_attn, backend, arch) == reason
+        pytest.param(
+            *("2.8.3", TRITON, "gfx1151"),
+            Finding(Answer.MAY_WORK, f"{UNLISTED.format('gfx1151')}: AMD ships this release for it"),
+            id="triton-may-work",
+        ),
+        pytest.param(
+            *("2.8.3", TRITON, "gfx1030"),
+            Finding(Answer.MAY_WORK, f"{UNLISTED.format('gfx1030')}: nobody has reported whether it works"),
+            id="triton-unknown",
+        ),
+        pytest.param(
+            *("2.8.3", TRITON, "gfx906"),
+            Finding(Answer.DOES_NOT_WORK, "flash-attn's Triton kernels fail on gfx906: Triton does not compile for it"),
+            id="triton-fails",
+        ),
+    ],
+)
+def test_a_gpu_needs_code_of_the_release(flash_attn: str, backend: Backend, arch: str, finding: Finding | None) -> None:
+    assert judge_gpu_code(small_matrix(KNOWN_ARCHS), flash_attn, backend, arch) == finding
 
 
 def test_a_gpu_needs_a_torch_that_is_built_for_it() -> None:
     for rocm, arch, reason in (
         ("6.2", "gfx1100", "torch for ROCm 6.2 is not built for gfx1100; torch for ROCm 6.4 is"),
-        ("6.4", "gfx900", "torch for ROCm is not built for gfx900 on any ROCm of the matrix"),
-        ("6.4", "gfx1100", ALLOWED),
+        ("6.4", "gfx900", "PyTorch does not build torch for gfx900 on any ROCm of the matrix"),
     ):
-        assert check_torch_arch(small_matrix(), rocm, arch) == reason
+        assert judge_torch_arch(small_matrix(), rocm, arch) == Finding(Answer.DOES_NOT_WORK, reason)
+    assert judge_torch_arch(small_matrix(), "6.4", "gfx1100") is None
 
 
 @pytest.mark.parametrize("backend", Backend)
@@ -165,7 +192,7 @@ def test_the_rules_of_a_gpu_leave_just_the_archs_that_a_wheel_promises(backend: 
 
     def is_refused(arch: str) -> bool:
         values = {"flash-attn": "2.8.3", "rocm": "6.4", "backend": backend, GPU: arch}
-        return any(rule.reason_against(*map(values.__getitem__, rule.axes)) for rule in gpu_rules(matrix))
+        return any(rule.judge(*map(values.__getitem__, rule.axes)) for rule in gpu_rules(matrix))
 
     promised = matrix.archs(Cell("2.8.3", "3.11", "2.9.1", "6.4", backend))
     assert {arch for arch in archs if not is_refused(arch)} == set(promised)

@@ -66,8 +66,23 @@ def test_the_manifest_gains_only_the_addresses(read_only_site: Path, read_only_r
 
 
 def test_it_has_the_list_of_wheels(read_only_site: Path) -> None:
-    listed = (read_only_site / "packages.md").read_text()
-    assert "--index-url https://example.org/simple/rocm72/torch2.13/triton/" in listed
+    for name in ("packages.md", "packages.html"):
+        listed = (read_only_site / name).read_text()
+        assert "--index-url https://example.org/simple/rocm72/torch2.13/triton/" in listed
+    assert "flash_attn-2.8.3+rocm72torch2.13triton-py3-none-any.whl</a> for " in listed
+
+
+def test_lists_and_index_roots_say_what_they_are(read_only_site: Path) -> None:
+    root, index, files = (
+        (read_only_site / name / "index.html").read_text()
+        for name in ("simple", "simple/rocm72/torch2.13/triton", "simple/rocm72/torch2.13/triton/flash-attn")
+    )
+    assert "Package indexes of flash-attn wheels for AMD GPUs" in root
+    assert '<a href="../index.html">Find the wheel for your GPU</a>' in root
+    assert "Package index of flash-attn wheels for ROCm 7.2, torch 2.13, backend triton" in index
+    for page in (root, index, files, (read_only_site / "packages.html").read_text()):
+        assert "flash-attn: BSD-3-Clause, https://github.com/Dao-AILab/flash-attention. Newest wheel: 20" in page
+    assert index.count("<a ") == len({"flash-attn", "einops"}), "an index has no link but those of its projects"
 
 
 def test_it_has_the_search_page_and_the_doctor_that_knows_its_address(read_only_site: Path) -> None:

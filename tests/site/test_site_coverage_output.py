@@ -43,7 +43,7 @@ def test_each_cell_has_a_line_with_its_state(coverage: Coverage) -> None:
 
 def test_the_summary_counts_wanted_missing_yanked_and_excluded(coverage: Coverage) -> None:
     first, excluded, *reasons = summary_lines(coverage, "wheelhouse")
-    assert first == "1 of 5 cells are published in wheelhouse, 3 are missing, 1 are yanked"
+    assert first == "published in wheelhouse: 1 of 5 cells, 3 missing, 1 yanked"
     assert excluded.startswith("excluded: 26 combinations, for ")
     assert "      8  flash-attn 2.6.3 has no triton backend" in reasons
     assert reasons[-1] == f"published, but no longer in the matrix: {GONE}"
@@ -51,14 +51,14 @@ def test_the_summary_counts_wanted_missing_yanked_and_excluded(coverage: Coverag
 
 def test_a_complete_release_has_no_missing_cells(tmp_path: Path) -> None:
     coverage = compute_coverage(expand(small_matrix()), rows_of(tmp_path, [TRITON]), TRITON)
-    assert summary_lines(coverage, "x") == ["1 of 1 cells are published in x"]
+    assert summary_lines(coverage, "x") == ["published in x: 1 of 1 cell"]
 
 
 def test_an_unverified_wheel_counts_as_published_with_its_missing_checks(tmp_path: Path) -> None:
     coverage = compute_coverage(expand(small_matrix()), rows_of(tmp_path, [TRITON], gates=quick_gates(TRITON)), TRITON)
     reason = "not checked: kernels compiled for its GPUs, numbers"
     assert cell_lines(coverage) == [f"{TRITON}  published, {reason}"]
-    assert summary_lines(coverage, "x") == ["1 of 1 cells are published in x, 1 are not verified"]
+    assert summary_lines(coverage, "x") == ["published in x: 1 of 1 cell, 1 not verified"]
     parsed = json.loads(json.dumps(coverage_json(coverage, "x")))
     assert (parsed["published"], parsed["unverified"], parsed["cells"][0]["unverified"]) == (1, 1, reason)
     text = coverage_markdown(coverage)
@@ -73,7 +73,7 @@ def test_cells_that_need_a_runner_are_a_state_of_their_own_with_one_hint(tmp_pat
     assert lines.pop(TRITON) == "published"
     assert list(lines.values()) == [NEEDS_RUNNER] * 4
     first, note, *_ = summary_lines(coverage, "x")
-    assert first == "1 of 5 cells are published in x"
+    assert first == "published in x: 1 of 5 cells"
     assert note == f"not built here: needs a runner: 4 CK cells; {RUNNER_HINT}"
     parsed = json.loads(json.dumps(coverage_json(coverage, "x")))
     assert (parsed["wanted"], parsed["missing"], parsed["needs-runner"]) == (5, 0, 4)
@@ -92,6 +92,13 @@ def test_reasons_that_are_not_shown_are_counted() -> None:
     shown_here = sum(int(line.split()[0]) for line in reasons)
     assert len(reasons) == SHOWN_REASONS
     assert excluded.split()[1] == str(shown_here + int(rest.split()[0])) == str(coverage.counts.excluded_combinations)
+
+
+def test_without_reasons_only_their_number_is_shown() -> None:
+    coverage = compute_coverage(expand(load_matrix(MATRIX)), ())
+    lines = summary_lines(coverage, "x", each_reason=False)
+    assert lines[-1].startswith("excluded: ")
+    assert lines == [line for line in summary_lines(coverage, "x") if not line.startswith(" ")]
 
 
 def test_json_has_everything(coverage: Coverage) -> None:

@@ -23,9 +23,10 @@ from release_factory import (
     stub_wheel,
 )
 from wheelfactory.core.digest import file_sha256
+from wheelfactory.core.label import index_path
 from wheelfactory.release.directory import write_pages
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.site.index import index_path, render_index
+from wheelfactory.site.index import render_index
 from wheelfactory.wheel.read import Wheel
 
 CELLS = (

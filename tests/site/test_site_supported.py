@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from small_matrix import small_matrix
+from wheelfactory.core.gpus import product_names
 from wheelfactory.matrix.expand import expand
 from wheelfactory.site import supported
 from wheelfactory.site.supported import supported_tables
@@ -21,7 +22,7 @@ def test_a_rocm_has_its_torches_and_pythons_and_a_gpu_its_backends() -> None:
         "| --- | --- | --- | --- |",
         "| gfx90a | Instinct MI210, MI250, MI250X | ROCm 6.2 | no |",
         "| gfx942 | Instinct MI300A, MI300X, MI308X, MI325X | ROCm 6.2 to 6.4 | ROCm 6.4 |",
-        "| gfx1100 | Radeon RX 7900 GRE, RX 7900 XT, RX 7900 XTX, PRO W7800, PRO W7900 | no | ROCm 6.4 |",
+        f"| gfx1100 | {product_names('gfx1100')} | no | ROCm 6.4 |",
     ]
 
 

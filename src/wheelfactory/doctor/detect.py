@@ -125,7 +125,8 @@ def read_python(
         raise InputError("cannot examine this Python", which, "choose another one with --python (3.8 or newer)")
     torch = answers["torch"] if answers["torch"] is not None or not answers["torch_found"] else ""
     fields = ("executable", "version", "tag", "system", "machine", "glibc", "pip", "externally_managed")
-    return Python(**{name: answers[name] for name in fields}), torch, answers["packages"]
+    has_uv = shutil.which("uv", path=environ.get("PATH")) is not None
+    return Python(**{name: answers[name] for name in fields}, has_uv=has_uv), torch, answers["packages"]
 
 
 def read_torch(executable: str, version: str, probe: str, environ: Mapping[str, str], seconds: float) -> InstalledTorch:

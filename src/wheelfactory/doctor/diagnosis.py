@@ -13,9 +13,11 @@ from wheelfactory.doctor.machine import Machine
 TORCH_INDEX = "https://download.pytorch.org/whl"
 """Parent of PyTorch's indexes, one for each ROCm: ``rocm6.4``."""
 
-INSTALL_MATCHING_WHEEL = (
-    "install the matching wheel: give the doctor a site and it prints the command, or runs it with --install"
-)
+INSTALL_MATCHING_WHEEL = "install the matching wheel"
+"""Part of a remedy; `report` replaces it by what the match with the site's wheels leads to."""
+
+INSTALL_TORCH = "install a torch for ROCm"
+"""Like `INSTALL_MATCHING_WHEEL`."""
 
 
 @dataclass(frozen=True)

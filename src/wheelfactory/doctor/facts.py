@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from wheelfactory.core.cell import major_minor
+from wheelfactory.core.support import SupportTables
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,13 @@ class DoctorFacts:
     """The oldest torch that flash-attention-amd supports."""
     required_gates: Mapping[str, tuple[str, ...]]
     """By backend: the gates that a verified wheel has passed."""
+    support: SupportTables
+    """The rules of the matrix."""
 
     @classmethod
     def parse(cls, text: str) -> DoctorFacts:
         """Parse the JSON that `wheelfactory.site.doctor_facts` writes."""
-        found = json.loads(text)
+        found = json.loads(text.replace("\n", " "))  # doctor.py wraps the lines, also within texts
         return cls(
             {release: _pair(window) for release, window in found["windows"].items()},
             tuple(
@@ -45,6 +48,7 @@ class DoctorFacts:
             ),
             major_minor(found["fallback_torch"]),
             {backend: tuple(gates) for backend, gates in found["required"].items()},
+            SupportTables.parse(found["support"]),
         )
 
     def find_triton_window(self, release: str) -> tuple[tuple[int, int], tuple[int, int]] | None:

@@ -1,7 +1,8 @@
 """Match wheels against a machine: the matching ones, best first, and all reasons why each other one does not match.
 
 A wheel matches if it is built for the machine's torch (major.minor), that torch's ROCm and C++ ABI, the Python, a glibc
-no newer than the system's, and all visible GPUs (or some of them, if the others can be hidden). No I/O.
+no newer than the system's, and all visible GPUs (or some of them, if the others can be hidden). A Triton wheel also
+matches if it may work on the GPUs, and if its kernels support the installed Triton. No I/O.
 """
 
 from __future__ import annotations
@@ -11,16 +12,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell, major_minor
-from wheelfactory.core.gpus import product_names
+from wheelfactory.core.support import Answer
 from wheelfactory.doctor.diagnosis import abi_age, find_major_minor, format_major_minor
 from wheelfactory.doctor.facts import DoctorFacts
+from wheelfactory.doctor.gpu_match import find_cautions, find_condition, find_lacking
 from wheelfactory.doctor.machine import InstalledTorch, Machine, Python
 from wheelfactory.doctor.published_wheels import PublishedWheel
+from wheelfactory.doctor.torch_checks import find_tritons
 
 FLASH_ATTN_PROJECT = "flash-attn"
-
-# ROCm applies the first; HIP then applies the second, or the third if the second is unset
-_VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,10 @@ def find_fit(
         and backend in (None, wheel.label.backend)
         and flash_attn in (None, wheel.version.partition("+")[0], wheel.version)
     ]
-    candidates.sort(key=lambda wheel: (not find_condition(wheel, machine), *_preference(wheel)), reverse=True)
+    candidates.sort(key=lambda wheel: _preference(wheel, machine, facts), reverse=True)
     judged = [
-        (wheel, tuple(_torch_reasons(wheel, machine)), tuple(_other_reasons(wheel, machine))) for wheel in candidates
+        (wheel, tuple(_torch_reasons(wheel, machine, facts)), tuple(_other_reasons(wheel, machine, facts)))
+        for wheel in candidates
     ]
     fitting = tuple(wheel for wheel, torch_reasons, others in judged if not torch_reasons and not others)
     misses = [
@@ -85,11 +86,20 @@ def find_fit(
 
 
 def _has_torch(cell: Cell, python: Python, facts: DoctorFacts) -> bool:
-    """Whether PyTorch publishes the cell's torch for this Python."""
+    """Whether PyTorch publishes the cell's torch for its ROCm and this Python."""
     have, (oldest, newest) = find_major_minor(python.version), facts.find_torch(major_minor(cell.torch)).pythons
-    # PyTorch builds torch for ROCm only for CPython on x86_64 Linux with glibc
+    pair = {"torch": cell.torch, "rocm": cell.rocm}
+    is_known = all(value in facts.support.axes[axis] for axis, value in pair.items())
+    if is_known and facts.support.find_support(pair).answer is Answer.DOES_NOT_WORK:
+        return False
+    return has_rocm_torch(python) and have is not None and oldest <= have <= newest
+
+
+def has_rocm_torch(python: Python) -> bool:
+    """Whether PyTorch builds torch for ROCm for this kind of Python and system, in some version."""
+    # only for CPython on x86_64 Linux with glibc
     system = (python.system, python.machine) == ("Linux", "x86_64") and python.glibc is not None
-    return system and python.tag.startswith("cp") and have is not None and oldest <= have <= newest
+    return system and python.tag.startswith("cp")
 
 
 def find_missing_dependencies(wheels: Iterable[PublishedWheel], machine: Machine) -> tuple[PublishedWheel, ...]:
@@ -127,16 +137,18 @@ def version_key(version: str) -> tuple[tuple[int, ...], int, str]:
     return numbers, int(later[1]) + 1 if later else -1 if prerelease else 0, public
 
 
-def _preference(wheel: PublishedWheel) -> tuple[object, ...]:
-    """Return a sort key, best last: CK before Triton, then the newest."""
+def _preference(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> tuple[object, ...]:
+    """Return a sort key, best last: wheels that promise all GPUs, then CK before Triton, then the newest."""
     assert wheel.label  # find_fit keeps only wheels with a label
     version = version_key(wheel.version)
     label = wheel.label
+    promised = not any(True for _ in find_cautions(wheel, machine, facts))
     # CK is compiled ahead of time, Triton on first use
-    return label.backend is Backend.CK, version, label.torch, label.rocm, wheel.published, wheel.filename
+    newest = label.backend is Backend.CK, version, label.torch, label.rocm, wheel.published, wheel.filename
+    return not find_condition(wheel, machine, facts), promised, *newest
 
 
-def _torch_reasons(wheel: PublishedWheel, machine: Machine) -> Iterator[str]:
+def _torch_reasons(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> Iterator[str]:
     """Yield each mismatch with the installed torch."""
     assert wheel.label
     torch = machine.torch
@@ -155,6 +167,21 @@ def _torch_reasons(wheel: PublishedWheel, machine: Machine) -> Iterator[str]:
     if None not in (wheel.cxx11_abi, torch.cxx11_abi) and wheel.cxx11_abi != torch.cxx11_abi:
         wants, has = abi_age(new=wheel.cxx11_abi), abi_age(new=torch.cxx11_abi)
         yield f"built with the {wants} C++ ABI, your torch uses the {has} one"
+    yield from _triton_reasons(wheel, machine, facts)
+
+
+def _triton_reasons(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> Iterator[str]:
+    """Yield why the kernels of a Triton wheel do not support the installed Triton."""
+    tritons = find_tritons(machine, facts)
+    window = facts.find_triton_window(wheel.version)
+    # with two Tritons in one directory, nobody knows which one is imported
+    if wheel.label is None or wheel.label.backend is Backend.CK or window is None or len(tritons) != 1:
+        return
+    ((name, version),) = tritons
+    have = find_major_minor(version)
+    if have and not window[0] <= have < window[1]:
+        first, end = map(format_major_minor, window)
+        yield f"needs Triton >={first},<{end}, you have {name} {version}"
 
 
 def find_torch_rocm(torch: InstalledTorch) -> tuple[int, int] | None:
@@ -175,12 +202,12 @@ def torch_build_text(torch: InstalledTorch) -> str:
     return "torch is a CPU build"
 
 
-def _other_reasons(wheel: PublishedWheel, machine: Machine) -> Iterator[str]:
+def _other_reasons(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> Iterator[str]:
     """Yield each mismatch with the Python, the system and the GPUs, and whether the wheel is yanked."""
     yield from _python_reasons(wheel, machine)
     yield from _system_reasons(wheel, machine)
-    if not find_condition(wheel, machine):  # otherwise the GPUs without code can be hidden
-        yield from _lacking(wheel, machine)
+    if not find_condition(wheel, machine, facts):  # otherwise the GPUs without code can be hidden
+        yield from find_lacking(wheel, machine, facts)
     if wheel.yanked is not None:
         yield f"yanked: {wheel.yanked or 'no reason given'}"
 
@@ -205,7 +232,9 @@ def _tag_text(tag: str) -> str:
 
 def _system_reasons(wheel: PublishedWheel, machine: Machine) -> Iterator[str]:
     python = machine.python
-    if wheel.machine is None:  # a pure-Python wheel; torch for ROCm then limits the system
+    if wheel.machine is None:  # a pure-Python wheel, whose kernels Triton compiles
+        if python.system != "Linux":
+            yield f"checked on Linux, this system is {python.system}"
         return
     if python.system != "Linux":
         yield f"built for Linux, this system is {python.system}"
@@ -215,61 +244,3 @@ def _system_reasons(wheel: PublishedWheel, machine: Machine) -> Iterator[str]:
         yield f"needs glibc {wheel.glibc}, this system has another C library"
     elif wheel.glibc and python.glibc and version_key(python.glibc) < version_key(wheel.glibc):
         yield f"needs glibc {wheel.glibc}, this system has {python.glibc}"
-
-
-def find_condition(wheel: PublishedWheel, machine: Machine) -> str:
-    """Return how to hide the GPUs that a wheel has no code for, on a machine that mixes GPU types.
-
-    Empty if the wheel covers all visible GPUs, or none of them, or if some GPUs are hidden already.
-    """
-    seen = list_visible_gpus(machine)
-    covered = [number for number, (arch, _) in enumerate(seen) if arch in _archs(wheel)]
-    if not covered or len(covered) == len(seen) or any(machine.environ.get(name) for name in _VISIBLE):
-        return ""  # with a visibility variable set, HIP would count the GPUs from another first one
-    why = " and ".join(_lacking(wheel, machine))
-    return f"first run `export HIP_VISIBLE_DEVICES={','.join(map(str, covered))}`: the wheel {why}"
-
-
-def _archs(wheel: PublishedWheel) -> set[str]:
-    """Return the wheel's offload archs without features such as ``:xnack-``."""
-    return {arch.partition(":")[0] for arch in wheel.archs}
-
-
-def _lacking(wheel: PublishedWheel, machine: Machine) -> Iterator[str]:
-    assert wheel.label
-    lacks = (
-        "has no code for" if wheel.label.backend is Backend.CK else "was not checked for"
-    )  # Triton can compile for any GPU
-    for arch, name in dict(gpu for gpu in list_visible_gpus(machine) if gpu[0] not in _archs(wheel)).items():
-        yield f"{lacks} {format_gpu(arch, name)}"
-
-
-def format_gpu(arch: str, name: str = "") -> str:
-    """Return a GPU for a message: its arch, and its product name if the driver or ROCm's list has one."""
-    product = name or product_names(arch)
-    return f"{arch} ({product})" if product else arch
-
-
-def list_visible_gpus(machine: Machine) -> list[tuple[str, str]]:
-    """Return (offload arch, product name) of each GPU that programs can use.
-
-    This is torch's list if torch sees any GPU. Otherwise it is the driver's list after applying HIP_VISIBLE_DEVICES and
-    similar variables, and HSA_OVERRIDE_GFX_VERSION. Source: the ROCm and HIP documentation of these variables.
-    """
-    names = [*machine.gpu_names, *[""] * len(machine.gpus)]
-    products = dict(zip(machine.gpus, names))  # noqa: B905 (its argument is of Python 3.10)
-    if machine.torch and machine.torch.archs:
-        return [(arch, products.get(arch, "")) for arch in machine.torch.archs]
-    seen = [(arch, names[number]) for number, arch in enumerate(machine.gpus)]
-    rocr, hip, cuda = (machine.environ.get(name, "") for name in _VISIBLE)
-    for chosen in (rocr, hip or cuda):
-        places = chosen.split(",")
-        if all(
-            re.fullmatch(r"\s*\d{1,4}\s*", place) for place in places
-        ):  # a UUID hides GPUs too, but the driver's files do not show which
-            seen = [seen[int(place)] for place in places if int(place) < len(seen)]
-    override = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)", machine.environ.get("HSA_OVERRIDE_GFX_VERSION", "").strip())
-    if override:
-        arch = f"gfx{override[1]}{int(override[2]):x}{int(override[3]):x}"
-        return [(arch, f"{name or own}, overridden by HSA_OVERRIDE_GFX_VERSION") for own, name in seen]
-    return seen

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, Diagnosis, format_torch
-from wheelfactory.doctor.fit import format_gpu, list_visible_gpus
+from wheelfactory.doctor.gpu_match import OVERRIDE, format_gpu, list_visible_gpus
 from wheelfactory.doctor.machine import Device, InstalledFlashAttn, Machine
 from wheelfactory.doctor.origin import format_flash_attn, is_compiled, list_compiled_archs
 from wheelfactory.doctor.torch_checks import uses_triton
 
-_OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 # each limits programs to the GPUs that it lists (ROCm documentation, "GPU isolation techniques")
 _HIDING = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL")
 # these use HIP's numbering; HIP reads the second one for compatibility with CUDA
@@ -30,14 +29,14 @@ def check_gpu_code(machine: Machine, installed: InstalledFlashAttn) -> Iterator[
         return
     names = ", ".join(dict.fromkeys(format_gpu(gpus[number]) for number in lacking))
     what = f"{format_flash_attn(installed)} has code for {', '.join(archs)}, but not for {names}"
-    override = machine.environ.get(_OVERRIDE)
+    override = machine.environ.get(OVERRIDE)
     overridden = override is not None and any(gpus[number] not in machine.gpus for number in lacking)
     if overridden:
-        what = f"{what}; {_OVERRIDE}={override} makes {', '.join(dict.fromkeys(machine.gpus))} report that arch"
+        what = f"{what}; {OVERRIDE}={override} makes {', '.join(dict.fromkeys(machine.gpus))} report that arch"
     if len(lacking) == len(gpus):
         matches_without = overridden and all(arch in archs for arch in machine.gpus)
         yield Diagnosis(
-            "no code for this GPU", what, f"unset {_OVERRIDE}" if matches_without else INSTALL_MATCHING_WHEEL
+            "no code for this GPU", what, f"unset {OVERRIDE}" if matches_without else INSTALL_MATCHING_WHEEL
         )
     else:
         yield _one_of_several(machine, what, len(gpus), lacking)

@@ -21,6 +21,8 @@ class Python:
     """``2.36``; None with another C library, as on Alpine."""
     pip: str | None = None
     """The version of pip; None if missing, as in environments created by uv."""
+    has_uv: bool = False
+    """Whether uv is on PATH."""
     externally_managed: bool = False
     """Whether it belongs to the Linux distribution, so that pip refuses to install into it (PEP 668)."""
 

@@ -39,6 +39,8 @@ class ManifestSource:
     """The manifest's URL."""
     base: str
     """The URL of its directory, with a trailing slash."""
+    has_index: bool
+    """Whether the package indexes are beside it: a site has them, a manifest by itself may not."""
 
 
 def resolve_site(site: str) -> ManifestSource:
@@ -50,15 +52,15 @@ def resolve_site(site: str) -> ManifestSource:
         address = site.partition("#")[0].partition("?")[0]
         folder = address[: address.rindex("/") + 1]
         if address.endswith(".jsonl"):
-            return ManifestSource(address, folder)
+            return ManifestSource(address, folder, has_index=False)
         base = folder if address.endswith(".html") else address.rstrip("/") + "/"
-        return ManifestSource(base + MANIFEST_FILE, base)
+        return ManifestSource(base + MANIFEST_FILE, base, has_index=True)
     path = Path(site).absolute()
     if "://" in site or not path.exists():
         hint = "pass a site's address starting with https://, a release directory, or a manifest file"
         raise InputError("no such site", site, hint)
     manifest = path / MANIFEST_FILE if path.is_dir() else path
-    return ManifestSource(manifest.as_uri(), manifest.parent.as_uri() + "/")
+    return ManifestSource(manifest.as_uri(), manifest.parent.as_uri() + "/", has_index=(path / "simple").is_dir())
 
 
 def _is_address(site: str) -> bool:

@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -26,8 +25,9 @@ from wheelfactory.doctor.installed_flash_attn import read_flash_attn
 from wheelfactory.doctor.machine import Machine
 from wheelfactory.doctor.manifest_source import MANIFEST_FILE, read_manifest_bytes, resolve_site
 from wheelfactory.doctor.published_wheels import parse_wheels
-from wheelfactory.doctor.report import DoctorReport, Offer, as_json, externally_managed_error, make_report
+from wheelfactory.doctor.report import DoctorReport, Offer, as_json, make_report, report_without_site
 from wheelfactory.doctor.report_text import report_lines
+from wheelfactory.doctor.steps import VENV
 
 SITE = ""
 """Default site; `single_file` fills in the address that ``doctor.py`` is served from."""
@@ -44,8 +44,9 @@ EXIT_CODES = (
 )
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the doctor's options to a parser."""
+def add_options(parser: argparse.ArgumentParser, program: Sequence[str]) -> None:
+    """Add the doctor's options to a parser; `program` is the command that runs it, for its advice."""
+    parser.set_defaults(program=tuple(program))
     parser.add_argument(
         "site",
         nargs="?",
@@ -84,21 +85,30 @@ def diagnose_and_report(
         raise InputError("no site to install from", "--install", "pass the address of a site, or a release directory")
     tell(f"examining {python}: importing torch may take a minute")
     machine = detect_machine(python, environ, probe, facts.rocm_triton_packages, root)
-    report, error = DoctorReport(machine, diagnose_machine(machine, facts), site or None), None
+    report, error = report_without_site(machine, diagnose_machine(machine, facts), facts), None
     try:
         if site:
             source = resolve_site(site)
             wheels = parse_wheels(read_manifest_bytes(source), source.manifest, source.base)
             backend = Backend(options.backend) if options.backend else None
             fit = find_fit(wheels, machine, facts, backend=backend, flash_attn=options.flash_attn)
-            report = make_report(machine, report.diagnoses, source.manifest, wheels, fit, facts)
+            doctor = _own_command(options, machine)
+            diagnoses = diagnose_machine(machine, facts)
+            report = make_report(machine, diagnoses, source, wheels, fit, facts, backend=backend, doctor=doctor)
     except InputError as caught:
-        error = caught
+        report, error = replace(report, site=site), caught
     for line in [json.dumps(as_json(report, error), indent=2)] if options.json else report_lines(report):
         show(line)
     if error:
         raise error
     return install_best(report, facts, environ, show) if options.install else report.exit_code
+
+
+def _own_command(options: argparse.Namespace, machine: Machine) -> tuple[str, ...]:
+    """Return the command that runs the doctor again; with ``--python`` unless the steps lead to another Python."""
+    site = (options.site,) if options.site else ()
+    keeps_python = options.python and not machine.python.externally_managed
+    return (*options.program, *site, *(("--python", options.python) if keeps_python else ()))
 
 
 class _DoctorParser(argparse.ArgumentParser):
@@ -114,10 +124,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _DoctorParser(
         prog="doctor.py", description="Find the flash-attn wheel that matches this machine.", epilog=EXIT_CODES
     )
-    add_options(parser)
+    own = globals().get("__file__")  # unset if the file is piped to Python
+    add_options(parser, ("python3", sys.argv[0] if own else "doctor.py"))
     try:
         options = parser.parse_args(arguments)
-        own = globals().get("__file__")  # unset if the file is piped to Python
         folder = Path(own).resolve().parent if own else None  # with a manifest: a release, or a copy of a site
         site = options.site or SITE or (str(folder) if folder and (folder / MANIFEST_FILE).is_file() else "")
         python, facts = options.python or sys.executable, DoctorFacts.parse(FACTS)
@@ -165,10 +175,10 @@ def install_best(
         return FAILED
     if report.offers[0].installed:
         return DONE
-    command = _command(report.machine, report.offers[0], environ)
+    command = _command(report.machine, report.offers[0])
     show("")
     show(shlex.join(command))
-    if not _confirm():
+    if not _confirm(report):
         show("Nothing was installed.")
         return FAILED
     code = subprocess.call(command, env=dict(environ))
@@ -187,22 +197,28 @@ def install_best(
     return FAILED
 
 
-def _command(machine: Machine, offer: Offer, environ: Mapping[str, str]) -> InstallCommand:
+def _command(machine: Machine, offer: Offer) -> InstallCommand:
     """Return the offer's pip command, or its uv command if the Python has no pip. Raises FactoryError without both."""
     if machine.python.externally_managed:
-        raise FactoryError("cannot install", *externally_managed_error(machine.python))
+        which = (
+            f"the Linux distribution manages {machine.python.executable}, so pip refuses to install into it (PEP 668)"
+        )
+        hint = f"follow the steps above, then run the doctor with --python {VENV}/bin/python"
+        raise FactoryError("cannot install", which, hint)
     if machine.python.pip is not None:
         return offer.pip
-    if shutil.which("uv", path=environ.get("PATH")) is None:
+    if not machine.python.has_uv:
         hint = f"run `{machine.python.executable} -m ensurepip`"
         raise FactoryError("no installer", f"neither pip in {machine.python.executable} nor uv on PATH", hint)
     return offer.uv
 
 
-def _confirm() -> bool:
+def _confirm(report: DoctorReport) -> bool:
     """Return whether the answer is yes. Raises FactoryError if stdin is closed."""
     sys.stdout.flush()
-    sys.stderr.write("Install it? [y/N] ")
+    installed = report.machine.flash_attn
+    replaced = f"Replace flash-attn {installed.version}, which works" if report.foreign and installed else "Install it"
+    sys.stderr.write(f"{replaced}? [y/N] ")
     sys.stderr.flush()
     answer = sys.stdin.readline() if sys.stdin else ""
     if not answer:

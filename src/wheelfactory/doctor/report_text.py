@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from wheelfactory.core.cell import Backend
-from wheelfactory.doctor.fit import format_gpu, list_visible_gpus
+from wheelfactory.core.support import name_choice
+from wheelfactory.doctor.gpu_match import format_gpu, list_visible_gpus
 from wheelfactory.doctor.machine import InstalledTorch, Machine
 from wheelfactory.doctor.report import DoctorReport, Offer
+from wheelfactory.doctor.steps import Step, command_lines
 
 MAX_NEAR_MISSES = 5
 _BACKENDS = {Backend.CK: "CK, kernels compiled ahead of time", Backend.TRITON: "Triton, kernels compiled on first use"}
@@ -18,18 +20,17 @@ _BACKENDS = {Backend.CK: "CK, kernels compiled ahead of time", Backend.TRITON: "
 def report_lines(report: DoctorReport) -> Iterator[str]:
     """Yield the machine, the problems, then the matching wheels or why none matches."""
     yield from machine_lines(report.machine)
+    yield from (f"Support     {support}" for support in report.support)
     for diagnosis in report.diagnoses:
         yield ""
         yield f"Problem: {diagnosis.what}"
-        # the commands for the right torch follow below; a second command for a different torch would be confusing
-        below = report.torch is not None and diagnosis.name in ("no torch", "torch is not built for ROCm")
-        yield f"Fix:     {'install the torch named below' if below else diagnosis.remedy}"
-    if report.site is None:
-        yield ""
-        yield "No site given, so no wheel was looked up. Pass the address of a site or a manifest.jsonl."
-    elif report.fit is not None:
+        yield f"Fix:     {diagnosis.remedy}"
+    if report.fit:
         yield ""
         yield from _matching_lines(report) if report.offers else _no_match_lines(report)
+    elif report.site is None:
+        yield ""
+        yield from _no_site_lines(report)
 
 
 def machine_lines(machine: Machine) -> Iterator[str]:
@@ -61,9 +62,13 @@ def _torch_text(torch: InstalledTorch | None) -> str:
 
 
 def _gpu_text(machine: Machine) -> str:
-    """List each GPU type once with its count: ``8 x gfx942 (AMD Instinct MI300X)``."""
+    """List each GPU type once with its count: ``8 x gfx942 (AMD Instinct MI300X)``.
+
+    Those that torch reports count where the driver's list cannot be read, as in some containers.
+    """
     names = [*machine.gpu_names, *[""] * len(machine.gpus)]
-    kinds = Counter(map(format_gpu, machine.gpus, names))
+    listed = machine.gpus or (machine.torch.archs if machine.torch else ())
+    kinds = Counter(map(format_gpu, listed, [*names, *[""] * len(listed)]))
     return "; ".join(f"{count} x {kind}" if count > 1 else kind for kind, count in kinds.items()) or "none found"
 
 
@@ -73,20 +78,20 @@ def _matching_lines(report: DoctorReport) -> Iterator[str]:
         yield from _wheel_lines("Already installed", best)
         yield "  to compare it with what was published:"
         yield f"    wheelfactory verify --from {shlex.quote(str(report.site))} flash-attn"
+    elif report.foreign and report.machine.flash_attn:
+        yield f"flash-attn {report.machine.flash_attn.version} works. It is not from this site; you can keep it."
+        yield ""
+        yield from _wheel_lines("To replace it with the matching wheel", best)
+        yield from _step_lines(report.steps)
     else:
         yield from _wheel_lines("Matching wheel", best)
-        yield from _command_lines(best)
-        yield from (f"Note: {text}" for text in report.blockers)
-    if best.condition:
-        yield f"Note: {best.condition}"
+        yield from _step_lines(report.steps)
     if not list_visible_gpus(report.machine):
         yield "No GPU detected, so GPU compatibility was not checked."
     for offer in others:
         yield ""
         yield from _wheel_lines("Other matching wheel", offer)
-        yield from _command_lines(offer)
-        if offer.condition:
-            yield f"Note: {offer.condition}"
+        yield "  to install it, run the doctor with " + f"--backend {offer.wheel.label and offer.wheel.label.backend}"
 
 
 def _wheel_lines(heading: str, offer: Offer) -> Iterator[str]:
@@ -94,6 +99,9 @@ def _wheel_lines(heading: str, offer: Offer) -> Iterator[str]:
     assert wheel.label  # make_report never offers a dependency's wheel, so the label is set
     yield f"{heading}: {wheel.filename}"
     yield f"  {_BACKENDS[wheel.label.backend]}; {wheel.size / 1e6:.1f} MB; for {' '.join(wheel.archs) or 'any GPU'}"
+    yield from (f"  Caution: {caution}" for caution in offer.cautions)
+    if offer.condition:
+        yield f"  Note: {offer.condition}"
     yield f"  {offer.unverified or 'verified'}"
     outcomes: dict[str, list[str]] = {}
     for gate, status in wheel.gates:
@@ -103,35 +111,68 @@ def _wheel_lines(heading: str, offer: Offer) -> Iterator[str]:
         yield f"  {'tested' if offer.unverified else 'verified'} on {', '.join(wheel.verified_on)}"
 
 
-def _command_lines(offer: Offer) -> Iterator[str]:
-    yield f"    {shlex.join(offer.pip)}"
-    yield f"    {shlex.join(offer.uv)}"
+def _step_lines(steps: Sequence[Step]) -> Iterator[str]:
+    for number, step in enumerate(steps, 1):
+        yield f"{number}. {step.title}" if len(steps) > 1 else step.title
+        for command in step.commands:
+            yield from command_lines(command, "     " if len(steps) > 1 else "  ")
 
 
 def _no_match_lines(report: DoctorReport) -> Iterator[str]:
     assert report.fit  # report_lines calls this only with a manifest
     misses = report.fit.near_misses
     if report.torch:
-        yield "Your torch does not match any wheel." if report.machine.torch else "This Python has no torch."
-        yield "1. Install this torch:"
-        yield from _command_lines(report.torch)
-        yield from (f"Note: {text}" for text in report.blockers)
-        yield f"2. Install this wheel (run the doctor again for its command): {report.torch.wheel.filename}"
-        yield from [f"  {report.torch.unverified}"] if report.torch.unverified else []
+        yield from _other_torch_lines(report, report.torch)
+        return
+    if not misses:
+        yield "This site lists no wheels that match your options."
+    else:
+        yield "No wheel of this site fits this machine."
+    yield from _instead_lines(report)
+    yield from _step_lines(report.steps)
+    if misses:
         yield ""
         yield "Closest wheels and why they do not match:"
-    elif misses:
-        yield "No matching wheel. Closest wheels and why they do not match:"
-    else:
-        yield "This site lists no wheels that match your options."
     for miss in misses[:MAX_NEAR_MISSES]:
         yield f"  {miss.wheel.filename}"
         yield from (f"    {reason}" for reason in miss.reasons)
     if len(misses) > MAX_NEAR_MISSES:
         yield f"  and {len(misses) - MAX_NEAR_MISSES} more (listed by --json)"
-    if report.fallback:
-        yield ""
-        yield "Alternative: the same functions in pure PyTorch, for any GPU that your torch supports."
-        yield from _command_lines(report.fallback)
-        if not report.torch:  # otherwise the notes were already printed above
-            yield from (f"Note: {text}" for text in report.blockers)
+
+
+def _other_torch_lines(report: DoctorReport, offer: Offer) -> Iterator[str]:
+    """Yield the steps to another torch and its wheel, and why the installed torch does not match that wheel."""
+    assert report.fit
+    why = [reason for miss in report.fit.near_misses if miss.wheel is offer.wheel for reason in miss.reasons]
+    if report.machine.torch:
+        yield f"Your torch does not match any wheel: {'; '.join(why)}."
+    else:
+        yield "This Python has no torch."
+    yield from (f"  Caution: {caution}" for caution in offer.cautions)
+    yield from [f"  {offer.unverified}"] if offer.unverified else []
+    yield from _step_lines(report.steps)
+
+
+def _instead_lines(report: DoctorReport) -> Iterator[str]:
+    """Yield what works instead, one line each."""
+    python = report.machine.python
+    if python.system == "Windows":
+        yield "  wheels are for Linux: install WSL (`wsl --install`) and AMD's ROCm for WSL, then run the doctor there"
+    for support in report.support:
+        if support.instead:
+            yield from (
+                f"  {support.arch}: {name_choice('backend', name)} {answer}" for name, answer in support.answers.items()
+            )
+            yield from (f"  instead, {way}" for way in support.instead)
+    yield from (f"  what works instead: {change}" for change in report.alternatives)
+    if report.is_supported:
+        yield "  it is supported, but not on this site: ask its owner for the wheel (its page has a request form)"
+
+
+def _no_site_lines(report: DoctorReport) -> Iterator[str]:
+    yield "No site given, so no wheel was looked up. The README of wheelfactory says where sites are listed; pass the"
+    yield "address of one to the doctor, or a manifest.jsonl."
+    if report.steps:
+        yield "The torch to install first:"
+        yield from _step_lines(report.steps)
+    yield from _instead_lines(report)

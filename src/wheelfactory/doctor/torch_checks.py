@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from wheelfactory.doctor.diagnosis import (
     INSTALL_MATCHING_WHEEL,
+    INSTALL_TORCH,
     TORCH_INDEX,
     Diagnosis,
     abi_age,
@@ -57,7 +58,7 @@ def check_torch(machine: Machine) -> Iterator[Diagnosis]:
 def torch_remedy(machine: Machine, installed: InstalledFlashAttn | None) -> str:
     """Return the command that installs the torch that flash-attn was built for, or general advice if unknown."""
     known = _build_torch_command(machine, installed) if installed else None
-    return known or "install torch for ROCm: give the doctor a site and it prints the command"
+    return known or INSTALL_TORCH
 
 
 def _build_torch_command(machine: Machine, installed: InstalledFlashAttn) -> str | None:
@@ -194,10 +195,7 @@ def _replace_triton(machine: Machine, facts: DoctorFacts, window: tuple[tuple[in
     for name, version in find_tritons(machine, facts):
         # torch pins its own Triton, so only another torch changes it. AMD's own builds call it triton 3.5.1+rocm7.1.1.
         if name in facts.rocm_triton_packages or "+" in version:
-            return (
-                f"{format_torch(machine)} requires {name} {version}: install a compiled wheel (ck) or another torch; "
-                "give the doctor a site and it prints the commands"
-            )
+            return f"{format_torch(machine)} requires {name} {version}: {INSTALL_MATCHING_WHEEL}"
     first, end = map(format_major_minor, window)
     return shlex.join(choose_installer(machine).install_without_dependencies(f"triton>={first},<{end}"))
 

@@ -118,6 +118,10 @@ class TritonBackend(BackendFacts):
     """The facts of the Triton backend of a release: the archs it is tuned for, and the Triton versions it needs."""
 
     window: TritonWindow
+    may_work: dict[OffloadArch, Reason] = Field(default_factory=dict)
+    """Archs outside the list that may work, each with what is known."""
+    fails: dict[OffloadArch, Reason] = Field(default_factory=dict)
+    """Archs whose kernels fail, each with how."""
 
 
 class FlashAttn(Fact):

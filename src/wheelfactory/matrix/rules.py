@@ -1,4 +1,8 @@
-"""The rules of a matrix: each returns why a combination of two or three axes is unsupported, or ""."""
+"""The rules of a matrix: each judges a combination of two or three axes, with the reason where it does not work.
+
+Rules about cells return why a combination is excluded, or "". Rules about GPUs return a `Finding`, because a GPU that
+nobody promises may still work.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,8 @@ from dataclasses import dataclass
 from functools import cache, partial
 
 from wheelfactory.core.cell import Backend
-from wheelfactory.matrix.facts import Exclusion, Matrix, common_archs, in_window
+from wheelfactory.core.support import Answer, Finding
+from wheelfactory.matrix.facts import Exclusion, Matrix, TritonBackend, common_archs, in_window
 
 Combination = tuple[str, str, str, str, Backend]
 """One value of each axis: flash-attn, python, torch, ROCm, backend."""
@@ -19,20 +24,13 @@ AXES = ("flash-attn", "python", "torch", "rocm", "backend")
 GPU = "gpu"
 
 
-# the reason for an arch of no release. CK refuses to build for it; Triton compiles at run time and may work
-_UNSUPPORTED = {
-    Backend.CK: "CK does not support {arch}",
-    Backend.TRITON: "flash-attn's Triton backend does not list {arch}: no wheel promises it",
-}
-
-
 @dataclass(frozen=True)
 class Rule:
     """A rule of one matrix, and the axes that it depends on."""
 
     axes: tuple[str, ...]
-    reason_against: Callable[..., str]
-    """Takes the values of those axes; returns the reason against them, or ""."""
+    judge: Callable[..., Finding | None]
+    """Takes the values of those axes; returns None if nothing speaks against them."""
 
 
 def check_backend(matrix: Matrix, flash_attn: str, backend: Backend) -> str:
@@ -71,66 +69,90 @@ def check_triton_version(matrix: Matrix, flash_attn: str, torch: str, backend: B
 
 def check_common_arch(matrix: Matrix, flash_attn: str, rocm: str, backend: Backend) -> str:
     """The release and torch for the ROCm must have an arch in common."""
-    if common_archs(matrix.flash_attn[flash_attn], matrix.rocm[rocm], backend):
+    release = matrix.flash_attn[flash_attn]
+    if release.backend(backend) is None or common_archs(release, matrix.rocm[rocm], backend):
         return ""
     return f"flash-attn {flash_attn} {backend} supports no arch that torch for ROCm {rocm} is built for"
 
 
-def check_gpu_code(matrix: Matrix, flash_attn: str, backend: Backend, arch: str) -> str:
-    """The backend of the release must support the GPU."""
-    supporting = [
-        version
-        for version, release in matrix.flash_attn.items()
-        if (facts := release.backend(backend)) and arch in facts.archs
-    ]
-    if not supporting:
-        return _UNSUPPORTED[backend].format(arch=arch)
-    if flash_attn in supporting or matrix.flash_attn[flash_attn].backend(backend) is None:
-        return ""
-    return f"flash-attn {flash_attn}: {backend.display_name} does not support {arch}; {_and(supporting)} does"
+def judge_gpu_code(matrix: Matrix, flash_attn: str, backend: Backend, arch: str) -> Finding | None:
+    """The backend of the release must support the GPU; Triton may compile for others too."""
+    release = matrix.flash_attn[flash_attn].backend(backend)
+    if release is None or arch in release.archs:
+        return None
+    if isinstance(release, TritonBackend):
+        return _judge_unlisted_arch(release, arch)
+    supporting = [version for version, facts in matrix.flash_attn.items() if facts.ck and arch in facts.ck.archs]
+    if supporting:
+        reason = f"flash-attn {flash_attn}: CK does not support {arch}; {_and(supporting)} does"
+    else:
+        reason = f"CK in flash-attn up to {next(iter(matrix.flash_attn))} does not support {arch}"
+    return Finding(Answer.DOES_NOT_WORK, reason)
 
 
-def check_torch_arch(matrix: Matrix, rocm: str, arch: str) -> str:
+def _judge_unlisted_arch(release: TritonBackend, arch: str) -> Finding:
+    # upstream's list chooses the tuning; Triton itself compiles for any arch that it knows
+    if arch in release.fails:
+        return Finding(Answer.DOES_NOT_WORK, f"flash-attn's Triton kernels fail on {arch}: {release.fails[arch]}")
+    known = release.may_work.get(arch, "nobody has reported whether it works")
+    return Finding(
+        Answer.MAY_WORK, f"flash-attn's Triton backend does not list {arch}, so no wheel promises it: {known}"
+    )
+
+
+def judge_torch_arch(matrix: Matrix, rocm: str, arch: str) -> Finding | None:
     """PyTorch must build torch for the GPU on the ROCm."""
     # without such a torch, nothing runs on this GPU
     versions = [version for version, facts in matrix.rocm.items() if arch in facts.archs]
-    if not versions:
-        return f"torch for ROCm is not built for {arch} on any ROCm of the matrix"
-    return (
-        "" if rocm in versions else f"torch for ROCm {rocm} is not built for {arch}; torch for ROCm {_and(versions)} is"
-    )
+    if rocm in versions:
+        return None
+    if versions:
+        reason = f"torch for ROCm {rocm} is not built for {arch}; torch for ROCm {_and(versions)} is"
+    else:
+        reason = f"PyTorch does not build torch for {arch} on any ROCm of the matrix"
+    return Finding(Answer.DOES_NOT_WORK, reason)
 
 
 def cell_rules(matrix: Matrix) -> tuple[Rule, ...]:
     """All rules and exclusions of a matrix, in the order of evaluation."""
     return (
-        Rule(("flash-attn", "backend"), partial(check_backend, matrix)),
-        Rule(("torch", "rocm"), partial(check_torch_index, matrix)),
-        Rule(("torch", "python"), partial(check_torch_python, matrix)),
-        Rule(("flash-attn", "python"), partial(check_flash_attn_python, matrix)),
-        Rule(("flash-attn", "torch", "backend"), partial(check_triton_version, matrix)),
-        Rule(("flash-attn", "rocm", "backend"), partial(check_common_arch, matrix)),
+        _refusal(("flash-attn", "backend"), partial(check_backend, matrix)),
+        _refusal(("torch", "rocm"), partial(check_torch_index, matrix)),
+        _refusal(("torch", "python"), partial(check_torch_python, matrix)),
+        _refusal(("flash-attn", "python"), partial(check_flash_attn_python, matrix)),
+        _refusal(("flash-attn", "torch", "backend"), partial(check_triton_version, matrix)),
+        _refusal(("flash-attn", "rocm", "backend"), partial(check_common_arch, matrix)),
         *map(exclusion_rule, matrix.exclude),
     )
 
 
+def _refusal(axes: tuple[str, ...], find_reason: Callable[..., str]) -> Rule:
+    """A rule whose reasons exclude a combination."""
+
+    def judge(*values: str) -> Finding | None:
+        reason = find_reason(*values)
+        return Finding(Answer.DOES_NOT_WORK, reason) if reason else None
+
+    return Rule(axes, judge)
+
+
 def gpu_rules(matrix: Matrix) -> tuple[Rule, ...]:
-    """The rules for a GPU: the wheel of a combination has code for a GPU if no rule gives a reason."""
+    """The rules for a GPU: the wheel of a combination has code for a GPU if no rule has a finding."""
     return (
-        Rule(("flash-attn", "backend", GPU), partial(check_gpu_code, matrix)),
-        Rule(("rocm", GPU), partial(check_torch_arch, matrix)),
+        Rule(("flash-attn", "backend", GPU), partial(judge_gpu_code, matrix)),
+        Rule(("rocm", GPU), partial(judge_torch_arch, matrix)),
     )
 
 
 def exclusion_check(matrix: Matrix) -> Callable[[Combination], str]:
     """Combine all rules and exclusions into a function that returns the first reason against a combination, or ""."""
     # cached per rule, because a rule has few axes: 100,000 combinations then cost look-ups, not version comparisons
-    cached = [(cache(rule.reason_against), tuple(map(AXES.index, rule.axes))) for rule in cell_rules(matrix)]
+    cached = [(cache(rule.judge), tuple(map(AXES.index, rule.axes))) for rule in cell_rules(matrix)]
 
     def find_reason(combination: Combination) -> str:
-        for rule, positions in cached:
-            if reason := rule(*[combination[position] for position in positions]):
-                return reason
+        for judge, positions in cached:
+            if finding := judge(*[combination[position] for position in positions]):
+                return finding.reason
         return ""
 
     return find_reason
@@ -147,7 +169,7 @@ def exclusion_rule(exclusion: Exclusion) -> Rule:
     def find_reason(*values: str) -> str:
         return exclusion.reason if all(map(matches, axes, values)) else ""
 
-    return Rule(axes, find_reason)
+    return _refusal(axes, find_reason)
 
 
 def _and(names: Sequence[str]) -> str:

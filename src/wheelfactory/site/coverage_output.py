@@ -23,19 +23,21 @@ def cell_lines(coverage: Coverage) -> list[str]:
     return lines
 
 
-def summary_lines(coverage: Coverage, target: str) -> list[str]:
-    """The counts as text. `target` names the release; only the most common reasons are listed."""
+def summary_lines(coverage: Coverage, target: str, *, each_reason: bool = True) -> list[str]:
+    """The counts as text. `target` names the release; with `each_reason`, the most common reasons are listed."""
     counts = coverage.counts
     states = ((counts.unverified, "not verified"), (counts.missing, "missing"), (counts.yanked, "yanked"))
-    others = [f"{number} are {state}" for number, state in states if number]
-    lines = [", ".join([f"{counts.published} of {counts.wanted} cells are published in {target}", *others])]
+    others = [f"{number} {state}" for number, state in states if number]
+    wanted = count_text(counts.wanted, "cell")
+    lines = [", ".join([f"published in {target}: {counts.published} of {wanted}", *others])]
     lines += [runner_note(counts.needs_runner)] if counts.needs_runner else []
     if counts.excluded:
         lines.append(f"excluded: {_excluded(counts)}")
+    if each_reason:
         lines += [f"  {number:5}  {reason}" for reason, number in counts.excluded[:SHOWN_REASONS]]
         if rest := counts.excluded[SHOWN_REASONS:]:
             combinations = sum(number for _, number in rest)
-            lines.append(f"         {combinations} for {len(rest)} more reasons (see --json)")
+            lines.append(f"         {combinations} for {count_text(len(rest), 'more reason')} (see --json)")
     lines += [f"published, but no longer in the matrix: {cell}" for cell in coverage.unwanted]
     return lines
 

@@ -11,6 +11,7 @@ from packaging.version import Version
 from wheelfactory.build.fallback import read_fallback_project
 from wheelfactory.core.cell import Backend, major_minor
 from wheelfactory.matrix.facts import Matrix
+from wheelfactory.site.support_tables import support_tables
 from wheelfactory.verify.gates import required_gates
 
 
@@ -29,6 +30,7 @@ def doctor_facts(matrix: Matrix) -> str:
         ],
         "fallback_torch": fallback_torch.version,
         "required": {str(backend): required_gates(backend) for backend in Backend},
+        "support": support_tables(matrix).as_json(),
     }
     return json.dumps(facts)
 

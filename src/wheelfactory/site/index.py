@@ -8,35 +8,28 @@ HTML instead of JSON, because a static host cannot send JSON's content type.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from wheelfactory.core.label import IndexKey, index_path
 from wheelfactory.release.manifest import WheelRow
 
-IndexKey = tuple[str, str, str]
-"""The folders of an index: ROCm, torch and backend."""
+INDEX_DEPTH = 3
+"""The number of folders of an index below ``simple``."""
 
-
-def index_path(key: IndexKey) -> str:
-    """The folder of an index below the release: ``simple/rocm64/torch2.9/ck``."""
-    return "/".join(("simple", *key))
+_INDEX = "Package index of flash-attn wheels for {}: pass its address to pip --index-url or uv --default-index."
+_FOLDER = "Package indexes of flash-attn wheels for AMD GPUs, one for each ROCm, torch and backend."
 
 
 def render_index(rows: Iterable[WheelRow]) -> dict[str, bytes]:
     """Render every page of every index, by path below the release."""
-    templates = Environment(
-        loader=PackageLoader("wheelfactory.site"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    templates = page_templates()
     links, files = templates.get_template("links.html"), templates.get_template("files.html")
     pages: dict[str, bytes] = {}
     children: dict[str, set[str]] = defaultdict(set)
+    newest: dict[str, str] = defaultdict(str)
     for key, projects in _by_index(rows).items():
         for project, members in projects.items():
             folder = f"{index_path(key)}/{project}"
@@ -44,12 +37,47 @@ def render_index(rows: Iterable[WheelRow]) -> dict[str, bytes]:
             wheels = "../" * len(above) + "wheels/"
             # quoted, because some servers read a + as a blank
             listed = [(row, row.url or wheels + quote(row.filename)) for row in members]
-            pages[f"{folder}/index.html"] = files.render(title=project, files=listed).encode()
+            about = f"The files of {project} for {_describe(key)}: pip and uv read this page."
+            date = newest_date(members)
+            pages[f"{folder}/index.html"] = files.render(title=project, about=about, files=listed, date=date).encode()
             for end in range(1, len(above)):
-                children["/".join(above[:end])].add(above[end])
+                parent = "/".join(above[:end])
+                children[parent].add(above[end])
+                newest[parent] = max(newest[parent], date)
     for folder, names in children.items():
-        pages[f"{folder}/index.html"] = links.render(title=folder, names=sorted(names)).encode()
+        parts = folder.split("/")[1:]
+        is_index = len(parts) == INDEX_DEPTH
+        about = _INDEX.format(_describe(parts)) if is_index else _FOLDER
+        # an index has no link but those of its projects (PEP 503)
+        home = "" if is_index else "../" * (len(parts) + 1)
+        given = {"title": folder, "about": about, "names": sorted(names), "home": home, "date": newest[folder]}
+        pages[f"{folder}/index.html"] = links.render(given).encode()
     return pages
+
+
+def page_templates() -> Environment:
+    """The HTML templates of the lists."""
+    return Environment(
+        loader=PackageLoader("wheelfactory.site"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+def newest_date(rows: Iterable[WheelRow]) -> str:
+    """The date on which the newest of some rows was published, as ``2026-11-24``."""
+    return f"{max(row.published for row in rows):%Y-%m-%d}"
+
+
+def _describe(key: Sequence[str]) -> str:
+    """``ROCm 6.4, torch 2.9, backend ck`` for the folders of an index."""
+    rocm, torch, backend = key
+    version = rocm.removeprefix("rocm")
+    dotted = version if "." in version else f"{version[0]}.{version[1:]}"
+    return f"ROCm {dotted}, torch {torch.removeprefix('torch')}, backend {backend}"
 
 
 def _by_index(rows: Iterable[WheelRow]) -> dict[IndexKey, dict[str, list[WheelRow]]]:

@@ -11,9 +11,9 @@ from urllib.parse import quote
 from wheelfactory.build.environments import cpu_torch_options, cpu_torch_requirement, cpu_torch_version
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.installer import pip_for, url_with_sha256, uv_for
+from wheelfactory.core.label import IndexKey, index_path
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.site.index import IndexKey, index_path
 from wheelfactory.site.wheel_text import group_by_index
 
 # explicit indexes serve only the packages that name them. uv applies sources to direct dependencies only, so torch and
@@ -75,17 +75,22 @@ def file_install_line(row: WheelRow, matrix: Matrix) -> str:
     return shlex.join(pip_for().install_without_dependencies(*matrix.dependencies, wheel))
 
 
-def install_templates() -> dict[str, str]:
-    """The templates of the search page's install commands, by the name of their button.
+def install_templates() -> dict[str, tuple[str, ...]]:
+    """The templates of the search page's install commands, by the name of their tab: torch first, then flash-attn.
 
-    The page fills in ``{index}`` (an address), ``{version}`` (with the label), ``{torch}``, ``{triton}`` (the name of
-    torch's Triton package), ``{torch-index}`` (an address) and ``{python}`` (a requires-python).
+    The page fills in ``{index}`` (an address), ``{version}`` (with the label), ``{torch}``, ``{rocm}``, ``{triton}``
+    (the name of torch's Triton package), ``{torch-index}`` (an address) and ``{python}`` (a requires-python).
     """
+    # the local version matters: pip would accept an installed CUDA build for a plain torch==2.9.1
     installers = {"pip": pip_for(), "uv": uv_for()}
     lines = {
-        name: " ".join(one.install_from_index("{index}", "flash-attn=={version}")) for name, one in installers.items()
+        name: (
+            " ".join(one.install_torch("torch=={torch}+rocm{rocm}", "{torch-index}")),
+            " ".join(one.install_from_index("{index}", "flash-attn=={version}")),
+        )
+        for name, one in installers.items()
     }
-    return {**lines, "pyproject.toml": _PYPROJECT}
+    return {**lines, "pyproject.toml": (_PYPROJECT,)}
 
 
 def smoke_test_line(row: WheelRow, folder: Path, matrix: Matrix) -> str:

@@ -1,4 +1,4 @@
-"""Render the page that lists every published wheel. The same rows give the same bytes."""
+"""Render the pages that list every published wheel, as Markdown and HTML. The same rows give the same bytes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from urllib.parse import quote
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.coverage import page_runner_note
+from wheelfactory.site.index import newest_date, page_templates
 from wheelfactory.site.install_lines import index_install_line
 from wheelfactory.site.markdown import code_block, code_span, count_text, escape, gpu_text, link, size_text, table
 from wheelfactory.site.wheel_text import (
@@ -55,9 +56,40 @@ def packages_page(matrix: Matrix, rows: Iterable[WheelRow], site: str = "") -> s
     return "\n".join(lines)
 
 
+def packages_html(matrix: Matrix, rows: Iterable[WheelRow], site: str = "") -> bytes:
+    """Render the page as HTML, for people without JavaScript; `site` as for `packages_page`."""
+    ordered = sorted(rows, key=newest_first_key)
+    groups = [
+        {
+            "title": "ROCm {}, torch {}, {}".format(*axis_values(members[0])),
+            "command": index_install_line(key, site) if site else "",
+            "files": [(row, _address(row, site), _about(row)) for row in members],
+        }
+        for key, members in group_by_index(ordered).items()
+    ]
+    others = [(row, _address(row, site), "") for row in ordered if not row.label]
+    if others:
+        groups.append({"title": "Dependencies, in every index", "command": "", "files": others})
+    count = count_text(sum(row.label is not None for row in ordered), "flash-attn wheel")
+    about = " ".join(filter(None, (f"{count} for AMD GPUs.", page_runner_note(matrix, ordered))))
+    date = newest_date(ordered) if ordered else "none yet"
+    template = page_templates().get_template("packages.html")
+    return template.render(title="All wheels", about=about, groups=groups, date=date).encode()
+
+
+def _about(row: WheelRow) -> str:
+    archs = " ".join(row.offload_archs) or "any GPU"
+    notes = "".join(f", {note}" for note in status_notes(row))
+    return f"for {archs}, {size_text(row.size)}, {row.published:%Y-%m-%d}{notes}"
+
+
+def _address(row: WheelRow, site: str) -> str:
+    return row.url or "/".join(filter(None, (site.rstrip("/"), "wheels", quote(row.filename))))
+
+
 def _file(row: WheelRow, site: str) -> Iterator[str]:
     """The cells of a row. The link ends in the full sha256, which pip and uv verify."""
-    address = row.url or "/".join(filter(None, (site.rstrip("/"), "wheels", quote(row.filename))))
+    address = _address(row, site)
     yield escape(row.version) if row.label is None else versions_text([row])
     yield pythons_text([row])
     yield " ".join(map(escape, row.offload_archs)) or "any"

@@ -10,23 +10,24 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
-from itertools import product
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from packaging.utils import parse_wheel_filename
 
-from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.core.gpus import PRODUCTS, arch_sort_key
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.gpus import OVERRIDES, PRODUCTS, find_override_arch
+from wheelfactory.core.label import index_path
+from wheelfactory.core.support import other_ways
 from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.matrix.rules import GPU, Rule, cell_rules, gpu_rules
+from wheelfactory.matrix.rules import GPU
 from wheelfactory.release.manifest import WheelRow, verified_archs
 from wheelfactory.release.verified import unverified_reason
 from wheelfactory.site.coverage import NEEDS_RUNNER, RUNNER_HINT, CellState, Coverage, compute_coverage
-from wheelfactory.site.index import index_path
 from wheelfactory.site.install_lines import install_templates
-from wheelfactory.site.wheel_text import evidence_lines, newest_first_key
+from wheelfactory.site.support_tables import support_tables
+from wheelfactory.site.wheel_text import evidence_lines, preferred_first_key
 from wheelfactory.verify.result import GateResult, Status
 
 COLUMNS = (
@@ -58,19 +59,20 @@ Table: TypeAlias = dict[Hashable, int]
 def search_data(matrix: Matrix, rows: Iterable[WheelRow], *, docs: bool) -> dict[str, Any]:
     """Return all data of the page."""
     # dependencies have no cell; they are omitted, because every index has them
-    wheels = sorted((row for row in rows if row.cell and row.label), key=newest_first_key)
+    wheels = sorted((row for row in rows if row.cell and row.label), key=preferred_first_key)
     expansion = expand(matrix)
     coverage = compute_coverage(expansion, wheels)
     texts: Table = {"": 0}
-    axes = search_axes(matrix, wheels)
+    tables = support_tables(matrix, (_without_features(arch) for row in wheels for arch in row.offload_archs))
     return {
-        "axes": axes,
+        "support": tables.as_json(),
         "changes": CHANGE_ORDER,
         "lines": install_templates(),
-        "products": {arch: PRODUCTS.get(arch, ()) for arch in axes[GPU]},
+        "other ways": {arch: other_ways(arch) for arch in tables.axes[GPU]},
+        "overrides": {arch: find_override_arch(version) for arch, version in OVERRIDES.items()},
+        "products": {arch: PRODUCTS.get(arch, ()) for arch in tables.axes[GPU]},
         "torch": {version: facts.triton_package for version, facts in matrix.torch.items()},
         "rocm": {version: facts.index for version, facts in matrix.rocm.items()},
-        "rules": [rule_table(rule, axes, texts) for rule in (*cell_rules(matrix), *gpu_rules(matrix))],
         "coverage": list(_squares(coverage, texts)),
         "runner": _runner(coverage),
         "texts": list(texts),
@@ -80,32 +82,9 @@ def search_data(matrix: Matrix, rows: Iterable[WheelRow], *, docs: bool) -> dict
     }
 
 
-def search_axes(matrix: Matrix, wheels: Iterable[WheelRow]) -> dict[str, list[str]]:
-    """Return the values of each axis in the order of matrix.yaml, and every known arch."""
-    archs = {arch for rocm in matrix.rocm.values() for arch in rocm.archs}
-    archs |= {arch for row in wheels for arch in map(_without_features, row.offload_archs)}
-    return {
-        "flash-attn": list(matrix.flash_attn),
-        "python": list(matrix.python),
-        "torch": list(matrix.torch),
-        "rocm": list(matrix.rocm),
-        "backend": list(map(str, matrix.backend)),
-        GPU: sorted({*archs, *PRODUCTS}, key=arch_sort_key),
-    }
-
-
 def _without_features(arch: str) -> str:
     """An arch without features such as ``:xnack-``."""
     return arch.partition(":")[0]
-
-
-def rule_table(rule: Rule, axes: dict[str, list[str]], texts: Table) -> dict[str, object]:
-    """Return a rule's result for each point of its axes: a position in `texts`, or 0 for allowed.
-
-    The last axis varies fastest.
-    """
-    points = product(*(map(Backend, axes[axis]) if axis == "backend" else axes[axis] for axis in rule.axes))
-    return {"axes": rule.axes, "reasons": [_position(texts, rule.reason_against(*point)) for point in points]}
 
 
 def _position(table: Table, value: Hashable) -> int:

@@ -101,7 +101,7 @@ def build_single_file(facts: str, site: str = "") -> str:
     lines = textwrap.fill(facts, 118, break_long_words=False, break_on_hyphens=False)
     values = {
         'SITE = ""': f'SITE = "{site}"',
-        'FACTS = ""': f'FACTS = """\n{lines}\n"""',
+        'FACTS = ""': f'FACTS = r"""\n{lines}\n"""',
         'TORCH_PROBE = ""': f"TORCH_PROBE = r'''{TOOLCHAIN_PROBE.read_text(encoding='utf-8')}'''",
     }
     for line, value in values.items():

@@ -14,7 +14,7 @@ from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.doctor_facts import doctor_facts
 from wheelfactory.site.index import render_index
-from wheelfactory.site.packages import packages_page
+from wheelfactory.site.packages import packages_html, packages_page
 from wheelfactory.site.search_data import search_data
 from wheelfactory.site.single_file import build_single_file
 
@@ -32,6 +32,7 @@ def render_site(matrix: Matrix, rows: Sequence[WheelRow], address: str = "", *, 
         **search_page_files(matrix, rows, docs=docs),
         "doctor.py": build_single_file(doctor_facts(matrix), address).encode(),
         "packages.md": packages_page(matrix, rows, address).encode(),
+        "packages.html": packages_html(matrix, rows, address),
         **render_index(rows),
     }
 

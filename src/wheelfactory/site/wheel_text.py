@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from wheelfactory.core.label import Label
+from wheelfactory.core.label import IndexKey, Label
 from wheelfactory.release.evidence import Evidence
 from wheelfactory.release.manifest import WheelRow, passed_gpu_gates, verified_archs
 from wheelfactory.release.verified import unverified_reason
-from wheelfactory.site.index import IndexKey
 from wheelfactory.site.markdown import escape
 
 
@@ -26,6 +25,14 @@ def newest_first_key(wheel: WheelRow) -> tuple[object, ...]:
     version = Version(wheel.version)
     older = tuple(-part for part in (*label.rocm, *label.torch))
     return 0, older, str(label.backend), [-part for part in version.release], -(version.post or 0), wheel.filename
+
+
+def preferred_first_key(wheel: WheelRow) -> tuple[object, ...]:
+    """Sort key of a wheel with a label: the order in which the doctor offers wheels (`doctor.fit`)."""
+    label, version = Label.parse(str(wheel.label)), Version(wheel.version)
+    release = [-part for part in version.release], -(version.post or 0)
+    older = tuple(-part for part in (*label.torch, *label.rocm))
+    return str(label.backend), release, older, -wheel.published.timestamp(), wheel.filename
 
 
 def axis_values(wheel: WheelRow) -> tuple[str, str, str]:

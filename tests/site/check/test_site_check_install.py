@@ -90,7 +90,8 @@ def source_of(release: Path) -> InstallSource:
 def test_the_commands_are_those_that_the_search_page_shows(release: Path, tool: str) -> None:
     wheel = sampled(release, BROKEN)
     torch, command = map(shlex.join, install_commands(tool, Path("/env/bin/python"), wheel, source_of(release)))
-    line = install_templates()[tool].replace("{version}", wheel.row.version)
+    _, line = install_templates()[tool]
+    line = line.replace("{version}", wheel.row.version)
     line = line.replace("{index}", "https://a.example/b/simple/rocm72/torch2.12/ck/")
     assert command.split(" install ")[1].removeprefix("--python /env/bin/python ") == line.split(" install ")[1]
     assert torch.split(" install ")[1].endswith(

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
+from doctor.fake_machines import make_python
 from doctor.known import WRITTEN
 from release_factory import PYTHON_TAG, flash_attn_wheel, make_release, stub_wheel
 from search_page import ELSEWHERE, Visit, serving, write_page
@@ -88,11 +89,15 @@ def write_index(folder: Path, wheels: dict[str, Path]) -> None:
 
 
 @pytest.fixture
+def bare_environment(tmp_path: Path) -> Path:
+    """The Python of a user who has nothing."""
+    return Path(make_python(tmp_path / "bare"))
+
+
+@pytest.fixture
 def environment(tmp_path: Path) -> Path:
     """The Python of a user who has only torch for ROCm and its Triton."""
-    folder = tmp_path / "environment"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    python = folder / "bin/python"
+    python = Path(make_python(tmp_path / "environment"))
     triton = stub_wheel(tmp_path, "pytorch_triton_rocm", TRITON_OF_TORCH)
     command: Command = [
         sys.executable,
@@ -130,13 +135,18 @@ def installed(python: Path) -> dict[str, str]:
     return {name.replace("_", "-"): version for name, version in found.items()}
 
 
+def card_of(page: Page, version: str) -> Locator:
+    """The card of a wheel."""
+    button = page.get_by_role("button", name=re.compile(rf"^Copy.* of flash_attn-{re.escape(version)}-"))
+    return page.locator("#cards > li").filter(has=button)
+
+
 def copied(page: Page, form: str, version: str) -> str:
-    """Press the button of a form of a wheel, and read the clipboard."""
-    button = page.get_by_role(
-        "button", name=re.compile(rf"^Copy {re.escape(form)} form of flash_attn-{re.escape(version)}-")
-    )
-    button.click()
-    expect(page.get_by_role("status")).to_contain_text(f"Copied: {form} form of")
+    """Choose the tab of a form of a wheel, press its copy button, and read the clipboard."""
+    card = card_of(page, version)
+    card.get_by_role("tab", name=form, exact=True).click()
+    card.locator(".copies button").click()
+    expect(page.get_by_role("status")).to_contain_text(f"Copied: {form} lines of")
     text: str = page.evaluate("navigator.clipboard.readText()")
     return text
 
@@ -149,18 +159,26 @@ def page(visit: Visit, place: Place) -> Page:
 
 @pytest.mark.parametrize("version", [CK_VERSION, TRITON_VERSION], ids=["ck", "triton"])
 @pytest.mark.parametrize("tool", ["pip", "uv"])
-def test_the_copied_command_installs_exactly_that_wheel(
-    page: Page, environment: Path, tool: str, version: str, tmp_path: Path
+@pytest.mark.parametrize("has_torch", [False, True], ids=["torch-first", "i-have-torch"])
+def test_the_copied_lines_install_exactly_that_wheel_and_its_torch(
+    page: Page, bare_environment: Path, environment: Path, tool: str, version: str, has_torch: bool, tmp_path: Path
 ) -> None:
-    words = shlex.split(copied(page, tool, version))
+    if has_torch:
+        card_of(page, version).get_by_label("I have torch").check()
+    else:
+        environment = bare_environment
+    lines = copied(page, tool, version).splitlines()
+    assert len(lines) == (1 if has_torch else 2)
     commands: dict[str, Command] = {
         "pip": ["-m", "pip", "--python", environment],
         "uv": ["-m", "uv", "pip", "install", "--python", environment],
     }
     start = {"pip": ["pip"], "uv": ["uv", "pip", "install"]}[tool]
-    assert words[: len(start)] == start
-    done = run([sys.executable, *commands[tool], *words[len(start) :]], tmp_path)
-    assert done.returncode == 0, done.stderr
+    for line in lines:
+        words = shlex.split(line)
+        assert words[: len(start)] == start
+        done = run([sys.executable, *commands[tool], *words[len(start) :]], tmp_path)
+        assert done.returncode == 0, done.stderr
     wanted = {"flash-attn": version, "einops": EINOPS, "torch": TORCH, "pytorch-triton-rocm": TRITON_OF_TORCH}
     assert installed(environment) == wanted
 
@@ -197,21 +215,22 @@ def test_the_copied_form_is_shown(page: Page) -> None:
     assert shown.inner_text().rstrip("\n") == text.rstrip("\n")
 
 
-def test_the_pip_form_names_the_required_torch_and_pyproject_installs_it(page: Page) -> None:
-    needs = page.locator("#cards > li").first.get_by_text("Needs torch 2.9 for ROCm 6.4 already installed")
-    expect(needs).to_be_visible()
-    copied(page, "pyproject.toml", CK_VERSION)
-    copied(page, "pyproject.toml", TRITON_VERSION)
-    expect(needs).to_be_hidden()
+def test_the_steps_are_numbered_with_torch_first_unless_there_is_one(page: Page) -> None:
+    card = card_of(page, CK_VERSION)
+    assert card.locator(".step").all_inner_texts() == ["torch 2.9.1 for ROCm 6.4", "flash-attn"]
+    card.get_by_label("I have torch").check()
+    assert card_of(page, CK_VERSION).locator(".step").all_inner_texts() == ["flash-attn"]
+    page.reload()
+    expect(card_of(page, CK_VERSION).get_by_label("I have torch")).to_be_checked()
 
 
 def test_the_last_button_pressed_keeps_its_name_and_a_check_mark(page: Page) -> None:
     marked = page.locator("button", has_text="\N{CHECK MARK}")
     copied(page, "pip", CK_VERSION)
-    expect(marked).to_have_text(re.compile("pip.*\N{CHECK MARK}"))
-    copied(page, "uv", TRITON_VERSION)
+    expect(marked).to_have_text(re.compile("Copy both lines.*\N{CHECK MARK}"))
+    copied(page, "URL", TRITON_VERSION)
     expect(marked).to_have_count(1)
-    expect(marked).to_have_text(re.compile("uv.*\N{CHECK MARK}"))
+    expect(marked).to_have_text(re.compile(f"Copy of flash_attn-{re.escape(TRITON_VERSION)}.*\N{CHECK MARK}"))
 
 
 def test_a_pyproject_for_any_python_names_those_of_the_wheel(visit: Visit, place: Place) -> None:
@@ -230,19 +249,21 @@ def test_the_doctors_line_of_a_page_in_a_release_directory_reads_the_manifest_of
     page: Page, place: Place, tmp_path: Path
 ) -> None:
     done = run(["bash", "-c", page.locator("#doctor-line").inner_text()], tmp_path)
-    for version in (CK_VERSION, TRITON_VERSION):
-        assert f"flash_attn-{version}-" in done.stdout, done.stdout + done.stderr
+    assert f"flash-attn=={CK_VERSION}" in done.stdout, done.stdout + done.stderr
+    assert done.stdout.rstrip().endswith(f"python3 doctor.py {place.address}")
 
 
 def test_on_plain_http_of_another_host_it_is_copied_all_the_same(visit: Visit, place: Place) -> None:
     """There is no clipboard API there; Chromium is made to find that host on loopback."""
     page = visit(place.address.replace("127.0.0.1", ELSEWHERE)).open("?backend=ck&torch=2.9&flash-attn=2.8.3")
     assert page.evaluate("navigator.clipboard === undefined")
-    page.get_by_role("button", name=re.compile("^Copy uv form")).click()
-    expect(page.get_by_role("status")).to_contain_text("Copied: uv form")
+    page.get_by_role("tab", name="uv").click()
+    page.locator(".copies button").click()
+    expect(page.get_by_role("status")).to_contain_text("Copied: uv lines")
     page.get_by_label("Text").press("Control+V")
     pasted = page.get_by_label("Text").input_value()
-    assert pasted.startswith(f"uv pip install --default-index http://{ELSEWHERE}:")
+    assert pasted.startswith("uv pip install torch==2.9.1+rocm6.4 --default-index")
+    assert f"uv pip install --default-index http://{ELSEWHERE}:" in pasted
     assert pasted.endswith(f"/simple/rocm64/torch2.9/ck/ flash-attn=={CK_VERSION}")
 
 
@@ -252,10 +273,11 @@ def test_where_nothing_may_be_copied_the_text_is_left_selected(visit: Visit, pla
         "navigator.clipboard.writeText = () => Promise.reject(); document.execCommand = () => false"
     )
     page = visitor.open("?backend=ck&torch=2.9&flash-attn=2.8.3")
-    page.get_by_role("button", name=re.compile("^Copy pip form")).click()
+    page.locator(".copies button").click()
     expect(page.get_by_role("status")).to_have_text("Selected: press Ctrl+C to copy")
     expect(page.locator(".copies button").first).to_contain_text("press Ctrl+C")
-    assert page.evaluate("getSelection().toString()") == page.locator("#cards pre").inner_text()
+    selected = page.evaluate("getSelection().toString()")
+    assert all(line in selected for line in page.locator("#cards pre").all_inner_texts())
 
 
 @pytest.mark.parametrize(
@@ -269,5 +291,5 @@ def test_an_address_is_quoted_for_the_shell_where_it_needs_to_be(page: Page, sit
     forms = """([site, wheel]) => wheelfactory.formsOf(wheelfactory.makeModel(wheelfactoryData), site, wheel)"""
     wheel = {"index": "simple/x", "version": "1+a", "pythons": [], "url": "x"}
     lines = dict(page.evaluate(forms, [site, wheel]))
-    assert lines["pip"] == f"pip install --index-url {shown} flash-attn==1+a"
-    assert lines["uv"] == f"uv pip install --default-index {shown} flash-attn==1+a"
+    assert lines["pip"] == [["flash-attn", f"pip install --index-url {shown} flash-attn==1+a"]]
+    assert lines["uv"] == [["flash-attn", f"uv pip install --default-index {shown} flash-attn==1+a"]]

@@ -17,6 +17,7 @@ from small_matrix import small_matrix
 from validations import amd_validation, nvidia_validation, with_evidence
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.gpus import PRODUCTS
+from wheelfactory.core.support import Answer, SupportTables
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
@@ -55,35 +56,31 @@ def wheel(data: dict[str, Any], number: int = 0) -> dict[str, Any]:
     }
 
 
-def explain(data: dict[str, Any], point: dict[str, str]) -> str:
-    """The first reason that the tables have against a point, found as the page finds it."""
-    for rule in data["rules"]:
-        place = 0
-        if all(axis in point for axis in rule["axes"]):
-            for axis in rule["axes"]:
-                place = place * len(data["axes"][axis]) + data["axes"][axis].index(point[axis])
-            if reason := data["texts"][rule["reasons"][place]]:
-                return str(reason)
-    return ""
+def tables_of(data: dict[str, Any]) -> SupportTables:
+    """The rules as the page has them."""
+    return SupportTables.parse(data["support"])
 
 
 def test_every_combination_of_matrix_yaml_has_the_reason_of_expand(whole_matrix: Matrix) -> None:
-    data = read(whole_matrix)
+    tables = tables_of(read(whole_matrix))
     expansion = expand(whole_matrix)
     reasons = {item.combination: item.reason for item in expansion.excluded}
-    combinations = list(product(*(data["axes"][axis] for axis in AXES)))
+    axes = (whole_matrix.flash_attn, whole_matrix.python, whole_matrix.torch, whole_matrix.rocm, whole_matrix.backend)
+    combinations = list(product(*axes))
     assert len(combinations) == len(reasons) + sum(map(len, expansion.pythons.values()))
     for combination in combinations:
-        assert explain(data, dict(zip(AXES, combination, strict=True))) == reasons.get(combination, "")
+        support = tables.find_support(dict(zip(AXES, map(str, combination), strict=True)))
+        assert (support.reasons or ("",))[0] == reasons.get(combination, "")
 
 
-def test_every_gpu_of_every_cell_has_code_or_a_reason(whole_matrix: Matrix) -> None:
-    data = read(whole_matrix)
+def test_every_gpu_of_every_cell_works_or_has_a_reason(whole_matrix: Matrix) -> None:
+    tables = tables_of(read(whole_matrix))
     for cell, (python, *_) in expand(whole_matrix).pythons.items():
         point = {"flash-attn": cell.flash_attn, "python": python, "torch": cell.torch, "rocm": cell.rocm}
-        for arch in data["axes"]["gpu"]:
-            reason = explain(data, {**point, "backend": str(cell.backend), "gpu": arch})
-            assert bool(reason) != (arch in whole_matrix.archs(cell)), f"{cell.id} {arch}: {reason}"
+        for arch in tables.axes["gpu"]:
+            support = tables.find_support({**point, "backend": str(cell.backend), "gpu": arch})
+            assert (support.answer is Answer.WORKS) == (arch in whole_matrix.archs(cell)), f"{cell.id} {arch}"
+            assert bool(support.reasons) == (support.answer is not Answer.WORKS)
 
 
 def test_published_and_missing_cells_are_those_of_the_matrix(whole_matrix: Matrix) -> None:
@@ -117,17 +114,16 @@ def test_each_square_of_the_coverage_names_its_reasons(whole_matrix: Matrix) -> 
 
 
 def test_axes_are_in_the_order_of_the_matrix() -> None:
-    axes = read(SMALL)["axes"]
+    axes = read(SMALL)["support"]["axes"]
     assert (axes["rocm"], axes["torch"]) == (["6.4", "6.2"], ["2.9.1", "2.5.1"])
     assert (axes["python"], axes["backend"]) == (["3.12", "3.11"], ["ck", "triton"])
 
 
 def test_all_gpus_that_are_known_by_name_can_be_chosen_older_ones_first() -> None:
     data = read(SMALL)
-    assert set(PRODUCTS) <= set(data["axes"]["gpu"])
-    assert (
-        data["axes"]["gpu"].index("gfx90a") < data["axes"]["gpu"].index("gfx942") < data["axes"]["gpu"].index("gfx1030")
-    )
+    gpus = data["support"]["axes"]["gpu"]
+    assert set(PRODUCTS) <= set(gpus)
+    assert gpus.index("gfx90a") < gpus.index("gfx942") < gpus.index("gfx1030")
     assert data["products"]["gfx1201"] == list(PRODUCTS["gfx1201"])
 
 
@@ -143,15 +139,21 @@ def test_a_wheel_has_the_facts_for_choosing_it() -> None:
 
 def test_the_page_is_given_the_lines_that_install_with_places_for_the_values_of_a_wheel() -> None:
     lines = read(SMALL)["lines"]
-    assert lines["pip"] == "pip install --index-url {index} flash-attn=={version}"
-    assert lines["uv"] == "uv pip install --default-index {index} flash-attn=={version}"
-    assert 'dependencies = ["flash-attn=={version}", "torch=={torch}", "{triton}"]' in lines["pyproject.toml"]
+    assert lines["pip"] == [
+        "pip install torch=={torch}+rocm{rocm} --index-url {torch-index}",
+        "pip install --index-url {index} flash-attn=={version}",
+    ]
+    assert lines["uv"] == [
+        "uv pip install torch=={torch}+rocm{rocm} --default-index {torch-index}",
+        "uv pip install --default-index {index} flash-attn=={version}",
+    ]
+    assert 'dependencies = ["flash-attn=={version}", "torch=={torch}", "{triton}"]' in lines["pyproject.toml"][0]
 
 
 def test_the_axes_are_ordered_by_the_cost_of_changing_them() -> None:
     data = read(SMALL)
     assert data["changes"] == ["backend", "flash-attn", "python", "rocm", "torch", "gpu"]
-    assert sorted(data["changes"]) == sorted(data["axes"])
+    assert sorted(data["changes"]) == sorted(data["support"]["axes"])
 
 
 def test_a_triton_wheel_is_for_the_pythons_of_its_cell() -> None:
@@ -219,7 +221,7 @@ def test_an_address_that_does_not_end_in_the_name_is_kept_whole() -> None:
     assert wheel(data)["base"] == "https://example.org/download?id=7"
 
 
-def test_newest_wheels_come_first_and_dependencies_are_left_out() -> None:
+def test_wheels_come_in_the_doctors_order_and_dependencies_are_left_out() -> None:
     older = Cell.parse("fa2.6.3-rocm6.2-torch2.5.1-cp311-ck")
     einops = row_of(SMALL, CK, cell=None, label=None, project="einops")
     data = read(SMALL, [row_of(SMALL, older), einops, row_of(SMALL, CK)])

@@ -21,13 +21,13 @@ from wheelfactory.core.errors import BuildError, FactoryError, InputError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.installed import Packages, find_packages
 from wheelfactory.core.installer import InstallCommand, Installer, pip_for, uv_for
+from wheelfactory.core.label import index_path
 from wheelfactory.core.process import failure_reason, run
 from wheelfactory.core.progress import logger
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.published_checks import check_installed
 from wheelfactory.release.published_site import PublishedSite
 from wheelfactory.site.check.sample import SampledWheel
-from wheelfactory.site.index import index_path
 from wheelfactory.verify.proofs import PROGRAMS
 from wheelfactory.verify.result import Finding, GateResult, Status
 

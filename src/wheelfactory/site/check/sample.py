@@ -13,9 +13,9 @@ from datetime import date
 from itertools import chain, zip_longest
 
 from wheelfactory.core.cell import FALLBACK_NAME, Cell
+from wheelfactory.core.label import IndexKey
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.verified import unverified_reason
-from wheelfactory.site.index import IndexKey
 from wheelfactory.site.wheel_text import newest_first_key
 
 Pythons = Mapping[Cell, tuple[str, ...]]

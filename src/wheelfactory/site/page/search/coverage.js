@@ -14,6 +14,7 @@
     ["excluded", "no wheel possible (–)"],
   ];
   const STEPS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+  const GAP = 8;
   const NAMES = { ck: "Composable Kernel (CK)", triton: "Triton" };
 
   // Built when it is first shown. `choose` receives the choices of a square.
@@ -26,7 +27,7 @@
     const legend = LEGEND.filter(([kind]) => kind !== "runner" || leftOut).map(([kind, text]) =>
       element("li", {}, element("span", { className: `swatch ${kind}` }), text),
     );
-    const intro = `${sum("published")} of ${sum("wanted")} wanted wheels are published. Each square counts the wheels of one ROCm and torch, over every Python and flash-attn. Select a square to see its wheels, or why there are none.`;
+    const intro = `${sum("published")} of ${sum("wanted")} wanted wheels are published. Each square counts the wheels of one ROCm and torch, over every Python and flash-attn. Point at a square, or move to it with the arrow keys, for its counts and reasons; select it to see its wheels.`;
     const { state, hint } = model.runner;
     const note = leftOut ? [element("p", {}, `${many(leftOut, "wheel")} ${state}; ${hint}.`)] : [];
     const list = element("ul", { className: "legend", "aria-label": "Legend" }, ...legend);
@@ -58,11 +59,7 @@
   }
 
   function tableOf(model, backend, squares, choose) {
-    const detail = element(
-      "p",
-      { className: "detail" },
-      "Point at a square, or move to it with the arrow keys, for details.",
-    );
+    const detail = element("p", { className: "beside", hidden: true });
     const heads = model.axes.rocm.map((rocm) => element("th", { scope: "col" }, hiddenText("ROCm "), rocm));
     const rows = model.axes.torch.map((torch) => {
       const cells = model.axes.rocm.map((rocm) => {
@@ -83,8 +80,21 @@
     const region = { className: "scroller", role: "region", "aria-label": `Coverage of ${name}` };
     const scroller = element("div", region, table);
     makeOneStop(table);
-    return element("section", { className: "backend" }, fadedEdge(scroller), detail);
+    const hide = () => {
+      detail.hidden = true;
+    };
+    const follow = () => current && putBeside(detail, current);
+    scroller.addEventListener("scroll", follow, { passive: true });
+    return element(
+      "section",
+      { className: "backend", onmouseleave: hide, onfocusout: hide },
+      fadedEdge(scroller),
+      detail,
+    );
   }
+
+  // The square whose details are shown last.
+  let current;
 
   // The table is one Tab stop, the square focused last; arrow keys move to the other squares.
   function makeOneStop(table) {
@@ -127,6 +137,19 @@
     return edge;
   }
 
+  // Right of the square; left of it, or else below, where the page ends before.
+  function putBeside(detail, square) {
+    const box = square.getBoundingClientRect();
+    const area = detail.parentElement.getBoundingClientRect();
+    const own = detail.getBoundingClientRect();
+    const right = box.right + GAP - area.left;
+    const left = box.left - GAP - own.width - area.left;
+    const fitsRight = right + own.width <= area.width;
+    const below = !fitsRight && left < 0;
+    detail.style.left = `${below ? 0 : fitsRight ? right : left}px`;
+    detail.style.top = `${(below ? box.bottom + GAP : box.top) - area.top}px`;
+  }
+
   function squareOf(square, detail, choose) {
     const kind = kindOf(square);
     const { backend, rocm, torch } = square.choices;
@@ -135,11 +158,13 @@
     const text = [`${name}: ${square.counts}`, ...square.reasons].join(". ");
     const showDetails = () => {
       detail.textContent = text;
+      detail.hidden = false;
+      current = made;
+      putBeside(detail, made);
     };
     const made = button(shown, () => choose(square.choices), {
       className: `square ${kind}`,
       tabIndex: -1,
-      title: text,
       onfocus: showDetails,
       onmouseenter: showDetails,
     });

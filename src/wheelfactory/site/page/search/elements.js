@@ -61,11 +61,23 @@
         // permission denied: try the old command
       }
     }
-    getSelection().selectAllChildren(shown);
-    return document.execCommand("copy");
+    return copySelected(text, shown);
   }
 
-  // `shown` is an element that contains exactly the text.
+  // Selects the elements that show the text, and copies the text itself: a selection has the titles between them too.
+  function copySelected(text, shown) {
+    getSelection().setBaseAndExtent(shown[0], 0, shown.at(-1), shown.at(-1).childNodes.length);
+    const put = (event) => {
+      event.clipboardData.setData("text/plain", text);
+      event.preventDefault();
+    };
+    document.addEventListener("copy", put, { once: true });
+    const done = document.execCommand("copy");
+    document.removeEventListener("copy", put);
+    return done;
+  }
+
+  // `shown` are the elements that show the text.
   async function copy(pressed, text, shown, what) {
     const done = await write(text, shown);
     say(done ? `Copied: ${what}` : "Selected: press Ctrl+C to copy");

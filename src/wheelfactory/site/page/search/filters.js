@@ -3,28 +3,26 @@
 // The form: made once, then only counts and marks change. Options without wheels can be chosen too: the page gives the reason.
 (() => {
   const factory = globalThis.wheelfactory;
-  const { VERSIONED, element, hiddenText, many, nameOf } = factory;
-  const MOST_CANDIDATES = 6;
+  const { VERSIONED, button, element, hiddenText, many, nameOf } = factory;
 
   // Calls `change(axis, value)` for each choice; undefined means any.
   function makeFilters(model, change) {
     const pills = VERSIONED.map((axis) => makePills(model, axis, change));
-    const arch = makeArchs(model, change);
     const name = field("gpu-name", "input", (value) => change("gpu", value));
     const names = model.options.gpu.flatMap((value) => [...(model.products[value] || []), value]);
-    document.getElementById("gpu-names").append(...names.map((value) => element("option", { value })));
+    const options = [...new Set(names)].map((value) => element("option", { value }));
+    document.getElementById("gpu-names").append(...options);
     const text = field("text", "input", (value) => change("text", value));
     const yanked = document.getElementById("yanked");
     yanked.addEventListener("change", () => change("yanked", yanked.checked));
     document.getElementById("filters").addEventListener("submit", (event) => event.preventDefault());
     return (state, found, choices) => {
       for (const show of pills) show(state, found, choices);
-      arch(found, choices);
       if (name.value !== state.gpu) name.value = state.gpu;
       if (text.value !== state.text) text.value = state.text;
       yanked.checked = state.yanked;
       document.getElementById("yanked-count").textContent = found.yanked.length ? `(${found.yanked.length})` : "";
-      showGpuNote(model, state, change);
+      showGpuNote(model, choices);
       for (const limit of document.querySelectorAll("[data-gpu]")) limit.hidden = limit.dataset.gpu !== choices.gpu;
     };
   }
@@ -35,19 +33,34 @@
     return found;
   }
 
+  // Options without wheels fold behind a button, but can be chosen: the page then gives the reason.
   function makePills(model, axis, change) {
     const set = document.querySelector(`fieldset[data-axis="${axis}"]`);
     const row = element("div", { className: "pills" });
-    set.querySelector("legend").after(row);
+    const unfold = button("", () => {
+      row.classList.add("all");
+      unfold.hidden = true;
+    });
+    unfold.className = "unfold";
+    set.querySelector("legend").after(row, unfold);
     const made = new Map();
     for (const value of [undefined, ...model.options[axis]]) addPill(row, made, axis, value, change);
     return (state, found, choices) => {
       if (!made.has(state[axis])) addPill(row, made, axis, state[axis], change);
-      for (const [value, pill] of made) {
+      const empty = [...made].filter(([value, pill]) => {
         pill.input.checked = value === state[axis];
-        if (value !== undefined) mark(pill, standing(model, found, choices, axis, value));
-      }
+        return value !== undefined && !showStanding(model, found, choices, axis, value, pill) && !pill.input.checked;
+      }).length;
+      unfold.hidden = empty === 0 || row.classList.contains("all");
+      unfold.textContent = `+ ${empty} without wheels`;
     };
+  }
+
+  // Marks an option; returns whether it has wheels.
+  function showStanding(model, found, choices, axis, value, pill) {
+    const mine = standing(model, found, choices, axis, value);
+    mark(pill, mine);
+    return mine.kind === "some";
   }
 
   function addPill(row, made, axis, value, change) {
@@ -75,34 +88,22 @@
     pill.note.textContent = `(${STANDING_TEXTS[kind] || many(count, "wheel")})`;
   }
 
-  function makeArchs(model, change) {
-    const select = field("gpu-arch", "change", (value) => change("gpu", value));
-    const options = model.options.gpu.map((value) => element("option", { value }));
-    select.append(element("option", { value: "" }, "any"), ...options);
-    return (found, choices) => {
-      for (const option of options) {
-        const { value } = option;
-        const { count, kind } = standing(model, found, choices, "gpu", value);
-        option.textContent = `${value} – ${STANDING_TEXTS[kind] ? STANDING_TEXTS[kind].replace(" with your other choices", "") : many(count, "wheel")}`;
-      }
-      select.value = choices.gpu || "";
-    };
-  }
-
-  function showGpuNote(model, state, change) {
+  // Below the GPU: its gfx name, and the answer of each backend.
+  function showGpuNote(model, choices) {
     const note = document.getElementById("gpu-note");
-    const read = factory.readGpu(model, state.gpu);
-    if (read.arch) note.replaceChildren(element("b", {}, read.arch), ` ${factory.productsOf(model, read.arch)}`);
-    else if (read.candidates.length) note.replaceChildren("Which one? ", ...candidates(model, read.candidates, change));
-    else note.replaceChildren(state.gpu.trim() ? "Unknown GPU. Enter its gfx name (run `rocminfo | grep gfx`)." : "");
-  }
-
-  function candidates(model, archs, change) {
-    const offered = archs.slice(0, MOST_CANDIDATES).map((arch) => {
-      const text = `${arch}: ${factory.productsOf(model, arch)}`;
-      return factory.button(text, () => change("gpu", arch), { className: "quiet" });
+    if (choices.gpu === undefined) {
+      note.replaceChildren();
+      return;
+    }
+    const answers = model.axes.backend.map((backend) => {
+      const { answer } = factory.support(model, { gpu: choices.gpu, backend });
+      return element(
+        "span",
+        { className: `answer ${answer.replaceAll(" ", "-")}` },
+        `${nameOf("backend", backend)} ${answer}`,
+      );
     });
-    return archs.length > MOST_CANDIDATES ? [...offered, element("span", {}, "… or type more")] : offered;
+    note.replaceChildren(element("b", {}, choices.gpu), ...answers.flatMap((answer) => [" · ", answer]));
   }
 
   Object.assign(factory, { makeFilters });

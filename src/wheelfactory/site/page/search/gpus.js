@@ -2,6 +2,16 @@
 
 // Finds the gfx name for a GPU name from a user or a program. Pure.
 (() => {
+  const MOST_NEAREST = 4;
+  // what NVIDIA and Intel call their GPUs; a name that AMD uses too is read as AMD's first
+  const OTHER_VENDORS = [
+    [
+      "NVIDIA",
+      /\b(nvidia|geforce|quadro|tesla|titan|rtx|gtx)\b|\b(rtx|gtx)\s*\d|^\s*(a|b|gb|gh|h|l|t|v|p)\d{1,3}s?\b/i,
+    ],
+    ["Intel", /\b(intel|arc|iris|uhd)\b/i],
+  ];
+
   // Ignores case and blanks, so that 7900xtx and RX 7900 XTX match.
   function squeezed(text) {
     return text.toLowerCase().replace(/[^a-z0-9]/g, "");
@@ -21,14 +31,19 @@
       const names = (model.products[arch] || []).filter((name) => squeezed(name).includes(wanted));
       return names.map((name) => ({ arch, name }));
     });
-    const archs = new Set(found.map(({ arch }) => arch));
-    const exact = found.filter(({ name }) => shortName(name) === text.trim() || squeezed(name) === wanted);
-    if (exact.length === 1) return exact[0];
-    if (archs.size === 1) return { arch: found[0].arch, name: found.length === 1 ? found[0].name : text.trim() };
-    return archs.size ? { candidates: [...archs] } : longestWithin(model, text);
+    const exact = found.filter(({ name }) => formsOfName(name).includes(wanted));
+    if (exact.length) return oneOf(exact, text);
+    return found.length ? oneOf(found, text) : longestWithin(model, text);
   }
 
-  // The longest product or arch within the words of "Instinct MI300X OAM" or "Radeon 890M Graphics".
+  // One arch, or all candidates.
+  function oneOf(found, text) {
+    const archs = [...new Set(found.map(({ arch }) => arch))];
+    if (archs.length > 1) return { candidates: archs };
+    return { arch: archs[0], name: found.length === 1 ? found[0].name : text.trim() };
+  }
+
+  // The longest product or arch within the words of "Instinct MI300X OAM" or "RX 9060 XT 16GB".
   function longestWithin(model, text) {
     const words = text
       .split(/[^a-z0-9]+/i)
@@ -36,21 +51,29 @@
       .filter(Boolean);
     const starts = words.map((_, place) => words.slice(place));
     const spans = new Set(starts.flatMap((rest) => rest.map((_, place) => rest.slice(0, place + 1).join(""))));
-    const known = model.options.gpu.flatMap((arch) =>
+    const known = knownNames(model).filter(({ form }) => spans.has(form));
+    const most = Math.max(0, ...known.map(({ form }) => form.length));
+    const longest = known.filter(({ form }) => form.length === most);
+    return longest.length ? oneOf(longest, longest[0].name) : { candidates: [] };
+  }
+
+  function knownNames(model) {
+    return model.options.gpu.flatMap((arch) =>
       [arch, ...(model.products[arch] || [])].flatMap((name) =>
         formsOfName(name).map((form) => ({ arch, name, form })),
       ),
     );
-    const within = known
-      .filter(({ form }) => spans.has(form))
-      .sort((one, other) => other.form.length - one.form.length);
-    return within.length ? { arch: within[0].arch, name: within[0].name } : { candidates: [] };
   }
 
-  // Also accepts a product without its brand, and the names inside and before parentheses.
+  // Also accepts a product without its brand or its RX, and the names inside and before parentheses.
   function formsOfName(name) {
-    const parts = name.split(/[()]/).filter((part) => /^(?!graphics)/.test(part.trim()));
-    return [name, shortName(name), ...parts, ...parts.map(shortName)].map(squeezed).filter(Boolean);
+    const parts = [name, ...name.split(/[()]/).filter((part) => /^(?!graphics)/.test(part.trim()))];
+    const forms = parts.flatMap((part) => [
+      part,
+      shortName(part),
+      shortName(part).replace(/^\s*(RX|PRO) (?=\w*\d{4})/, ""),
+    ]);
+    return [...new Set(forms.map(squeezed).filter(Boolean))];
   }
 
   function shortName(name) {
@@ -61,5 +84,34 @@
     return (model.products[arch] || []).map(shortName).join(", ");
   }
 
-  Object.assign(globalThis.wheelfactory, { productsOf, readGpu, shortName });
+  // The vendor that a name belongs to, if it is not AMD.
+  function otherVendor(written) {
+    if (/\b(amd|radeon|instinct|ryzen|rx)\b/i.test(written)) return undefined;
+    return OTHER_VENDORS.find(([, names]) => names.test(written))?.[0];
+  }
+
+  // The known products whose names are most like an unknown one: those that share the most pairs of characters.
+  function nearestGpus(model, written) {
+    const wanted = pairsOf(squeezed(written.replace(/\b(AMD|Radeon|graphics)\b/gi, "")));
+    const scored = model.options.gpu.flatMap((arch) =>
+      (model.products[arch] || []).map((name) => ({
+        arch,
+        name,
+        score: likeness(wanted, pairsOf(squeezed(shortName(name)))),
+      })),
+    );
+    const near = scored.filter(({ score }) => score >= 0.4).sort((one, other) => other.score - one.score);
+    return near.slice(0, MOST_NEAREST);
+  }
+
+  function pairsOf(text) {
+    return new Set([...text].slice(1).map((character, place) => text[place] + character));
+  }
+
+  function likeness(one, other) {
+    const shared = [...one].filter((pair) => other.has(pair)).length;
+    return (2 * shared) / Math.max(1, one.size + other.size);
+  }
+
+  Object.assign(globalThis.wheelfactory, { nearestGpus, otherVendor, productsOf, readGpu, shortName });
 })();

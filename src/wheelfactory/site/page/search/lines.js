@@ -35,21 +35,32 @@
     return JSON.stringify(text).slice(1, -1);
   }
 
-  // The install forms of a wheel: the name of the button, and the text to copy.
-  function formsOf(model, site, wheel, python) {
+  // The install forms of a wheel: the name of the tab, and its steps, each a title and a text to copy. `hasTorch` leaves
+  // the step out that installs torch.
+  function formsOf(model, site, wheel, python, hasTorch) {
     const values = {
       index: `${site}${wheel.index}/`,
       version: wheel.version,
       python: pythonWindow(wheel, python),
+      rocm: wheel.rocm,
       torch: wheel.torch,
       triton: model.torch[wheel.torch],
       "torch-index": model.rocm[wheel.rocm],
     };
     const { "pyproject.toml": project, ...lines } = model.lines;
+    const knowsTorch = Boolean(values.triton && values["torch-index"]);
+    const steps = ([torch, own]) => [
+      ...(knowsTorch && !hasTorch
+        ? [[`torch ${wheel.torch} for ROCm ${wheel.rocm}`, filled(torch, values, quoted)]]
+        : []),
+      ["flash-attn", filled(own, values, quoted)],
+    ];
     return [
-      ...Object.entries(lines).map(([name, line]) => [name, filled(line, values, quoted)]),
-      ...(values.triton && values["torch-index"] ? [["pyproject.toml", filled(project, values, inToml)]] : []),
-      ["URL", address(site, wheel)],
+      ...Object.entries(lines).map(([name, templates]) => [name, steps(templates)]),
+      ...(knowsTorch
+        ? [["pyproject.toml", [["a project for uv sync, with torch", filled(project[0], values, inToml)]]]]
+        : []),
+      ["URL", [["address and sha256 of the wheel", address(site, wheel)]]],
     ];
   }
 

@@ -16,11 +16,14 @@
 
   function makeModel(data) {
     const wheels = data.wheels.map((row) => makeWheel(data, row));
+    const { axes, findings, tables } = data.support;
     const options = {};
     for (const axis of AXES) {
-      options[axis] = [...new Set([...data.axes[axis], ...wheels.flatMap((wheel) => valuesOf(wheel, axis))])];
+      options[axis] = [...new Set([...axes[axis], ...wheels.flatMap((wheel) => valuesOf(wheel, axis))])];
     }
-    return { ...data, options, rules: data.rules.map((rule) => makeRule(data, rule)), wheels };
+    const rules = tables.map(([names, positions]) => makeRule(axes, names, positions));
+    // a finding's position in the tables counts from 1, because 0 is none
+    return { ...data, axes, options, rules, findings: [["", ""], ...findings], answers: new Map(), wheels };
   }
 
   function makeWheel(data, row) {
@@ -44,13 +47,13 @@
   }
 
   // A rule is a table over its axes, the last axis fastest; strides give the position of a point.
-  function makeRule(data, rule) {
-    let stride = rule.reasons.length;
-    const strides = rule.axes.map((axis) => {
-      stride /= data.axes[axis].length;
+  function makeRule(all, axes, positions) {
+    let stride = positions.length;
+    const strides = axes.map((axis) => {
+      stride /= all[axis].length;
       return stride;
     });
-    return { axes: rule.axes, reasons: rule.reasons, strides };
+    return { axes, positions, strides };
   }
 
   function valuesOf(wheel, axis) {
@@ -58,22 +61,27 @@
     return axis === "gpu" ? wheel.archs : [wheel[axis]];
   }
 
-  function fits(wheel, axis, value) {
+  function fits(model, wheel, axis, value) {
+    const { DOES_NOT_WORK, wheelAnswer } = globalThis.wheelfactory;
     if (axis === "python") return wheel.pythons.length === 0 || wheel.pythons.includes(value);
-    return axis === "gpu" ? wheel.archs.includes(value) : wheel[axis] === value;
+    return axis === "gpu" ? wheelAnswer(model, wheel, value) !== DOES_NOT_WORK : wheel[axis] === value;
   }
 
   // The matching wheels, the matching yanked wheels, and for every option the number of wheels it would leave.
   function find(model, choices, text, withYanked) {
     const chosen = AXES.filter((axis) => choices[axis] !== undefined);
+    const { MAY_WORK, wheelAnswer } = globalThis.wheelfactory;
     const tokens = text.toLowerCase().split(/\s+/).filter(Boolean);
     const found = { wheels: [], yanked: [], counts: Object.fromEntries(AXES.map((axis) => [axis, new Map()])) };
     for (const wheel of model.wheels) {
-      const missed = chosen.filter((axis) => !fits(wheel, axis, choices[axis]));
+      const missed = chosen.filter((axis) => !fits(model, wheel, axis, choices[axis]));
       if (missed.length < 2 && tokens.every((token) => wheel.searched.includes(token))) {
         addWheel(found, wheel, missed, withYanked);
       }
     }
+    // wheels that promise the GPU come before those that may work on it; the sort is stable
+    const may = (wheel) => Number(wheelAnswer(model, wheel, choices.gpu) === MAY_WORK);
+    if (choices.gpu !== undefined) found.wheels.sort((one, other) => may(one) - may(other));
     return found;
   }
 
@@ -95,7 +103,7 @@
     const given = new URLSearchParams(query);
     const label = /\+rocm([\d.]*\d)/i.exec(given.get("torch"));
     if (label && !given.get("rocm")) given.set("rocm", label[1]);
-    const state = { text: given.get("q") || "", gpu: given.get("gpu") || "" };
+    const state = { text: given.get("q") || "", gpu: given.get("gpu") || "", hasTorch: given.get("have") === "torch" };
     for (const axis of VERSIONED) {
       const written = given.get(axis);
       if (written) state[axis] = readValue(model.options[axis], axis, written);
@@ -125,6 +133,7 @@
     if (state.gpu) query.set("gpu", state.gpu);
     if (state.text) query.set("q", state.text);
     if (state.yanked) query.set("yanked", "1");
+    if (state.hasTorch) query.set("have", "torch");
     if (state.view === "coverage") query.set("view", "coverage");
     return `?${query}`;
   }

@@ -1,10 +1,11 @@
 "use strict";
 
-// Replaces an empty list of wheels: the reason, and suggestions.
+// Replaces an empty list of wheels: the reason, what works instead, and suggestions.
 (() => {
   const factory = globalThis.wheelfactory;
-  const { button, element, link, many, nameOf } = factory;
+  const { DOES_NOT_WORK, button, element, link, many, nameOf } = factory;
   const MOST_REASONS = 3;
+  const FIND_GFX = "rocminfo | grep -o 'gfx[0-9a-f]*' | sort -u";
 
   // `change` takes several changes at once: {axis: value}, where undefined means any.
   function showNothing(context, found, change) {
@@ -13,22 +14,56 @@
 
   function boxes(context, found, change) {
     const { model, state, choices } = context;
+    if (state.gpu.trim() && choices.gpu === undefined) return [whichGpu(context, change)];
     if (model.wheels.length === 0 && Object.keys(choices).length === 0) {
       return [box("Nothing is published yet", [element("p", {}, "The coverage view shows the planned wheels.")], [])];
     }
-    const against = factory.conflict(model, choices);
+    const { answer, reasons: against } = factory.support(model, choices);
     const ways = factory
       .suggestions(model, choices, state.text, state.yanked)
       .map((way) => suggestionItem(context, way, change));
-    if (against)
-      return [
-        box("No wheel for this combination", reasons(context, against), onlyGpu(context) ? backends(context) : ways),
-      ];
+    if (answer === DOES_NOT_WORK) return [deadEnd(context, against, ways, change)];
     if (found.yanked.length) return [yankedBox(found, ways, change)];
     const bare = factory.find(model, choices, "", state.yanked);
     if (bare.wheels.length) return [box(`No wheel matches the text “${state.text}”`, [], ways)];
     const possible = element("p", {}, `Supported, but ${whyNotBuilt(context)}.`);
     return [box("Not published yet", [possible, ...request(context)], ways)];
+  }
+
+  function deadEnd(context, against, ways, change) {
+    const offered = [...(onlyGpu(context) ? [] : ways), ...otherWays(context, change)];
+    const instead = offered.length ? [element("p", { className: "instead" }, "What works instead:")] : [];
+    return box("Does not work", [...reasons(context, against), ...instead], offered);
+  }
+
+  // The GPU is unknown, ambiguous, or another vendor's.
+  function whichGpu({ model, state }, change) {
+    const { candidates } = factory.readGpu(model, state.gpu);
+    const buttons = (gpus) =>
+      gpus.map(({ arch, text }) =>
+        element(
+          "li",
+          {},
+          button(text, () => change({ gpu: arch }), { className: "quiet" }),
+        ),
+      );
+    if (candidates.length) {
+      const all = candidates.map((arch) => ({ arch, text: `${arch}: ${factory.productsOf(model, arch)}` }));
+      return box("Which one?", [], buttons(all));
+    }
+    const vendor = factory.otherVendor(state.gpu);
+    if (vendor) {
+      const own = vendor === "NVIDIA" ? "For NVIDIA GPUs, install flash-attn from PyPI. " : "";
+      return box(`This is an ${vendor} GPU`, [element("p", {}, `${own}All wheels here are for AMD GPUs.`)], []);
+    }
+    const nearest = factory.nearestGpus(model, state.gpu);
+    const known = nearest.map(({ arch, name }) => ({ arch, text: `${factory.shortName(name)} (${arch})` }));
+    const how = [
+      element("p", {}, "Enter its gfx name instead. On the machine with the GPU, this prints it:"),
+      element("pre", { tabIndex: 0 }, element("code", {}, FIND_GFX)),
+      ...(known.length ? [element("p", {}, "The nearest known names:")] : []),
+    ];
+    return box(`No known GPU is named “${state.gpu.trim()}”`, how, buttons(known));
   }
 
   function whyNotBuilt({ model, choices }) {
@@ -43,9 +78,25 @@
     return choices.gpu !== undefined && Object.keys(choices).length === 1 && !state.text;
   }
 
-  function backends({ model }) {
-    if (!model.docs) return [];
-    return [element("li", {}, link("docs/explanation/backends.html", "Which GPUs each backend supports"))];
+  // What works instead for a GPU on which no choice of versions works.
+  function otherWays({ model, choices }, change) {
+    if (choices.gpu === undefined || !model.axes.gpu.includes(choices.gpu)) return [];
+    if (factory.support(model, { gpu: choices.gpu }).answer !== DOES_NOT_WORK) return [];
+    const other = model.overrides[choices.gpu];
+    const show = other
+      ? [
+          element(
+            "li",
+            {},
+            button(`Show the wheels for ${other}`, () => change({ gpu: other })),
+          ),
+        ]
+      : [];
+    const docs = model.docs
+      ? [element("li", {}, link("docs/explanation/backends.html", "Which GPUs each backend supports"))]
+      : [];
+    const texts = model["other ways"][choices.gpu].map((text) => element("li", { className: "way" }, text));
+    return [...texts, ...show, ...docs];
   }
 
   function box(title, lines, ways) {

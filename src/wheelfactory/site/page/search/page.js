@@ -32,11 +32,13 @@
     const started = performance.now();
     const choices = factory.choicesOf(model, state);
     const found = factory.find(model, choices, state.text, state.yanked);
+    // without knowing which GPU is meant, no wheel can be offered
+    if (state.gpu.trim() && choices.gpu === undefined) found.wheels = [];
     const context = { model, site, state, choices };
     showFilters(state, found, choices);
     showHead(found, choices);
     factory.showNothing(context, found, (changes) => change(changes, "results"));
-    factory.showWheels(context, found.wheels);
+    factory.showWheels(context, found.wheels, change);
     const reason = document.querySelector("#nothing .reasons li");
     const news = `${many(found.wheels.length, "wheel")} found`;
     factory.say(found.wheels.length || !reason ? news : `No wheel. ${reason.textContent}`, SAY_AFTER_MS);
@@ -46,8 +48,7 @@
 
   function showHead(found, choices) {
     const count = many(found.wheels.length, "wheel");
-    at("count").textContent = count;
-    at("jump").textContent = found.wheels.length ? `Show ${count}` : "Why there is none";
+    at("count").textContent = state.gpu.trim() && choices.gpu === undefined ? "Which GPU?" : count;
     const chosen = Object.keys(choices).map((axis) =>
       chip(axis, axis === "gpu" ? state.gpu : nameOf(axis, choices[axis])),
     );
@@ -61,7 +62,7 @@
     const none = field === "gpu" || field === "text" ? "" : undefined;
     const remove = button("×", () => change({ [field]: none }, "results"));
     remove.setAttribute("aria-label", `Remove ${text}`);
-    return element("li", {}, text, remove);
+    return element("li", { className: field }, text, remove);
   }
 
   function showView() {
@@ -90,7 +91,7 @@
     at("doctor-line").parentElement.tabIndex = 0; // focusable, so that the keyboard can scroll long addresses
     at("doctor-copy").hidden = false;
     at("doctor-copy").addEventListener("click", () =>
-      factory.copy(at("doctor-copy"), line, at("doctor-line"), "the doctor command"),
+      factory.copy(at("doctor-copy"), line, [at("doctor-line")], "the doctor command"),
     );
     for (const found of document.querySelectorAll("[data-docs]")) found.hidden = !model.docs;
   }
@@ -115,6 +116,8 @@
     last = { field: "", at: 0 };
     show();
   });
+  // on a phone the first screen is for the GPU and the install lines
+  at("refine").open = matchMedia("(min-width: 56rem)").matches;
   showDoctor();
   at("app").hidden = false;
   show();

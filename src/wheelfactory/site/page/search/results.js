@@ -1,156 +1,93 @@
 "use strict";
 
-// The matching wheels, one page at a time.
+// The matching wheels: cards with their install lines, and a table where there are many.
 (() => {
   const factory = globalThis.wheelfactory;
-  const { button, element, hiddenText, link, many, nameOf, unbroken } = factory;
-  const PAGE = 12;
-  const CHIP_NAMES = 2;
-  const TRITON_LIMITS = "Silently ignores window_size, softcap and block_table.";
+  const { MAY_WORK, button, card, element, hiddenText, many, nameOf } = factory;
+  const MOST_CARDS = 10;
+  const ROWS = 40;
+  const HEADS = ["", "flash-attn", "Backend", "ROCm", "torch", "Python", "Status"];
 
-  // A button adds more cards, so that the cost does not grow with the number of wheels.
-  function showWheels(context, wheels) {
-    const list = document.getElementById("cards");
+  // `change` takes several changes at once: {field: value}.
+  function showWheels(context, wheels, change) {
+    const recommended = context.choices.gpu === undefined ? undefined : wheels.find((wheel) => wheel.yanked === null);
+    const cards = wheels.length > MOST_CARDS ? wheels.filter((wheel) => wheel === recommended) : wheels;
+    const made = cards.map((wheel) => card(context, wheel, wheel === recommended, change));
+    document.getElementById("cards").replaceChildren(...made);
+    const rest = wheels.length > MOST_CARDS ? wheels.filter((wheel) => wheel !== recommended) : [];
+    document.getElementById("table").replaceChildren(...(rest.length ? table(context) : []));
+    showMore(context, rest, change);
+  }
+
+  // A button adds more rows, so that the cost does not grow with the number of wheels.
+  function showMore(context, wheels, change) {
     const more = document.getElementById("more");
+    const body = document.querySelector("#table tbody");
     const add = () => {
-      const first = list.children.length;
-      list.append(...wheels.slice(first, first + PAGE).map((wheel) => card(context, wheel)));
-      const left = wheels.length - list.children.length;
+      const shown = body ? Number(body.dataset.shown) : 0;
+      const next = wheels.slice(shown, shown + ROWS).map((wheel) => row(context, wheel, change));
+      if (body) {
+        body.append(...next);
+        body.dataset.shown = String(shown + next.length);
+      }
+      const left = wheels.length - shown - next.length;
       more.hidden = left === 0;
-      more.textContent = `Show ${Math.min(left, PAGE)} more of ${many(left, "wheel")}`;
-      return list.children[first];
+      more.textContent = `Show ${Math.min(left, ROWS)} more of ${many(left, "wheel")}`;
+      return next[0];
     };
-    more.onclick = () => add().querySelector("h3").focus();
-    list.replaceChildren();
+    more.onclick = () => add().querySelector("button").focus();
     add();
   }
 
-  function card(context, wheel) {
-    const python = wheel.python === "3" ? "any Python" : `Python ${wheel.python}`;
-    const title = element(
-      "h3",
-      { tabIndex: -1 },
-      element("span", { className: "version" }, `flash-attn ${wheel["flash-attn"]}`),
-      " ",
-      element("span", { className: `badge ${wheel.backend}` }, nameOf("backend", wheel.backend)),
-      " ",
-      element("span", { className: "fits" }, `ROCm ${wheel.rocm} · torch ${wheel.torch} · ${python}`),
-      ...verified(context, wheel),
+  function table(context) {
+    const title = context.choices.gpu === undefined ? "All of them; a GPU shortens the list" : "Other wheels";
+    const heads = HEADS.map((head) => element("th", { scope: "col" }, head || hiddenText("Install lines")));
+    const body = element("tbody", {});
+    body.dataset.shown = "0";
+    const made = element(
+      "table",
+      { className: "wheels" },
+      element("caption", {}, title),
+      element("thead", {}, element("tr", {}, ...heads)),
+      body,
     );
-    const why = [element("b", {}, "Yanked: "), wheel.yanked || "no reason given"];
-    const install = wheel.yanked === null ? lines(context, wheel) : [element("p", { className: "warning" }, ...why)];
-    const className = wheel.yanked === null ? "card" : "card yanked";
-    return element("li", { className }, title, facts(context, wheel), ...install, details(context, wheel));
+    const region = { className: "scroller", role: "region", "aria-label": title, tabIndex: 0 };
+    return [element("div", region, made)];
   }
 
-  // Names the chosen GPU if the wheel was verified on it.
-  function verified({ choices }, wheel) {
-    if (wheel.verified.length === 0) return [];
-    const gpus = wheel.verified.includes(choices.gpu) ? `your ${choices.gpu}` : wheel.verified.join(", ");
-    return [" ", element("span", { className: "badge verified" }, `${wheel.proved} on ${gpus}`)];
-  }
-
-  function facts(context, wheel) {
-    const list = [
-      ["GPUs", element("span", { className: "chips" }, ...wheel.archs.map((arch) => chip(context, arch)))],
-      ["System", wheel.glibc ? `Linux with glibc ${wheel.glibc} or newer` : "Linux with any glibc"],
-      ["Size", sizeText(wheel.size)],
-      ["Published", element("time", { datetime: wheel.published }, wheel.published)],
-      ["Checks", checksText(wheel)],
-      ["sha256", element("code", {}, `${wheel.sha256.slice(0, 12)}…`)],
-    ];
-    const pairs = list.map(([name, value]) =>
-      element("div", { className: name === "GPUs" ? "wide" : "" }, element("dt", {}, name), element("dd", {}, value)),
+  // One wheel in the table; its button puts the card with the install lines below it.
+  function row(context, wheel, change) {
+    const open = button("Install", () => {
+      if (made.nextSibling?.className === "opened") made.nextSibling.remove();
+      else made.after(opened(context, wheel, change));
+      open.setAttribute("aria-expanded", String(made.nextSibling?.className === "opened"));
+    });
+    open.setAttribute("aria-expanded", "false");
+    open.append(hiddenText(` ${wheel.file}`));
+    const name = wheel["flash-attn"];
+    const python = wheel.python === "3" ? "any" : wheel.python;
+    const cells = [nameOf("backend", wheel.backend), wheel.rocm, wheel.torch, python, statusText(context, wheel)];
+    const made = element(
+      "tr",
+      { className: wheel.yanked === null ? "" : "yanked" },
+      element("td", {}, open),
+      element("th", { scope: "row" }, wheel.yanked === null ? name : element("s", {}, name)),
+      ...cells.map((text) => element("td", {}, text)),
     );
-    return element("dl", { className: "facts" }, ...pairs);
-  }
-
-  function chip({ model, choices }, arch) {
-    const names = (model.products[arch] || []).map(factory.shortName);
-    const shown = names.slice(0, CHIP_NAMES).join(", ") + (names.length > CHIP_NAMES ? " …" : "");
-    const yours = choices.gpu === arch;
-    const mark = yours ? [hiddenText(" (yours)")] : [];
-    const given = { className: yours ? "chip yours" : "chip", title: names.join(", ") };
-    return element("span", given, element("b", {}, arch), shown ? ` ${shown}` : "", ...mark);
-  }
-
-  function checksText(wheel) {
-    if (wheel.unverified) return element("span", { className: "unverified" }, wheel.unverified);
-    return wheel.verified.length ? "verified" : "verified, not run on an AMD GPU";
-  }
-
-  function sizeText(bytes) {
-    const [number, unit] = bytes < 1e6 ? [bytes / 1e3, "kB"] : [bytes / 1e6, "MB"];
-    return `${number.toLocaleString("en", { maximumFractionDigits: number < 10 ? 1 : 0 })} ${unit}`;
-  }
-
-  function lines({ model, site, choices }, wheel) {
-    const forms = factory.formsOf(model, site, wheel, choices.python);
-    const shown = element("code", {}, ...unbroken(forms[0][1]));
-    const torch = wheel.torch.split(".").slice(0, 2).join(".");
-    const needed = `Needs torch ${torch} for ROCm ${wheel.rocm} already installed`;
-    const needs = element("p", { className: "small needs" }, needed);
-    const buttons = forms.map(([name, text]) => {
-      const pressed = button(name, () => {
-        shown.replaceChildren(...unbroken(text));
-        needs.hidden = name === "pyproject.toml"; // the project file installs torch
-        factory.copy(pressed, text, shown, `${name} form of ${wheel.file}`);
-      });
-      pressed.prepend(hiddenText("Copy "));
-      pressed.append(hiddenText(` form of ${wheel.file}`));
-      return pressed;
-    });
-    return [
-      needs,
-      element("pre", { tabIndex: 0 }, shown), // focusable, so that the keyboard can scroll long words
-      element("div", { className: "copies" }, element("span", { "aria-hidden": "true" }, "Copy for"), ...buttons),
-    ];
-  }
-
-  // Filled on opening, because most stay closed.
-  function details(context, wheel) {
-    const made = element("details", {}, element("summary", {}, "File, full sha256 and checks"));
-    made.addEventListener("toggle", () => made.children.length === 1 && made.append(inside(context, wheel)), {
-      once: true,
-    });
     return made;
   }
 
-  function inside({ model, site }, wheel) {
-    const address = factory.address(site, wheel);
-    const gpus = wheel.archs.map((arch) =>
-      element("li", {}, element("b", {}, arch), ` ${factory.productsOf(model, arch)}`),
-    );
-    const limits = wheel.backend === "triton" ? [element("p", {}, TRITON_LIMITS)] : [];
-    return element(
-      "div",
-      { className: "inside" },
-      ...limits,
-      element("p", {}, "File: ", wheel.yanked === null ? link(address, wheel.file) : wheel.file),
-      element("p", {}, "sha256: ", element("code", {}, wheel.sha256)),
-      element("p", {}, "Checks before publishing:"),
-      element("ul", { className: "checks" }, ...wheel.checks.map(check)),
-      ...evidence(wheel),
-      element("p", {}, "GPUs:"),
-      element("ul", {}, ...gpus),
-    );
+  function opened(context, wheel, change) {
+    const list = element("ol", { className: "cards" }, card(context, wheel, false, change));
+    return element("tr", { className: "opened" }, element("td", { colspan: HEADS.length }, list));
   }
 
-  function evidence(wheel) {
-    if (wheel.evidence.length === 0) return [];
-    const lines = wheel.evidence.map((text) => element("li", {}, text));
-    return [
-      element("p", {}, "Runs on GPUs, compared with float64:"),
-      element("ul", { className: "reasons" }, ...lines),
-    ];
-  }
-
-  const SIGNS = { passed: "✓", failed: "✗", "not run": "–" };
-
-  function check([name, status, detail]) {
-    const sign = element("span", { "aria-hidden": "true" }, `${SIGNS[status]} `);
-    const text = `${name}: ${status}${detail ? ` (${detail})` : ""}`;
-    return element("li", { className: status.replace(" ", "-") }, sign, text);
+  // The shortest text about how far a wheel can be trusted.
+  function statusText({ model, choices }, wheel) {
+    if (wheel.yanked !== null) return "yanked";
+    if (factory.wheelAnswer(model, wheel, choices.gpu) === MAY_WORK) return MAY_WORK;
+    if (wheel.unverified) return "not verified";
+    return wheel.verified.length ? `verified on ${wheel.verified.join(", ")}` : "verified";
   }
 
   Object.assign(factory, { showWheels });

@@ -1,11 +1,17 @@
 "use strict";
 
-// Why no wheel matches the choices, and what to change. The reasons come from the rule tables of the data. Pure.
+// Whether flash-attn runs with some choices: works, may work, does not work. Looks the answers up in the tables of the
+// data, which Python computes from the rules, exactly as doctor.py does (core/support.py). Pure.
 (() => {
   const factory = globalThis.wheelfactory;
 
+  const WORKS = "works";
+  const MAY_WORK = "may work";
+  const DOES_NOT_WORK = "does not work";
+
   // GPU and backend first, because their rules exclude the most combinations.
   const ORDER = ["gpu", "backend", "flash-attn", "rocm", "torch", "python"];
+  const DROP_ORDER = ["flash-attn", "python", "rocm", "torch", "gpu"];
 
   const MAX_SUGGESTIONS = 4;
 
@@ -21,14 +27,19 @@
     return position < 0 ? [] : [position];
   }
 
-  function reasonAt(rule, point) {
+  function findingAt(rule, point) {
     let place = 0;
     for (let number = 0; number < rule.axes.length; number++) place += point[rule.axes[number]] * rule.strides[number];
-    return rule.reasons[place];
+    return rule.positions[place];
+  }
+
+  // Whether a finding leaves an answer no worse than `worst`.
+  function allows(model, finding, worst) {
+    return finding === 0 || (worst === MAY_WORK && model.findings[finding][0] === MAY_WORK);
   }
 
   // Whether the rules allow any combination with these choices.
-  function isPossible(model, choices, rules = model.rules) {
+  function isPossible(model, choices, worst = MAY_WORK, rules = model.rules) {
     const axes = axesOf(choices);
     const domains = axes.map((axis) => positions(model, choices, axis));
     const due = axes.map((_, depth) => rules.filter((rule) => applicableDepth(rule, axes) === depth));
@@ -37,7 +48,7 @@
       depth === axes.length ||
       domains[depth].some((position) => {
         point[axes[depth]] = position;
-        return due[depth].every((rule) => reasonAt(rule, point) === 0) && search(depth + 1);
+        return due[depth].every((rule) => allows(model, findingAt(rule, point), worst)) && search(depth + 1);
       });
     return search(0);
   }
@@ -52,45 +63,58 @@
     return Object.fromEntries(Object.entries(choices).filter(([axis]) => !axes.includes(axis)));
   }
 
-  // The reasons why no combination has these choices, or null if one does. Rules that exclude the chosen values directly
-  // come first. Otherwise: the smallest set of contradicting choices, and the smallest set of rules against it.
-  function conflict(model, choices) {
+  // The best answer over all combinations with these choices, and the reasons why it is no better.
+  function support(model, choices) {
     const unknown = Object.keys(choices).filter((axis) => !model.axes[axis].includes(choices[axis]));
     if (unknown.length)
-      return unknown.map(
-        (axis) => `No wheels for ${factory.nameOf(axis, choices[axis])}. Available: ${model.axes[axis].join(", ")}`,
-      );
-    if (isPossible(model, choices)) return null;
-    const direct = model.rules.filter((rule) => rule.axes.every((axis) => choices[axis] !== undefined));
-    const place = Object.fromEntries(Object.keys(choices).map((axis) => [axis, positions(model, choices, axis)[0]]));
-    const reasons = new Set(direct.map((rule) => reasonAt(rule, place)).filter(Boolean));
-    return reasons.size ? [...reasons].map((text) => model.texts[text]) : contradiction(model, choices);
+      return { answer: DOES_NOT_WORK, reasons: unknown.map((axis) => notListed(model, choices, axis)) };
+    if (isPossible(model, choices, WORKS)) return { answer: WORKS, reasons: [] };
+    if (!isPossible(model, choices)) return { answer: DOES_NOT_WORK, reasons: reasons(model, choices, MAY_WORK) };
+    const caveats = model.findings.filter((finding) => finding[0] === MAY_WORK).map(([, reason]) => reason);
+    return { answer: MAY_WORK, reasons: reasons(model, choices, WORKS).filter((reason) => caveats.includes(reason)) };
   }
 
-  function contradiction(model, choices) {
+  function notListed(model, choices, axis) {
+    return `no wheels for ${factory.nameOf(axis, choices[axis])}; available: ${model.axes[axis].join(", ")}`;
+  }
+
+  // Rules that concern only chosen values come first. Without any: the smallest set of contradicting choices, and the
+  // smallest set of rules against it.
+  function reasons(model, choices, worst) {
+    const direct = model.rules.filter((rule) => rule.axes.every((axis) => choices[axis] !== undefined));
+    const place = Object.fromEntries(Object.keys(choices).map((axis) => [axis, positions(model, choices, axis)[0]]));
+    const against = direct.map((rule) => findingAt(rule, place)).filter((finding) => !allows(model, finding, worst));
+    return against.length ? texts(model, against) : contradiction(model, choices, worst);
+  }
+
+  function texts(model, findings) {
+    return [...new Set(findings.map((finding) => model.findings[finding][1]))];
+  }
+
+  function contradiction(model, choices, worst) {
     let kept = choices;
-    for (const axis of ["flash-attn", "python", "rocm", "torch", "backend", "gpu"]) {
+    for (const axis of DROP_ORDER) {
       const fewer = without(kept, axis);
-      if (!isPossible(model, fewer)) kept = fewer;
+      if (!isPossible(model, fewer, worst)) kept = fewer;
     }
     let rules = model.rules;
     for (const rule of model.rules) {
       const fewer = rules.filter((other) => other !== rule);
-      if (!isPossible(model, kept, fewer)) rules = fewer;
+      if (!isPossible(model, kept, worst, fewer)) rules = fewer;
     }
-    return textsOf(model, kept, rules);
+    return firstReasons(model, kept, rules, worst);
   }
 
   // The first reason against each combination. Reasons of later rules come first, because they exclude what all others allow.
-  function textsOf(model, choices, rules) {
+  function firstReasons(model, choices, rules, worst) {
     const axes = axesOf(choices);
     const applicable = rules.filter((rule) => applicableDepth(rule, axes) >= 0);
     const found = applicable.map(() => new Set());
     const point = {};
     const visit = (depth) => {
       if (depth === axes.length) {
-        const number = applicable.findIndex((rule) => reasonAt(rule, point) !== 0);
-        found[number].add(reasonAt(applicable[number], point));
+        const number = applicable.findIndex((rule) => !allows(model, findingAt(rule, point), worst));
+        if (number >= 0) found[number].add(findingAt(applicable[number], point));
         return;
       }
       for (const position of positions(model, choices, axes[depth])) {
@@ -99,7 +123,28 @@
       }
     };
     visit(0);
-    return found.reverse().flatMap((places) => [...places].map((place) => model.texts[place]));
+    return texts(
+      model,
+      found.reverse().flatMap((places) => [...places]),
+    );
+  }
+
+  // The answer for a wheel on a GPU: its own archs first, then the rules.
+  function wheelAnswer(model, wheel, gpu) {
+    if (gpu === undefined || wheel.archs.includes(gpu)) return WORKS;
+    if (wheel.backend !== "triton") return DOES_NOT_WORK;
+    const key = `${wheel["flash-attn"]} ${wheel.rocm} ${gpu}`;
+    if (!model.answers.has(key)) {
+      const choices = { "flash-attn": wheel["flash-attn"], rocm: wheel.rocm, backend: wheel.backend, gpu };
+      const known = Object.keys(choices).every((axis) => model.axes[axis].includes(choices[axis]));
+      const judged = model.rules.filter((rule) => rule.axes.includes("gpu"));
+      const place = known
+        ? Object.fromEntries(Object.keys(choices).map((axis) => [axis, positions(model, choices, axis)[0]]))
+        : {};
+      const may = known && judged.every((rule) => allows(model, findingAt(rule, place), MAY_WORK));
+      model.answers.set(key, may ? MAY_WORK : DOES_NOT_WORK);
+    }
+    return model.answers.get(key);
   }
 
   // The changes that lead to wheels, and how many wheels. It tries one choice, then two, then the GPU, then all. The GPU
@@ -127,5 +172,5 @@
     return { axes, take, count: wheels.length };
   }
 
-  Object.assign(factory, { conflict, isPossible, suggestions });
+  Object.assign(factory, { DOES_NOT_WORK, MAY_WORK, WORKS, isPossible, suggestions, support, wheelAnswer });
 })();

@@ -1,0 +1,258 @@
+"""The three answers to whether flash-attn runs on a machine, looked up in tables that hold the rules of the matrix.
+
+The doctor embeds the tables and calls `SupportTables`; the search page has the same tables, and a test compares their
+answers. Part of doctor.py, so it uses only the standard library of Python 3.9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import combinations, product
+from typing import Any
+
+from wheelfactory.core.cell import FALLBACK_NAME
+from wheelfactory.core.gpus import OVERRIDES, find_override_arch
+
+Choices = Mapping[str, str]
+"""Values by axis; a missing axis means any value."""
+
+Point = Mapping[str, int]
+"""Positions on the axes."""
+
+# the order of the search: the GPU and the backend first, because their rules exclude the most combinations
+_SEARCH_ORDER = ("gpu", "backend", "flash-attn", "rocm", "torch", "python")
+# the order in which choices are tried as irrelevant to a contradiction. The backend stays: without it, some reasons
+# would be about the other backend
+_DROP_ORDER = ("flash-attn", "python", "rocm", "torch", "gpu")
+# the choices that a user can change, the easiest first. The GPU is missing, because it has to be bought
+_CHANGEABLE = ("backend", "flash-attn", "python", "rocm", "torch")
+
+_UNITS = {"rocm": "ROCm ", "torch": "torch ", "python": "Python ", "flash-attn": "flash-attn "}
+
+
+class Answer(str, Enum):
+    """Whether flash-attn runs with some GPU, ROCm, torch, Python and backend."""
+
+    WORKS = "works"
+    """A wheel promises it, and its checks test that promise."""
+    MAY_WORK = "may work"
+    """Nothing speaks against it, and nobody promises it."""
+    DOES_NOT_WORK = "does not work"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a rule says about a combination: an answer other than `Answer.WORKS`, and why."""
+
+    answer: Answer
+    reason: str
+
+
+@dataclass(frozen=True)
+class Support:
+    """The answer to a combination."""
+
+    answer: Answer
+    reasons: tuple[str, ...] = ()
+    """Why it is not `Answer.WORKS`; empty if it is."""
+
+    def __str__(self) -> str:
+        return f"{self.answer}: {'; '.join(self.reasons)}" if self.reasons else str(self.answer)
+
+
+@dataclass(frozen=True)
+class SupportTable:
+    """The findings of one rule for each point of its axes, the last axis fastest."""
+
+    axes: tuple[str, ...]
+    positions: tuple[int, ...]
+    """Positions in `SupportTables.findings`; 0 for none."""
+
+
+@dataclass(frozen=True)
+class SupportTables:
+    """All rules of a matrix."""
+
+    axes: Mapping[str, tuple[str, ...]]
+    """The values of each axis, in the order of matrix.yaml; ``gpu`` has offload archs."""
+    findings: tuple[Finding | None, ...]
+    """All distinct findings; None at 0."""
+    tables: tuple[SupportTable, ...]
+
+    @classmethod
+    def parse(cls, found: Mapping[str, Any]) -> SupportTables:
+        """Read what `as_json` returns."""
+        return cls(
+            {axis: tuple(values) for axis, values in found["axes"].items()},
+            (None, *(Finding(Answer(answer), reason) for answer, reason in found["findings"])),
+            tuple(SupportTable(tuple(axes), tuple(positions)) for axes, positions in found["tables"]),
+        )
+
+    def as_json(self) -> dict[str, object]:
+        """Return plain JSON values."""
+        return {
+            "axes": self.axes,
+            "findings": [(str(finding.answer), finding.reason) for finding in self.findings if finding],
+            "tables": [(table.axes, table.positions) for table in self.tables],
+        }
+
+    def find_support(self, choices: Choices) -> Support:
+        """Return the best answer over all combinations with these choices, with the reasons why it is no better.
+
+        Without ``gpu`` in `choices`, the rules for GPUs are not applied.
+        """
+        unknown = [axis for axis, value in choices.items() if value not in self.axes[axis]]
+        if unknown:
+            return Support(Answer.DOES_NOT_WORK, tuple(self._not_listed(axis, choices[axis]) for axis in unknown))
+        if self._is_possible(choices, self.tables, Answer.WORKS):
+            return Support(Answer.WORKS)
+        if self._is_possible(choices, self.tables, Answer.MAY_WORK):
+            # the reasons against the combinations that do not work at all are of no use
+            caveats = {finding.reason for finding in self.findings if finding and finding.answer is Answer.MAY_WORK}
+            reasons = self._reasons(choices, Answer.WORKS)
+            return Support(Answer.MAY_WORK, tuple(reason for reason in reasons if reason in caveats))
+        return Support(Answer.DOES_NOT_WORK, self._reasons(choices, Answer.MAY_WORK))
+
+    def find_alternatives(self, choices: Choices, worst: Answer = Answer.MAY_WORK) -> tuple[str, ...]:
+        """Return changes of one choice, or else of two, that give an answer no worse than `worst`.
+
+        Such as ``Triton``, ``ROCm 7.2 or 7.1`` or ``ROCm 6.4 with torch 2.9.1``; empty if only another GPU helps.
+        """
+        chosen = [axis for axis in _CHANGEABLE if axis in choices]
+        values = {axis: self._values(choices, (axis,), worst) for axis in chosen}
+        if any(values.values()):
+            return tuple(
+                name_choice(axis, _either([one for (one,) in found])) for axis, found in values.items() if found
+            )
+        pairs = ((axes, self._values(choices, axes, worst)) for axes in combinations(chosen, 2))
+        return tuple(" with ".join(map(name_choice, axes, found[0])) for axes, found in pairs if found)
+
+    def _values(self, choices: Choices, axes: Sequence[str], worst: Answer) -> list[tuple[str, ...]]:
+        """Return the values of `axes` that help, with the other choices as they are, newest first."""
+        rest = {axis: value for axis, value in choices.items() if axis not in axes}
+        if any(value not in self.axes[axis] for axis, value in rest.items()):
+            return []
+        points = product(*(self.axes[axis] for axis in axes))
+        changed = ((point, {**rest, **{axes[at]: value for at, value in enumerate(point)}}) for point in points)
+        return [point for point, choices in changed if self._is_possible(choices, self.tables, worst)]
+
+    def _not_listed(self, axis: str, value: str) -> str:
+        return f"no wheels for {name_choice(axis, value)}; available: {', '.join(self.axes[axis])}"
+
+    def _domain(self, choices: Choices, axis: str) -> Sequence[int]:
+        values = self.axes[axis]
+        return [values.index(choices[axis])] if axis in choices else range(len(values))
+
+    def _finding(self, table: SupportTable, point: Point) -> int:
+        place = 0
+        for axis in table.axes:
+            place = place * len(self.axes[axis]) + point[axis]
+        return table.positions[place]
+
+    def _allows(self, position: int, worst: Answer) -> bool:
+        finding = self.findings[position]
+        return finding is None or (worst is Answer.MAY_WORK and finding.answer is Answer.MAY_WORK)
+
+    def _is_possible(self, choices: Choices, tables: Sequence[SupportTable], worst: Answer) -> bool:
+        """Whether `tables` allow any combination with these choices, with an answer no worse than `worst`."""
+        axes = _searched_axes(choices)
+        due = [[table for table in tables if _depth(table, axes) == depth] for depth in range(len(axes))]
+        point: dict[str, int] = {}
+
+        def search(depth: int) -> bool:
+            if depth == len(axes):
+                return True
+            for position in self._domain(choices, axes[depth]):
+                point[axes[depth]] = position
+                allowed = all(self._allows(self._finding(table, point), worst) for table in due[depth])
+                if allowed and search(depth + 1):
+                    return True
+            return False
+
+        return search(0)
+
+    def _reasons(self, choices: Choices, worst: Answer) -> tuple[str, ...]:
+        """Return why no combination with these choices has an answer as good as `worst`.
+
+        Rules that concern only chosen values come first. Without any, the smallest set of contradicting choices and
+        the smallest set of rules against it give the reasons.
+        """
+        place = {axis: self._domain(choices, axis)[0] for axis in choices}
+        direct = [table for table in self.tables if all(axis in choices for axis in table.axes)]
+        found = [self._finding(table, place) for table in direct]
+        against = [position for position in found if not self._allows(position, worst)]
+        return self._texts(against) if against else self._contradiction(choices, worst)
+
+    def _texts(self, positions: Sequence[int]) -> tuple[str, ...]:
+        findings = [self.findings[position] for position in dict.fromkeys(positions)]
+        return tuple(dict.fromkeys(finding.reason for finding in findings if finding))
+
+    def _contradiction(self, choices: Choices, worst: Answer) -> tuple[str, ...]:
+        kept = dict(choices)
+        for axis in _DROP_ORDER:
+            fewer = {name: value for name, value in kept.items() if name != axis}
+            if not self._is_possible(fewer, self.tables, worst):
+                kept = fewer
+        tables = list(self.tables)
+        for table in self.tables:
+            others = [other for other in tables if other is not table]
+            if not self._is_possible(kept, others, worst):
+                tables = others
+        return self._first_reasons(kept, tables, worst)
+
+    def _first_reasons(self, choices: Choices, tables: Sequence[SupportTable], worst: Answer) -> tuple[str, ...]:
+        """Return the first reason against each combination.
+
+        Reasons of later rules come first, because they exclude what all others allow.
+        """
+        axes = _searched_axes(choices)
+        applicable = [table for table in tables if _depth(table, axes) >= 0]
+        found: list[dict[int, None]] = [{} for _ in applicable]
+        for point in self._points(choices, axes):
+            for number, table in enumerate(applicable):
+                position = self._finding(table, point)
+                if not self._allows(position, worst):
+                    found[number][position] = None
+                    break
+        return self._texts([position for positions in reversed(found) for position in positions])
+
+    def _points(self, choices: Choices, axes: Sequence[str]) -> Iterator[Point]:
+        if not axes:
+            yield {}
+            return
+        for position in self._domain(choices, axes[0]):
+            for rest in self._points(choices, axes[1:]):
+                yield {axes[0]: position, **rest}
+
+
+def _searched_axes(choices: Choices) -> tuple[str, ...]:
+    return _SEARCH_ORDER if "gpu" in choices else _SEARCH_ORDER[1:]
+
+
+def _depth(table: SupportTable, axes: Sequence[str]) -> int:
+    """Return the search depth at which a table can be applied; -1 if it needs an axis that is not searched."""
+    return max(axes.index(axis) for axis in table.axes) if all(axis in axes for axis in table.axes) else -1
+
+
+def name_choice(axis: str, value: str) -> str:
+    """Return a choice for a message: ``ROCm 6.4``, ``CK``, ``gfx942``."""
+    name = value.replace("ck", "CK").replace("triton", "Triton") if axis == "backend" else value
+    return f"{_UNITS.get(axis, '')}{name}"
+
+
+def other_ways(arch: str) -> tuple[str, ...]:
+    """Return what the owner of a GPU that no wheel promises to work on can use instead, one line each."""
+    ways = [f"{FALLBACK_NAME}: the same functions in pure PyTorch, slower, for GPUs that your torch supports and CPUs"]
+    if override := OVERRIDES.get(arch):
+        line, other = f"export HSA_OVERRIDE_GFX_VERSION={override}", find_override_arch(override)
+        ways.insert(0, f"at your own risk, as owners of such GPUs do: {line}, so that ROCm uses code for {other}")
+    return tuple(ways)
+
+
+def _either(values: Sequence[str]) -> str:
+    return " or ".join(filter(None, (", ".join(values[:-1]), values[-1])))

@@ -1,0 +1,80 @@
+"""What the rules of the matrix say about a machine, whatever a site publishes. No I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import product
+
+from wheelfactory.core.cell import Backend
+from wheelfactory.core.support import Answer
+from wheelfactory.doctor.diagnosis import find_major_minor, format_major_minor
+from wheelfactory.doctor.facts import DoctorFacts
+from wheelfactory.doctor.fit import find_torch_rocm, has_rocm_torch
+from wheelfactory.doctor.gpu_match import list_visible_gpus
+from wheelfactory.doctor.machine import InstalledTorch, Machine
+
+
+def machine_choices(
+    machine: Machine, facts: DoctorFacts, *, backend: Backend | None = None, torch: bool = True
+) -> Iterator[Mapping[str, str]]:
+    """Yield the machine's values on the axes of the matrix, for each kind of visible GPU; without `torch`, any torch.
+
+    Values that the matrix lacks are as the machine has them. GPUs are left out if none is visible.
+    """
+    python = find_major_minor(machine.python.version)
+    found = {"python": format_major_minor(python)} if python else {}
+    if backend:
+        found["backend"] = str(backend)
+    if torch and machine.torch:
+        found.update(_torch_choices(machine.torch, facts))
+    archs = dict.fromkeys(arch for arch, _ in list_visible_gpus(machine))
+    yield from [{**found, "gpu": arch} for arch in archs] or [found]
+
+
+def _torch_choices(torch: InstalledTorch, facts: DoctorFacts) -> Mapping[str, str]:
+    version, rocm = find_major_minor(torch.version), find_torch_rocm(torch)
+    named = re.search(r"\+rocm([\d.]+)", torch.version)
+    choices = {}
+    if version:
+        choices["torch"] = _value(facts.support.axes["torch"], torch.version.partition("+")[0], version)
+    if rocm:  # 6.2 and 6.2.4 have indexes of their own, and only the version names the second
+        choices["rocm"] = _value(facts.support.axes["rocm"], named[1] if named else "", rocm)
+    return choices
+
+
+def _value(values: tuple[str, ...], exact: str, version: tuple[int, int]) -> str:
+    """Return the value of an axis: `exact`, else the first of that major and minor version, else the version."""
+    same = [value for value in values if find_major_minor(value) == version]
+    return exact if exact in same else next(iter(same), format_major_minor(version))
+
+
+def find_answer(machine: Machine, facts: DoctorFacts, backend: Backend | None = None) -> Answer:
+    """Return the answer for the machine's Python and torch, on the visible GPU that it is best for."""
+    # the other GPUs, such as an integrated one, can be hidden
+    found = [facts.support.find_support(one).answer for one in machine_choices(machine, facts, backend=backend)]
+    return min(found, key=list(Answer).index)
+
+
+def find_alternatives(machine: Machine, facts: DoctorFacts, backend: Backend | None = None) -> tuple[str, ...]:
+    """Return other versions, or the other backend, that work or may work; empty if nothing else helps."""
+    choices = machine_choices(machine, facts, backend=backend)
+    return tuple(dict.fromkeys(change for one in choices for change in facts.support.find_alternatives(one)))
+
+
+def find_torch(machine: Machine, facts: DoctorFacts) -> tuple[str, str] | None:
+    """Return the newest torch and its ROCm with which flash-attn works, or else may work, on this Python and a GPU.
+
+    None if there is none.
+    """
+    if not has_rocm_torch(machine.python):
+        return None
+    wanted = list(machine_choices(machine, facts, torch=False))
+    axes = facts.support.axes
+    # CK before Triton, as the doctor prefers wheels
+    for answer, backend in product((Answer.WORKS, Answer.MAY_WORK), axes["backend"]):
+        for torch, rocm in product(axes["torch"], axes["rocm"]):
+            rest = {"torch": torch, "rocm": rocm, "backend": backend}
+            if any(facts.support.find_support({**one, **rest}).answer is answer for one in wanted):
+                return torch, rocm
+    return None

@@ -1,0 +1,136 @@
+"""Match the GPUs that programs can use against a wheel: works, may work, does not work. No I/O."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from wheelfactory.core.cell import Backend
+from wheelfactory.core.gpus import find_override_arch, product_names
+from wheelfactory.core.support import Answer, Support, SupportTables, name_choice, other_ways
+from wheelfactory.doctor.facts import DoctorFacts
+from wheelfactory.doctor.machine import Machine
+from wheelfactory.doctor.published_wheels import PublishedWheel
+
+OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
+"""Makes ROCm use code for another GPU than the one that is there."""
+
+# ROCm applies the first; HIP then applies the second, or the third if the second is unset
+_VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+
+_MOST_NAMES = 3
+
+
+@dataclass(frozen=True)
+class GpuSupport:
+    """The answers for one kind of GPU, whatever the Python and torch."""
+
+    arch: str
+    answers: Mapping[str, str]
+    """For each backend, ``works``, or another answer with its reasons."""
+    instead: tuple[str, ...] = ()
+    """What its owner can use if neither backend works."""
+
+    def __str__(self) -> str:
+        short = (f"{name_choice('backend', name)} {answer.partition(':')[0]}" for name, answer in self.answers.items())
+        return f"{self.arch}: {', '.join(short)}"
+
+
+def judge_gpus(machine: Machine, facts: DoctorFacts) -> tuple[GpuSupport, ...]:
+    """Return the answers for each kind of visible GPU that the matrix knows."""
+    archs = dict.fromkeys(arch for arch, _ in list_visible_gpus(machine))
+    return tuple(_judge_arch(arch, facts.support) for arch in archs if arch in facts.support.axes["gpu"])
+
+
+def _judge_arch(arch: str, tables: SupportTables) -> GpuSupport:
+    found = {backend: tables.find_support({"gpu": arch, "backend": backend}) for backend in tables.axes["backend"]}
+    fails = all(support.answer is Answer.DOES_NOT_WORK for support in found.values())
+    answers = {backend: str(support) for backend, support in found.items()}
+    return GpuSupport(arch, answers, other_ways(arch) if fails else ())
+
+
+def judge_gpu(wheel: PublishedWheel, arch: str, facts: DoctorFacts) -> Support:
+    """Return whether a wheel works on a GPU: by its own archs, and for Triton by the rules of the matrix."""
+    assert wheel.label
+    if arch in {own.partition(":")[0] for own in wheel.archs}:  # without features such as ``:xnack-``
+        return Support(Answer.WORKS)
+    if wheel.label.backend is Backend.CK:
+        return Support(Answer.DOES_NOT_WORK, (f"has no code for {arch}",))
+    cell = wheel.cell
+    choices = {"flash-attn": cell.flash_attn, "rocm": cell.rocm} if cell else {}
+    choices = {**choices, "backend": str(wheel.label.backend), "gpu": arch}
+    if any(value not in facts.support.axes[axis] for axis, value in choices.items()):
+        return Support(Answer.DOES_NOT_WORK, (f"was not checked for {arch}",))
+    return facts.support.find_support(choices)
+
+
+def find_cautions(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> Iterator[str]:
+    """Yield why a wheel that matches may still not work: for GPUs that it does not promise, and under an override."""
+    for arch, _ in dict.fromkeys(list_visible_gpus(machine)):
+        support = judge_gpu(wheel, arch, facts)
+        if support.answer is Answer.MAY_WORK:
+            yield str(support)
+    override = machine.environ.get(OVERRIDE, "")
+    target = find_override_arch(override)
+    if target and any(own != target for own in machine.gpus):
+        own = ", ".join(dict.fromkeys(machine.gpus))
+        yield f"may work: {OVERRIDE}={override} makes {own} use code for {target}, which AMD does not support"
+
+
+def find_condition(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> str:
+    """Return how to hide the GPUs that a wheel does not work on, on a machine that mixes GPU types.
+
+    Empty if the wheel works on all visible GPUs, or on none of them, or if some GPUs are hidden already.
+    """
+    seen = list_visible_gpus(machine)
+    answers = [judge_gpu(wheel, arch, facts).answer for arch, _ in seen]
+    # a GPU that a wheel promises is worth hiding one that it only may work on
+    good = Answer.WORKS if Answer.WORKS in answers else Answer.MAY_WORK
+    covered = [number for number, answer in enumerate(answers) if answer is good]
+    if not covered or len(covered) == len(seen) or any(machine.environ.get(name) for name in _VISIBLE):
+        return ""  # with a visibility variable set, HIP would count the GPUs from another first one
+    others = dict(gpu for number, gpu in enumerate(seen) if number not in covered).items()
+    lacks = "has no code for" if wheel.label and wheel.label.backend is Backend.CK else "was not checked for"
+    why = " and ".join(f"{lacks} {format_gpu(arch, name)}" for arch, name in others)
+    return f"first run `export HIP_VISIBLE_DEVICES={','.join(map(str, covered))}`: the wheel {why}"
+
+
+def find_lacking(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> Iterator[str]:
+    """Yield each visible GPU that a wheel does not work on, with its product name."""
+    for arch, name in dict(list_visible_gpus(machine)).items():
+        support = judge_gpu(wheel, arch, facts)
+        if support.answer is Answer.DOES_NOT_WORK:
+            yield from (reason.replace(arch, format_gpu(arch, name), 1) for reason in support.reasons)
+
+
+def format_gpu(arch: str, name: str = "") -> str:
+    """Return a GPU for a message: its arch, and its product name if the driver has one, or some names of the arch."""
+    known = product_names(arch).split(", ")
+    some = ", ".join(known[:_MOST_NAMES]) + " ..." * (len(known) > _MOST_NAMES)
+    product = name or some
+    return f"{arch} ({product})" if product else arch
+
+
+def list_visible_gpus(machine: Machine) -> list[tuple[str, str]]:
+    """Return (offload arch, product name) of each GPU that programs can use.
+
+    This is torch's list if torch sees any GPU. Otherwise it is the driver's list after applying HIP_VISIBLE_DEVICES and
+    similar variables, and HSA_OVERRIDE_GFX_VERSION. Source: the ROCm and HIP documentation of these variables.
+    """
+    names = [*machine.gpu_names, *[""] * len(machine.gpus)]
+    products = dict(zip(machine.gpus, names))  # noqa: B905 (its argument is of Python 3.10)
+    if machine.torch and machine.torch.archs:
+        return [(arch, products.get(arch, "")) for arch in machine.torch.archs]
+    seen = [(arch, names[number]) for number, arch in enumerate(machine.gpus)]
+    rocr, hip, cuda = (machine.environ.get(name, "") for name in _VISIBLE)
+    for chosen in (rocr, hip or cuda):
+        places = chosen.split(",")
+        if all(
+            re.fullmatch(r"\s*\d{1,4}\s*", place) for place in places
+        ):  # a UUID hides GPUs too, but the driver's files do not show which
+            seen = [seen[int(place)] for place in places if int(place) < len(seen)]
+    arch = find_override_arch(machine.environ.get(OVERRIDE, ""))
+    if arch:
+        return [(arch, f"{name or own}, overridden by {OVERRIDE}") for own, name in seen]
+    return seen

@@ -1,0 +1,146 @@
+"""The numbered steps that lead from a machine to a working flash-attn, with the commands for an installer it has."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from wheelfactory.core.cell import FALLBACK_NAME
+from wheelfactory.core.installer import InstallCommand, Installer, pip_for, url_with_sha256, uv_for
+from wheelfactory.core.label import index_path
+from wheelfactory.doctor.diagnosis import TORCH_INDEX
+from wheelfactory.doctor.machine import Python
+from wheelfactory.doctor.published_wheels import PublishedWheel
+
+VENV = "flash-attn-env"
+"""The folder of the environment that replaces a Python of the Linux distribution."""
+
+MAX_LINE = 100
+"""Characters of a line that is shown; only an address can be longer."""
+
+
+_WITH_VALUE = ("--python", "--index-url", "--default-index")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to do."""
+
+    title: str
+    commands: tuple[InstallCommand, ...]
+
+
+@dataclass(frozen=True)
+class Target:
+    """The Python to install into, which may not exist yet."""
+
+    python: Python
+    executable: str
+    """Its interpreter after the first steps."""
+    has_pip: bool
+
+    @property
+    def installer(self) -> Installer:
+        """pip if that Python has it, otherwise uv."""
+        return pip_for(self.executable) if self.has_pip else uv_for(self.executable)
+
+
+def find_target(python: Python) -> Target:
+    """Return where to install: the Python itself, or an environment if the Linux distribution manages it."""
+    if python.externally_managed:
+        return Target(python, f"{VENV}/bin/python", has_pip=True)
+    return Target(python, python.executable, has_pip=python.pip is not None or not python.has_uv)
+
+
+def preparing_steps(target: Target, *, sees_torch: bool) -> Iterator[Step]:
+    """Yield the steps before any installation; `sees_torch`: whether an environment should see the Python's torch."""
+    python = target.python
+    if python.externally_managed:
+        options = ("--system-site-packages",) if sees_torch else ()
+        why = "the Linux distribution manages this Python, so pip refuses to install into it"
+        yield Step(f"Create an environment ({why}):", ((python.executable, "-m", "venv", *options, VENV),))
+    elif python.pip is None and not python.has_uv:
+        yield Step("Install pip, which this Python lacks:", ((python.executable, "-m", "ensurepip", "--upgrade"),))
+
+
+def torch_command(installer: Installer, torch: str, rocm: str) -> InstallCommand:
+    """Return the command that installs PyTorch's torch for a ROCm."""
+    # the local version matters: pip would accept an installed CUDA build for a plain torch==2.9.1
+    return installer.install_torch(f"torch=={torch}+rocm{rocm}", f"{TORCH_INDEX}/rocm{rocm}")
+
+
+def torch_step(target: Target, torch: str, rocm: str) -> Step:
+    """Return the step that installs PyTorch's torch for a ROCm."""
+    return Step(f"Install torch {torch} for ROCm {rocm}:", (torch_command(target.installer, torch, rocm),))
+
+
+def wheel_step(
+    target: Target, wheel: PublishedWheel, needed: Sequence[PublishedWheel], site: str, *, again: bool
+) -> Step:
+    """Return the step that installs a wheel: from the index of `site`, or without one by address.
+
+    `needed`: the dependencies that the Python lacks. `again`: whether this version is installed already.
+    """
+    assert wheel.label
+    title = f"Install flash-attn {wheel.version.partition('+')[0]}, {wheel.label.backend.display_name} backend:"
+    installer = target.installer
+    if not site:
+        pip, uv = exact_commands(target.executable, (*needed, wheel), again=again)
+        return Step(title, (pip if target.has_pip else uv,))
+    index, requirement = f"{site}{index_path(wheel.label.index_key)}/", f"flash-attn=={wheel.version}"
+    if again:  # the index lacks torch, which --force-reinstall would reinstall too
+        options = ("--no-deps", installer.reinstall_option, installer.index_option, index)
+        return Step(title, ((*installer.install_command, *options, requirement),))
+    return Step(title, (installer.install_from_index(index, requirement),))
+
+
+def fallback_step(target: Target, wheel: PublishedWheel, index: str) -> Step:
+    """Return the step that installs the pure-PyTorch fallback: from `index`, or without one by address."""
+    title = f"Install {FALLBACK_NAME}, the same functions in pure PyTorch, for any GPU that your torch supports:"
+    installer = target.installer
+    if index:
+        options = ("--no-deps", installer.index_option, index)
+        return Step(title, ((*installer.install_command, *options, FALLBACK_NAME),))
+    pip, uv = exact_commands(target.executable, (wheel,), again=False)
+    return Step(title, (pip if target.has_pip else uv,))
+
+
+def exact_commands(
+    python: str, wheels: Sequence[PublishedWheel], *, again: bool
+) -> tuple[InstallCommand, InstallCommand]:
+    """Return the commands of pip and uv that install exactly these files."""
+    # with address and digest of every file, pip and uv have nothing to resolve and cannot install another file
+    addresses = [(one.project, url_with_sha256(one.url, one.sha256)) for one in wheels]
+    # uv accepts a file: URL with a digest only in the form "name @ URL" (uv 0.13.8)
+    named = (f"{project} @ {address}" for project, address in addresses)
+    return (
+        pip_for(python).install_without_dependencies(*(address for _, address in addresses), again=again),
+        uv_for(python).install_without_dependencies(*named, again=again),
+    )
+
+
+def again_step(target: Target, doctor: Sequence[str]) -> Step:
+    """Return the last step: the doctor's own command `doctor`, for the Python that was installed into."""
+    chosen = () if target.executable == target.python.executable else ("--python", target.executable)
+    return Step("Run the doctor again:", ((*doctor, *chosen),))
+
+
+def command_lines(command: Sequence[str], indent: str) -> Iterator[str]:
+    """Yield a shell command, broken where a line is full; an option stays on the line of its value."""
+    units: list[str] = []
+    before = ""
+    for word in map(shlex.quote, command):
+        if before in _WITH_VALUE:
+            units[-1] += f" {word}"
+        else:
+            units.append(word)
+        before = word
+    line = indent + units[0]
+    for unit in units[1:]:
+        if len(line) + len(unit) + len(" \\ ") > MAX_LINE:
+            yield f"{line} \\"
+            line = f"{indent}  {unit}"
+        else:
+            line = f"{line} {unit}"
+    yield line
