@@ -32,7 +32,7 @@ MARK = """() => {
   const mark = document.createElement("p");
   mark.className = "small";
   mark.textContent = "Example: the wheels in this picture are made up.";
-  document.querySelector(".say").append(mark);
+  document.querySelector(".top .wrap").append(mark);
 }"""
 
 

@@ -17,14 +17,24 @@ from hypothesis import HealthCheck, settings
 from command_line import Cli, CommandResult, run_command
 from few_archs import write_few_archs
 from hip_toolchain import HipToolchain, find_missing_requirement, make_hip_toolchain
-from rocm_machine import KERNEL_SET, LEAKS, NO_ENGINE, SHARDS, install_build_tools, make_machine, make_rocm
+from rocm_machine import (
+    CELL,
+    FIRST_CELL_LOG,
+    LEAKS,
+    NO_ENGINE,
+    SHARDED_SET,
+    SHARDS,
+    install_build_tools,
+    make_machine,
+    make_rocm,
+    pack_kernels,
+)
 from shared_folder import file_lock, make_once
 from stage_arguments import StageArguments, build_arguments, local_executor
 from wheel_factory import read_zip
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.host import Host, read_host
 from wheelfactory.core.progress import ignore_progress
-from wheelfactory.kernels.archive import read_archive_manifest
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.pipeline.build import build_cell
 from wheelfactory.verify.gates import is_refused, verify
@@ -55,10 +65,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> SlowFiles
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """In the processes of pytest-xdist; one process keeps the order of the files.
 
-    What needs proofs may be the test that makes them, or wait for the one that does: minutes beside the test's own.
+    A test that needs proofs or kernel archives may make them, or wait for the test that does: minutes beside its own.
     """
     for item in items:
-        if "proved" in getattr(item, "fixturenames", ()):
+        if {"proved", "kernel_archives"} & {*getattr(item, "fixturenames", ())}:
             item.add_marker(pytest.mark.timeout(1200))
     if hasattr(config, "workerinput"):
         from scheduling import slow_first
@@ -113,17 +123,26 @@ def small_rocm(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping
 
 @pytest.fixture(scope="session")
 def kernel_archives(rocm: Mapping[str, str], cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with archives of all shards of `KERNEL_SET`, each compiled by hipcc's stand-in on its own machine."""
+    """A folder with archives of all `KERNEL_SETS`, compiled by hipcc's stand-in on several machines.
 
-    def compile_shards(folder: Path) -> None:
+    Those of `SHARDED_SET` are shards, each of its own machine, and the set that they were merged to. The machine that
+    merged them compiled the rest, for a whole cell; `FIRST_CELL_LOG` is the log of its hipcc.
+    """
+
+    def compile_sets(folder: Path) -> None:
         for index in range(1, SHARDS + 1):
             own = make_machine(folder / f"machine{index}", cache, rocm)
-            own.compiled()
-            done = own.run("kernels", KERNEL_SET, "--shard", f"{index}/{SHARDS}", "--dest", folder / "archives")
+            done = own.run("kernels", SHARDED_SET, "--shard", f"{index}/{SHARDS}", "--dest", folder / "archives")
             assert done.returncode == 0, done.stderr
-            assert len(own.compiled()) == len(read_archive_manifest(Path(done.stdout.strip())).objects)
+        done = own.run("kernels", SHARDED_SET, "--merge", "--dest", folder / "archives")
+        assert done.returncode == 0, done.stderr
+        (Path(rocm["ROCM_PATH"]) / "hipcc.log").unlink()
+        done = own.run("build", CELL.id, "--dest", folder / "wheels")
+        assert done.returncode == 0, done.stderr
+        (Path(rocm["ROCM_PATH"]) / "hipcc.log").rename(folder / "archives" / FIRST_CELL_LOG)
+        pack_kernels(own, folder / "archives", without=SHARDED_SET)
 
-    return make_once(tmp_path_factory.getbasetemp(), "kernels", compile_shards) / "archives"
+    return make_once(tmp_path_factory.getbasetemp(), "kernels", compile_sets) / "archives"
 
 
 @pytest.fixture(scope="session")

@@ -54,6 +54,30 @@ def packed(plain: bytes, version: int = 3, method: str = "zstd") -> bytes:
     return b"CCOB" + struct.pack("<HH", version, ["zlib", "zstd"].index(method)) + struct.pack(form, *sizes) + body
 
 
+def package(*images: tuple[str, bytes], version: int = 2, kind: int = 4) -> bytes:
+    """Return an offload package of archs and images, in the layout of clang 21 (version 1, one image) or clang 23."""
+    row, entries_at = {1: 16, 2: 24}[version], 32
+    keys_at = entries_at + 40 * len(images)
+    texts_at = keys_at + 2 * row * len(images)
+    values = [("arch", arch) for arch, _ in images] + [("triple", "amdgcn-amd-amdhsa")]
+    words = list(dict.fromkeys(word for pair in values for word in pair))
+    texts = b"".join(word.encode() + b"\0" for word in words)
+    offset = {word: texts_at + len("".join(words[:place])) + place for place, word in enumerate(words)}
+    images_at = texts_at + len(texts) + -(texts_at + len(texts)) % 8
+    entries, keys, body = b"", b"", b""
+    for arch, content in images:
+        place = (keys_at + len(keys), 2, images_at + len(body), len(content))
+        entries += struct.pack("<HHIQQQQ", 2, kind, 0, *place)
+        for key, value in (("arch", arch), ("triple", "amdgcn-amd-amdhsa")):
+            keys += struct.pack("<QQ", offset[key], offset[value])
+            keys += struct.pack("<Q", len(value)) if version == 2 else b""
+        body += content + bytes(-len(content) % 8)
+    tables = (entries + keys + texts).ljust(images_at - entries_at, b"\0")
+    size = images_at + len(body)
+    number = len(images) if version == 2 else 40
+    return b"\x10\xff\x10\xad" + struct.pack("<IQQQ", version, size, entries_at, number) + tables + body
+
+
 def section(*bundles: bytes) -> bytes:
     """Join the bundles of several objects as a linker does: each starts at a page."""
     return b"".join(data + bytes(-len(data) % 4096) for data in bundles)
@@ -88,6 +112,13 @@ def library(
         options += ["-shared", "-fPIC", f"-L{folder}", "-Wl,--no-as-needed", *flags, *links]
         _compile(text, folder / "made.so", *options, *([] if source else ["-nostdlib"]))
         return (folder / "made.so").read_bytes()
+
+
+def with_section(name: str, content: bytes) -> str:
+    """Return the source of a library or an object with one more section; give `library` the flag ``-nostdlib``."""
+    lines = [f'.section {name},"a",@progbits', f".byte {','.join(map(str, content))}", ".text"]
+    text = "\\n".join(lines).replace('"', '\\"')
+    return f'__asm__("{text}");'
 
 
 def object_file(*, fatbin: bytes, source: str = "", flags: tuple[str, ...] = ()) -> bytes:

@@ -3,7 +3,7 @@
 Differences from AMD's ROCm: hipcc runs in its own root file system and sees only the given folders of this machine.
 LLVM's tools are links to programs that this machine may be unable to run. clang is a small program with shared
 libraries (`libclang-cpp`, `libLLVM`), so the bytes of ``llvm/bin/clang++`` do not identify the compiler. System headers
-are not at the paths that the preprocessor prints, so a compiler cache outside must always preprocess.
+are not at the paths that the preprocessor prints.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def make_hip_rocm(toolchain: HipToolchain, folder: Path, *visible: Path) -> Path
     A compile in any other folder fails, because its files do not exist there.
     """
     (folder / "bin").mkdir(parents=True)
-    shutil.copy(HIPCC, folder / "bin")
+    for program in ("hipcc", "clang-offload-bundler"):
+        shutil.copy(HIPCC, folder / "bin" / program)
     (folder / "root").symlink_to(toolchain.root)
     (folder / "fstab").write_text(_fstab(toolchain.root, folder, *visible))
     _link_parts(toolchain.root, folder)

@@ -18,7 +18,7 @@ PARTS: Mapping[str, Any] = {
     "compiler": {"version": "HIP 6.4", "sha256": "ab" * 32},
     "flags": ["-O3", "-DX=1"],
     "environment": {},
-    "archs": ["gfx90a", "gfx942"],
+    "targets": ["gfx942"],
     "sources": "12" * 32,
     "headers": "34" * 32,
 }
@@ -35,7 +35,7 @@ def fill(kernels: Path, objects: Mapping[str, bytes] = OBJECTS, key: SetKey = KE
         built.write_bytes(content)
         sha256 = hashlib.sha256(content).hexdigest()
         costs = (40.25 + number, 900 + number, 100.0, 140.5 + number)
-        store.save_object(built, ObjectRecord(source, ("gfx90a", "gfx942"), sha256, len(content), *costs, cached=False))
+        store.save_object(built, ObjectRecord(source, ("gfx942",), sha256, len(content), *costs))
     built.unlink(missing_ok=True)
     return store
 

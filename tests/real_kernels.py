@@ -137,11 +137,11 @@ class Built:
     """None if the run ended before the link, as for a shard."""
     report: CompileResult
     objects: Mapping[str, ObjectRecord]
-    """The records in the store afterwards."""
+    """The records in the stores afterwards, by source and targets: ``NAME for gfx942``."""
     parts: Mapping[str, object]
-    """The parts of the key."""
+    """The parts of the key of the host code."""
     commands: Mapping[str, str]
-    """Source name -> command line of hipcc; without cache hits."""
+    """Source and targets -> command line of hipcc. Of an ordinary compile, the targets are ``gfx90a-gfx942-host``."""
     cpu_s: float
     """CPU seconds of all child processes."""
     notes: tuple[str, ...]
@@ -149,8 +149,13 @@ class Built:
 
     @property
     def compiled(self) -> list[str]:
-        """The sources that hipcc has compiled, sorted."""
-        return sorted(self.commands)
+        """The sources and targets that hipcc has compiled, sorted, without the ordinary compiles of samples."""
+        return sorted(name for name in self.commands if "-host" not in name)
+
+    @property
+    def samples(self) -> list[str]:
+        """The ordinary compiles of samples, sorted."""
+        return sorted(set(self.commands) - set(self.compiled))
 
 
 @dataclass(frozen=True)
@@ -183,10 +188,14 @@ class Bench:
         kernels, log = store_folder(given["cache"]), log_path(given["cache"], cell.id)
         scratch = self.folder / f"build{len(list(self.folder.glob('build*')))}"
         scratch.mkdir()
-        recipe = make_recipe(self.matrix, cell, given["host"], given["environ"], local_build=False)
+        recipe = make_recipe(
+            self.matrix, cell, given["host"], given["environ"], local_build="PYTORCH_ROCM_ARCH" in environ
+        )
         place = local_executor(given).prepare_host(cell, ignore_progress)
         setup = SetupRun(recipe, self.source, place, scratch)
-        handed = setup_env(setup, "small", wanted, cache=given["cache"], appended=given["environ"].get(APPEND_VARIABLE))
+        handed = setup_env(
+            setup, ("small",), wanted, cache=given["cache"], appended=given["environ"].get(APPEND_VARIABLE)
+        )
         self._log.write_text("")
         before, raw = _cpu_s(), None
         with suppress(BuildError):  # a shard is not linked; the report has any other error
@@ -195,14 +204,19 @@ class Bench:
         output = log.read_text()
         report = read_outcome(setup, kernels, log)
         assert report, output[-3000:]
-        store = Store.open(kernels, report.key)
+        stores = [Store.open(kernels, key) for key in report.keys]
+        records = {
+            f"{name} for {'-'.join(entry.targets)}": entry
+            for store in stores
+            for name, entry in store.read_records().items()
+        }
         notes = tuple(
             line.removeprefix(NOTICE_PREFIX) for line in output.splitlines() if line.startswith(NOTICE_PREFIX)
         )
-        return Built(raw, report, store.read_records(), store.key.parts, self._commands(), used, notes)
+        return Built(raw, report, records, stores[-1].key.parts, self._commands(), used, notes)
 
     def forget_kernels(self, cache: str = "cache") -> None:
-        """Delete the store, and keep the compiler cache."""
+        """Delete the store."""
         shutil.rmtree(self.folder / cache / "kernels")
 
     def run_inside(self, folder: Path, *command: str | Path) -> subprocess.CompletedProcess[str]:
@@ -215,7 +229,11 @@ class Bench:
 
     def _commands(self) -> dict[str, str]:
         lines = [line for line in self._log.read_text().splitlines() if " -c " in line and " -###" not in line]
-        return {Path(line.partition(" -o ")[2].split()[0]).stem: line for line in lines}
+        outputs = {line: Path(line.partition(" -o ")[2].split()[0]) for line in lines}
+        return {
+            path.stem + (f" for {path.parent.name}" if ".scratch-" in str(path) else ""): line
+            for line, path in outputs.items()
+        }
 
 
 def _cpu_s() -> float:
@@ -272,7 +290,7 @@ def _change(hipcc: Path) -> None:
     """Make hipcc log its command lines; add ``inside``, which runs any program in the compiler's root file system."""
     text, once = hipcc.read_text(), "    itself="
     inside = hipcc.with_name("inside")
-    inside.write_text(text.replace("%/bin/hipcc}", "%/bin/inside}").replace(' hipcc "$@"', ' "$@"'))
+    inside.write_text(text.replace(' "${program}" "$@"', ' "$@"'))
     inside.chmod(0o755)
     assert once in text
     hipcc.write_text(text.replace(once, f'    echo "$*" >> "${{0%/bin/*}}/hipcc.log"\n{once}', 1))

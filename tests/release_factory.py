@@ -137,9 +137,9 @@ def path_of(url: str) -> Path:
 
 
 def reachable(page: Path) -> Iterator[Link]:
-    """The links to files on every page reachable from `page`; fails at a broken link to a page."""
+    """The links to files on every index page reachable from `page`; fails at a broken link to a page."""
     for link in links_on(page):
         if link.url.endswith("/"):
             yield from reachable(path_of(link.url) / "index.html")
-        else:
+        elif link.text != "Find the wheel for your GPU":
             yield link

@@ -8,8 +8,10 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 from elf_factory import code_object, hip_bundle, object_file
@@ -18,7 +20,13 @@ from wheelfactory.build.environments import Environment, make_build_environment,
 from wheelfactory.build.rocm_python import prepare_rocm_python
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.checkout import MATRIX
-from wheelfactory.kernels.kernel_set import sources_name
+from wheelfactory.kernels.archive import pack_archive
+from wheelfactory.kernels.compiler.fat_binary import embed
+from wheelfactory.kernels.compiler.flags import kernel_name
+from wheelfactory.kernels.compiler.store import SetKey, Store
+from wheelfactory.kernels.compiler.targets import HOST
+from wheelfactory.kernels.kernel_set import sets_of_cell
+from wheelfactory.kernels.setup_env import store_folder
 from wheelfactory.matrix.load import load_matrix
 
 STAND_IN = Path(__file__).parent / "rocm_stand_in"
@@ -29,10 +37,22 @@ LEAKS = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PYTORCH_ROCM_ARCH", "ROCM_PATH
 NO_ENGINE = "unix:///nowhere/docker.sock"
 """A container engine that does not answer, so that what is tested is built on this machine."""
 
-KERNEL_SET = f"{sources_name(load_matrix(MATRIX), '2.8.3')}-rocm7.2-gfx90a_gfx942_gfx950-cxx11"
-"""The kernel set of the cells of flash-attn 2.8.3 that such a machine can build."""
+CELL = Cell.from_axes("2.8.3", f"3.{sys.version_info[1]}", "2.13.0", "7.2", Backend.CK)
+"""A cell that such a machine can build."""
+
+ARCHS = ("gfx90a", "gfx942", "gfx950")
+"""The archs of that cell, and all that the stand-in for hipcc compiles for."""
+
+KERNEL_SETS = sets_of_cell(load_matrix(MATRIX), CELL)
+"""The kernel sets that the cell links: the code for each arch, and the host code."""
+
+SHARDED_SET = KERNEL_SETS[ARCHS.index("gfx942")]
+"""One of them, which the fixture `kernel_archives` compiles in shards."""
 
 SHARDS = 2
+
+FIRST_CELL_LOG = "first-cell.log"
+"""The log of hipcc on a machine that compiled the whole cell, beside the archives of the fixture `kernel_archives`."""
 
 TOOLS = "build-tools"
 """The folder below ROCM_PATH with the build tools that the factory installs over this Python."""
@@ -61,11 +81,39 @@ class Machine:
         return subprocess.run(command, env={**self.environ, **settings}, capture_output=True, text=True)
 
     def compiled(self) -> list[str]:
-        """The names of the sources that hipcc has compiled since this was asked last."""
+        """What hipcc has compiled since this was asked last, in the form of `read_compiles`."""
         log = Path(self.environ["ROCM_PATH"]) / "hipcc.log"
-        lines = [line for line in log.read_text().splitlines() if " -c " in line] if log.exists() else []
+        text = log.read_text() if log.exists() else ""
         log.unlink(missing_ok=True)
-        return [Path(word).stem for line in lines for word in line.split() if word.endswith(".hip")]
+        return read_compiles(text)
+
+
+def read_compiles(log: str) -> list[str]:
+    """What the commands in a log of hipcc compile: ``flash_api`` for a binding, ``NAME for TARGETS`` for a kernel.
+
+    The targets are an arch, ``host``, or for an ordinary compile all of them: ``gfx90a gfx942 host``.
+    """
+    return [_describe_compile(line.split()) for line in log.splitlines() if " -c " in line]
+
+
+def _describe_compile(words: list[str]) -> str:
+    name = next(kernel_name(word) for word in words if word.endswith(".hip"))
+    if not name.startswith("fmha_"):
+        return name
+    archs = [word.partition("=")[2] for word in words if word.startswith("--offload-arch=")]
+    if "--cuda-host-only" in words:
+        archs = []
+    return f"{name} for {' '.join(archs if '--cuda-device-only' in words else [*archs, HOST])}"
+
+
+def count_targets(compiled: Iterable[str]) -> Counter[str]:
+    """How often `Machine.compiled` names each list of targets; the bindings count as an empty one."""
+    return Counter(name.partition(" for ")[2] for name in compiled)
+
+
+def ordinary(*archs: str) -> str:
+    """The targets of an ordinary compile for these archs, as `Machine.compiled` names them."""
+    return " ".join([*archs, HOST])
 
 
 def make_machine(folder: Path, shared: Path, environ: Mapping[str, str]) -> Machine:
@@ -79,20 +127,33 @@ def make_machine(folder: Path, shared: Path, environ: Mapping[str, str]) -> Mach
     return Machine(folder, environ)
 
 
+def pack_kernels(machine: Machine, folder: Path, set_ids: Sequence[str] = KERNEL_SETS, *, without: str = "") -> None:
+    """Pack what `machine` has compiled for a cell with these sets, all but one, as the command `kernels` does.
+
+    The command itself runs setup.py for each set, which takes half a minute of hipify.
+    """
+    kernels = store_folder(machine.cache)
+    for described in kernels.glob("*/set.json"):
+        store = Store(kernels, SetKey.from_bytes(described.read_bytes()))
+        set_id = dict(zip([*ARCHS, HOST], set_ids, strict=True))[store.key.parts["targets"][0]]
+        if set_id != without:
+            pack_archive(store, set_id, folder, None)
+
+
 def make_rocm(cache: Path, root: Path, python_folder: Path, *, real_torch: bool = True) -> Mapping[str, str]:
     """The environment of a machine with "ROCm 7.2.1" and "torch 2.13.0+rocm7.2" for the Python that runs this.
 
     Real: torch.utils.cpp_extension, hipify, ninja, the linker. Stand-ins: hipcc (logs its arguments, and gives each
-    source the same object with a bundle for each requested arch), libamdhip64 (one symbol), and torch's claim that it
-    is built for ROCm. Without `real_torch` there is only what the toolchain probe reads of torch: the import of the
-    real one takes two seconds in each build, and `small_release` does not use it.
+    source the same object for the requested targets), its offload bundler, libamdhip64 (one symbol), and torch's claim
+    that it is built for ROCm. Without `real_torch` there is only what the toolchain probe reads of torch: the import of
+    the real one takes two seconds in each build, and `small_release` does not use it.
     """
     for folder in ("bin", "lib", "include", ".info"):
         (root / folder).mkdir()
     (root / ".info/version").write_text("7.2.1-120\n")
-    shutil.copy(STAND_IN / "hipcc", root / "bin/hipcc")
-    for archs in (("gfx90a", "gfx942", "gfx950"), ("gfx942", "gfx950")):
-        _make_objects(root / "-".join(archs), archs)
+    for name in ("hipcc", "clang-offload-bundler"):
+        shutil.copy(STAND_IN / name, root / "bin")
+    _make_objects(root / "objects")
     for name in ("libtorch_hip.so", "libc10_hip.so", "libamdhip64.so.7"):
         source = "int hip_stand_in = 7;" if "hip64" in name else ""
         _compile(source, root / "lib" / name, "-shared", "-fPIC", f"-Wl,-soname,{name}")
@@ -110,23 +171,38 @@ def make_rocm(cache: Path, root: Path, python_folder: Path, *, real_torch: bool 
 
 def install_build_tools(environ: Mapping[str, str]) -> Mapping[str, str]:
     """Install the build tools of the factory over this Python, once for all machines of `environ`, which link to it."""
-    cell = Cell.from_axes("2.8.3", f"3.{sys.version_info[1]}", "2.13.0", "7.2", Backend.CK)
-    prepare_rocm_python(cell, index="", cache=Path(environ["ROCM_PATH"], TOOLS), environ=environ)
+    prepare_rocm_python(CELL, index="", cache=Path(environ["ROCM_PATH"], TOOLS), environ=environ)
     return environ
 
 
-def _make_objects(folder: Path, archs: tuple[str, ...]) -> None:
-    """What hipcc gives for these archs: a small object for a kernel, a large one for the binding.
+def _make_objects(folder: Path) -> None:
+    """What hipcc gives for each list of targets: small objects of a kernel, and a large one of the binding.
 
     Noise stands in for the weight of 2,199 kernels, as packing would make nothing of their equal objects.
     """
-    folder.mkdir()
-    (folder / "kernel.o").write_bytes(object_file(fatbin=hip_bundle(*archs)))
-    binding = (STAND_IN / "binding.c").read_text()
+    host = embed(object_file(fatbin=hip_bundle("gfx942")), b"\0")
+    api = embed(object_file(fatbin=b""), b"")  # no kernel, so nothing to register
+    _write(folder / HOST, **{"kernel.o": host, "api.o": api})
+    for count in range(1, len(ARCHS) + 1):
+        for archs in combinations(ARCHS, count):
+            bundle = hip_bundle(*archs)
+            _write(folder / "-".join(archs), bundle=bundle)
+            _write(folder / "-".join([*archs, HOST]), **{"kernel.o": embed(host, bundle), "api.o": api})
+    for arch in ARCHS:
+        _write(folder / arch, **{"kernel.o": code_object(arch)})
+    source, flags = (STAND_IN / "binding.c").read_text(), (f"-I{sysconfig.get_path('include')}",)
     noise = random.Random(0)  # noqa: S311 - the same bytes each time
-    heavy = hip_bundle(objects={arch: code_object(arch) + noise.randbytes(8_000_000) for arch in archs})
-    flags = (f"-I{sysconfig.get_path('include')}",)
-    (folder / "binding.o").write_bytes(object_file(fatbin=heavy, source=binding, flags=flags))
+    heavy = {arch: code_object(arch) + noise.randbytes(8_000_000) for arch in ARCHS}
+    for archs in (ARCHS, ("gfx942", "gfx950"), ("gfx942",)):
+        fatbin = hip_bundle(objects={arch: heavy[arch] for arch in archs})
+        binding = object_file(fatbin=fatbin, source=source, flags=flags)
+        _write(folder / "-".join([*archs, HOST]), **{"binding.o": binding})
+
+
+def _write(folder: Path, **files: bytes) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
 
 
 def _compile(source: str, output: Path, *flags: str) -> None:

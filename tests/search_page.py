@@ -33,11 +33,12 @@ AXE_TAGS = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice")
 
 _LINKED = (
     "doctor.py",
-    "packages.md",
+    "packages.html",
     "manifest.jsonl",
     "simple/index.html",
     "docs/index.html",
     "docs/explanation/backends.html",
+    "docs/how-to/report-your-gpu.html",
 )
 
 
@@ -59,7 +60,12 @@ def write(path: Path, data: bytes) -> None:
 
 def choose(page: Page, axis: str, value: str) -> None:
     """Click an option of a filter."""
-    page.locator(f'label[for="{axis}-{value}"]').click()
+    label = page.locator(f'label[for="{axis}-{value}"]')
+    if not page.locator("#refine").evaluate("details => details.open"):
+        page.locator("#refine > summary").click()
+    if not label.is_visible():  # options without wheels are folded
+        page.locator(f'fieldset[data-axis="{axis}"] .unfold').click()
+    label.click()
 
 
 def count(page: Page) -> int:
@@ -68,10 +74,13 @@ def count(page: Page) -> int:
 
 
 def standing(page: Page, axis: str, value: str) -> str:
-    """The text of an option's label for screen readers."""
-    options = page.get_by_role("radio", name=re.compile(rf"^{re.escape(value)} \("))
-    name = options.and_(page.locator(f'[name="{axis}"]'))
-    return str(name.evaluate("input => input.labels[0].querySelector('.hidden').textContent.slice(1, -1)"))
+    """The text of an option's label for screen readers; also of an option that is folded."""
+    found = page.locator(f'fieldset[data-axis="{axis}"] label').evaluate_all(
+        """(labels, value) => labels.filter((label) => label.firstChild.textContent === value)
+            .map((label) => label.querySelector('.hidden').textContent.slice(1, -1))""",
+        value,
+    )
+    return str(*found)
 
 
 @contextmanager

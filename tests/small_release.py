@@ -12,6 +12,7 @@ import re
 import tarfile
 from pathlib import Path
 
+from rocm_machine import ARCHS
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.digest import file_sha256
 
@@ -19,8 +20,12 @@ KERNELS = 8
 SMALL_KERNELS = (*(f"fmha_fwd_d{32 << number % 4}_fp16_{number}" for number in range(KERNELS - 1)), "fmha_bwd_api")
 """The names of its kernels."""
 
-SMALL_SET = "fa2.8.3-rocm7.2-gfx90a_gfx942_gfx950-cxx11"
-"""The kernel set of its cells for the ROCm of `rocm_machine`."""
+DEVICE_KERNELS = KERNELS - 1
+"""How many of them have device code: the one that chooses a kernel has none."""
+
+SMALL_SETS = tuple(f"fa2.8.3-rocm7.2-{part}" for part in (*ARCHS, "cxx11"))
+"""The kernel sets of its cells for the ROCm of `rocm_machine`."""
+SMALL_SET = SMALL_SETS[ARCHS.index("gfx942")]
 
 SETUP = f"""
 import os, subprocess, sys, zipfile
@@ -36,7 +41,7 @@ for number in range({KERNELS - 1}):
 sources.append(build / "fmha_bwd_api.hip")
 for path in sources:
     path.parent.mkdir(exist_ok=True)
-    path.write_text(f"// {{path.name}}")
+    path.write_text(f'// {{path.name}}\\n#include "fmha.hpp"\\n')
 archs = " ".join(f"--offload-arch={{arch}}" for arch in os.environ["GPU_ARCHS"].split(";"))
 lines = ["rule compile", "  command = " + os.environ["PYTORCH_NVCC"] + f" -I/torch {{archs}} -O3 -c $in -o $out"]
 objects = [temp / f"{{path.stem}}.o" for path in sources]
@@ -66,7 +71,7 @@ with zipfile.ZipFile(folder / f"{{name}}-{{tag}}-{{tag}}-linux_x86_64.whl", "w")
 def make_small_release(cache: Path, folder: Path) -> Path:
     """Put the sdist into the downloads of `cache`, and return a matrix in `folder` with this release as 2.8.3.
 
-    It has no `kernel-sources`, so that its kernel set is `SMALL_SET`.
+    It has no `kernel-sources`, so that its kernel sets are `SMALL_SETS`.
     """
     sdist = folder / "flash_attn-2.8.3.tar.gz"
     with gzip.GzipFile(sdist, "wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:

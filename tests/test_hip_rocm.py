@@ -99,7 +99,7 @@ def group_of(process: subprocess.Popen[bytes]) -> None:
 def test_nothing_is_left_after_a_kill(
     hip_rocm: Path, work: Path, kill: Callable[[subprocess.Popen[bytes]], None], launcher: tuple[str, ...]
 ) -> None:
-    """Neither of its process group nor of who called it, which may be a launcher or a compiler cache."""
+    """Neither of its process group nor of who called it, which may be a launcher."""
     source = f"{work}/waiting.hip"
     command = [*launcher, str(hip_rocm / "bin/hipcc"), "--offload-arch=gfx942", "-c", source, "-o", "/dev/null"]
     with subprocess.Popen(command, start_new_session=True) as process:

@@ -112,7 +112,7 @@ def test_it_plans_builds_verifies_and_publishes(installed: Path, empty: Path, ca
     before = {
         path: path.stat().st_mtime_ns for path in installed.parents[1].rglob("*") if "__pycache__" not in path.parts
     }
-    assert ONLY in call(installed, empty, "plan", "--only", ONLY, "--cache", cache)
+    assert ONLY in call(installed, empty, "plan", "--all", "--only", ONLY, "--cache", cache)
     _skip_without_torch(installed)
     call(installed, empty, "run", "--quick", "--only", ONLY, "--dest", "site", "--cache", cache)
     assert [row.cell for row in read_manifest(empty / "site") if row.cell] == [ONLY]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from command_line import Cli
+from kernel_archive_factory import fill
 from small_matrix import SMALL
 from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, FAILED
 
-SET = "fa2.8.3-rocm6.4-gfx942-cxx11"
+SET = "fa2.8.3-rocm6.4-gfx942"
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
 
 Refused = Callable[..., str]
@@ -38,9 +40,14 @@ def refused(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Refuse
 
 
 def test_an_unknown_set_is_refused_with_the_command_that_lists_sets(refused: Refused) -> None:
-    text = refused(BAD_INPUT, "kernels", "fa2.8.3-rocm6.4-gfx90a-cxx11")
+    text = refused(BAD_INPUT, "kernels", "fa2.8.3-rocm6.4-gfx90a")
     assert "unknown kernel set" in text
-    assert "`wheelfactory plan`" in text
+    assert "`wheelfactory plan --all`" in text
+
+
+def test_a_set_of_an_earlier_version_is_refused_with_the_sets_that_replace_it(refused: Refused) -> None:
+    text = refused(BAD_INPUT, "kernels", "fa2.8.3-rocm6.4-gfx942-cxx11")
+    assert text.endswith("hint: use the sets that replace it: fa2.8.3-rocm6.4-gfx942, fa2.8.3-rocm6.4-cxx11")
 
 
 @pytest.mark.parametrize(
@@ -51,6 +58,9 @@ def test_an_unknown_set_is_refused_with_the_command_that_lists_sets(refused: Ref
         ("--shard 1", "--shard"),
         ("--budget=-1", "--budget"),
         ("--budget nan", "--budget"),
+        ("--cache-size 20", "argument --cache-size: not a size: '20', one looks like 500MB, 20GB or 1.5TB"),
+        ("--cache-size 20gb", "argument --cache-size: not a size: '20gb'"),
+        ("--cache-size 0GB", "argument --cache-size: not a number above zero: '0'"),
         ("--measured-costs gone.jsonl", "not a file: gone.jsonl"),
         ("--merge --shard 1/2", "--merge with --shard"),
         ("--merge --budget 1", "--merge with --budget"),
@@ -89,3 +99,33 @@ def test_an_error_in_a_real_process_has_no_traceback(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (BAD_INPUT, "")
     assert [line.partition(":")[0] for line in done.stderr.splitlines()] == ["error", "hint"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        f"run --only {CELL}",
+        f"kernels {SET}",
+        f"kernels {SET} --merge",
+        f"kernels {SET} --download d",
+    ],
+)
+def test_a_command_that_fails_keeps_the_store_within_a_size_too(
+    arguments: str, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "matrix.yaml").write_text(SMALL)
+    for name in ("ROCM_PATH", "ROCM_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    store = fill(tmp_path / "cache/kernels")
+    os.utime(store.folder / "set.json", (0, 0))
+
+    def run(size: str) -> str:
+        options = ("--matrix", "matrix.yaml", "--cache", "cache", "--executor", "local", "--cache-size", size)
+        done = cli(*arguments.split(), *options)
+        assert done.code != 0
+        return done.err
+
+    assert "removed kernels" not in run("1MB")
+    assert store.folder.is_dir()
+    assert f"removed kernels last used on 1970-01-01: {store.folder}, 0.00 GB freed\n" in run("0.001MB")
+    assert not store.folder.exists()

@@ -51,22 +51,45 @@ def repository(release: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_status_reads_a_manifest_file(cli: Cli, release: Path) -> None:
     directory, manifest = cli("status", release, *ONLY), cli("status", release / MANIFEST_NAME, *ONLY)
-    assert manifest.out == directory.out
-    assert manifest.err == directory.err.replace(str(release), str(release / MANIFEST_NAME))
+    assert manifest.out == directory.out.replace(str(release), str(release / MANIFEST_NAME))
 
 
 def test_status_reads_a_repository(cli: Cli, repository: list[str]) -> None:
-    shown = cli("status", "github:me/wheels", *MATRIX, "--only", CELL)
-    assert (shown.code, shown.out, repository) == (DONE, f"{CELL}  published\n", ["github:me/wheels"])
+    shown = cli("status", "github:me/wheels", *MATRIX, "--only", CELL, "--all")
+    assert (shown.code, repository) == (DONE, ["github:me/wheels"])
+    assert f"{CELL}  published" in shown.out.splitlines()
 
 
-def test_status_prints_counts_and_reasons_on_stderr(cli: Cli, release: Path) -> None:
-    shown = cli("status", release, *MATRIX, "--only", "fa2.8.3-*")
-    first, runner, excluded, reason, *_ = shown.err.splitlines()
-    states = Counter(line.partition("  ")[2] for line in shown.out.splitlines())
+def test_status_begins_with_a_table_and_its_sum(cli: Cli, release: Path, tmp_path: Path) -> None:
+    shown = cli("status", release, *ONLY, "--cache", tmp_path / "empty")
+    header, row, total, unknown, published, runner, *_ = shown.out.splitlines()
+    assert header.split("  ") == ["ROCm", "torch", "wanted", "published", "build here", "CPU h"]
+    assert (row.split(), total.split()) == (["6.1", "2.6.0", "4", "1", "1", "?"], ["all", "4", "1", "1", "?"])
+    assert unknown == "?: `wheelfactory plan` estimates the other kernel sets"
+    assert published == f"published in {release}: 1 of 4 cells"
+    assert runner.startswith("not built here: needs a runner: 3 CK cells; ")
+    assert (CELL in shown.out, shown.err) == (False, "list cells and reasons with --all\n")
+
+
+def test_status_reads_the_directory_wheelhouse_by_default(
+    cli: Cli, release: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(release.parent)
+    absent = cli("status", *ONLY)
+    assert (absent.code, absent.out) == (BAD_INPUT, "")
+    assert absent.err.startswith("error: no such manifest: wheelhouse\nhint: ")
+    release.rename("wheelhouse")
+    assert "published in wheelhouse: 1 of 4 cells\n" in cli("status", *ONLY).out
+
+
+def test_status_prints_cells_and_reasons_with_all(cli: Cli, release: Path) -> None:
+    shown = cli("status", release, *MATRIX, "--only", "fa2.8.3-*", "--all")
+    cells = [line for line in shown.out.splitlines() if line.startswith("fa2.8.3-")]
+    first, runner, excluded, reason, *_ = shown.out.partition(f"{cells[-1]}\n")[2].splitlines()
+    states = Counter(line.partition("  ")[2] for line in cells)
     ck = states.pop("not built here: needs a runner")
     assert states == {"published": 1}
-    assert first == f"1 of {ck + 1} cells are published in {release}"
+    assert first == f"published in {release}: 1 of {ck + 1} cells"
     assert runner.startswith(f"not built here: needs a runner: {ck} CK cells; set the repository variable ")
     assert excluded.startswith("excluded: ")
     assert reason.split(maxsplit=2)[1] in ("torch", "flash-attn")

@@ -8,13 +8,24 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from wheelfactory.core.errors import FactoryError, InputError
-from wheelfactory.core.files import atomic_path, lock_folder, read_file, remove_scratch, scratch_dir, write_atomic
+from wheelfactory.core.files import (
+    atomic_path,
+    is_locked,
+    lock_folder,
+    read_file,
+    remove_scratch,
+    running_since,
+    scratch_dir,
+    write_atomic,
+)
 
 
 class StopError(Exception):
@@ -188,6 +199,41 @@ def test_the_end_of_the_block_releases_the_lock(tmp_path: Path, error: Exception
 
     with lock_folder(tmp_path):
         pass
+
+
+def test_a_lock_can_be_waited_for(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    def lock() -> None:
+        with lock_folder(tmp_path / "folder", wait=True):
+            (tmp_path / "folder/locked").touch()
+
+    waiting = threading.Thread(target=lock)
+    waiting.start()
+    waiting.join(timeout=0.3)
+    assert waiting.is_alive()
+    assert everything(tmp_path) == ["folder"]
+
+    holder.kill()
+    waiting.join()
+    assert everything(tmp_path) == ["folder", "folder/locked"]
+
+
+def test_the_lock_of_another_process_is_seen_until_it_ends(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
+    assert [is_locked(tmp_path / "folder"), is_locked(tmp_path)] == [True, False]
+    holder.kill()
+    holder.wait()
+    assert not is_locked(tmp_path / "folder")
+
+
+def test_running_processes_have_run_since_the_oldest_scratch_folder_of_one(tmp_path: Path) -> None:
+    (tmp_path / ".scratch-of-a-killed-run").mkdir()
+    os.utime(tmp_path / ".scratch-of-a-killed-run", ns=(0, 0))
+    before = time.time_ns()
+    assert running_since(tmp_path) >= before
+
+    with scratch_dir(tmp_path) as one, scratch_dir(tmp_path) as two:
+        os.utime(one, ns=(0, 2000))
+        os.utime(two, ns=(0, 1000))
+        assert running_since(tmp_path) == 1000
 
 
 def test_two_folders_can_be_locked_at_once(tmp_path: Path, holder: subprocess.Popen[str]) -> None:

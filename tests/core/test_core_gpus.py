@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from fake_gpus import make_nodes
-from wheelfactory.core.gpus import PRODUCTS, arch_sort_key, product_names, read_gpu_archs
+from wheelfactory.core.gpus import (
+    OVERRIDES,
+    PRODUCTS,
+    arch_sort_key,
+    find_override_arch,
+    product_names,
+    read_gpu_archs,
+)
 
 
 def test_an_arch_has_its_product_names() -> None:
     for arch, text in (
         ("gfx942", "Instinct MI300A, MI300X, MI308X, MI325X"),
-        ("gfx906", "Instinct MI50, MI60, Radeon VII"),
-        ("gfx1151", "Ryzen AI Max (Strix Halo), Radeon 8050S, 8060S"),
+        ("gfx906", "Instinct MI50, MI60, Radeon VII, PRO VII"),
+        ("gfx1151", "Ryzen AI Max (Strix Halo), Radeon 8040S, 8050S, 8060S"),
         ("gfx90a:xnack-", product_names("gfx90a")),
         ("gfx9999", ""),
     ):
@@ -30,9 +38,18 @@ def test_archs_are_sorted_by_generation_and_not_as_text() -> None:
     ]
 
 
-def test_a_product_has_one_arch() -> None:
-    names = [name for products in PRODUCTS.values() for name in products]
-    assert len(set(names)) == len(names)
+def test_a_product_has_one_arch_unless_amd_gave_two_chips_one_name() -> None:
+    counts = Counter(name for products in PRODUCTS.values() for name in products)
+    assert [name for name, count in counts.items() if count > 1] == ["Radeon 840M"]
+    assert all(len(set(products)) == len(products) for products in PRODUCTS.values())
+
+
+def test_an_override_stands_for_an_arch_that_has_code_of_its_own() -> None:
+    assert find_override_arch(" 10.3.0 ") == "gfx1030"
+    assert find_override_arch("9.0.10") == "gfx90a"
+    assert find_override_arch("on") is None
+    assert {find_override_arch(version) for version in OVERRIDES.values()} == {"gfx1030", "gfx1100"}
+    assert not {"gfx1030", "gfx1100"} & OVERRIDES.keys()
 
 
 @pytest.mark.parametrize(

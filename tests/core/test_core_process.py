@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from wheelfactory.core.errors import BuildError, SourceError
-from wheelfactory.core.process import LAST_LINES, capture, failure_reason, kill_running, run, run_logged
+from wheelfactory.core.process import LAST_LINES, capture, failure_reason, kill_running, run, run_logged, watch
 
 PYTHON = sys.executable
 
@@ -60,6 +60,18 @@ def test_a_long_command_is_killed_with_its_children(log: Path) -> None:
             kill_running()
             time.sleep(0.05)
     assert "killed by SIGKILL" in str(waiting.exception())
+
+
+def test_a_watched_command_passes_each_line_of_stdout_and_fails_with_stderr() -> None:
+    code = "import sys; print('Progress 1 of 2'); print('no disk', file=sys.stderr); sys.exit(3)"
+    lines: list[str] = []
+
+    with pytest.raises(BuildError, match="command failed") as caught:
+        watch([PYTHON, "-c", code], lines.append, environ=os.environ, hint="free some")
+
+    assert lines == ["Progress 1 of 2"]
+    assert caught.value.which.endswith(" (exit status 3)\nno disk")
+    assert caught.value.hint == "free some"
 
 
 # long commands

@@ -7,16 +7,21 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 
 import pytest
 from rich.console import Console
+from rich.progress import Task, TaskID
 
 from wheelfactory.core import progress
-from wheelfactory.core.progress import Steps
+from wheelfactory.core.progress import Steps, announced_progress, log_to_stderr, logger, show_meanwhile
 
 ESCAPE = "\x1b"
 COLOUR = re.compile(r"\x1b\[[\d;]*3[0-8][;\d]*m")
+
+REDRAWN_S = 0.3
+"""Seconds after which rich has redrawn its bars: it does so ten times a second."""
 
 SECONDS = re.compile(r"\d+\.\d s")
 
@@ -190,3 +195,67 @@ def test_results_stay_on_stdout_while_bars_run_on_a_terminal(capsys: pytest.Capt
         sys.stdout.write("a result\n")
     assert capsys.readouterr().out == "a result\n"
     assert "a result" not in written(shown)
+
+
+def test_the_progress_of_a_stage_is_a_bar_among_those_of_the_steps() -> None:
+    console = terminal()
+    with Steps(1, console) as steps, steps.step("build a"), announced_progress("download, MB") as report:
+        report(1200, 4900)
+        time.sleep(REDRAWN_S)
+    assert re.search(r"download, MB .*1200/4900", written(console))
+
+
+def test_the_progress_of_a_stage_without_steps_is_a_bar_of_its_own() -> None:
+    console = terminal()
+    with log_to_stderr(console), announced_progress("archs") as report:
+        report(3, 10)
+        time.sleep(REDRAWN_S)
+    assert re.search(r"archs .* 3/10", written(console))
+    assert f"{ESCAPE}[?25h" in written(console), "the cursor is back"
+
+
+def test_the_progress_of_a_stage_is_a_line_in_a_pipe(clock: Clock) -> None:
+    console = pipe()
+    with log_to_stderr(console), announced_progress("download, MB") as report:
+        clock.now += 40
+        report(1000, 4000)
+    assert written(console) == "    download, MB: [1000/4000] 40 s, about 120 s left\n"
+
+
+def test_nobody_listens_to_the_progress_of_a_stage() -> None:
+    with announced_progress("archs") as report:
+        report(3, 10)
+
+
+def test_a_preview_is_shown_on_a_terminal_only_until_the_end() -> None:
+    console = terminal()
+    with show_meanwhile("the table", console):
+        logger.info("listing sources")
+    assert "the table" in written(console)
+    assert "    listing sources" in written(console)
+    console = pipe()
+    with show_meanwhile("the table", console):
+        logger.info("listing sources")
+    assert written(console) == "    listing sources\n"
+
+
+def test_the_time_left_follows_from_the_mean_speed() -> None:
+    """Two of ten that end in the same second after two minutes: eight more take eight minutes."""
+    column = progress._TimeLeftColumn()
+    task = Task(TaskID(0), "archs", total=10, completed=2, _get_time=lambda: 120.0)
+    task.start_time = 0.0
+    assert column.render(task).plain == "about 0:08:00 left"
+    task.completed = 0
+    assert column.render(task).plain == ""
+
+
+def test_a_long_announcement_is_wrapped_on_a_terminal_only() -> None:
+    text = "step 1 of 2: compile the kernels for ten archs; step 2 of 2: compute small cases in the interpreter, slowly"
+    lines = []
+    for console in (terminal(), pipe()):
+        with log_to_stderr(console):
+            logger.info(text)
+        lines.append(written(console).splitlines())
+    assert lines[1] == [f"    {text}"]
+    assert len(lines[0]) == 2
+    assert " ".join(lines[0]).split() == text.split()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from explain.build_logs import KERNEL_283, KERNEL_MAIN, ROCM_HIPCC, command
 from wheelfactory.explain.compiler_command import CompilerCommand, find_compiler_command
 
@@ -52,15 +54,16 @@ def test_repeated_archs_are_listed_once() -> None:
     assert found.archs == ("gfx90a", "gfx942")
 
 
-def test_a_launcher_before_the_compiler_is_recognized() -> None:
-    found = parsed(f"/venv/bin/python -ISB /w/launcher.py {command()}")
+@pytest.mark.parametrize("launcher", ["/venv/bin/python -ISB /w/launcher.py", "/usr/bin/ccache"])
+def test_a_launcher_before_the_compiler_is_recognized(launcher: str) -> None:
+    found = parsed(f"{launcher} {command()}")
     assert found.compiler == ROCM_HIPCC
-    assert found.launcher == ("/venv/bin/python", "-ISB", "/w/launcher.py")
+    assert found.launcher == tuple(launcher.split())
 
 
 def test_every_flag_of_this_programs_command_is_known() -> None:
     flags = f"-O3 --offload-arch=gfx942 -mllvm -amdgpu-early-inline-all=false -cuid={KERNEL_283}"
-    found = parsed(f"/usr/bin/ccache /usr/bin/hipcc {flags} -x hip -c build/{KERNEL_283}.hip -o /w/a.o")
+    found = parsed(f"/usr/bin/hipcc {flags} -x hip -c build/{KERNEL_283}.hip -o /w/a.o")
     assert (found.name, found.rocm, found.unknown) == (KERNEL_283, "", ())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -24,6 +25,10 @@ from explain.build_logs import (
 )
 from wheelfactory.cli import main
 from wheelfactory.core.errors import BAD_INPUT, DONE
+from wheelfactory.explain.build_log import read_build_log
+from wheelfactory.explain.explanation import explain_log
+from wheelfactory.explain.explanation_text import explanation_lines
+from wheelfactory.explain.log_lines import read_log_lines
 
 
 class Shown(NamedTuple):
@@ -78,14 +83,23 @@ def test_kernel_reasons_and_advice_are_printed(explain: Explain) -> None:
         "  head dim   128, bfloat16",
     ]
     assert any("about 20 CPU hours for one arch" in line for line in section(shown, "why it takes this long"))
-    assert any("8 jobs need 10 GiB" in line for line in section(shown, "what to change"))
+    headers = "  - each source reads Composable Kernel's headers again: 6 CPU s, half of a light kernel"
+    assert headers in section(shown, "why it takes this long")
+    assert any("8 jobs need 11 GiB" in line for line in section(shown, "what to change"))
     rows = {line[2:13].strip(): line[13:] for line in kernel}
     assert rows["options"].startswith("batch: sequences of one length; occupancy: 1")
     assert rows["without"].startswith("bias; gradient of the bias; mask; dropout; transposing loads")
 
 
+def test_a_compile_of_this_factory_has_precompiled_headers_and_a_store(explain: Explain) -> None:
+    log = running().replace(" --offload-arch=gfx942", " --offload-arch=gfx942 --cuda-device-only")
+    assert "--cuda-device-only" in log
+    shown = section(explain(log), "why it takes this long")
+    assert not any("headers" in line or "compiler cache" in line for line in shown)
+
+
 def test_the_command_is_printed_last_and_the_answers_fit_one_screen(explain: Explain) -> None:
-    shown = explain(running())
+    shown = explain(running(), "--flags")
     flags = section(shown, "flags set by flash-attn")
     assert [line.split()[0] for line in flags[:2]] == ["-O3", "-std=c++20"]
     assert "  -DCK_ENABLE_BF16" in flags
@@ -94,6 +108,72 @@ def test_the_command_is_printed_last_and_the_answers_fit_one_screen(explain: Exp
     assert shown.out.splitlines().index("the command") <= 40
     lines = [line for line in shown.out.splitlines()[1:] if KERNEL_MAIN not in line]
     assert max(map(len, lines)) <= 120
+
+
+def test_without_flags_the_command_is_short(explain: Explain) -> None:
+    shown = explain(running())
+    compiler, source, flags = section(shown, "the command")
+    assert compiler == "  compiler   /opt/rocm-7.2.0/bin/hipcc of ROCm 7.2.0"
+    assert source.endswith(f"{KERNEL_MAIN}.hip")
+    assert flags == "  flags      32; --flags explains each"
+    assert shown.out.splitlines()[-1] == flags
+    assert explain(running(), "--flags", "--json").code == BAD_INPUT
+
+
+def lines_of(log: str, width: int) -> list[str]:
+    build_log = read_build_log(read_log_lines(io.BytesIO(log.encode()), "build.log"), "build.log")
+    explanation = explain_log("build.log", build_log, None, 4)
+    return [line for line, _ in explanation_lines(explanation, width, flags=True)]
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_lines_fit_the_terminal_and_break_between_words(width: int) -> None:
+    for log in (running(), failed("clang++: error: unable to execute command: Killed"), CUDA):
+        lines = lines_of(log, width)
+        # names of kernels and paths stay in one piece, to be copied
+        assert [line for line in lines if len(line) > width and not re.search(r"(fmha_|/)\S{40}", line)] == []
+        assert " ".join(lines).split() == " ".join(lines_of(log, 10_000)).split()
+    assert any(0.85 * width < len(line) <= width for line in lines_of(running(), width))
+
+
+def test_cause_and_remedy_are_marked_on_a_terminal(
+    explain: Explain, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Red and green, without the colours if NO_COLOR is set; a pipe gets plain text."""
+    log = failed("clang++: error: unable to execute command: Killed")
+    plain = explain(log).out
+    assert "\x1b" not in plain
+    for name in ("NO_COLOR", "COLUMNS", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    shown = explain(log).out
+    assert "\x1b[1;31m  cause " in shown
+    assert "\x1b[1;32m  remedy " in shown
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert not re.search(r"\x1b\[[\d;]*3[0-8]", explain(log).out)
+
+
+@pytest.mark.parametrize(("jobs", "remedy"), [(8, "MAX_JOBS=4,"), (5, "MAX_JOBS=2,"), (1, "one compile alone")])
+def test_the_remedy_names_half_of_the_jobs_that_did_not_fit(explain: Explain, jobs: int, remedy: str) -> None:
+    log = failed("clang++: error: unable to execute command: Killed").replace("'8'", f"'{jobs}'")
+    shown = explain(log)
+    (line,) = (line for line in section(shown, "why it failed") if line.startswith("  remedy"))
+    assert remedy in line
+    assert "halve" not in shown.out
+
+
+def test_without_a_number_of_jobs_the_remedy_names_four(explain: Explain) -> None:
+    log = f"{PREAMBLE}[1/2] {command()}\nclang++: error: unable to execute command: Killed\n"
+    assert "  remedy     start fewer compiles at once: MAX_JOBS=4," in explain(log).out
+
+
+def test_a_compiler_cache_in_the_log_is_no_reason(explain: Explain) -> None:
+    reason = "no compiler cache on the command line"
+    log = running()
+    assert reason in explain(log).out
+    assert reason not in explain(log.replace(ROCM_HIPCC, f"ccache {ROCM_HIPCC}")).out
 
 
 def test_several_archs_are_a_reason_with_advice(explain: Explain) -> None:
@@ -117,13 +197,33 @@ def test_only_one_of_several_compiles_is_explained(explain: Explain) -> None:
     assert "  mixed      this log mixes several parallel compiles" in explain(mixed).out
 
 
-def test_a_cuda_build_is_reported_without_an_estimate(explain: Explain) -> None:
-    source = "/w/csrc/flash_attn/src/flash_fwd_hdim128_bf16_sm80.cu"
-    shown = explain(
-        f"{PREAMBLE}[3/73] /usr/local/cuda/bin/nvcc -c {source} -o /w/a.o -gencode arch=compute_80,code=sm_80"
-    )
-    assert "this builds for CUDA; estimates exist only for ROCm" in shown.out
-    assert "CPU hours" not in shown.out
+CUDA = (
+    f"{PREAMBLE}[3/73] /usr/local/cuda/bin/nvcc -I/w/csrc/cutlass/include -c "
+    "/w/csrc/flash_attn/src/flash_bwd_hdim128_bf16_causal_sm80.cu -o /w/a.o -D__CUDA_NO_HALF_OPERATORS__ "
+    "--use_fast_math -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90a --threads 4\n"
+)
+
+
+def test_a_cuda_build_is_explained_in_the_words_of_cuda(explain: Explain) -> None:
+    shown = explain(CUDA, "--flags")
+    assert "this builds for NVIDIA GPUs; times are predicted for ROCm only" in shown.out
+    assert shown.out.splitlines()[1:3] == [
+        "  for        sm_80  compute capability 8.0",
+        "             sm_90a  compute capability 9.0",
+    ]
+    assert section(shown, "current kernel")[2:] == ["  head dim   128, bfloat16", "  options    causal mask"]
+    assert "compile only for your GPU, for example FLASH_ATTN_CUDA_ARCHS=80" in shown.out
+    assert "NVCC_THREADS=4" in shown.out
+    assert "unknown flags" not in shown.out
+    for foreign in ("CPU hours", "GPU_ARCHS=gfx", "HIPCC", "Composable Kernel", "OPT_DIM"):
+        assert foreign not in shown.out
+
+
+def test_a_cuda_build_without_memory_gets_the_variables_of_nvcc(explain: Explain) -> None:
+    shown = explain(f"export MAX_JOBS=6\n{CUDA}FAILED: /w/a.o\nKilled\n")
+    assert "start fewer compiles at once: MAX_JOBS=3 and NVCC_THREADS=1" in shown.out
+    fatal = explain(f"{CUDA}FAILED: /w/a.o\nnvcc fatal   : Unsupported gpu architecture 'compute_120'\n")
+    assert 'FLASH_ATTN_CUDA_ARCHS="80;90"' in fatal.out
 
 
 @pytest.mark.parametrize(
@@ -184,7 +284,7 @@ def test_a_finished_build_has_no_advice(explain: Explain) -> None:
 
 
 def test_a_single_command_is_explained_without_a_build(explain: Explain) -> None:
-    shown = explain(command(), stdin=True)
+    shown = explain(command(), "--flags", stdin=True)
     assert shown.out.splitlines()[:2] == [
         "stdin: a compile command",
         "  for        gfx942  Instinct MI300A, MI300X, MI308X, MI325X",
@@ -193,7 +293,7 @@ def test_a_single_command_is_explained_without_a_build(explain: Explain) -> None
 
 
 def test_unknown_flags_are_listed(explain: Explain) -> None:
-    assert section(explain(f"{command()} -ffrobnicate"), "unknown flags") == ["             -ffrobnicate"]
+    assert section(explain(f"{command()} -ffrobnicate", "--flags"), "unknown flags") == ["             -ffrobnicate"]
 
 
 def test_a_log_on_stdin_is_explained_like_a_file(explain: Explain) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
-from elf_factory import HOST, bundle, code_object, hip_bundle, library, packed
+from elf_factory import HOST, bundle, code_object, hip_bundle, library, package, packed, with_section
 from fake_sigstore import FakeSigstore
 from kernel_archive_factory import OBJECTS, fill
 from small_matrix import SMALL
@@ -37,6 +37,13 @@ def sections() -> Iterator[bytes]:
     yield plain + bytes(24) + packed(plain, 2) + bytes(9) + packed(plain, 1, "zlib")
 
 
+def packages() -> Iterator[bytes]:
+    """Offload packages of both versions, with one image and several."""
+    images = [("gfx90a", b"BC\xc0\xde bitcode"), ("gfx942:xnack-", code_object(size=96))]
+    yield package(*images)
+    yield package(images[0], version=1) + bytes(8) + package(images[1], version=1)
+
+
 def libraries() -> Iterator[bytes]:
     """Small libraries of this machine with every table that is read, with and without device code."""
     source = '#include <stdio.h>\nvoid say(void) { puts("x"); }\nvoid gone(void); void go(void) { gone(); }'
@@ -49,6 +56,8 @@ def libraries() -> Iterator[bytes]:
         undefined=("_ZN3c106detail14torchCheckFailEPKcS2_jRKSs", "_ZTIN2at6TensorE"), weak=("b",), flags=small
     )
     yield library(fatbin=packed(hip_bundle("gfx90a", "gfx942")), needed=("libamdhip64.so.6",), flags=small)
+    waiting = with_section(".llvm.offloading", package(("gfx942", b"BC\xc0\xde")))
+    yield library(source=waiting, flags=("-nostdlib", *small))
 
 
 def wheels() -> Iterator[bytes]:
@@ -101,11 +110,14 @@ def attestations() -> Iterator[bytes]:
 
 
 def kernel_archives() -> Iterator[bytes]:
-    """A complete set, a shard, and a set whose objects are equal."""
+    """A complete set, a shard, one that lacks objects, and a set whose objects are equal."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         yield pack_archive(fill(folder / "a"), "x", folder, None).read_bytes()
         yield pack_archive(fill(folder / "b", {"x_api": b"api"}), "x", folder, "2/3").read_bytes()
+        yield pack_archive(
+            fill(folder / "d", {"x_api": b""}), "x", folder, "1/3", list(OBJECTS), partial=True
+        ).read_bytes()
         yield pack_archive(fill(folder / "c", dict.fromkeys(OBJECTS, b"same")), "x", folder, None).read_bytes()
 
 

@@ -43,6 +43,7 @@ from wheelfactory.wheel.build_record import read_build_record
 from wheelfactory.wheel.elf.image import DamagedElfError
 from wheelfactory.wheel.elf.mangled import find_qualified_name
 from wheelfactory.wheel.elf.offload import read_bundles
+from wheelfactory.wheel.elf.offload_package import read_packages
 from wheelfactory.wheel.elf.read import read_elf
 from wheelfactory.wheel.read import Wheel
 
@@ -78,7 +79,15 @@ class Target:
 class Elf(Target):
     """`read_elf`, and every reader of an ELF file."""
 
-    words = (b"\x7fELF", b".hip_fatbin", b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB", b"GLIBC_2.34", b"GLIBCXX_3.4.30")
+    words = (
+        b"\x7fELF",
+        b".hip_fatbin",
+        b".llvm.offloading",
+        b"__CLANG_OFFLOAD_BUNDLE__",
+        b"CCOB",
+        b"GLIBC_2.34",
+        b"GLIBCXX_3.4.30",
+    )
     seeds = staticmethod(seeds.libraries)
     change = staticmethod(shapes.change_word)
 
@@ -105,6 +114,22 @@ class Bundles(Target):
                 assert end <= bundle.offset < bundle.offset + bundle.size <= len(data)
                 assert sum(entry.size for entry in bundle.entries) <= bundle.unpacked_size
                 end = bundle.offset + bundle.size
+
+
+class Packages(Target):
+    """`read_packages`; the packages do not overlap."""
+
+    words = (b"\x10\xff\x10\xad", b"arch\0", b"triple\0", b"gfx942:xnack-\0", b"amdgcn-amd-amdhsa\0")
+    seeds = staticmethod(seeds.packages)
+    change = staticmethod(shapes.change_word)
+
+    def read(self, data: bytes) -> None:
+        with suppress(DamagedElfError):
+            end = 0
+            for package in read_packages(memoryview(data)):
+                assert end <= package.offset < package.offset + package.size <= len(data)
+                assert sum(entry.size for entry in package.entries) <= package.size
+                end = package.offset + package.size
 
 
 class WheelFile(Target):
@@ -261,7 +286,10 @@ def _payload(bundle: bytes) -> bytes:
 class Kernels(Target):
     """`unpack`; afterwards each object in the store matches the journal and is in its folder."""
 
-    words = (b"manifest.json", b"objects/", b"ustar\x0000", b"../", b'"sha256":', b'"shard":"2/3"', b"\x28\xb5\x2f\xfd")
+    words = (
+        *(b"manifest.json", b"objects/", b"ustar\x0000", b"../", b"\x28\xb5\x2f\xfd"),
+        *(b'"sha256":', b'"shard":"2/3"', b'"expected":["x_api"]', b'"targets":["host"]'),
+    )
     seeds = staticmethod(seeds.kernel_archives)
     change = staticmethod(shapes.change_kernels)
 
@@ -285,5 +313,6 @@ TARGETS: dict[str, type[Target]] = {
     "kernels": Kernels,
     "manifest": Manifest,
     "matrix": Matrix,
+    "packages": Packages,
     "wheel": WheelFile,
 }

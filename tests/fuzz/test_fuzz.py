@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
     ("target", "runs"),
     [
         *(("attestation", 500), ("bundles", 8000), ("elf", 6000), ("kernels", 500), ("manifest", 800)),
-        *(("matrix", 300), ("wheel", 500)),
+        *(("matrix", 300), ("packages", 8000), ("wheel", 500)),
     ],
 )
 def test_only_documented_errors_come_out_of_a_reader(tmp_path: Path, target: str, runs: int) -> None:

@@ -68,7 +68,7 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeArchiveHost:
 
 
 def jobs_of(*names: str) -> WorkflowJobs:
-    cells = [CellJob(id=f"cell-{name}", batch="one", kernel_set=name) for name in names]
+    cells = [CellJob(id=f"cell-{name}", batch="one", kernel_sets=(name,)) for name in names]
     cells.append(CellJob(id="cell-triton", batch="one"))
     return WorkflowJobs(cells=tuple(cells), kernel_sets=tuple(SETS[name] for name in names))
 
@@ -103,6 +103,20 @@ def test_cells_of_failed_sets_and_published_cells_are_not_built(host: FakeArchiv
     names = ("complete", "stored", "broken")
     cells = buildable_cells(jobs_of(*names), collected(host, *names).values(), {"cell-stored"})
     assert [cell.id for cell in cells] == ["cell-complete", "cell-triton"]
+
+
+def test_a_cell_needs_all_its_sets(host: FakeArchiveHost) -> None:
+    """Two cells share device code, and the host code of one of them failed."""
+    jobs = jobs_of("complete", "stored", "broken").model_copy(
+        update={
+            "cells": (
+                CellJob(id="first", batch="one", kernel_sets=("complete", "stored")),
+                CellJob(id="second", batch="one", kernel_sets=("complete", "broken")),
+            )
+        }
+    )
+    found = collect_sets(jobs, host.folder, host)
+    assert [cell.id for cell in buildable_cells(jobs, found, ())] == ["first"]
 
 
 def test_the_last_round_fails_pending_sets(host: FakeArchiveHost) -> None:

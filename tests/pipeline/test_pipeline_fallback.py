@@ -22,7 +22,14 @@ from wheelfactory.build.fallback import FallbackProject, build_fallback, read_fa
 from wheelfactory.build.plain import PlainBuilds
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.digest import file_sha256
-from wheelfactory.core.errors import BUILD_FAILED, BuildError, InputError, PublishError, VerificationError
+from wheelfactory.core.errors import (
+    BUILD_FAILED,
+    BuildError,
+    InputError,
+    PublishError,
+    RunAgainError,
+    VerificationError,
+)
 from wheelfactory.pipeline import run as running
 from wheelfactory.pipeline.run import CellPipeline, Failure, Worklist, exit_code, run_worklist
 from wheelfactory.release.additions import as_addition, find_missing_fallback, read_additions, read_wheel_row
@@ -551,8 +558,49 @@ def test_its_failure_is_reported_and_does_not_stop_the_cells(
     assert exit_code(failures) == BUILD_FAILED
 
 
-def test_it_is_not_built_for_a_run_without_cells(given: StageArguments, tmp_path: Path) -> None:
+@pytest.fixture
+def built_after(started: list[str], monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The cells that were started when it was built, for each time; nothing is built."""
+    found: list[list[str]] = []
+
+    def build_none(_pipeline: CellPipeline, _project: FallbackProject) -> Iterator[Failure]:
+        found.append(list(started))
+        return iter(())
+
+    monkeypatch.setattr(CellPipeline, "build_and_publish_fallback", build_none)
+    return found
+
+
+def test_it_is_built_after_the_cells_that_were_asked_for(
+    given: StageArguments, built_after: list[list[str]], tmp_path: Path
+) -> None:
+    worklist = Worklist(to_build=(TRITON,), published=(), unbuildable=())
+    assert run_worklist(local_executor(given), worklist, DirectoryPublisher(tmp_path / "release"), **given) == ()
+    assert built_after == [[TRITON.id]]
+
+
+def test_it_is_built_by_the_next_run_if_the_first_was_interrupted_before_it(
+    given: StageArguments, built_after: list[list[str]], tmp_path: Path
+) -> None:
+    worklist = Worklist(to_build=(), published=(TRITON,), unbuildable=())
+    assert run_worklist(local_executor(given), worklist, DirectoryPublisher(tmp_path / "release"), **given) == ()
+    assert built_after == [[]]
+
+
+def test_it_is_not_built_when_the_time_is_up(
+    given: StageArguments, built_after: list[list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = Failure(TRITON.id, RunAgainError("time limit reached", "setup.py", "run the same command again"))
+    monkeypatch.setattr(running, "build_in_parallel", lambda *_: [late])
+    worklist = Worklist(to_build=(TRITON,), published=(), unbuildable=())
+    assert run_worklist(local_executor(given), worklist, DirectoryPublisher(tmp_path / "release"), **given) == (late,)
+    assert built_after == []
+
+
+def test_it_is_not_built_for_a_run_without_cells(
+    given: StageArguments, built_after: list[list[str]], tmp_path: Path
+) -> None:
     publisher = DirectoryPublisher(tmp_path / "release")
-    nothing = Worklist(to_build=(), published=(TRITON,), unbuildable=())
+    nothing = Worklist(to_build=(), published=(), unbuildable=())
     assert run_worklist(local_executor(given), nothing, publisher, **given) == ()
-    assert publisher.rows() == ()
+    assert (built_after, publisher.rows()) == ([], ())

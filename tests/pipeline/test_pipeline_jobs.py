@@ -11,7 +11,7 @@ import pytest
 from small_matrix import small_matrix
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import InputError
-from wheelfactory.kernels.kernel_set import group_kernel_sets, stored_set_name
+from wheelfactory.kernels.kernel_set import group_kernel_sets, sets_of_cell, stored_set_name
 from wheelfactory.matrix.expand import expand
 from wheelfactory.pipeline.jobs import (
     CellJob,
@@ -33,13 +33,11 @@ def jobs_of(stored: Sequence[str] = (), shard_count: int = 2) -> WorkflowJobs:
     return make_jobs(MATRIX, CELLS, SETS, stored, shards)
 
 
-def test_every_cell_has_a_job_that_names_the_kernel_set_it_links() -> None:
-    sets = {cell.id: kernel_set.id for kernel_set in SETS for cell in kernel_set.cells}
-    assert len(set(sets.values())) > 1
+def test_every_cell_has_a_job_that_names_the_kernel_sets_it_links() -> None:
     jobs = jobs_of().cells
-    assert {cell.id: cell.kernel_set for cell in jobs} == {cell.id: sets.get(cell.id, "") for cell in CELLS}
+    assert {cell.id: cell.kernel_sets for cell in jobs} == {cell.id: sets_of_cell(MATRIX, cell) for cell in CELLS}
     assert len(jobs) == len(CELLS)
-    assert any(not cell.kernel_set for cell in jobs), "a Triton cell links none"
+    assert {len(cell.kernel_sets) for cell in jobs} == {0, 2, 3}, "a Triton cell, a cell of one arch, one of two archs"
 
 
 def test_each_shard_of_a_set_that_is_not_stored_is_an_entry_with_its_own_artifact() -> None:
@@ -76,16 +74,16 @@ def test_every_cell_is_in_one_batch_and_flash_attention_amd_is_another() -> None
 
 def test_a_batch_names_the_kernel_sets_of_its_cells_once() -> None:
     cells = [
-        CellJob(id="cell0", batch="ck-1", kernel_set="b"),
-        CellJob(id="cell1", batch="ck-1", kernel_set="a"),
-        CellJob(id="cell2", batch="ck-1", kernel_set="b"),
+        CellJob(id="cell0", batch="ck-1", kernel_sets=("b", "c")),
+        CellJob(id="cell1", batch="ck-1", kernel_sets=("a", "c")),
+        CellJob(id="cell2", batch="ck-1", kernel_sets=("b", "c")),
         CellJob(id="cell3", batch="triton-1"),
         CellJob(id="cell4", batch="ck-1"),
     ]
     assert [
         (entry["batch"], entry["cells"], entry["kernel-sets"]) for entry in json.loads(batch_matrix(cells))["include"]
     ] == [
-        ("ck-1", "cell0 cell1 cell2 cell4", "a b"),
+        ("ck-1", "cell0 cell1 cell2 cell4", "a b c"),
         ("triton-1", "cell3", ""),
         ("flash-attention-amd", "flash-attention-amd", ""),
     ]

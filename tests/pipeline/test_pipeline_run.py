@@ -239,7 +239,7 @@ def test_a_ck_cell_is_published_on_a_machine_with_rocm(
     assert len(required) == 8
     assert set(required.values()) == {"passed"}
     (objects,) = (gate.figures for gate in row.gates if gate.gate == "code-objects")
-    assert objects["bundles"] == 2206
+    assert objects["bundles"] == 2202
     assert (tmp_path / "release/simple/rocm72/torch2.13/ck/flash-attn/index.html").is_file()
 
 

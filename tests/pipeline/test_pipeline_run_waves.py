@@ -22,7 +22,8 @@ from wheelfactory.core.errors import (
 )
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.pipeline.run import Failure, build_in_parallel, exit_code, split_into_waves
+from wheelfactory.pipeline.run import Failure, build_in_parallel, exit_code
+from wheelfactory.pipeline.waves import split_into_waves
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +55,18 @@ def test_shared_builds_go_first(matrix: Matrix) -> None:
         (cells[0], cells[3]),
         (cells[1], cells[2], cells[5]),
     )
+
+
+def test_two_cells_that_share_only_device_code_do_not_compile_at_once(matrix: Matrix) -> None:
+    """Both C++ ABIs of a ROCm link the same device code, so the second ABI compiles its host code afterwards."""
+    cells = [
+        ck("3.12", torch="2.6.0", rocm="6.1", flash_attn="2.7.4.post1"),
+        ck("3.11", torch="2.6.0", rocm="6.1", flash_attn="2.7.4.post1"),
+        ck("3.12", torch="2.5.1", rocm="6.1", flash_attn="2.7.4.post1"),
+        ck("3.11", torch="2.5.1", rocm="6.1", flash_attn="2.7.4.post1"),
+    ]
+    assert len({matrix.torch[cell.torch].cxx11_abi for cell in cells}) == 2
+    assert split_into_waves(matrix, cells) == ((cells[0],), (cells[2],), (cells[1], cells[3]))
 
 
 def test_cells_that_share_nothing_are_one_wave(matrix: Matrix) -> None:

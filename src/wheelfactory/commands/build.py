@@ -8,11 +8,13 @@ import time
 from wheelfactory.build.fallback import build_fallback, read_fallback_project
 from wheelfactory.build.recipe import make_recipe, resolve_rocm_version
 from wheelfactory.commands.executor_options import (
+    add_cache_size,
     add_executor,
     add_kernels,
     has_compiled_cell,
     open_executor,
     read_scope,
+    use_store,
 )
 from wheelfactory.commands.options import (
     Environ,
@@ -57,6 +59,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_executor(parser)
     add_matrix(parser)
     add_cache(parser)
+    add_cache_size(parser)
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
@@ -71,13 +74,11 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     cells, local_build = _cells_to_build(options, environ, matrix, host)
     scope = read_scope(options, started, matrix, cells)
     remove_scratch(dest)  # leftovers of a killed run
-    paths = []
-    with open_executor(
-        options, compiled=has_compiled_cell(cells), matrix=matrix, host=host, environ=environ, cache=cache
-    ) as executor:
+    paths, compiled = [], has_compiled_cell(cells)
+    with open_executor(options, compiled=compiled, matrix=matrix, host=host, environ=environ, cache=cache) as executor:
         for cell in cells:  # check every cell before the first download
             make_recipe(matrix, cell, executor.describe_host(cell), environ, local_build=local_build)
-        with Steps(len(cells)) as steps:
+        with use_store(cache, options.cache_size, compiled=compiled), Steps(len(cells)) as steps:
             for cell in cells:
                 with steps.step(cell.id) as part:
                     path = build_cell(

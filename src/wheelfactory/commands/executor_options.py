@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from wheelfactory.build.executor import Executor, LocalExecutor, PerBackendExecutor
-from wheelfactory.commands.options import as_directory, positive_number, print_messages
+from wheelfactory.commands.options import as_directory, byte_size, positive_number, print_messages
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.host import Host
+from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.kernels.kernel_set import describe_older_sets, group_kernel_sets
-from wheelfactory.kernels.setup_env import CompileScope
+from wheelfactory.kernels.setup_env import CompileScope, store_folder
+from wheelfactory.kernels.store_limit import keep_used_sets, limit_store
 from wheelfactory.matrix.facts import Matrix
 
 
@@ -50,6 +52,33 @@ def add_budget(parser: argparse.ArgumentParser) -> None:
         metavar="HOURS",
         help="stop before HOURS have passed; exit code 6 means: run the same command to continue",
     )
+
+
+def add_cache_size(parser: argparse.ArgumentParser) -> None:
+    """Add ``--cache-size SIZE``."""
+    parser.add_argument(
+        "--cache-size",
+        type=byte_size,
+        metavar="SIZE",
+        help="afterwards, remove the least recently used kernels from the cache until they fit SIZE, such as 20GB "
+        "(default: keep all)",
+    )
+
+
+@contextmanager
+def use_store(cache: Path, max_bytes: int | None = None, *, compiled: bool = True) -> Iterator[None]:
+    """Keep all kernels in the cache that the block uses; afterwards, limit the others to `max_bytes`, if given.
+
+    `compiled` tells whether the block uses any.
+    """
+    kernels = store_folder(cache)
+    with keep_used_sets(kernels) if compiled else nullcontext():
+        try:
+            yield
+        finally:
+            if max_bytes is not None:
+                with log_to_stderr():
+                    limit_store(kernels, max_bytes)
 
 
 def add_executor(parser: argparse.ArgumentParser) -> None:

@@ -6,16 +6,17 @@ import argparse
 import errno
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from wheelfactory.commands.options import Environ, add_matrix, print_results, require_cell
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.host import read_host
+from wheelfactory.core.terminal import is_interactive, stdout_console, styled_lines
 from wheelfactory.explain.build_log import read_build_log
 from wheelfactory.explain.explanation import Explanation, explain_log
-from wheelfactory.explain.explanation_text import as_json, explanation_lines
+from wheelfactory.explain.explanation_text import PIPE_WIDTH, as_json, explanation_lines
 from wheelfactory.explain.log_lines import read_log_lines
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
@@ -30,7 +31,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = "example: wheelfactory explain ~/.cache/wheelfactory/logs/fa2.8.3-rocm6.4-torch2.9.1-cp311-ck.log"
     parser.add_argument("subject", metavar="CELL|LOG", help="cell id, build log file, or - for a log on stdin")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--flags", action="store_true", help="explain each flag of the compile command, too")
+    form.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--jobs", type=_jobs, metavar="N", help="parallel compiles (default: read from the log)")
     add_matrix(parser)
 
@@ -46,7 +49,12 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Explain a log or describe a cell. Raises `InputError` with the reason for a cell that the matrix excludes."""
     if options.subject == STDIN or _is_log(options.subject):
         explanation = _explained(options, environ)
-        lines = [json.dumps(as_json(explanation), indent=2)] if options.json else explanation_lines(explanation)
+        if options.json:
+            lines: Iterable[str] = [json.dumps(as_json(explanation), indent=2)]
+        else:
+            console = stdout_console()
+            width = console.width if is_interactive(console) else PIPE_WIDTH
+            lines = styled_lines(explanation_lines(explanation, width, flags=options.flags), console)
     else:
         try:
             Cell.parse(options.subject)

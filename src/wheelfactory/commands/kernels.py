@@ -6,7 +6,14 @@ import argparse
 import time
 from pathlib import Path
 
-from wheelfactory.commands.executor_options import add_budget, add_executor, open_executor, read_deadline
+from wheelfactory.commands.executor_options import (
+    add_budget,
+    add_cache_size,
+    add_executor,
+    open_executor,
+    read_deadline,
+    use_store,
+)
 from wheelfactory.commands.options import (
     Environ,
     add_cache,
@@ -35,10 +42,10 @@ from wheelfactory.matrix.load import load_matrix
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = (
-        "example: wheelfactory kernels ck-8e52d489-rocm6.4-gfx90a_gfx942-cxx11 --shard 1/4 --budget 5; "
-        "`wheelfactory plan` lists the kernel sets and suggests a shard count for each"
+        "example: wheelfactory kernels ck-8e52d489-rocm6.4-gfx942 --shard 1/4 --budget 5; "
+        "`wheelfactory plan --all` lists the kernel sets and suggests a shard count for each"
     )
-    parser.add_argument("set", metavar="SET", help="id of a kernel set, such as ck-8e52d489-rocm6.4-gfx942-cxx11")
+    parser.add_argument("set", metavar="SET", help="id of a kernel set, such as ck-8e52d489-rocm6.4-gfx942")
     parser.add_argument("--shard", type=_shard, metavar="I/N", help="compile only shard I of N, such as 2/4")
     parser.add_argument(
         "--merge", action="store_true", help="merge the shards in DIR into one archive; compile nothing"
@@ -56,6 +63,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_executor(parser)
     add_matrix(parser)
     add_cache(parser)
+    add_cache_size(parser)
 
 
 def _shard(text: str) -> Shard:
@@ -82,12 +90,12 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     print_messages(*describe_older_sets([kernel_set], (path.name for path in dest.glob("*"))))
     if options.download:
         name = stored_set_name(matrix, kernel_set, slim=options.slim)
-        with log_to_stderr():
+        with use_store(cache, options.cache_size), log_to_stderr():
             host = open_archive_host(options.download, environ)
             print_messages(*describe_older_sets([kernel_set], host.names()))
             archive = download_set(host, name, kernel_set.id, dest)
     elif options.merge:
-        with log_to_stderr():
+        with use_store(cache, options.cache_size), log_to_stderr():
             archive = merge_set(dest, kernel_set.id, store_folder(cache))
             if options.upload:
                 name = stored_set_name(matrix, kernel_set, slim=options.slim)
@@ -97,6 +105,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             shard=options.shard, shard_ledger=options.measured_costs, deadline=read_deadline(options, started)
         )
         with (
+            use_store(cache, options.cache_size),
             open_executor(
                 options, compiled=True, matrix=matrix, host=read_host(environ), environ=environ, cache=cache
             ) as executor,

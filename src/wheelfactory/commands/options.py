@@ -18,6 +18,8 @@ from wheelfactory.matrix.select import require_in_matrix
 
 Environ: TypeAlias = Mapping[str, str]
 
+_BYTES = {"MB": 1000**2, "GB": 1000**3, "TB": 1000**4}
+
 
 def add_matrix(parser: argparse.ArgumentParser) -> None:
     """Add ``--matrix FILE``."""
@@ -118,6 +120,14 @@ def positive_number(text: str) -> float:
     if not re.fullmatch("[0-9]{1,6}([.][0-9]{1,6})?", text, re.ASCII) or not float(text):
         raise argparse.ArgumentTypeError(f"not a number above zero: {text!r}")
     return float(text)
+
+
+def byte_size(text: str) -> int:
+    """Parse a size with its unit, such as ``20GB``, to bytes. Raises `argparse.ArgumentTypeError` for anything else."""
+    number, unit = text[:-2], text[-2:]
+    if unit not in _BYTES:
+        raise argparse.ArgumentTypeError(f"not a size: {text!r}, one looks like 500MB, 20GB or 1.5TB")
+    return round(positive_number(number) * _BYTES[unit])
 
 
 def print_results(*lines: str) -> None:

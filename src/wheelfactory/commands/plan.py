@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
-from functools import cache
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wheelfactory.build.container.disk_fit import estimate_images, render_image_estimates
-from wheelfactory.build.recipe import make_recipe
+from rich.console import Group
+from rich.text import Text
+
+from wheelfactory.build.container.disk_fit import ImageEstimate, estimate_images, render_image_estimates
 from wheelfactory.commands.options import (
     Environ,
     add_cache,
@@ -21,38 +25,54 @@ from wheelfactory.commands.options import (
     print_messages,
     print_results,
 )
+from wheelfactory.commands.overview import local_build, local_build_lines, overview_lines, overview_table
+from wheelfactory.commands.targets import DEFAULT_DIRECTORY, add_readonly_target, read_published_rows
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.errors import DONE, BuildError
-from wheelfactory.core.host import Host, read_host
+from wheelfactory.core.errors import DONE
+from wheelfactory.core.host import read_host
+from wheelfactory.core.progress import log_to_stderr, show_meanwhile
+from wheelfactory.core.terminal import rich_table, wrap_lines
 from wheelfactory.kernels.estimate import Runners
-from wheelfactory.kernels.kernel_set import group_kernel_sets
+from wheelfactory.kernels.kernel_set import KernelSet, group_kernel_sets
 from wheelfactory.kernels.set_estimates import (
     WORKFLOW_SHARDING,
+    EstimateOrReason,
     Sharding,
     estimate_sets,
     estimate_to_json,
     read_cost_model,
     render_estimate,
+    render_total,
     shard_hours,
+    source_reader,
+    total_cpu_hours,
 )
 from wheelfactory.kernels.setup_env import ledger_path
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, select_cells
-from wheelfactory.pipeline.batches import cut_batches, predict_run
+from wheelfactory.pipeline.batches import RunForecast, cut_batches, predict_run
 from wheelfactory.pipeline.jobs import split_by_runner
+from wheelfactory.site.coverage import available_cells
 from wheelfactory.site.markdown import count_text
+
+_PREVIEW_NOTE = "listing kernel sources to estimate CPU h: about 10 s a release, then kept in the cache"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = "example: wheelfactory plan --only 'fa2.8.3-rocm7.2-*' --budget 2 --cores 16"
+    add_readonly_target(parser, is_optional=True)
     add_matrix(parser)
     add_only(parser)
     add_cache(parser)
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object with cells, kernel-sets, images and workflow"
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--all", action="store_true", help="also print every cell, kernel set and image")
+    form.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object with cells, kernel-sets, kernel-cpu-hours, images and workflow",
     )
     sharding_group = parser.add_mutually_exclusive_group()
     sharding_group.add_argument("--shards", type=_shards, metavar="N", help="split each kernel set into N shards")
@@ -86,84 +106,119 @@ def _shards(text: str) -> int:
     return shards
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """All that the command prints. Estimates are in the order of `sets`."""
+
+    matrix: Matrix
+    local_builds: Mapping[Cell, str]
+    """The result of `local_build` for each selected cell."""
+    sets: Sequence[KernelSet]
+    sharding: Sharding
+    estimates: Sequence[EstimateOrReason]
+    images: Sequence[ImageEstimate]
+    forecasts: Mapping[str, RunForecast]
+
+
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Print each selected cell with its archs and whether it builds here, then an estimate for each kernel set."""
+    """Print a table of the selected cells, then what their kernel sets, images and workflow take."""
     runners = Runners(count=options.runners, cores=options.cores, memory_gib=options.memory, disk_gb=options.disk)
     sharding = Sharding(runners, options.shards, options.budget)
     matrix, host, cache = load_matrix(options.matrix), read_host(environ), prepare_cache(options, environ)
-    cells = select_cells(expand(matrix), options.only)
-    entries = [_cell_entry(matrix, host, environ, cell) for cell in cells]
-    if not options.json:
-        print_results(*(f"{entry['id']}  {','.join(entry['archs'])}  {entry['local_build']}" for entry in entries))
-        here = sum(entry["local_build"].startswith("builds here") for entry in entries)
-        print_messages(
-            f"{len(entries)} cells, {here} of them build here ({host.cores} cores, "
-            f"{host.memory_gib:.0f} GiB free, ROCm {host.rocm or 'not found'})"
-        )
-    sets = group_kernel_sets(matrix, cells)
+    local_builds = {
+        cell: local_build(matrix, host, environ, cell) for cell in select_cells(expand(matrix), options.only)
+    }
+    sets = group_kernel_sets(matrix, local_builds)
     cost_model = read_cost_model(options.measured_costs, ledger_path(cache))
-    estimates = estimate_sets(sets, cost_model, sharding, releases=matrix.flash_attn, cache=cache, environ=environ)
-    # a runner's disk must hold the image and the kernels of the largest set at once
-    kernel_bytes = {
-        cell: 0 if isinstance(estimate, str) else estimate.disk_bytes
-        for kernel_set, estimate in zip(sets, estimates, strict=True)
-        for cell in kernel_set.cells
-    }
-    images = estimate_images(matrix, kernel_bytes, runners.disk_gb)
-    for_workflow = estimate_sets(
-        sets, cost_model, WORKFLOW_SHARDING, releases=matrix.flash_attn, cache=cache, environ=environ
+    published = None if options.json else _read_published(options.target, environ)
+    read_sources = source_reader(matrix.flash_attn, cache, environ, download=False)
+    estimates = estimate_sets(sets, cost_model, sharding, read_sources)
+    if any(isinstance(estimate, str) for estimate in estimates):
+        preview = overview_table(local_builds, published, tuple(zip(sets, estimates, strict=True)))
+        read_sources = source_reader(matrix.flash_attn, cache, environ)
+        with log_to_stderr() if options.json else show_meanwhile(Group(rich_table(preview), Text(_PREVIEW_NOTE))):
+            estimates = estimate_sets(sets, cost_model, sharding, read_sources)
+    for_workflow = estimate_sets(sets, cost_model, WORKFLOW_SHARDING, read_sources)
+    images = estimate_images(matrix, _kernel_bytes(sets, estimates), runners.disk_gb)
+    plan = _Plan(
+        matrix, local_builds, sets, sharding, estimates, images, _forecast_workflow(matrix, local_builds, for_workflow)
     )
-    forecasts = {
-        "without a runner": predict_run(cut_batches(matrix, split_by_runner(cells, "")[0]), ()),
-        "with a runner": predict_run(cut_batches(matrix, cells), shard_hours(for_workflow)),
-    }
     if options.json:
-        kernels = [
-            estimate_to_json(kernel_set, estimate, sharding)
-            for kernel_set, estimate in zip(sets, estimates, strict=True)
-        ]
-        content = {
-            "cells": entries,
-            "kernel-sets": kernels,
-            "images": [image.to_json for image in images],
-            "workflow": {name.replace(" ", "-"): forecast.to_json for name, forecast in forecasts.items()},
-        }
-        print_results(json.dumps(content))
+        print_results(json.dumps(_to_json(plan)))
         return DONE
-    for kernel_set, estimate in zip(sets, estimates, strict=True):
-        print_results(*render_estimate(kernel_set, estimate, runners))
-    print_results(*render_image_estimates(images, runners.disk_gb))
-    print_results("workflow of a tag, for CK cells on a runner of your own")
-    print_results(*(f"  {name:<16}  {forecast}" for name, forecast in forecasts.items()))
-    if unknown := sum(isinstance(estimate, str) for estimate in for_workflow):
-        print_results(f"  {count_text(unknown, 'kernel set')} without an estimate not counted")
+    table = overview_table(local_builds, published, tuple(zip(sets, estimates, strict=True)))
+    print_results(*overview_lines(table, "?: kernel sets without an estimate"))
+    print_results(*wrap_lines(local_build_lines(local_builds, host)))
+    print_results(*(_each(plan) if options.all else ()), *wrap_lines(_summary(plan, each_image=options.all)))
+    if not options.all:
+        print_messages("list cells, kernel sets and images with --all")
     return DONE
 
 
-def _cell_entry(matrix: Matrix, host: Host, environ: Environ, cell: Cell) -> dict[str, Any]:
-    try:
-        make_recipe(matrix, cell, host, environ, local_build=False)
-        local_build = "builds here"
-    except BuildError as error:
-        has_engine = _has_engine(environ.get("DOCKER_HOST", ""), environ.get("XDG_RUNTIME_DIR", ""))
-        local_build = "builds here in a container" if has_engine else error.which
+def _each(plan: _Plan) -> Iterator[str]:
+    """A line for each cell, then a block for each kernel set."""
+    for cell, builds in plan.local_builds.items():
+        yield f"{cell.id}  {','.join(plan.matrix.archs(cell))}  {builds}"
+    for kernel_set, estimate in zip(plan.sets, plan.estimates, strict=True):
+        yield from render_estimate(kernel_set, estimate, plan.sharding.runners)
+
+
+def _summary(plan: _Plan, *, each_image: bool) -> Iterator[str]:
+    yield from render_total(plan.sets, plan.estimates)
+    yield from render_image_estimates(plan.images, plan.sharding.runners.disk_gb, each=each_image)
+    yield "workflow of a tag, for CK cells on a runner of your own"
+    yield from (f"  {name:<16}  {forecast}" for name, forecast in plan.forecasts.items())
+    if unknown := sum(isinstance(estimate, str) for estimate in plan.estimates):
+        yield f"  {count_text(unknown, 'kernel set')} without an estimate not counted"
+
+
+def _to_json(plan: _Plan) -> dict[str, Any]:
+    return {
+        "cells": [_cell_entry(plan.matrix, cell, builds) for cell, builds in plan.local_builds.items()],
+        "kernel-sets": [
+            estimate_to_json(kernel_set, estimate, plan.sharding)
+            for kernel_set, estimate in zip(plan.sets, plan.estimates, strict=True)
+        ],
+        "kernel-cpu-hours": round(total_cpu_hours(plan.estimates), 2),
+        "images": [image.to_json for image in plan.images],
+        "workflow": {name.replace(" ", "-"): forecast.to_json for name, forecast in plan.forecasts.items()},
+    }
+
+
+def _read_published(target: str | None, environ: Environ) -> frozenset[str] | None:
+    """The ids of published cells in a target; None without a target if there is no `DEFAULT_DIRECTORY`."""
+    if target is None and not Path(DEFAULT_DIRECTORY).is_dir():
+        return None
+    return available_cells(read_published_rows(target or DEFAULT_DIRECTORY, environ))
+
+
+def _forecast_workflow(
+    matrix: Matrix, cells: Collection[Cell], estimates: Iterable[EstimateOrReason]
+) -> Mapping[str, RunForecast]:
+    """Predict the workflow of a tag, by whether it has a runner for CK cells."""
+    cells = tuple(cells)
+    return {
+        "without a runner": predict_run(cut_batches(matrix, split_by_runner(cells, "")[0]), ()),
+        "with a runner": predict_run(cut_batches(matrix, cells), shard_hours(estimates)),
+    }
+
+
+def _kernel_bytes(sets: Sequence[KernelSet], estimates: Sequence[EstimateOrReason]) -> Mapping[Cell, int]:
+    """Return the disk for compiling the kernel sets of each CK cell; a set without an estimate counts nothing."""
+    # a runner that compiles them itself must hold them all at once, beside the image
+    found: Counter[Cell] = Counter()
+    for kernel_set, estimate in zip(sets, estimates, strict=True):
+        for cell in kernel_set.cells:
+            found[cell] += 0 if isinstance(estimate, str) else estimate.disk_bytes
+    return found
+
+
+def _cell_entry(matrix: Matrix, cell: Cell, builds: str) -> dict[str, Any]:
     slim = matrix.rocm[cell.rocm].slim
     return {
         "id": cell.id,
         "archs": matrix.archs(cell),
         "image": matrix.image(cell).tag,
         "slim": slim and slim.tag,
-        "local_build": local_build,
+        "local_build": builds,
     }
-
-
-@cache  # connecting is slow, and the answer is the same for every cell
-def _has_engine(docker_host: str, runtime_dir: str) -> bool:
-    # imported late: takes a third of a second, and only cells that do not build here need it
-    from wheelfactory.build.container.engine import connect_engine
-
-    try:
-        connect_engine({"DOCKER_HOST": docker_host, "XDG_RUNTIME_DIR": runtime_dir})
-    except BuildError:
-        return False
-    return True

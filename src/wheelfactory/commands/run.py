@@ -9,11 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wheelfactory.commands.executor_options import (
+    add_cache_size,
     add_executor,
     add_kernels,
     has_compiled_cell,
     open_executor,
     read_scope,
+    use_store,
 )
 from wheelfactory.commands.options import (
     Environ,
@@ -51,6 +53,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_matrix(parser)
     add_only(parser)
     add_cache(parser)
+    add_cache_size(parser)
     add_quick(parser)
     add_extended(parser)
     add_kernels(parser)
@@ -64,12 +67,11 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     extended = tuple(parse_extended(options.extended))
     matrix, host, cache = load_matrix(options.matrix), read_host(environ), prepare_cache(options, environ)
     cells = select_cells(expand(matrix), options.only)
-    publisher = DirectoryPublisher(as_directory(options.dest))
+    publisher, compiled = DirectoryPublisher(as_directory(options.dest)), has_compiled_cell(cells)
     with (
         lock_folder(publisher.folder),
-        open_executor(
-            options, compiled=has_compiled_cell(cells), matrix=matrix, host=host, environ=environ, cache=cache
-        ) as executor,
+        use_store(cache, options.cache_size, compiled=compiled),
+        open_executor(options, compiled=compiled, matrix=matrix, host=host, environ=environ, cache=cache) as executor,
     ):
         # under the lock, so these are leftovers of a killed run
         remove_scratch(publisher.folder)

@@ -4,36 +4,72 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
+from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_matrix, add_only, print_messages, print_results
-from wheelfactory.commands.targets import add_readonly_target, read_published_rows
+from wheelfactory.commands.options import (
+    Environ,
+    add_cache,
+    add_matrix,
+    add_only,
+    prepare_cache,
+    print_messages,
+    print_results,
+)
+from wheelfactory.commands.overview import local_build, overview_lines, overview_table
+from wheelfactory.commands.targets import DEFAULT_DIRECTORY, add_readonly_target, read_published_rows
 from wheelfactory.core.errors import DONE, FAILED
+from wheelfactory.core.host import read_host
+from wheelfactory.core.terminal import TextTable, wrap_lines
+from wheelfactory.kernels.kernel_set import group_kernel_sets
+from wheelfactory.kernels.set_estimates import WORKFLOW_SHARDING, estimate_sets, read_cost_model, source_reader
+from wheelfactory.kernels.setup_env import ledger_path
 from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.site.coverage import compute_coverage
+from wheelfactory.release.manifest import WheelRow
+from wheelfactory.site.coverage import Coverage, available_cells, compute_coverage
 from wheelfactory.site.coverage_output import cell_lines, coverage_json, coverage_markdown, summary_lines
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = "example: wheelfactory status github:OWNER/REPO --only '*-torch2.9.1-*'"
-    add_readonly_target(parser)
+    add_readonly_target(parser, is_optional=True)
     add_matrix(parser)
     add_only(parser)
+    add_cache(parser)
     form = parser.add_mutually_exclusive_group()
+    form.add_argument("--all", action="store_true", help="also print every cell and the reasons of excluded ones")
     form.add_argument("--json", action="store_true", help="print one JSON object with counts, reasons and every cell")
     form.add_argument("--markdown", action="store_true", help="print Markdown tables, for a page or a job summary")
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Print which selected cells are published; exit code 1 unless all are."""
-    expansion = expand(load_matrix(options.matrix))
-    coverage = compute_coverage(expansion, read_published_rows(options.target, environ), options.only)
+    target, matrix = options.target or DEFAULT_DIRECTORY, load_matrix(options.matrix)
+    rows = read_published_rows(target, environ)
+    coverage = compute_coverage(expand(matrix), rows, options.only)
     if options.json:
-        print_results(json.dumps(coverage_json(coverage, options.target)))
+        print_results(json.dumps(coverage_json(coverage, target)))
     elif options.markdown:
         print_results(coverage_markdown(coverage).removesuffix("\n"))
     else:
-        print_results(*cell_lines(coverage))
-        print_messages(*summary_lines(coverage, options.target))
+        table = _table(coverage, rows, matrix, prepare_cache(options, environ), environ)
+        print_results(*overview_lines(table, "?: `wheelfactory plan` estimates the other kernel sets"))
+        print_results(*(cell_lines(coverage) if options.all else ()))
+        print_results(*wrap_lines(summary_lines(coverage, target, each_reason=options.all)))
+        if not options.all:
+            print_messages("list cells and reasons with --all")
     return DONE if coverage.counts.published == coverage.counts.wanted else FAILED
+
+
+def _table(coverage: Coverage, rows: Iterable[WheelRow], matrix: Matrix, cache: Path, environ: Environ) -> TextTable:
+    """The overview of the selected cells; hours only for releases whose kernel sources are in the cache."""
+    cells = [covered.cell for covered in coverage.cells]
+    host, sets = read_host(environ), group_kernel_sets(matrix, cells)
+    read_sources = source_reader(matrix.flash_attn, cache, environ, download=False)
+    cost_model = read_cost_model(None, ledger_path(cache))
+    estimates = estimate_sets(sets, cost_model, WORKFLOW_SHARDING, read_sources)
+    local_builds = {cell: local_build(matrix, host, environ, cell) for cell in cells}
+    return overview_table(local_builds, available_cells(rows), tuple(zip(sets, estimates, strict=True)))

@@ -125,9 +125,19 @@ def _client(repository: str, environ: Environ) -> Client:
     return Client(environ.get("GITHUB_API_URL") or API_URL, repository, environ.get("GITHUB_TOKEN"))
 
 
-def add_readonly_target(parser: argparse.ArgumentParser) -> None:
-    """Add ``TARGET`` to a command that only reads it."""
-    parser.add_argument("target", metavar="TARGET", help="release directory, manifest file, or github:OWNER/REPO")
+DEFAULT_DIRECTORY = "wheelhouse"
+"""The release directory that `run` publishes into, and that is read if no target is named."""
+
+
+def add_readonly_target(parser: argparse.ArgumentParser, *, is_optional: bool = False) -> None:
+    """Add ``TARGET`` to a command that only reads it; if `is_optional`, it is None unless given."""
+    default = f" (default: {DEFAULT_DIRECTORY})" if is_optional else ""
+    parser.add_argument(
+        "target",
+        metavar="TARGET",
+        nargs="?" if is_optional else None,
+        help=f"release directory, manifest file, or github:OWNER/REPO{default}",
+    )
 
 
 def add_site(parser: argparse.ArgumentParser) -> None:

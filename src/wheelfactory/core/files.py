@@ -10,6 +10,7 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,15 +85,43 @@ def remove_scratch(folder: Path) -> None:
         names[:] = [name for name in names if not name.startswith((_SCRATCH, "env-", "rocm-"))]
 
 
+def running_since(folder: Path) -> int:
+    """Return the least modification time of the scratch folders in `folder` that running processes use; now if none.
+
+    In nanoseconds since 1970. A scratch folder into which nothing was written has the time at which it was created.
+    """
+    times = [time.time_ns()]
+    for path in folder.glob(f"{_SCRATCH}*"):
+        with contextlib.suppress(FileNotFoundError):  # its process ended
+            times += [path.stat().st_mtime_ns] * is_locked(path)
+    return min(times)
+
+
+def is_locked(path: Path) -> bool:
+    """Whether a process has locked a file or folder. Raises `FileNotFoundError` if it is missing."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        # shared, so that two processes that look do not take each other for the owner
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 @contextlib.contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """Lock `folder` for this process. Raises `FactoryError` if another process holds the lock."""
+def lock_folder(folder: Path, *, wait: bool = False) -> Iterator[None]:
+    """Lock `folder` for this process; with `wait`, after any other process has released it.
+
+    Raises `FactoryError` if another process holds the lock, without `wait`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         # flock, not a lock file: the kernel releases it however the process ends
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             raise FactoryError("in use by another run", str(folder), "wait for it, or choose another folder") from None
         yield

@@ -17,6 +17,15 @@ _LABEL = re.compile(
 )
 
 
+IndexKey = tuple[str, str, str]
+"""The folders of an index: ROCm, torch and backend."""
+
+
+def index_path(key: IndexKey) -> str:
+    """The folder of an index below the site: ``simple/rocm64/torch2.9/ck``."""
+    return "/".join(("simple", *key))
+
+
 @dataclass(frozen=True)
 class Label:
     """The parts of a local version; ROCm and torch as (major, minor)."""
@@ -54,6 +63,11 @@ class Label:
     def torch_pin(self) -> str:
         """The requirement of a wheel on its torch; ``==X.Y.*`` also accepts the pre-releases in AMD's containers."""
         return f"torch=={self.torch_version}.*"
+
+    @property
+    def index_key(self) -> IndexKey:
+        """The folders of the index that lists the wheel: ``("rocm64", "torch2.9", "ck")``."""
+        return self.rocm_text, self.torch_text, str(self.backend)
 
     def __str__(self) -> str:
         suffix = "triton" if self.backend is Backend.TRITON else ""

@@ -108,6 +108,34 @@ def capture(
     return done.stdout
 
 
+def watch(
+    command: Sequence[str | Path],
+    read_line: Callable[[str], None],
+    *,
+    environ: Mapping[str, str],
+    hint: str = DEFAULT_HINT,
+) -> None:
+    """Run a command and pass each line of its stdout to `read_line` at once.
+
+    Raises `BuildError` with the last lines of its stderr if the command fails.
+    """
+    # stderr goes to a file: a full pipe would block the command, because only stdout is read while it runs
+    with tempfile.TemporaryFile("w+", errors="replace") as errors:
+        with _start_errors(command, BuildError):
+            process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=errors, text=True, errors="replace", env=environ
+            )
+        assert process.stdout
+        with process, _killable(process):
+            for line in process.stdout:
+                read_line(line.rstrip())
+        errors.seek(0)
+        last = errors.read().splitlines()[-LAST_LINES:]
+    if process.returncode:
+        which = "\n".join([f"{shlex.join(map(str, command))} ({_describe_exit(process.returncode)})", *last])
+        raise BuildError("command failed", which, hint)
+
+
 def failure_reason(done: subprocess.CompletedProcess[str]) -> str:
     """Describe why a command failed: the signal that killed it, else the last line of its output."""
     lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]

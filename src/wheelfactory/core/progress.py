@@ -7,19 +7,25 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from types import TracebackType
 from typing import Protocol
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.live import Live
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
+from rich.text import Text
+
+from wheelfactory.core.terminal import is_interactive, wrap_lines
 
 
 class ProgressCallback(Protocol):
@@ -44,24 +50,95 @@ logger = logging.getLogger("wheelfactory")
 class _StderrHandler(logging.Handler):
     """Prints log messages between the steps and the bars, which a handler without the console would overwrite."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, bars: Progress | None) -> None:
         super().__init__()
-        self._console = console
+        self.console = console
+        self.bars = bars
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._console.print(f"    {record.getMessage()}", markup=False, highlight=False)
+        for line in wrap_lines([f"    {record.getMessage()}"], self.console):
+            self.console.print(line, markup=False, highlight=False)
 
 
 @contextmanager
-def log_to_stderr(console: Console | None = None) -> Iterator[None]:
-    """Show the announcements of stages on stderr, for a command without `Steps`."""
-    handler = _StderrHandler(console or _stderr())
+def log_to_stderr(console: Console | None = None, bars: Progress | None = None) -> Iterator[None]:
+    """Show the announcements of stages on stderr, for a command without `Steps`; `bars` also show their progress."""
+    handler = _StderrHandler(console or _stderr(), bars)
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
         yield
     finally:
         logger.removeHandler(handler)
+
+
+@contextmanager
+def announced_progress(text: str) -> Iterator[ProgressCallback]:
+    """Show the progress of a slow operation of a stage where its announcements are shown; yield its callback."""
+    handler = next((found for found in logger.handlers if isinstance(found, _StderrHandler)), None)
+    if handler is None:
+        yield ignore_progress
+        return
+    with ExitStack() as stack:
+        bars = handler.bars
+        if bars is None and is_interactive(handler.console):
+            bars = stack.enter_context(_new_bars(handler.console))
+        task = bars.add_task(f"    {text}", total=None) if bars else None
+        try:
+            yield _progress_callback(handler.console, bars, task, f"    {text}")
+        finally:
+            if bars and task is not None:
+                bars.remove_task(task)
+
+
+class _TimeLeftColumn(ProgressColumn):
+    """The time left at the mean speed so far; rich's own takes the speed of the last two reports, seconds for hours."""
+
+    def render(self, task: Task) -> Text:
+        if not (task.total and task.completed and task.elapsed):
+            return Text("")
+        left_s = task.elapsed / task.completed * (task.total - task.completed)
+        return Text(f"about {timedelta(seconds=round(left_s))} left", style="progress.remaining")
+
+
+def _new_bars(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),  # a step that reports no progress has no total, shown as 0/?
+        TimeElapsedColumn(),
+        _TimeLeftColumn(),
+        console=console,
+        transient=True,
+        redirect_stdout=False,  # rich would print results to stderr, and a reader of stdout would miss them
+    )
+
+
+def _progress_callback(console: Console, bars: Progress | None, task: TaskID | None, text: str) -> ProgressCallback:
+    """Report to the bar `task`, or without bars as a line every `SECONDS_BETWEEN_LINES`."""
+    start = last_line = time.monotonic()
+
+    def part(done: int, total: int, note: str = "") -> None:
+        nonlocal last_line
+        now = time.monotonic()
+        if bars and task is not None:
+            bars.update(task, completed=done, total=total, description=f"{text} {note}".rstrip())
+        elif now - last_line > SECONDS_BETWEEN_LINES and done:
+            last_line = now
+            left = note or f"about {(now - start) / done * (total - done):.0f} s left"
+            console.print(f"    {text.strip()}: [{done}/{total}] {now - start:.0f} s, {left}")
+
+    return part
+
+
+@contextmanager
+def show_meanwhile(preview: RenderableType, console: Console | None = None) -> Iterator[None]:
+    """Show the announcements of stages on stderr, and on a terminal below them `preview`, until the block ends."""
+    console = console or _stderr()
+    with log_to_stderr(console), ExitStack() as stack:
+        if is_interactive(console):
+            stack.enter_context(Live(preview, console=console, transient=True, redirect_stdout=False))
+        yield
 
 
 def _stderr() -> Console:
@@ -81,27 +158,15 @@ class Steps:
         self._all: TaskID | None = None
 
     def __enter__(self) -> Steps:
-        self._open.enter_context(log_to_stderr(self._console))
-        if self._console.is_terminal and not self._console.is_dumb_terminal:
-            self._bars = Progress(
-                TextColumn("{task.description}", markup=False),
-                BarColumn(bar_width=24),
-                MofNCompleteColumn(),  # a step that reports no progress has no total, shown as 0/?
-                TimeElapsedColumn(),
-                TimeRemainingColumn(),
-                console=self._console,
-                transient=True,
-                redirect_stdout=False,  # rich would print results to stderr, and a reader of stdout would miss them
-            )
-            self._bars.start()
+        if is_interactive(self._console):
+            self._bars = self._open.enter_context(_new_bars(self._console))
             self._all = self._bars.add_task("steps", total=self._total)
+        self._open.enter_context(log_to_stderr(self._console, self._bars))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bars:
-            self._bars.stop()
         self._open.close()
 
     @contextmanager
@@ -113,7 +178,7 @@ class Steps:
             self._console.print(f"[{self._done + 1}/{self._total}] {text}")
         outcome = "failed after "
         try:
-            yield self._progress_callback(bar, text, start)
+            yield _progress_callback(self._console, self._bars, bar, text)
             outcome = ""
         finally:
             with self._counting:
@@ -123,18 +188,3 @@ class Steps:
             if self._bars and bar is not None and self._all is not None:
                 self._bars.remove_task(bar)
                 self._bars.advance(self._all)
-
-    def _progress_callback(self, bar: TaskID | None, text: str, start: float) -> ProgressCallback:
-        last_line = start
-
-        def part(done: int, total: int, note: str = "") -> None:
-            nonlocal last_line
-            now = time.monotonic()
-            if self._bars and bar is not None:
-                self._bars.update(bar, completed=done, total=total, description=f"{text} {note}".rstrip())
-            elif now - last_line > SECONDS_BETWEEN_LINES and done:
-                last_line = now
-                left = note or f"about {(now - start) / done * (total - done):.0f} s left"
-                self._console.print(f"    {text}: [{done}/{total}] {now - start:.0f} s, {left}")
-
-        return part

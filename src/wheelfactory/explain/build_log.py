@@ -115,9 +115,10 @@ class _Reader:
 
     def build_log(self, name: str) -> BuildLog:
         """Return all facts. Raises InputError without a build."""
-        progress, cause = self.follower.progress, self.search.cause
+        progress = self.follower.progress
         last, before = (find_compiler_command(line) for line in (self.command_line, self.before_last))
         command = before if before and not (last and last.archs) else last  # the log may end within the last one
+        cause = self.search.cause(1 if self.no_ninja else self.jobs, is_cuda=bool(command and command.is_cuda))
         state = self._state(progress, cause)
         if state is None and command is None:
             if not self.lines:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,6 +15,9 @@ HINT_PREFIX = "hint: "
 """Prefix of the line that this program prints after its own ``error:`` line."""
 # longest line that is cached, in characters: 16,384 such lines take 5 MB
 _SHORT = 300
+# suggested if the log does not show how many ran: fits 8 GiB with Debian's compiler (1.4 GiB a job)
+_JOBS_THAT_FIT = 4
+_NEVER = re.compile(r"(?!)")
 
 
 @dataclass(frozen=True)
@@ -27,27 +31,41 @@ class Cause:
     remedy: str
 
 
+@dataclass(frozen=True)
+class _Match:
+    """The kind of failure that a line shows."""
+
+    known: KnownCause
+    evidence: str
+
+
 class CauseFinder:
     """Finds the cause line by line, for logs that do not fit in memory."""
 
     def __init__(self) -> None:
-        self._specific: Cause | None = None
-        self._unspecific: Cause | None = None
+        self._specific: _Match | None = None
+        self._unspecific: _Match | None = None
         self._error = ""
 
-    @property
-    def cause(self) -> Cause | None:
-        """The cause in the lines read so far; None if they show none."""
-        return self._specific or self._unspecific
+    def cause(self, jobs: int | None = None, *, is_cuda: bool = False) -> Cause | None:
+        """The cause in the lines read so far, with its remedy for a build with `jobs` compiles at once (None: unknown).
+
+        None if the lines show no cause.
+        """
+        match = self._specific or self._unspecific
+        if match is None:
+            return None
+        return Cause(match.known.name, match.evidence, _remedy(match.known, jobs, is_cuda=is_cuda))
 
     def read_line(self, text: str) -> None:
         """Read the next line, already cleaned."""
-        cause = self._specific
-        if self._error and text.startswith(HINT_PREFIX) and (cause is None or cause.evidence == self._error):
+        match = self._specific
+        if self._error and text.startswith(HINT_PREFIX) and (match is None or match.evidence == self._error):
             # this program prints the hint for an error on the next line; it is more specific than the glossary
-            name = cause.name if cause else "refused by the factory"
-            self._specific = Cause(name, self._error, text[len(HINT_PREFIX) :])
-        if cause:
+            name = match.known.name if match else "refused by the factory"
+            hint = KnownCause(name=name, patterns=_NEVER, remedy=text[len(HINT_PREFIX) :])
+            self._specific = _Match(hint, self._error)
+        if match:
             self._error = ""
         if self._specific:
             return
@@ -69,7 +87,15 @@ def find_cause(lines: Iterable[str]) -> Cause | None:
     search = CauseFinder()
     for line in lines:
         search.read_line(clean_line(line).text)
-    return search.cause
+    return search.cause()
+
+
+def _remedy(known: KnownCause, jobs: int | None, *, is_cuda: bool) -> str:
+    """The remedy with a number of jobs that is likely to fit: half of those that did not."""
+    if known.remedy == glossary().remedies["fewer jobs"] and jobs == 1:
+        return glossary().remedies["more memory"]
+    remedy = known.cuda_remedy if is_cuda and known.cuda_remedy else known.remedy
+    return remedy.replace("{jobs}", str(max(1, jobs // 2) if jobs else _JOBS_THAT_FIT))
 
 
 def may_show_error(text: str) -> bool:
@@ -85,6 +111,6 @@ def _short_line_may_show_error(text: str) -> bool:
     return any(word in text for word in glossary().error_words)
 
 
-def _find_known(table: list[KnownCause], text: str) -> Cause | None:
+def _find_known(table: list[KnownCause], text: str) -> _Match | None:
     found = next((known for known in table if known.patterns.search(text)), None)
-    return Cause(found.name, text[:_LONGEST_EVIDENCE], found.remedy) if found else None
+    return _Match(found, text[:_LONGEST_EVIDENCE]) if found else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -13,6 +14,17 @@ from wheelfactory.kernels.compiler.flags import HEADER_OPTIONS, kernel_name, spl
 _COMPILER = re.compile(r"(?:^|/)(?:hipcc|nvcc|clang\+\+(?:-\d+)?|amdclang\+\+|g\+\+(?:-\d+)?|c\+\+)$")
 _STATUS = re.compile(r"^\[\d+/\d+\] ")
 _ROCM = re.compile(r"/rocm-(\d+\.\d+(?:\.\d+)?)(?:/|$)")
+_CUDA_CODE = re.compile(r"\bcode=\[?(sm_\w+)|^-arch=(sm_\w+)")
+# nvcc's options whose value can be the next word (nvcc's manual)
+_NVCC_WITH_VALUE = (
+    "-gencode",
+    "-arch",
+    "--threads",
+    "--compiler-options",
+    "-Xcompiler",
+    "-ccbin",
+    "--dependency-output",
+)
 _SOURCES = (".hip", ".cu", ".cpp", ".cc", ".cxx", ".c")
 
 
@@ -73,10 +85,20 @@ def find_compiler_command(line: str) -> CompilerCommand | None:
     if at is None or any(word.startswith("-") and word not in ("-ISB", "-I", "-S", "-B") for word in words[:at]):
         return None
     arguments = tuple(words[at + 1 :])
+    if words[at].endswith("nvcc"):
+        arguments = tuple(_join_values(arguments))
     source = next((word for word in arguments if word.endswith(_SOURCES) and not word.startswith("-")), "")
     if not source:
         return None
     return _parse_arguments(words[at], tuple(words[:at]), source, arguments)
+
+
+def _join_values(words: Iterable[str]) -> Iterator[str]:
+    """Join nvcc's options with their values: ``-gencode=arch=compute_80,code=sm_80``."""
+    remaining = iter(words)
+    for word in remaining:
+        value = next(remaining, "") if word in _NVCC_WITH_VALUE else ""
+        yield f"{word}={value}" if value else word
 
 
 def _parse_arguments(compiler: str, launcher: tuple[str, ...], source: str, words: tuple[str, ...]) -> CompilerCommand:
@@ -93,6 +115,7 @@ def _parse_arguments(compiler: str, launcher: tuple[str, ...], source: str, word
         elif option.startswith(("--offload-arch=", "--amdgpu-target=")):
             archs.append(option.partition("=")[2])
         elif option:
+            archs += (name for names in _CUDA_CODE.findall(option) for name in names if name)
             text = option + value if option in ("-D", "-U") else f"{option} {value}".rstrip()
             known = glossary().find_flag_meaning(text)
             if known:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 from wheelfactory.build.recipe import GIB_PER_COMPILE
 from wheelfactory.explain.build_log import FAILED, FINISHED, BuildLog
+from wheelfactory.explain.compiler_command import CompilerCommand
 from wheelfactory.explain.glossary import glossary
 from wheelfactory.explain.kernel_meaning import KernelMeaning, find_kernel_meaning
 from wheelfactory.explain.progress import ONE_HEAD_DIM, RemainingTime, estimate_remaining_time
 from wheelfactory.kernels.compiler.compiler import RUNAWAY_AMD, RUNAWAY_UPSTREAM
+from wheelfactory.kernels.compiler.costs import PARSING_CPU_S
 from wheelfactory.kernels.compiler.flags import EARLY_INLINE, has_runaway_flags
 
 WORKLOAD_CAUSES = ("out of memory", "runaway inlining", "time limit", "canceled")
@@ -79,20 +81,12 @@ def explain_log(log_name: str, build_log: BuildLog, jobs: int | None, cores: int
 
 
 def _reasons(build_log: BuildLog, remaining: RemainingTime | None) -> Iterator[str]:
-    if build_log.progress and remaining:
-        total = build_log.progress.total
-        release = glossary().releases_by_source_count.get(str(total), "")
-        release = f" ({release})" if release else ""
-        archs = f"{remaining.archs} archs" if remaining.archs > 1 else "one arch"
-        archs += "" if build_log.archs else " (the log names none)"
-        yield (
-            f"{total} sources{release}: one for each mix of head dim, type, mask, bias, dropout and padding; "
-            f"about {remaining.cpu_hours:.0f} CPU hours for {archs} (predicted)"
-        )
-    if remaining and remaining.archs > 1:
-        yield f"each source is compiled {remaining.archs} times, once per arch"
+    # this factory compiles device code and host code apart, with precompiled headers, and keeps them
+    is_ordinary = build_log.command and not {"--cuda-device-only", "--cuda-host-only"} & {*build_log.command.arguments}
+    if remaining:
+        yield from _reasons_of_size(build_log, remaining, reads_headers=bool(is_ordinary))
     if build_log.command and build_log.command.is_cuda:
-        yield "the compiler is nvcc: this builds for CUDA; estimates exist only for ROCm"
+        yield from _cuda_reasons(build_log.command)
     condition = _runaway_condition(build_log)
     runaway = (
         f"{EARLY_INLINE}=true with function calls off: if {condition}, compile time explodes "
@@ -106,14 +100,46 @@ def _reasons(build_log: BuildLog, remaining: RemainingTime | None) -> Iterator[s
         yield f"{build_log.jobs} compiles at once (MAX_JOBS={build_log.jobs}), regardless of the number of cores"
     elif remaining:
         yield "MAX_JOBS is not in the log; its default is one job per 2 cores or per 9 GB of memory, whichever is fewer"
-    if build_log.command and not build_log.ccache and remaining:
+    if is_ordinary and not build_log.ccache and remaining:
         yield "no compiler cache on the command line: a build in a new directory or environment recompiles everything"
     if condition and build_log.command and build_log.command.rocm:
         yield runaway
 
 
+def _cuda_reasons(command: CompilerCommand) -> Iterator[str]:
+    # sources of numbers and variables: setup.py of 2.7.4 to 2.8.3
+    yield "the compiler is nvcc: this builds for NVIDIA GPUs; times are predicted for ROCm only"
+    if len(command.archs) > 1:
+        yield f"each source is compiled {len(command.archs)} times, once per arch ({', '.join(command.archs)})"
+    threads = next((word.partition("=")[2] for word in command.arguments if word.startswith("--threads=")), "")
+    if threads:
+        yield f"each nvcc uses {threads} threads (NVCC_THREADS={threads}); with 4 threads it needs 8 to 9 GB of memory"
+
+
+def _reasons_of_size(build_log: BuildLog, remaining: RemainingTime, *, reads_headers: bool) -> Iterator[str]:
+    if build_log.progress:
+        total = build_log.progress.total
+        release = glossary().releases_by_source_count.get(str(total), "")
+        release = f" ({release})" if release else ""
+        archs = f"{remaining.archs} archs" if remaining.archs > 1 else "one arch"
+        archs += "" if build_log.archs else " (the log names none)"
+        yield (
+            f"{total} sources{release}: one for each mix of head dim, type, mask, bias, dropout and padding; "
+            f"about {remaining.cpu_hours:.0f} CPU hours for {archs} (predicted)"
+        )
+    if remaining.archs > 1:
+        yield f"each source is compiled {remaining.archs} times, once per arch"
+    if reads_headers and build_log.command and not build_log.command.is_cuda:
+        parsing_s = PARSING_CPU_S * (remaining.archs + 1)  # once for each arch and once for the host
+        yield f"each source reads Composable Kernel's headers again: {parsing_s:.0f} CPU s, half of a light kernel"
+
+
 def _advice(build_log: BuildLog, remaining: RemainingTime | None) -> Iterator[str]:
     if build_log.command and build_log.command.is_cuda:
+        if build_log.command.archs[1:]:
+            number = build_log.command.archs[0].removeprefix("sm_")
+            yield f"compile only for your GPU, for example FLASH_ATTN_CUDA_ARCHS={number}"
+        yield "or install one of flash-attn's own wheels for CUDA, which its releases on GitHub have"
         yield f"on an AMD GPU? {glossary().remedies['torch for ROCm']}"
     if remaining and remaining.archs > 1:
         yield (
@@ -134,7 +160,7 @@ def _advice(build_log: BuildLog, remaining: RemainingTime | None) -> Iterator[st
         yield "if you need only some head dims: OPT_DIM=128 compiles only a quarter (flash-attn 2.8 and newer)"
     if remaining:
         yield "compile the kernels once for all torch and Python versions: `wheelfactory kernels`, `build --kernels`"
-        yield "or install a published wheel for your torch and ROCm: `wheelfactory plan` lists the cells"
+        yield "or install a published wheel for your torch and ROCm: `wheelfactory plan --all` lists the cells"
 
 
 def _runaway_condition(build_log: BuildLog) -> str:

@@ -1,4 +1,4 @@
-"""Render an explanation as text, answers first, or as the document of ``--json``."""
+"""Render an explanation as lines with styles, answers first, or as the document of ``--json``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from typing import TypeAlias
 
 from wheelfactory.core.gpus import product_names
 from wheelfactory.explain.build_log import FAILED, FINISHED, PREPARING, RUNNING, BuildLog
@@ -22,8 +23,15 @@ FORMAT = 2
 
 Document = dict[str, object]
 
-_LABEL, _FLAG, _LINE = 10, 42, 120
-"""Widths of the columns and of a line; longer paths and flags are not truncated."""
+StyledLine: TypeAlias = tuple[str, str]
+"""A line, and the rich style in which a terminal shows it; empty for none."""
+
+PIPE_WIDTH = 120
+"""Width of a line where there is no terminal."""
+_LABEL, _FLAG = 10, 42
+"""Widths of the columns; longer paths and flags are not truncated."""
+_HEAD = "bold"
+_ROW_STYLES = {"cause": "bold red", "log line": "red", "remedy": "bold green"}
 
 # parts of a kernel's name that get their own line
 _SIZED = ("tile: ", "warps: ", "matrix: ", "pipeline: ")
@@ -31,8 +39,39 @@ _SIZED = ("tile: ", "warps: ", "matrix: ", "pipeline: ")
 _OFF = "no "
 
 
-def explanation_lines(explanation: Explanation) -> Iterator[str]:
-    """Yield the lines: progress, cause of a failure, kernel, reasons, advice, command."""
+@dataclass(frozen=True)
+class _Paragraph:
+    """A text to be wrapped."""
+
+    text: str
+    start: str = ""
+    """What the first line begins with."""
+    further: str = ""
+    """What all other lines begin with."""
+    style: str = ""
+
+    def wrap(self, width: int) -> Iterator[StyledLine]:
+        wrapper = textwrap.TextWrapper(
+            width,
+            initial_indent=self.start,
+            subsequent_indent=self.further,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        yield from ((line, self.style) for line in wrapper.wrap(self.text) or [self.start.rstrip()])
+
+
+def explanation_lines(explanation: Explanation, width: int = PIPE_WIDTH, *, flags: bool = False) -> list[StyledLine]:
+    """The lines, at most `width` characters long unless a word is longer: answers first, the command last.
+
+    With `flags`, the command is explained flag by flag.
+    """
+    flag_width = min(_FLAG, width * 7 // 20)
+    return [line for text in _paragraphs(explanation, flag_width if flags else None) for line in text.wrap(width)]
+
+
+def _paragraphs(explanation: Explanation, flag_width: int | None) -> Iterator[_Paragraph]:
+    """Progress, cause of a failure, kernel, reasons, advice, command; its flags if there is a width for them."""
     build_log = explanation.build_log
     yield from _head(explanation)
     if build_log.cause:
@@ -50,12 +89,13 @@ def explanation_lines(explanation: Explanation) -> Iterator[str]:
     shown = build_log.cause.remedy if build_log.cause else ""
     yield from _list("what to change", [line for line in explanation.advice if line != shown])
     if build_log.command:
-        yield from _command(build_log.command)
+        yield from _command(build_log.command, flag_width)
 
 
-def _head(explanation: Explanation) -> Iterator[str]:
+def _head(explanation: Explanation) -> Iterator[_Paragraph]:
     progress, remaining = explanation.build_log.progress, explanation.remaining_time
-    yield f"{explanation.log_name}: {_state(explanation.build_log)}"
+    # not wrapped: programs read the first line
+    yield _Paragraph("", f"{explanation.log_name}: {_state(explanation.build_log)}", style=_HEAD)
     if progress and remaining and explanation.build_log.state == RUNNING and progress.done < progress.total:
         yield from _rows(_times(progress, remaining, explanation))
     if progress and progress.mixed:
@@ -64,7 +104,13 @@ def _head(explanation: Explanation) -> Iterator[str]:
         )
     elif progress and progress.runs > 1:
         yield from _rows([("run", f"the last of {progress.runs} compiles in this log; the others are not shown")])
-    yield from _rows(("for", f"{arch}  {product_names(arch)}".rstrip()) for arch in explanation.build_log.archs)
+    yield from _rows(("for", f"{arch}  {_products(arch)}".rstrip()) for arch in explanation.build_log.archs)
+
+
+def _products(arch: str) -> str:
+    """The products of an AMD arch, or the compute capability of an NVIDIA arch."""
+    number = arch.removeprefix("sm_").rstrip("af")  # sm_90a and sm_100f have extensions of this capability
+    return product_names(arch) if number == arch else f"compute capability {number[:-1]}.{number[-1:]}"
 
 
 def _state(build_log: BuildLog) -> str:
@@ -113,7 +159,7 @@ def _clock(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds))
 
 
-def _kernel(kernel: KernelMeaning, title: str) -> Iterator[str]:
+def _kernel(kernel: KernelMeaning, title: str) -> Iterator[_Paragraph]:
     rows = [("kernel", kernel.name), ("purpose", f"{kernel.direction}: {kernel.operation}")]
     if kernel.head_dim:
         rows.append(("head dim", f"{kernel.head_dim}, {glossary().types[kernel.type]}"))
@@ -130,11 +176,16 @@ def _kernel(kernel: KernelMeaning, title: str) -> Iterator[str]:
     yield from _section(title, rows)
 
 
-def _command(command: CompilerCommand) -> Iterator[str]:
+def _command(command: CompilerCommand, flag_width: int | None) -> Iterator[_Paragraph]:
     rocm = f" of ROCm {command.rocm}" if command.rocm else ""
     rows = [("compiler", command.compiler + rocm), ("source", command.source)]
-    counts = Counter(whose for _, whose in command.headers)
-    rows += [("headers", f"{whose} ({count} -I)") for whose, count in counts.items()]
+    if flag_width is None:
+        count = len(command.flags) + len(command.unknown)
+        yield from _section("the command", [*rows, ("flags", f"{count}; --flags explains each")])
+        return
+    # the owner's note is about CK's kernels
+    owners = (whose.partition(";")[0] if command.is_cuda else whose for _, whose in command.headers)
+    rows += [("headers", f"{whose} ({count} -I)") for whose, count in Counter(owners).items()]
     yield from _section("the command", rows)
     for setter in dict.fromkeys(flag.set_by for flag in command.flags):
         by_meaning: dict[str, list[str]] = {}
@@ -143,42 +194,33 @@ def _command(command: CompilerCommand) -> Iterator[str]:
                 by_meaning.setdefault(flag.meaning, []).append(flag.text)
         yield from _section(f"flags set by {setter}" if setter else "other flags", ())
         for meaning, flags in by_meaning.items():
-            yield from (f"  {text}" for text in flags[:-1])
-            yield from _row(flags[-1], meaning, _FLAG)
+            yield from (_Paragraph(text, "  ", "    ") for text in flags[:-1])
+            yield _row(flags[-1], meaning, flag_width)
     if command.unknown:
         yield from _section("unknown flags", [("", " ".join(command.unknown))])
 
 
-def _list(title: str, lines: Iterable[str]) -> Iterator[str]:
+def _list(title: str, lines: Iterable[str]) -> Iterator[_Paragraph]:
     rows = list(lines)
     if rows:
-        yield from ("", title)
-        for line in rows:
-            yield from _wrapped(line, "  - ", "    ")
+        yield from _section(title, ())
+        yield from (_Paragraph(line, "  - ", "    ") for line in rows)
 
 
-def _section(title: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
-    yield from ("", title)
+def _section(title: str, rows: Iterable[tuple[str, str]]) -> Iterator[_Paragraph]:
+    yield from (_Paragraph(""), _Paragraph(title, style=_HEAD))
     yield from _rows(rows)
 
 
-def _rows(rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+def _rows(rows: Iterable[tuple[str, str]]) -> Iterator[_Paragraph]:
     last = ""
     for label, text in rows:
-        yield from _row(label if label != last else "", text, _LABEL)
+        yield _row(label if label != last else "", text, _LABEL, _ROW_STYLES.get(label, ""))
         last = label
 
 
-def _row(label: str, text: str, width: int) -> Iterator[str]:
-    start, further = f"  {label:<{width}} ", " " * (width + 3)
-    yield from _wrapped(text, start, further) or [start.rstrip()]
-
-
-def _wrapped(text: str, start: str, further: str) -> list[str]:
-    wrapper = textwrap.TextWrapper(
-        _LINE, initial_indent=start, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
-    )
-    return wrapper.wrap(text)
+def _row(label: str, text: str, width: int, style: str = "") -> _Paragraph:
+    return _Paragraph(text, f"  {label:<{width}} ", " " * (width + 3), style)
 
 
 def as_json(explanation: Explanation) -> Document:

@@ -40,6 +40,9 @@ class KnownCause(_Entry):
     patterns: Pattern
     """Searched anywhere in a log line."""
     remedy: Text
+    """``{jobs}`` in it is a number of jobs that is likely to fit."""
+    cuda_remedy: str = ""
+    """The remedy for a build for CUDA, if it differs."""
 
 
 class FlagPattern(_Entry):

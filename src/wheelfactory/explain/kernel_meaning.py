@@ -14,6 +14,8 @@ _SIZES = re.compile(r"([brw])(\d+(?:x\d+)*)")
 _OCCUPANCY = re.compile(r"o(-?\d+)")
 _LONGEST_QUERY = re.compile(r"maxq(\d+)")
 _PADDING = re.compile(r"p(s)?(sk)?(?:(d)([0-9]*))?(?:(dv)([0-9]*))?")
+# upstream's files for CUDA (csrc/flash_attn/src)
+_CUDA_NAME = re.compile(r"flash_(fwd|bwd|fwd_split)_hdim(\d+)_(fp16|bf16)(_causal)?(?:_sm\d+)?")
 _PADDED = ("queries", "keys", "head dim of Q", "head dim of V")
 
 
@@ -54,7 +56,12 @@ class KernelMeaning:
 
 
 def find_kernel_meaning(name: str) -> KernelMeaning | None:
-    """Explain the name of a kernel source (without directory and extension); None if it is not a CK fmha kernel."""
+    """Explain the name of a kernel source (without directory and extension); None if it is not of flash-attn's kernels.
+
+    These are CK's generated sources, and upstream's files for CUDA.
+    """
+    if match := _CUDA_NAME.fullmatch(name):
+        return _cuda_kernel(match)
     parsed = parse_kernel_name(name)
     known = glossary().operations.get(parsed.operation) if parsed else None
     if parsed is None or known is None:
@@ -77,6 +84,21 @@ def find_kernel_meaning(name: str) -> KernelMeaning | None:
         arch=parsed.arch,
         parts=tuple(parts),
         unknown=tuple(unknown),
+    )
+
+
+def _cuda_kernel(match: re.Match[str]) -> KernelMeaning:
+    known = glossary().operations[{"fwd_split": "fwd_splitkv"}.get(match[1], match[1])]
+    return KernelMeaning(
+        name=match[0],
+        direction=known.direction,
+        operation=known.meaning,
+        head_dim=match[2],
+        type=match[3],
+        mode="",
+        arch="",
+        parts=(NamePart("causal", "causal mask"),) if match[4] else (),
+        unknown=(),
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 from wheelfactory.explain.glossary import glossary
 from wheelfactory.explain.log_lines import LogLine, is_wall_clock
-from wheelfactory.kernels.compiler.costs import seed_cost
+from wheelfactory.kernels.compiler.costs import ordinary_cost
 from wheelfactory.kernels.compiler.flags import kernel_name
 from wheelfactory.kernels.compiler.status import estimate_time_left
 
@@ -122,7 +122,7 @@ def _with_name(progress: Progress, text: str) -> Progress:
     name = ours[4] or "" if ours else source_name(text)
     if not name:
         return progress
-    cost = progress.cost_done + seed_cost(name, 1).cpu_s
+    cost = progress.cost_done + ordinary_cost(name, 1).cpu_s
     return replace(progress, current=name, named_count=progress.named_count + 1, cost_done=cost)
 
 
@@ -176,16 +176,16 @@ class RemainingTime:
 def mean_cpu_seconds(archs: int) -> float:
     """Return the predicted mean CPU seconds of a source in a typical release, for a number of archs."""
     mix = glossary().typical_kernel_counts
-    return sum(seed_cost(source, archs).cpu_s * count for source, count in mix.items()) / sum(mix.values())
+    return sum(ordinary_cost(source, archs).cpu_s * count for source, count in mix.items()) / sum(mix.values())
 
 
 def estimate_remaining_time(progress: Progress, jobs: int, archs: int, jobs_so_far: int) -> RemainingTime:
     """Estimate the rest of a compile with `jobs` and `archs` (at least 1 each); its rate so far used `jobs_so_far`."""
     one_arch, left_count = mean_cpu_seconds(1), progress.total - progress.done
-    factor = seed_cost("fmha_bwd_d128", archs).cpu_s / seed_cost("fmha_bwd_d128", 1).cpu_s
+    factor = ordinary_cost("fmha_bwd_d128", archs).cpu_s / ordinary_cost("fmha_bwd_d128", 1).cpu_s
     done_s = progress.cost_done + (progress.done - min(progress.named_count, progress.done)) * one_arch
     cheapest = min(
-        seed_cost(source, 1).cpu_s for source in glossary().typical_kernel_counts
+        ordinary_cost(source, 1).cpu_s for source in glossary().typical_kernel_counts
     )  # a lower limit, if the actual mix is cheaper
     left_s = max(one_arch * progress.total - done_s, left_count * cheapest) * factor if left_count else 0.0
     whole_s = one_arch * progress.total * factor

@@ -10,7 +10,7 @@ from pathlib import Path
 from wheelfactory.build.environments import build_requirements
 from wheelfactory.build.executor import Executor
 from wheelfactory.build.recipe import Recipe, make_recipe
-from wheelfactory.build.setup_py import SetupExtras, SetupRun, log_path, run_setup
+from wheelfactory.build.setup_py import RawWheel, SetupExtras, SetupRun, log_path, run_setup
 from wheelfactory.build.sources import Source, fetch_source
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.digest import content_key
@@ -18,7 +18,8 @@ from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import atomic_path, scratch_dir
 from wheelfactory.core.progress import ProgressCallback
 from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE
-from wheelfactory.kernels.kernel_set import KernelSet, sources_name
+from wheelfactory.kernels.compiler.request import CompileResult
+from wheelfactory.kernels.kernel_set import sets_of_cell
 from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope, read_outcome, setup_env, store_folder
 from wheelfactory.kernels.source_list import list_planned_sources
 from wheelfactory.matrix.facts import Matrix
@@ -47,8 +48,7 @@ def build_cell(
     the path of the log if the build fails, `RunAgainError` if the time limit is reached.
     """
     recipe = make_recipe(matrix, cell, executor.describe_host(cell), environ, local_build=local_build)
-    release = matrix.flash_attn[cell.flash_attn]
-    source = fetch_source(cell.flash_attn, release, cache / "sources", environ)
+    source = fetch_source(cell.flash_attn, matrix.flash_attn[cell.flash_attn], cache / "sources", environ)
     if cell.backend is Backend.TRITON:
         payload = _raw_triton_wheel(
             executor, SetupExtras(deadline=scope.deadline), recipe, source, report_progress, cache
@@ -57,20 +57,25 @@ def build_cell(
     host = executor.prepare_host(cell, report_progress)
     with scratch_dir(cache) as scratch:
         setup, log = SetupRun(recipe, source, host, scratch), log_path(cache, cell.id)
-        abi = matrix.torch[cell.torch].cxx11_abi
-        kernel_set = KernelSet(sources_name(matrix, cell.flash_attn), cell.rocm, recipe.archs, abi, (cell,))
-        planned = list_planned_sources(cell.flash_attn, release, cache, environ)
-        appended = environ.get(APPEND_VARIABLE)
-        extras = setup_env(setup, kernel_set.id, scope, cache=cache, appended=appended, planned=planned)
-        try:  # compiles the bindings and the missing kernels, then links
-            raw = run_setup(setup, log, extras, report_progress)
-        except BuildError:
-            # raises the compile's own error, which is more precise than the failure of setup.py
-            read_outcome(setup, store_folder(cache), log)
-            raise
-        result = read_outcome(setup, store_folder(cache), log)
+        set_ids = sets_of_cell(matrix, cell, recipe.archs)
+        planned = list_planned_sources(cell.flash_attn, matrix.flash_attn[cell.flash_attn], cache, environ)
+        extras = setup_env(setup, set_ids, scope, cache=cache, appended=environ.get(APPEND_VARIABLE), planned=planned)
+        raw, result = _compile_and_link(setup, extras, store_folder(cache), log, report_progress)
         record = _record(recipe, source, raw.toolchain, result.key if result else None)
         return finish_raw_wheel(raw.path, record, folder, environ)
+
+
+def _compile_and_link(
+    setup: SetupRun, extras: SetupExtras, kernels: Path, log: Path, report_progress: ProgressCallback
+) -> tuple[RawWheel, CompileResult | None]:
+    """Run setup.py: it compiles the bindings and the missing kernels, then links. Raises the errors of `build_cell`."""
+    try:
+        raw = run_setup(setup, log, extras, report_progress)
+    except BuildError:
+        # raises the compile's own error, which is more precise than the failure of setup.py
+        read_outcome(setup, kernels, log)
+        raise
+    return raw, read_outcome(setup, kernels, log)
 
 
 def _record(recipe: Recipe, source: Source, toolchain: Toolchain, kernels: str | None = None) -> BuildRecord:

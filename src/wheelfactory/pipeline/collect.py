@@ -15,8 +15,8 @@ from wheelfactory.kernels.resume import merge_set
 from wheelfactory.pipeline.jobs import CellJob, KernelSetJobs, WorkflowJobs
 
 MAX_ROUNDS = 8
-"""Successive runs for the same kernels. Eight rounds of five hours on four cores are more than twice what the largest
-set (51 CPU hours) takes in one shard, so a set that is still unfinished will never finish."""
+"""Successive runs for the same kernels. Eight rounds of five hours on four cores are 160 CPU hours, more than ten times
+what the largest set takes (see docs/reference/plan.md), so a set that is still unfinished will never finish."""
 
 
 RERUN_HINT = "check the network (PIP_INDEX_URL selects another package index), then re-run all jobs"
@@ -92,4 +92,4 @@ def buildable_cells(
     if any(item.state is SetState.PENDING for item in collected):
         return ()
     failed = {item.set_jobs.id for item in collected if item.state is SetState.FAILED}
-    return tuple(cell for cell in jobs.cells if cell.kernel_set not in failed and cell.id not in published)
+    return tuple(cell for cell in jobs.cells if failed.isdisjoint(cell.kernel_sets) and cell.id not in published)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -23,8 +24,8 @@ class CellJob(FrozenModel):
 
     id: str
     batch: str
-    kernel_set: str = ""
-    """Id of the kernel set that the cell links; empty for Triton."""
+    kernel_sets: tuple[str, ...] = ()
+    """Ids of the kernel sets that the cell links; empty for Triton, and if the cell's own job compiles its kernels."""
 
 
 class KernelSetJobs(FrozenModel):
@@ -86,39 +87,54 @@ def make_jobs(
     unavailable: Mapping[str, str] = MappingProxyType({}),
     unplanned: Sequence[Cell] = (),
 ) -> WorkflowJobs:
-    """Choose the jobs of a run for `cells`, which link the kernel sets `sets`.
+    """Choose the jobs of a run for `cells`, which link the kernel sets `sets`: all sets of a cell, or none of them.
 
     `stored` are the ids of sets that the archive host has; `shards` maps every other set id to its shards, or
     `unavailable` to the reason why it has none. `unplanned` are the cells that need a runner.
 
     Raises `InputError` if the cells make more batches than one GitHub matrix allows.
     """
-    set_jobs, free_entries = [], GITHUB_MATRIX_LIMIT
-    for kernel_set in sets:
-        missing = tuple(shards.get(kernel_set.id, ())) if kernel_set.id not in stored else ()
-        # GitHub never starts a job with a larger matrix, so a set that does not fit waits for the next run
-        now = missing if len(missing) <= free_entries else ()
-        free_entries -= len(now)
-        name = stored_set_name(matrix, kernel_set)
-        set_jobs.append(
-            KernelSetJobs(
-                id=kernel_set.id,
-                archive_name=name,
-                shards=now,
-                stored=kernel_set.id in stored,
-                unavailable=unavailable.get(kernel_set.id, ""),
-            )
-        )
-    set_ids = {cell: kernel_set.id for kernel_set in sets for cell in kernel_set.cells}
+    missing = {kernel_set.id: shards.get(kernel_set.id, ()) for kernel_set in sets if kernel_set.id not in stored}
+    now = _fit_into_matrix(missing)
+    linked = _linked_sets(sets)
     return WorkflowJobs(
         cells=tuple(
-            CellJob(id=cell.id, batch=batch.name, kernel_set=set_ids.get(cell, ""))
+            CellJob(id=cell.id, batch=batch.name, kernel_sets=tuple(linked.get(cell, ())))
             for batch in cut_batches(matrix, cells)
             for cell in batch.cells
         ),
-        kernel_sets=tuple(set_jobs),
+        kernel_sets=tuple(
+            KernelSetJobs(
+                id=kernel_set.id,
+                archive_name=stored_set_name(matrix, kernel_set),
+                shards=now.get(kernel_set.id, ()),
+                stored=kernel_set.id in stored,
+                unavailable=unavailable.get(kernel_set.id, ""),
+            )
+            for kernel_set in sets
+        ),
         unplanned=tuple(cell.id for cell in unplanned),
     )
+
+
+def _fit_into_matrix(shards: Mapping[str, Sequence[str]]) -> Mapping[str, tuple[str, ...]]:
+    """Return the shards of the sets that fit into one GitHub matrix, by set id."""
+    # GitHub never starts a job with a larger matrix, so a set that does not fit waits for the next run
+    fitting, free_entries = {}, GITHUB_MATRIX_LIMIT
+    for set_id, names in shards.items():
+        if len(names) <= free_entries:
+            fitting[set_id] = tuple(names)
+            free_entries -= len(names)
+    return fitting
+
+
+def _linked_sets(sets: Iterable[KernelSet]) -> Mapping[Cell, Sequence[str]]:
+    """Return the ids of the sets that each CK cell links."""
+    linked: dict[Cell, list[str]] = defaultdict(list)
+    for kernel_set in sets:
+        for cell in kernel_set.cells:
+            linked[cell].append(kernel_set.id)
+    return linked
 
 
 def kernel_entries(jobs: WorkflowJobs) -> list[dict[str, str]]:
@@ -149,7 +165,7 @@ def batch_matrix(cells: Sequence[CellJob]) -> str:
             {
                 "batch": batch,
                 "cells": " ".join(cell.id for cell in members),
-                "kernel-sets": " ".join(sorted({cell.kernel_set for cell in members} - {""})),
+                "kernel-sets": " ".join(sorted({name for cell in members for name in cell.kernel_sets})),
             }
             for batch, members in batches.items()
         ]

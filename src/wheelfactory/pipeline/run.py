@@ -19,11 +19,11 @@ from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.host import Host
 from wheelfactory.core.process import kill_running
 from wheelfactory.core.progress import ProgressCallback, Steps, ignore_progress
-from wheelfactory.kernels.kernel_set import group_kernel_sets
 from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.select import unpublished_cells
 from wheelfactory.pipeline.build import build_cell
+from wheelfactory.pipeline.waves import split_into_waves
 from wheelfactory.release.additions import as_addition, fetch_missing_dependencies, find_missing_fallback
 from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.manifest import WheelRow, published_cells
@@ -104,42 +104,34 @@ def run_worklist(
     """Build, verify and publish a worklist wheel by wheel, write the index, and return what failed.
 
     `extended` names gates to run in addition to the required ones; `quick` skips the slow gates; `scope`
-    restricts which kernels are compiled, and sets the deadline. The first wheels also add missing dependencies and
-    flash-attention-amd. A failure of one wheel does not stop the others. Raises `PublishError` if the
-    release is damaged.
+    restricts which kernels are compiled, and sets the deadline. Missing dependencies are added before the cells, and
+    flash-attention-amd after them, unless the deadline has passed. A failure of one wheel does not stop the others.
+    Raises `PublishError` if the release is damaged.
     """
-    fallback = find_missing_fallback(publisher) if worklist.to_build else None
+    # an interrupted run may have published its cells only
+    fallback = find_missing_fallback(publisher) if worklist.to_build or worklist.published else None
     count = len(worklist.to_verify) + len(worklist.to_build) + (fallback is not None) + 1  # 1: the index
     with Steps(count) as steps, scratch_dir(cache) as scratch:
         if worklist.to_build:
             # an index of the release replaces PyPI for pip, so it must have the dependencies
             publish(publisher, fetch_missing_dependencies(matrix.dependencies, publisher, cache=cache, environ=environ))
         pipeline = CellPipeline(matrix, host, environ, cache, publisher, scratch, steps, extended, scope, quick)
-        # flash-attention-amd may fail, for example where no CPU torch exists: no cell depends on it
-        failures = list(pipeline.build_and_publish_fallback(fallback)) if fallback else []
-        failures += run_in_order(
-            (str(row.cell), partial(pipeline.verify_published, executor, row)) for row in worklist.to_verify
+        failures = list(
+            run_in_order(
+                (str(row.cell), partial(pipeline.verify_published, executor, row)) for row in worklist.to_verify
+            )
         )
         parallel = executor.parallel_cells > 1
         for wave in split_into_waves(matrix, worklist.to_build) if parallel else (worklist.to_build,):
             failures += build_in_parallel(pipeline, executor, wave)
             if any(isinstance(failure.error, RunAgainError) for failure in failures):
                 break  # the deadline has also passed for the later waves
+        # after what was asked for. It may fail, for example where no CPU torch exists: no cell depends on it
+        if fallback and not any(isinstance(failure.error, RunAgainError) for failure in failures):
+            failures += pipeline.build_and_publish_fallback(fallback)
         with steps.step("index and search page"):
             write_pages(publisher.folder, render_site(matrix, publisher.rows()))
     return tuple(failures)
-
-
-def split_into_waves(matrix: Matrix, cells: Sequence[Cell]) -> tuple[tuple[Cell, ...], ...]:
-    """Group the cells into waves to build in turn, so that cells of one wave never wait for the same slow build."""
-    triton: dict[str, Cell] = {}
-    for cell in cells:
-        if cell.backend is Backend.TRITON:
-            triton.setdefault(cell.flash_attn, cell)
-    # one cell for each Triton wheel (minutes), then for each kernel set (hours); the others only link or label
-    leaders = [set(triton.values()), {kernel_set.cells[0] for kernel_set in group_kernel_sets(matrix, cells)}]
-    others = set(cells).difference(*leaders)
-    return tuple(tuple(cell for cell in cells if cell in group) for group in (*leaders, others) if group)
 
 
 @dataclass(frozen=True)

@@ -59,10 +59,7 @@ class WheelRow(FrozenModel):
     @property
     def index_key(self) -> tuple[str, str, str] | None:
         """The folders of the index that lists the wheel: ``("rocm64", "torch2.9", "ck")``; None if every index does."""
-        if self.label is None:
-            return None
-        label = Label.parse(self.label)
-        return label.rocm_text, label.torch_text, str(label.backend)
+        return Label.parse(self.label).index_key if self.label else None
 
 
 def read_manifest(path: Path) -> tuple[WheelRow, ...]:

@@ -69,7 +69,7 @@ def steps(github: FakeGitHub, _trusted: None, cli: Cli, tmp_path: Path, monkeypa
         monkeypatch.setenv(name, value)
     (tmp_path / "matrix.yaml").write_text(SMALL)
     kernel_set = KernelSetJobs(id=KERNEL_SET.id, archive_name=NAME, shards=("1/1",))
-    jobs = WorkflowJobs(cells=(CellJob(id=CELL, batch="one", kernel_set=KERNEL_SET.id),), kernel_sets=(kernel_set,))
+    jobs = WorkflowJobs(cells=(CellJob(id=CELL, batch="one", kernel_sets=(KERNEL_SET.id,)),), kernel_sets=(kernel_set,))
     jobs.write(tmp_path / "jobs.json")
     archive = pack_archive(fill(tmp_path / "store"), KERNEL_SET.id, tmp_path / "kernels", None)
     return Steps(cli, tmp_path, archive)
@@ -125,10 +125,10 @@ def test_an_archive_of_somebody_else_fails_its_set_and_is_not_downloaded(github:
 
 def test_a_bundle_of_another_run_is_refused(steps: Steps, sigstore: FakeSigstore) -> None:
     bundle = steps.folder / "attestation.json"
-    bundle.write_bytes(sigstore.sign({"fa2.6.3-rocm6.1-gfx90a-cxx11-0123456789abcdef.tar.zst": "0" * 64}, KERNELS))
+    bundle.write_bytes(sigstore.sign({"ck-1c6f3a07-rocm6.1-gfx90a-0123456789abcdef.tar.zst": "0" * 64}, KERNELS))
     shown = steps.cli(*steps.arguments(bundle))
     assert shown.code == BAD_INPUT
-    assert shown.err.startswith("error: not an archive of this run's kernel sets: fa2.6.3-")
+    assert shown.err.startswith("error: not an archive of this run's kernel sets: ck-1c6f3a07-")
     bundle.unlink()
     assert steps.cli(*steps.arguments(bundle)).err.startswith("error: cannot read the attestation: ")
 

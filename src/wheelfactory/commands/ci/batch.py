@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wheelfactory.commands.executor_options import add_executor, has_compiled_cell, open_executor
+from wheelfactory.commands.executor_options import add_executor, has_compiled_cell, open_executor, use_store
 from wheelfactory.commands.options import (
     Environ,
     add_cache,
@@ -65,9 +65,11 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     names, wheels = options.cells.split(), as_directory(options.wheels)
     expansion = expand(matrix)
     cells = [require_cell(expansion, name) for name in names if name != FALLBACK_NAME]
-    with open_executor(
-        options, compiled=has_compiled_cell(cells), matrix=matrix, host=host, environ=environ, cache=cache
-    ) as executor:
+    compiled = has_compiled_cell(cells)
+    with (
+        use_store(cache, compiled=compiled),
+        open_executor(options, compiled=compiled, matrix=matrix, host=host, environ=environ, cache=cache) as executor,
+    ):
         if options.action == "build":
             scope = CompileScope(archives=as_directory(Path(options.kernels)) if options.kernels else None)
             wheels.mkdir(parents=True, exist_ok=True)

@@ -20,7 +20,7 @@ from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.kernels.kernel_set import KernelSet, describe_older_sets, group_kernel_sets, stored_set_name
-from wheelfactory.kernels.set_estimates import WORKFLOW_SHARDING, estimate_sets, read_cost_model
+from wheelfactory.kernels.set_estimates import WORKFLOW_SHARDING, estimate_sets, read_cost_model, source_reader
 from wheelfactory.kernels.setup_env import ledger_path
 from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.facts import Matrix
@@ -85,14 +85,10 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     if unplanned:
         print_messages(f"{NEEDS_RUNNER}: {count_text(len(unplanned), 'cell')}", f"hint: {RUNNER_HINT}")
     sets = group_kernel_sets(matrix, cells)
-    with log_to_stderr():
-        archives = open_archive_host(options.target, environ)
-        stored = frozenset(kernel_set.id for kernel_set in sets if archives.has(stored_set_name(matrix, kernel_set)))
-        if len(stored) < len(sets):
-            print_messages(*describe_older_sets(sets, archives.names()))
+    stored = _find_stored_sets(options.target, matrix, sets, environ)
     if options.versions:
-        # the cell's own job compiles a set that is not stored, so only stored sets are listed
-        jobs = make_jobs(matrix, cells, [kernel_set for kernel_set in sets if kernel_set.id in stored], stored, {})
+        # the CK cell's own job compiles what is not stored, but a build that is given archives needs all sets of a cell
+        jobs = make_jobs(matrix, cells, sets if len(stored) == len(sets) else (), stored, {})
     else:
         shards, unavailable = _choose_shards(matrix, [item for item in sets if item.id not in stored], cache, environ)
         jobs = make_jobs(matrix, cells, sets, stored, shards, unavailable, unplanned)
@@ -118,6 +114,16 @@ def _cells_of_versions(expansion: Expansion, options: argparse.Namespace) -> tup
     )
 
 
+def _find_stored_sets(target: str, matrix: Matrix, sets: Sequence[KernelSet], environ: Environ) -> frozenset[str]:
+    """Return the ids of the sets that the archive host has. Describe its archives with older ids, if it lacks a set."""
+    with log_to_stderr():
+        archives = open_archive_host(target, environ)
+        stored = frozenset(kernel_set.id for kernel_set in sets if archives.has(stored_set_name(matrix, kernel_set)))
+        if len(stored) < len(sets):
+            print_messages(*describe_older_sets(sets, archives.names()))
+    return stored
+
+
 def _choose_shards(
     matrix: Matrix, sets: Sequence[KernelSet], cache: Path, environ: Environ
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
@@ -126,9 +132,7 @@ def _choose_shards(
         sets,
         read_cost_model(None, ledger_path(cache)),
         WORKFLOW_SHARDING,
-        releases=matrix.flash_attn,
-        cache=cache,
-        environ=environ,
+        source_reader(matrix.flash_attn, cache, environ),
     )
     shards: dict[str, tuple[str, ...]] = {}
     unavailable: dict[str, str] = {}
@@ -139,5 +143,6 @@ def _choose_shards(
             continue
         shards[kernel_set.id] = estimate.shards
         hours = estimate.cpu_s / 3600
-        print_messages(f"kernels to compile: {kernel_set.id}, {hours:.1f} CPU hours in {len(estimate.shards)} shards")
+        count = count_text(len(estimate.shards), "shard")
+        print_messages(f"kernels to compile: {kernel_set.id}, {hours:.1f} CPU hours in {count}")
     return shards, unavailable

@@ -27,7 +27,7 @@ from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.select import require_in_matrix
 from wheelfactory.verify import interpreter
 from wheelfactory.verify.accuracy import FALLBACK_TOLERANCE, NUMBERS_PROGRAM, NumericReport
-from wheelfactory.verify.ahead_of_time import check_ahead_of_time
+from wheelfactory.verify.ahead_of_time import check_ahead_of_time, predict_minutes
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import FULL_LIMITS, LIMITS, KnownLimit, find_cell_limits, find_limits
 from wheelfactory.verify.proofs import HasPython, device_environ, run_program, stand_in_torch_version
@@ -89,7 +89,7 @@ def compute_cases(installed: InstalledPackage, context: ValidationContext) -> Co
         return _on_gpu(installed, context)
     check = skipped_check("GPU", reason)
     if installed.is_fallback:
-        logger.info("computing on the CPU")
+        logger.info("no GPU can be used: computing every case on the CPU, about a minute")
         answer = _ask(context, FALLBACK_TOLERANCE.module, "cpu", "full")
         return _computed(as_software(context.python), (check,), answer, (), "on the CPU")
     if installed.backend is Backend.CK:
@@ -133,7 +133,10 @@ def _in_interpreter(installed: InstalledPackage, place: ValidationContext, check
     if missing:
         why = f"{python.python} has no {' and no '.join(missing)}, which Triton's interpreter needs"
         return ComputeResult(as_software(python), (check, skipped_check("interpreter", why)))
-    logger.info("computing with the interpreter of Triton %s", python.triton)
+    logger.info(
+        "no GPU can be used: computing small cases in the interpreter of Triton %s on the CPU, less than a minute",
+        python.triton,
+    )
     limits = _limits(installed, python, LIMITS)
     arguments = ("flash_attn", "cpu", "small", *(limit.argument for limit in limits))
     answer = _ask(place, *arguments, variables={"TRITON_INTERPRET": "1"})
@@ -151,6 +154,12 @@ def _with_stand_in(
     except InputError as error:
         return ComputeResult(as_software(place.python), (check, skipped_check("interpreter", str(error))))
     subject = Subject(wheel, installed.record, cell, place.matrix, place.host, place.environ, place.cache)
+    logger.info(
+        "no GPU can be used. Step 1 of 2: compile the kernels for %d archs, up to %d min, kept for the next time. "
+        "Step 2 of 2: compute small cases in Triton's interpreter on the CPU, less than a minute",
+        len(subject.record.offload_archs),
+        predict_minutes(subject),
+    )
     found = check_ahead_of_time(subject)
     detail = "; ".join(map(str, found.findings)) or found.detail
     checks = (check, ValidationCheck(name=found.gate, status=found.status, detail=detail))
