@@ -614,7 +614,7 @@ def test_head_can_close_the_pipe_early(home: Mapping[str, str]) -> None:
         process.stdout.close()
         assert process.stderr
         errors = process.stderr.read()
-    assert first.stdout.startswith("fa2.6.3-")
+    assert first.stdout.startswith("ROCm  torch")
     assert not re.search("error|exception", errors, re.IGNORECASE)
     assert process.returncode in (DONE, CLOSED_PIPE)
 
