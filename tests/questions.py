@@ -78,7 +78,7 @@ QUESTIONS = (
     Question("RX 7800 XT", "6.2", "2.5.1", "3.11", "", "gfx1101", NOT, "torch for ROCm 6.2 is not built for gfx1101"),
     Question("RX 9070", "6.2", "", "", "", "gfx1201", NOT, "torch for ROCm 6.2 is not built for gfx1201"),
     Question("MI300X", "6.4", "2.9.1", "3.12", "ck", "gfx942", WORKS),
-    Question("MI300X", "7.2", "2.14.1", "3.12", "ck", "gfx942", NOT, "torch 2.14 and later need C++20"),
+    Question("MI300X", "7.2", "2.14.1", "3.12", "ck", "gfx942", NOT, "torch 2.14.1 needs C++20 headers"),
     Question("MI300X", "7.2", "2.14.1", "3.12", "", "gfx942", WORKS),
     Question("MI300X", "7.14", "2.14", "3.13", "triton", "gfx942", WORKS),
     Question("MI350X", "6.4", "", "", "", "gfx950", NOT, "torch for ROCm 6.4 is not built for gfx950"),

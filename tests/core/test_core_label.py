@@ -9,7 +9,7 @@ from packaging.version import Version
 
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.label import Label
+from wheelfactory.core.label import Label, index_path
 
 CK, TRITON = Backend.CK, Backend.TRITON
 
@@ -22,6 +22,8 @@ TEXTS = [
     (Label((7, 14), (2, 14), TRITON), "rocm7.14torch2.14triton"),
     (Label((6, 2), (2, 5), CK, "4a948e9"), "rocm62torch2.5git4a948e9"),
     (Label((6, 2), (2, 5), TRITON, "4a948e9"), "rocm62torch2.5tritongit4a948e9"),
+    (Label((6, 2), (2, 5), CK, "", amd_torch=True), "rocm62torch2.5amd"),
+    (Label((6, 2), (2, 5), TRITON, "4a948e9", amd_torch=True), "rocm62torch2.5amdtritongit4a948e9"),
     (Label((6, 2), (2, 5), CK, "1234567"), "rocm62torch2.5git1234567"),
 ]
 
@@ -69,6 +71,7 @@ def test_other_texts_are_refused_with_an_example() -> None:
         ("rocm62torch2.5Triton"),
         ("rocm62torch2.5ck"),
         ("rocm62torch2.5git4a948e9triton"),
+        ("rocm62torch2.5tritonamd"),
         ("rocm62torch2.5git4a948e"),
         ("rocm62torch2.5git4a948e90"),
         ("rocm62torch2.5git4A948E9"),
@@ -115,6 +118,13 @@ def test_a_cell_has_its_label() -> None:
         assert str(Label.from_cell(Cell("2.8.3", "3.11", torch, rocm, backend))) == text
 
 
-def test_a_build_from_a_commit_names_seven_digits_of_it() -> None:
-    cell = Cell("2.8.3", "3.11", "2.5.1", "6.2", CK)
-    assert str(Label.from_cell(cell, "4a948e9c0ffee0123456789012345678901234ab")) == "rocm62torch2.5git4a948e9"
+def test_a_preview_names_its_commit_and_has_an_index_of_its_own() -> None:
+    label = Label.from_cell(Cell("2.8.4+git4a948e9", "3.11", "2.13.0", "7.2", CK))
+    assert str(label) == "rocm72torch2.13git4a948e9"
+    assert index_path(label.index_key) == "simple/rocm72/torch2.13/ck-preview"
+
+
+def test_a_label_for_amds_own_torch_never_reads_as_one_for_pytorchs() -> None:
+    label = Label.parse("rocm72torch2.13amdtritongit4a948e9")
+    assert (label.amd_torch, label.backend, label.commit) == (True, TRITON, "4a948e9")
+    assert index_path(label.index_key) == "simple/rocm72/torch2.13amd/triton-preview"

@@ -288,7 +288,10 @@ def test_cell_and_label_are_optional() -> None:
 
 def test_a_build_from_a_commit_needs_the_commit_in_its_label() -> None:
     row = {**ROW, "filename": WHEEL.replace("2.9", "2.9git0123abc"), "version": ROW["version"] + "git0123abc"}
-    assert all(read(line({**row, "label": ROW["label"] + "git0123abc"})))
+    cell = ROW["cell"].replace("fa2.8.3", "fa2.8.3+git0123abc")
+    preview = {**row, "label": ROW["label"] + "git0123abc", "cell": cell}
+    assert all(read(line(preview)))
+    assert "cell: does not match" in refusal(line({**preview, "cell": ROW["cell"]}))
     assert "label: does not match" in refusal(line(row))
 
 

@@ -110,7 +110,7 @@ def test_an_unknown_key_is_refused_with_the_known_ones(path: Path) -> None:
     for old, new, key, known in (
         ("backend", "§pythons: x\nbackend", "pythons", "flash-attn, python, torch, rocm, backend"),
         ("backend", "§on: x\nbackend", "on", "flash-attn, python, torch, rocm, backend"),
-        ("    triton:", "    §flash_attn: x\n    triton:", "flash_attn", "sdist, git, kernel-sources, python, ck"),
+        ("    triton:", "    §flash_attn: x\n    triton:", "flash_attn", "sdist, git, kernel-sources, python, torch"),
         ("tag: v", "§sha256: x\n      tag: v", "sha256", "repository, tag, commit"),
         ("window:", "§windows: x\n      window:", "windows", "archs, wheel-size, source, window"),
         (
@@ -551,6 +551,18 @@ def test_an_inconsistent_entry_is_refused(path: Path) -> None:
             REPOSITORY.replace("repo", "§repo"),
             "flash-attn.2.6.3.git has neither a tag nor a commit",
             "a tag, a commit, or both",
+        ),
+        (
+            f"  '2.6.3':\n    git:\n{REPOSITORY}      tag: v2.6.3\n{COMMIT}",
+            f"  §'2.6.3':\n    git:\n{REPOSITORY}{COMMIT}",
+            "2.6.3 is built from the commit 418d677",
+            "write '2.6.3+git418d677'",
+        ),
+        (
+            "'2.6.3':\n    git",
+            "§'2.6.3+git418d677':\n    git",
+            "2.6.3+git418d677 is built from a release",
+            "write '2.6.3'",
         ),
         (
             "backend: ck\n    torch: '>=2.9'\n    python: '==3.12'\n    ",

@@ -14,7 +14,9 @@ from wheelfactory.matrix.rules import (
     Rule,
     check_backend,
     check_common_arch,
+    check_cxx_standard,
     check_flash_attn_python,
+    check_flash_attn_torch,
     check_torch_index,
     check_torch_python,
     check_triton_version,
@@ -22,6 +24,7 @@ from wheelfactory.matrix.rules import (
     exclusion_rule,
     gpu_rules,
     judge_gpu_code,
+    judge_preview,
     judge_torch_arch,
 )
 
@@ -174,6 +177,69 @@ UNLISTED = "flash-attn's Triton backend does not list {}, so no wheel promises i
 )
 def test_a_gpu_needs_code_of_the_release(flash_attn: str, backend: Backend, arch: str, finding: Finding | None) -> None:
     assert judge_gpu_code(small_matrix(KNOWN_ARCHS), flash_attn, backend, arch) == finding
+
+
+PREVIEW: Edit = (
+    "  '2.6.3':",
+    """\
+  '2.8.4+git4a948e9':
+    git: {repository: 'https://github.com/Dao-AILab/flash-attention', commit: 4a948e9c94c21067994572f5b6f37318241d436d}
+    python: '>=3.9'
+    torch: '>=2.9'
+    ck:
+      archs: [gfx942, gfx1100, gfx1101]
+      may-work: {gfx1101: upstream names no test on it}
+      cxx-standard: '20'
+      wheel-size: 20 MB to 1000 MB
+      source: setup.py of the commit
+    source: commit on GitHub
+  '2.6.3':""",
+)
+
+
+def test_a_preview_may_work_where_a_release_is_promised() -> None:
+    assert judge_preview("2.8.3") is None
+    assert judge_preview("2.8.4+git4a948e9") == Finding(
+        Answer.MAY_WORK,
+        "flash-attn 2.8.4 preview (commit 4a948e9) is no release of upstream; its wheels are in an index of their own",
+    )
+
+
+def test_an_arch_that_only_a_preview_compiles_for_is_told_with_the_preview() -> None:
+    matrix = small_matrix(PREVIEW)
+    preview = "2.8.4 preview (commit 4a948e9)"
+    assert judge_gpu_code(matrix, "2.8.3", CK, "gfx1100") == Finding(
+        Answer.DOES_NOT_WORK, f"CK in flash-attn up to 2.8.3 does not support gfx1100; {preview} does"
+    )
+    assert judge_gpu_code(matrix, "2.8.4+git4a948e9", CK, "gfx1100") is None
+    assert judge_gpu_code(matrix, "2.8.4+git4a948e9", CK, "gfx1101") == Finding(
+        Answer.MAY_WORK,
+        f"the CK kernels of flash-attn {preview} are compiled for gfx1101, and not proved on it: "
+        "upstream names no test on it",
+    )
+
+
+def test_a_preview_can_be_for_some_torch_releases_only() -> None:
+    matrix = small_matrix(PREVIEW)
+    assert check_flash_attn_torch(matrix, "2.8.4+git4a948e9", "2.9.1") == ALLOWED
+    assert check_flash_attn_torch(matrix, "2.8.3", "2.5.1") == ALLOWED
+    reason = "flash-attn 2.8.4 preview (commit 4a948e9) is built for torch >=2.9, not 2.5.1"
+    assert check_flash_attn_torch(matrix, "2.8.4+git4a948e9", "2.5.1") == reason
+
+
+def test_ck_needs_the_c_plus_plus_standard_of_the_headers_of_torch() -> None:
+    newer = ("    platform: manylinux_2_28_x86_64", "    cxx-standard: '20'\n    platform: manylinux_2_28_x86_64")
+    matrix = small_matrix(PREVIEW, newer)
+    for flash_attn, torch, backend, reason in (
+        (
+            *("2.8.3", "2.9.1", CK),
+            "torch 2.9.1 needs C++20 headers, and setup.py of these releases compiles with -std=c++17",
+        ),
+        ("2.8.3", "2.9.1", TRITON, ALLOWED),
+        ("2.8.3", "2.5.1", CK, ALLOWED),
+        ("2.8.4+git4a948e9", "2.9.1", CK, ALLOWED),
+    ):
+        assert check_cxx_standard(matrix, flash_attn, torch, backend) == reason
 
 
 def test_a_gpu_needs_a_torch_that_is_built_for_it() -> None:

@@ -256,7 +256,7 @@ def test_the_label_selects_the_index_of_a_wheel() -> None:
         ("rocm64torch2.9", ("rocm64", "torch2.9", "ck")),  # ck
         ("rocm64torch2.9triton", ("rocm64", "torch2.9", "triton")),  # triton
         ("rocm7.14torch2.14", ("rocm7.14", "torch2.14", "ck")),  # dotted
-        ("rocm64torch2.9tritongit0123abc", ("rocm64", "torch2.9", "triton")),  # commit
+        ("rocm64torch2.9tritongit0123abc", ("rocm64", "torch2.9", "triton-preview")),  # commit
     ]
     for label, key in cases:
         assert a_row(label=label).index_key == key

@@ -170,7 +170,7 @@ def test_a_label_has_the_index_of_its_rocm_torch_and_backend() -> None:
         ("rocm64torch2.10", "simple/rocm64/torch2.10/ck"),
         ("rocm7.14torch2.14", "simple/rocm7.14/torch2.14/ck"),
         ("rocm10.0torch2.15triton", "simple/rocm10.0/torch2.15/triton"),
-        ("rocm64torch2.9git0123abc", "simple/rocm64/torch2.9/ck"),
+        ("rocm64torch2.9git0123abc", "simple/rocm64/torch2.9/ck-preview"),
     ]
     for label, index in cases:
         pages = render_index([a_row(label)])

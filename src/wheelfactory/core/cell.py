@@ -15,7 +15,8 @@ ANY_PYTHON = "3"
 """The Python of a wheel without an extension module, tagged ``py3``."""
 
 _ID = re.compile(
-    r"fa(?P<flash_attn>[0-9][0-9a-z.]*)-rocm(?P<rocm>[0-9][0-9a-z.]*)-torch(?P<torch>[0-9][0-9a-z.]*)"
+    r"fa(?P<flash_attn>[0-9][0-9a-z.]*(?:\+git[0-9a-f]{7})?)"
+    r"-rocm(?P<rocm>[0-9][0-9a-z.]*)-torch(?P<torch>[0-9][0-9a-z.]*)"
     r"-(?:cp3(?P<minor>[1-9][0-9]*)|py3)-(?P<backend>ck|triton)"
 )
 
@@ -47,6 +48,16 @@ class Cell:
     backend: Backend
 
     @property
+    def public_version(self) -> str:
+        """The version of flash-attn in the wheel's name, such as ``2.8.4``: without the commit of a preview."""
+        return self.flash_attn.partition("+")[0]
+
+    @property
+    def commit(self) -> str:
+        """The seven hex digits of the commit that a preview is built from; empty for a release."""
+        return preview_commit(self.flash_attn)
+
+    @property
     def python_tag(self) -> str:
         """The wheel's python tag: ``cp311``, or ``py3`` for a wheel without an extension module."""
         return "py3" if self.python == ANY_PYTHON else "cp" + self.python.replace(".", "")
@@ -74,6 +85,17 @@ class Cell:
             )
         python = f"3.{match['minor']}" if match["minor"] else ANY_PYTHON
         return cls(match["flash_attn"], python, match["torch"], match["rocm"], Backend(match["backend"]))
+
+
+def preview_commit(flash_attn: str) -> str:
+    """Return the commit in a version of matrix.yaml: ``4a948e9`` for ``2.8.4+git4a948e9``, empty for a release."""
+    return flash_attn.partition("+git")[2]
+
+
+def name_flash_attn(flash_attn: str) -> str:
+    """Return a version of matrix.yaml for people: ``2.8.3``, or ``2.8.4 preview (commit 4a948e9)``."""
+    public, _, commit = flash_attn.partition("+git")
+    return f"{public} preview (commit {commit})" if commit else public
 
 
 def same_rocm(one: str, other: str) -> bool:

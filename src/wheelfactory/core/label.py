@@ -12,13 +12,13 @@ from wheelfactory.core.cell import Backend, Cell, major_minor
 from wheelfactory.core.errors import InputError
 
 _LABEL = re.compile(
-    r"rocm(?:(\d)(\d)|(\d+)\.(\d+))torch(\d+)\.(\d+)(triton)?(?:git([0-9a-f]{7}))?",
+    r"rocm(?:(\d)(\d)|(\d+)\.(\d+))torch(\d+)\.(\d+)(amd)?(triton)?(?:git([0-9a-f]{7}))?",
     re.ASCII,
 )
 
 
 IndexKey = tuple[str, str, str]
-"""The folders of an index: ROCm, torch and backend."""
+"""The folders of an index: ROCm, torch and backend, which is ``ck-preview`` for previews."""
 
 
 def index_path(key: IndexKey) -> str:
@@ -34,7 +34,9 @@ class Label:
     torch: tuple[int, int]
     backend: Backend
     commit: str = ""
-    """Seven hex digits for a wheel built from a commit; empty for a release."""
+    """Seven hex digits for a preview, which is built from a commit; empty for a release."""
+    amd_torch: bool = False
+    """Whether the wheel is for AMD's own build of torch, which is another C++ ABI. Reserved: no wheel has it yet."""
 
     @property
     def rocm_version(self) -> str:
@@ -55,9 +57,9 @@ class Label:
 
     @property
     def torch_text(self) -> str:
-        """``torch2.9``: major and minor only."""
+        """``torch2.9``: major and minor only; ``torch2.9amd`` for AMD's own build."""
         # patch releases keep torch's C++ ABI
-        return f"torch{self.torch_version}"
+        return f"torch{self.torch_version}{'amd' if self.amd_torch else ''}"
 
     @property
     def torch_pin(self) -> str:
@@ -67,7 +69,8 @@ class Label:
     @property
     def index_key(self) -> IndexKey:
         """The folders of the index that lists the wheel: ``("rocm64", "torch2.9", "ck")``."""
-        return self.rocm_text, self.torch_text, str(self.backend)
+        # a preview has an index of its own: its version is newer than every release, so pip would choose it unasked
+        return self.rocm_text, self.torch_text, f"{self.backend}-preview" if self.commit else str(self.backend)
 
     def __str__(self) -> str:
         suffix = "triton" if self.backend is Backend.TRITON else ""
@@ -75,18 +78,18 @@ class Label:
         return f"{self.rocm_text}{self.torch_text}{suffix}{commit}"
 
     @classmethod
-    def from_cell(cls, cell: Cell, commit: str = "") -> Label:
-        """Create the label of a cell's wheel; `commit` is a full or short commit id, empty for a release."""
-        return cls(major_minor(cell.rocm), major_minor(cell.torch), cell.backend, commit[:7])
+    def from_cell(cls, cell: Cell) -> Label:
+        """Create the label of a cell's wheel."""
+        return cls(major_minor(cell.rocm), major_minor(cell.torch), cell.backend, cell.commit)
 
     @classmethod
     def parse(cls, text: str) -> Label:
         """Parse a label, the inverse of `str`. Raises `InputError` if `text` is not a label."""
         if match := _LABEL.fullmatch(text):
-            major, minor, dotted_major, dotted_minor, torch_major, torch_minor, triton, commit = match.groups()
+            major, minor, dotted_major, dotted_minor, torch_major, torch_minor, amd, triton, commit = match.groups()
             rocm = int(major or dotted_major), int(minor or dotted_minor)
             backend = Backend.TRITON if triton else Backend.CK
-            label = cls(rocm, (int(torch_major), int(torch_minor)), backend, commit or "")
+            label = cls(rocm, (int(torch_major), int(torch_minor)), backend, commit or "", amd is not None)
             if str(label) == text:  # rocm7.4 parses, but rocm74 is the only spelling
                 return label
         raise InputError("not a label of this factory", text, "a label looks like rocm62torch2.5triton")

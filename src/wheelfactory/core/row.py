@@ -209,7 +209,7 @@ def _check_names(project: str, version: str, filename: str) -> None:
 
 
 def _check_cell(version: str, cell: str | None, label: str | None) -> None:
-    """Check that version, label and cell agree; only the label of a build from a commit names the commit."""
+    """Check that version, label and cell agree."""
     public, _, local = version.partition("+")
     _expect(label in (None, local), "label", f"does not match {version}", label)
     try:
@@ -221,7 +221,7 @@ def _check_cell(version: str, cell: str | None, label: str | None) -> None:
             known = Cell.parse(cell)
         except InputError as error:
             raise ValueError(f"cell: {error.what}: {cell!a}") from None
-        agrees = known.flash_attn == public and Label.from_cell(known, parsed.commit) == parsed
+        agrees = known.public_version == public and Label.from_cell(known) == parsed
         _expect(agrees, "cell", f"does not match {version}", cell)
 
 

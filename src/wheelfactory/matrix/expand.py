@@ -60,7 +60,7 @@ def _check_unique_wheels(matrix: Matrix, cells: dict[Cell, tuple[str, ...]]) -> 
     first: dict[tuple[str, str, str], Cell] = {}
     for cell in cells:
         label = str(matrix.label(cell))
-        other = first.setdefault((cell.flash_attn, cell.python_tag, label), cell)
+        other = first.setdefault((cell.public_version, cell.python_tag, label), cell)
         if other is not cell:
             raise InputError(
                 "two cells would make the same wheel",

@@ -18,8 +18,10 @@ from wheelfactory.matrix.forms import (
     AbsolutePath,
     Citation,
     Commit,
+    CxxStandard,
     Digest,
     DiskSize,
+    FlashAttnVersion,
     GeneratorDirection,
     GeneratorPattern,
     GitTagName,
@@ -36,6 +38,7 @@ from wheelfactory.matrix.forms import (
     SdistName,
     Sha256,
     SizeBand,
+    SourcePath,
     TritonWindow,
     VersionText,
     Window,
@@ -64,6 +67,8 @@ class GitTag(Fact):
     repository: Repository
     tag: GitTagName | None = None
     commit: Commit | None = None
+    submodules: dict[SourcePath, Commit] | None = None
+    """The submodules that a build needs, with their commits; None for all of them, at the commits of the tag."""
 
     @model_validator(mode="after")
     def _check_tag_or_commit(self) -> GitTag:
@@ -110,6 +115,10 @@ class Trim(Fact):
 class CkBackend(BackendFacts):
     """The facts of the Composable Kernel backend of a release; upstream's setup.py asserts the arch list."""
 
+    cxx_standard: CxxStandard = "17"
+    """The C++ standard with which setup.py compiles."""
+    may_work: dict[OffloadArch, Reason] = Field(default_factory=dict)
+    """Archs of the list whose kernels compile, and that nobody has proved, each with what is known."""
     trim: Trim | None = None
     """What to leave out; None to compile everything that setup.py generates."""
 
@@ -132,6 +141,8 @@ class FlashAttn(Fact):
     kernel_sources: Sha256 | None = None
     """The digest of what its CK kernels are compiled from; None if unknown. Equal ones share kernel sets."""
     python: Window
+    torch: Window | None = None
+    """The torch releases that it is built for; None for all."""
     ck: CkBackend | None = None
     triton: TritonBackend | None = None
     source: Citation
@@ -141,11 +152,6 @@ class FlashAttn(Fact):
         if (self.sdist is None) == (self.git is None):
             raise value_error("must have one origin", "write either sdist or git")
         return self
-
-    @property
-    def label_commit(self) -> str:
-        """The commit that the label names; empty for a release with a tag or an sdist."""
-        return self.git.commit or "" if self.git and self.git.tag is None else ""
 
     @property
     def source_pin(self) -> str:
@@ -171,6 +177,8 @@ class Torch(Fact):
     triton: VersionText
     triton_package: Literal["pytorch-triton-rocm", "triton-rocm"]
     cxx11_abi: bool
+    cxx_standard: CxxStandard = "17"
+    """The C++ standard that its headers need."""
     platform: PlatformTag
     source: Citation
 
@@ -254,7 +262,7 @@ class Exclusion(Fact):
 class Matrix(Fact):
     """The content of matrix.yaml."""
 
-    flash_attn: dict[VersionText, FlashAttn] = Field(min_length=1)
+    flash_attn: dict[FlashAttnVersion, FlashAttn] = Field(min_length=1)
     python: tuple[PythonVersion, ...] = Field(min_length=1, strict=False)
     torch: dict[VersionText, Torch] = Field(min_length=1)
     rocm: dict[VersionText, Rocm] = Field(min_length=1)
@@ -279,7 +287,7 @@ class Matrix(Fact):
 
     def label(self, cell: Cell) -> Label:
         """The label of the wheel of a cell."""
-        return Label.from_cell(cell, self.flash_attn[cell.flash_attn].label_commit)
+        return Label.from_cell(cell)
 
     def archs(self, cell: Cell) -> tuple[str, ...]:
         """The offload archs of the wheel of a cell: those that both the release and its torch support."""

@@ -17,6 +17,7 @@ from wheelfactory.core.digest import SHA256
 
 _LONGEST, _LONGEST_VERSION, _LONGEST_REMARK = 200, 30, 1000
 """Characters. A file name has at most 255 bytes, and a cell id holds three versions."""
+_PREVIEW = re.compile(r"\+git[0-9a-f]{7}\Z")
 _SIZE, _UNITS = re.compile("([0-9]+) (kB|MB)"), {"kB": 1000, "MB": 1000**2}
 # all but ASCII, Latin letters, dashes and quotation marks: those ranges have no invisible characters, and none that
 # changes the text direction
@@ -52,6 +53,12 @@ def _check_version(text: str) -> str:
     if version.local or version.epoch or str(version) != text:
         plain = version.public.rpartition("!")[2]
         raise value_error(f"is not a normalized version: {text!r}", f"write '{plain}'")
+    return text
+
+
+def _check_flash_attn_version(text: str) -> str:
+    """Also accept a preview: the version that a commit calls itself, and the commit."""
+    _check_version(_PREVIEW.sub("", text))
     return text
 
 
@@ -99,6 +106,9 @@ def _check_plain_text(text: str) -> str:
 
 
 VersionText = Annotated[str, AfterValidator(_check_version)]
+FlashAttnVersion = Annotated[str, AfterValidator(_check_flash_attn_version)]
+"""``2.8.3``, or ``2.8.4+git4a948e9`` for a preview."""
+CxxStandard = Annotated[str, _matches_form("1[47]|2[036]", "a C++ standard", "'17' or '20'")]
 Window = Annotated[
     str,
     _matches_form(f"{_BOUND}(, ?{_BOUND})*", "a version specifier", ">=3.2.0,<3.9"),
@@ -119,6 +129,9 @@ Sha256 = Annotated[str, _matches_form(SHA256, "a sha256", "64 of the digits 0-9a
 Digest = Annotated[str, _matches_form(f"sha256:{SHA256}", "an image digest", "sha256: and 64 of the digits 0-9a-f")]
 Commit = Annotated[str, _matches_form("[0-9a-f]{40}", "a commit", "40 of the digits 0-9a-f")]
 AbsolutePath = Annotated[str, _matches_form(f"{_FOLDERS}+", "a path in an image", "/opt/rocm")]
+SourcePath = Annotated[
+    str, _matches_form(f"[A-Za-z0-9_]+{_FOLDERS}*", "a path in the sources", "csrc/composable_kernel")
+]
 SizeBand = Annotated[
     str,
     _matches_form("[1-9][0-9]{0,8} [kM]B to [1-9][0-9]{0,8} [kM]B", "a range of sizes", "20 MB to 1000 MB"),

@@ -13,6 +13,7 @@ from packaging.version import Version
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from wheelfactory.core.cell import preview_commit
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file
 from wheelfactory.matrix.document import Document, KeyPath, Number, Problem, UnreadableError, quote
@@ -60,7 +61,7 @@ def load_matrix(path: Path) -> Matrix:
     else:
         problems.update(
             Problem.at_mark(document.key_marks[key_path], *texts)
-            for key_path, *texts in _check_duplicate_versions(matrix)
+            for key_path, *texts in (*_check_duplicate_versions(matrix), *_check_previews(matrix))
         )
         for key_path, *texts in (
             *_check_file_names(matrix),
@@ -163,6 +164,16 @@ def _check_duplicate_versions(matrix: Matrix) -> Iterator[tuple[KeyPath, str, st
             other = first.setdefault(Version(text), text)
             if other is not text:
                 yield (axis, text), f"{text} is the same version as {other}", "keep one of them"
+
+
+def _check_previews(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
+    """Find releases that are called previews, and commits without a tag that are not."""
+    for version, release in matrix.flash_attn.items():
+        commit = release.git.commit[:7] if release.git and release.git.commit and not release.git.tag else ""
+        if preview_commit(version) != commit:
+            public = version.partition("+")[0]
+            what = f"{version} is built from {f'the commit {commit}' if commit else 'a release'}"
+            yield ("flash-attn", version), what, f"write '{public}+git{commit}'" if commit else f"write '{public}'"
 
 
 def _check_file_names(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 
-from wheelfactory.core.cell import Backend
+from wheelfactory.core.cell import Backend, name_flash_attn, preview_commit
 from wheelfactory.core.support import Answer, Finding
-from wheelfactory.matrix.facts import Exclusion, Matrix, TritonBackend, common_archs, in_window
+from wheelfactory.matrix.facts import CkBackend, Exclusion, Matrix, TritonBackend, common_archs, in_window
 
 Combination = tuple[str, str, str, str, Backend]
 """One value of each axis: flash-attn, python, torch, ROCm, backend."""
@@ -59,6 +59,24 @@ def check_flash_attn_python(matrix: Matrix, flash_attn: str, python: str) -> str
     return "" if in_window(needs, python) else f"flash-attn {flash_attn} needs Python {needs}, not {python}"
 
 
+def check_flash_attn_torch(matrix: Matrix, flash_attn: str, torch: str) -> str:
+    """The release must be for the torch."""
+    needs = matrix.flash_attn[flash_attn].torch
+    if needs is None or in_window(needs, torch):
+        return ""
+    return f"flash-attn {name_flash_attn(flash_attn)} is built for torch {needs}, not {torch}"
+
+
+def check_cxx_standard(matrix: Matrix, flash_attn: str, torch: str, backend: Backend) -> str:
+    """setup.py must compile with the C++ standard that the headers of torch need, or a newer one."""
+    release, needs = matrix.flash_attn[flash_attn].ck, matrix.torch[torch].cxx_standard
+    if backend is Backend.TRITON or release is None or needs <= release.cxx_standard:
+        return ""
+    # without the release, so that several releases have one reason
+    given = f"setup.py of these releases compiles with -std=c++{release.cxx_standard}"
+    return f"torch {torch} needs C++{needs} headers, and {given}"
+
+
 def check_triton_version(matrix: Matrix, flash_attn: str, torch: str, backend: Backend) -> str:
     """The kernels of the release must import and compile with the torch's Triton."""
     release, version = matrix.flash_attn[flash_attn].triton, matrix.torch[torch].triton
@@ -79,15 +97,34 @@ def judge_gpu_code(matrix: Matrix, flash_attn: str, backend: Backend, arch: str)
     """The backend of the release must support the GPU; Triton may compile for others too."""
     release = matrix.flash_attn[flash_attn].backend(backend)
     if release is None or arch in release.archs:
-        return None
+        return _judge_unproved_arch(release, arch, flash_attn) if isinstance(release, CkBackend) else None
     if isinstance(release, TritonBackend):
         return _judge_unlisted_arch(release, arch)
     supporting = [version for version, facts in matrix.flash_attn.items() if facts.ck and arch in facts.ck.archs]
-    if supporting:
-        reason = f"flash-attn {flash_attn}: CK does not support {arch}; {_and(supporting)} does"
-    else:
-        reason = f"CK in flash-attn up to {next(iter(matrix.flash_attn))} does not support {arch}"
-    return Finding(Answer.DOES_NOT_WORK, reason)
+    others = f"; {_and([name_flash_attn(version) for version in supporting])} does" if supporting else ""
+    if any(not preview_commit(version) for version in supporting):
+        return Finding(Answer.DOES_NOT_WORK, f"flash-attn {flash_attn}: CK does not support {arch}{others}")
+    newest = next((version for version in matrix.flash_attn if not preview_commit(version)), flash_attn)
+    return Finding(Answer.DOES_NOT_WORK, f"CK in flash-attn up to {newest} does not support {arch}{others}")
+
+
+def judge_preview(flash_attn: str) -> Finding | None:
+    """Nobody promises a preview: upstream has not released it."""
+    if not preview_commit(flash_attn):
+        return None
+    return Finding(
+        Answer.MAY_WORK,
+        f"flash-attn {name_flash_attn(flash_attn)} is no release of upstream; its wheels are in an index of their own",
+    )
+
+
+def _judge_unproved_arch(release: CkBackend, arch: str, flash_attn: str) -> Finding | None:
+    if arch not in release.may_work:
+        return None
+    kernels = (
+        f"the CK kernels of flash-attn {name_flash_attn(flash_attn)} are compiled for {arch}, and not proved on it"
+    )
+    return Finding(Answer.MAY_WORK, f"{kernels}: {release.may_work[arch]}")
 
 
 def _judge_unlisted_arch(release: TritonBackend, arch: str) -> Finding:
@@ -120,6 +157,8 @@ def cell_rules(matrix: Matrix) -> tuple[Rule, ...]:
         _refusal(("torch", "rocm"), partial(check_torch_index, matrix)),
         _refusal(("torch", "python"), partial(check_torch_python, matrix)),
         _refusal(("flash-attn", "python"), partial(check_flash_attn_python, matrix)),
+        _refusal(("flash-attn", "torch"), partial(check_flash_attn_torch, matrix)),
+        _refusal(("flash-attn", "torch", "backend"), partial(check_cxx_standard, matrix)),
         _refusal(("flash-attn", "torch", "backend"), partial(check_triton_version, matrix)),
         _refusal(("flash-attn", "rocm", "backend"), partial(check_common_arch, matrix)),
         *map(exclusion_rule, matrix.exclude),
@@ -141,6 +180,7 @@ def gpu_rules(matrix: Matrix) -> tuple[Rule, ...]:
     return (
         Rule(("flash-attn", "backend", GPU), partial(judge_gpu_code, matrix)),
         Rule(("rocm", GPU), partial(judge_torch_arch, matrix)),
+        Rule(("flash-attn",), judge_preview),
     )
 
 

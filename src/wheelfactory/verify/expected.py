@@ -53,7 +53,7 @@ def expected_from_cell(subject: Subject) -> ExpectedContents:
     dist_info = wheel.dist_info
     members = _renamed(plain, dist_info)
     executable, others = plain.executables, {f"{dist_info}/RECORD", f"{dist_info}/{BUILD_RECORD_NAME}"}
-    members[f"{dist_info}/METADATA"] = _metadata(plain.metadata_text, f"{cell.flash_attn}+{label}", label).encode()
+    members[f"{dist_info}/METADATA"] = _metadata(plain.metadata_text, f"{cell.public_version}+{label}", label).encode()
     if cell.backend is Backend.TRITON:
         members |= added_members(Backend.TRITON)
     else:

@@ -46,7 +46,7 @@ def _text(value: object) -> str:
 def _check_name(subject: Subject) -> Iterator[Finding]:
     cell, label = subject.cell, subject.matrix.label(subject.cell)
     abi = "none" if cell.backend is Backend.TRITON else cell.python_tag
-    name = f"flash_attn-{cell.flash_attn}+{label}-{cell.python_tag}-{abi}"
+    name = f"flash_attn-{cell.public_version}+{label}-{cell.python_tag}-{abi}"
     found = subject.wheel.path.name.rpartition("-")[0]
     yield from check_equal("file name", name, found, "build the cell again: labels and tags must not be edited")
     yield from _check_dist_info(subject)

@@ -94,7 +94,7 @@ def _write(file: IO[bytes], wheel: Wheel, stem: str, new: Mapping[str, bytes]) -
 
 def require_matching_wheel(wheel: Wheel, record: BuildRecord) -> None:
     """Raise `InputError` if the wheel is not of the cell's flash-attn release, or has another label."""
-    release = Cell.parse(record.cell).flash_attn
+    release = Cell.parse(record.cell).public_version
     if wheel.name != "flash-attn" or wheel.version.public != release:
         raise InputError(
             f"not a wheel of flash-attn {release}", wheel.path.name, f"give the raw wheel of {record.cell}"

@@ -109,7 +109,7 @@ def test_each_square_of_the_coverage_names_its_reasons(whole_matrix: Matrix) -> 
     square = next(square for square in data["coverage"] if square[:3] == ["ck", "7.14", "2.14.1"])
     assert square[3:8] == [0, 0, 0, 0, 0]
     ((text, number),) = square[8]
-    assert data["texts"][text] == whole_matrix.exclude[0].reason
+    assert data["texts"][text].startswith("torch 2.14.1 needs C++20 headers")
     assert number == len(whole_matrix.flash_attn) * len(whole_matrix.python)
 
 
