@@ -1,9 +1,8 @@
-"""Take the screenshot of the search page in README.md, from the real matrix.yaml and example wheels.
+"""Take the screenshot of the search page in README.md, from the release directory that README's command makes.
 
-    python scripts/screenshot_site.py [docs/pictures/search.png]
+    python scripts/screenshot_site.py wheelhouse [docs/pictures/search.png]
 
-The page in the screenshot is marked as an example. Needs the test helpers for rows, and Debian's
-chromium-headless-shell.
+Nothing in the picture is made up. Needs the test helpers, and Debian's chromium-headless-shell.
 """
 
 from __future__ import annotations
@@ -18,39 +17,29 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from playwright.sync_api import Route
 
 from search_page import chromium
-from search_rows import example_rows
-from wheelfactory.matrix.load import load_matrix
-from wheelfactory.site.site import search_page_files
 
-ROOT = Path(__file__).resolve().parents[1]
-PICTURE = ROOT / "docs/pictures/search.png"
-SITE = "https://example.org/"
+PICTURE = Path(__file__).resolve().parents[1] / "docs/pictures/search.png"
+SITE = "http://localhost:8000/"
 QUERY = "?gpu=RX 7900 XTX&rocm=7.2"
 SIZE = {"width": 1280, "height": 720}
 MAX_BYTES = 150_000
-MARK = """() => {
-  const mark = document.createElement("p");
-  mark.className = "small";
-  mark.textContent = "Example: the wheels in this picture are made up.";
-  document.querySelector(".top .wrap").append(mark);
-}"""
 
 
-def main(path: Path) -> None:
-    """Write the screenshot as PNG."""
-    matrix = load_matrix(ROOT / "matrix.yaml")
-    files = search_page_files(matrix, example_rows(matrix), docs=True)
+def main(site: Path, path: Path) -> None:
+    """Write the screenshot of the release directory `site` as PNG."""
 
     def answer(route: Route) -> None:
-        name = urlsplit(route.request.url).path.lstrip("/") or "index.html"
-        kinds = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
-        route.fulfill(body=files[name], content_type=kinds[Path(name).suffix])
+        file = site / (urlsplit(route.request.url).path.lstrip("/") or "index.html")
+        if file.is_file():
+            route.fulfill(path=file)
+        else:
+            route.fulfill(status=404)
 
     with chromium() as browser:
         page = browser.new_page(viewport=SIZE, color_scheme="light")
         page.route("**/*", answer)
         page.goto(SITE + QUERY)
-        page.evaluate(MARK)
+        page.locator(".card").first.wait_for()
         path.parent.mkdir(parents=True, exist_ok=True)
         page.screenshot(path=path)
     size = path.stat().st_size
@@ -60,4 +49,4 @@ def main(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURE)
+    main(Path(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else PICTURE)

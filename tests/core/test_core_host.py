@@ -9,7 +9,7 @@ import pytest
 
 from fake_gpus import make_nodes
 from wheelfactory.core import host
-from wheelfactory.core.host import find_rocm, read_host
+from wheelfactory.core.host import cpu_name, find_rocm, read_host
 
 
 @pytest.fixture(autouse=True)
@@ -98,3 +98,12 @@ def test_a_folder_without_hipcc_is_no_rocm(tmp_path: Path, monkeypatch: pytest.M
 
     assert find_rocm({"ROCM_PATH": str(tmp_path), "PATH": ""}) is None
     assert read_host({"PATH": ""}, tmp_path).rocm is None
+
+
+def test_the_processor_has_the_name_that_the_kernel_gives(tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("model\t\t: 17\nmodel name\t: AMD EPYC 9654 96-Core Processor \nmodel name\t: 2\n")
+    assert cpu_name(cpuinfo) == "AMD EPYC 9654 96-Core Processor"
+    cpuinfo.write_text("processor\t: 0\n")
+    assert cpu_name(cpuinfo) is None
+    assert cpu_name(tmp_path / "absent") is None

@@ -23,6 +23,8 @@ from doctor.sites import users_environ
 from explain.build_logs import failed
 from few_archs import write_few_archs
 from loopback import served
+from published_site import publish_cells
+from release_factory import PYTHON_TAG
 from shared_folder import make_once
 
 ONE_WHEEL = "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"
@@ -30,6 +32,8 @@ WHEEL_VERSION = "2.8.3+rocm72torch2.13triton"
 TORCH = fake_torch("2.13.0+rocm7.2", hip="7.2.26015-fc0010cf6")
 
 README_TEST = "test_readmes_install_lines_work_with_the_site_that_it_tells_to_make"
+README_CK_TEST = "test_readmes_line_for_ck_installs_the_ck_wheel_of_a_site_that_has_one"
+SITE = "SITE=http://localhost:8000"
 
 GENERATED = "docs/packages.md"
 """Written by a workflow of each factory; its lines are for the address of that, and tests/report/ looks at them."""
@@ -92,22 +96,40 @@ def test_the_commands_of_a_page_do_what_it_says(page: Page, run: Run) -> None:
     assert done.code == 0, f"\n{done.output}"
 
 
-@pytest.mark.slow
-def test_readmes_install_lines_work_with_the_site_that_it_tells_to_make(wheelhouse: Path, tmp_path: Path) -> None:
-    """The Python has a stand-in for ROCm's torch 2.13: no AMD wheel of torch can be installed here."""
-    python = Path(make_python(tmp_path / "env", TORCH))
+def run_readmes_lines(test: str, site: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run the blocks of README that name a test, with SITE as README gives it, but at the port of this server.
+
+    The Python has pip and a stand-in for ROCm's torch 2.13: no AMD wheel of torch can be installed here.
+    """
+    python = Path(make_python(folder / "env", TORCH))
     (site_packages,) = python.parents[1].glob("lib/python3*/site-packages")
     (site_packages / "pip.pth").write_text(f"{Path(str(distribution('pip').locate_file('')))}\n")
-    named = [block for block in Page("README.md").blocks if README_TEST in (block.mark("not executed") or "")]
-    with served(wheelhouse) as site:
-        lines = [line.replace("http://localhost:8000", site.url) for block in named for line in block.text.splitlines()]
-        script = "\n".join(["set -ex", 'pip() { python3 -m pip "$@"; }', *lines, "pip show --files flash-attn"])
-        environ = {**users_environ(tmp_path), "PATH": f"{python.parent}:{os.environ['PATH']}"}
-        done = subprocess.run(["bash", "-c", script], cwd=tmp_path, env=environ, capture_output=True, text=True)
+    blocks = [block for block in Page("README.md").blocks if test in (block.mark("not executed") or "")]
+    with served(site) as found:
+        lines = [line.replace(SITE, f"SITE={found.url}") for block in blocks for line in block.text.splitlines()]
+        script = ["set -ex", f"SITE={found.url}", 'pip() { python3 -m pip "$@"; }', *lines, "pip show flash-attn"]
+        environ = {**users_environ(folder), "PATH": f"{python.parent}:{os.environ['PATH']}"}
+        return subprocess.run(
+            ["bash", "-c", "\n".join(script)], cwd=folder, env=environ, capture_output=True, text=True
+        )
+
+
+@pytest.mark.slow
+def test_readmes_install_lines_work_with_the_site_that_it_tells_to_make(wheelhouse: Path, tmp_path: Path) -> None:
+    done = run_readmes_lines(README_TEST, wheelhouse, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     doctor, pip = done.stdout.split("Successfully installed")
     assert WHEEL_VERSION in doctor
     assert f"Version: {WHEEL_VERSION}" in pip
+
+
+@pytest.mark.slow
+def test_readmes_line_for_ck_installs_the_ck_wheel_of_a_site_that_has_one(tmp_path: Path) -> None:
+    """The CK wheel is a tiny one: compiling a real one takes hours."""
+    publish_cells(tmp_path / "site", {f"fa2.8.3-rocm7.2-torch2.13.0-{PYTHON_TAG}-ck": ""})
+    done = run_readmes_lines(README_CK_TEST, tmp_path / "site", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Version: 2.8.3+rocm72torch2.13\n" in done.stdout
 
 
 def page_of(tmp_path: Path, text: str) -> Page:

@@ -146,8 +146,27 @@ def test_a_browser_finds_a_page_by_a_word_and_meets_no_other_host(site: Path, br
         page.goto(f"{address}docs/index.html")
         colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (sum(map(int, re.findall(r"\d+", colour)[:3])) < 384) is (scheme == "dark")
-        page.get_by_placeholder("Search").fill("admission")
+        page.get_by_placeholder("Search").fill("halve")
         page.keyboard.press("Enter")
         page.locator("#search-results a", has_text="How many compiles at once").first.click()
         assert page.url.startswith(f"{address}docs/explanation/parallelism.html")
         visitor.close()
+
+
+NARROW = {"width": 390, "height": 844}
+"""A phone."""
+
+
+def test_on_a_phone_no_page_is_wider_than_the_screen(site: Path, browser: Browser) -> None:
+    """Tables and code scroll by themselves."""
+    wide = {}
+    with serving(site.parent) as address:
+        visitor = Visitor(browser, address, viewport=NARROW)
+        for path in html_pages(site):
+            name = path.relative_to(site.parent).as_posix()
+            visitor.page.goto(f"{address}{name}")
+            width = visitor.page.evaluate("document.documentElement.scrollWidth")
+            if width > NARROW["width"]:
+                wide[name] = width
+        visitor.close()
+    assert wide == {}

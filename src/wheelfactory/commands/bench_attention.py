@@ -62,7 +62,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help=f"comma-separated subset of {','.join(ATTENTION_IMPLEMENTATIONS)} (default: all)",
     )
     add_output(parser)
-    add_plot(parser, "time and memory against sequence length")
+    add_plot(parser, "time, TFLOP/s and memory against sequence length")
 
 
 def _seqlens(text: str) -> tuple[int, ...]:

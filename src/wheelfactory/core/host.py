@@ -125,6 +125,12 @@ def read_host(environ: Mapping[str, str], kfd_nodes: Path = KFD_NODES) -> Host:
     )
 
 
+def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
+    """The name of the first processor, such as ``AMD EPYC 9654 96-Core Processor``; None if the kernel gives none."""
+    found = re.search(r"^model name\s*: *(.+?) *$", _read_text(cpuinfo), re.MULTILINE)
+    return found[1] if found else None
+
+
 def find_rocm(environ: Mapping[str, str]) -> Path | None:
     """Find the ROCm folder that has a hipcc: from ``ROCM_PATH``, ``ROCM_HOME``, PATH, or /opt/rocm, in this order."""
     hipcc = shutil.which("hipcc", path=environ.get("PATH", ""))

@@ -97,8 +97,17 @@ def attention_report(*rows: AttentionRow, **other: Any) -> AttentionReport:
     )
 
 
-def timed(name: str, seqlen: int, ms: float, extra_mib: float | None = None) -> AttentionRow:
-    """A row that was measured."""
+def timed(name: str, seqlen: int, ms: float, extra_mib: float | None = None, *, noise: float = 0.0) -> AttentionRow:
+    """A row that was measured; p10 and p90 are `noise` of the median apart."""
     return AttentionRow(
-        implementation=name, seqlen=seqlen, status="measured", ms=ms, extra_mib=extra_mib, difference=0.001
+        implementation=name,
+        seqlen=seqlen,
+        status="measured",
+        ms=ms,
+        p10_ms=ms * (1 - noise / 2),
+        p90_ms=ms * (1 + noise / 2),
+        repetitions=15,
+        tflops=2 / ms,
+        extra_mib=extra_mib,
+        difference=0.001,
     )

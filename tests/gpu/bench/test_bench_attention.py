@@ -13,8 +13,10 @@ import pytest
 
 from wheelfactory.build.environments import make_build_environment, make_layered_environment
 from wheelfactory.core.errors import DONE, FAILED
+from wheelfactory.core.host import cpu_name
 from wheelfactory.gpu.bench.measure import PROGRAMS
 from wheelfactory.gpu.bench.reports import AttentionReport, AttentionRow, read_report
+from wheelfactory.gpu.bench.timing import is_steady
 
 pytestmark = pytest.mark.slow
 
@@ -91,8 +93,11 @@ def test_every_available_implementation_is_timed_at_every_length(
     for name in ("fallback", "sdpa", "plain"):
         found = rows(report, name)
         assert [(row.seqlen, row.status, row.reason) for row in found] == [(64, "measured", ""), (128, "measured", "")]
-        assert all(row.ms and row.ms > 0 for row in found)
-    assert "CPU, torch 2." in done.stdout
+        spreads = [(row.p10_ms or 0, row.ms or 0, row.p90_ms or 0) for row in found]
+        assert all(0 < p10 <= middle <= p90 for p10, middle, p90 in spreads)
+        assert all(row.repetitions and row.repetitions >= 3 for row in found)
+        assert all(row.tflops and row.tflops > 0 for row in found)
+    assert f"CPU {cpu_name()}, torch 2." in done.stdout
     assert (report.hardware.device, report.dropped_launch_options) == (None, None)
 
 
@@ -107,11 +112,15 @@ def test_the_textbook_is_the_unit_of_time_and_memory_is_not_measured_on_the_cpu(
     measured: tuple[subprocess.CompletedProcess[str], AttentionReport],
 ) -> None:
     _, report = measured
-    assert [row.speedup for row in rows(report, "plain")] == [1.0, 1.0]
-    plain, sdpa = rows(report, "plain")[0], rows(report, "sdpa")[0]
-    assert plain.ms
-    assert sdpa.ms
-    assert sdpa.speedup == plain.ms / sdpa.ms
+    for plain, sdpa in zip(rows(report, "plain"), rows(report, "sdpa"), strict=True):
+        assert plain.ms
+        assert sdpa.ms
+        # other tests run at the same time, so any time may be unsteady
+        steady = is_steady(plain) and is_steady(sdpa)
+        assert (plain.speedup, sdpa.speedup) == (
+            1.0 if is_steady(plain) else None,
+            plain.ms / sdpa.ms if steady else None,
+        )
     assert {(row.extra_mib, row.memory_ratio) for row in report.rows} == {(None, None)}
 
 

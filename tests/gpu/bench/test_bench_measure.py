@@ -1,4 +1,4 @@
-"""Derived figures: medians, ratios to the textbook attention, FA3 beside FA2."""
+"""Derived figures: ratios to the textbook attention, FA3 beside FA2."""
 
 from __future__ import annotations
 
@@ -7,19 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from gpu.bench.made_reports import not_trained, timed, trained
-from wheelfactory.gpu.bench.measure import median, ratio, summarize, with_ratios
+from wheelfactory.gpu.bench.measure import ratio, summarize, with_ratios
 from wheelfactory.gpu.bench.reports import AttentionRow
-
-
-def test_the_median_is_the_one_in_the_middle() -> None:
-    cases: list[tuple[Sequence[float], float | None]] = [
-        ((), None),  # none
-        ((3.0,), 3.0),  # one
-        ((9.0, 1.0, 2.0), 2.0),  # odd
-        ((4.0, 1.0, 2.0, 100.0), 3.0),  # even
-    ]
-    for numbers, found in cases:
-        assert median(numbers) == found
 
 
 def test_a_ratio_needs_two_known_numbers() -> None:
@@ -54,6 +43,18 @@ def test_nothing_is_compared_with_a_textbook_that_had_no_memory() -> None:
         ]
     )
     assert {(row.speedup, row.memory_ratio) for row in rows} == {(None, None)}
+
+
+@pytest.mark.parametrize(("plain", "sdpa"), [(0.3, 0.0), (0.0, 0.3)], ids=["the textbook", "the other"])
+def test_no_speed_up_comes_of_a_time_that_is_not_steady(plain: float, sdpa: float) -> None:
+    rows = with_ratios([timed("sdpa", 128, 2.0, 1.0, noise=sdpa), timed("plain", 128, 6.0, 50.0, noise=plain)])
+    assert [row.speedup for row in rows] == [None, None if plain else 1.0]
+    assert [row.memory_ratio for row in rows] == [50.0, 1.0]  # bytes are counted, not timed
+
+
+def test_no_speed_up_comes_of_a_time_of_unknown_spread() -> None:
+    unknown = timed("sdpa", 128, 2.0).model_copy(update={"p90_ms": None})
+    assert with_ratios([unknown, timed("plain", 128, 6.0)])[0].speedup is None
 
 
 def test_fa3_is_compared_with_fa2() -> None:

@@ -15,6 +15,7 @@ from command_line import Cli
 from gpu.bench.gpu_python import CPU, H200, MI300X, attention, length, make_gpu_python, training
 from gpu.bench.made_reports import trained, training_report
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED
+from wheelfactory.core.host import cpu_name
 from wheelfactory.gpu.bench.bench_text import training_lines
 from wheelfactory.gpu.bench.reports import read_report
 from wheelfactory.gpu.torch_python import AUTOTUNE_VARIABLE
@@ -232,10 +233,10 @@ def test_the_sweep_is_a_row_a_length_with_ratios_and_reasons(cli: Cli, tmp_path:
     assert shown.code == DONE
     rows = [line.split() for line in shown.out.splitlines() if line.startswith("   ")]
     assert rows == [
-        ["128", "flash-attn", "0.5", "1", "1.0e-03", "2.00", "x", "10.00", "x"],
-        ["128", "plain", "1", "10", "1.0e-03", "1.00", "x", "1.00", "x"],
-        ["256", "flash-attn", "1", "2", "1.0e-03", "-", "-"],
-        ["256", "plain", "out", "of", "memory", "-", "-", "-", "-"],
+        ["128", "flash-attn", "0.06711", "0.5", "0.492", "0.508", "3", "1", "1.0e-03", "2.00", "x", "10.00", "x"],
+        ["128", "plain", "0.03355", "1", "0.984", "1.016", "3", "10", "1.0e-03", "1.00", "x", "1.00", "x"],
+        ["256", "flash-attn", "0.1342", "1", "0.984", "1.016", "3", "2", "1.0e-03", "-", "-"],
+        ["256", "plain", "-", "out", "of", "memory", "-", "-", "-", "-", "-", "-", "-"],
     ]
     assert "plain, 256 tokens: out of memory: OutOfMemory\n" in shown.out
     assert read_report(tmp_path / "a.json").hardware.arch == "gfx942"
@@ -255,7 +256,7 @@ def test_the_test_mode_is_shown_and_recorded(cli: Cli, tmp_path: Path) -> None:
     gpu = make_gpu_python(tmp_path / "gpu", SWEEP, H200)
     shown = cli("bench", "attention", "--python", gpu.python, *LENGTHS, "--non-amd-gpu", "--output-json", "a.json")
     assert gpu.calls[0]["config"]["foreign_gpu"] is True
-    assert "NVIDIA H200 (sm_90), torch 2.11.0+cu130, CUDA 13.0" in shown.out
+    assert f"NVIDIA H200 (sm_90), CPU {cpu_name()}, torch 2.11.0+cu130, CUDA 13.0" in shown.out
     assert "(dropped launch options: waves_per_eu): not evidence for AMD GPUs" in shown.out
     assert read_report(tmp_path / "a.json").dropped_launch_options == ("waves_per_eu",)
 

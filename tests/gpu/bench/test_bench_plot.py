@@ -46,23 +46,31 @@ def lines(root: Xml.Element) -> dict[str, int]:
     return {
         name: len(list(group.iter(f"{SVG}use")))
         for name, group in groups.items()
-        if name.startswith(("ms-", "extra_mib-", "step-"))
+        if name.startswith(("ms-", "tflops-", "extra_mib-", "step-"))
     }
 
 
-def test_time_and_memory_have_a_panel_each_and_each_implementation_a_line_in_both(tmp_path: Path) -> None:
+def test_time_arithmetic_and_memory_have_a_panel_each_and_each_implementation_a_line_in_all(tmp_path: Path) -> None:
     root = svg_of(tmp_path, ON_GPU)
-    assert lines(root) == {"ms-sdpa": 3, "ms-plain": 3, "extra_mib-sdpa": 3, "extra_mib-plain": 3}
+    assert lines(root) == {
+        f"{panel}-{name}": 3 for panel in ("ms", "tflops", "extra_mib") for name in ("sdpa", "plain")
+    }
     found = texts(root)
-    assert found.count("sequence length (tokens)") == 2
-    assert {"time of a call (ms)", "extra memory (MiB)", "128", "256", "512", "sdpa", "plain"} <= set(found)
+    assert found.count("sequence length (tokens)") == 3
+    time = "time of a call (ms, median of 15; band: p10 to p90)"
+    assert {time, "TFLOP/s", "extra memory (MiB)", "128", "256", "512", "sdpa", "plain"} <= set(found)
     assert "flash-attn" not in found
     assert any(text.startswith("Attention on AMD Instinct MI300X (gfx942), float16") for text in found)
 
 
+def test_a_band_around_the_times_shows_their_spread(tmp_path: Path) -> None:
+    groups = {node.get("id", "") for node in svg_of(tmp_path, ON_GPU).iter(f"{SVG}g")}
+    assert {"band-sdpa", "band-plain"} <= groups
+
+
 def test_where_memory_is_not_measured_there_is_no_panel_for_it(tmp_path: Path) -> None:
     root = svg_of(tmp_path, ON_CPU)
-    assert lines(root) == {"ms-sdpa": 2}
+    assert lines(root) == {"ms-sdpa": 2, "tflops-sdpa": 2}
     assert "extra memory (MiB)" not in texts(root)
 
 
@@ -89,7 +97,7 @@ def test_a_png_is_a_picture_with_something_on_it(tmp_path: Path) -> None:
     from matplotlib.image import imread  # takes a second, which collecting the tests need not spend
 
     picture = imread(tmp_path / "plot.png")
-    assert picture.shape == (675, 1650, 4)
+    assert picture.shape == (675, 2250, 4)
     coloured = (abs(picture[..., 0] - picture[..., 2]) > 0.3).sum()  # the lines are in colours, the rest in greys
     assert coloured > 500
 

@@ -12,6 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from gpu.bench.made_reports import attention_report, not_trained, timed, trained, training_report
+from wheelfactory.core.checkout import ROOT
 from wheelfactory.core.errors import InputError
 from wheelfactory.gpu.bench.reports import AttentionReport, TrainingReport, read_report, read_training_report
 
@@ -94,7 +95,14 @@ def test_a_missing_report_is_refused(tmp_path: Path) -> None:
         read_report(tmp_path / "absent.json")
 
 
+def test_a_report_of_format_1_without_spread_is_read() -> None:
+    old = read_report(ROOT / "docs/measured/nvidia-h200-attention.json")
+    assert isinstance(old, AttentionReport)
+    assert old.format == "wheelfactory-bench-attention/1"
+    assert {(row.p10_ms, row.p90_ms, row.repetitions, row.tflops) for row in old.rows} == {(None,) * 4}
+
+
 def test_an_attention_report_is_no_training_report(tmp_path: Path) -> None:
     path = written(tmp_path / "report.json", ATTENTION)
-    with pytest.raises(InputError, match=r"^not a training report: .* has format wheelfactory-bench-attention/1"):
+    with pytest.raises(InputError, match=r"^not a training report: .* has format wheelfactory-bench-attention/2"):
         read_training_report(path)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from wheelfactory.gpu.bench.compare import FigureChange, TrendPoint
-from wheelfactory.gpu.bench.reports import AttentionReport, MeasuredImplementation, TrainingReport
+from wheelfactory.gpu.bench.reports import AttentionReport, AttentionRow, MeasuredImplementation, TrainingReport
+from wheelfactory.gpu.bench.timing import NOISE_LIMIT, spread
 from wheelfactory.gpu.validate.report import Hardware, Software
 
 DISPLAY_NAMES = {"ck": "FA2 (ck)", "triton": "FA3 (triton)"}
@@ -22,9 +23,9 @@ _FIGURES = {
 
 
 def attention_lines(report: AttentionReport) -> Iterator[str]:
-    """The hardware, the configuration, the table, and the reason for each missing measurement."""
+    """The hardware, the configuration, the table, the reason for each missing measurement, and a warning of noise."""
     config = report.config
-    yield from _environment_lines(report.hardware, report.software, report.dropped_launch_options)
+    yield from _environment_lines(report.hardware, report.software, report.dropped_launch_options, report.cpu)
     heads = f"{config.heads} heads" + (f" ({config.kv_heads} key heads)" if config.kv_heads != config.heads else "")
     yield (
         f"batch {config.batch}, {heads}, head dim {config.head_dim}, {config.dtype}, "
@@ -32,26 +33,51 @@ def attention_lines(report: AttentionReport) -> Iterator[str]:
     )
     yield from _implementation_lines(report.implementations)
     yield ""
-    header = ("tokens", "implementation", "ms", "extra MiB", "difference", "faster than plain", "memory of plain")
-    rows = [
-        (
-            str(row.seqlen),
-            row.implementation,
-            _number(row.ms) if row.status == "measured" else row.status,
-            _number(row.extra_mib),
-            "-" if row.difference is None else f"{row.difference:.1e}",
-            _times(row.speedup),
-            _times(row.memory_ratio),
-        )
-        for row in sorted(report.rows, key=lambda row: row.seqlen)
-    ]
-    yield from _table(header, rows, left=(1,))
+    yield from _table(*_measured_columns(report), left=(1,))
     reasons: dict[tuple[str, str, str], list[str]] = {}
     for row in report.rows:
         if row.reason:
             reasons.setdefault((row.implementation, row.status, row.reason), []).append(str(row.seqlen))
     for (name, status, reason), lengths in reasons.items():
         yield f"{name}, {', '.join(lengths)} tokens: {status}: {reason}"
+    yield from _noise_lines(report.rows)
+
+
+def _measured_columns(report: AttentionReport) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the table, without the columns in which nothing was measured."""
+    columns: dict[str, list[str]] = {}
+    for row in sorted(report.rows, key=lambda row: row.seqlen):
+        cells = {
+            "tokens": str(row.seqlen),
+            "implementation": row.implementation,
+            "TFLOP/s": _number(row.tflops),
+            "ms": _number(row.ms) if row.status == "measured" else row.status,
+            "p10": _number(row.p10_ms),
+            "p90": _number(row.p90_ms),
+            "repetitions": _number(row.repetitions),
+            "extra MiB": _number(row.extra_mib),
+            "difference": "-" if row.difference is None else f"{row.difference:.1e}",
+            "faster than plain": _times(row.speedup),
+            "memory of plain": _times(row.memory_ratio),
+        }
+        for name, cell in cells.items():
+            columns.setdefault(name, []).append(cell)
+    shown = {name: cells for name, cells in columns.items() if set(cells) != {"-"}}
+    return list(shown), [list(cells) for cells in zip(*shown.values(), strict=True)]
+
+
+def _noise_lines(rows: Sequence[AttentionRow]) -> Iterator[str]:
+    """A warning for each implementation with times that are not steady."""
+    noisy: dict[str, list[str]] = {}
+    for row in rows:
+        found = spread(row)
+        if found is not None and found > NOISE_LIMIT:
+            noisy.setdefault(row.implementation, []).append(f"{row.seqlen} ({found:.0%})".replace("%", " %"))
+    for name, lengths in noisy.items():
+        yield (
+            f"warning: times of {name} vary by more than {NOISE_LIMIT:.0%}".replace("%", " %")
+            + f" at {', '.join(lengths)} tokens, p10 to p90 over the median: no ratio to plain is given there"
+        )
 
 
 def training_lines(report: TrainingReport) -> Iterator[str]:
@@ -129,8 +155,12 @@ def trend_lines(points: Sequence[TrendPoint]) -> Iterator[str]:
     yield from _table(header, rows, left=(0, 1, 2, 3))
 
 
-def _environment_lines(hardware: Hardware, software: Software, dropped: tuple[str, ...] | None) -> Iterator[str]:
-    facts = [hardware.text("CPU"), f"torch {software.torch}", *software.built_with, f"Python {software.python}"]
+def _environment_lines(
+    hardware: Hardware, software: Software, dropped: tuple[str, ...] | None, cpu: str | None = None
+) -> Iterator[str]:
+    processor = f"CPU {cpu}" if cpu else "CPU"
+    devices = [hardware.text(processor), *([processor] if cpu and hardware.device else [])]
+    facts = [*devices, f"torch {software.torch}", *software.built_with, f"Python {software.python}"]
     yield ", ".join(facts)
     if dropped is not None:
         options = ", ".join(dropped) or "none"

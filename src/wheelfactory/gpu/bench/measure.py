@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime, timezone
@@ -12,6 +11,7 @@ from typing import Any, TypeAlias
 
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.checkout import FALLBACK_SOURCES, factory_version
+from wheelfactory.core.host import cpu_name
 from wheelfactory.core.process import failure_reason, run
 from wheelfactory.gpu.bench.reports import (
     AttentionConfig,
@@ -23,6 +23,7 @@ from wheelfactory.gpu.bench.reports import (
     TrainingReport,
     TrainingResult,
 )
+from wheelfactory.gpu.bench.timing import attention_tflops, is_steady, median, percentiles
 from wheelfactory.gpu.torch_python import AUTOTUNE_VARIABLE, TorchPython
 from wheelfactory.gpu.validate.report import as_hardware, as_software
 from wheelfactory.verify.accuracy import TOLERANCES
@@ -66,12 +67,11 @@ def measure_attention(
         with step(name):
             reported, ended = _run_program("attention.py", name, config, python, environ)
         symbols = [row["symbol"] for row in reported.get("rows", ()) if row.get("symbol")]
-        measured.append(
-            (_implementation(name, reported, *symbols[:1]), tuple(_rows(name, reported, ended, config.seqlens)))
-        )
+        measured.append((_implementation(name, reported, *symbols[:1]), tuple(_rows(name, reported, ended, config))))
         dropped.update(reported.get("dropped") or ())
     return AttentionReport(
         **_report_header(python),
+        cpu=cpu_name(),
         dropped_launch_options=tuple(sorted(dropped)) if config.foreign_gpu else None,
         config=config,
         implementations=tuple(implementation for implementation, _ in measured),
@@ -79,21 +79,27 @@ def measure_attention(
     )
 
 
-def _rows(name: str, reported: Mapping[str, Any], ended: str, seqlens: Sequence[int]) -> Iterator[AttentionRow]:
+def _rows(name: str, reported: Mapping[str, Any], ended: str, config: AttentionConfig) -> Iterator[AttentionRow]:
     """A row for each length: the program's result, or why it has none."""
     by_length = {row["seqlen"]: row for row in reported.get("rows", ())}
-    for seqlen in seqlens:
+    for seqlen in config.seqlens:
         row = by_length.get(seqlen)
         if row is None:
             status, why = reported.get("status") or "failed", ended or reported.get("reason") or _NO_REPORT
             yield AttentionRow(implementation=name, seqlen=seqlen, status=status, reason=why)
             continue
+        times = row.get("times_ms", ())
+        p10, p90 = percentiles(times)
         yield AttentionRow(
             implementation=name,
             seqlen=seqlen,
             status=row["status"],
             reason=row.get("reason", ""),
-            ms=median(row.get("times_ms", ())),
+            ms=median(times),
+            p10_ms=p10,
+            p90_ms=p90,
+            repetitions=len(times) or None,
+            tflops=attention_tflops(config, seqlen, median(times)),
             extra_mib=row.get("extra_mib"),
             difference=row.get("difference"),
         )
@@ -198,24 +204,20 @@ def _report_header(python: TorchPython) -> dict[str, Any]:
     }
 
 
-def median(numbers: Sequence[float]) -> float | None:
-    """The median; None for an empty sequence."""
-    return statistics.median(numbers) if numbers else None
-
-
 def ratio(one: float | None, other: float | None) -> float | None:
     """`one` divided by `other`; None if either is unknown or `other` is 0."""
     return one / other if one is not None and other else None
 
 
 def with_ratios(rows: Sequence[AttentionRow]) -> tuple[AttentionRow, ...]:
-    """The rows with their ratios to the ``plain`` row of the same length."""
+    """The rows with their ratios to the ``plain`` row of the same length; no ratio of times that are not steady."""
     plain = {row.seqlen: row for row in rows if row.implementation == "plain"}
     found = []
     for row in rows:
         baseline = plain.get(row.seqlen)
         if baseline:
-            ratios = {"speedup": ratio(baseline.ms, row.ms), "memory_ratio": ratio(baseline.extra_mib, row.extra_mib)}
+            speedup = ratio(baseline.ms, row.ms) if is_steady(baseline) and is_steady(row) else None
+            ratios = {"speedup": speedup, "memory_ratio": ratio(baseline.extra_mib, row.extra_mib)}
         found.append(row.model_copy(update=ratios if baseline else {}))
     return tuple(found)
 

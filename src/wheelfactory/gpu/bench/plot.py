@@ -43,28 +43,45 @@ def require_matplotlib() -> None:
 
 
 def plot_attention(report: AttentionReport, paths: Sequence[Path]) -> None:
-    """Draw time and extra memory over the sequence length into each file, one line per implementation."""
+    """Draw time, TFLOP/s and extra memory over the sequence length, one line per implementation, into each file.
+
+    A band from p10 to p90 lies around each line of times.
+    """
     if not paths:
         return
-    config = report.config
-    passes = "forward and backward" if config.backward else "forward"
-    title = (
-        f"Attention on {report.hardware.text('CPU')}, {config.dtype}\nbatch {config.batch}, {config.heads} heads, "
-        f"head dim {config.head_dim}, {'causal' if config.causal else 'not causal'}, {passes}"
-    )
-    panels = {"ms": "time of a call (ms)", "extra_mib": "extra memory (MiB)"}
+    config, panels = report.config, _panels(report)
     measured = [field for field in panels if any(getattr(row, field) is not None for row in report.rows)]
     with _style():
-        figure, every = _figure(title, report.dropped_launch_options, panels=max(len(measured), 1))
+        figure, every = _figure(_title(report), report.dropped_launch_options, panels=max(len(measured), 1))
         for axes, field in zip(every, measured, strict=False):  # without measurements: one empty panel
             for name in [implementation.name for implementation in report.implementations]:
                 rows = [row for row in report.rows if row.implementation == name]
                 _line(axes, field, name, [(row.seqlen, found) for row in rows if (found := getattr(row, field))])
+                if field == "ms":
+                    _band(axes, name, [(row.seqlen, row.p10_ms, row.p90_ms) for row in rows if row.p10_ms])
             axes.set(xlabel="sequence length (tokens)", ylabel=panels[field], xscale="log", yscale="log")
             axes.set_xticks(sorted(config.seqlens), [str(seqlen) for seqlen in sorted(config.seqlens)], rotation=45)
             axes.xaxis.minorticks_off()
             axes.yaxis.set_major_formatter(lambda number, _place: f"{number:g}")
         _write(figure, every[0], paths)
+
+
+def _title(report: AttentionReport) -> str:
+    config = report.config
+    passes = "forward and backward" if config.backward else "forward"
+    return (
+        f"Attention on {report.hardware.text(report.cpu or 'CPU')}, {config.dtype}\n"
+        f"batch {config.batch}, {config.heads} heads, head dim {config.head_dim}, "
+        f"{'causal' if config.causal else 'not causal'}, {passes}"
+    )
+
+
+def _panels(report: AttentionReport) -> dict[str, str]:
+    """Field of a row -> the label of its panel."""
+    counts = sorted({row.repetitions for row in report.rows if row.repetitions})
+    repeated = " to ".join(str(count) for count in dict.fromkeys((*counts[:1], *counts[-1:])))
+    time = f"ms, median of {repeated}; band: p10 to p90" if repeated else "ms"
+    return {"ms": f"time of a call ({time})", "tflops": "TFLOP/s", "extra_mib": "extra memory (MiB)"}
 
 
 def plot_trend(points: Sequence[TrendPoint], report: TrainingReport, paths: Sequence[Path]) -> None:
@@ -105,7 +122,7 @@ def _figure(title: str, dropped: tuple[str, ...] | None, *, panels: int) -> tupl
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11 if panels > 1 else 8, 4.5))
+    figure = Figure(figsize=({1: 8, 2: 11}.get(panels, 15), 4.5))
     FigureCanvasAgg(figure)
     axes = figure.subplots(1, panels, squeeze=False)
     figure.suptitle(title if dropped is None else f"{title}; test mode: non-AMD GPU", fontsize="medium")
@@ -125,6 +142,13 @@ def _line(axes: Axes, panel: str, name: str, points: Sequence[tuple[Any, float]]
             label=DISPLAY_NAMES.get(name, name),
             gid=f"{panel}-{name}",
         )
+
+
+def _band(axes: Axes, name: str, points: Sequence[tuple[float, float | None, float | None]]) -> None:
+    if points:
+        lengths, low, high = zip(*points, strict=True)
+        colour, _, _ = _LINE_STYLES[name]
+        axes.fill_between(lengths, low, high, color=colour, alpha=0.2, linewidth=0, gid=f"band-{name}")
 
 
 def _write(figure: Figure, axes: Axes, paths: Sequence[Path]) -> None:

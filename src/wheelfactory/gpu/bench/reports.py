@@ -57,13 +57,19 @@ class AttentionRow(FrozenModel):
     reason: str = ""
     """Why it was not measured."""
     ms: FiniteFloat | None = None
-    """Time of a call: the median over the batches."""
+    """Time of a call: the median over the repetitions."""
+    p10_ms: FiniteFloat | None = None
+    p90_ms: FiniteFloat | None = None
+    repetitions: int | None = None
+    """How many batches of calls were timed. None, as p10, p90 and TFLOP/s, in a report of format 1."""
+    tflops: FiniteFloat | None = None
+    """TFLOP/s by `attention_tflops`."""
     extra_mib: FiniteFloat | None = None
     """Peak memory of a call beyond its inputs, output included; not measured on the CPU."""
     difference: FiniteFloat | None = None
     """The largest difference of any result from float64."""
     speedup: FiniteFloat | None = None
-    """Time of ``plain`` divided by this time; None unless both were measured."""
+    """Time of ``plain`` divided by this time; None unless both were measured and both are steady."""
     memory_ratio: FiniteFloat | None = None
     """Extra memory of ``plain`` divided by this extra memory."""
 
@@ -82,7 +88,11 @@ class _Benchmark(FrozenModel):
 class AttentionReport(_Benchmark):
     """A sweep over sequence lengths."""
 
-    format: Literal["wheelfactory-bench-attention/1"] = "wheelfactory-bench-attention/1"
+    format: Literal["wheelfactory-bench-attention/2", "wheelfactory-bench-attention/1"] = (
+        "wheelfactory-bench-attention/2"
+    )
+    cpu: str | None = None
+    """The name of the processor, which launches the kernels of a GPU too; None in a report of format 1."""
     config: AttentionConfig
     implementations: tuple[MeasuredImplementation, ...]
     rows: tuple[AttentionRow, ...]

@@ -1,0 +1,85 @@
+"""Repeated timings: median, p10 and p90, spread, and the arithmetic of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from gpu.bench.made_reports import attention_report, timed
+from wheelfactory.gpu.bench.bench_text import attention_lines
+from wheelfactory.gpu.bench.timing import NOISE_LIMIT, attention_tflops, is_steady, median, percentiles, spread
+
+CONFIG = attention_report(timed("plain", 1024, 1.0)).config
+
+
+def test_the_median_is_the_one_in_the_middle() -> None:
+    cases: list[tuple[Sequence[float], float | None]] = [
+        ((), None),  # none
+        ((3.0,), 3.0),  # one
+        ((9.0, 1.0, 2.0), 2.0),  # odd
+        ((4.0, 1.0, 2.0, 100.0), 3.0),  # even
+    ]
+    for numbers, found in cases:
+        assert median(numbers) == found
+
+
+def test_a_tenth_of_the_times_is_below_p10_and_a_tenth_above_p90() -> None:
+    assert percentiles([float(number) for number in range(101)]) == (10.0, 90.0)
+    assert percentiles([1.0, 2.0]) == pytest.approx((1.1, 1.9))
+    assert percentiles([3.0]) == (3.0, 3.0)
+    assert percentiles([]) == (None, None)
+
+
+def test_the_spread_is_a_share_of_the_median_and_decides_what_is_steady() -> None:
+    assert spread(timed("sdpa", 128, 4.0, noise=0.5)) == pytest.approx(0.5)
+    assert is_steady(timed("sdpa", 128, 4.0, noise=NOISE_LIMIT - 0.01))
+    assert not is_steady(timed("sdpa", 128, 4.0, noise=NOISE_LIMIT + 0.01))
+    assert not is_steady(timed("sdpa", 128, 4.0).model_copy(update={"p10_ms": None}))
+
+
+@pytest.mark.parametrize(
+    ("options", "products"),
+    [
+        ({"causal": False}, 2.0),
+        ({"causal": True}, 1.0),
+        ({"causal": False, "backward": True}, 7.0),
+        ({"causal": True, "backward": True}, 3.5),
+    ],
+)
+def test_tflops_count_two_products_forward_five_backward_and_half_if_causal(
+    options: dict[str, bool], products: float
+) -> None:
+    config = CONFIG.model_copy(update={"backward": False, **options})
+    multiply_adds = config.batch * config.heads * 1024 * 1024 * config.head_dim
+    assert attention_tflops(config, 1024, 1.0) == pytest.approx(products * 2 * multiply_adds / 1e9)
+    assert attention_tflops(config, 1024, None) is None
+
+
+def test_the_table_has_the_arithmetic_the_repetitions_and_the_spread() -> None:
+    report = attention_report(timed("sdpa", 128, 2.0, 1.0, noise=0.1), timed("plain", 128, 6.0, 4.0), cpu="AMD EPYC")
+    first, *_, header, sdpa, plain = attention_lines(report)
+    assert first.startswith("AMD Instinct MI300X (gfx942), CPU AMD EPYC, torch ")
+    assert header.split("  ")[0] == "tokens"
+    assert header.split()[2:7] == ["TFLOP/s", "ms", "p10", "p90", "repetitions"]
+    assert sdpa.split()[:7] == ["128", "sdpa", "1", "2", "1.9", "2.1", "15"]
+    assert "3.00 x" in sdpa
+    assert "1.00 x" in plain
+
+
+def test_noise_is_warned_of_and_gives_no_ratio() -> None:
+    report = attention_report(timed("sdpa", 128, 2.0, noise=0.75), timed("plain", 128, 6.0))
+    *_, header, sdpa, _, warning = attention_lines(report)
+    assert "faster than plain" in header
+    assert " x" not in sdpa
+    assert warning == (
+        "warning: times of sdpa vary by more than 20 % at 128 (75 %) tokens, p10 to p90 over the median: "
+        "no ratio to plain is given there"
+    )
+    steady = attention_report(timed("sdpa", 128, 2.0, noise=0.1), timed("plain", 128, 6.0))
+    assert not any(line.startswith("warning") for line in attention_lines(steady))
+
+
+def test_columns_in_which_nothing_was_measured_are_left_out() -> None:
+    lines = list(attention_lines(attention_report(timed("sdpa", 128, 2.0))))
+    assert not any("extra MiB" in line or "memory of plain" in line for line in lines)
