@@ -39,7 +39,8 @@ from wheelfactory.kernels.compiler.edges import CompileInputs, Edge
 from wheelfactory.kernels.compiler.fat_binary import bundle, embed, read_bundler
 from wheelfactory.kernels.compiler.schedule import Compile, EndedCompile, run_compiles
 from wheelfactory.kernels.compiler.targets import HOST, split_targets, whole_targets
-from wheelfactory.kernels.source_list import list_sources, parse_generator_commands
+from wheelfactory.kernels.generator_commands import parse_generator_commands
+from wheelfactory.kernels.source_list import list_sources
 from wheelfactory.matrix.load import load_matrix
 
 RELEASE, SEED = "2.8.3", 22
@@ -84,7 +85,7 @@ def make_commands(cache: Path, folder: Path) -> CompileCommands:
     release = load_matrix(MATRIX).flash_attn[RELEASE]
     tree = unpack_source(fetch_source(RELEASE, release, cache / "sources", os.environ), folder / "tree")
     (tree / "build").mkdir()
-    for command in parse_generator_commands((tree / "setup.py").read_text(), RELEASE):
+    for command in parse_generator_commands((tree / "setup.py").read_text(), RELEASE, ()):
         capture(command, cwd=tree)
     for path in [*(tree / "build").glob("*.cpp")]:
         path.rename(path.with_suffix(".hip"))  # as hipify names it

@@ -203,7 +203,7 @@ def test_an_unreachable_index_is_an_error(cache: Path, url: str) -> None:
     assert kept(cache) == []
 
 
-def release(**origin: Mapping[str, str]) -> FlashAttn:
+def release(**origin: Mapping[str, object]) -> FlashAttn:
     return FlashAttn.model_validate({"python": ">=3.9", "source": "written for the tests", **origin})
 
 
@@ -310,6 +310,24 @@ def test_a_commit_without_a_tag_is_fetched(repository: Path, cache: Path) -> Non
     source = fetch_source("2.6.3", release(git={"repository": repository.as_uri(), "commit": head}), cache, os.environ)
 
     assert unpack_source(source, cache / "tree").joinpath("setup.py").read_text() == "# setup\n"
+
+
+def test_only_the_submodules_of_the_matrix_are_fetched_at_their_commits(repository: Path, cache: Path) -> None:
+    git(repository, "submodule", "--quiet", "add", "../composable_kernel", "csrc/cutlass")
+    head = commit(repository, {"setup.py": "# two submodules\n"})
+    pin = git(repository, "rev-parse", "HEAD:csrc/composable_kernel")
+
+    def pinned(pin: str) -> FlashAttn:
+        git = {"repository": repository.as_uri(), "commit": head, "submodules": {"csrc/composable_kernel": pin}}
+        return release(git=git)
+
+    source = fetch_source("2.8.4", pinned(pin), cache, os.environ)
+    assert [name for name in files_in(source.archive) if "/csrc/" in name] == [
+        "flash_attn-2.8.4/csrc/composable_kernel/include/ck.hpp"
+    ]
+    with pytest.raises(SourceError, match="commit mismatch") as caught:
+        fetch_source("2.8.4", pinned("0" * 40), cache, os.environ)
+    assert f"the matrix pins {'0' * 40}, {head} has {pin}" in caught.value.which
 
 
 def test_a_moved_tag_is_refused_and_nothing_is_cached(repository: Path, cache: Path) -> None:

@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import os
-import sys
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,13 +17,13 @@ from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import InputError, SourceError
 from wheelfactory.core.process import capture
 from wheelfactory.kernels import source_list
+from wheelfactory.kernels.generator_commands import parse_generator_commands
 from wheelfactory.kernels.kernel_set import group_kernel_sets
 from wheelfactory.kernels.source_list import (
     SOURCE_LIST_FORMAT,
     SourceList,
     list_planned_sources,
     list_sources,
-    parse_generator_commands,
     write_source_list,
 )
 from wheelfactory.matrix.expand import expand
@@ -122,7 +121,7 @@ def test_a_damaged_cached_list_is_made_again(tmp_path: Path, kept: str) -> None:
 
 def test_planned_sources_do_not_depend_on_the_users_variables(tmp_path: Path) -> None:
     environ = {**os.environ, "OPT_DIM": "32"}
-    planned = list_planned_sources("9", release_of(tmp_path), tmp_path, environ)
+    planned = list_planned_sources("9", release_of(tmp_path), tmp_path, environ, ())
     assert planned
     assert planned.sources == MADE
 
@@ -131,7 +130,7 @@ def test_a_release_without_a_list_has_no_planned_sources(tmp_path: Path, caplog:
     caplog.set_level("INFO")
     git = {"repository": (tmp_path / "absent").as_uri(), "tag": "v9"}
     release = FlashAttn.model_validate({"git": git, "python": ">=3.9", "source": "made by this test"})
-    assert list_planned_sources("9", release, tmp_path, os.environ) is None
+    assert list_planned_sources("9", release, tmp_path, os.environ, ()) is None
     assert "cannot list the kernel sources" in caplog.text
 
 
@@ -140,31 +139,28 @@ def test_the_cache_holds_only_the_list_and_the_sources(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source-lists", "sources"]
 
 
-def test_generator_commands_use_the_defaults_of_variables() -> None:
-    first, second = parse_generator_commands(SETUP, "9")
-    generator = (sys.executable, "csrc/ck/generate.py", "-d")
-    assert first == (*generator, "fwd", "--output_dir", "build", "--optdim", "32,64")
-    assert second == (*generator, "bwd", "--output_dir", "build", "--optdim", "64")
-
-
-@pytest.mark.parametrize(
-    ("setup", "why"),
-    [
-        ("import torch", "never runs generate.py"),
-        ("print('generate.py')", "never runs generate.py"),
-        ("import (", "invalid syntax"),
-        ("subprocess.run(['generate.py', f(x)])", "computes an argument of generate.py: f(x)"),
-        ("subprocess.run(['generate.py', archs])", "computes an argument of generate.py: archs"),
-        ("a = b\nb = a\nsubprocess.run(['generate.py', a])", "computes an argument"),
-        ("subprocess.run(['generate.py', os.getenv('OPT_DIM')])", "computes an argument"),
-        ("subprocess.run(['generate.py', 7])", "computes an argument of generate.py: 7"),
-        ("subprocess.run(['generate.py', *more])", "computes an argument"),
-    ],
-)
-def test_a_setup_py_without_readable_generator_command_is_an_error(setup: str, why: str) -> None:
-    with pytest.raises(SourceError, match="cannot list the kernel sources") as refused:
-        parse_generator_commands(setup, "9")
-    assert why in str(refused.value)
+def test_a_generator_that_is_told_the_archs_is_run_for_those_of_the_build(tmp_path: Path) -> None:
+    # as in flash-attn after 2025-12
+    setup = """\
+archs = os.getenv("GPU_ARCHS", "native").split(";")
+targets = ",".join(archs)
+for direction in ["fwd", "bwd"]:
+    subprocess.run([sys.executable, "csrc/ck/generate.py", direction, targets])
+"""
+    generate = """\
+import sys
+for arch in sys.argv[2].split(","):
+    open(f"build/fmha_{sys.argv[1]}_{arch}.cpp", "w").close()
+"""
+    release = release_of(tmp_path, setup, generate)
+    for archs in (("gfx942",), ("gfx942", "gfx1100")):
+        found = list_sources("9", release, tmp_path, os.environ, archs)
+        assert found.sources == tuple(sorted(f"fmha_{d}_{arch}" for d in ("fwd", "bwd") for arch in archs))
+        assert list_sources("9", release, tmp_path, os.environ, archs) == found
+    of_all = with_archs(with_digest(release, found.digest), "gfx942", "gfx1100")
+    assert list_sources("9", of_all, tmp_path, os.environ, ("gfx942",)).archs == ("gfx942",)
+    with pytest.raises(InputError, match="wrong kernel-sources"):
+        list_sources("9", with_digest(of_all, WRONG), tmp_path, os.environ)
 
 
 @pytest.mark.parametrize(
@@ -192,13 +188,18 @@ def with_digest(release: FlashAttn, digest: str | None) -> FlashAttn:
     return release.model_copy(update={"kernel_sources": digest})
 
 
+def with_archs(release: FlashAttn, *archs: str) -> FlashAttn:
+    ck = {"archs": archs, "wheel-size": "1 MB to 2 MB", "source": "made by this test"}
+    return FlashAttn.model_validate({**release.model_dump(by_alias=True), "ck": ck})
+
+
 def test_a_wrong_digest_in_the_matrix_is_refused_with_both(tmp_path: Path) -> None:
     release = release_of(tmp_path)
     found = list_sources("9", release, tmp_path, os.environ).digest
     wrong = with_digest(release, WRONG)
     for ask in (list_sources, list_planned_sources):
         with pytest.raises(InputError, match=f"flash-attn 9: expected {WRONG}, found {found}"):
-            ask("9", wrong, tmp_path, os.environ)
+            ask("9", wrong, tmp_path, os.environ, ())
     assert list_sources("9", with_digest(release, found), tmp_path, os.environ).sources == MADE
 
 
@@ -246,7 +247,7 @@ def test_the_real_releases(
     assert (len(found.sources), found.left_out, found.unproved) == (called, count - called, "")
     tree = unpack_source(fetch_source(version, release, cache / "sources", os.environ), tmp_path / "tree")
     listed: list[str] = []
-    for command in parse_generator_commands((tree / "setup.py").read_text(), version):
+    for command in parse_generator_commands((tree / "setup.py").read_text(), version, ()):
         words = ["--list_blobs" if word == "--output_dir" else word for word in command]
         patterns = [item.filter for item in release.trim if item.direction in command]
         options = ["--filter", *patterns] if patterns else []

@@ -5,6 +5,7 @@ Every build unpacks its own copy, so that no build sees files of another.
 
 from __future__ import annotations
 
+import json
 import lzma
 import shutil
 import sys
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wheelfactory.core.digest import file_sha256
+from wheelfactory.core.digest import content_key, file_sha256
 from wheelfactory.core.errors import SourceError
 from wheelfactory.core.files import atomic_path, scratch_dir
 from wheelfactory.core.http import http_error_reason
@@ -114,14 +115,16 @@ def _open_tar(archive: Path) -> Iterator[tarfile.TarFile]:
 
 
 def _fetch_git(version: str, git: GitTag, cache: Path, environ: Mapping[str, str]) -> Source:
-    known = cache / f"git-{git.commit}" / f"flash_attn-{version}.tar" if git.commit else None
+    # which submodules an archive has is not in its commit
+    chosen = f"-{content_key(json.dumps(git.submodules, sort_keys=True))}" if git.submodules else ""
+    known = cache / f"git-{git.commit}{chosen}" / f"flash_attn-{version}.tar" if git.commit else None
     if known and known.is_file():
         return Source(known, f"commit:{git.commit}", _epoch(known))
     logger.info("cloning %s, %s", git.repository, git.tag or git.commit)
     with scratch_dir(cache) as scratch:
         tree = scratch / f"flash_attn-{version}"
         commit, epoch = _checkout(git, tree, environ)
-        path = cache / f"git-{commit}" / f"flash_attn-{version}.tar"
+        path = cache / f"git-{commit}{chosen}" / f"flash_attn-{version}.tar"
         with atomic_path(path) as written:
             _pack(tree, written, epoch)
         return Source(path, f"commit:{commit}", epoch)
@@ -161,7 +164,17 @@ def _checkout(git: GitTag, tree: Path, environ: Mapping[str, str]) -> tuple[str,
         )
     call("checkout", "--quiet", commit)
     call("remote", "add", "origin", git.repository)  # base of relative submodule URLs
-    call("submodule", "--quiet", "update", "--init", "--recursive", "--depth=1")
+    if git.submodules is None:
+        call("submodule", "--quiet", "update", "--init", "--recursive", "--depth=1")
+    for path, pin in (git.submodules or {}).items():
+        call("submodule", "--quiet", "update", "--init", "--depth=1", "--", path)
+        found = call("rev-parse", f"HEAD:{path}")
+        if found != pin:
+            raise SourceError(
+                "commit mismatch",
+                f"{path} of {git.repository}: the matrix pins {pin}, {git.tag or commit} has {found}",
+                "nothing was cached; write the commit of the submodule into matrix.yaml",
+            )
     return commit, int(call("show", "--no-patch", "--format=%ct", commit))
 
 

@@ -66,7 +66,7 @@ def compile_kernels(
             replace(scope, targets=kernel_set.targets),
             cache=cache,
             appended=environ.get(APPEND_VARIABLE),
-            planned=list_planned_sources(cell.flash_attn, release, cache, environ),
+            planned=list_planned_sources(cell.flash_attn, release, cache, environ, recipe.archs),
         )
         log = log_path(cache, kernel_set.id + (shard_suffix(shard_name) if shard_name else ""))
         result, time_error = _compile(setup, extras, kernels, log, report_progress)

@@ -130,8 +130,8 @@ def stored_set_name(matrix: Matrix, kernel_set: KernelSet, *, slim: bool = False
     """The name under which archive hosts store a set: ``kernels-<set id>-<12 hex digits>``.
 
     The digits are a hash over everything that affects the objects and is known without a compiler: the digest of the
-    kernel sources (else the pin of all sources), the filters that leave some out, and the ROCm release and distribution
-    of the images, or of the `slim` image.
+    kernel sources (else the pin of all sources, and the archs that they are generated for), the filters that leave some
+    out, and the ROCm release and distribution of the images, or of the `slim` image.
     """
     # the hash can be incomplete: an archive whose key does not match the compiler is rejected, never linked
     rocm = matrix.rocm[kernel_set.rocm]
@@ -139,7 +139,8 @@ def stored_set_name(matrix: Matrix, kernel_set: KernelSet, *, slim: bool = False
     systems = sorted({(".".join(map(str, rocm_release(image))) or image.tag, image.distribution) for image in images})
     release = matrix.flash_attn[kernel_set.releases[0]]
     filters = [item.model_dump() for item in release.trim]
-    facts = json.dumps([CACHE_VERSION, release.kernel_sources or release.source_pin, systems, *filters])
+    sources = release.kernel_sources or [release.source_pin, *matrix.archs(kernel_set.cells[0])]
+    facts = json.dumps([CACHE_VERSION, sources, systems, *filters])
     return f"{STORED_SET_PREFIX}{kernel_set.id}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
 
 

@@ -5,11 +5,8 @@ The names and number of sources change with each release, so nothing here lists 
 
 from __future__ import annotations
 
-import ast
 import json
-import shlex
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -21,6 +18,7 @@ from wheelfactory.core.errors import InputError, SourceError
 from wheelfactory.core.files import scratch_dir, write_atomic
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger
+from wheelfactory.kernels.generator_commands import GENERATOR, parse_generator_commands
 from wheelfactory.kernels.source_digest import digest_kernel_sources
 from wheelfactory.kernels.trim.filtered_run import (
     FilteredCommand,
@@ -31,9 +29,8 @@ from wheelfactory.kernels.trim.filtered_run import (
 )
 from wheelfactory.matrix.facts import FlashAttn, GeneratorFilter
 
-SOURCE_LIST_FORMAT = 3
+SOURCE_LIST_FORMAT = 4
 """Format number of a cached source list. Increment it when the proof of filters changes, too."""
-GENERATOR = "generate.py"
 COMPILED_PATTERN = "fmha_*wd*.cpp"
 """The generated files that setup.py compiles (its own glob, in every release from 2.6.3 to 2.8.3)."""
 
@@ -54,21 +51,27 @@ class SourceList:
     """Number of sources that the filters leave out."""
     unproved: str = ""
     """Why nothing is left out although matrix.yaml has filters."""
+    archs: tuple[str, ...] = ()
+    """The archs that the generator was run for; empty if it makes the same sources for all."""
 
 
-def list_sources(version: str, release: FlashAttn, cache: Path, environ: Mapping[str, str]) -> SourceList:
+def list_sources(
+    version: str, release: FlashAttn, cache: Path, environ: Mapping[str, str], archs: Sequence[str] | None = None
+) -> SourceList:
     """List the kernel sources of a flash-attn release, cached in `cache` by the identity of its sources.
 
     Sources that its filters (`FlashAttn.trim`) leave out are not in the list if that is proved; the log says what
-    applies. `environ` is the clean environment for git, PyPI and the generator. Raises `SourceError` if the sources
+    applies. `environ` is the clean environment for git, PyPI and the generator; a build is for `archs`, None for all of
+    the release. Raises `SourceError` if the sources
     cannot be fetched, or the generator commands cannot be read from setup.py, and `InputError` if their digest is not
     the release's `kernel_sources`.
     """
-    found = find_cached_list(release, cache)
+    archs = tuple(_all_archs(release) if archs is None else archs)
+    found = find_cached_list(release, cache, archs)
     if found is None:
         source = fetch_source(version, release, cache / "sources", environ)
-        found, is_final = _generate_sources(version, release.trim, source, cache, environ)
-        if release.kernel_sources not in (None, found.digest):
+        found, is_final = _generate_sources(version, release.trim, source, cache, environ, archs)
+        if not _has_digest(found, release):
             raise InputError(
                 "wrong kernel-sources in the matrix",
                 f"flash-attn {version}: expected {release.kernel_sources}, found {found.digest}",
@@ -83,23 +86,35 @@ def list_sources(version: str, release: FlashAttn, cache: Path, environ: Mapping
     return found
 
 
-def find_cached_list(release: FlashAttn, cache: Path) -> SourceList | None:
+def _all_archs(release: FlashAttn) -> tuple[str, ...]:
+    return release.ck.archs if release.ck else ()
+
+
+def find_cached_list(release: FlashAttn, cache: Path, archs: Sequence[str] | None = None) -> SourceList | None:
     """The list of a release as an earlier call cached it; None if there is none with the digest of the matrix."""
     is_pinned = release.sdist or (release.git and release.git.commit)
-    cached = _read_list(_list_path(cache, release.source_pin, release.trim)) if is_pinned else None
+    archs = _all_archs(release) if archs is None else archs
+    paths = [_list_path(cache, release.source_pin, release.trim, names) for names in ((), archs)] if is_pinned else []
+    cached = next(filter(None, map(_read_list, paths)), None)
     # a wrong digest may be of the cache, so only that of the sources themselves is refused
-    return cached if cached and release.kernel_sources in (None, cached.digest) else None
+    return cached if cached and _has_digest(cached, release) else None
+
+
+def _has_digest(found: SourceList, release: FlashAttn) -> bool:
+    """Whether a list has the digest of the matrix, which is of the sources for all archs of the release."""
+    is_of_all = found.archs in ((), _all_archs(release))
+    return not is_of_all or release.kernel_sources in (None, found.digest)
 
 
 def list_planned_sources(
-    version: str, release: FlashAttn, cache: Path, environ: Mapping[str, str]
+    version: str, release: FlashAttn, cache: Path, environ: Mapping[str, str], archs: Sequence[str]
 ) -> SourceList | None:
-    """The kernel sources that a build of a release must compile; None if they cannot be listed.
+    """The kernel sources that a build of a release for these archs must compile; None if they cannot be listed.
 
     `environ` is the factory's own environment. Raises `InputError` for a wrong digest in the matrix, as `list_sources`.
     """
     try:
-        return list_sources(version, release, cache, clean_environ(environ))
+        return list_sources(version, release, cache, clean_environ(environ), archs)
     except SourceError as error:
         # not an error here: the build reports a problem with its sources
         logger.info("cannot list the kernel sources, so all are compiled, without a comparison: %s", error)
@@ -111,14 +126,16 @@ def write_source_list(
 ) -> None:
     """Cache the list of sources of this identity (``sha256:...`` or ``commit:...``) with these filters."""
     document = {"format": SOURCE_LIST_FORMAT, **asdict(source_list)}
-    write_atomic(_list_path(cache, identity, filters), json.dumps(document, indent=1).encode() + b"\n")
+    write_atomic(
+        _list_path(cache, identity, filters, source_list.archs), json.dumps(document, indent=1).encode() + b"\n"
+    )
 
 
-def _list_path(cache: Path, identity: str, filters: Sequence[GeneratorFilter]) -> Path:
+def _list_path(cache: Path, identity: str, filters: Sequence[GeneratorFilter], archs: Sequence[str]) -> Path:
     name = identity.replace(":", "-")
     if filters:
         name += f"-trim-{content_key(json.dumps([item.model_dump() for item in filters]))}"
-    return cache / "source-lists" / f"{name}.json"
+    return cache / "source-lists" / f"{'-'.join([name, *archs])}.json"
 
 
 def _read_list(path: Path) -> SourceList | None:
@@ -132,6 +149,7 @@ def _read_list(path: Path) -> SourceList | None:
             filtered=tuple(FilteredCommand(tuple(item["arguments"]), item["filter"]) for item in document["filtered"]),
             left_out=document["left_out"],
             unproved=document["unproved"],
+            archs=tuple(document["archs"]),
         )
         is_current = document["format"] == SOURCE_LIST_FORMAT
     except (OSError, ValueError, TypeError, KeyError):
@@ -143,19 +161,29 @@ def _read_list(path: Path) -> SourceList | None:
 
 
 def _generate_sources(
-    version: str, filters: Sequence[GeneratorFilter], source: Source, cache: Path, environ: Mapping[str, str]
+    version: str,
+    filters: Sequence[GeneratorFilter],
+    source: Source,
+    cache: Path,
+    environ: Mapping[str, str],
+    archs: tuple[str, ...],
 ) -> tuple[SourceList, bool]:
-    """Generate the sources of a release; also return whether a rerun must give the same, so that it can be cached."""
-    # setup.py is parsed, not run, because it would import torch
+    """Generate the sources of a release for a build for these archs.
+
+    Also return whether a rerun must give the same, so that it can be cached.
+    """
     logger.info("generating the kernel sources of flash-attn %s", version)
     with scratch_dir(cache) as scratch:
         tree = unpack_source(source, scratch / "tree")
-        commands = parse_generator_commands((tree / "setup.py").read_text(encoding="utf-8"), version)
+        setup = (tree / "setup.py").read_text(encoding="utf-8")
+        commands = parse_generator_commands(setup, version, archs)
+        is_for_archs = commands != parse_generator_commands(setup, version, ())
         full = _run_generator(commands, tree, environ)
         if not full:
             raise SourceError("no kernel sources generated by flash-attn", version, "check its sources in matrix.yaml")
         generator = next(word for word in commands[0] if word.endswith(GENERATOR))
-        everything = SourceList(tuple(sorted(full)), _size(tree), digest_kernel_sources(tree, generator))
+        digest = digest_kernel_sources(tree, generator)
+        everything = SourceList(tuple(sorted(full)), _size(tree), digest, archs=archs if is_for_archs else ())
         if not filters:
             return everything, True
         (tree / "build").rename(scratch / "full")
@@ -168,7 +196,8 @@ def _generate_sources(
             # a generator can also fail because a disk is full, so only a comparison is final
             return replace(everything, unproved=" ".join(str(error).split())), isinstance(error, UnprovedError)
         left_out = len(full) - len(trimmed)
-        return SourceList(tuple(sorted(trimmed)), _size(tree), everything.digest, filtered, left_out), True
+        sources = tuple(sorted(trimmed))
+        return replace(everything, sources=sources, total_bytes=_size(tree), filtered=filtered, left_out=left_out), True
 
 
 def _run_generator(commands: Iterable[Sequence[str]], tree: Path, environ: Mapping[str, str]) -> dict[str, Path]:
@@ -183,66 +212,3 @@ def _run_generator(commands: Iterable[Sequence[str]], tree: Path, environ: Mappi
 
 def _size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
-def parse_generator_commands(setup: str, version: str) -> tuple[tuple[str, ...], ...]:
-    """Parse the commands with which a setup.py runs the generator, in order, with default environment variables.
-
-    Raises `SourceError` if there is none, or if an argument is computed.
-    """
-    try:
-        found = tuple(_commands(ast.parse(setup)))
-        if not found:
-            raise _NotPlainError(f"setup.py never runs {GENERATOR}")
-    except (SyntaxError, _NotPlainError) as error:
-        raise SourceError(
-            "cannot list the kernel sources of flash-attn",
-            f"{version}: {error}",
-            "its setup.py calls the generator in an unknown way: extend kernels/source_list.py",
-        ) from None
-    return found
-
-
-class _NotPlainError(Exception):
-    """An argument is known only when setup.py runs."""
-
-
-def _commands(tree: ast.Module) -> Iterator[tuple[str, ...]]:
-    """The arguments of each ``subprocess.run([...])`` or ``os.system("...")`` that names the generator."""
-    names = {
-        target.id: node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args)
-    for call in calls:
-        command = call.args[0]
-        is_command = ast.unparse(call.func).startswith(("subprocess.", "os.system"))
-        if not is_command or GENERATOR not in ast.unparse(command):
-            continue
-        if isinstance(command, ast.List):
-            yield tuple(_text(word, names) for word in command.elts)
-        else:
-            yield tuple(shlex.split(_text(command, names)))
-
-
-def _text(node: ast.expr, names: Mapping[str, ast.expr]) -> str:
-    """Evaluate a literal, an f-string, an assigned name, or the default of an environment variable to text."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    if isinstance(node, ast.JoinedStr):
-        return "".join(_text(part, names) for part in node.values)
-    if isinstance(node, ast.FormattedValue) and node.conversion == -1 and node.format_spec is None:
-        return _text(node.value, names)
-    if isinstance(node, ast.Name) and node.id in names:
-        others = {
-            name: value for name, value in names.items() if name != node.id
-        }  # so that a name defined by itself does not recurse forever
-        return _text(names[node.id], others)
-    if ast.unparse(node) == "sys.executable":
-        return sys.executable
-    if isinstance(node, ast.Call) and ast.unparse(node.func) in ("os.getenv", "os.environ.get") and len(node.args) == 2:
-        return _text(node.args[1], names)
-    raise _NotPlainError(f"its setup.py computes an argument of {GENERATOR}: {ast.unparse(node)}")

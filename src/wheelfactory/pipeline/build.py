@@ -58,7 +58,9 @@ def build_cell(
     with scratch_dir(cache) as scratch:
         setup, log = SetupRun(recipe, source, host, scratch), log_path(cache, cell.id)
         set_ids = sets_of_cell(matrix, cell, recipe.archs)
-        planned = list_planned_sources(cell.flash_attn, matrix.flash_attn[cell.flash_attn], cache, environ)
+        planned = list_planned_sources(
+            cell.flash_attn, matrix.flash_attn[cell.flash_attn], cache, environ, recipe.archs
+        )
         extras = setup_env(setup, set_ids, scope, cache=cache, appended=environ.get(APPEND_VARIABLE), planned=planned)
         raw, result = _compile_and_link(setup, extras, store_folder(cache), log, report_progress)
         record = _record(recipe, source, raw.toolchain, result.key if result else None)

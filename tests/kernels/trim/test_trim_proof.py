@@ -14,7 +14,7 @@ from wheelfactory.build.sources import fetch_source, unpack_source
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import SourceError
 from wheelfactory.core.process import capture
-from wheelfactory.kernels.source_list import parse_generator_commands
+from wheelfactory.kernels.generator_commands import parse_generator_commands
 from wheelfactory.kernels.trim.proof import find_differences
 from wheelfactory.matrix.load import load_matrix
 
@@ -138,7 +138,7 @@ class Upstream:
 
     def __init__(self, tree: Path) -> None:
         self.tree = tree
-        commands = parse_generator_commands((tree / "setup.py").read_text(), "2.8.3")
+        commands = parse_generator_commands((tree / "setup.py").read_text(), "2.8.3", ())
         (self._command,) = (command for command in commands if "fwd_splitkv" in command)
 
     def generate(self, *options: str) -> Texts:
