@@ -45,7 +45,7 @@ BEGUN = CompileResult(
 
 @pytest.fixture
 def setup(tmp_path: Path) -> SetupRun:
-    """A run of setup.py with 3 jobs, of which nothing else matters."""
+    """A run of setup.py with 3 jobs; nothing else of it matters."""
     machine = SimpleNamespace(rocm_path="/opt/rocm")
     host = SimpleNamespace(
         machine=machine, python=Path("/venv/bin/python"), ninja=Path("/bin/ninja"), environ={"PATH": "/bin"}

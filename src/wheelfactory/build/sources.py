@@ -167,7 +167,6 @@ def _checkout(git: GitTag, tree: Path, environ: Mapping[str, str]) -> tuple[str,
     if git.submodules is None:
         call("submodule", "--quiet", "update", "--init", "--recursive", "--depth=1")
     for path, pin in (git.submodules or {}).items():
-        call("submodule", "--quiet", "update", "--init", "--depth=1", "--", path)
         found = call("rev-parse", f"HEAD:{path}")
         if found != pin:
             raise SourceError(
@@ -175,6 +174,7 @@ def _checkout(git: GitTag, tree: Path, environ: Mapping[str, str]) -> tuple[str,
                 f"{path} of {git.repository}: the matrix pins {pin}, {git.tag or commit} has {found}",
                 "nothing was cached; write the commit of the submodule into matrix.yaml",
             )
+        call("submodule", "--quiet", "update", "--init", "--depth=1", "--", path)
     return commit, int(call("show", "--no-patch", "--format=%ct", commit))
 
 

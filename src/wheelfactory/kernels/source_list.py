@@ -61,10 +61,9 @@ def list_sources(
     """List the kernel sources of a flash-attn release, cached in `cache` by the identity of its sources.
 
     Sources that its filters (`FlashAttn.trim`) leave out are not in the list if that is proved; the log says what
-    applies. `environ` is the clean environment for git, PyPI and the generator; a build is for `archs`, None for all of
-    the release. Raises `SourceError` if the sources
-    cannot be fetched, or the generator commands cannot be read from setup.py, and `InputError` if their digest is not
-    the release's `kernel_sources`.
+    applies. `environ` is the clean environment for git, PyPI and the generator. `archs` are those of the build; None
+    for all of the release. Raises `SourceError` if the sources cannot be fetched, or the generator commands cannot be
+    read from setup.py, and `InputError` if their digest is not the release's `kernel_sources`.
     """
     archs = tuple(_all_archs(release) if archs is None else archs)
     found = find_cached_list(release, cache, archs)

@@ -72,11 +72,11 @@ def _noise_lines(rows: Sequence[AttentionRow]) -> Iterator[str]:
     for row in rows:
         found = spread(row)
         if found is not None and found > NOISE_LIMIT:
-            noisy.setdefault(row.implementation, []).append(f"{row.seqlen} ({found:.0%})".replace("%", " %"))
+            noisy.setdefault(row.implementation, []).append(f"{row.seqlen} ({found * 100:.0f} %)")
     for name, lengths in noisy.items():
         yield (
-            f"warning: times of {name} vary by more than {NOISE_LIMIT:.0%}".replace("%", " %")
-            + f" at {', '.join(lengths)} tokens, p10 to p90 over the median: no ratio to plain is given there"
+            f"warning: times of {name} vary by more than {NOISE_LIMIT * 100:.0f} % at {', '.join(lengths)} tokens, "
+            "p10 to p90 over the median: no ratio to plain is given there"
         )
 
 
