@@ -129,6 +129,24 @@ exclude:
     source: a log of ours
 """
 
+PREVIEW: Edit = (
+    "  '2.6.3':",
+    """\
+  '2.8.4+git4a948e9':
+    git: {repository: 'https://github.com/Dao-AILab/flash-attention', commit: 4a948e9c94c21067994572f5b6f37318241d436d}
+    python: '>=3.9'
+    torch: '>=2.9'
+    ck:
+      archs: [gfx942, gfx1100, gfx1101]
+      may-work: {gfx1101: upstream names no test on it}
+      cxx-standard: '20'
+      wheel-size: 20 MB to 1000 MB
+      source: setup.py of the commit
+    source: commit on GitHub
+  '2.6.3':""",
+)
+"""Adds a preview with CK kernels for gfx1100, which no release has, and gfx1101, which is not proved."""
+
 
 def edited(*edits: Edit) -> str:
     """Apply each edit to the first match in `SMALL`; give more context to pick a later match."""

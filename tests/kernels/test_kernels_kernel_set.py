@@ -246,6 +246,10 @@ def test_the_stored_name_is_the_set_id_and_twelve_digits() -> None:
     [
         pytest.param(("1e71dd64", "2e71dd64"), id="the sources"),
         pytest.param(
+            ("archs: [gfx90a, gfx942]\n    images", "archs: [gfx942]\n    images"),
+            id="the archs of sources without a digest",
+        ),
+        pytest.param(
             (
                 "      source: setup.py of the sdist\n",
                 "      trim: {filters: [{direction: fwd, filter: '*_lse'}], source: the bindings}\n"

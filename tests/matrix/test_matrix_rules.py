@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from small_matrix import Edit, small_matrix
+from small_matrix import PREVIEW, Edit, small_matrix
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.support import Answer, Finding
 from wheelfactory.matrix.rules import (
@@ -177,24 +177,6 @@ UNLISTED = "flash-attn's Triton backend does not list {}, so no wheel promises i
 )
 def test_a_gpu_needs_code_of_the_release(flash_attn: str, backend: Backend, arch: str, finding: Finding | None) -> None:
     assert judge_gpu_code(small_matrix(KNOWN_ARCHS), flash_attn, backend, arch) == finding
-
-
-PREVIEW: Edit = (
-    "  '2.6.3':",
-    """\
-  '2.8.4+git4a948e9':
-    git: {repository: 'https://github.com/Dao-AILab/flash-attention', commit: 4a948e9c94c21067994572f5b6f37318241d436d}
-    python: '>=3.9'
-    torch: '>=2.9'
-    ck:
-      archs: [gfx942, gfx1100, gfx1101]
-      may-work: {gfx1101: upstream names no test on it}
-      cxx-standard: '20'
-      wheel-size: 20 MB to 1000 MB
-      source: setup.py of the commit
-    source: commit on GitHub
-  '2.6.3':""",
-)
 
 
 def test_a_preview_may_work_where_a_release_is_promised() -> None:
