@@ -72,7 +72,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         return DONE
     matrix, host = load_matrix(options.matrix), read_host(environ)
     cells, local_build = _cells_to_build(options, environ, matrix, host)
-    scope = read_scope(options, started, matrix, cells)
+    scope = read_scope(options, environ, started, matrix, cells)
     remove_scratch(dest)  # leftovers of a killed run
     paths, compiled = [], has_compiled_cell(cells)
     with open_executor(options, compiled=compiled, matrix=matrix, host=host, environ=environ, cache=cache) as executor:
