@@ -44,7 +44,7 @@ class Cost:
         return self.peak_mib + DRIVER_MIB
 
 
-EMPTY_COST = Cost(0.5, 100, 3264)
+EMPTY_COST = Cost(0.5, 130, 3264)
 """Device code of an empty source, for any arch (measured with Debian's clang 21.1.8)."""
 
 
