@@ -194,7 +194,10 @@ def test_a_rocm_version_is_added_with_one_entry(default: Matrix, expansion: Expa
 
     pythons = ("314", "313", "312", "311", "310")
     releases = [version for version in default.flash_attn if version != PREVIEW]
-    ck = [*product(releases, ("2.13.0", "2.12.1", "2.11.0"), pythons), *product([PREVIEW], ("2.14.1", "2.13.0"), pythons)]
+    ck = [
+        *product(releases, ("2.13.0", "2.12.1", "2.11.0"), pythons),
+        *product([PREVIEW], ("2.14.1", "2.13.0"), pythons),
+    ]
     triton = product(("2.8.3.post2", "2.8.3", "2.7.4.post1"), ("2.14.1", "2.13.0", "2.12.1", "2.11.0"))
     added = [cell for cell in cells if cell.rocm == "7.3"]
     assert {cell.id for cell in added} == {

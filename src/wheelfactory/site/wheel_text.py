@@ -25,7 +25,15 @@ def newest_first_key(wheel: WheelRow) -> tuple[object, ...]:
     label = Label.parse(wheel.label)
     version = Version(wheel.version)
     older = tuple(-part for part in (*label.rocm, *label.torch))
-    return 0, bool(label.commit), older, str(label.backend), [-part for part in version.release], -(version.post or 0), wheel.filename
+    return (
+        0,
+        bool(label.commit),
+        older,
+        str(label.backend),
+        [-part for part in version.release],
+        -(version.post or 0),
+        wheel.filename,
+    )
 
 
 def preferred_first_key(wheel: WheelRow) -> tuple[object, ...]:
