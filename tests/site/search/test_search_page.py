@@ -635,7 +635,7 @@ def test_the_page_works_as_a_file(visit: Visit, matrix: Matrix, wheels: list[Whe
     assert count(page) == sum(row.glibc is not None for row in wheels)
     choose(page, "rocm", "6.4")
     page.locator("#table tbody button").first.click()
-    lines = page.locator("#table .opened pre").all_inner_texts()
+    lines = page.locator("#table .opened pre").all_text_contents()
     assert [line.partition("==")[0] for line in lines] == [
         "pip install torch",
         f"pip install --index-url {folder.as_uri()}/simple/rocm64/torch2.9/ck/ flash-attn",
