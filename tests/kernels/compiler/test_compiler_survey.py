@@ -107,9 +107,9 @@ def test_the_build_finds_everything_in_the_store_and_has_the_objects_of_a_local_
 
 def test_a_damaged_object_is_filled_again(project: Project) -> None:
     with remote_server() as server:
-        fill(survey_of(project, "gfx942"), project, server)
-        (key,) = project.report().keys
-        stored = Store.open(project.kernels, key).object_path(KERNELS[0])
+        survey = survey_of(project, "gfx942")
+        fill(survey, project, server)
+        stored = Store(project.kernels, survey.parts[0].key).object_path(KERNELS[0])
         stored.chmod(0o644)
         stored.write_bytes(b"?")
         missing = find_missing_kernels(survey_of(project, "gfx942"), project.kernels, Ledger())

@@ -112,8 +112,7 @@ def write_survey(request: CompileRequest, inputs: CompileInputs, environ: Mappin
         ],
     }
     write_atomic(Path(request.survey), json.dumps(document).encode())
-    keys = tuple(inputs.keys[targets].digest for targets in target_lists)
-    return CompileResult(SURVEYED, keys, tuple(sorted(inputs.kernels)), 0, 0, 0, 0.0)
+    return CompileResult(SURVEYED, (), tuple(sorted(inputs.kernels)), 0, 0, 0, 0.0)
 
 
 def _require_composable(inputs: CompileInputs, environ: Mapping[str, str]) -> None:
