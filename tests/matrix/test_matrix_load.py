@@ -19,8 +19,8 @@ from small_matrix import SMALL, edited, small_matrix
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import BAD_INPUT, InputError
 from wheelfactory.matrix.document import MAX_VALUES, Document, UnreadableError
-from wheelfactory.matrix.facts import Fact
 from wheelfactory.matrix.load import MAX_BYTES, MAX_COMBINATIONS, load_matrix
+from wheelfactory.matrix.origins import Fact
 
 HERE = "§"
 """Stands in the texts below where the error must point to."""
@@ -121,7 +121,7 @@ def test_an_unknown_key_is_refused_with_the_known_ones(path: Path) -> None:
         ),
         ("index:", "§archives: [x]\n    index:", "archives", "torch, index, archs, images"),
         ("glibc", "§musl: x\n        glibc", "musl", "tag, digest, distribution, glibc"),
-        ("wheel:", "§file: x\n    wheel:", "file", "version, wheel, sha256, source"),
+        ("wheel:", "§file: x\n    wheel:", "file", "version, wheel, sha256, git, source"),
         ("reason", "§why: x\n    reason", "why", "flash-attn, python, torch, rocm, backend, reason"),
     ):
         assert_refused(path, edited((old, new)), f"unknown key {key!r}", f"known here: {known}")

@@ -13,6 +13,7 @@ from wheelfactory.build.plain import PlainBuilds
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
 from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.origins import Dependency
 from wheelfactory.verify.result import GateResult
 from wheelfactory.wheel.build_record import BuildRecord
 from wheelfactory.wheel.read import Wheel
@@ -67,6 +68,17 @@ class FallbackSubject(_WithPlainBuilds):
 
     wheel: Wheel
     project: FallbackProject
+    environ: Mapping[str, str]
+    cache: Path
+    may_build: bool = True
+
+
+@dataclass(frozen=True)
+class AiterSubject(_WithPlainBuilds):
+    """A wheel of aiter to verify, and its pin."""
+
+    wheel: Wheel
+    dependency: Dependency
     environ: Mapping[str, str]
     cache: Path
     may_build: bool = True
