@@ -32,7 +32,7 @@ from hip_toolchain import make_hip_toolchain
 from wheelfactory.build.sources import fetch_source, unpack_source
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.process import capture
-from wheelfactory.kernels.compiler.commands import PLACEHOLDER, CompileCommands, Headers
+from wheelfactory.kernels.compiler.commands import PLACEHOLDER, CompileCommands, Shortcuts
 from wheelfactory.kernels.compiler.compiler import read_compiler
 from wheelfactory.kernels.compiler.costs import Ledger, parse_kernel_kind, seed_cost
 from wheelfactory.kernels.compiler.edges import CompileInputs, Edge
@@ -102,6 +102,7 @@ def make_commands(cache: Path, folder: Path) -> CompileCommands:
         compiler=read_compiler(hipcc, os.environ),
         keys={},
         early_inline_disabled=True,
+        guards={},
     )
     return CompileCommands(inputs, os.environ, Ledger(), scratch)
 
@@ -118,16 +119,16 @@ def run(compiles: Sequence[Compile], jobs: int) -> Iterator[EndedCompile]:
 
 def measure(wanted: Mapping[str, tuple[str, ...]], commands: CompileCommands, jobs: int) -> Iterator[dict[str, object]]:
     """Compile each kernel for its archs in both ways; yield the figures of each header, then of each compile."""
-    first = sorted({commands.first_includes(name) for name in commands.inputs.kernels})
+    first = sorted({commands.preamble(name) for name in commands.inputs.kernels})
     parts = split_targets(ARCHS)
-    headers: Headers = {(names, part): commands.header_path(names, part) for names in first for part in parts}
-    for ended in run([commands.header(*item) for item in headers], jobs):
+    shortcuts = Shortcuts({(names, part): commands.header_path(names, part) for names in first for part in parts})
+    for ended in run([commands.header(*item) for item in shortcuts.headers], jobs):
         yield {"kernel": "", "way": ended.compile.name, "cpu": ended.cpu_s, "mib": ended.peak_mib}
     asked = commands.kernel(next(iter(wanted)), whole_targets(ARCHS), commands.scratch / "asked.o")
     bundler = read_bundler(asked.argv, asked.folder, asked.environ, ARCHS)
     ways = {name: ways_of(archs) for name, archs in wanted.items()}
     compiles = [
-        commands.kernel(name, way, commands.scratch / "-".join(way) / f"{name}.o", headers)
+        commands.kernel(name, way, commands.scratch / "-".join(way) / f"{name}.o", shortcuts)
         for name in wanted
         for way in ways[name]
     ]

@@ -84,7 +84,7 @@ def print_work(sets: Sequence[KernelSet], known: Mapping[str, SourceList]) -> No
             continue
         members = [item for item in sets if (item.releases, item.targets) == (releases, targets)]
         cells, count = sum(len(item.cells) for item in members), len(listed.sources)
-        hours = sum(shard_costs(Ledger(), listed.sources, targets).values()) / HOUR
+        hours = sum(shard_costs(Ledger(), listed.sources, targets, listed.guards).values()) / HOUR
         rows.append([cells, len(members), cells * count, len(members) * count, cells * hours, len(members) * hours])
         all_cells.update(cell for item in members for cell in item.cells)
         print_row(", ".join(releases), " ".join(targets), rows[-1])
@@ -110,8 +110,8 @@ def print_steps(matrix: Matrix, sets: Sequence[KernelSet], known: Mapping[str, S
         each = {item: sum(ordinary_cost(name, item[1]).cpu_s for name in sources[item[0]]) / HOUR for item in found}
         return sum(each[item] * count for item, count in found.items())
 
-    used = [item for item in sets if item.releases[0] in known]
-    parts = sum(sum(shard_costs(Ledger(), known[item.releases[0]].sources, item.targets).values()) for item in used)
+    used = [(known[item.releases[0]], item.targets) for item in sets if item.releases[0] in known]
+    parts = sum(sum(shard_costs(Ledger(), found.sources, targets, found.guards).values()) for found, targets in used)
     rows = {
         "every cell compiles all its kernels": hours(((cell, cell) for cell in cells), full),
         "once for each release, ROCm and C++ ABI": hours(

@@ -3,7 +3,8 @@ and subprocess would take twice as long as all the rest.
 
 Variables: HIPCC_LOG, the file to log command lines in; HIPCC_DOES, a shell command that runs first and may fail, with
 `source` and `output` set; HIPCC_CANNOT, words for what this compiler does in another way (see `main`). The option for
-the new offload driver gives device code other bytes.
+the new offload driver gives device code other bytes. A line ``#if defined(__gfx12__)`` leaves out a source's code for
+the archs of other families.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _SECTIONS = ("", ".text", ".hip_fatbin", ".shstrtab")
 
 def main(argv: list[str]) -> None:
     """Run as hipcc. It "cannot" ``know`` an arch, ``bundle`` (the driver shows no bundler), ``precompile`` (refuses
-    to), or make the ``same`` object from parts, ``even plain`` ones."""
+    to), or make the ``same`` object from parts, ``even plain`` ones, or from ``empty`` sources."""
     program, *words = argv
     cannot = os.environ.get("HIPCC_CANNOT", "")
     if words == ["--version"]:
@@ -61,7 +62,11 @@ def _content(words: list[str], source: str, cannot: str) -> bytes:
             kept.append(word)
     flags = " ".join(kept).encode() + b"\n"
     device_flags = b" ".join(word for word in flags.split(b" ") if not word.startswith(b"-D_GLIBCXX"))
-    code = {arch: arch.encode() + b" " + device_flags + text + differs for arch in _archs(words)}
+    differs += b"?" * (is_part and "empty" in cannot and not text)
+    code = {
+        arch: b" ".join([arch.encode(), device_flags, text if _has_code(text, arch) else b"", differs])
+        for arch in _archs(words)
+    }
     has_device = not (os.path.basename(source).startswith("fmha_") and source.endswith("_api.hip"))
     if "--cuda-device-only" in words:
         return next(iter(code.values()))
@@ -70,6 +75,11 @@ def _content(words: list[str], source: str, cannot: str) -> bytes:
     appended = os.environ.get("HIPCC_COMPILE_FLAGS_APPEND", "").split()
     is_new = _NEW_DRIVER in (*words, *appended)
     return _object(flags + text, _fat_binary(code, "hip" if is_new else "hipv4") if has_device else None)
+
+
+def _has_code(text: bytes, arch: str) -> bool:
+    _, found, rest = text.decode().partition("defined(__gfx")
+    return not found or arch.startswith(f"gfx{rest.partition('_')[0]}")
 
 
 def _archs(words: list[str]) -> list[str]:

@@ -26,6 +26,7 @@ class Question(NamedTuple):
 
 
 _CK = "CK in flash-attn up to 2.8.3.post2 does not support"
+_PREVIEW = "flash-attn 2.8.4 preview (commit 4a948e9) is no release of upstream"
 _NO_TORCH = "PyTorch does not build torch for"
 _UNLISTED = "flash-attn's Triton backend does not list"
 
@@ -33,7 +34,9 @@ QUESTIONS = (
     # a GPU alone
     Question("RX 7900 XTX", "", "", "", "", "gfx1100", WORKS),
     Question("7900xtx", "", "", "", "triton", "gfx1100", WORKS),
-    Question("RX 7900 XTX", "", "", "", "ck", "gfx1100", NOT, f"{_CK} gfx1100"),
+    Question("RX 7900 XTX", "", "", "", "ck", "gfx1100", MAY, _PREVIEW),
+    Question("RX 7900 XTX", "7.2", "2.13.0", "3.12", "ck", "gfx1100", MAY, _PREVIEW),
+    Question("RX 7900 XTX", "7.2", "2.12.1", "3.12", "ck", "gfx1100", NOT, f"{_CK} gfx1100"),
     Question("MI300X", "", "", "", "", "gfx942", WORKS),
     Question("AMD Instinct MI300X OAM", "", "", "", "ck", "gfx942", WORKS),
     Question("mi250", "", "", "", "ck", "gfx90a", WORKS),
@@ -42,9 +45,9 @@ QUESTIONS = (
     Question("MI50", "", "", "", "", "gfx906", NOT, f"{_CK} gfx906"),
     Question("Radeon VII", "", "", "", "triton", "gfx906", NOT, "Triton kernels fail on gfx906"),
     Question("MI355X", "", "", "", "", "gfx950", WORKS),
-    Question("Strix Halo", "", "", "", "", "gfx1151", MAY, f"{_UNLISTED} gfx1151"),
+    Question("Strix Halo", "", "", "", "", "gfx1151", MAY, "compiled for gfx1151, and not proved on it"),
     Question("AMD RYZEN AI MAX+ 395 w/ Radeon 8060S", "", "", "", "triton", "gfx1151", MAY, f"{_UNLISTED} gfx1151"),
-    Question("Ryzen AI 9 HX 370", "", "", "", "", "gfx1150", MAY, f"{_UNLISTED} gfx1150"),
+    Question("Ryzen AI 9 HX 370", "", "", "", "", "gfx1150", MAY, "compiled for gfx1150, and not proved on it"),
     Question("Radeon 780M", "", "", "", "", "gfx1103", MAY, f"{_UNLISTED} gfx1103"),
     Question("760M", "", "", "", "ck", "gfx1103", NOT, f"{_CK} gfx1103"),
     Question("860M", "", "", "", "", "gfx1152", NOT, f"{_NO_TORCH} gfx1152"),
@@ -78,7 +81,7 @@ QUESTIONS = (
     Question("RX 7800 XT", "6.2", "2.5.1", "3.11", "", "gfx1101", NOT, "torch for ROCm 6.2 is not built for gfx1101"),
     Question("RX 9070", "6.2", "", "", "", "gfx1201", NOT, "torch for ROCm 6.2 is not built for gfx1201"),
     Question("MI300X", "6.4", "2.9.1", "3.12", "ck", "gfx942", WORKS),
-    Question("MI300X", "7.2", "2.14.1", "3.12", "ck", "gfx942", NOT, "torch 2.14.1 needs C++20 headers"),
+    Question("MI300X", "7.2", "2.14.1", "3.12", "ck", "gfx942", MAY, _PREVIEW),
     Question("MI300X", "7.2", "2.14.1", "3.12", "", "gfx942", WORKS),
     Question("MI300X", "7.14", "2.14", "3.13", "triton", "gfx942", WORKS),
     Question("MI350X", "6.4", "", "", "", "gfx950", NOT, "torch for ROCm 6.4 is not built for gfx950"),

@@ -1,8 +1,8 @@
 """Real kernels of flash-attn, built by upstream's setup.py and a real HIP compiler, few enough for a test.
 
-Real: the sources of 2.8.3, setup.py with its flags for HIP 6.4, generate.py, torch.utils.cpp_extension and hipify of
-two releases of torch, ninja, hipcc, the link, and the factory. Omitted: all kernels that the ``--filter`` of
-generate.py excludes; its API source then names only the remaining ones. Replaced: the seven sources of
+Real: upstream's sources, setup.py with its flags for HIP 6.4, generate.py, torch.utils.cpp_extension and hipify of two
+releases of torch, ninja, hipcc, the link, and the factory. Omitted: all kernels that the ``--filter`` of generate.py
+excludes; its API sources then name only the remaining ones. Replaced: the seven sources of
 ``csrc/flash_attn_ck``, which need the headers of torch for ROCm, by `BINDING`, and torch by `stub_torch`.
 """
 
@@ -15,9 +15,9 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hip_rocm import make_hip_rocm
@@ -40,7 +40,7 @@ from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE
 from wheelfactory.kernels.compiler.request import CompileResult
 from wheelfactory.kernels.compiler.store import ObjectRecord, Store
 from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope, read_outcome, setup_env, store_folder
-from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.facts import FlashAttn, Matrix
 from wheelfactory.matrix.load import load_matrix
 
 FILTER = "*_d[136]*_fp16_*_psskddv"
@@ -68,9 +68,16 @@ _GENERATE = """\
 import runpy, sys
 from pathlib import Path
 
-if "fwd_appendkv" in sys.argv:
-    sys.argv += ["--filter", {kernels!r}]
+direction, folder = (sys.argv[sys.argv.index(name) + 1] for name in ("-d", "--output_dir"))
+kernels, alone = {filters!r}.get(direction), {alone!r}.get(direction)
+if kernels:
+    sys.argv += ["--filter", kernels]
+if kernels or alone:
     runpy.run_path(str(Path(__file__).with_name("generate_all.py")), run_name="__main__")
+if alone:
+    for path in Path(folder).glob(f"fmha_{{direction}}_*.cpp"):
+        if not path.match(alone):
+            path.unlink()
 """
 
 _SETUP = """\
@@ -127,6 +134,26 @@ _DECLARED = (
     ("fmha_fwd.hpp", r"^struct fmha_fwd_appendkv_traits\n\{.*?^\};"),
     ("fmha_fwd.hpp", r"^float fmha_fwd_appendkv\(.*?\);"),
 )
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which sources to build, and which of their kernels."""
+
+    version: str
+    """As matrix.yaml names it."""
+    release: FlashAttn
+    filters: Mapping[str, str]
+    """By direction (``-d`` of generate.py), the pattern of its kernels; other directions have none."""
+    alone: Mapping[str, str] = field(default_factory=dict)
+    """By direction, the pattern of the sources that are built alone, without the API that calls them."""
+    archs: Sequence[str] = ARCHS
+    torches: Sequence[str] = TORCHES
+
+
+def append_kernels(pattern: str = FILTER) -> Wanted:
+    """Those kernels of 2.8.3 that append to a cache of keys and match a pattern."""
+    return Wanted("2.8.3", load_matrix(MATRIX_FILE).flash_attn["2.8.3"], {"fwd_appendkv": pattern})
 
 
 @dataclass(frozen=True)
@@ -241,29 +268,23 @@ def _cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def make_bench(
-    toolchain: HipToolchain, cache: Path, folder: Path, kernels: str = FILTER, archs: Sequence[str] = ARCHS
-) -> Bench:
-    """Create a bench in `folder` with the append kernels whose names match the pattern `kernels`.
-
-    Downloads are kept in `cache`.
-    """
+def make_bench(toolchain: HipToolchain, cache: Path, folder: Path, wanted: Wanted) -> Bench:
+    """Create a bench in `folder` with some kernels. Downloads are kept in `cache`."""
     pythons = [Path(sys.executable), find_other_python() or Path(sys.executable)]
     rocm = make_hip_rocm(toolchain, folder / "rocm", folder, *{_visible(python) for python in pythons})
     _change(rocm / "bin/hipcc")
     # libamdhip64 and the extension need this library; the gate symbols looks for it
     library = "usr/lib/x86_64-linux-gnu/libstdc++.so.6"
     (rocm / "lib/libstdc++.so.6").symlink_to(toolchain.root / library)
-    release = load_matrix(MATRIX_FILE).flash_attn["2.8.3"]
-    upstream = fetch_source("2.8.3", release, cache / "sources", os.environ)
+    upstream = fetch_source(wanted.version, wanted.release, cache / "sources", os.environ)
     cells = {}
-    for torch, python in zip(TORCHES, pythons, strict=True):
+    for torch, python in zip(wanted.torches, pythons, strict=True):
         version = capture([python, "-c", "import sys; print('cp%d%d' % sys.version_info[:2])"]).strip()
         made = make_stub_torch(cache, folder / f"python-{torch}", torch, python, rocm)
-        cells[Cell.parse(f"fa2.8.3-rocm6.4-torch{torch}-{version}-ck")] = made
-    archive = _pack(unpack_source(upstream, folder / "upstream"), folder / "sources", kernels)
+        cells[Cell.parse(f"fa{wanted.version}-rocm6.4-torch{torch}-{version}-ck")] = made
+    archive = _pack(unpack_source(upstream, folder / "upstream"), folder / "sources" / upstream.archive.name, wanted)
     source = keep_source(replace(upstream, archive=archive), folder / "cache", cache)
-    return Bench(folder, rocm, source, make_matrix(source, cells, archs), cells)
+    return Bench(folder, rocm, source, make_matrix(source, cells, wanted.archs), cells)
 
 
 def keep_source(source: Source, own: Path, shared: Path) -> Source:
@@ -296,9 +317,9 @@ def _change(hipcc: Path) -> None:
     hipcc.write_text(text.replace(once, f'    echo "$*" >> "${{0%/bin/*}}/hipcc.log"\n{once}', 1))
 
 
-def _pack(tree: Path, folder: Path, kernels: str) -> Path:
+def _pack(tree: Path, archive: Path, wanted: Wanted) -> Path:
     """Pack the required sources with our binding."""
-    root = folder / "flash_attn-2.8.3"
+    root = archive.parent / archive.name.removesuffix(".tar.gz")
     for name in _KEPT:
         shutil.copytree(tree / name, root / name)
     for path in filter(Path.is_file, tree.iterdir()):
@@ -306,13 +327,12 @@ def _pack(tree: Path, folder: Path, kernels: str) -> Path:
     (root / "setup.py").rename(root / "upstream_setup.py")
     (root / "setup.py").write_text(_SETUP)
     (root / FMHA / "generate.py").rename(root / FMHA / "generate_all.py")
-    (root / FMHA / "generate.py").write_text(_GENERATE.format(kernels=kernels))
+    (root / FMHA / "generate.py").write_text(_GENERATE.format(filters=dict(wanted.filters), alone=dict(wanted.alone)))
     (root / _BINDINGS).mkdir()
     for path in (tree / _BINDINGS).glob("*.cpp"):  # setup.py lists them all
         (root / _BINDINGS / path.name).write_text("")
     declared = [_cut(tree / FMHA / name, pattern) for name, pattern in _DECLARED]
     (root / _BINDINGS / "flash_api.cpp").write_text(BINDING.format(declared="\n".join(declared)))
-    archive = folder / "flash_attn-2.8.3.tar.gz"
     with tarfile.open(archive, "w:gz", compresslevel=1) as tar:
         tar.add(root, root.name)
     return archive
@@ -324,12 +344,13 @@ def _cut(header: Path, pattern: str) -> str:
     return found[0]
 
 
-def make_matrix(source: Source, cells: Iterable[Cell], archs: Sequence[str], **image: str) -> Matrix:
+def make_matrix(source: Source, cells: Collection[Cell], archs: Sequence[str], **image: str) -> Matrix:
     """Return a matrix with these cells, built in an image of the compiler's system.
 
     `image` overrides fields of the image, by their keys in matrix.yaml.
     """
     note, pythons = "written for the tests", sorted({cell.python for cell in cells})
+    (version,), torches = {cell.flash_attn for cell in cells}, list(dict.fromkeys(cell.torch for cell in cells))
     ck = {"wheel-size": "10 kB to 10 MB", "archs": archs, "source": note}
     sdist = {"file": source.archive.name, "sha256": source.identity.removeprefix("sha256:")}
     torch = {
@@ -347,10 +368,10 @@ def make_matrix(source: Source, cells: Iterable[Cell], archs: Sequence[str], **i
         "python": pythons[0],
         "python-path": "/opt/venv/bin/python",
         "rocm-path": "/opt/rocm",
-        "torch": TORCHES[0],
+        "torch": torches[0],
     }
     rocm = {
-        "torch": TORCHES,
+        "torch": torches,
         "index": "https://example.org",
         "archs": archs,
         "images": [{**usual, **image, "source": note}],
@@ -359,8 +380,8 @@ def make_matrix(source: Source, cells: Iterable[Cell], archs: Sequence[str], **i
         {
             "backend": ["ck"],
             "python": pythons,
-            "flash-attn": {"2.8.3": {"sdist": sdist, "python": ">=3.9", "ck": ck, "source": note}},
-            "torch": dict.fromkeys(TORCHES, torch),
+            "flash-attn": {version: {"sdist": sdist, "python": ">=3.9", "ck": ck, "source": note}},
+            "torch": dict.fromkeys(torches, torch),
             "rocm": {"6.4": {**rocm, "source": note}},
         }
     )

@@ -52,10 +52,10 @@ def flash_attn_wheel(folder: Path, cell_id: str, content: str = "") -> Path:
     """Build the wheel of a cell into `folder`. `content` changes only its bytes."""
     cell = Cell.parse(cell_id)
     label = Label.from_cell(cell)
-    version = label_version(Version(cell.flash_attn), label)
+    version = label_version(Version(cell.public_version), label)
     tag = PURE if cell.python == ANY_PYTHON else f"{cell.python_tag}-{cell.python_tag}-manylinux_2_28_x86_64"
     record = BuildRecord(cell=cell.id, label=str(label), offload_archs=("gfx942",), source="sha256:" + "0" * 64)
-    metadata = protect_metadata(UPSTREAM_METADATA.format(version=cell.flash_attn), label)
+    metadata = protect_metadata(UPSTREAM_METADATA.format(version=cell.public_version), label)
     members = {"flash_attn/__init__.py": content.encode()}
     return _write_wheel(folder, "flash_attn", version, tag, metadata, members, {BUILD_RECORD_NAME: record.as_bytes()})
 

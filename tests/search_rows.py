@@ -28,7 +28,7 @@ def row_of(matrix: Matrix, cell: Cell, /, *, build: int = 0, **changed: object) 
     label = matrix.label(cell)
     compiled = cell.backend is Backend.CK
     tags = f"{cell.python_tag}-{cell.python_tag}-manylinux_2_28_x86_64" if compiled else "py3-none-any"
-    version = f"{cell.flash_attn}+{label}"
+    version = f"{cell.public_version}+{label}"
     filename = f"flash_attn-{version}{f'-{build}' if build else ''}-{tags}.whl"
     digest = hashlib.sha256(filename.encode()).hexdigest()
     gates = [GateResult(gate=name, status=Status.PASSED) for name in _GATES[cell.backend]]

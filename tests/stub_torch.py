@@ -32,6 +32,8 @@ RELEASES = {
     "2.9.1": "4d0d8bdfe37007e93200bf5e5298c00e4b3c97693a2baa69393e826b38a974a0",
     "2.11.0": "3c337a8d9dba2f8f11590c7bb5f6f4a0b227bcd224ad5b149ad90dfa9c2c5ae9",
     "2.12.1": "15564098b8b9d677e9a381127cd9e7ac7bea9e32c7c7daa1bf5f72754d3a7041",
+    "2.13.0": "9665f7be559a97a1c3321e4ab1ad0e7089ac6d8d804b936d8734ec0f99df0fcc",
+    "2.14.1": "68bb6d0db093002e8a922c5661627e4a3ab47fe6c7e51c4fbdda1dfaef6e74b5",
 }
 """The supported releases, each with the sha256 of its extracted modules (see `REAL`)."""
 
@@ -51,7 +53,9 @@ WRITTEN = {
     "xpu.py": "def _is_compiled():\n    return False\n",
     "backends/__init__.py": "from torch.backends import mps\n",
     "backends/mps.py": "def is_built():\n    return False\n",
+    "_utils_internal.py": "import os\n\n\ndef get_file_path(name):\n    return os.path.dirname(__file__)\n",
     "utils/__init__.py": "",
+    "utils/_filelock.py": "FileLock = None  # only for extensions that are compiled when they are imported\n",
 }
 """Stub modules, as format strings. torch for ROCm uses the name cuda for HIP."""
 

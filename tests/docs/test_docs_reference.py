@@ -16,7 +16,7 @@ from wheelfactory.core.checkout import ROOT
 ENVIRONMENT = Page("docs/reference/environment.md")
 
 VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|PYTHON[A-Z]+|PATH|HOME|CPATH|TMPDIR|BROWSER")
-OTHER_CONSTANTS = {"HIP_ENABLE_WARP_SYNC_BUILTINS", "RESERVED_KWS", "SYS_PTRACE", "FLASH_ATTN"}
+OTHER_CONSTANTS = {"HIPIFY_V2", "HIP_ENABLE_WARP_SYNC_BUILTINS", "RESERVED_KWS", "SYS_PTRACE", "FLASH_ATTN"}
 """Constants in capitals that are no environment variable: macros and names of HIP, Triton, sysconf, Linux and ours."""
 
 

@@ -22,7 +22,7 @@ from wheelfactory.doctor.fit import (
     find_missing_dependencies,
     version_key,
 )
-from wheelfactory.doctor.gpu_match import find_condition, list_visible_gpus
+from wheelfactory.doctor.gpu_match import find_cautions, find_condition, list_visible_gpus
 from wheelfactory.doctor.machine import InstalledTorch, Machine, Python
 from wheelfactory.doctor.published_wheels import PublishedWheel
 from wheelfactory.release.manifest import WheelRow
@@ -261,6 +261,44 @@ def test_only_a_torch_that_pytorch_builds_is_suggested(tmp_path: Path) -> None:
 
 def test_no_other_torch_is_suggested_if_torch_matches(wheels: tuple[PublishedWheel, ...]) -> None:
     assert find_fit(wheels, MI300X, FACTS).with_other_torch is None
+
+
+PREVIEW = "2.8.4+rocm72torch2.13git4a948e9"
+TORCH_213 = replace(ROCM_TORCH, version="2.13.0+rocm7.2", hip="7.2.53211-0f2d60242")
+
+
+@pytest.fixture(scope="module")
+def preview(tmp_path_factory: pytest.TempPathFactory) -> tuple[PublishedWheel, ...]:
+    """The wheels of torch 2.13: two releases, and a preview for Radeon too."""
+    archs = ("gfx942", "gfx1100", "gfx1101")
+    cells = [f"fa2.8.3-rocm7.2-torch2.13.0-{tag}" for tag in ("cp311-ck", "py3-triton")]
+    released = rows_of(tmp_path_factory.mktemp("released"), cells)
+    made = rows_of(tmp_path_factory.mktemp("preview"), ["fa2.8.4+git4a948e9-rocm7.2-torch2.13.0-cp311-ck"])
+    return as_read([*released, *(row.model_copy(update={"offload_archs": archs}) for row in made)])
+
+
+def test_a_preview_is_offered_after_every_release(preview: tuple[PublishedWheel, ...]) -> None:
+    fit = find_fit(preview, replace(MI300X, torch=TORCH_213), FACTS)
+    assert [wheel.version for wheel in fit.fitting] == [*(f"2.8.3+rocm72torch2.13{x}" for x in ("", "triton")), PREVIEW]
+
+
+def test_a_preview_and_an_arch_that_nobody_tested_may_work(preview: tuple[PublishedWheel, ...]) -> None:
+    radeon = replace(MI300X, torch=TORCH_213, gpus=("gfx1101",), gpu_names=("Radeon RX 7800 XT",))
+    (wheel,) = [wheel for wheel in find_fit(preview, radeon, FACTS).fitting if wheel.version == PREVIEW]
+    (caution,) = find_cautions(wheel, radeon, FACTS)
+    assert caution.startswith("may work: ")
+    assert "2.8.4 preview (commit 4a948e9) is no release of upstream" in caution
+    assert "compiled for gfx1101, and not proved on it" in caution
+    assert not [*find_cautions(preview[0], replace(radeon, gpus=("gfx942",)), FACTS)], "a release"
+
+
+def test_a_preview_does_not_fit_an_arch_of_a_listed_family_that_is_not_listed(
+    preview: tuple[PublishedWheel, ...],
+) -> None:
+    """gfx1102 is dispatched like gfx1101, and has no kernel to launch."""
+    fit = find_fit(preview, replace(MI300X, torch=TORCH_213, gpus=("gfx1102",), gpu_names=("",)), FACTS)
+    assert PREVIEW not in [wheel.version for wheel in fit.fitting]
+    assert why(fit, PREVIEW)[0].startswith("has no code for gfx1102")
 
 
 MIXED = replace(MI300X, gpus=("gfx1036", "gfx1100"), gpu_names=("", "Radeon RX 7900 XTX"))

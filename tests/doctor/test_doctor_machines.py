@@ -95,7 +95,7 @@ MACHINES = {
     ),
     "RX 7900 XTX": (
         machine("gfx1100", torch=ROCM64),
-        ["CK does not work, Triton works", TRITON64],
+        ["CK may work, Triton works", TRITON64],
         [AGAIN, CK64 + "\n"],
     ),
     "RX 7900 XTX without torch": (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wheelfactory.kernels.compiler.costs import DRIVER_MIB, Cost, Ledger, Measurement
+from wheelfactory.kernels.compiler.costs import DRIVER_MIB, EMPTY_COST, Cost, Ledger, Measurement
 from wheelfactory.kernels.estimate import (
     ARCHIVE_RATIO,
     CostModel,
@@ -49,6 +49,15 @@ def test_an_estimate_sums_up_eight_compiles_of_ten_seconds() -> None:
     assert made.archive_bytes == round(8 * 10**6 * ARCHIVE_RATIO)
     assert made.disk_bytes == 2 * (made.object_bytes + 10**9) + made.archive_bytes, "built, kept and packed once"
     assert made.shards == ("1/4", "2/4", "3/4", "4/4")
+
+
+def test_sources_without_code_for_the_arch_cost_an_empty_compile() -> None:
+    guards = dict.fromkeys(SOURCES[1:], "defined(__gfx12__)")
+    made = estimate_set(
+        SOURCES, 0, TARGETS, CostModel(ledger(10, *SOURCES), Ledger()), Runners(), shards=2, budget_s=100, guards=guards
+    )
+    assert made.cpu_s == 10 + 7 * EMPTY_COST.cpu_s
+    assert made.object_bytes == 10**6 + 7 * EMPTY_COST.size
 
 
 def test_the_least_number_of_shards_keeps_each_within_the_budget() -> None:

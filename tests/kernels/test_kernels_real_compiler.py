@@ -18,7 +18,7 @@ import pytest
 from hip_rocm import make_hip_rocm
 from hip_toolchain import HipToolchain
 from kernel_project import make_project
-from real_kernels import ARCHS, KERNELS, SYSTEM_GLIBC, Bench, Built, make_bench
+from real_kernels import ARCHS, KERNELS, SYSTEM_GLIBC, Bench, Built, append_kernels, make_bench
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.label import Label
@@ -37,7 +37,7 @@ BINDING = "flash_api"
 
 @pytest.fixture(scope="module")
 def bench(hip: HipToolchain, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    return make_bench(hip, cache, tmp_path_factory.mktemp("real"))
+    return make_bench(hip, cache, tmp_path_factory.mktemp("real"), append_kernels())
 
 
 @pytest.fixture(scope="module")

@@ -77,6 +77,16 @@ def test_the_sources_are_those_that_the_generator_writes(tmp_path: Path) -> None
     assert found.total_bytes == len(SETUP) + len(GENERATE) + 3 * len("kernel")
 
 
+def test_the_guards_of_the_sources_are_listed(tmp_path: Path) -> None:
+    guarded = "#if !defined(__HIP_DEVICE_COMPILE__) || (defined(__gfx12__))\\nint x;\\n#endif\\n"
+    generate = GENERATE.replace('"kernel"', f'"{guarded}"')
+    assert generate != GENERATE
+    release = release_of(tmp_path, generate=generate)
+    made = list_sources("9", release, tmp_path, os.environ)
+    assert made.guards == dict.fromkeys(MADE, "defined(__gfx12__)")
+    assert list_sources("9", release, tmp_path, os.environ) == made
+
+
 def test_the_same_sources_are_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     release = release_of(tmp_path)
     first = list_sources("9", release, tmp_path, os.environ)
@@ -92,6 +102,8 @@ WRITTEN: Mapping[str, object] = {
     "filtered": [],
     "left_out": 0,
     "unproved": "",
+    "archs": [],
+    "guards": {},
 }
 """A list as it is cached."""
 
@@ -105,6 +117,7 @@ WRITTEN: Mapping[str, object] = {
         json.dumps({**WRITTEN, "sources": [7]}),
         json.dumps({**WRITTEN, "sources": []}),
         json.dumps({**WRITTEN, "digest": 7}),
+        json.dumps({**WRITTEN, "guards": {"x": 7}}),
         json.dumps({**WRITTEN, "filtered": [7]}),
         json.dumps({name: value for name, value in WRITTEN.items() if name != "digest"}),
         '{"format": 3',

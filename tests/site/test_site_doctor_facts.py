@@ -54,7 +54,7 @@ def test_each_torch_has_the_pythons_and_the_triton_of_the_matrix(matrix: Matrix,
 
 
 def test_a_torch_beyond_the_matrix_is_taken_for_the_nearest(facts: DoctorFacts) -> None:
-    assert facts.find_torch((2, 99)) == facts.find_torch((2, 14)) == facts.torches[0]
+    assert facts.find_torch((2, 99)) == facts.find_torch((2, 15)) == facts.torches[0]
     assert facts.find_torch((1, 13)) == facts.find_torch((2, 5)) == facts.torches[-1]
 
 

@@ -39,8 +39,9 @@ CELLS = (
     f"fa2.8.3-rocm6.4-torch2.8.0-{PYTHON_TAG}-ck",
     f"fa2.8.3-rocm7.2-torch2.9.1-{PYTHON_TAG}-ck",
     "fa2.8.3-rocm7.14-torch2.14.1-py3-triton",
+    f"fa2.8.4+git4a948e9-rocm6.4-torch2.9.1-{PYTHON_TAG}-ck",
 )
-"""What the release has, with einops."""
+"""What the release has, with einops. The last is a preview, newer than all others, in an index of its own."""
 
 CK_INDEX = "rocm64/torch2.9/ck"
 CK_VERSION = "2.8.3+rocm64torch2.9"
@@ -191,6 +192,7 @@ def resolver(tool: str) -> str:
     ("index", "torch", "installed"),
     [
         (CK_INDEX, "2.9.1+rocm6.4", CK_VERSION),
+        (f"{CK_INDEX}-preview", "2.9.1+rocm6.4", "2.8.4+rocm64torch2.9git4a948e9"),
         ("rocm64/torch2.9/triton", "2.9.1+rocm6.4", "2.8.3+rocm64torch2.9triton"),
         ("rocm64/torch2.8/ck", "2.8.0+rocm6.4", "2.8.3+rocm64torch2.8"),
         ("rocm72/torch2.9/ck", "2.9.1+rocm6.4", "2.8.3+rocm72torch2.9"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from small_matrix import small_matrix
+from small_matrix import PREVIEW, small_matrix
 from wheelfactory.core.gpus import product_names
 from wheelfactory.matrix.expand import expand
 from wheelfactory.site import supported
@@ -24,6 +24,16 @@ def test_a_rocm_has_its_torches_and_pythons_and_a_gpu_its_backends() -> None:
         "| gfx942 | Instinct MI300A, MI300X, MI308X, MI325X | ROCm 6.2 to 6.4 | ROCm 6.4 |",
         f"| gfx1100 | {product_names('gfx1100')} | no | ROCm 6.4 |",
     ]
+
+
+def test_a_preview_is_named_where_no_release_is() -> None:
+    matrix = small_matrix(PREVIEW, ("torch: ['2.9.1']", "torch: ['2.9.1', '2.5.1']"))
+
+    tables = supported_tables(matrix, expand(matrix))
+    assert "| gfx942 | Instinct MI300A, MI300X, MI308X, MI325X | ROCm 6.2 to 6.4 | ROCm 6.4 |" in tables
+    assert f"| gfx1100 | {product_names('gfx1100')} | preview: ROCm 6.4 | ROCm 6.4 |" in tables
+    previews = [cell for cell in expand(matrix).cells if cell.commit]
+    assert supported._torch("2.9.1", previews) == "2.9.1 (CK preview)"
 
 
 def test_a_rocm_without_any_cell_is_shown_as_having_none() -> None:

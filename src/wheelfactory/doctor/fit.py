@@ -138,14 +138,14 @@ def version_key(version: str) -> tuple[tuple[int, ...], int, str]:
 
 
 def _preference(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> tuple[object, ...]:
-    """Return a sort key, best last: wheels that promise all GPUs, then CK before Triton, then the newest."""
+    """Return a sort key, best last: releases, wheels that promise all GPUs, CK before Triton, then the newest."""
     assert wheel.label  # find_fit keeps only wheels with a label
     version = version_key(wheel.version)
     label = wheel.label
     promised = not any(True for _ in find_cautions(wheel, machine, facts))
     # CK is compiled ahead of time, Triton on first use
     newest = label.backend is Backend.CK, version, label.torch, label.rocm, wheel.published, wheel.filename
-    return not find_condition(wheel, machine, facts), promised, *newest
+    return not find_condition(wheel, machine, facts), not label.commit, promised, *newest
 
 
 def _torch_reasons(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> Iterator[str]:

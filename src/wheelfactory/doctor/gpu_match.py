@@ -51,18 +51,20 @@ def _judge_arch(arch: str, tables: SupportTables) -> GpuSupport:
 
 
 def judge_gpu(wheel: PublishedWheel, arch: str, facts: DoctorFacts) -> Support:
-    """Return whether a wheel works on a GPU: by its own archs, and for Triton by the rules of the matrix."""
+    """Return whether a wheel works on a GPU: by its own archs, and by the rules of the matrix."""
     assert wheel.label
-    if arch in {own.partition(":")[0] for own in wheel.archs}:  # without features such as ``:xnack-``
-        return Support(Answer.WORKS)
-    if wheel.label.backend is Backend.CK:
+    is_own = arch in {own.partition(":")[0] for own in wheel.archs}  # without features such as ``:xnack-``
+    if not is_own and wheel.label.backend is Backend.CK:
         return Support(Answer.DOES_NOT_WORK, (f"has no code for {arch}",))
     cell = wheel.cell
     choices = {"flash-attn": cell.flash_attn, "rocm": cell.rocm} if cell else {}
     choices = {**choices, "backend": str(wheel.label.backend), "gpu": arch}
-    if any(value not in facts.support.axes[axis] for axis, value in choices.items()):
-        return Support(Answer.DOES_NOT_WORK, (f"was not checked for {arch}",))
-    return facts.support.find_support(choices)
+    is_known = all(value in facts.support.axes[axis] for axis, value in choices.items())
+    found = facts.support.find_support(choices) if is_known else None
+    if is_own:
+        # only a preview, or an arch that nobody tested, is promised less than its wheel says
+        return found if found and found.answer is Answer.MAY_WORK else Support(Answer.WORKS)
+    return found or Support(Answer.DOES_NOT_WORK, (f"was not checked for {arch}",))
 
 
 def find_cautions(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> Iterator[str]:

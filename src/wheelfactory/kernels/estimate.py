@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from wheelfactory.build.recipe import default_jobs
 from wheelfactory.kernels.compiler.costs import SEED_ERROR, Cost, Ledger, predict_cost, shard_costs
+from wheelfactory.kernels.compiler.guards import NO_GUARDS, Guards
 from wheelfactory.kernels.compiler.limits import MAX_ARGUMENT_BYTES, link_argument_bytes
 from wheelfactory.kernels.compiler.schedule import jobs_after_kill
 from wheelfactory.kernels.compiler.shards import Shard, cut_shards, min_shard_count, wall_time
@@ -134,6 +135,7 @@ def estimate_set(
     *,
     shards: int | None,
     budget_s: float,
+    guards: Guards = NO_GUARDS,
 ) -> Estimate:
     """Estimate compiling these sources, whose tree has `source_bytes`, for `targets` in `shards` shards.
 
@@ -141,10 +143,10 @@ def estimate_set(
     Raises `ValueError` if one compile alone takes longer.
     """
     compiler = cost_model.ledger.main_compiler
-    costs = {source: predict_cost(cost_model.ledger, source, targets, compiler) for source in sources}
+    costs = {source: predict_cost(cost_model.ledger, source, targets, compiler, guards) for source in sources}
     jobs, peak_mib = fit_jobs(costs.values(), runners)
     times = {source: cost.cpu_s for source, cost in costs.items()}
-    cutting = shard_costs(cost_model.shard_ledger, sources, targets)
+    cutting = shard_costs(cost_model.shard_ledger, sources, targets, guards)
     count = shards or min_shard_count(cutting, budget_s, jobs, predicted=times)
     parts = [[times[source] for source in part] for part in cut_shards(cutting, count)]
     walls = [wall_time(part, jobs) for part in parts]

@@ -100,6 +100,7 @@ def estimate_sets(
                 runners,
                 shards=sharding.shards,
                 budget_s=budget_s,
+                guards=source_list.guards,
             )
         except ValueError as error:
             raise InputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from itertools import groupby
 
@@ -17,7 +18,7 @@ _NONE = "no"
 def supported_tables(matrix: Matrix, expansion: Expansion) -> list[str]:
     """The torch and Python versions of every ROCm, and the ROCm versions of every GPU by backend.
 
-    A ROCm version supports a GPU if any flash-attn release has a cell for it.
+    A ROCm version supports a GPU if any flash-attn release has a cell for it. Previews are named where no release does.
     """
     return [*_versions(matrix, expansion), "", *_gpus(matrix, expansion.cells)]
 
@@ -33,20 +34,30 @@ def _versions(matrix: Matrix, expansion: Expansion) -> list[str]:
 
 
 def _torch(torch: str, cells: Iterable[Cell]) -> str:
-    """A torch version, with its backend if it has only one; empty without cells."""
-    backends = {cell.backend for cell in cells if cell.torch == torch}
-    if not backends:
-        return ""
-    return torch if len(backends) == len(Backend) else f"{torch} ({backends.pop().display_name} only)"
+    """A torch version, with its backends if releases do not have both; empty without cells."""
+    own = [cell for cell in cells if cell.torch == torch]
+    released = {cell.backend for cell in own if not cell.commit}
+    previews = {cell.backend for cell in own} - released
+    if len(released) == len(Backend) or not own:
+        return torch if own else ""
+    names = ", ".join(backend.display_name for backend in Backend if backend in released)
+    preview = "".join(f"{backend.display_name} preview" for backend in Backend if backend in previews)
+    return f"{torch} ({'; '.join(filter(None, (names, preview))) if preview else f'{names} only'})"
 
 
 def _gpus(matrix: Matrix, cells: Iterable[Cell]) -> list[str]:
-    rocms: dict[str, dict[Backend, set[str]]] = {}
+    rocms: dict[str, dict[tuple[Backend, bool], set[str]]] = {}
     for cell in cells:
         for arch in matrix.archs(cell):
-            rocms.setdefault(arch, {backend: set() for backend in Backend})[cell.backend].add(cell.rocm)
+            rocms.setdefault(arch, defaultdict(set))[cell.backend, bool(cell.commit)].add(cell.rocm)
+
+    def backend_text(arch: str, backend: Backend) -> str:
+        released, previews = rocms[arch][backend, False], rocms[arch][backend, True]
+        unit = "ROCm " if released or not previews else "preview: ROCm "
+        return _span(tuple(matrix.rocm), released or previews, unit)
+
     rows = (
-        (arch, gpu_text(arch), *(_span(tuple(matrix.rocm), among, "ROCm ") for among in rocms[arch].values()))
+        (arch, gpu_text(arch), *(backend_text(arch, backend) for backend in Backend))
         for arch in sorted(rocms, key=arch_sort_key)
     )
     return table(("arch", "GPUs", *(backend.display_name for backend in Backend)), rows)

@@ -18,21 +18,30 @@ from wheelfactory.site.markdown import escape
 
 
 def newest_first_key(wheel: WheelRow) -> tuple[object, ...]:
-    """Sort key: newest ROCm, torch and flash-attn first, CK before Triton, then by file name; dependencies last."""
+    """Sort key: newest ROCm, torch and flash-attn first, CK before Triton, then by file name; previews, then
+    dependencies last."""
     if wheel.label is None:
         return 1, wheel.filename
     label = Label.parse(wheel.label)
     version = Version(wheel.version)
     older = tuple(-part for part in (*label.rocm, *label.torch))
-    return 0, older, str(label.backend), [-part for part in version.release], -(version.post or 0), wheel.filename
+    return (
+        0,
+        bool(label.commit),
+        older,
+        str(label.backend),
+        [-part for part in version.release],
+        -(version.post or 0),
+        wheel.filename,
+    )
 
 
 def preferred_first_key(wheel: WheelRow) -> tuple[object, ...]:
-    """Sort key of a wheel with a label: the order in which the doctor offers wheels (`doctor.fit`)."""
+    """Sort key of a wheel with a label: the order in which the doctor offers wheels (`doctor.fit`), previews last."""
     label, version = Label.parse(str(wheel.label)), Version(wheel.version)
     release = [-part for part in version.release], -(version.post or 0)
     older = tuple(-part for part in (*label.torch, *label.rocm))
-    return str(label.backend), release, older, -wheel.published.timestamp(), wheel.filename
+    return bool(label.commit), str(label.backend), release, older, -wheel.published.timestamp(), wheel.filename
 
 
 def axis_values(wheel: WheelRow) -> tuple[str, str, str]:

@@ -18,7 +18,7 @@ import container_engine
 import container_images
 from container_images import make_hip_image
 from hip_toolchain import HipToolchain
-from real_kernels import ARCHS, SYSTEM_GLIBC, TORCHES, keep_source, make_bench, make_matrix
+from real_kernels import ARCHS, SYSTEM_GLIBC, TORCHES, append_kernels, keep_source, make_bench, make_matrix
 from stage_arguments import StageArguments, build_arguments
 from stub_torch import TORCH_REQUIREMENTS
 from wheelfactory.build.container.engine import Engine
@@ -82,7 +82,7 @@ class Shop:
 def shop(hip: HipToolchain, engine: Engine, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     container_engine.skip_unless(container_images.find_missing_requirement())
     folder = tmp_path_factory.mktemp("contained")
-    bench = make_bench(hip, cache, folder / "bench", "*_d32_fp16_*_psskddv", ARCHS)
+    bench = make_bench(hip, cache, folder / "bench", append_kernels("*_d32_fp16_*_psskddv"))
     torch = next(bench.cells[next(iter(bench.cells))].parents[1].glob("lib/python*/site-packages/torch"))
     tag = _make_base(engine, make_hip_image(cache, engine.client), torch)
     source = keep_source(bench.source, folder / "cache", cache)

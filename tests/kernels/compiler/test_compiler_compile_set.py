@@ -31,7 +31,7 @@ ARCH = "gfx942"
 DEVICE = tuple(f"{name} for {ARCH}" for name in KERNELS if not name.endswith("_api"))
 """The compiles of device code. The sources that choose a kernel have none."""
 HOST = tuple(f"{name} for host" for name in KERNELS)
-SAMPLES = choose_samples({(ARCH,): KERNELS[:-1], ("host",): KERNELS})
+SAMPLES = choose_samples({(ARCH,): KERNELS[:-1], ("host",): KERNELS}, {})
 
 
 def link_order(project: Project) -> list[str]:
@@ -287,10 +287,86 @@ def test_headers_are_precompiled_once_for_each_target_and_used_by_every_compile(
 def test_a_source_with_code_before_its_first_include_uses_no_precompiled_header(project: Project) -> None:
     name = KERNELS[0]
     source = project.root / f"build/{name}.hip"
-    source.write_text(f"#define FIRST\n{source.read_text()}")
+    source.write_text(f"int first;\n{source.read_text()}")
     link_order(project)
     lines = [line for line in project.log.read_text().splitlines() if f"-c build/{name}.hip" in line]
     assert lines and not any("-include-pch" in line for line in lines)
+
+
+# sources that have code for some archs only
+
+RADEON = KERNELS[0]
+
+
+def guarded_project(folder: Path, archs: str = "gfx950 gfx1201") -> Project:
+    """A project for these archs and gfx942, with one kernel that has code for gfx12 alone."""
+    project = make_project(folder, flags=" ".join(f"--offload-arch={arch}" for arch in archs.split()))
+    source = project.root / f"build/{RADEON}.hip"
+    guard = "#if !defined(__HIP_DEVICE_COMPILE__) || (defined(__gfx12__))"
+    source.write_text(f"{source.read_text()}{guard}\ncode\n#endif\n")
+    return project
+
+
+def made_from_nothing(project: Project) -> list[str]:
+    """The compiles of empty sources, by where they write: ``gfx942/NAME.o``."""
+    lines = (project.root / "empty.log").read_text().splitlines()
+    return sorted("/".join(Path(line).parts[-2:]) for line in lines)
+
+
+LOG_EMPTY = '[ -s "$source" ] || echo "$output" >> "$(dirname "$HIPCC_LOG")/empty.log"'
+
+
+def test_an_arch_that_a_source_has_no_code_for_takes_an_empty_source_and_the_object_is_the_ordinary_one(
+    tmp_path: Path,
+) -> None:
+    project = guarded_project(tmp_path / "one")
+    code, output = project.run(HIPCC_DOES=LOG_EMPTY)
+    assert code == 0, output
+    assert made_from_nothing(project) == [f"{arch}/{RADEON}.o" for arch in (ARCH, "gfx950")]
+    ordinary = guarded_project(tmp_path / "two")
+    ordinary.run(HIPCC_CANNOT="bundle")
+    for name in KERNELS:
+        assert project.output(name).read_bytes() == ordinary.output(name).read_bytes()
+
+
+def test_a_sample_of_each_guard_proves_it(tmp_path: Path) -> None:
+    project = guarded_project(tmp_path)
+    code, output = project.run(HIPCC_CANNOT="make the same from empty")
+    assert code == 0, output
+    *_, notice = [line for line in output.splitlines() if "compiling without" in line]
+    assert f"the device code of {RADEON} differs from an ordinary compile: compiling without empty sources" in notice
+
+
+@pytest.mark.parametrize("cannot", ["precompile", "make the same", "do empty", "make the same even plain"])
+def test_whatever_the_compiler_cannot_do_guarded_objects_are_ordinary(tmp_path: Path, cannot: str) -> None:
+    project, ordinary = guarded_project(tmp_path / "one"), guarded_project(tmp_path / "two")
+    code, output = project.run(HIPCC_CANNOT=cannot)
+    assert code == 0, output
+    ordinary.run(HIPCC_CANNOT="bundle")
+    for name in KERNELS:
+        assert project.output(name).read_bytes() == ordinary.output(name).read_bytes()
+    assert ("compiling without empty sources" in output) is ("empty" in cannot or "plain" in cannot)
+
+
+def test_an_empty_source_says_nothing_about_the_cost_of_the_source(tmp_path: Path) -> None:
+    project = guarded_project(tmp_path)
+    project.run(HIPCC_DOES="sleep 0.01; head -c 20000000 /dev/zero | sha256sum > /dev/null")
+    ledger = Ledger.read(project.kernels / "ledger.jsonl")
+    assert {entry.targets for entry in ledger.measurements if entry.source == RADEON} == {("gfx1201",), ("host",)}
+
+
+def test_shards_are_cut_by_what_is_compiled(tmp_path: Path) -> None:
+    """The dearest kernel for gfx1201 costs nothing for gfx942, and so is not in a shard of its own."""
+    project = guarded_project(tmp_path / "project")
+    costs = {**dict.fromkeys(KERNELS, 1.0), RADEON: 1000.0}
+    lines = (Measurement(name, ("gfx1201",), "c1", cpu_s, 500, 1000).to_line() for name, cpu_s in costs.items())
+    (tmp_path / "ledger.jsonl").write_text("".join(lines))
+    shards = {}
+    for arch in (ARCH, "gfx1201"):
+        project.run(project.request(targets=(arch,), shard="1/2", shard_ledger=str(tmp_path / "ledger.jsonl")))
+        shards[arch] = project.report().sources
+    assert shards["gfx1201"] == (RADEON,)
+    assert len(shards[ARCH]) == 2
 
 
 # the new offload driver

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wheelfactory.kernels.compiler.costs import (
+    EMPTY_COST,
     SEED_COSTS,
     Cost,
     Ledger,
@@ -191,6 +192,14 @@ def test_shards_are_cut_by_the_compiler_that_the_ledger_knows_best() -> None:
     ledger = Ledger((measured(FWD, 1), measured(FWD, 7, compiler=OTHER), measured(FWD, 7, compiler=OTHER)))
     assert shard_costs(ledger, [FWD], ONE) == {FWD: 7}
     assert shard_costs(NOTHING, [FWD], ONE) == {FWD: seed_cost(FWD, ONE).cpu_s}
+
+
+def test_an_arch_without_code_costs_an_empty_compile_whatever_was_measured() -> None:
+    ledger = Ledger((measured(FWD, 7),))
+    guards = {FWD: "defined(__gfx12__)"}
+    assert predict_cost(ledger, FWD, ONE, CLANG, guards) == EMPTY_COST
+    assert predict_cost(ledger, FWD, ("gfx1201",), CLANG, guards).cpu_s == 7
+    assert shard_costs(ledger, [FWD], ONE, guards) == {FWD: EMPTY_COST.cpu_s}
     assert Ledger(tuple(reversed(ledger.measurements[:2]))).main_compiler == min(CLANG, OTHER), "not by who came first"
 
 

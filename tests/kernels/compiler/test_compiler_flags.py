@@ -36,7 +36,7 @@ TORCH_2_5 = """
 """
 TORCH_2_9 = """
 -I/other/lib/python3.12/site-packages/torch/include -I /other/include/python3.12 -DTORCH_API_INCLUDE_EXTENSION_H
--DTORCH_EXTENSION_NAME=flash_attn_2_cuda -DHIP_ENABLE_WARP_SYNC_BUILTINS=1
+-DTORCH_EXTENSION_NAME=flash_attn_2_cuda -DHIP_ENABLE_WARP_SYNC_BUILTINS=1 -DHIPIFY_V2
 """
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
 
+from wheelfactory.core.digest import content_key
 from wheelfactory.kernels.compiler.costs import HEADER_CPU_S, Ledger, predict_cost
 from wheelfactory.kernels.compiler.edges import CompileInputs, Edge
 from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE, kernel_command
+from wheelfactory.kernels.compiler.guards import NO_GUARDS, is_empty
 from wheelfactory.kernels.compiler.schedule import Compile
 from wheelfactory.kernels.compiler.targets import HOST, target_flags, target_options
 
@@ -20,24 +21,39 @@ BINDING_CPU_S = 60.0
 
 # bytes of a source in which its first includes must be: a licence and a note of the generator precede them
 _MAX_PREAMBLE = 4096
-_COMMENT_OR_SPACE = rb"(?://[^\n]*\n|\s)*"
-_FIRST_INCLUDES = re.compile(rb'(?:%b#include "[^"\n]+")*' % _COMMENT_OR_SPACE)
-_INCLUDE = re.compile(rb'#include "([^"\n]+)"')
+_DIRECTIVE = re.compile(rb'(?://[^\n]*\n|\s)*#((?:include "[^"\n]+"|define \w+ \w+|undef \w+))[ \t]*(?=\n)')
 
 PLACEHOLDER = "placeholder"
 """The file in the scratch folder that host code embeds until the device code is there."""
 
 
-Headers = Mapping[tuple[tuple[str, ...], tuple[str, ...]], Path]
-"""Precompiled headers, by what they include, in order, and the targets."""
+@dataclass(frozen=True)
+class Shortcuts:
+    """Ways to compile less that the samples have proved."""
+
+    headers: Mapping[tuple[tuple[str, ...], tuple[str, ...]], Path] = field(default_factory=dict)
+    """Precompiled headers, by preamble and targets."""
+    empty_sources: bool = False
+    """Whether an arch that a source has no code for gets the device code of an empty source."""
+
+
+ORDINARY = Shortcuts()
 
 
 @cache
-def first_includes(source: str) -> tuple[str, ...]:
-    """Return the project's headers that a source (a path) includes before anything else, in order."""
+def preamble(source: str) -> tuple[str, ...]:
+    """Return the directives that a source (a path) begins with, up to the last ``#include`` of the project's headers.
+
+    Macros may be among them: setup.py prepends two to the sources for Radeon.
+    """
     with Path(source).open("rb") as file:
-        found = _FIRST_INCLUDES.match(file.read(_MAX_PREAMBLE))
-    return tuple(name.decode() for name in _INCLUDE.findall(found[0] if found else b""))
+        text, end, found = file.read(_MAX_PREAMBLE), 0, list[str]()
+    while match := _DIRECTIVE.match(text, end):
+        found.append(match[1].decode())
+        end = match.end()
+    while found and not found[-1].startswith("include"):
+        del found[-1]
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -49,36 +65,53 @@ class CompileCommands:
     ledger: Ledger
     scratch: Path
 
-    def header(self, includes: tuple[str, ...], targets: tuple[str, ...]) -> Compile:
-        """The compile that precompiles these headers as one, for one target."""
-        output = self.header_path(includes, targets)
+    def header(self, directives: tuple[str, ...], targets: tuple[str, ...]) -> Compile:
+        """The compile that precompiles a preamble as one header, for one target."""
+        output = self.header_path(directives, targets)
         source = output.with_suffix(".hip")
-        source.write_text("".join(f'#include "{include}"\n' for include in includes), encoding="utf-8")
+        source.write_text("".join(f"#{directive}\n" for directive in directives), encoding="utf-8")
         options = ("-fsyntax-only", *_to_clang("-emit-pch", "-o", str(output)))
         argv = [*self._hipcc(targets), "-cuid=header", "-x", "hip", *options, str(source)]
-        return self._compile(f"{includes[-1]} for {targets[0]}", includes[-1], (), output, argv, HEADER_CPU_S)
+        header = directives[-1].split('"')[1]
+        return self._compile(f"{header} for {targets[0]}", header, (), output, argv, HEADER_CPU_S)
 
-    def header_path(self, includes: tuple[str, ...], targets: tuple[str, ...]) -> Path:
+    def header_path(self, directives: tuple[str, ...], targets: tuple[str, ...]) -> Path:
         """Where that compile writes the precompiled header."""
-        return self.scratch / f"{'-'.join(Path(include).stem for include in includes)}.{targets[0]}.pch"
+        return self.scratch / f"{content_key(' '.join(directives))}.{targets[0]}.pch"
 
-    def first_includes(self, name: str) -> tuple[str, ...]:
-        """The headers that a kernel includes before anything else, in order."""
-        return first_includes(self.inputs.kernels[name].source)
+    def preamble(self, name: str) -> tuple[str, ...]:
+        """The directives that a kernel begins with (`preamble`)."""
+        return preamble(self.inputs.kernels[name].source)
 
-    def kernel(
-        self, name: str, targets: tuple[str, ...], output: Path, headers: Headers = MappingProxyType({})
-    ) -> Compile:
-        """The compile of a kernel for one target, with its precompiled header if there is one; or of a whole object."""
-        command, header = self._hipcc(targets), headers.get((self.first_includes(name), targets))
-        if header:
+    def predicted_s(self, name: str, targets: tuple[str, ...], *, empty_sources: bool) -> float:
+        """Predict the CPU seconds of a kernel; `empty_sources` as in `Shortcuts`."""
+        guards = self.inputs.guards if empty_sources else NO_GUARDS
+        return predict_cost(self.ledger, name, targets, self.inputs.compiler.content, guards).cpu_s
+
+    def is_empty(self, name: str, targets: tuple[str, ...]) -> bool:
+        """Whether a kernel has no device code for this target."""
+        return is_empty(self.inputs.guards.get(name, ""), targets)
+
+    def kernel(self, name: str, targets: tuple[str, ...], output: Path, shortcuts: Shortcuts = ORDINARY) -> Compile:
+        """The compile of a kernel for one target, with the shortcuts that apply to it; or of a whole object."""
+        source, folder = self.inputs.kernels[name].source, self.inputs.root
+        command, header = self._hipcc(targets), shortcuts.headers.get((self.preamble(name), targets))
+        empty = shortcuts.empty_sources and self.is_empty(name, targets)
+        if empty:
+            # as deep as the source is below setup.py, so that the command is the same but for its folder
+            folder = str(self.scratch / "empty")
+            source = str(self.scratch / "empty/build" / Path(source).name)
+            Path(source).parent.mkdir(parents=True, exist_ok=True)
+            Path(source).touch()
+        elif header:
             # else a macro of the file name is absolute where it was relative
             prefix = [f"-fmacro-prefix-map={self.inputs.root}/="] if HOST in targets else []
             command += [*prefix, *_to_clang("-include-pch", str(header))]
-        argv = kernel_command(command[0], command[1:], self.inputs.kernels[name].source, str(output))
-        predicted_s = predict_cost(self.ledger, name, targets, self.inputs.compiler.content).cpu_s
+        argv = kernel_command(command[0], command[1:], source, str(output))
+        predicted_s = self.predicted_s(name, targets, empty_sources=empty)
         label = f"{name} for {targets[0]}" if len(targets) == 1 else name
-        return self._compile(label, name, targets, output, argv, predicted_s)
+        made = self._compile(label, name, targets, output, argv, predicted_s)
+        return replace(made, folder=folder, is_empty=empty)
 
     def binding(self, edge: Edge) -> Compile:
         """The compile of a binding, as setup.py wants it."""

@@ -91,21 +91,23 @@ class CompileRun:
                 targets=item.targets,
                 sha256=file_sha256(item.output),
                 size=item.output.stat().st_size,
-                cpu_s=ended.cpu_s,
+                cpu_s=0 if item.is_empty else ended.cpu_s,
                 peak_mib=ended.peak_mib,
                 start=self._epoch + ended.start,
                 end=self._epoch + ended.end,
             )
             store.save_object(item.output, entry)
-            cost = Measurement(item.source, item.targets, self.compiler, ended.cpu_s, ended.peak_mib, entry.size)
-            with Path(self.request.ledger).open("a", encoding="utf-8") as file:
-                file.write(cost.to_line())
+            if not item.is_empty:
+                cost = Measurement(item.source, item.targets, self.compiler, ended.cpu_s, ended.peak_mib, entry.size)
+                with Path(self.request.ledger).open("a", encoding="utf-8") as file:
+                    file.write(cost.to_line())
         except OSError as error:
             self.error = f"{store.folder}: {error.strerror}"
             print(f"error: cannot save object: {item.name}: {error.strerror}", file=sys.stderr)
             return
         self.saved.add((item.source, item.targets))
-        self.slowest_ratio = max(self.slowest_ratio, (ended.end - ended.start) / item.predicted_s)
+        if not item.is_empty:
+            self.slowest_ratio = max(self.slowest_ratio, (ended.end - ended.start) / item.predicted_s)
 
     def _status_line(self, ended: Compile) -> str:
         item = (ended.source, ended.targets)

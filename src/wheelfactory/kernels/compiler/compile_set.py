@@ -15,7 +15,7 @@ from pathlib import Path
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.query import NOTICE_PREFIX
-from wheelfactory.kernels.compiler.commands import PLACEHOLDER, CompileCommands, Headers
+from wheelfactory.kernels.compiler.commands import ORDINARY, PLACEHOLDER, CompileCommands, Shortcuts
 from wheelfactory.kernels.compiler.compile_run import CompileRun
 from wheelfactory.kernels.compiler.costs import Ledger, Measurement, shard_costs
 from wheelfactory.kernels.compiler.edges import CompileInputs
@@ -130,21 +130,27 @@ class _Build:
             hint = f"there are {len(names)} kernels: use --shard I/N with a smaller N"
             raise BuildError("more shards than kernels", self.request.shard, hint)
         path = self.request.shard_ledger
-        costs = shard_costs(Ledger.read(Path(path)) if path else Ledger(), names, self.request.targets)
+        costs = shard_costs(
+            Ledger.read(Path(path)) if path else Ledger(), names, self.request.targets, self.inputs.guards
+        )
         return sorted(cut_shards(costs, shard.count)[shard.index - 1])
 
     def _run(self, stores: Mapping[Targets, Store], missing: Mapping[Targets, Sequence[str]]) -> CompileRun:
         ledger = _ledger(self.request, self.inputs, stores)
         commands = CompileCommands(self.inputs, self.environ, ledger, self.scratch)
         bindings = [] if self.request.targets else [commands.binding(edge) for edge in self.inputs.bindings]
-        needed = [*self._compiles(commands, missing, {}), *bindings]
-        predicted = {(item.source, item.targets): item.predicted_s for item in needed}
+        predicted = {
+            (name, targets): commands.predicted_s(name, targets, empty_sources=self.bundler is not None)
+            for targets, names in missing.items()
+            for name in names
+        }
+        predicted.update(((item.source, item.targets), item.predicted_s) for item in bindings)
         run = CompileRun(self.request, stores, self.inputs.compiler.content, predicted)
-        headers: Headers = {}
+        shortcuts = ORDINARY
         if missing and self.bundler:
-            headers = Samples(run, commands, self.bundler, missing).prove()
+            shortcuts = Samples(run, commands, self.bundler, missing).prove()
         if run.can_go_on:
-            kernels = self._compiles(commands, missing, headers)
+            kernels = self._compiles(commands, missing, shortcuts)
             rest = [item for item in kernels if (item.source, item.targets) not in run.saved]
             rest.sort(key=lambda item: (-item.predicted_s, item.name))
             run.run([*rest, *bindings], lambda ended: run.save(ended) if ended.compile.targets else None)
@@ -156,10 +162,10 @@ class _Build:
         return run
 
     def _compiles(
-        self, commands: CompileCommands, missing: Mapping[Targets, Sequence[str]], headers: Headers
+        self, commands: CompileCommands, missing: Mapping[Targets, Sequence[str]], shortcuts: Shortcuts
     ) -> list[Compile]:
         return [
-            commands.kernel(name, targets, self.scratch / targets[0] / f"{name}.o", headers)
+            commands.kernel(name, targets, self.scratch / targets[0] / f"{name}.o", shortcuts)
             for targets, names in missing.items()
             for name in names
         ]

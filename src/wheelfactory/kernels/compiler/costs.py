@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import median
 
 from wheelfactory.core.kernel_name import parse_kernel_name
+from wheelfactory.kernels.compiler.guards import NO_GUARDS, Guards, is_empty
 from wheelfactory.kernels.compiler.targets import HOST
 
 # memory of hipcc and the clang driver beside the large process of a compile (measured with `SEED_COSTS`)
@@ -41,6 +42,10 @@ class Cost:
     def job_mib(self) -> int:
         """MiB to allow for a compile: its largest process and the drivers beside it."""
         return self.peak_mib + DRIVER_MIB
+
+
+EMPTY_COST = Cost(0.5, 130, 3264)
+"""Device code of an empty source, for any arch (measured with Debian's clang 21.1.8)."""
 
 
 @dataclass(frozen=True)
@@ -261,12 +266,16 @@ def _middle(entries: list[Measurement]) -> Cost:
     return Cost(cpu, max(entry.peak_mib for entry in entries), round(size))
 
 
-def predict_cost(ledger: Ledger, source: str, targets: tuple[str, ...], compiler: str) -> Cost:
+def predict_cost(
+    ledger: Ledger, source: str, targets: tuple[str, ...], compiler: str, guards: Guards = NO_GUARDS
+) -> Cost:
     """Predict the cost of compiling a source (its name without extension) for these targets.
 
-    Uses the first available of: a measurement of this compiler; one for another arch; `SEED_COSTS` times this
-    compiler's `Ledger.ratios`; `SEED_COSTS`.
+    That is `EMPTY_COST` for an arch that the source has no code for. Else uses the first available of: a measurement of
+    this compiler; one for another arch; `SEED_COSTS` times this compiler's `Ledger.ratios`; `SEED_COSTS`.
     """
+    if is_empty(guards.get(source, ""), targets):
+        return EMPTY_COST
     known = ledger.by_source.get((compiler, source), {})
     if targets in known:
         return known[targets]
@@ -279,8 +288,10 @@ def predict_cost(ledger: Ledger, source: str, targets: tuple[str, ...], compiler
     return Cost(seed.cpu_s * cpu, math.ceil(seed.peak_mib * memory), round(seed.size * size))
 
 
-def shard_costs(ledger: Ledger, sources: Iterable[str], targets: tuple[str, ...]) -> dict[str, float]:
+def shard_costs(
+    ledger: Ledger, sources: Iterable[str], targets: tuple[str, ...], guards: Guards = NO_GUARDS
+) -> dict[str, float]:
     """Return the CPU seconds of each source, for cutting shards: the same on every machine with the same ledger."""
     # never the ledger of this machine: other machines would cut different shards
     compiler = ledger.main_compiler
-    return {source: predict_cost(ledger, source, targets, compiler).cpu_s for source in sources}
+    return {source: predict_cost(ledger, source, targets, compiler, guards).cpu_s for source in sources}

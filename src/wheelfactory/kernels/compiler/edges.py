@@ -21,6 +21,7 @@ from wheelfactory.kernels.compiler.flags import (
     rocm_root,
     source_root,
 )
+from wheelfactory.kernels.compiler.guards import Guards, read_guard
 from wheelfactory.kernels.compiler.key import make_keys
 from wheelfactory.kernels.compiler.store import SetKey
 from wheelfactory.kernels.compiler.targets import ARCH_OPTION, split_targets, target_flags, whole_targets
@@ -87,6 +88,7 @@ class CompileInputs:
     """By targets: each one alone, and all of them for whole objects."""
     early_inline_disabled: bool
     """Whether early inlining is disabled, because it blows up in this compiler."""
+    guards: Guards
 
     @property
     def root(self) -> str:
@@ -129,4 +131,5 @@ def inspect_compiles(edges: Sequence[Edge], environ: Mapping[str, str]) -> Compi
         compiler=compiler,
         keys=make_keys([edge.source for edge in kernels], flags, target_lists, compiler, rocm, environ),
         early_inline_disabled=tamed,
+        guards={edge.name: guard for edge in kernels if (guard := read_guard(edge.source))},
     )

@@ -40,9 +40,9 @@ _WITH_VALUE = (
     "-include",
 )
 
-TORCH_ONLY = ("TORCH_", "PYBIND11_", "HIP_ENABLE_WARP_SYNC_BUILTINS")
-"""Prefixes of macros that torch defines for every source and no kernel reads: the extension's name, pybind11's ABI,
-and a switch for `__*_sync` intrinsics, which CK does not use."""
+TORCH_ONLY = ("TORCH_", "PYBIND11_", "HIP_ENABLE_WARP_SYNC_BUILTINS", "HIPIFY_V2")
+"""Prefixes of macros that depend on torch, and that no kernel reads: the extension's name, pybind11's ABI, a switch for
+`__*_sync` intrinsics, which CK does not use, and which hipify translated the bindings (setup.py since 2.8.4)."""
 
 EARLY_INLINE = "-amdgpu-early-inline-all"
 FUNCTION_CALLS = "-amdgpu-function-calls"

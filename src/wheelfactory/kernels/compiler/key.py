@@ -28,8 +28,8 @@ ROCM_PLACEHOLDER = "ROCM"
 
 # names that kernels must not use: the launcher drops these macros, and the key does not contain the time
 FORBIDDEN_IN_KERNELS = re.compile(
-    rb"\b(TORCH_\w+|PYBIND11_\w+|_GLIBCXX_USE_CXX11_ABI|HIP_ENABLE_WARP_SYNC_BUILTINS|__DATE__|__TIME__|__TIMESTAMP__"
-    rb"|__(?:shfl|ballot|all|any|match|reduce)\w*_sync)\b"
+    rb"\b(TORCH_\w+|PYBIND11_\w+|_GLIBCXX_USE_CXX11_ABI|HIP_ENABLE_WARP_SYNC_BUILTINS|HIPIFY_V2"
+    rb"|__DATE__|__TIME__|__TIMESTAMP__|__(?:shfl|ballot|all|any|match|reduce)\w*_sync)\b"
 )
 
 # maximum length of a value in an error

@@ -1,7 +1,7 @@
 """Compare samples with ordinary compiles before the rest is compiled: the parts put together must be the same bytes.
 
-One source of each kind is compiled in both ways. If one differs, or the compiler refuses, precompiled headers are not
-used; if it still differs, objects cannot be composed at all.
+One source of each kind and guard is compiled in both ways. If one differs, or the compiler refuses, precompiled headers
+are not used, then no empty sources; if it still differs, objects cannot be composed at all.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wheelfactory.core.query import NOTICE_PREFIX
-from wheelfactory.kernels.compiler.commands import CompileCommands, Headers
+from wheelfactory.kernels.compiler.commands import ORDINARY, CompileCommands, Shortcuts
 from wheelfactory.kernels.compiler.compile_run import CompileRun
 from wheelfactory.kernels.compiler.costs import parse_kernel_kind, seed_cost
 from wheelfactory.kernels.compiler.fat_binary import Bundler, CannotComposeError, bundle, embed, find_fat_binary
+from wheelfactory.kernels.compiler.guards import Guards
 from wheelfactory.kernels.compiler.schedule import Compile, EndedCompile
 from wheelfactory.kernels.compiler.targets import HOST, compiled_sources, whole_targets
 
@@ -37,39 +38,50 @@ class Samples:
     _ended: dict[tuple[str, Targets], EndedCompile] = field(default_factory=dict)
     """The compiles of the parts to compare, by source and targets."""
 
-    def prove(self) -> Headers:
-        """Compile samples, save their parts, and return the precompiled headers that the rest is to use.
+    def prove(self) -> Shortcuts:
+        """Compile samples, save their parts, and return the shortcuts that the rest is to take.
 
         Stops early if an ordinary compile fails, or does not end in time (see `CompileRun.can_go_on`). Raises
-        `CannotComposeError` if a sample differs from its ordinary compile even without precompiled headers.
+        `CannotComposeError` if a sample differs from its ordinary compile even without shortcuts.
         """
-        samples = choose_samples(self.missing)
+        samples = choose_samples(self.missing, self.commands.inputs.guards)
         self.run.run([self._ordinary(name) for name in samples], lambda _: None)
-        headers = choose_headers(self.missing, self.commands)
+        fewer, shortcuts = self._ladder()
         while self.run.can_go_on:
-            reason = self._compare(samples, headers)
+            reason = self._compare(samples, shortcuts)
             if not reason or not self.run.can_go_on:
                 break
-            if not headers:
+            if not fewer:
                 raise CannotComposeError(reason)
-            print(f"{NOTICE_PREFIX}{reason}: compiling without precompiled headers", flush=True)
-            headers = {}
+            without, shortcuts = fewer.pop(0)
+            print(f"{NOTICE_PREFIX}{reason}: compiling without {without}", flush=True)
         for (name, targets), ended in self._ended.items():
             if name in self.missing[targets]:
                 self.run.save(ended)
-        return headers
+        return shortcuts
 
-    def _compare(self, samples: Sequence[str], headers: Headers) -> str:
+    def _ladder(self) -> tuple[list[tuple[str, Shortcuts]], Shortcuts]:
+        """All shortcuts, and what to leave out of them, one after the other, if a sample differs."""
+        headers = choose_headers(self.missing, self.commands)
+        empty = any(self.commands.is_empty(name, targets) for targets in self.missing for name in self.missing[targets])
+        fewer = []
+        if headers:
+            fewer.append(("precompiled headers", Shortcuts({}, empty)))
+        if empty:
+            fewer.append(("empty sources", ORDINARY))
+        return fewer, Shortcuts(headers, empty)
+
+    def _compare(self, samples: Sequence[str], shortcuts: Shortcuts) -> str:
         """Compile the parts of the samples, and say why they are not the ordinary objects; empty if they are."""
         self._ended.clear()
-        compiles = [self.commands.header(*item) for item in headers]
+        compiles = [self.commands.header(*item) for item in shortcuts.headers]
         self.run.run(compiles, lambda _: None, keep_going=True)
         refused = [item.name for item in compiles if not item.output.exists()]
         if refused:
             return f"the compiler does not precompile {refused[0]}"
         # also those that are kept: they may come from another machine
         parts = [
-            self.commands.kernel(name, targets, self._path(name, targets), headers)
+            self.commands.kernel(name, targets, self._path(name, targets), shortcuts)
             for targets in self.missing
             for name in compiled_sources(samples, targets)
         ]
@@ -104,20 +116,27 @@ class Samples:
         return ""
 
 
-def choose_samples(missing: Mapping[Targets, Sequence[str]]) -> list[str]:
-    """Return the cheapest of the missing sources of each kind."""
+def choose_samples(missing: Mapping[Targets, Sequence[str]], guards: Guards) -> list[str]:
+    """Return the cheapest of the missing sources of each kind and guard."""
     costs = {name: seed_cost(name, targets).cpu_s for targets, sources in missing.items() for name in sources}
-    by_kind: dict[str, str] = {}
+    cheapest: dict[tuple[str, str], str] = {}
     for name in sorted(costs, key=lambda name: (costs[name], name)):
-        by_kind.setdefault(parse_kernel_kind(name)[0], name)
-    return list(by_kind.values())
+        cheapest.setdefault((parse_kernel_kind(name)[0], guards.get(name, "")), name)
+    return list(cheapest.values())
 
 
-def choose_headers(missing: Mapping[Targets, Sequence[str]], commands: CompileCommands) -> Headers:
-    """Return where to precompile the headers that enough of the missing sources include first."""
-    counts = Counter((commands.first_includes(name), targets) for targets in missing for name in missing[targets])
+def choose_headers(
+    missing: Mapping[Targets, Sequence[str]], commands: CompileCommands
+) -> dict[tuple[tuple[str, ...], Targets], Path]:
+    """Return where to precompile the preambles that enough of the missing sources begin with."""
+    counts = Counter(
+        (commands.preamble(name), targets)
+        for targets in missing
+        for name in missing[targets]
+        if not commands.is_empty(name, targets)
+    )
     return {
-        (includes, targets): commands.header_path(includes, targets)
-        for (includes, targets), count in counts.items()
-        if includes and count >= MIN_COMPILES
+        (directives, targets): commands.header_path(directives, targets)
+        for (directives, targets), count in counts.items()
+        if directives and count >= MIN_COMPILES
     }

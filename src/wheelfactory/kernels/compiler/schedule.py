@@ -38,6 +38,8 @@ class Compile:
     environ: Mapping[str, str]
     predicted_s: float
     """CPU seconds."""
+    is_empty: bool = False
+    """Whether an empty source is compiled in place of the source, so that the cost says nothing about it."""
 
 
 @dataclass(frozen=True)

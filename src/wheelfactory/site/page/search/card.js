@@ -11,7 +11,7 @@
     const title = element(
       "h3",
       { tabIndex: -1 },
-      element("span", { className: "version" }, `flash-attn ${wheel["flash-attn"]}`),
+      element("span", { className: "version" }, nameOf("flash-attn", wheel["flash-attn"])),
       " ",
       element("span", { className: `badge ${wheel.backend}` }, nameOf("backend", wheel.backend)),
       " ",

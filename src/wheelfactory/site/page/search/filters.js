@@ -3,7 +3,7 @@
 // The form: made once, then only counts and marks change. Options without wheels can be chosen too: the page gives the reason.
 (() => {
   const factory = globalThis.wheelfactory;
-  const { VERSIONED, button, element, hiddenText, many, nameOf } = factory;
+  const { VERSIONED, button, element, hiddenText, many, nameOf, releaseName } = factory;
 
   // Calls `change(axis, value)` for each choice; undefined means any.
   function makeFilters(model, change) {
@@ -68,7 +68,8 @@
     const input = element("input", { type: "radio", name: axis, id, onchange: () => change(axis, value) });
     const note = hiddenText("");
     const count = element("span", { className: "number", "aria-hidden": "true" });
-    const name = value === undefined ? "any" : axis === "backend" ? nameOf(axis, value) : value;
+    const named = { backend: (one) => nameOf(axis, one), "flash-attn": releaseName };
+    const name = value === undefined ? "any" : (named[axis] || String)(value);
     row.append(element("span", { className: "pill" }, input, element("label", { htmlFor: id }, name, count, note)));
     made.set(value, { input, note, count });
   }

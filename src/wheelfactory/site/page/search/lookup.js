@@ -11,7 +11,14 @@
 
   function nameOf(axis, value) {
     if (axis === "backend") return BACKENDS[value] || value;
+    if (axis === "flash-attn") return `flash-attn ${releaseName(value)}`;
     return axis === "gpu" ? value : `${NAMES[axis]} ${value}`;
+  }
+
+  // 2.8.3, or 2.8.4 preview (commit 4a948e9) for the version 2.8.4+git4a948e9.
+  function releaseName(version) {
+    const [release, commit] = version.split("+git");
+    return commit ? `${release} preview (commit ${commit})` : release;
   }
 
   function makeModel(data) {
@@ -146,5 +153,5 @@
     return arch === undefined ? choices : { ...choices, gpu: arch };
   }
 
-  globalThis.wheelfactory = { AXES, VERSIONED, choicesOf, find, makeModel, nameOf, readState, writeState };
+  globalThis.wheelfactory = { AXES, VERSIONED, choicesOf, find, makeModel, nameOf, readState, releaseName, writeState };
 })();

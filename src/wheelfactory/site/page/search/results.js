@@ -64,7 +64,7 @@
     });
     open.setAttribute("aria-expanded", "false");
     open.append(hiddenText(` ${wheel.file}`));
-    const name = wheel["flash-attn"];
+    const name = factory.releaseName(wheel["flash-attn"]);
     const python = wheel.python === "3" ? "any" : wheel.python;
     const cells = [nameOf("backend", wheel.backend), wheel.rocm, wheel.torch, python, statusText(context, wheel)];
     const made = element(

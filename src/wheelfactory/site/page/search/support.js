@@ -131,20 +131,21 @@
 
   // The answer for a wheel on a GPU: its own archs first, then the rules.
   function wheelAnswer(model, wheel, gpu) {
-    if (gpu === undefined || wheel.archs.includes(gpu)) return WORKS;
-    if (wheel.backend !== "triton") return DOES_NOT_WORK;
-    const key = `${wheel["flash-attn"]} ${wheel.rocm} ${gpu}`;
-    if (!model.answers.has(key)) {
-      const choices = { "flash-attn": wheel["flash-attn"], rocm: wheel.rocm, backend: wheel.backend, gpu };
-      const known = Object.keys(choices).every((axis) => model.axes[axis].includes(choices[axis]));
-      const judged = model.rules.filter((rule) => rule.axes.includes("gpu"));
-      const place = known
-        ? Object.fromEntries(Object.keys(choices).map((axis) => [axis, positions(model, choices, axis)[0]]))
-        : {};
-      const may = known && judged.every((rule) => allows(model, findingAt(rule, place), MAY_WORK));
-      model.answers.set(key, may ? MAY_WORK : DOES_NOT_WORK);
-    }
+    if (gpu === undefined) return WORKS;
+    const own = wheel.archs.includes(gpu);
+    if (!own && wheel.backend !== "triton") return DOES_NOT_WORK;
+    const key = `${wheel["flash-attn"]} ${wheel.backend} ${wheel.rocm} ${gpu} ${own}`;
+    if (!model.answers.has(key)) model.answers.set(key, judgedAnswer(model, wheel, gpu, own));
     return model.answers.get(key);
+  }
+
+  function judgedAnswer(model, wheel, gpu, own) {
+    const choices = { "flash-attn": wheel["flash-attn"], rocm: wheel.rocm, backend: wheel.backend, gpu };
+    const known = Object.keys(choices).every((axis) => model.axes[axis].includes(choices[axis]));
+    const answer = known ? support(model, choices).answer : DOES_NOT_WORK;
+    // only a preview, or an arch that nobody tested, is promised less than its wheel says
+    if (own) return answer === MAY_WORK ? MAY_WORK : WORKS;
+    return answer === DOES_NOT_WORK ? DOES_NOT_WORK : MAY_WORK;
   }
 
   // The changes that lead to wheels, and how many wheels. It tries one choice, then two, then the GPU, then all. The GPU

@@ -1,0 +1,167 @@
+"""flash-attn's main branch: upstream's setup.py of commit 4a948e9c, kernels for two families of GPUs, a real compiler.
+
+See `preview_sources` for the sources, `real_kernels` for what stands in. Not run: the Composable Kernel that upstream
+pins, a kernel for gfx11, AMD's compilers, a GPU.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hip_toolchain import HipToolchain
+from preview_sources import VERSION, make_preview_release
+from real_kernels import SYSTEM_GLIBC, Bench, Built, Wanted, make_bench
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.label import Label
+from wheelfactory.kernels.compiler.guards import is_empty
+from wheelfactory.kernels.compiler.request import READY_TO_LINK
+from wheelfactory.kernels.source_list import list_sources
+from wheelfactory.pipeline.build import finish_raw_wheel
+from wheelfactory.verify.gates import verify
+from wheelfactory.verify.result import Finding, Status
+from wheelfactory.wheel.build_record import BuildRecord
+from wheelfactory.wheel.inspect.facts import inspect
+
+pytestmark = pytest.mark.slow
+
+ARCHS = ("gfx942", "gfx1201")
+INSTINCT = (
+    "fmha_bwd_convert_dq_d32_fp16_b64x0_batch_o2_npad_ndeterministic_gfx9",
+    "fmha_fwd_appendkv_d32_fp16_b64x64x32x32_vr_psskddv_gfx9",
+)
+"""Of the guards ``defined(__gfx9__) && !defined(__gfx950__)`` and ``defined(__gfx9__)``."""
+RADEON = (
+    "fmha_bwd_convert_dq_d32_fp16_b64x0_batch_o2_npad_ndeterministic_gfx12",
+    "fmha_fwd_appendkv_d32_fp16_b64x64x32x32_vr_psskddv_gfx12",
+)
+API = "fmha_fwd_appendkv_api"
+
+
+@pytest.fixture(scope="module")
+def bench(hip: HipToolchain, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    wanted = Wanted(
+        VERSION,
+        make_preview_release(cache, list(ARCHS)),
+        filters={"fwd_appendkv": "*_d32_fp16_*_psskddv"},
+        alone={"bwd": "fmha_bwd_convert_dq_d32_fp16_b64x0_batch_o2_npad_*"},
+        archs=ARCHS,
+        torches=("2.13.0", "2.14.1"),
+    )
+    return make_bench(hip, cache, tmp_path_factory.mktemp("preview"), wanted)
+
+
+@pytest.fixture(scope="module")
+def cells(bench: Bench) -> tuple[Cell, Cell]:
+    first, second = bench.cells
+    return first, second
+
+
+@pytest.fixture(scope="module")
+def built(bench: Bench, cells: tuple[Cell, Cell]) -> Built:
+    return bench.build(cells[0])
+
+
+def test_every_source_but_the_api_has_a_guard_that_admits_one_family(cache: Path) -> None:
+    archs = ["gfx90a", "gfx942", "gfx950", "gfx1200", "gfx1201"]
+    found = list_sources(VERSION, make_preview_release(cache, archs), cache, os.environ)
+    unguarded = [name for name in found.sources if name not in found.guards]
+    assert unguarded == [f"fmha_{kind}_api" for kind in ("bwd", "fwd", "fwd_appendkv", "fwd_splitkv")]
+    compiled = {arch: [name for name, guard in found.guards.items() if not is_empty(guard, (arch,))] for arch in archs}
+    assert {arch: len(names) for arch, names in compiled.items()} == {
+        "gfx90a": 2370,
+        "gfx942": 2370,
+        "gfx950": 2926,
+        "gfx1200": 2274,
+        "gfx1201": 2274,
+    }
+    assert len(found.sources) == 6788
+    suffixes = {arch: {name.rpartition("_")[2] for name in names} for arch, names in compiled.items()}
+    assert suffixes["gfx1201"] == {"gfx12"}
+    assert suffixes["gfx950"] == {"gfx9", "gfx950"}, "the suffix gfx9 does not say whether gfx950 has code"
+
+
+def test_upstreams_new_setup_py_links_both_families_for_torch_with_c_plus_plus_20(built: Built) -> None:
+    assert built.report.state == READY_TO_LINK
+    assert built.raw
+    flags = built.parts["flags"]
+    assert isinstance(flags, list)
+    assert {"-std=c++20", "-fbracket-depth=1024", "-DCK_TILE_FLOAT_TO_BFLOAT16_DEFAULT=3"} <= {*flags}
+    assert "-DHIPIFY_V2" in built.commands["flash_api"], "the binding's hipify"
+
+
+def test_setup_py_prepends_another_bfloat16_conversion_to_the_sources_for_radeon(bench: Bench, built: Built) -> None:
+    for name in (*INSTINCT, *RADEON):
+        (source,) = bench.folder.glob(f"build0/**/build/{name}.hip")
+        assert ("#undef CK_TILE_FLOAT_TO_BFLOAT16_DEFAULT\n" in source.read_text()) is (name in RADEON)
+
+
+def test_only_archs_with_code_are_compiled_and_the_others_come_from_empty_sources(built: Built) -> None:
+    empty = {name for name, record in built.objects.items() if record.cpu_s == 0}
+    assert empty == {f"{name} for gfx1201" for name in INSTINCT} | {f"{name} for gfx942" for name in RADEON}
+    assert {*built.objects} - empty == {
+        *(f"{name} for gfx942" for name in INSTINCT),
+        *(f"{name} for gfx1201" for name in RADEON),
+        *(f"{name} for host" for name in (*INSTINCT, *RADEON, API)),
+    }
+
+
+def test_a_sample_of_each_kind_and_guard_is_the_ordinary_object(built: Built) -> None:
+    assert {name.partition(" ")[0] for name in built.samples} == {*INSTINCT, *RADEON, API}
+    assert [note for note in built.notes if "inlines without end" not in note] == []
+
+
+def test_another_torch_compiles_no_kernel(bench: Bench, cells: tuple[Cell, Cell], built: Built) -> None:
+    second = bench.build(cells[1])
+    assert second.compiled == ["flash_api"]
+    assert second.report.key == built.report.key
+
+
+@pytest.fixture(scope="module")
+def wheel(bench: Bench, cells: tuple[Cell, Cell], built: Built) -> Path:
+    return finish(bench, cells[0], built, ARCHS)
+
+
+def finish(bench: Bench, cell: Cell, built: Built, archs: tuple[str, ...]) -> Path:
+    """The finished wheel, recorded as built for these archs."""
+    assert built.raw
+    record = BuildRecord(
+        cell=cell.id,
+        label=str(Label.from_cell(cell)),
+        offload_archs=archs,
+        source=bench.source.identity,
+        kernels=built.report.key,
+        toolchain=built.raw.toolchain.model_copy(update={"glibc": SYSTEM_GLIBC}),
+    )
+    folder = bench.folder / "-".join(("finished", *archs))
+    return finish_raw_wheel(built.raw.path, record, folder, bench.given(cell, "cache")["environ"])
+
+
+def test_every_bundle_of_the_extension_has_both_archs(wheel: Path) -> None:
+    (extension,) = inspect(wheel, {}).elf_files
+    # HIP's loader stops at a visible device without a code object, so none is left out
+    assert {target: code.objects for target, code in extension.device_code.items()} == dict.fromkeys(ARCHS, 4)
+
+
+def test_the_wheel_says_which_commit_it_is(wheel: Path) -> None:
+    assert wheel.name.startswith("flash_attn-2.8.4+rocm64torch2.13git4a948e9-")
+
+
+def findings(bench: Bench, cell: Cell, wheel: Path) -> dict[str, tuple[Finding, ...]]:
+    results = {result.gate: result for result in verify(wheel, **bench.given(cell, "cache")) if result.required}
+    del results["import"]  # needs torch itself
+    return {name: result.findings for name, result in results.items() if result.status is not Status.PASSED}
+
+
+def test_the_wheel_is_accepted_for_exactly_its_archs(bench: Bench, cells: tuple[Cell, Cell], wheel: Path) -> None:
+    assert findings(bench, cells[0], wheel) == {}
+
+
+@pytest.mark.parametrize("archs", [("gfx942",), ("gfx1200", "gfx1201", "gfx942")], ids=["fewer", "more"])
+def test_the_wheel_is_refused_for_other_archs(
+    bench: Bench, cells: tuple[Cell, Cell], built: Built, archs: tuple[str, ...]
+) -> None:
+    found = findings(bench, cells[0], finish(bench, cells[0], built, archs))
+    assert "code-objects" in found
