@@ -33,13 +33,21 @@ def fetch_aiter(dependency: Dependency, cache: Path, environ: Mapping[str, str])
 
 
 def build_aiter(dependency: Dependency, folder: Path, cache: Path, environ: Mapping[str, str]) -> Path:
-    """Build the wheel into `folder`, or copy it from the cache.
+    """Build the wheel into `folder`, or copy it from the cache. Raises the errors of `make_aiter`."""
+    path = folder / dependency.wheel
+    with atomic_path(path) as written:
+        shutil.copyfile(make_aiter(dependency, cache, environ), written)
+    return path
+
+
+def make_aiter(dependency: Dependency, cache: Path, environ: Mapping[str, str]) -> Path:
+    """Return the path of the wheel in the cache; build it if it is not there.
 
     Raises `SourceError` if the sources cannot be fetched, `BuildError` if the build fails or makes another wheel.
     """
     source = fetch_aiter(dependency, cache, environ)
-    content = "\n".join([source.identity, dependency.wheel, str(sorted(_VARIABLES.items())), *build_requirements()])
-    cached, path = cache / "raw" / content_key(content) / dependency.wheel, folder / dependency.wheel
+    made_by = (str(sorted(_VARIABLES.items())), str(sorted(UNUSED_REQUIREMENTS)), *build_requirements())
+    cached = cache / "raw" / content_key("\n".join([source.identity, dependency.wheel, *made_by])) / dependency.wheel
     if not cached.is_file():
         logger.info("building %s", AITER_NAME)
         with scratch_dir(cache) as scratch:
@@ -50,9 +58,7 @@ def build_aiter(dependency: Dependency, folder: Path, cache: Path, environ: Mapp
                 raise BuildError("the build made an unexpected wheel", made.name, hint)
             with atomic_path(cached) as written:
                 made.replace(written)
-    with atomic_path(path) as written:
-        shutil.copyfile(cached, written)
-    return path
+    return cached
 
 
 def run_aiter_setup(source: Source, scratch: Path, cache: Path) -> Path:

@@ -20,7 +20,7 @@ from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
 
 # upstream's requirements that a finished wheel must not have. It pins torch to its minor instead; and ROCm's torch has
 # its own Triton, which pip would overwrite with the CUDA one
-_REPLACED = frozenset({"torch", "triton", "triton-rocm", "pytorch-triton-rocm"})
+_REPLACED = frozenset({"torch", "amd-aiter", "triton", "triton-rocm", "pytorch-triton-rocm"})
 
 _REQUIRES = "Requires-Dist: "
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+from wheelfactory.build.aiter import make_aiter
 from wheelfactory.build.executor import BuildHost
 from wheelfactory.build.fallback import FallbackProject
 from wheelfactory.build.plain import PlainBuilds
-from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.cell import AITER_NAME, Backend, Cell
 from wheelfactory.core.host import Host
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.origins import Dependency
@@ -55,6 +56,15 @@ class Subject(_WithPlainBuilds):
     """Returns the build host with the torch of a CK cell, None for this machine."""
     may_build: bool = True
     """Whether to make a plain build if the cache has none; if not, a missing one is an error."""
+
+    @property
+    def aiter(self) -> Dependency | None:
+        """The pin of aiter if the wheel takes its kernels from it."""
+        return self.matrix.dependencies[AITER_NAME] if self.cell.uses_aiter else None
+
+    def kernel_wheels(self) -> tuple[Path, ...]:
+        """The wheel of aiter if the wheel takes its kernels from it. Raises the errors of `make_aiter`."""
+        return (make_aiter(self.aiter, self.cache, self.environ),) if self.aiter else ()
 
     @property
     def triton(self) -> str:

@@ -9,6 +9,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from wheelfactory.core.cell import AITER_NAME
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.label import Label
 
@@ -20,12 +21,13 @@ ROCm's torch installs Triton under another name. A requirement on `triton` makes
 
 
 def protect_metadata(metadata: str, label: Label) -> str:
-    """Add the label to the version and replace the requirement on torch by ``torch==X.Y.*``; keep every other line.
+    """Add the label to the version and replace the requirements that `Label.requirements` has; keep every other line.
 
     Raises `InputError` if METADATA has an invalid version or requirement.
     """
     fields, body = _split(metadata)
-    kept = [_labelled(field, label) for field in fields if not _requires(field, {"torch", *NEVER_REQUIRED})]
+    replaced = {"torch", AITER_NAME, *NEVER_REQUIRED}
+    kept = [_labelled(field, label) for field in fields if not _requires(field, replaced)]
     # a bare `torch` lets pip replace ROCm's torch by PyPI's CUDA torch; `~=X.Y.0` rejects pre-releases in containers
     pins = [f"Requires-Dist: {requirement}{_line_end(fields[0])}" for requirement in label.requirements]
     # behind the other requirements; never after the blank line, where it would be description
