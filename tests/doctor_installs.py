@@ -20,8 +20,7 @@ from functools import cache
 from pathlib import Path
 
 from elf_factory import hip_bundle, library, section
-from wheel_factory import CK, build_record, make_wheel, metadata_text, toolchain_of
-from wheelfactory.core.cell import Backend
+from wheel_factory import CK, TRITON, build_record, make_wheel, metadata_text, toolchain_of
 from wheelfactory.doctor.installed_flash_attn import read_flash_attn
 from wheelfactory.doctor.machine import Device, InstalledFlashAttn, InstalledTorch, Machine, Python
 from wheelfactory.wheel.activation.members import ACTIVATION_MODULE, added_members
@@ -178,7 +177,7 @@ def ck_site(
 def triton_site(site: Site, *, ours: bool) -> Site:
     """Install a Triton wheel, ours or built elsewhere, beside torch, Triton and einops."""
     site.add({**TORCH_MODULE, **EINOPS, **TRITON_MODULE})
-    added = added_members(Backend.TRITON) if ours else {}
+    added = added_members(TRITON) if ours else {}
     assert list(added) == [ACTIVATION_MODULE] * ours
     return site.add_flash_attn(TRITON_VERSION, {**PACKAGE, **added})
 

@@ -237,7 +237,7 @@ def extension(*targets: str, bundles: int = 2, **more: Any) -> bytes:
 def payload(cell: Cell = CK, **more: Any) -> dict[str, bytes]:
     """Return the correct members of a wheel outside dist-info; `more` changes the extension of a CK wheel."""
     if cell.backend is Backend.TRITON:
-        return {**PACKAGE, **added_members(Backend.TRITON)}
+        return {**PACKAGE, **added_members(cell)}
     return {**PACKAGE, extension_name(cell): extension(*MATRIX.archs(cell), **more)}
 
 
@@ -259,8 +259,8 @@ def finished_wheel(
     `more` adds or replaces members of dist-info.
     """
     label = Label.from_cell(cell)
-    version = version or f"{cell.flash_attn}+{label}"
-    pin = f"torch=={label.torch[0]}.{label.torch[1]}.*"
+    version = version or f"{cell.public_version}+{label}"
+    pins = [*["amd-aiter>=0.0"] * cell.uses_aiter, f"torch=={label.torch[0]}.{label.torch[1]}.*"]
     compiled = cell.backend is Backend.CK
     tags = tags or (f"{cell.python_tag}-{cell.python_tag}-manylinux_2_28_x86_64" if compiled else "py3-none-any")
     return make_wheel(
@@ -268,7 +268,7 @@ def finished_wheel(
         name=name,
         version=version,
         tags=tags,
-        metadata=metadata or metadata_text(version, requires=["einops", pin]),
+        metadata=metadata or metadata_text(version, requires=["einops", *pins]),
         wheel=wheel or (wheel_text(tags) if compiled else WHEEL_TEXT),
         members=payload(cell) if members is None else members,
         dist_info_members={

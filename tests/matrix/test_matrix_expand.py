@@ -198,7 +198,10 @@ def test_a_rocm_version_is_added_with_one_entry(default: Matrix, expansion: Expa
         *product(releases, ("2.13.0", "2.12.1", "2.11.0"), pythons),
         *product([PREVIEW], ("2.14.1", "2.13.0"), pythons),
     ]
-    triton = product(("2.8.3.post2", "2.8.3", "2.7.4.post1"), ("2.14.1", "2.13.0", "2.12.1", "2.11.0"))
+    triton = [
+        *product(("2.8.3.post2", "2.8.3", "2.7.4.post1"), ("2.14.1", "2.13.0", "2.12.1", "2.11.0")),
+        *product([PREVIEW], ("2.14.1", "2.13.0")),
+    ]
     added = [cell for cell in cells if cell.rocm == "7.3"]
     assert {cell.id for cell in added} == {
         *(f"fa{flash_attn}-rocm7.3-torch{torch}-cp{python}-ck" for flash_attn, torch, python in ck),

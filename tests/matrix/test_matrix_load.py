@@ -15,12 +15,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from small_matrix import SMALL, edited, small_matrix
+from small_matrix import PREVIEW, SMALL, edited, small_matrix
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import BAD_INPUT, InputError
 from wheelfactory.matrix.document import MAX_VALUES, Document, UnreadableError
-from wheelfactory.matrix.facts import Fact
 from wheelfactory.matrix.load import MAX_BYTES, MAX_COMBINATIONS, load_matrix
+from wheelfactory.matrix.origins import Fact
 
 HERE = "§"
 """Stands in the texts below where the error must point to."""
@@ -121,7 +121,7 @@ def test_an_unknown_key_is_refused_with_the_known_ones(path: Path) -> None:
         ),
         ("index:", "§archives: [x]\n    index:", "archives", "torch, index, archs, images"),
         ("glibc", "§musl: x\n        glibc", "musl", "tag, digest, distribution, glibc"),
-        ("wheel:", "§file: x\n    wheel:", "file", "version, wheel, sha256, source"),
+        ("wheel:", "§file: x\n    wheel:", "file", "version, wheel, sha256, git, source"),
         ("reason", "§why: x\n    reason", "why", "flash-attn, python, torch, rocm, backend, reason"),
     ):
         assert_refused(path, edited((old, new)), f"unknown key {key!r}", f"known here: {known}")
@@ -811,3 +811,30 @@ def test_an_odd_value_anywhere_is_read_or_refused(
     except InputError as error:
         assert error.which.startswith(f"{path}:")
         assert error.hint
+
+
+def test_a_preview_whose_triton_kernels_nobody_builds_is_refused(path: Path) -> None:
+    old, new = PREVIEW
+    triton = "    triton: §{archs: [gfx942], window: '>=3.2.0,<3.9', wheel-size: 1 kB to 5 MB, source: its setup.py}\n"
+    assert_refused(
+        path,
+        edited((old, new.replace("    source: commit", f"{triton}    source: commit"))),
+        "the Triton kernels of 2.8.4+git4a948e9 are in amd-aiter, which this file does not build",
+        "add amd-aiter with git",
+    )
+
+
+@pytest.mark.parametrize(
+    ("new", "what"),
+    [
+        (
+            f"    git: {{repository: 'https://x.org/a', commit: '{'9' * 40}'}}\n    sha256: 54058",
+            "must have one origin",
+        ),
+        ("    # 54058", "must have one origin"),
+        ("    git: {repository: 'https://x.org/a', tag: v1}\n    # 54058", "has a tag that can move"),
+    ],
+    ids=["two", "none", "not a commit"],
+)
+def test_a_dependency_has_one_pinned_origin(new: str, what: str, path: Path) -> None:
+    assert what in refuse(path, edited(("    sha256: 54058", new))).which

@@ -563,11 +563,11 @@ def built_after(started: list[str], monkeypatch: pytest.MonkeyPatch) -> list[lis
     """The cells that were started when it was built, for each time; nothing is built."""
     found: list[list[str]] = []
 
-    def build_none(_pipeline: CellPipeline, _project: FallbackProject) -> Iterator[Failure]:
+    def build_none(_pipeline: CellPipeline, _name: str, _build: object) -> Iterator[Failure]:
         found.append(list(started))
         return iter(())
 
-    monkeypatch.setattr(CellPipeline, "build_and_publish_fallback", build_none)
+    monkeypatch.setattr(CellPipeline, "add_other", build_none)
     return found
 
 

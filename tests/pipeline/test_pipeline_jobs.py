@@ -73,18 +73,20 @@ def test_every_cell_is_in_one_batch_and_flash_attention_amd_is_another() -> None
 
 
 def test_a_batch_names_the_kernel_sets_of_its_cells_once() -> None:
+    names = [f"fa2.8.3-rocm7.2-torch2.13.0-cp31{number}-ck" for number in range(4)]
+    triton = "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"
     cells = [
-        CellJob(id="cell0", batch="ck-1", kernel_sets=("b", "c")),
-        CellJob(id="cell1", batch="ck-1", kernel_sets=("a", "c")),
-        CellJob(id="cell2", batch="ck-1", kernel_sets=("b", "c")),
-        CellJob(id="cell3", batch="triton-1"),
-        CellJob(id="cell4", batch="ck-1"),
+        CellJob(id=names[0], batch="ck-1", kernel_sets=("b", "c")),
+        CellJob(id=names[1], batch="ck-1", kernel_sets=("a", "c")),
+        CellJob(id=names[2], batch="ck-1", kernel_sets=("b", "c")),
+        CellJob(id=triton, batch="triton-1"),
+        CellJob(id=names[3], batch="ck-1"),
     ]
     assert [
         (entry["batch"], entry["cells"], entry["kernel-sets"]) for entry in json.loads(batch_matrix(cells))["include"]
     ] == [
-        ("ck-1", "cell0 cell1 cell2 cell4", "a b c"),
-        ("triton-1", "cell3", ""),
+        ("ck-1", " ".join(names), "a b c"),
+        ("triton-1", triton, ""),
         ("flash-attention-amd", "flash-attention-amd", ""),
     ]
 

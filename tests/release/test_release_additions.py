@@ -12,7 +12,7 @@ from stage_arguments import StageArguments, local_executor
 from wheel_factory import TRITON, finished_wheel, make_wheel, small_machine
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError, VerificationError
-from wheelfactory.matrix.facts import Dependency
+from wheelfactory.matrix.origins import Dependency
 from wheelfactory.pipeline.run import make_worklist
 from wheelfactory.release.additions import as_addition, fetch_missing_dependencies, read_additions
 from wheelfactory.release.directory import DirectoryPublisher

@@ -361,3 +361,79 @@ def test_an_old_pip_installs_the_right_wheel(
         done = machine.install("--index-url", site.index(CK_INDEX), "flash-attn")
     assert done.returncode == 0, done.stdout + done.stderr
     assert machine.installed() == {"flash-attn": CK_VERSION, "einops": "0.8.2", "torch": "2.9.1+rocm6.4"}
+
+
+# -- the Triton kernels of a preview: aiter, of AMD's or ours
+
+PREVIEW = "fa2.8.4+git4a948e9-rocm6.4-torch2.9.1-py3-triton"
+PREVIEW_INDEX = "rocm64/torch2.9/triton-preview"
+PREVIEW_VERSION = "2.8.4+rocm64torch2.9tritongit4a948e9"
+OURS = "0.0.20260602"
+OF_AMD = ("0.1.14.post1", "0.1.7.post2.dev18", "0.1.dev1")
+"""A release on GitHub, the only one on PyPI, and a build from a clone without tags."""
+
+
+@pytest.fixture
+def preview(own_release: Path, tmp_path: Path) -> Path:
+    """The release with a preview for Triton and our aiter."""
+    wheels = [flash_attn_wheel(tmp_path / "preview", PREVIEW), stub_wheel(tmp_path / "preview", "amd_aiter", OURS)]
+    make_release(own_release, wheels)
+    return own_release
+
+
+def aiter_of_amd(folder: Path, version: str) -> str:
+    return str(stub_wheel(folder / "amd", "amd_aiter", version))
+
+
+def install_preview(machine: Machine, preview: Path, *options: str) -> None:
+    with installable(preview) as site:
+        done = machine.install("--index-url", site.index(PREVIEW_INDEX), *options, "flash-attn")
+    assert done.returncode == 0, done.stderr
+    assert machine.installed()["flash-attn"] == PREVIEW_VERSION
+    checked = run([*PIP, "--python", machine.python, "check"], machine.folder)
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_a_preview_brings_our_aiter_where_none_is(machine: Machine, preview: Path) -> None:
+    install_preview(machine, preview)
+    assert machine.installed()["amd-aiter"] == OURS
+
+
+@pytest.mark.parametrize("version", OF_AMD)
+def test_an_installed_aiter_of_amds_stays(machine: Machine, preview: Path, tmp_path: Path, version: str) -> None:
+    machine.install(aiter_of_amd(tmp_path, version)).check_returncode()
+    before = machine.freeze()
+
+    install_preview(machine, preview)
+    install_preview(
+        machine, preview, "--reinstall-package=flash-attn" if machine.command[2] == "uv" else "--no-cache-dir"
+    )
+
+    assert machine.installed()["amd-aiter"] == version
+    assert set(before.splitlines()) <= set(machine.freeze().splitlines())
+
+
+def test_an_aiter_of_amds_replaces_ours_whole(machine: Machine, preview: Path, tmp_path: Path) -> None:
+    install_preview(machine, preview)
+    machine.install(aiter_of_amd(tmp_path, OF_AMD[0])).check_returncode()
+    install_preview(machine, preview)
+
+    assert machine.installed()["amd-aiter"] == OF_AMD[0]
+    assert len(list(machine.python.parents[1].glob("lib/python*/site-packages/amd_aiter*.dist-info"))) == 1
+
+
+def test_ours_comes_again_after_amds_was_removed(machine: Machine, preview: Path, tmp_path: Path) -> None:
+    machine.install(aiter_of_amd(tmp_path, OF_AMD[0])).check_returncode()
+    install_preview(machine, preview)
+    run([*PIP, "--python", machine.python, "uninstall", "--yes", "amd-aiter"], machine.folder).check_returncode()
+
+    install_preview(machine, preview)
+
+    assert machine.installed()["amd-aiter"] == OURS
+
+
+def test_no_other_index_has_ours(machine: Machine, preview: Path) -> None:
+    with installable(preview) as site:
+        done = machine.install("--index-url", site.index(CK_INDEX), "amd-aiter")
+    assert done.returncode != 0
+    assert "amd-aiter" not in machine.installed()

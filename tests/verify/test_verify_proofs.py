@@ -12,7 +12,7 @@ import pytest
 
 from wheel_factory import CK, PACKAGE, TRITON, finished_wheel
 from wheelfactory.build.environments import Environment, make_empty_environment
-from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.cell import Cell
 from wheelfactory.verify import proofs
 from wheelfactory.verify.proofs import ProgramReport, ProofCache, ProofKey, payload_sha256, program_environ, run_program
 from wheelfactory.wheel.read import Wheel
@@ -197,9 +197,9 @@ def test_programs_get_only_the_listed_variables(tmp_path: Path) -> None:
     )
     environ = {**needed, **harmful}
 
-    assert program_environ(environ, CK.backend) == needed
+    assert program_environ(environ, CK) == needed
     triton = {"FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE"}
-    assert program_environ(environ, Backend.TRITON) == {**needed, **triton}
+    assert program_environ(environ, TRITON) == {**needed, **triton}
 
 
 def test_a_proof_file_names_its_dependencies(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.label import Label
-from wheelfactory.wheel.metadata import NEVER_REQUIRED, label_version, protect_metadata
+from wheelfactory.wheel.metadata import NEVER_REQUIRED, change_metadata, label_version, protect_metadata
 
 LABEL = Label.parse("rocm62torch2.5")
 
@@ -195,3 +195,20 @@ def test_every_other_line_of_metadata_is_kept(summary: str, body: list[str], nam
     )
     assert sorted(after.splitlines()) == sorted(kept.splitlines())
     assert after.endswith(description)
+
+
+def test_a_wheel_whose_kernels_are_in_aiter_requires_any_version_of_it_once() -> None:
+    label = Label.parse("rocm72torch2.13tritongit4a948e9")
+    upstream = with_requirement("Requires-Dist: triton>=3.6.0")
+
+    finished = protect_metadata(upstream, label)
+
+    assert requirements(finished)[-2:] == ["amd-aiter>=0.0", "torch==2.13.*"]
+    assert protect_metadata(finished, label) == finished
+
+
+def test_metadata_with_another_version_keeps_all_but_the_requirements_that_are_not_used() -> None:
+    head = "Name: amd-aiter\nVersion: 0.0.0\nRequires-Dist: einops\nRequires-Dist: psutil>=5\n"
+    assert change_metadata(f"{head}\nVersion: 0.0.0\n", "0.0.20260602", {"psutil"}) == (
+        "Name: amd-aiter\nVersion: 0.0.20260602\nRequires-Dist: einops\n\nVersion: 0.0.0\n"
+    )

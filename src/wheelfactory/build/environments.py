@@ -181,15 +181,15 @@ def make_python_environment(folder: Path, version: str, environ: Mapping[str, st
 
 @contextmanager
 def open_wheel_environment(
-    cache_dir: Path, wheel: Path, base: Path, version: str, layers: Sequence[Path]
+    cache_dir: Path, wheel: Path, base: Path, version: str, layers: Sequence[Path], more: Sequence[Path] = ()
 ) -> Iterator[Environment]:
-    """Open a temporary layered environment with a wheel installed, without the wheel's requirements.
+    """Open a temporary layered environment with a wheel and `more` wheels installed, without their requirements.
 
     Raises `BuildError` if pip refuses the wheel.
     """
     with scratch_dir(cache_dir) as scratch:
         environment = make_layered_environment(scratch / "env", base, version, layers)
-        pip_install(environment, "--no-deps", "--no-index", wheel)
+        pip_install(environment, "--no-deps", "--no-index", wheel, *more)
         yield environment
 
 

@@ -11,15 +11,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from wheelfactory.build.aiter import fetch_aiter, run_aiter_setup
 from wheelfactory.build.environments import build_requirements, make_build_environment, pip_wheel
 from wheelfactory.build.fallback import ZIP_EPOCH, FallbackProject
 from wheelfactory.build.sources import Source, fetch_source, unpack_source
-from wheelfactory.core.cell import FALLBACK_NAME
+from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME
 from wheelfactory.core.digest import content_key, file_sha256
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import atomic_path, scratch_dir
 from wheelfactory.core.progress import logger
 from wheelfactory.matrix.facts import FlashAttn
+from wheelfactory.matrix.origins import Dependency
 from wheelfactory.wheel.read import Wheel
 
 # variables that setup.py of every release reads: for ROCm, compile nothing, and download no wheel instead. Observed for
@@ -77,6 +79,19 @@ class PlainBuilds:
             return pip_wheel(make_build_environment(self.cache), folder / "source", folder, ZIP_EPOCH, {})
 
         return self._make_cached(f"{FALLBACK_NAME} {project.version}", project.identity, make)
+
+    def make_aiter_wheel(self, dependency: Dependency) -> Wheel:
+        """Make or reuse the plain wheel of aiter, as its setup.py writes it.
+
+        Raises `SourceError` if its sources cannot be fetched, `BuildError` if it is missing and must not or cannot be
+        built.
+        """
+
+        def make(folder: Path) -> Path:
+            return run_aiter_setup(fetch_aiter(dependency, self.cache, self.environ), folder, self.cache)
+
+        assert dependency.git
+        return self._make_cached(f"{AITER_NAME} {dependency.version}", f"commit:{dependency.git.commit}", make)
 
     def wheel_folder(self, what: str, identity: str) -> Path:
         """The cache folder for sources of this identity; `what` is their name in messages."""

@@ -49,6 +49,9 @@ def _environment(cell: Cell, label: Label, archs: tuple[str, ...], jobs: int) ->
     """Variables that setup.py of every release reads."""
     # measured: without FORCE_BUILD it downloads a CUDA wheel, and the default of GPU_ARCHS is never safe
     common = {"BUILD_TARGET": "rocm", "FLASH_ATTENTION_FORCE_BUILD": "TRUE"}
+    if cell.uses_aiter:
+        # with the Triton backend, setup.py pip-installs its copy of aiter; it packages the same files without
+        return {**common, "FLASH_ATTENTION_TRITON_AMD_ENABLE": "FALSE", "FLASH_ATTENTION_SKIP_CUDA_BUILD": "TRUE"}
     if cell.backend is Backend.TRITON:
         # one build serves all labels, so the label is added afterwards
         return {**common, "FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE"}

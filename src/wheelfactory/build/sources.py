@@ -22,7 +22,8 @@ from wheelfactory.core.files import atomic_path, scratch_dir
 from wheelfactory.core.http import http_error_reason
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger
-from wheelfactory.matrix.facts import FlashAttn, GitTag
+from wheelfactory.matrix.facts import FlashAttn
+from wheelfactory.matrix.origins import GitTag
 
 if TYPE_CHECKING or sys.version_info >= (3, 12):
     import tarfile
@@ -54,7 +55,7 @@ def fetch_source(version: str, release: FlashAttn, cache: Path, environ: Mapping
         archive = fetch_file("flash-attn", release.sdist.file, release.sdist.sha256, cache, environ)
         return Source(archive, f"sha256:{release.sdist.sha256}", _epoch(archive))
     assert release.git
-    return _fetch_git(version, release.git, cache, environ)
+    return fetch_git(f"flash_attn-{version}", release.git, cache, environ)
 
 
 def fetch_file(project: str, filename: str, sha256: str, cache: Path, environ: Mapping[str, str]) -> Path:
@@ -114,17 +115,21 @@ def _open_tar(archive: Path) -> Iterator[tarfile.TarFile]:
         ) from None
 
 
-def _fetch_git(version: str, git: GitTag, cache: Path, environ: Mapping[str, str]) -> Source:
+def fetch_git(name: str, git: GitTag, cache: Path, environ: Mapping[str, str]) -> Source:
+    """Fetch a git tag or commit from the cache or its repository, packed below a folder `name`.
+
+    Raises `SourceError` as `fetch_source` does.
+    """
     # which submodules an archive has is not in its commit
-    chosen = f"-{content_key(json.dumps(git.submodules, sort_keys=True))}" if git.submodules else ""
-    known = cache / f"git-{git.commit}{chosen}" / f"flash_attn-{version}.tar" if git.commit else None
+    chosen = f"-{content_key(json.dumps(git.submodules, sort_keys=True))}" if git.submodules is not None else ""
+    known = cache / f"git-{git.commit}{chosen}" / f"{name}.tar" if git.commit else None
     if known and known.is_file():
         return Source(known, f"commit:{git.commit}", _epoch(known))
     logger.info("cloning %s, %s", git.repository, git.tag or git.commit)
     with scratch_dir(cache) as scratch:
-        tree = scratch / f"flash_attn-{version}"
+        tree = scratch / name
         commit, epoch = _checkout(git, tree, environ)
-        path = cache / f"git-{commit}{chosen}" / f"flash_attn-{version}.tar"
+        path = cache / f"git-{commit}{chosen}" / f"{name}.tar"
         with atomic_path(path) as written:
             _pack(tree, written, epoch)
         return Source(path, f"commit:{commit}", epoch)
@@ -206,8 +211,8 @@ def unpack_source(source: Source, folder: Path) -> Path:
     found = [path.parent for path in folder.glob("*/setup.py")]
     if len(found) != 1:
         raise SourceError(
-            "not a flash-attn source distribution",
+            "not a source distribution",
             f"{source.archive.name} has {len(found)} folders with setup.py, not one",
-            "check the release in matrix.yaml",
+            "check the sources in matrix.yaml",
         )
     return found[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
+from wheelfactory.build.aiter import build_aiter
 from wheelfactory.build.fallback import build_fallback, read_fallback_project
 from wheelfactory.build.recipe import make_recipe, resolve_rocm_version
 from wheelfactory.commands.executor_options import (
@@ -26,7 +27,7 @@ from wheelfactory.commands.options import (
     print_results,
     require_cell,
 )
-from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
+from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, WITHOUT_CELL, Backend, Cell
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import remove_scratch
 from wheelfactory.core.host import Host, read_host
@@ -37,17 +38,19 @@ from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import require_in_matrix
 from wheelfactory.pipeline.build import build_cell
 
+_OTHERS = " | ".join(WITHOUT_CELL)
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser.usage = f"%(prog)s [options] CELL | FLASH_ATTN PYTHON TORCH ROCM [--backend ck|triton] | {FALLBACK_NAME}"
+    parser.usage = f"%(prog)s [options] CELL | FLASH_ATTN PYTHON TORCH ROCM [--backend ck|triton] | {_OTHERS}"
     parser.epilog = (
         "example: wheelfactory build 2.8.3 3.11 2.9.1 6.4 --backend triton; "
         "environment variables read if the cell is given as four versions: PYTORCH_ROCM_ARCH='gfx90a;gfx942' (archs), "
         "MAX_JOBS=8 (parallel compiles), BUILD_TRITON_BACKEND=true (build the Triton wheel too), ROCM_PATH=/opt/rocm "
         "(location of ROCm)"
     )
-    parser.add_argument("cell", nargs="*", help=f"cell id, four versions (ROCM can be auto), or {FALLBACK_NAME}")
+    parser.add_argument("cell", nargs="*", help=f"cell id, four versions (ROCM can be auto), or {_OTHERS}")
     parser.add_argument(
         "--backend",
         choices=["ck", "triton"],
@@ -63,7 +66,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Build one cell (two with BUILD_TRITON_BACKEND=true) or flash-attention-amd; print the path of each wheel."""
+    """Build one cell (two with BUILD_TRITON_BACKEND=true) or a wheel without one; print the path of each wheel."""
     started = time.time()  # first: --budget includes reading the matrix and preparing images
     cache, dest = prepare_cache(options, environ), as_directory(options.dest)
     if options.cell == [FALLBACK_NAME] and options.backend is None:
@@ -71,6 +74,10 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             print_results(str(build_fallback(read_fallback_project(), dest, cache)))
         return DONE
     matrix, host = load_matrix(options.matrix), read_host(environ)
+    if options.cell == [AITER_NAME] and options.backend is None and AITER_NAME in matrix.dependencies:
+        with log_to_stderr():
+            print_results(str(build_aiter(matrix.dependencies[AITER_NAME], dest, cache, environ)))
+        return DONE
     cells, local_build = _cells_to_build(options, environ, matrix, host)
     scope = read_scope(options, environ, started, matrix, cells)
     remove_scratch(dest)  # leftovers of a killed run
@@ -108,7 +115,7 @@ def _cells_to_build(
         raise InputError(
             "not a cell",
             " ".join(options.cell) or "no argument",
-            f"name a cell id, FLASH_ATTN PYTHON TORCH ROCM (such as 2.8.3 3.11 2.9.1 6.4), or {FALLBACK_NAME}",
+            f"name a cell id, FLASH_ATTN PYTHON TORCH ROCM (such as 2.8.3 3.11 2.9.1 6.4), or {_OTHERS}",
         )
     flash_attn, python, torch, rocm = options.cell
     rocm = resolve_rocm_version(matrix, host, rocm)

@@ -31,9 +31,16 @@ from wheelfactory.core.files import lock_folder, read_file, remove_scratch, writ
 from wheelfactory.core.host import Host, read_host
 from wheelfactory.core.progress import Steps, log_to_stderr
 from wheelfactory.gpu.validate.report import read_validation
-from wheelfactory.matrix.facts import Dependency, Matrix
+from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.release.additions import as_addition, fetch_missing_dependencies, read_additions, split_published
+from wheelfactory.matrix.origins import Dependency
+from wheelfactory.release.additions import (
+    as_addition,
+    fetch_missing_dependencies,
+    read_additions,
+    require_aiter,
+    split_published,
+)
 from wheelfactory.release.bundle import MAX_BUNDLE_BYTES
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow
@@ -249,6 +256,7 @@ def _add_wheels(
     with nullcontext() if silent else log_to_stderr():
         missing = fetch_missing_dependencies(dependencies, publisher, filenames, cache=cache, environ=environ)
     everything = [*missing, *additions]
+    require_aiter((row for row, _ in everything), publisher.rows())
     with nullcontext() if silent else Steps(len(everything) + (not stage_only)) as steps:
         step = steps.step if steps else silent_step
         if not stage_only:

@@ -19,7 +19,7 @@ from wheelfactory.commands.options import (
     print_results,
 )
 from wheelfactory.commands.targets import open_site
-from wheelfactory.core.cell import FALLBACK_NAME, Cell
+from wheelfactory.core.cell import WITHOUT_CELL, Cell
 from wheelfactory.core.errors import DONE, VERIFICATION_FAILED, InputError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.host import read_host
@@ -133,7 +133,7 @@ def _wheels(path: Path) -> list[Path]:
     if not path.is_dir() or path.suffix == ".whl":
         return [path]
     publisher = DirectoryPublisher(path)
-    rows = [row for row in publisher.rows() if row.cell or row.project == FALLBACK_NAME]
+    rows = [row for row in publisher.rows() if row.cell or row.project in WITHOUT_CELL]
     unknown = [row for row in rows if is_unknown_fallback(row.project, row.version)]
     for row in unknown:
         print_messages(f"warning: skipping {row.filename}: this checkout can only verify its own version")

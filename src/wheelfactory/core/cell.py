@@ -11,6 +11,12 @@ from wheelfactory.core.errors import InputError
 FALLBACK_NAME = "flash-attention-amd"
 """The one project whose wheel has no cell: its normalized name, which also selects it on the command line."""
 
+AITER_NAME = "amd-aiter"
+"""The project with the Triton kernels of previews, normalized. Our wheel of it has no cell: it is the same for all."""
+
+WITHOUT_CELL = (FALLBACK_NAME, AITER_NAME)
+"""The projects that the factory builds and whose wheels have no cell."""
+
 ANY_PYTHON = "3"
 """The Python of a wheel without an extension module, tagged ``py3``."""
 
@@ -56,6 +62,11 @@ class Cell:
     def commit(self) -> str:
         """The seven hex digits of the commit that a preview is built from; empty for a release."""
         return preview_commit(self.flash_attn)
+
+    @property
+    def uses_aiter(self) -> bool:
+        """Whether the wheel takes its kernels from `AITER_NAME`: flash-attn's Triton backend does since 2.8.3."""
+        return bool(self.commit) and self.backend is Backend.TRITON
 
     @property
     def python_tag(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from wheelfactory.core.cell import Backend, Cell, major_minor
+from wheelfactory.core.cell import AITER_NAME, Backend, Cell, major_minor
 from wheelfactory.core.errors import InputError
 
 _LABEL = re.compile(
@@ -16,6 +16,13 @@ _LABEL = re.compile(
     re.ASCII,
 )
 
+
+AITER_RANGE = f"{AITER_NAME}>=0.0"
+"""The requirement of a wheel on the project with its kernels. Every version is in it, so that pip and uv keep an
+installed one: replacing AMD's by ours would take away its ROCm modules."""
+
+AITER_INDEX = "triton-preview"
+"""The last folder of the indexes with wheels that require it."""
 
 IndexKey = tuple[str, str, str]
 """The folders of an index: ROCm, torch and backend, which is ``ck-preview`` for previews."""
@@ -65,6 +72,16 @@ class Label:
     def torch_pin(self) -> str:
         """The requirement of a wheel on its torch; ``==X.Y.*`` also accepts the pre-releases in AMD's containers."""
         return f"torch=={self.torch_version}.*"
+
+    @property
+    def uses_aiter(self) -> bool:
+        """Whether the wheel takes its kernels from aiter (see `Cell.uses_aiter`)."""
+        return bool(self.commit) and self.backend is Backend.TRITON
+
+    @property
+    def requirements(self) -> tuple[str, ...]:
+        """The requirements that the factory writes into METADATA."""
+        return (AITER_RANGE, self.torch_pin) if self.uses_aiter else (self.torch_pin,)
 
     @property
     def index_key(self) -> IndexKey:

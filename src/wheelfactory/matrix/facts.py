@@ -9,36 +9,29 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from packaging.specifiers import SpecifierSet
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.label import Label
-from wheelfactory.core.models import FrozenModel
 from wheelfactory.matrix.forms import (
     AbsolutePath,
     Citation,
-    Commit,
     CxxStandard,
     Digest,
     DiskSize,
     FlashAttnVersion,
     GeneratorDirection,
     GeneratorPattern,
-    GitTagName,
     ImageReference,
     IndexUrl,
     LinuxDistribution,
     OffloadArch,
     PlatformTag,
     ProjectName,
-    PureWheelName,
     PythonVersion,
     Reason,
-    Repository,
-    SdistName,
     Sha256,
     SizeBand,
-    SourcePath,
     TritonWindow,
     VersionText,
     Window,
@@ -46,35 +39,7 @@ from wheelfactory.matrix.forms import (
     value_error,
 )
 from wheelfactory.matrix.image_tags import same_compiler_images
-
-
-class Fact(FrozenModel):
-    """A mapping of matrix.yaml: immutable, without unknown keys or type conversions."""
-
-    model_config = ConfigDict(strict=True, alias_generator=lambda name: name.replace("_", "-"))
-
-
-class Sdist(Fact):
-    """A source distribution on PyPI, pinned by the sha256 of the file."""
-
-    file: SdistName
-    sha256: Sha256
-
-
-class GitTag(Fact):
-    """A git tag or commit with its submodules; with both, the tag must point to the commit."""
-
-    repository: Repository
-    tag: GitTagName | None = None
-    commit: Commit | None = None
-    submodules: dict[SourcePath, Commit] | None = None
-    """The submodules that a build needs, with their commits; None for all of them, at the commits of the tag."""
-
-    @model_validator(mode="after")
-    def _check_tag_or_commit(self) -> GitTag:
-        if self.tag is None and self.commit is None:
-            raise value_error("has neither a tag nor a commit", "add a tag, a commit, or both")
-        return self
+from wheelfactory.matrix.origins import Dependency, Fact, GitTag, Sdist
 
 
 class BackendFacts(Fact):
@@ -221,15 +186,6 @@ class Rocm(Fact):
     images: tuple[Image, ...] = Field(min_length=1, strict=False)
     slim: Image | None = None
     """An image of the same ROCm without torch, for machines with little disk space."""
-    source: Citation
-
-
-class Dependency(Fact):
-    """A pure wheel that flash-attn needs besides torch; every index has it, so that pip needs only one index."""
-
-    version: VersionText
-    wheel: PureWheelName
-    sha256: Sha256
     source: Citation
 
 

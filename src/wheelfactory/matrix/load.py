@@ -13,7 +13,7 @@ from packaging.version import Version
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from wheelfactory.core.cell import preview_commit
+from wheelfactory.core.cell import AITER_NAME, preview_commit
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file
 from wheelfactory.matrix.document import Document, KeyPath, Number, Problem, UnreadableError, quote
@@ -66,6 +66,7 @@ def load_matrix(path: Path) -> Matrix:
         for key_path, *texts in (
             *_check_file_names(matrix),
             *_check_filters(matrix),
+            *_check_aiter(matrix),
             *_check_torch_entries(matrix),
             *_check_exclusions(matrix),
         ):
@@ -189,6 +190,15 @@ def _check_file_names(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
             what = f"{dependency.wheel} is not a wheel of {project} {dependency.version}"
             hint = f"its name begins with {project.replace('-', '_')}-{dependency.version}-"
             yield ("dependencies", project, "wheel"), what, hint
+
+
+def _check_aiter(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
+    """Find previews whose Triton kernels are in a project that the matrix does not build."""
+    dependency = matrix.dependencies.get(AITER_NAME)
+    for version, release in matrix.flash_attn.items():
+        if preview_commit(version) and release.triton and (dependency is None or dependency.git is None):
+            what = f"the Triton kernels of {version} are in {AITER_NAME}, which this file does not build"
+            yield ("flash-attn", version, "triton"), what, f"add {AITER_NAME} with git to the dependencies"
 
 
 def _check_filters(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:

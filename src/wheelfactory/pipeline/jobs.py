@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from wheelfactory.core.cell import FALLBACK_NAME, Cell
+from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, WITHOUT_CELL, Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file, write_atomic
 from wheelfactory.core.models import FrozenModel, parse_model
@@ -153,13 +153,15 @@ def kernel_entries(jobs: WorkflowJobs) -> list[dict[str, str]]:
 def batch_matrix(cells: Sequence[CellJob]) -> str:
     """Return the matrix of the jobs that build, verify and upload as JSON: one entry for each batch.
 
-    flash-attention-amd is a batch of its own, so that neither waits for the other. Without cells there is no entry.
+    flash-attention-amd is a batch of its own, so that neither waits for the other, and so is aiter if a cell takes its
+    kernels from it. Without cells there is no entry.
     """
     batches: dict[str, list[CellJob]] = {}
     for cell in cells:
         batches.setdefault(cell.batch, []).append(cell)
-    if batches:
-        batches[FALLBACK_NAME] = [CellJob(id=FALLBACK_NAME, batch=FALLBACK_NAME)]
+    others = [FALLBACK_NAME] * bool(cells) + [AITER_NAME] * any(Cell.parse(cell.id).uses_aiter for cell in cells)
+    for name in others:
+        batches[name] = [CellJob(id=name, batch=name)]
     return strategy_json(
         [
             {
@@ -176,7 +178,7 @@ def parse_batch_cells(batches: str) -> tuple[Cell, ...]:
     """Parse a `batch_matrix` into its cells. Raises `InputError` for any other text."""
     try:
         names = [name for entry in json.loads(batches)["include"] for name in entry["cells"].split()]
-        return tuple(Cell.parse(name) for name in names if name != FALLBACK_NAME)
+        return tuple(Cell.parse(name) for name in names if name not in WITHOUT_CELL)
     except (ValueError, LookupError, TypeError, AttributeError):
         hint = "pass the output `batches` of `wheelfactory ci jobs`"
         raise InputError("not batches of cells", batches[:80], hint) from None

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from wheelfactory.build.aiter import build_aiter
 from wheelfactory.build.executor import BuildHost, Executor
-from wheelfactory.build.fallback import FallbackProject, build_fallback
+from wheelfactory.build.fallback import build_fallback
 from wheelfactory.build.recipe import make_recipe
-from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
+from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, Backend, Cell
 from wheelfactory.core.errors import DONE, RUN_AGAIN, BuildError, FactoryError, PublishError, RunAgainError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.host import Host
@@ -24,7 +25,12 @@ from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.select import unpublished_cells
 from wheelfactory.pipeline.build import build_cell
 from wheelfactory.pipeline.waves import split_into_waves
-from wheelfactory.release.additions import as_addition, fetch_missing_dependencies, find_missing_fallback
+from wheelfactory.release.additions import (
+    as_addition,
+    fetch_missing_dependencies,
+    find_missing_aiter,
+    find_missing_fallback,
+)
 from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.manifest import WheelRow, published_cells
 from wheelfactory.release.transaction import Publisher, publish
@@ -39,7 +45,7 @@ class Failure:
     """A wheel that was not published, and why: it cannot be built on this machine, or its build or a gate failed."""
 
     name: str
-    """A cell id, or flash-attention-amd."""
+    """A cell id, or a project of `WITHOUT_CELL`."""
     error: FactoryError
 
 
@@ -110,8 +116,9 @@ def run_worklist(
     """
     # an interrupted run may have published its cells only
     fallback = find_missing_fallback(publisher) if worklist.to_build or worklist.published else None
-    count = len(worklist.to_verify) + len(worklist.to_build) + (fallback is not None) + 1  # 1: the index
-    with Steps(count) as steps, scratch_dir(cache) as scratch:
+    kernels = find_missing_aiter(matrix, publisher, worklist.to_build + worklist.published)
+    wheels = (*worklist.to_verify, *worklist.to_build, *filter(None, (fallback, kernels)))
+    with Steps(len(wheels) + 1) as steps, scratch_dir(cache) as scratch:
         if worklist.to_build:
             # an index of the release replaces PyPI for pip, so it must have the dependencies
             publish(publisher, fetch_missing_dependencies(matrix.dependencies, publisher, cache=cache, environ=environ))
@@ -121,6 +128,8 @@ def run_worklist(
                 (str(row.cell), partial(pipeline.verify_published, executor, row)) for row in worklist.to_verify
             )
         )
+        if kernels:  # before the wheels that require it
+            failures += pipeline.add_other(AITER_NAME, partial(build_aiter, kernels, scratch, cache, environ))
         parallel = executor.parallel_cells > 1
         for wave in split_into_waves(matrix, worklist.to_build) if parallel else (worklist.to_build,):
             failures += build_in_parallel(pipeline, executor, wave)
@@ -128,7 +137,7 @@ def run_worklist(
                 break  # the deadline has also passed for the later waves
         # after what was asked for. It may fail, for example where no CPU torch exists: no cell depends on it
         if fallback and not any(isinstance(failure.error, RunAgainError) for failure in failures):
-            failures += pipeline.build_and_publish_fallback(fallback)
+            failures += pipeline.add_other(FALLBACK_NAME, partial(build_fallback, fallback, scratch, cache))
         with steps.step("index and search page"):
             write_pages(publisher.folder, render_site(matrix, publisher.rows()))
     return tuple(failures)
@@ -179,16 +188,15 @@ class CellPipeline:
         with self.steps.step(cell.id):
             publish(self.publisher, [as_addition(path, self._verify(path, cell, executor.find_gate_host), hint)])
 
-    def build_and_publish_fallback(self, project: FallbackProject) -> Iterator[Failure]:
-        """Build, verify and publish flash-attention-amd; yield its failure, if any. Raises `PublishError`."""
+    def add_other(self, name: str, build: Callable[[], Path]) -> Iterator[Failure]:
+        """Build, verify and publish a wheel without a cell; yield its failure, if any. Raises `PublishError`."""
         try:
-            with self.steps.step(FALLBACK_NAME):
-                path = build_fallback(project, self.scratch, self.cache)
-                publish(self.publisher, [as_addition(path, self._verify(path))])
+            with self.steps.step(name):
+                publish(self.publisher, [as_addition(path := build(), self._verify(path))])
         except PublishError:
             raise
         except FactoryError as error:
-            yield Failure(FALLBACK_NAME, error)
+            yield Failure(name, error)
 
     def _verify(
         self, path: Path, cell: Cell | None = None, elsewhere: Callable[[Cell], BuildHost | None] = lambda _: None

@@ -11,9 +11,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from wheelfactory.build.aiter import build_aiter
 from wheelfactory.build.executor import Executor
 from wheelfactory.build.fallback import build_fallback, read_fallback_project
-from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
+from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, WITHOUT_CELL, Backend, Cell
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import write_atomic
@@ -31,7 +32,7 @@ from wheelfactory.wheel.read import Wheel
 
 
 def find_wheels(folder: Path) -> dict[str, Path]:
-    """The wheels of a folder by the cell in their build record, or by the name flash-attention-amd.
+    """The wheels of a folder by the cell in their build record, or by a name of `WITHOUT_CELL`.
 
     A file that is not a finished wheel of this factory is left out, with a line in the log.
     """
@@ -43,8 +44,8 @@ def find_wheels(folder: Path) -> dict[str, Path]:
         except InputError as error:
             logger.warning("ignoring %s: %s", path.name, error)
             continue
-        if wheel.name == FALLBACK_NAME:
-            found[FALLBACK_NAME] = path
+        if wheel.name in WITHOUT_CELL:
+            found[str(wheel.name)] = path
         elif record:
             found[record.cell] = path
     return found
@@ -60,11 +61,14 @@ def build_batch(
     environ: Mapping[str, str],
     cache: Path,
 ) -> tuple[Failure, ...]:
-    """Build the wheels of these cells, or of flash-attention-amd, that `dest` does not have; return what failed."""
+    """Build the wheels of these cells, or of `WITHOUT_CELL`, that `dest` does not have; return what failed."""
 
     def build(name: str, report_progress: ProgressCallback) -> None:
         if name == FALLBACK_NAME:
             build_fallback(read_fallback_project(), dest, cache)
+            return
+        if name == AITER_NAME:
+            build_aiter(matrix.dependencies[AITER_NAME], dest, cache, environ)
             return
         build_cell(
             executor,
@@ -124,7 +128,7 @@ def verify_batch(
     environ: Mapping[str, str],
     cache: Path,
 ) -> tuple[Failure, ...]:
-    """Verify the wheels of these cells, or of flash-attention-amd, and write a manifest of one row for each.
+    """Verify the wheels of these cells, or of `WITHOUT_CELL`, and write a manifest of one row for each.
 
     Runs the required gates and those in `extended`; returns what a gate refuses. The manifest of a cell is
     ``<rows>/<cell id>/manifest.jsonl``; a wheel that has one for its bytes is verified already.
@@ -136,7 +140,7 @@ def verify_batch(
         manifest.unlink(missing_ok=True)  # of an earlier attempt, for other bytes
         results = verify(
             found[name],
-            None if name == FALLBACK_NAME else Cell.parse(name),
+            None if name in WITHOUT_CELL else Cell.parse(name),
             extended,
             find_gate_host=executor.find_gate_host,
             matrix=matrix,
@@ -156,7 +160,7 @@ def _for_each(
     executor: Executor, names: Sequence[str], work: Callable[[str, ProgressCallback], None]
 ) -> tuple[Failure, ...]:
     """Do the work of each name in turn. An environment is removed before the next one, as no disk holds all of them."""
-    cells = [None if name == FALLBACK_NAME else Cell.parse(name) for name in names]
+    cells = [None if name in WITHOUT_CELL else Cell.parse(name) for name in names]
 
     def run_step(number: int) -> None:
         cell, following = cells[number], next(iter(cells[number + 1 :]), None)

@@ -9,12 +9,14 @@ from pathlib import Path
 
 from wheelfactory.build.fallback import FallbackProject, is_unknown_fallback, read_fallback_project
 from wheelfactory.build.sources import fetch_file
-from wheelfactory.core.cell import FALLBACK_NAME, Cell
+from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, Cell
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import VerificationError
 from wheelfactory.core.host import Host
+from wheelfactory.core.label import Label
 from wheelfactory.core.progress import logger
-from wheelfactory.matrix.facts import Dependency, Matrix
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.origins import Dependency
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest
 from wheelfactory.release.transaction import Addition, Publisher
@@ -24,6 +26,7 @@ from wheelfactory.verify.gates import (
     PUBLISH_GATES,
     is_refused,
     verify,
+    verify_aiter,
     verify_fallback,
 )
 from wheelfactory.verify.result import GateResult, Status
@@ -89,7 +92,7 @@ def read_additions(
 def _gate_error(
     row: WheelRow, path: Path, *, matrix: Matrix, host: Host, environ: Mapping[str, str], cache: Path
 ) -> str | None:
-    """The findings of the gates that need only the wheel file, or None. A dependency has no gates: it is pinned."""
+    """The findings of the gates that need only the wheel file, or None. A file of PyPI has no gates: it is pinned."""
     results: tuple[GateResult, ...] = ()
     if row.cell:
         cell = Cell.parse(row.cell)
@@ -98,6 +101,8 @@ def _gate_error(
         )
     elif row.project == FALLBACK_NAME:
         results = verify_fallback(path, FALLBACK_PUBLISH_GATES, may_build=False, environ=environ, cache=cache)
+    elif row.project == AITER_NAME:
+        results = verify_aiter(path, may_build=False, matrix=matrix, environ=environ, cache=cache)
     found = [f"{result.gate}: {finding}" for result in results for finding in result.findings]
     return "; ".join(found) or "a gate did not pass" if results and is_refused(results) else None
 
@@ -136,7 +141,10 @@ def _unpinned(row: WheelRow, matrix: Matrix) -> str | None:
     if row.cell or row.project == FALLBACK_NAME:
         return None
     dependency = matrix.dependencies.get(row.project)
-    pinned = dependency is not None and (dependency.wheel, dependency.sha256) == (row.filename, row.sha256)
+    # what is built from a commit has no pinned digest: its gates compare it with the commit
+    pinned = dependency is not None and (
+        (dependency.wheel, dependency.sha256 or row.sha256) == (row.filename, row.sha256)
+    )
     return None if pinned else "neither the wheel of a cell nor a pinned dependency"
 
 
@@ -148,12 +156,33 @@ def fetch_missing_dependencies(
     cache: Path,
     environ: Mapping[str, str],
 ) -> Iterator[tuple[WheelRow, Path]]:
-    """Download the pinned dependencies that the release does not have. `added` names files that are being added."""
+    """Download the dependencies from PyPI that the release does not have. `added` names files that are being added."""
     present = {row.filename for row in publisher.rows() if publisher.has_wheel(row)}.union(added)
     for project, dependency in dependencies.items():
-        if dependency.wheel not in present:
+        if dependency.sha256 and dependency.wheel not in present:
             path = fetch_file(project, dependency.wheel, dependency.sha256, cache / "sources", environ)
             yield read_wheel_row(path), path
+
+
+def find_missing_aiter(matrix: Matrix, publisher: Publisher, cells: Iterable[Cell]) -> Dependency | None:
+    """The pin of aiter if one of the cells takes its kernels from it and the release does not have its wheel.
+
+    Raises `PublishError` if its published file was changed.
+    """
+    dependency = matrix.dependencies.get(AITER_NAME)
+    if dependency is None or not any(cell.uses_aiter for cell in cells):
+        return None
+    held = any(row.filename == dependency.wheel and publisher.has_wheel(row) for row in publisher.rows())
+    return None if held else dependency
+
+
+def require_aiter(rows: Iterable[WheelRow], published: Iterable[WheelRow]) -> None:
+    """Raise `VerificationError` if rows to publish take their kernels from aiter, and no index would have it."""
+    rows = tuple(rows)
+    needing = next((row for row in rows if row.label and Label.parse(row.label).uses_aiter), None)
+    if needing and not any(row.project == AITER_NAME for row in (*rows, *published)):
+        hint = f"publish the wheel of {AITER_NAME} first, or in the same command; nothing was published"
+        raise VerificationError(f"{AITER_NAME} is not published", f"{needing.filename} requires it", hint)
 
 
 def find_missing_fallback(publisher: Publisher) -> FallbackProject | None:

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from installer.records import InvalidRecordEntry, RecordEntry, parse_record_file
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from wheelfactory.core.cell import FALLBACK_NAME
+from wheelfactory.core.cell import WITHOUT_CELL
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.verified import why_unverified
@@ -25,7 +25,7 @@ from wheelfactory.release.verified import unverified_reason
 from wheelfactory.verify.result import Finding, GateResult
 from wheelfactory.wheel.read import Wheel
 
-ATTESTED = (FLASH_ATTN_PROJECT, FALLBACK_NAME)
+ATTESTED = (FLASH_ATTN_PROJECT, *WITHOUT_CELL)
 """The projects whose wheels the release workflow attests; dependencies are wheels of other projects."""
 
 _WHEEL_CHECKS = ("row", "digest", "build-record", "attestation")

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from wheelfactory.core.cell import FALLBACK_NAME, Cell
+from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, Cell
 from wheelfactory.core.verified import why_unverified
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.verify.gates import FALLBACK_REQUIRED_GATES, required_gates
+from wheelfactory.verify.gates import AITER_REQUIRED_GATES, FALLBACK_REQUIRED_GATES, required_gates
 from wheelfactory.verify.result import Status
 
 
 def unverified_reason(row: WheelRow) -> str:
     """Why the wheel of a row is not verified, such as ``not checked: numbers``; empty if it is.
 
-    A dependency needs no gate: matrix.yaml pins its digest.
+    A dependency from PyPI needs no gate: matrix.yaml pins its digest.
     """
     required: tuple[str, ...] = ()
     if row.cell:
         required = required_gates(Cell.parse(row.cell).backend)
     elif row.project == FALLBACK_NAME:
         required = FALLBACK_REQUIRED_GATES
+    elif row.project == AITER_NAME:
+        required = AITER_REQUIRED_GATES
     return why_unverified(required, ((gate.gate, str(gate.status)) for gate in row.gates))
 
 

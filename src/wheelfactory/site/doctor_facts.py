@@ -22,7 +22,9 @@ def doctor_facts(matrix: Matrix) -> str:
     torches = sorted(matrix.torch.items(), key=lambda entry: Version(entry[0]), reverse=True)
     facts = {
         "windows": {
-            name: _bounds(release.triton.window) for name, release in matrix.flash_attn.items() if release.triton
+            name.partition("+")[0]: _bounds(release.triton.window)
+            for name, release in matrix.flash_attn.items()
+            if release.triton
         },
         "torches": [
             (version, (min(torch.python, key=major_minor), max(torch.python, key=major_minor)), torch.triton_package)

@@ -13,7 +13,8 @@ from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from wheelfactory.core.label import IndexKey, index_path
+from wheelfactory.core.cell import AITER_NAME
+from wheelfactory.core.label import AITER_INDEX, IndexKey, index_path
 from wheelfactory.release.manifest import WheelRow
 
 INDEX_DEPTH = 3
@@ -81,12 +82,12 @@ def _describe(key: Sequence[str]) -> str:
 
 
 def _by_index(rows: Iterable[WheelRow]) -> dict[IndexKey, dict[str, list[WheelRow]]]:
-    """The rows of each index by project. Rows without a key (dependencies) are in every index."""
+    """The rows of each index by project. Rows without a key are in every index, aiter's only where it is required."""
     ordered = sorted(rows, key=lambda row: row.filename)
     indexes: dict[IndexKey, dict[str, list[WheelRow]]] = {}
     for key in dict.fromkeys(row.index_key for row in ordered if row.index_key):
         projects = indexes[key] = defaultdict(list)
         for row in ordered:
-            if row.index_key in (key, None):
+            if row.index_key in (key, None) and (row.project != AITER_NAME or key[2] == AITER_INDEX):
                 projects[row.project].append(row)
     return indexes

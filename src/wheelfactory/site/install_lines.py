@@ -72,7 +72,11 @@ def file_install_line(row: WheelRow, matrix: Matrix) -> str:
     """The command that installs one wheel by address and digest; without an address, from the current folder."""
     # --no-deps keeps the installed torch; flash-attn's other dependencies are listed, and have none themselves
     wheel = url_with_sha256(row.url, row.sha256) if row.url else f"./{row.filename}"
-    return shlex.join(pip_for().install_without_dependencies(*matrix.dependencies, wheel))
+    return shlex.join(
+        pip_for().install_without_dependencies(
+            *(name for name, pin in matrix.dependencies.items() if pin.sha256), wheel
+        )
+    )
 
 
 def install_templates() -> dict[str, tuple[str, ...]]:

@@ -125,7 +125,7 @@ def check_ahead_of_time(subject: Subject) -> GateResult:
 def _proof_key(subject: Subject, arch: str, payload: str) -> ProofKey:
     linker = (content_id(LINK), f"triton=={LINKER}") if _needs_linker(subject.triton) else ()
     arguments = (arch, *(limit.argument for limit in find_cell_limits(subject, arch)))
-    return ProofKey(COMPILE, arguments, payload, (*stand_in_requirements(subject.triton), *linker))
+    return ProofKey(COMPILE, arguments, payload, (*stand_in_requirements(subject.triton, subject.aiter), *linker))
 
 
 def _needs_linker(triton: str) -> bool:
@@ -136,8 +136,8 @@ def _compile(subject: Subject, keys: Mapping[str, ProofKey]) -> Iterator[tuple[s
     """Yield the report for each arch, or the reason why there is none."""
     if not keys:
         return
-    environ = program_environ(subject.environ, subject.cell.backend)
-    with stand_in_environment(subject.cache, subject.wheel, subject.triton) as environment:
+    environ = program_environ(subject.environ, subject.cell)
+    with stand_in_environment(subject) as environment:
         if _needs_linker(subject.triton):
             linker = (
                 environment.folder / "ld.lld"

@@ -1,7 +1,7 @@
 """Gate: a wheel has exactly the members of a plain build of its pinned sources, plus the declared ones of its cell.
 
-The same code checks Triton, CK and flash-attention-amd wheels. It compares the names of the members, their bytes, their
-compressed sizes, the archive around them, the layout and the entry point of the extension (CK), and the wheel's size.
+The same code checks all wheels of this factory. It compares the names of the members, their bytes, their compressed
+sizes, the archive around them, the layout and the entry point of the extension (CK), and the wheel's size.
 """
 
 from __future__ import annotations
@@ -12,8 +12,14 @@ from collections.abc import Iterator
 from itertools import zip_longest
 
 from wheelfactory.core.cell import Backend
-from wheelfactory.verify.expected import ExpectedContents, expected_from_cell, expected_from_fallback, extension_name
-from wheelfactory.verify.gate import FallbackSubject, Subject
+from wheelfactory.verify.expected import (
+    ExpectedContents,
+    expected_from_aiter,
+    expected_from_cell,
+    expected_from_fallback,
+    extension_name,
+)
+from wheelfactory.verify.gate import AiterSubject, FallbackSubject, Subject
 from wheelfactory.verify.result import Finding, GateResult
 from wheelfactory.wheel.activation.members import EXTENSION_MODULE
 from wheelfactory.wheel.archive import find_noncanonical
@@ -21,6 +27,9 @@ from wheelfactory.wheel.read import Wheel
 
 MAX_FALLBACK_SIZE = 1_000_000
 """Bytes; its sources have about 100 kB."""
+
+AITER_SIZES = range(1_000_000, 20_000_001)
+"""Bytes; commit 9bab8388 makes 4.3 MB. AMD's wheels with ROCm modules have 460 MB."""
 
 _AGAIN = "the wheel differs from a build of its pinned sources: build it again, and find out who changed it"
 _MAX_SHOWN, _MAX_FINDINGS = 120, 20
@@ -38,6 +47,11 @@ def check_contents(subject: Subject) -> GateResult:
 def check_fallback_contents(subject: FallbackSubject) -> GateResult:
     """Compare with the plain build of the checkout's sources. Raises `BuildError` if it cannot be built."""
     return _result(subject.wheel, expected_from_fallback(subject), range(MAX_FALLBACK_SIZE + 1), ())
+
+
+def check_aiter_contents(subject: AiterSubject) -> GateResult:
+    """Compare with the plain build of the pinned commit. Raises `SourceError` or `BuildError` if it cannot be built."""
+    return _result(subject.wheel, expected_from_aiter(subject), AITER_SIZES, ())
 
 
 def _result(wheel: Wheel, expected: ExpectedContents, sizes: range, more: Iterator[Finding] | tuple[()]) -> GateResult:

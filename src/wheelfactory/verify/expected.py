@@ -14,15 +14,17 @@ from packaging.utils import canonicalize_name
 
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.label import Label
-from wheelfactory.verify.gate import FallbackSubject, Subject
+from wheelfactory.verify.gate import AiterSubject, FallbackSubject, Subject
 from wheelfactory.wheel.activation.members import EXTENSION_MODULE, added_members
 from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
 
 # upstream's requirements that a finished wheel must not have. It pins torch to its minor instead; and ROCm's torch has
 # its own Triton, which pip would overwrite with the CUDA one
-_REPLACED = frozenset({"torch", "triton", "triton-rocm", "pytorch-triton-rocm"})
+_REPLACED = frozenset({"torch", "amd-aiter", "triton", "triton-rocm", "pytorch-triton-rocm"})
 
 _REQUIRES = "Requires-Dist: "
+
+_UNUSED_BY_AITER = ("Requires-Dist: psutil", "Requires-Dist: packaging")
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,23 @@ def expected_from_fallback(subject: FallbackSubject) -> ExpectedContents:
     return ExpectedContents(_renamed(plain, dist_info), plain.executables, frozenset({f"{dist_info}/RECORD"}))
 
 
+def expected_from_aiter(subject: AiterSubject) -> ExpectedContents:
+    """Return the members of the plain build, with the version of matrix.yaml and as a wheel for every platform.
+
+    Raises `SourceError` or `BuildError` if the plain build cannot be built.
+    """
+    plain, dist_info = subject.plain.make_aiter_wheel(subject.dependency), subject.wheel.dist_info
+    members = _renamed(plain, dist_info)
+    lines = plain.metadata_text.split("\n")
+    changed = {f"Version: {plain.version}": f"Version: {subject.dependency.version}"}
+    kept = [changed.get(line, line) for line in lines if line not in _UNUSED_BY_AITER]
+    members[f"{dist_info}/METADATA"] = "\n".join(kept).encode()
+    wheel = [line for line in members[f"{dist_info}/WHEEL"].decode().split("\n") if line and "Tag: " not in line]
+    pure = "\n".join([*wheel, "Tag: py3-none-any", ""]).replace("Purelib: false", "Purelib: true")
+    members[f"{dist_info}/WHEEL"] = pure.encode()
+    return ExpectedContents(members, plain.executables, frozenset({f"{dist_info}/RECORD"}))
+
+
 def expected_from_cell(subject: Subject) -> ExpectedContents:
     """Return the members of the plain build, changed for a cell: label, torch pin, tags, activation or extension.
 
@@ -55,7 +74,7 @@ def expected_from_cell(subject: Subject) -> ExpectedContents:
     executable, others = plain.executables, {f"{dist_info}/RECORD", f"{dist_info}/{BUILD_RECORD_NAME}"}
     members[f"{dist_info}/METADATA"] = _metadata(plain.metadata_text, f"{cell.public_version}+{label}", label).encode()
     if cell.backend is Backend.TRITON:
-        members |= added_members(Backend.TRITON)
+        members |= added_members(cell)
     else:
         name = extension_name(subject)
         executable, others = executable | {name}, others | {name}
@@ -86,7 +105,8 @@ def _metadata(plain: str, version: str, label: Label) -> str:
     version_at = [line.startswith("Version: ") for line in kept].index(True)
     kept[version_at] = f"Version: {version}"
     last = max((at for at, line in enumerate(kept) if line.startswith(_REQUIRES)), default=len(kept) - 1)
-    kept.insert(last + 1, f"{_REQUIRES}{label.torch_pin}")
+    kernels = [f"{_REQUIRES}amd-aiter>=0.0"] if label.uses_aiter else []
+    kept[last + 1 : last + 1] = [*kernels, f"{_REQUIRES}{label.torch_pin}"]
     return "\n".join(kept) + blank + description
 
 

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
+from wheelfactory.build.aiter import make_aiter
 from wheelfactory.build.executor import BuildHost
 from wheelfactory.build.fallback import FallbackProject
 from wheelfactory.build.plain import PlainBuilds
-from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.cell import AITER_NAME, Backend, Cell
 from wheelfactory.core.host import Host
 from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.origins import Dependency
 from wheelfactory.verify.result import GateResult
 from wheelfactory.wheel.build_record import BuildRecord
 from wheelfactory.wheel.read import Wheel
@@ -56,6 +58,15 @@ class Subject(_WithPlainBuilds):
     """Whether to make a plain build if the cache has none; if not, a missing one is an error."""
 
     @property
+    def aiter(self) -> Dependency | None:
+        """The pin of aiter if the wheel takes its kernels from it."""
+        return self.matrix.dependencies[AITER_NAME] if self.cell.uses_aiter else None
+
+    def kernel_wheels(self) -> tuple[Path, ...]:
+        """The wheel of aiter if the wheel takes its kernels from it. Raises the errors of `make_aiter`."""
+        return (make_aiter(self.aiter, self.cache, self.environ),) if self.aiter else ()
+
+    @property
     def triton(self) -> str:
         """The Triton version of the cell's torch."""
         return self.matrix.torch[self.cell.torch].triton
@@ -67,6 +78,17 @@ class FallbackSubject(_WithPlainBuilds):
 
     wheel: Wheel
     project: FallbackProject
+    environ: Mapping[str, str]
+    cache: Path
+    may_build: bool = True
+
+
+@dataclass(frozen=True)
+class AiterSubject(_WithPlainBuilds):
+    """A wheel of aiter to verify, and its pin."""
+
+    wheel: Wheel
+    dependency: Dependency
     environ: Mapping[str, str]
     cache: Path
     may_build: bool = True

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from wheelfactory.build.executor import BuildHost
 from wheelfactory.build.fallback import read_fallback_project
-from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
+from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, WITHOUT_CELL, Backend, Cell
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.host import Host
 from wheelfactory.matrix.expand import expand
@@ -16,12 +16,12 @@ from wheelfactory.matrix.select import require_in_matrix
 from wheelfactory.verify.ahead_of_time import check_ahead_of_time
 from wheelfactory.verify.archive import check_archive
 from wheelfactory.verify.code_objects import check_code_objects
-from wheelfactory.verify.contents import check_contents, check_fallback_contents
+from wheelfactory.verify.contents import check_aiter_contents, check_contents, check_fallback_contents
 from wheelfactory.verify.fallback_accuracy import check_fallback_accuracy
 from wheelfactory.verify.fallback_importing import check_fallback_import
-from wheelfactory.verify.gate import AnySubject, FallbackSubject, Gate, Subject
+from wheelfactory.verify.gate import AiterSubject, AnySubject, FallbackSubject, Gate, Subject
 from wheelfactory.verify.gpu import check_on_gpu
-from wheelfactory.verify.identity import check_fallback_identity, check_identity
+from wheelfactory.verify.identity import check_aiter_identity, check_fallback_identity, check_identity
 from wheelfactory.verify.importing import check_import
 from wheelfactory.verify.interpreter import check_in_interpreter
 from wheelfactory.verify.linking import check_linking
@@ -57,6 +57,13 @@ FALLBACK_GATES: tuple[Gate[FallbackSubject], ...] = (
     Gate("numbers", check_fallback_accuracy, runs_code=True),
 )
 
+# the gates of aiter. Its code runs with each flash-attn wheel that takes its kernels from it
+AITER_GATES: tuple[Gate[AiterSubject], ...] = (
+    Gate("identity", check_aiter_identity, on_publish=True),
+    Gate("record", check_record, on_publish=True),
+    Gate("contents", check_aiter_contents, on_publish=True),
+)
+
 PUBLISH_GATES = tuple(gate for gate in GATES if gate.on_publish)
 """The gates that run again when a wheel is published; they run no code of the wheel."""
 
@@ -67,6 +74,7 @@ EXTENDED_GATES = tuple(gate.name for gate in GATES if not gate.required)
 """The names of the gates that run only on request."""
 
 FALLBACK_REQUIRED_GATES = ("archive", *(gate.name for gate in FALLBACK_GATES))
+AITER_REQUIRED_GATES = ("archive", *(gate.name for gate in AITER_GATES))
 FALLBACK_PUBLISH_GATES = tuple(gate for gate in FALLBACK_GATES if gate.on_publish)
 
 
@@ -92,12 +100,13 @@ def verify(
     Raises `InputError` if the file name is not a wheel's or the cell is not in the matrix, `SourceError` if the sources
     to compare with are unavailable, and `BuildError` if the environment of a gate cannot be installed.
     """
-    if Wheel.open(path).name == FALLBACK_NAME:  # the file name decides which gates apply
-        if cell:
-            raise InputError(
-                "this wheel has no cell", path.name, "omit --cell: it is the same for every ROCm and torch"
-            )
+    name = Wheel.open(path).name  # the file name decides which gates apply
+    if cell and name in WITHOUT_CELL:
+        raise InputError("this wheel has no cell", path.name, "omit --cell: it is the same for every ROCm and torch")
+    if name == FALLBACK_NAME:
         return verify_fallback(path, may_build=may_build, environ=environ, cache=cache)
+    if name == AITER_NAME:
+        return verify_aiter(path, may_build=may_build, matrix=matrix, environ=environ, cache=cache)
     opened = check_archive(path)
     if opened.status is Status.FAILED:  # every other gate would fail to open it too
         return (opened,)
@@ -134,6 +143,22 @@ def verify_fallback(
     return _run_gates(
         gates, FallbackSubject(Wheel.open(path), read_fallback_project(), environ, cache, may_build), (), opened
     )
+
+
+def verify_aiter(
+    path: Path, *, may_build: bool = True, matrix: Matrix, environ: Mapping[str, str], cache: Path
+) -> tuple[GateResult, ...]:
+    """Run `AITER_GATES` on a wheel of aiter, which run none of its code; return their results.
+
+    Raises `InputError` if the file name is not a wheel's or the matrix builds no aiter.
+    """
+    dependency = matrix.dependencies.get(AITER_NAME)
+    if dependency is None or dependency.git is None:
+        raise InputError("matrix.yaml builds no aiter", path.name, f"add {AITER_NAME} with git to its dependencies")
+    opened = check_archive(path)
+    if opened.status is Status.FAILED:
+        return (opened,)
+    return _run_gates(AITER_GATES, AiterSubject(Wheel.open(path), dependency, environ, cache, may_build), (), opened)
 
 
 def _run_gates(

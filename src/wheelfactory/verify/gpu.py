@@ -62,9 +62,11 @@ def _compute(subject: Subject, python: Path, archs: Sequence[str], limits: Seque
         "small",
         *(limit.argument for limit in limits),
     )
-    environ = program_environ(subject.environ, subject.cell.backend)
-    layers = find_package_folders(python, clean_environ(subject.environ))
+    environ = program_environ(subject.environ, subject.cell)
+    layers, kernels = find_package_folders(python, clean_environ(subject.environ)), subject.kernel_wheels()
     logger.info("computing on %s with torch %s", ", ".join(archs), toolchain.torch)
-    with open_wheel_environment(subject.cache, subject.wheel.path, python, toolchain.python, layers) as environment:
+    with open_wheel_environment(
+        subject.cache, subject.wheel.path, python, toolchain.python, layers, kernels
+    ) as environment:
         home = environment.folder / "home"
         return run_program(command, NumericReport, environment, environ, scratch=home, timeout=TIMEOUT_S)

@@ -64,9 +64,10 @@ def _import_triton(subject: Subject) -> GateResult:
 def _install_and_import(subject: Subject, base: Path, version: str, layers: list[Path]) -> list[Finding]:
     with scratch_dir(subject.cache) as scratch:
         environment = make_layered_environment(scratch / "env", base, version, layers)
+        kernels = subject.kernel_wheels()
         try:
             # no index: the layers hold the requirements, and pip must not replace ROCm's torch
-            pip_install(environment, "--no-deps", "--no-index", subject.wheel.path)
+            pip_install(environment, "--no-deps", "--no-index", subject.wheel.path, *kernels)
         except BuildError as error:
             return [_finding(subject, "to install", error.which.splitlines()[-1], "build the wheel again")]
         environ = clean_environ(subject.environ)

@@ -11,9 +11,9 @@ from wheelfactory.core.progress import logger
 from wheelfactory.verify.accuracy import (
     NUMBERS_PROGRAM,
     TIMEOUT_S,
-    TOLERANCES,
     NumericReport,
     find_numeric_faults,
+    find_tolerance,
     numeric_gate_result,
 )
 from wheelfactory.verify.gate import Subject
@@ -48,20 +48,20 @@ def check_in_interpreter(subject: Subject) -> GateResult:
 def compute(subject: Subject) -> NumericReport | str:
     """Return the cached or new report of the kernels, or the reason why they failed; cache a report without faults."""
     arguments = ("flash_attn", "cpu", "small", *(limit.argument for limit in find_cell_limits(subject)))
-    environment_parts = (*stand_in_requirements(subject.triton), *interpreter_requirements())
+    environment_parts = (*stand_in_requirements(subject.triton, subject.aiter), *interpreter_requirements())
     key = ProofKey(NUMBERS_PROGRAM, arguments, payload_sha256(subject.wheel), environment_parts)
     proofs, file, tolerance = (
         ProofCache(subject.cache / "proofs"),
         subject.wheel.path.name,
-        TOLERANCES[subject.cell.backend],
+        find_tolerance(subject.cell),
     )
     cached = proofs.find(key, NumericReport)
     if cached is not None and not any(find_numeric_faults(file, tolerance, cached, DEVICE_PHRASE)):
         return cached
-    environ = {**program_environ(subject.environ, subject.cell.backend), "TRITON_INTERPRET": "1"}
+    environ = {**program_environ(subject.environ, subject.cell), "TRITON_INTERPRET": "1"}
     numpy = make_interpreter_environment(subject.cache)
     logger.info("computing with the interpreter of Triton %s", subject.triton)
-    with stand_in_environment(subject.cache, subject.wheel, subject.triton, numpy) as environment:
+    with stand_in_environment(subject, numpy) as environment:
         home = environment.folder / "home"
         report = run_program(key.command, NumericReport, environment, environ, scratch=home, timeout=TIMEOUT_S)
     if isinstance(report, NumericReport) and not any(find_numeric_faults(file, tolerance, report, DEVICE_PHRASE)):

@@ -20,12 +20,14 @@ from wheelfactory.build.environments import (
     make_triton_environment,
     open_wheel_environment,
 )
-from wheelfactory.core.cell import Backend
+from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.models import FrozenModel
 from wheelfactory.core.process import failure_reason, run
 from wheelfactory.core.progress import logger
+from wheelfactory.matrix.origins import Dependency
+from wheelfactory.verify.gate import Subject
 from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.read import Wheel
 
@@ -162,9 +164,13 @@ def _describe_failure(done: subprocess.CompletedProcess[str]) -> str:
     return "; ".join([failure_reason(done), *at, *lines[-2:]])
 
 
-def stand_in_requirements(triton: str) -> tuple[str, ...]:
-    """Return what replaces ROCm's torch and Triton on machines without ROCm: a CPU torch, and Triton from PyPI."""
-    return (f"Python {PYTHON}", *build_requirements(), f"triton=={triton}")
+def stand_in_requirements(triton: str, kernels: Dependency | None = None) -> tuple[str, ...]:
+    """Return what replaces ROCm's torch and Triton on machines without ROCm: a CPU torch, and Triton from PyPI.
+
+    With the commit of `kernels`, the pin of aiter if they come from there.
+    """
+    pinned = (f"{kernels.wheel} of {kernels.git.commit}",) if kernels and kernels.git else ()
+    return (f"Python {PYTHON}", *build_requirements(), f"triton=={triton}", *pinned)
 
 
 def stand_in_torch_version() -> str:
@@ -173,19 +179,23 @@ def stand_in_torch_version() -> str:
 
 
 @contextmanager
-def stand_in_environment(cache: Path, wheel: Wheel, triton: str, *more: Environment) -> Iterator[Environment]:
-    """Install a wheel on top of `stand_in_requirements` and `more`. Raises `BuildError` if an installation fails."""
+def stand_in_environment(subject: Subject, *more: Environment) -> Iterator[Environment]:
+    """Install a wheel, with aiter if it needs that, on top of `stand_in_requirements` and `more`.
+
+    Raises `BuildError` if an installation fails, and the errors of `Subject.kernel_wheels`.
+    """
+    cache, wheel, kernels = subject.cache, subject.wheel.path, subject.kernel_wheels()
     torch = make_build_environment(cache)
-    layers = [torch, make_triton_environment(cache, triton), *more]
+    layers = [torch, make_triton_environment(cache, subject.triton), *more]
     folders = [layer.site_packages for layer in layers]
-    with open_wheel_environment(cache, wheel.path, torch.python, torch.version, folders) as environment:
+    with open_wheel_environment(cache, wheel, torch.python, torch.version, folders, kernels) as environment:
         yield environment
 
 
-def program_environ(environ: Mapping[str, str], backend: Backend) -> dict[str, str]:
-    """Return `device_environ`, and for Triton the variable that selects its backend."""
-    found = device_environ(environ)
-    return {**found, "FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE"} if backend is Backend.TRITON else found
+def program_environ(environ: Mapping[str, str], cell: Cell) -> dict[str, str]:
+    """Return `device_environ`, and the variable that selects the Triton kernels of flash-attn itself."""
+    found, own = device_environ(environ), cell.backend is Backend.TRITON and not cell.uses_aiter
+    return {**found, "FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE"} if own else found
 
 
 def device_environ(environ: Mapping[str, str]) -> dict[str, str]:

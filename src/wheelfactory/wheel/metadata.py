@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from wheelfactory.core.cell import AITER_NAME
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.label import Label
 
@@ -19,22 +21,38 @@ ROCm's torch installs Triton under another name. A requirement on `triton` makes
 
 
 def protect_metadata(metadata: str, label: Label) -> str:
-    """Add the label to the version and replace the requirement on torch by ``torch==X.Y.*``; keep every other line.
+    """Add the label to the version and replace the requirements that `Label.requirements` has; keep every other line.
 
     Raises `InputError` if METADATA has an invalid version or requirement.
     """
-    end = re.search(r"(?<=\n)\r?\n", metadata)  # the blank line before the description
+    fields, body = _split(metadata)
+    replaced = {"torch", AITER_NAME, *NEVER_REQUIRED}
+    kept = [_labelled(field, label) for field in fields if not _requires(field, replaced)]
+    # a bare `torch` lets pip replace ROCm's torch by PyPI's CUDA torch; `~=X.Y.0` rejects pre-releases in containers
+    pins = [f"Requires-Dist: {requirement}{_line_end(fields[0])}" for requirement in label.requirements]
+    # behind the other requirements; never after the blank line, where it would be description
+    last = max((i for i, field in enumerate(kept) if _parse(field)[0] == "requires-dist"), default=len(kept) - 1)
+    kept[last + 1 : last + 1] = pins
+    return "".join(kept) + body
+
+
+def change_metadata(metadata: str, version: str, unused: Collection[str]) -> str:
+    """Replace the version and remove the requirements on the projects `unused`; keep every other line.
+
+    Raises `InputError` if METADATA has an invalid requirement.
+    """
+    fields, body = _split(metadata)
+    kept = (field for field in fields if not _requires(field, unused))
+    return "".join(_with_version(field, version) for field in kept) + body
+
+
+def _split(metadata: str) -> tuple[list[str], str]:
+    """Return the fields, and the description with the blank line before it."""
+    end = re.search(r"(?<=\n)\r?\n", metadata)
     head, body = (metadata[: end.start()], metadata[end.start() :]) if end else (metadata, "")
     if not head.endswith("\n"):
         head += "\n"
-    fields = re.split(r"(?<=\n)(?![ \t])", head)  # an indented line continues the field before it
-    kept = [_labelled(field, label) for field in fields if not _is_replaced(field)]
-    # a bare `torch` lets pip replace ROCm's torch by PyPI's CUDA torch; `~=X.Y.0` rejects pre-releases in containers
-    pin = f"Requires-Dist: {label.torch_pin}{_line_end(head)}"
-    # behind the other requirements; never after the blank line, where it would be description
-    last = max((i for i, field in enumerate(kept) if _parse(field)[0] == "requires-dist"), default=len(kept) - 1)
-    kept.insert(last + 1, pin)
-    return "".join(kept) + body
+    return re.split(r"(?<=\n)(?![ \t])", head), body  # an indented line continues the field before it
 
 
 def label_version(version: Version, label: Label) -> str:
@@ -51,12 +69,13 @@ def _parse(field: str) -> tuple[str, str]:
     return name.lower(), value.strip()
 
 
-def _is_replaced(field: str) -> bool:
+def _requires(field: str, projects: Collection[str]) -> bool:
+    """Whether a field is a requirement on one of these projects."""
     name, value = _parse(field)
     if name != "requires-dist":
         return False
     try:
-        return canonicalize_name(Requirement(value).name) in {"torch", *NEVER_REQUIRED}
+        return canonicalize_name(Requirement(value).name) in projects
     except InvalidRequirement as error:
         raise InputError("damaged METADATA", f"Requires-Dist: {error}", "build the wheel again") from None
 
@@ -66,6 +85,10 @@ def _labelled(field: str, label: Label) -> str:
     if name != "version":
         return field
     try:
-        return f"Version: {label_version(Version(value), label)}{_line_end(field)}"
+        return _with_version(field, label_version(Version(value), label))
     except InvalidVersion as error:
         raise InputError("damaged METADATA", f"Version: {error}", "build the wheel again") from None
+
+
+def _with_version(field: str, version: str) -> str:
+    return f"Version: {version}{_line_end(field)}" if _parse(field)[0] == "version" else field

@@ -7,7 +7,7 @@ import csv
 import hashlib
 import io
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import IO
@@ -21,7 +21,7 @@ from wheelfactory.core.label import Label
 from wheelfactory.wheel.activation.members import added_members
 from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.build_record import BuildRecord
-from wheelfactory.wheel.metadata import label_version, protect_metadata
+from wheelfactory.wheel.metadata import change_metadata, label_version, protect_metadata
 from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
 from wheelfactory.wheel.zip_format import ArchiveWriter
 
@@ -49,9 +49,33 @@ def finish_wheel(raw: Path, record: BuildRecord, folder: Path, platform: str | N
         rest = f"{rest.rpartition('-')[0]}-{platform}.whl"
         tags = parse_tag("-".join(rest.removesuffix(".whl").split("-")[-3:]))
         new["WHEEL"] = replace_tags(wheel.read(f"{wheel.dist_info}/WHEEL"), map(str, tags))
-    path, added = folder / f"{stem}-{rest}", added_members(Cell.parse(record.cell).backend)
+    path, added = folder / f"{stem}-{rest}", added_members(Cell.parse(record.cell))
     with atomic_path(path) as written, written.open("xb") as file:
         _write(file, wheel, stem, {**added, **{f"{stem}.dist-info/{name}": data for name, data in new.items()}})
+    return path
+
+
+def finish_pure_wheel(raw: Path, version: str, unused: Collection[str], folder: Path) -> Path:
+    """Write a wheel without compiled code as ``py3-none-any`` into `folder` and return its path.
+
+    It gets another version and a new RECORD, and does not require the projects `unused`. For a project whose setup.py
+    calls the wheel compiled although it left everything compiled out.
+
+    Raises `InputError` if `raw` is not a wheel, has a damaged RECORD, or has compiled code.
+    """
+    wheel = Wheel.open(raw)
+    if wheel.elf_files:
+        raise InputError("has compiled code", f"{wheel.elf_files[0].name} in {raw.name}", "build it without ROCm")
+    stem = f"{raw.name.split('-')[0]}-{version}"
+    new = {
+        "METADATA": change_metadata(wheel.metadata_text, version, unused).encode("utf-8"),
+        "WHEEL": replace_tags(wheel.read(f"{wheel.dist_info}/WHEEL"), ["py3-none-any"]).replace(
+            b"Root-Is-Purelib: false", b"Root-Is-Purelib: true"
+        ),
+    }
+    path = folder / f"{stem}-py3-none-any.whl"
+    with atomic_path(path) as written, written.open("xb") as file:
+        _write(file, wheel, stem, {f"{stem}.dist-info/{name}": data for name, data in new.items()})
     return path
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from wheelfactory.core.cell import Backend
+from wheel_factory import TRITON
 from wheelfactory.gpu.bench.measure import PROGRAMS
 from wheelfactory.wheel.activation.members import ACTIVATION_MODULE, EXTENSION_MODULE, added_members
 
@@ -51,7 +51,7 @@ def test_without_an_extension_the_backend_is_not_there(implementations: Any) -> 
 
 
 def test_a_triton_wheel_lacks_the_ck_backend(implementations: Any, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (site / ACTIVATION_MODULE).write_bytes(added_members(Backend.TRITON)[ACTIVATION_MODULE])
+    (site / ACTIVATION_MODULE).write_bytes(added_members(TRITON)[ACTIVATION_MODULE])
     monkeypatch.setenv("FLASH_ATTENTION_TRITON_AMD_ENABLE", "FALSE")
     with pytest.raises(implementations.NotRunError, match="asks for the Composable Kernel backend"):
         implementations.load_implementation("flash-attn", "cuda", "")

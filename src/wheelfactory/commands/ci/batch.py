@@ -17,7 +17,7 @@ from wheelfactory.commands.options import (
     print_results,
     require_cell,
 )
-from wheelfactory.core.cell import FALLBACK_NAME
+from wheelfactory.core.cell import WITHOUT_CELL
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.host import read_host
 from wheelfactory.explain.error_hint import find_hint
@@ -36,7 +36,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         choices=["build", "prove", "verify"],
         help="build the wheels; or run their slow gates, whose proofs stay in the cache; or verify them",
     )
-    parser.add_argument("cells", help=f"cell ids separated by spaces; {FALLBACK_NAME} is one too")
+    parser.add_argument("cells", help=f"cell ids separated by spaces; {' and '.join(WITHOUT_CELL)} are ids too")
     parser.add_argument("--wheels", type=Path, required=True, metavar="DIR", help="directory of the wheels")
     parser.add_argument(
         "--rows", type=Path, metavar="DIR", help="with verify: write a manifest for each cell below DIR"
@@ -64,7 +64,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     extended = tuple(parse_extended(options.extended))
     names, wheels = options.cells.split(), as_directory(options.wheels)
     expansion = expand(matrix)
-    cells = [require_cell(expansion, name) for name in names if name != FALLBACK_NAME]
+    cells = [require_cell(expansion, name) for name in names if name not in WITHOUT_CELL]
     compiled = has_compiled_cell(cells)
     with (
         use_store(cache, compiled=compiled),

@@ -14,7 +14,14 @@ from wheelfactory.gpu.torch_python import TorchPython
 from wheelfactory.gpu.validate.installed import InstalledPackage
 from wheelfactory.gpu.validate.report import ResultError, ValidationCase, ValidationCheck
 from wheelfactory.verify import accuracy
-from wheelfactory.verify.accuracy import FALLBACK_TOLERANCE, TOLERANCES, NumericReport, Tolerance
+from wheelfactory.verify.accuracy import (
+    AITER_TOLERANCE,
+    FALLBACK_TOLERANCE,
+    TOLERANCES,
+    NumericReport,
+    Tolerance,
+    find_tolerance,
+)
 from wheelfactory.verify.limits import KnownLimit
 from wheelfactory.verify.result import Status, is_within
 
@@ -122,7 +129,7 @@ def _backend(installed: InstalledPackage, numbers: NumericReport | None) -> Vali
     modules = ", ".join(called) or "nothing"
     if label is None:
         return skipped_check("backend", f"the version has no label; called: {modules}")
-    wanted = TOLERANCES[label.backend].module
+    wanted = find_tolerance(label).module
     if called == [wanted]:
         return made_check("backend", True, modules)
     return made_check("backend", False, f"called {modules} instead of {wanted}: is {_VARIABLE} set?")
@@ -144,7 +151,10 @@ def _module(installed: InstalledPackage, numbers: NumericReport | None, *, elsew
 
 def find_standard(backend: str) -> Tolerance | None:
     """The bounds for the results of a backend module; None if it is unknown."""
-    return next((known for known in (*TOLERANCES.values(), FALLBACK_TOLERANCE) if known.module == backend), None)
+    return next(
+        (known for known in (*TOLERANCES.values(), AITER_TOLERANCE, FALLBACK_TOLERANCE) if known.module == backend),
+        None,
+    )
 
 
 def as_cases(found: NumericReport, limits: Sequence[KnownLimit]) -> Iterator[ValidationCase]:

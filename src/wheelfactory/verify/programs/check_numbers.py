@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -36,6 +37,9 @@ from non_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found
 
 ADDRESS_SPACE = 8 << 30
 """Bytes in addition to torch's own, on the CPU only: a GPU maps its memory into the address space."""
+
+INTERPRETED_ARCH = "gfx942"
+"""The arch whose configurations of aiter's kernels the interpreter runs."""
 
 BACKEND_FUNCTIONS = ("fwd", "bwd", "varlen_fwd", "varlen_bwd", "fwd_kvcache")
 """The functions of a backend that flash_attn calls."""
@@ -194,6 +198,17 @@ def use_interpreter() -> None:
     """Make flash_attn accept CPU tensors, and fix the interpreters of Triton 3.1 and 3.2."""
     import triton.runtime.interpreter as interpreter  # type: ignore[import-not-found]
 
+    if find_spec("aiter"):
+        from stand_in_gpu import (  # type: ignore[import-not-found]
+            StandInDriver,
+            restart_without_assertions,
+            stand_in_gpu,
+        )
+        from triton.runtime import driver
+
+        restart_without_assertions()
+        stand_in_gpu(INTERPRETED_ARCH)
+        driver.set_active(StandInDriver(INTERPRETED_ARCH))
     # flash_attn registers its operators for GPUs only, and torch's dispatcher would reject CPU tensors
     custom_op = torch.library.custom_op
     torch.library.custom_op = lambda *names, **options: custom_op(*names, **{**options, "device_types": None})

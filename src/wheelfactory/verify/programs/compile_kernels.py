@@ -16,12 +16,17 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
 import triton  # type: ignore[import-not-found]
-from triton.backends.compiler import GPUTarget  # type: ignore[import-not-found]
 from triton.runtime import driver  # type: ignore[import-not-found]
+
+sys.path.append(str(Path(__file__).resolve().parent))  # isolated mode leaves out the folder of the program
+
+from stand_in_gpu import StandInDriver, restart_without_assertions, stand_in_gpu  # type: ignore[import-not-found]
 
 ADDRESS_SPACE = 8 << 30
 """Bytes; four times the maximum of any Triton for any arch. A runaway compiler fails instead of filling the memory."""
@@ -83,24 +88,15 @@ class Utils:
         return {"max_shared_mem": self._lds}
 
 
-class Driver:
-    """A Triton driver without a GPU, with the interface that Triton 3.1 to 3.8 use."""
+class Driver(StandInDriver):  # type: ignore[misc]
+    """A Triton driver that records code objects, with the interface that Triton 3.1 to 3.8 use."""
 
     def __init__(self, arch: str) -> None:
+        super().__init__(arch)
         self.utils = Utils(arch)
-        self._target = GPUTarget("hip", arch, 32 if arch.startswith("gfx1") else 64)  # the wave size; RDNA has 32
 
     def launcher_cls(self, _source: object, _metadata: object) -> Callable[..., None]:
         return lambda *_arguments: None
-
-    def get_current_target(self) -> Any:
-        return self._target
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, _device: int) -> int:
-        return 0
 
 
 def record_entries(flash_attn_gpu: Any, utils: Utils) -> None:
@@ -163,6 +159,9 @@ def main(arch: str, patterns: Sequence[str]) -> None:
     os.environ["TRITON_DISABLE_LINE_INFO"] = "1"  # line info holds paths, so sizes would depend on the folder
     stand_in = Driver(arch)
     driver.set_active(stand_in)
+    if find_spec("aiter"):
+        restart_without_assertions()
+        stand_in_gpu(arch)
     # flash_attn registers its operators for GPUs only, and torch's dispatcher would reject CPU tensors
     custom_op = torch.library.custom_op
     torch.library.custom_op = lambda *names, **options: custom_op(*names, **{**options, "device_types": None})

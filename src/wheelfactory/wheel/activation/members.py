@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from wheelfactory.core.cell import Backend
+from wheelfactory.core.cell import Backend, Cell
 
 EXTENSION_MODULE = "flash_attn_2_cuda"
 """The compiled module that `flash_attn` imports for CK; upstream kept its CUDA name on ROCm."""
@@ -16,10 +16,9 @@ ACTIVATION_MODULE = f"{EXTENSION_MODULE}.py"
 """The file added to a Triton wheel. Python prefers a compiled module of the same name in the same folder."""
 
 
-def added_members(backend: Backend) -> dict[str, bytes]:
-    """Return the files that the factory adds to a finished wheel, by member name."""
-    return (
-        {ACTIVATION_MODULE: Path(__file__).with_name(ACTIVATION_MODULE).read_bytes()}
-        if backend is Backend.TRITON
-        else {}
-    )
+def added_members(cell: Cell) -> dict[str, bytes]:
+    """Return the files that the factory adds to the finished wheel of a cell, by member name."""
+    if cell.backend is Backend.CK:
+        return {}
+    source = "from_aiter.py" if cell.uses_aiter else ACTIVATION_MODULE
+    return {ACTIVATION_MODULE: Path(__file__).with_name(source).read_bytes()}

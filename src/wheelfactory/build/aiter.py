@@ -1,0 +1,69 @@
+"""Build the Triton-only wheel of aiter, which the previews of flash-attn take their Triton kernels from.
+
+aiter's own setup.py, told to leave out everything that needs ROCm; the result is pure Python and serves every cell.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from wheelfactory.build.environments import build_requirements, make_build_environment, pip_wheel
+from wheelfactory.build.sources import Source, fetch_git, unpack_source
+from wheelfactory.core.cell import AITER_NAME
+from wheelfactory.core.digest import content_key
+from wheelfactory.core.errors import BuildError
+from wheelfactory.core.files import atomic_path, scratch_dir
+from wheelfactory.core.progress import logger
+from wheelfactory.matrix.origins import Dependency
+from wheelfactory.wheel.rewrite import finish_pure_wheel
+
+# variables that aiter's setup.py reads, observed for commit 9bab8388: no ROCm modules, and no pip install of a Triton
+_VARIABLES = {"AITER_TRITON_ONLY": "1", "AITER_USE_SYSTEM_TRITON": "1"}
+
+UNUSED_REQUIREMENTS = frozenset({"psutil", "packaging"})
+"""Requirements of aiter that flash-attn's kernels never import; no index of ours has them."""
+
+
+def fetch_aiter(dependency: Dependency, cache: Path, environ: Mapping[str, str]) -> Source:
+    """Fetch the pinned sources. Raises `SourceError`."""
+    assert dependency.git
+    return fetch_git(f"aiter-{dependency.version}", dependency.git, cache / "sources", environ)
+
+
+def build_aiter(dependency: Dependency, folder: Path, cache: Path, environ: Mapping[str, str]) -> Path:
+    """Build the wheel into `folder`, or copy it from the cache. Raises the errors of `make_aiter`."""
+    path = folder / dependency.wheel
+    with atomic_path(path) as written:
+        shutil.copyfile(make_aiter(dependency, cache, environ), written)
+    return path
+
+
+def make_aiter(dependency: Dependency, cache: Path, environ: Mapping[str, str]) -> Path:
+    """Return the path of the wheel in the cache; build it if it is not there.
+
+    Raises `SourceError` if the sources cannot be fetched, `BuildError` if the build fails or makes another wheel.
+    """
+    source = fetch_aiter(dependency, cache, environ)
+    made_by = (str(sorted(_VARIABLES.items())), str(sorted(UNUSED_REQUIREMENTS)), *build_requirements())
+    cached = cache / "raw" / content_key("\n".join([source.identity, dependency.wheel, *made_by])) / dependency.wheel
+    if not cached.is_file():
+        logger.info("building %s", AITER_NAME)
+        with scratch_dir(cache) as scratch:
+            raw = run_aiter_setup(source, scratch, cache)
+            made = finish_pure_wheel(raw, dependency.version, UNUSED_REQUIREMENTS, scratch)
+            if made.name != dependency.wheel:
+                hint = f"expected {dependency.wheel}: check the commit in matrix.yaml"
+                raise BuildError("the build made an unexpected wheel", made.name, hint)
+            with atomic_path(cached) as written:
+                made.replace(written)
+    return cached
+
+
+def run_aiter_setup(source: Source, scratch: Path, cache: Path) -> Path:
+    """Run setup.py in `scratch` and return the raw wheel. Raises `BuildError`."""
+    tree = unpack_source(source, scratch / "source")
+    # setup.py calls a script in it that installs a Triton by pip, and goes on where there is no such script
+    shutil.rmtree(tree / ".github", ignore_errors=True)
+    return pip_wheel(make_build_environment(cache), tree, scratch / "raw", source.epoch, _VARIABLES)

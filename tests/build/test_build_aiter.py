@@ -1,0 +1,129 @@
+"""The Triton-only wheel of aiter: built by its own setup.py, for every platform, and never against a Triton of pip."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aiter_factory import VERSION, WHEEL, make_aiter_repository
+from rocm_machine import make_machine
+from stage_arguments import StageArguments
+from wheel_factory import make_wheel, read_zip, small_machine, tamper
+from wheelfactory.build.aiter import build_aiter
+from wheelfactory.core.digest import file_sha256
+from wheelfactory.core.errors import BuildError, InputError
+from wheelfactory.matrix.origins import Dependency
+from wheelfactory.verify.gates import AITER_REQUIRED_GATES, verify
+from wheelfactory.verify.result import GateResult, Status
+from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.rewrite import finish_pure_wheel
+
+Build = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def dependency(tmp_path_factory: pytest.TempPathFactory) -> Dependency:
+    return make_aiter_repository(tmp_path_factory.mktemp("aiter"))
+
+
+@pytest.fixture
+def build(dependency: Dependency, cache: Path, tmp_path: Path) -> Build:
+    """Build with a cache of its own, whose environments are those of the shared one."""
+
+    def run(name: str) -> Path:
+        return build_aiter(
+            dependency, tmp_path / name, make_machine(tmp_path / f"own {name}", cache, {}).cache, os.environ
+        )
+
+    return run
+
+
+def test_the_wheel_serves_every_platform_and_asks_for_nothing_that_no_index_has(build: Build) -> None:
+    wheel = Wheel.open(build("dist"))
+
+    assert wheel.path.name == WHEEL
+    assert str(wheel.metadata["Version"]) == VERSION
+    assert wheel.metadata.get_all("Requires-Dist") == ["einops"]
+    members = read_zip(wheel.path)
+    assert b"Root-Is-Purelib: true\nTag: py3-none-any\n" in members[f"{wheel.dist_info}/WHEEL"]
+
+
+def test_two_builds_of_one_commit_give_the_same_bytes(build: Build) -> None:
+    before = os.umask(0o077)
+    try:
+        first = build("first")
+    finally:
+        os.umask(before)
+    assert file_sha256(first) == file_sha256(build("second"))
+
+
+def test_another_name_than_the_pinned_one_is_an_error(dependency: Dependency, cache: Path, tmp_path: Path) -> None:
+    other = dependency.model_copy(update={"wheel": "amd_aiter-0.0.1-py3-none-any.whl"})
+
+    with pytest.raises(BuildError, match="unexpected wheel"):
+        build_aiter(other, tmp_path, make_machine(tmp_path / "own", cache, {}).cache, os.environ)
+
+
+def test_compiled_code_is_never_called_pure(tmp_path: Path) -> None:
+    raw = make_wheel(
+        tmp_path, name="amd_aiter", version="0.0.0", members={"aiter/jit/module.so": b"\x7fELF" + bytes(60)}
+    )
+
+    with pytest.raises(InputError):
+        finish_pure_wheel(raw, VERSION, frozenset(), tmp_path / "dist")
+
+
+# -- verified
+
+
+@pytest.fixture
+def given(dependency: Dependency, cache: Path, tmp_path: Path) -> StageArguments:
+    """A machine that can build it; sizes are not looked at, because this aiter is small."""
+    small = small_machine(make_machine(tmp_path / "gates", cache, {}).cache, os.environ)
+    matrix = small["matrix"].model_copy(update={"dependencies": {"amd-aiter": dependency}})
+    return {**small, "matrix": matrix}
+
+
+@pytest.fixture(autouse=True)
+def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wheelfactory.verify.contents.AITER_SIZES", range(1, 10**6))
+
+
+def failed(results: tuple[GateResult, ...]) -> dict[str, str]:
+    return {result.gate: str(result.findings[0]) for result in results if result.status is Status.FAILED}
+
+
+def test_it_passes_the_gates_of_every_wheel(build: Build, given: StageArguments) -> None:
+    results = verify(build("dist"), **given)
+
+    assert tuple(result.gate for result in results) == AITER_REQUIRED_GATES
+    assert {result.status for result in results} == {Status.PASSED}
+
+
+@pytest.mark.parametrize(
+    ("change", "gate"),
+    [
+        pytest.param({"aiter/__init__.py": b"import evil\n"}, "contents", id="changed"),
+        pytest.param({"aiter/evil.py": b""}, "contents", id="added"),
+        pytest.param(
+            {f"amd_aiter-{VERSION}.dist-info/METADATA": b"Name: amd-aiter\nVersion: 1\n"}, "contents", id="metadata"
+        ),
+    ],
+)
+def test_what_is_not_of_the_commit_is_refused(
+    change: dict[str, bytes], gate: str, build: Build, given: StageArguments
+) -> None:
+    path = build("dist")
+    tamper(path, change)
+
+    assert gate in failed(verify(path, **given))
+
+
+def test_a_matrix_without_it_cannot_verify_it(build: Build, given: StageArguments) -> None:
+    without: StageArguments = {**given, "matrix": given["matrix"].model_copy(update={"dependencies": {}})}
+
+    with pytest.raises(InputError, match=r"matrix\.yaml builds no aiter"):
+        verify(build("dist"), **without)

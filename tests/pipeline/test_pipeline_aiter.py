@@ -1,0 +1,183 @@
+"""aiter is built before the wheels that require it, published with them, and listed in their indexes only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from aiter_factory import PREVIEW, VERSION, WHEEL, keep_plain_aiter, pin
+from release_factory import passed_gates
+from stage_arguments import StageArguments, local_executor
+from wheel_factory import TRITON, finished_wheel, make_wheel, metadata_text, small_machine
+from wheelfactory.build.executor import Executor
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.errors import BuildError, VerificationError
+from wheelfactory.pipeline import run as running
+from wheelfactory.pipeline.jobs import CellJob, batch_matrix, parse_batch_cells
+from wheelfactory.pipeline.run import CellPipeline, Failure, Worklist, run_worklist
+from wheelfactory.release.additions import as_addition, read_additions, read_wheel_row, require_aiter
+from wheelfactory.release.directory import DirectoryPublisher
+from wheelfactory.release.manifest import WheelRow, manifest_bytes
+from wheelfactory.release.transaction import publish
+from wheelfactory.release.verified import unverified_reason
+from wheelfactory.site.index import render_index
+from wheelfactory.verify.gates import AITER_REQUIRED_GATES
+from wheelfactory.verify.result import GateResult, Status
+
+NAME = "amd-aiter"
+PASSED = tuple(GateResult(gate=name, status=Status.PASSED) for name in AITER_REQUIRED_GATES)
+
+
+@pytest.fixture
+def given(tmp_path: Path) -> StageArguments:
+    """A small machine whose matrix pins aiter, with its plain build as a test double."""
+    small, dependency = small_machine(tmp_path / "cache"), pin()
+    keep_plain_aiter(small["cache"], dependency)
+    return {**small, "matrix": small["matrix"].model_copy(update={"dependencies": {NAME: dependency}})}
+
+
+def write_aiter(folder: Path) -> Path:
+    """The finished wheel of the plain build of `given`."""
+    return make_wheel(
+        folder,
+        name="amd_aiter",
+        version=VERSION,
+        metadata=metadata_text(VERSION, name=NAME, requires=["einops"]),
+        wheel="Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        members={"aiter/__init__.py": b"# kernels\n" * 100_000},
+    )
+
+
+@pytest.fixture(autouse=True)
+def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wheelfactory.verify.contents.AITER_SIZES", range(1, 10**6))
+
+
+@pytest.fixture
+def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names whose builds started, in order; only aiter's is written."""
+    found: list[str] = []
+
+    def build_cells(_pipeline: CellPipeline, _executor: Executor, cells: Sequence[Cell]) -> list[Failure]:
+        found.extend(cell.id for cell in cells)
+        return []
+
+    def build_aiter(_dependency: object, folder: Path, *_more: object) -> Path:
+        found.append(NAME)
+        return write_aiter(folder)
+
+    def no_fallback(_project: object, _folder: Path, _cache: Path) -> Path:
+        raise BuildError("no CPU torch", "for this Python", "run with another")
+
+    monkeypatch.setattr(running, "build_in_parallel", build_cells)
+    monkeypatch.setattr(running, "build_aiter", build_aiter)
+    monkeypatch.setattr(running, "build_fallback", no_fallback)
+    return found
+
+
+def run(given: StageArguments, publisher: DirectoryPublisher, *cells: Cell, published: tuple[Cell, ...] = ()) -> None:
+    worklist = Worklist(to_build=cells, published=published, unbuildable=())
+    run_worklist(local_executor(given), worklist, publisher, **given)
+
+
+def test_it_is_published_before_the_cells_that_require_it(
+    given: StageArguments, done: list[str], tmp_path: Path
+) -> None:
+    publisher = DirectoryPublisher(tmp_path / "release")
+    run(given, publisher, TRITON, PREVIEW)
+
+    assert done == [NAME, TRITON.id, PREVIEW.id]
+    (row,) = publisher.rows()
+    assert (row.filename, row.cell, unverified_reason(row)) == (WHEEL, None, "")
+
+
+def test_it_is_not_built_for_releases_of_flash_attn(given: StageArguments, done: list[str], tmp_path: Path) -> None:
+    run(given, DirectoryPublisher(tmp_path / "release"), TRITON)
+    assert done == [TRITON.id]
+
+
+def test_it_is_built_once_and_again_where_its_file_is_lost(
+    given: StageArguments, done: list[str], tmp_path: Path
+) -> None:
+    publisher = DirectoryPublisher(tmp_path / "release")
+    run(given, publisher, PREVIEW)
+    run(given, publisher, published=(PREVIEW,))
+    (publisher.wheels_dir / WHEEL).unlink()
+    run(given, publisher, published=(PREVIEW,))
+    assert done == [NAME, PREVIEW.id, NAME]
+
+
+def test_a_workflow_builds_it_as_a_batch_of_its_own_if_a_cell_requires_it() -> None:
+    def batches(*cells: Cell) -> list[str]:
+        text = batch_matrix([CellJob(id=cell.id, batch=f"b{number}") for number, cell in enumerate(cells)])
+        assert parse_batch_cells(text) == cells
+        return [entry["batch"] for entry in json.loads(text)["include"]]
+
+    assert batches(TRITON) == ["b0", "flash-attention-amd"]
+    assert batches(TRITON, PREVIEW) == ["b0", "b1", "flash-attention-amd", NAME]
+    assert batches() == []
+
+
+# -- published
+
+
+def aiter_row(folder: Path, gates: tuple[GateResult, ...] = PASSED) -> WheelRow:
+    return read_wheel_row(write_aiter(folder), gates)
+
+
+def job_release(folder: Path, gates: tuple[GateResult, ...] = PASSED) -> Path:
+    """A release directory as a job uploads it."""
+    path = write_aiter(folder / "made")
+    row = read_wheel_row(path, gates)
+    publish(DirectoryPublisher(folder / "release"), [(row, path)])
+    (folder / "release/manifest.jsonl").write_bytes(manifest_bytes([row]))
+    return folder / "release"
+
+
+def test_its_row_is_accepted_with_its_gates_only(given: StageArguments, tmp_path: Path) -> None:
+    ((row, _),) = read_additions(job_release(tmp_path / "good"), expected=(), **given)
+    assert row.filename == WHEEL
+    with pytest.raises(VerificationError, match="not checked: contents"):
+        read_additions(job_release(tmp_path / "bad", PASSED[:-1]), **given)
+
+
+def test_the_gates_of_its_row_run_again_on_its_file(given: StageArguments, tmp_path: Path) -> None:
+    folder = job_release(tmp_path)
+    (plain,) = given["cache"].glob("plain/*/amd_aiter*.whl")
+    plain.unlink()
+    other = pin(commit="8" * 40)
+    keep_plain_aiter(given["cache"], other).rename(plain)
+    make_wheel(plain.parent, name="amd_aiter", version="0.0.0", tags="cp311-cp311-linux_x86_64")
+    with pytest.raises(VerificationError, match="contents: "):
+        read_additions(folder, **given)
+
+
+def test_a_wheel_that_requires_it_is_not_published_without_it(tmp_path: Path) -> None:
+    kernels = aiter_row(tmp_path / "aiter")
+    preview = kernels.model_copy(
+        update={"project": "flash-attn", "label": "rocm72torch2.13tritongit4a948e9", "filename": "flash_attn.whl"}
+    )
+    other = preview.model_copy(update={"label": "rocm72torch2.13git4a948e9"})
+
+    with pytest.raises(VerificationError, match=r"amd-aiter is not published: flash_attn\.whl requires it"):
+        require_aiter([preview], [])
+    require_aiter([preview], [kernels])
+    require_aiter([kernels, preview], [])
+    require_aiter([other], [])
+
+
+def test_only_the_indexes_whose_wheels_require_it_list_it(tmp_path: Path) -> None:
+    rows = [
+        aiter_row(tmp_path / "aiter"),
+        as_addition(finished_wheel(tmp_path, TRITON), passed_gates(TRITON.id))[0],
+    ]
+    rows.append(
+        rows[1].model_copy(
+            update={"label": "rocm72torch2.13tritongit4a948e9", "version": "2.8.4", "filename": "flash_attn-2.8.4.whl"}
+        )
+    )
+    pages = {path for path in render_index(rows) if path.endswith(f"{NAME}/index.html")}
+    assert pages == {f"simple/rocm72/torch2.13/triton-preview/{NAME}/index.html"}
