@@ -48,13 +48,14 @@ class RemoteServer:
     run: Run = run_command
     blobs: dict[str, bytes] = field(default_factory=dict)
     results: dict[str, messages.ActionResult] = field(default_factory=dict)
-    operations: dict[str, tuple[str, bool]] = field(default_factory=dict)
-    """Action and whether it is cancelled, by name."""
+    operations: dict[str, str] = field(default_factory=dict)
+    """Actions by the name of their execution."""
     calls: Counter[str] = field(default_factory=Counter)
     executed: list[messages.Command] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
     peak: int = 0
-    """The largest number of executions at the same time."""
+    """The largest number of executions that waited or ran at the same time."""
+    streams: int = 0
     token: str = ""
     """Refuse calls without this token."""
     workers: int = 4
@@ -161,9 +162,12 @@ class RemoteServer:
 
     async def execute(self, request: Any, context: Any) -> AsyncIterator[messages.Operation]:
         name = str(uuid.uuid4())
-        self.operations[name] = (request.action_digest.hash, False)
+        self.operations[name] = request.action_digest.hash
+        self.streams += 1
+        self.peak = max(self.peak, self.streams)
         async for operation in self._operate(name, context):
             yield operation
+        self.streams -= 1
 
     async def wait_execution(self, request: Any, context: Any) -> AsyncIterator[messages.Operation]:
         if request.name not in self.operations:
@@ -186,7 +190,7 @@ class RemoteServer:
             yield _operation(name, _STAGES.EXECUTING)
             while not self.hold.is_set():
                 await asyncio.sleep(0.02)
-            key = self.operations[name][0]
+            key = self.operations[name]
             action = messages.Action.FromString(self.blobs[key])
             command = messages.Command.FromString(self.blobs[action.command_digest.hash])
             self.executed.append(command)

@@ -61,6 +61,14 @@ def test_only_the_targets_of_the_request_are_listed(project: Project) -> None:
     assert "not a target of this build: gfx90a" in output
 
 
+def test_a_kernel_without_code_for_an_arch_is_left_for_this_machine(project: Project) -> None:
+    guarded = project.root / f"build/{KERNELS[0]}.hip"
+    guarded.write_text("#if !defined(__HIP_DEVICE_COMPILE__) || (defined(__gfx12__))\n// code\n#endif\n")
+    device, host = survey_of(project).parts
+    assert {*device.key.sources} - {*device.sources} == {KERNELS[0]}
+    assert host.sources == host.key.sources
+
+
 def test_the_platform_changes_with_the_headers_of_rocm_and_the_compiler(project: Project) -> None:
     first = survey_of(project).worker_compiler
     header = project.hipcc.parents[1] / "include/hip/hip_runtime.h"

@@ -6,12 +6,15 @@ import hashlib
 import logging
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import grpc
 import pytest
 
 from remote_server import RemoteServer, remote_server
@@ -43,7 +46,9 @@ def survey(tmp_path: Path) -> Survey:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
     parts = [
-        SurveyPart(SetKey({"targets": [arch], "flags": []}, NAMES), ("/opt/rocm/bin/hipcc", f"--offload-arch={arch}"))
+        SurveyPart(
+            SetKey({"targets": [arch], "flags": []}, NAMES), ("/opt/rocm/bin/hipcc", f"--offload-arch={arch}"), NAMES
+        )
         for arch in ("gfx90a", "gfx942")
     ]
     sources = {name: f"build/{name}.hip" for name in NAMES}
@@ -167,6 +172,42 @@ def test_a_server_that_restarts_is_waited_for(server: RemoteServer, survey: Surv
     fill_with(survey, remote_of(server), tmp_path / "kernels")
     thread.join()
     assert len(records(survey, tmp_path / "kernels")) == 8
+
+
+def test_many_actions_are_done_once_each_with_few_in_flight(
+    server: RemoteServer, survey: Survey, tmp_path: Path
+) -> None:
+    names = tuple(f"fmha_fwd_d64_fp16_{number}" for number in range(300))
+    for name in names:
+        Path(survey.root, f"build/{name}.hip").write_text(f"// {name}")
+    part = replace(survey.parts[0], key=SetKey({"targets": ["gfx90a"], "flags": []}, names), sources=names)
+    survey = replace(survey, sources={name: f"build/{name}.hip" for name in names}, parts=(part,))
+    fill_with(survey, remote_of(server), tmp_path / "kernels")
+    assert sorted(command.output_paths[0] for command in server.executed) == sorted(f"{name}.o" for name in names)
+    assert server.peak <= fill.QUEUED_AHEAD + server.workers
+
+
+def test_tls_trusts_the_given_certificate_and_no_other(server: RemoteServer, survey: Survey, tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    make = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost")
+    names = ("-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate)
+    subprocess.run([*make, *names], check=True, capture_output=True)
+    server.stop()
+    server.port = 0
+    server.start(grpc.ssl_server_credentials([(key.read_bytes(), certificate.read_bytes())]))
+    remote = parse_remote(f"grpcs://localhost:{server.port}", ca=certificate)
+    fill_with(survey, remote, tmp_path / "kernels")
+    assert len(records(survey, tmp_path / "kernels")) == 8
+    with pytest.raises(BuildError, match="no Remote Execution server"):
+        fill_with(survey, replace(remote, ca=None, away_s=1), tmp_path / "other")
+
+
+def test_the_messages_are_those_that_the_generator_makes_of_the_description(tmp_path: Path) -> None:
+    folder = Path(str(messages_pb2.__file__)).parent
+    options = ["--proto_path=.", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}", "messages.proto"]
+    subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *options], cwd=folder, check=True)
+    for made in tmp_path.glob("messages_pb2.py*"):
+        assert made.read_text() == (folder / made.name).read_text()
 
 
 # endings

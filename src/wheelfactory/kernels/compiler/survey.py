@@ -26,6 +26,7 @@ from wheelfactory.kernels.compiler.costs import Ledger
 from wheelfactory.kernels.compiler.edges import CompileInputs
 from wheelfactory.kernels.compiler.fat_binary import CannotComposeError, read_bundler
 from wheelfactory.kernels.compiler.flags import rocm_root
+from wheelfactory.kernels.compiler.guards import is_empty
 from wheelfactory.kernels.compiler.key import header_paths, key_environment, rocm_headers_sha256
 from wheelfactory.kernels.compiler.limits import require_supported_archs
 from wheelfactory.kernels.compiler.request import SURVEYED, CompileRequest, CompileResult
@@ -45,6 +46,8 @@ class SurveyPart:
     key: SetKey
     command: tuple[str, ...]
     """hipcc and the flags of every source; see `flags.kernel_command` for the rest."""
+    sources: tuple[str, ...]
+    """Names, without those that have no code for the targets: the build host compiles these in no time."""
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -74,7 +77,10 @@ class Survey:
     def read(cls, path: Path) -> Survey:
         """Read the file that `write_survey` wrote."""
         document = json.loads(path.read_text(encoding="utf-8"))
-        parts = [SurveyPart(SetKey.from_document(part["key"]), tuple(part["command"])) for part in document["parts"]]
+        parts = [
+            SurveyPart(SetKey.from_document(part["key"]), tuple(part["command"]), tuple(part["sources"]))
+            for part in document["parts"]
+        ]
         return cls(**{**document, "headers": tuple(document["headers"]), "parts": tuple(parts)})
 
 
@@ -107,6 +113,9 @@ def write_survey(request: CompileRequest, inputs: CompileInputs, environ: Mappin
             {
                 "key": json.loads(inputs.keys[targets].to_bytes()),
                 "command": [inputs.hipcc, *target_flags(inputs.flags, targets), *_options(targets, inputs.archs)],
+                "sources": [
+                    name for name in inputs.keys[targets].sources if not is_empty(inputs.guards.get(name, ""), targets)
+                ],
             }
             for targets in target_lists
         ],

@@ -14,8 +14,8 @@ from typing import Protocol
 
 from wheelfactory.kernels.remote import messages_pb2 as messages
 
-TIMEOUT_S = 4 * 3600
-"""Seconds after which a worker kills a compile. The most expensive kernels take about an hour on a busy machine."""
+TIMEOUT_S = 2 * 3600
+"""Seconds after which a worker kills a compile: the most that BuildGrid allows unless it is configured."""
 
 SEARCH_PATH = "/usr/bin:/bin"
 """PATH of a compile on a worker: hipcc itself has an absolute path."""

@@ -78,7 +78,7 @@ def find_missing_kernels(survey: Survey, kernels: Path, ledger: Ledger) -> list[
     for part in survey.parts:
         store = Store(kernels, part.key)
         store.create()
-        for name in store.find_missing(part.key.sources):
+        for name in store.find_missing(part.sources):
             predicted_s = predict_cost(ledger, name, part.targets, survey.compiler).cpu_s
             found.append(Kernel(store, part, name, predicted_s))
     return sorted(found, key=lambda kernel: (-kernel.predicted_s, kernel.name, kernel.part.targets))
