@@ -83,13 +83,13 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="HOURS",
         help="use the fewest shards that each finish within HOURS (default: 5)",
     )
-    for name, kind, default, what in (
-        ("--runners", positive_int, Runners.count, "number of machines that compile"),
-        ("--cores", positive_int, Runners.cores, "cores of each machine"),
-        ("--memory", positive_number, Runners.memory_gib, "memory of each machine, in GiB"),
-        ("--disk", positive_number, Runners.disk_gb, "disk of each machine, in GB, image included"),
+    for name, kind, unit, default, what in (
+        ("--runners", positive_int, "N", Runners.count, "number of machines that compile"),
+        ("--cores", positive_int, "N", Runners.cores, "cores of each machine"),
+        ("--memory", positive_number, "GIB", Runners.memory_gib, "memory of each machine"),
+        ("--disk", positive_number, "GB", Runners.disk_gb, "disk of each machine, image included"),
     ):
-        parser.add_argument(name, type=kind, default=default, metavar="N", help=f"{what} (default: {default:g})")
+        parser.add_argument(name, type=kind, default=default, metavar=unit, help=f"{what} (default: {default:g})")
     parser.add_argument(
         "--measured-costs",
         type=Path,
