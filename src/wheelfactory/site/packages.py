@@ -70,7 +70,8 @@ def packages_html(matrix: Matrix, rows: Iterable[WheelRow], site: str = "") -> b
     ]
     others = [(row, _address(row, site), "") for row in ordered if not row.label]
     if others:
-        groups.append({"title": f"Dependencies. {_where_listed(row for row, *_ in others)}", "command": "", "files": others})
+        title = f"Dependencies. {_where_listed(row for row, *_ in others)}"
+        groups.append({"title": title, "command": "", "files": others})
     count = count_text(sum(row.label is not None for row in ordered), "flash-attn wheel")
     about = " ".join(filter(None, (f"{count} for AMD GPUs.", page_runner_note(matrix, ordered))))
     date = newest_date(ordered) if ordered else "none yet"
