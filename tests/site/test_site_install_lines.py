@@ -17,7 +17,9 @@ from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.install_lines import (
     directory_install_lines,
+    file_install_line,
     github_pages_url,
+    install_templates,
     pick_smoke_test_wheel,
     smoke_test_line,
 )
@@ -144,3 +146,37 @@ def test_without_wheels_none_is_picked(matrix: Matrix) -> None:
 )
 def test_pages_serve_a_repository_below_its_owner_but_for_the_owners_own_site(repository: str, address: str) -> None:
     assert github_pages_url(repository) == address
+
+
+# -- a preview, whose kernels are in aiter
+
+PREVIEW = a_row(Cell.parse("fa2.8.4+git4a948e9-rocm7.2-torch2.13.0-py3-triton")).model_copy(
+    update={"filename": "flash_attn-2.8.4+rocm72torch2.13tritongit4a948e9-py3-none-any.whl"}
+)
+KERNELS = PREVIEW.model_copy(
+    update={"project": "amd-aiter", "cell": None, "label": None, "filename": "amd_aiter-0.0.20260602-py3-none-any.whl"}
+)
+
+
+def test_the_line_of_one_file_names_the_kernels_that_it_requires_by_address(matrix: Matrix) -> None:
+    addresses = {"url": f"https://wheels.example/{KERNELS.filename}"}
+    named = KERNELS.model_copy(update=addresses)
+
+    assert shlex.split(file_install_line(PREVIEW, matrix, [PREVIEW, KERNELS]))[-3:] == [
+        "einops",
+        f"./{KERNELS.filename}",
+        f"./{PREVIEW.filename}",
+    ]
+    assert f"{addresses['url']}#sha256={KERNELS.sha256}" in file_install_line(PREVIEW, matrix, [named])
+    assert "aiter" not in file_install_line(ROW, matrix, [ROW, KERNELS])
+
+
+def test_the_second_project_for_uv_takes_the_kernels_from_the_index_of_the_wheel() -> None:
+    plain, with_kernels = install_templates()["pyproject.toml"]
+
+    added = set(with_kernels.splitlines()) - set(plain.splitlines())
+
+    assert added == {
+        'dependencies = ["flash-attn=={version}", "torch=={torch}", "{triton}", "amd-aiter"]',
+        'amd-aiter = { index = "flash-attn-rocm" }',
+    }

@@ -12,7 +12,7 @@ from report_rows import BLANK, code_lines, einops_row, rows_of, shown, table_row
 from small_matrix import small_matrix
 from validations import H200, amd_validation, nvidia_validation, with_evidence
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.site.packages import GENERATED, packages_page
+from wheelfactory.site.packages import GENERATED, packages_html, packages_page
 
 CELLS = (
     "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck",
@@ -130,3 +130,12 @@ def test_five_thousand_wheels_are_all_on_the_page(rows: tuple[WheelRow, ...]) ->
     many = [rows[0].model_copy(update={"sha256": f"{number:064x}"}) for number in range(5_000)]
     page = packages_page(MATRIX, many, SITE)
     assert len(set(re.findall(r"\[wheel\]\(\S+#sha256=([0-9a-f]{64})\) \|$", page, re.M))) == 5_000
+
+
+def test_dependencies_that_only_some_indexes_have_are_named(rows: tuple[WheelRow, ...], tmp_path: Path) -> None:
+    kernels = einops_row(tmp_path).model_copy(
+        update={"project": "amd-aiter", "filename": "amd_aiter-0.0.20260602-py3-none-any.whl"}
+    )
+    assert "Every index has these too." in packages_page(MATRIX, rows)
+    for page in (packages_page(MATRIX, [*rows, kernels]), packages_html(MATRIX, [*rows, kernels]).decode()):
+        assert "Every index has these too; amd-aiter only those of Triton previews." in page

@@ -84,15 +84,14 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="HOURS",
         help="use the fewest shards that each finish within HOURS (default: 5)",
     )
-    for names, kind, default, what in (
-        ("--runners --machines", positive_int, Runners.count, "number of machines that compile"),
-        ("--cores", positive_int, Runners.cores, "cores of each machine"),
-        ("--memory", positive_number, Runners.memory_gib, "memory of each machine, in GiB"),
-        ("--disk", positive_number, Runners.disk_gb, "disk of each machine, in GB, image included"),
+    for names, kind, unit, default, what in (
+        ("--runners --machines", positive_int, "N", Runners.count, "number of machines that compile"),
+        ("--cores", positive_int, "N", Runners.cores, "cores of each machine"),
+        ("--memory", positive_number, "GIB", Runners.memory_gib, "memory of each machine"),
+        ("--disk", positive_number, "GB", Runners.disk_gb, "disk of each machine, image included"),
     ):
-        parser.add_argument(
-            *names.split(), type=kind, default=default, metavar="N", help=f"{what} (default: {default:g})"
-        )
+        text = f"{what} (default: {default:g})"
+        parser.add_argument(*names.split(), type=kind, default=default, metavar=unit, help=text)
     parser.add_argument(
         "--measured-costs",
         type=Path,

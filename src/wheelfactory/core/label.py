@@ -33,6 +33,11 @@ def index_path(key: IndexKey) -> str:
     return "/".join(("simple", *key))
 
 
+def is_own_aiter(version: str) -> bool:
+    """Whether a version of aiter is one of this factory's: ``0.0.`` and the date of the commit."""
+    return re.fullmatch(r"0\.0\.20\d{6}", version, re.ASCII) is not None
+
+
 @dataclass(frozen=True)
 class Label:
     """The parts of a local version; ROCm and torch as (major, minor)."""

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from wheelfactory.core.cell import AITER_NAME
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.gpus import kfd_node_files, read_gpu_archs
 from wheelfactory.core.query import query_program
@@ -29,7 +30,7 @@ _TOOL_SECONDS = 30
 # variables that affect ROCm, torch, flash-attn or Python
 _TELLING = (
     *("HSA_OVERRIDE_GFX_VERSION", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
-    *("GPU_DEVICE_ORDINAL", "FLASH_ATTENTION_TRITON_AMD_ENABLE", "PYTORCH_ROCM_ARCH", "GPU_ARCHS"),
+    *("GPU_DEVICE_ORDINAL", "FLASH_ATTENTION_TRITON_AMD_ENABLE", "AITER_TRITON_ONLY", "PYTORCH_ROCM_ARCH", "GPU_ARCHS"),
     *("ROCM_PATH", "ROCM_HOME", "HIP_PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONNOUSERSITE"),
     *("VIRTUAL_ENV", "CONDA_PREFIX"),
 )
@@ -86,7 +87,7 @@ def detect_machine(
     `probe`: source of the program that queries torch (`scripts/probe_toolchain.py`). `tritons`: names of the
     distributions of Triton for ROCm. `seconds`: limit for each import. Raises InputError if the Python cannot run.
     """
-    packages = ("triton", *tritons, "einops", "amd-aiter", "rocm-sdk-core", "rocm")
+    packages = ("triton", *tritons, "einops", AITER_NAME, "aiter", "rocm-sdk-core", "rocm")
     python, torch, found = read_python(executable, packages, environ, seconds)
     rocm, rocm_path = find_rocm(root, environ)
     gpus, names = read_gpus(root, rocm_path, environ)

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+from wheelfactory.doctor.aiter_checks import check_aiter, explain_aiter_error, explain_other_aiter
 from wheelfactory.doctor.diagnosis import (
     INSTALL_MATCHING_WHEEL,
     Diagnosis,
@@ -31,8 +32,8 @@ from wheelfactory.doctor.torch_checks import (
     torch_remedy,
 )
 
-# requirements that `torch_checks` diagnoses
-_REQUIRED_ELSEWHERE = re.compile(r"torch$|triton")
+# requirements that `torch_checks` and `aiter_checks` diagnose
+_REQUIRED_ELSEWHERE = re.compile(r"torch$|triton|amd-aiter$")
 
 _IMPORT_LINE = "from flash_attn.flash_attn_interface import flash_attn_func"
 _NO_KERNELS = "`No module named 'flash_attn_2_cuda'`"
@@ -84,6 +85,7 @@ def _about_packages(machine: Machine, installed: InstalledFlashAttn) -> Iterator
         name = format_flash_attn(installed)
         what = f"{folder} contains a directory flash_attn, which Python imports there instead of {name}"
         yield Diagnosis("directory shadows flash-attn", what, "cd to another directory")
+    yield from check_aiter(machine)
     for name in installed.missing_requirements:
         if not _REQUIRED_ELSEWHERE.search(name):
             yield missing_requirement(machine, installed, name)
@@ -107,6 +109,7 @@ def _explanations(machine: Machine, installed: InstalledFlashAttn, facts: Doctor
     """Yield the possible explanations of an import error, most specific first."""
     error = installed.error
     yield from (leftover(installed, path) for path in leftovers(installed) if path in error)
+    yield from explain_aiter_error(machine, installed)
     if match := re.search(r"undefined symbol: ([^\s,]+)", error):
         yield diagnose_undefined_symbol(machine, installed, match[1])
     if match := re.search(rf"(lib[^\s:/]+): {_NOT_FOUND}", error):
@@ -122,7 +125,8 @@ def _explanations(machine: Machine, installed: InstalledFlashAttn, facts: Doctor
         )
     if _REFUSED_BY_TRITON.search(error):
         yield diagnose_triton_version(machine, installed, facts, error)
-    if error.startswith(f"ImportError: {TRITON_VARIABLE}="):  # raised by our Triton wheels if it is FALSE
+    # raised by our Triton wheels if it is FALSE
+    if error.startswith((f"ImportError: {TRITON_VARIABLE}=", f"RuntimeError: {TRITON_VARIABLE}=")):
         what = error.partition(": ")[2]
         yield Diagnosis(
             "wrong backend selected", what, f"unset {TRITON_VARIABLE}; or, for ck, {INSTALL_MATCHING_WHEEL}"
@@ -134,6 +138,7 @@ def _explanations(machine: Machine, installed: InstalledFlashAttn, facts: Doctor
             f"{format_flash_attn(installed)} has no code for this GPU: `{error}`",
             INSTALL_MATCHING_WHEEL,
         )
+    yield from explain_other_aiter(machine, installed)
 
 
 def leftovers(installed: InstalledFlashAttn) -> list[str]:

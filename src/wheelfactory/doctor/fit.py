@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell, major_minor
+from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, Backend, Cell, major_minor
 from wheelfactory.core.support import Answer
 from wheelfactory.doctor.diagnosis import abi_age, find_major_minor, format_major_minor
 from wheelfactory.doctor.facts import DoctorFacts
@@ -112,6 +112,12 @@ def find_missing_dependencies(wheels: Iterable[PublishedWheel], machine: Machine
         if wheel.project not in machine.packages:
             found[wheel.project] = wheel
     return tuple(found[project] for project in sorted(found))
+
+
+def dependencies_of(wheel: PublishedWheel, found: Sequence[PublishedWheel]) -> tuple[PublishedWheel, ...]:
+    """Return those of the missing dependencies that a wheel requires: aiter only if its kernels are there."""
+    takes_kernels = wheel.label is not None and wheel.label.uses_aiter
+    return tuple(one for one in found if takes_kernels or one.project != AITER_NAME)
 
 
 def find_fallback(wheels: Iterable[PublishedWheel], machine: Machine, facts: DoctorFacts) -> PublishedWheel | None:

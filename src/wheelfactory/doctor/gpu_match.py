@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from wheelfactory.core.cell import Backend
+from wheelfactory.core.cell import AITER_NAME, Backend
 from wheelfactory.core.gpus import find_override_arch, product_names
+from wheelfactory.core.label import is_own_aiter
 from wheelfactory.core.support import Answer, Support, SupportTables, name_choice, other_ways
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.machine import Machine
@@ -73,6 +74,9 @@ def find_cautions(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -
         support = judge_gpu(wheel, arch, facts)
         if support.answer is Answer.MAY_WORK:
             yield str(support)
+    aiter_version = machine.packages.get(AITER_NAME)
+    if wheel.label and wheel.label.uses_aiter and aiter_version and not is_own_aiter(aiter_version):
+        yield f"takes its kernels from the installed {AITER_NAME} {aiter_version}, which stays; checked with ours only"
     override = machine.environ.get(OVERRIDE, "")
     target = find_override_arch(override)
     if target and any(own != target for own in machine.gpus):

@@ -15,7 +15,7 @@ from wheelfactory.core.verified import why_unverified
 from wheelfactory.doctor.advice import find_alternatives, find_answer, find_torch
 from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, INSTALL_TORCH, Diagnosis
 from wheelfactory.doctor.facts import DoctorFacts
-from wheelfactory.doctor.fit import Fit, find_missing_dependencies, has_rocm_torch
+from wheelfactory.doctor.fit import Fit, dependencies_of, find_missing_dependencies, has_rocm_torch
 from wheelfactory.doctor.gpu_match import GpuSupport, find_cautions, find_condition, judge_gpus
 from wheelfactory.doctor.machine import Machine
 from wheelfactory.doctor.manifest_source import ManifestSource
@@ -169,7 +169,7 @@ def _steps(report: DoctorReport, needed: Sequence[PublishedWheel], site: str, do
 def _wheel_step(offer: Offer, needed: Sequence[PublishedWheel], target: Target, site: str, machine: Machine) -> Step:
     again = machine.flash_attn is not None and machine.flash_attn.version == offer.wheel.version
     again = again and not machine.python.externally_managed  # a new environment has nothing to replace
-    return wheel_step(target, offer.wheel, needed, site, again=again)
+    return wheel_step(target, offer.wheel, dependencies_of(offer.wheel, needed), site, again=again)
 
 
 def with_remedies(report: DoctorReport) -> DoctorReport:
@@ -194,7 +194,7 @@ def with_remedies(report: DoctorReport) -> DoctorReport:
 def _offer(wheel: PublishedWheel, needed: Sequence[PublishedWheel], machine: Machine, facts: DoctorFacts) -> Offer:
     installed = machine.flash_attn
     again = installed is not None and installed.version == wheel.version
-    pip, uv = exact_commands(machine.python.executable, (*needed, wheel), again=again)
+    pip, uv = exact_commands(machine.python.executable, (*dependencies_of(wheel, needed), wheel), again=again)
     judged = wheel.label is not None  # the fallback runs on every GPU
     return Offer(
         wheel,

@@ -6,8 +6,9 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from wheelfactory.core.cell import Backend
+from wheelfactory.core.cell import AITER_NAME, Backend
 from wheelfactory.core.support import name_choice
+from wheelfactory.doctor.aiter_checks import format_aiter
 from wheelfactory.doctor.gpu_match import format_gpu, list_visible_gpus
 from wheelfactory.doctor.machine import InstalledTorch, Machine
 from wheelfactory.doctor.report import DoctorReport, Offer
@@ -45,6 +46,8 @@ def machine_lines(machine: Machine) -> Iterator[str]:
     yield f"GPU         {_gpu_text(machine)}"
     state = f"does not import: {installed.error}" if installed and installed.error else "imports"
     yield f"flash-attn  {f'{installed.version}, {state}' if installed else 'not installed'}"
+    if AITER_NAME in machine.packages:
+        yield f"aiter       {format_aiter(machine.packages[AITER_NAME])}"
     for name, value in machine.environ.items():
         yield f"{name}={shlex.quote(value)}"
 
@@ -170,8 +173,9 @@ def _instead_lines(report: DoctorReport) -> Iterator[str]:
 
 
 def _no_site_lines(report: DoctorReport) -> Iterator[str]:
-    yield "No site given, so no wheel was looked up. The README of wheelfactory says where sites are listed; pass the"
-    yield "address of one to the doctor, or a manifest.jsonl."
+    yield "No site given, so no wheel was looked up."
+    yield "Pass the address of a site, or a manifest.jsonl, to the doctor."
+    yield "The README of wheelfactory says where sites are listed."
     if report.steps:
         yield "The torch to install first:"
         yield from _step_lines(report.steps)

@@ -91,7 +91,8 @@ def wheel_step(
     index, requirement = f"{site}{index_path(wheel.label.index_key)}/", f"flash-attn=={wheel.version}"
     if again:  # the index lacks torch, which --force-reinstall would reinstall too
         options = ("--no-deps", installer.reinstall_option, installer.index_option, index)
-        return Step(title, ((*installer.install_command, *options, requirement),))
+        missing = (f"{one.project}=={one.version}" for one in needed)  # --no-deps would leave them out
+        return Step(title, ((*installer.install_command, *options, *missing, requirement),))
     return Step(title, (installer.install_from_index(index, requirement),))
 
 

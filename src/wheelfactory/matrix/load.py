@@ -16,6 +16,7 @@ from pydantic_core import ErrorDetails
 from wheelfactory.core.cell import AITER_NAME, preview_commit
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file
+from wheelfactory.core.label import is_own_aiter
 from wheelfactory.matrix.document import Document, KeyPath, Number, Problem, UnreadableError, quote
 from wheelfactory.matrix.facts import Matrix, in_window
 
@@ -195,6 +196,13 @@ def _check_file_names(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
 def _check_aiter(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
     """Find previews whose Triton kernels are in a project that the matrix does not build."""
     dependency = matrix.dependencies.get(AITER_NAME)
+    if dependency and not is_own_aiter(dependency.version):
+        what = f"{dependency.version} could be a version of AMD's, which ours must never replace"
+        yield (
+            ("dependencies", AITER_NAME, "version"),
+            what,
+            "write 0.0. and the date of the commit: 0.0.20260602",
+        )
     for version, release in matrix.flash_attn.items():
         if preview_commit(version) and release.triton and (dependency is None or dependency.git is None):
             what = f"the Triton kernels of {version} are in {AITER_NAME}, which this file does not build"

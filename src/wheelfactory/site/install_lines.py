@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from pathlib import Path
 from urllib.parse import quote
 
 from wheelfactory.build.environments import cpu_torch_options, cpu_torch_requirement, cpu_torch_version
-from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.cell import AITER_NAME, Backend, Cell
 from wheelfactory.core.installer import pip_for, url_with_sha256, uv_for
-from wheelfactory.core.label import IndexKey, index_path
+from wheelfactory.core.label import IndexKey, Label, index_path
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.wheel_text import group_by_index
@@ -45,6 +45,10 @@ torch = { index = "pytorch-rocm" }
 {triton} = { index = "pytorch-rocm" }
 """
 
+_PYPROJECT_WITH_AITER = _PYPROJECT.replace('"{triton}"]', f'"{{triton}}", "{AITER_NAME}"]').replace(
+    "\ntorch = {", f'\n{AITER_NAME} = {{ index = "flash-attn-rocm" }}\ntorch = {{'
+)
+
 
 def directory_install_lines(rows: Sequence[WheelRow], folder: Path) -> list[str]:
     """One install command for each index that lists one of the rows. It uses no other index."""
@@ -68,22 +72,28 @@ def index_install_line(key: IndexKey, site: str) -> str:
     return shlex.join(pip_for().install_from_index(f"{site.rstrip('/')}/{index_path(key)}/", "flash-attn"))
 
 
-def file_install_line(row: WheelRow, matrix: Matrix) -> str:
-    """The command that installs one wheel by address and digest; without an address, from the current folder."""
+def file_install_line(row: WheelRow, matrix: Matrix, published: Iterable[WheelRow] = ()) -> str:
+    """The command that installs one wheel by address and digest; without an address, from the current folder.
+
+    With the wheel of aiter among the `published` rows, if the wheel takes its kernels from it.
+    """
     # --no-deps keeps the installed torch; flash-attn's other dependencies are listed, and have none themselves
-    wheel = url_with_sha256(row.url, row.sha256) if row.url else f"./{row.filename}"
-    return shlex.join(
-        pip_for().install_without_dependencies(
-            *(name for name, pin in matrix.dependencies.items() if pin.sha256), wheel
-        )
-    )
+    from_pypi = (name for name, pin in matrix.dependencies.items() if pin.sha256)
+    takes_kernels = row.label is not None and Label.parse(row.label).uses_aiter
+    kernels = [one for one in published if takes_kernels and one.project == AITER_NAME and one.yanked is None]
+    return shlex.join(pip_for().install_without_dependencies(*from_pypi, *map(_address, (*kernels[-1:], row))))
+
+
+def _address(row: WheelRow) -> str:
+    return url_with_sha256(row.url, row.sha256) if row.url else f"./{row.filename}"
 
 
 def install_templates() -> dict[str, tuple[str, ...]]:
     """The templates of the search page's install commands, by the name of their tab: torch first, then flash-attn.
 
     The page fills in ``{index}`` (an address), ``{version}`` (with the label), ``{torch}``, ``{rocm}``, ``{triton}``
-    (the name of torch's Triton package), ``{torch-index}`` (an address) and ``{python}`` (a requires-python).
+    (the name of torch's Triton package), ``{torch-index}`` (an address) and ``{python}`` (a requires-python). Of
+    the two projects, the second is for a wheel that takes its kernels from aiter.
     """
     # the local version matters: pip would accept an installed CUDA build for a plain torch==2.9.1
     installers = {"pip": pip_for(), "uv": uv_for()}
@@ -94,7 +104,7 @@ def install_templates() -> dict[str, tuple[str, ...]]:
         )
         for name, one in installers.items()
     }
-    return {**lines, "pyproject.toml": (_PYPROJECT,)}
+    return {**lines, "pyproject.toml": (_PYPROJECT, _PYPROJECT_WITH_AITER)}
 
 
 def smoke_test_line(row: WheelRow, folder: Path, matrix: Matrix) -> str:

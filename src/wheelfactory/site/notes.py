@@ -86,7 +86,7 @@ def release_notes(
     if note := page_runner_note(matrix, after):
         sections += [MarkdownSection((note,))]
     if wheels:
-        sections += [_install(wheels, matrix, site)]
+        sections += [_install(wheels, after, matrix, site)]
     if found.yanked:
         rows = tuple(f"- {code_span(wheel.filename)}: {escape(str(wheel.yanked))}" for wheel in found.yanked)
         sections += [MarkdownSection(("## Yanked", "", "Installers skip these unless they are pinned.", ""), rows)]
@@ -106,14 +106,16 @@ def _headline(found: ReleaseChanges) -> str:
     return f"{count_text(wheels, 'new flash-attn wheel')}{yanked}{validated}; {count_text(found.total, 'file')} in all."
 
 
-def _install(wheels: Sequence[WheelRow], matrix: Matrix, site: str | None) -> MarkdownSection:
+def _install(
+    wheels: Sequence[WheelRow], published: Iterable[WheelRow], matrix: Matrix, site: str | None
+) -> MarkdownSection:
     if site:
         intro = "One index for each ROCm, torch and backend. Install torch for ROCm first."
         groups = [(members, index_install_line(key, site)) for key, members in group_by_index(wheels).items()]
     else:
         download = "" if all(wheel.url for wheel in wheels) else " Download the wheel, then install it from its folder."
         intro = f"Install torch for ROCm first.{download}"
-        groups = [([wheel], file_install_line(wheel, matrix)) for wheel in wheels]
+        groups = [([wheel], file_install_line(wheel, matrix, published)) for wheel in wheels]
     rows = (
         [*axis_values(members[0]), versions_text(members), pythons_text(members), code_span(line)]
         for members, line in groups

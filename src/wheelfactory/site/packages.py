@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
+from wheelfactory.core.cell import AITER_NAME
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.coverage import page_runner_note
@@ -50,7 +51,7 @@ def packages_page(matrix: Matrix, rows: Iterable[WheelRow], site: str = "") -> s
     others = [row for row in ordered if not row.label]
     if others:
         files = table(_HEADER, ([*_file(row, site)] for row in others))
-        lines += ["## Dependencies", "", "Every index has these too.", "", *files, ""]
+        lines += ["## Dependencies", "", _where_listed(others), "", *files, ""]
     if archs := sorted({arch for row in ordered for arch in row.offload_archs}):
         lines += ["## GPUs", "", *table(("arch", "GPUs"), ((escape(arch), gpu_text(arch)) for arch in archs)), ""]
     return "\n".join(lines)
@@ -69,12 +70,19 @@ def packages_html(matrix: Matrix, rows: Iterable[WheelRow], site: str = "") -> b
     ]
     others = [(row, _address(row, site), "") for row in ordered if not row.label]
     if others:
-        groups.append({"title": "Dependencies, in every index", "command": "", "files": others})
+        title = f"Dependencies. {_where_listed(row for row, *_ in others)}"
+        groups.append({"title": title, "command": "", "files": others})
     count = count_text(sum(row.label is not None for row in ordered), "flash-attn wheel")
     about = " ".join(filter(None, (f"{count} for AMD GPUs.", page_runner_note(matrix, ordered))))
     date = newest_date(ordered) if ordered else "none yet"
     template = page_templates().get_template("packages.html")
     return template.render(title="All wheels", about=about, groups=groups, date=date).encode()
+
+
+def _where_listed(others: Iterable[WheelRow]) -> str:
+    """Which indexes have the wheels without a label."""
+    has_aiter = any(row.project == AITER_NAME for row in others)
+    return "Every index has these too" + (f"; {AITER_NAME} only those of Triton previews." if has_aiter else ".")
 
 
 def _about(row: WheelRow) -> str:

@@ -111,7 +111,10 @@ def test_an_action_is_a_relative_command_with_all_headers_one_source_and_the_com
     assert store.object_path(name).read_text().endswith(f" {files}")
 
 
-def test_the_most_expensive_kernel_is_first(server: RemoteServer, survey: Survey, tmp_path: Path) -> None:
+def test_the_most_expensive_kernel_is_first(
+    server: RemoteServer, survey: Survey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fill, "QUEUED_AHEAD", 1)  # those that are sent together overtake each other
     server.workers = 1
     server.stop()
     server.start()

@@ -26,7 +26,7 @@ from wheelfactory.gpu.bench.reports import (
 from wheelfactory.gpu.bench.timing import attention_tflops, is_steady, median, percentiles
 from wheelfactory.gpu.torch_python import AUTOTUNE_VARIABLE, TorchPython
 from wheelfactory.gpu.validate.report import as_hardware, as_software
-from wheelfactory.verify.accuracy import TOLERANCES
+from wheelfactory.verify.accuracy import AITER_TOLERANCE, TOLERANCES
 
 PROGRAMS = Path(__file__).with_name("programs")
 
@@ -140,7 +140,9 @@ def _environ(name: str, environ: Mapping[str, str], *, autotune: bool) -> dict[s
         return {**cleared, _ENABLE: "FALSE"}
     if name == Backend.TRITON:
         # upstream compares with exactly TRUE
-        return {**cleared, _ENABLE: "TRUE", AUTOTUNE_VARIABLE: "TRUE" if autotune else "FALSE"}
+        chosen = {_ENABLE: "TRUE", AUTOTUNE_VARIABLE: "TRUE" if autotune else "FALSE"}
+        # for kernels from aiter: TRUE bypasses the wheel's module, which sets this for an aiter without ROCm modules
+        return {**cleared, **chosen, "AITER_TRITON_ONLY": "1"}
     return cleared
 
 
@@ -151,8 +153,9 @@ def _result(name: str, reported: Mapping[str, Any], ended: str, config: Training
     if reported.get("status") != "measured":
         why = ended or reported.get("reason") or _NO_REPORT
         return TrainingResult(implementation=implementation, status=reported.get("status", "failed"), reason=why)
-    if name in tuple(Backend) and not (symbol or "").startswith(f"{TOLERANCES[Backend(name)].module}."):
-        why = f"flash-attn called {symbol or 'an unknown function'} instead of {TOLERANCES[Backend(name)].module}"
+    modules = _modules(name)
+    if modules and not (symbol or "").startswith(tuple(f"{module}." for module in modules)):
+        why = f"flash-attn called {symbol or 'an unknown function'} instead of {' or '.join(modules)}"
         return TrainingResult(implementation=implementation, status="not run", reason=why)
     median_ms = median(reported["step_times_ms"])
     steps_per_s = 1000 / median_ms if median_ms else None
@@ -167,6 +170,14 @@ def _result(name: str, reported: Mapping[str, Any], ended: str, config: Training
         loss_first=reported["loss_first"],
         loss_last=reported["loss_last"],
     )
+
+
+def _modules(name: str) -> tuple[str, ...]:
+    """The modules of flash-attn's backend `name`, of its releases and of previews; none for other implementations."""
+    if name not in tuple(Backend):
+        return ()
+    own = TOLERANCES[Backend(name)].module
+    return (own, AITER_TOLERANCE.module) if name == Backend.TRITON else (own,)
 
 
 def _implementation(name: str, reported: Mapping[str, Any], symbol: str | None = None) -> MeasuredImplementation:

@@ -14,7 +14,7 @@ from typing import Any
 from installer.records import Hash, RecordEntry
 from packaging.requirements import InvalidRequirement, Requirement
 
-from wheelfactory.core.cell import FALLBACK_NAME, Backend
+from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, Backend
 from wheelfactory.core.digest import SHA256
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.installed import find_packages
@@ -52,6 +52,8 @@ class InstalledPackage(ProgramReport):
     """One of `PROJECTS`."""
     distribution: InstalledDistribution
     has_numpy: bool
+    kernels: InstalledDistribution | None = None
+    """The installed aiter, if this is a flash-attn that takes its kernels from it."""
 
     @property
     def is_fallback(self) -> bool:
@@ -125,7 +127,13 @@ def read_installed(python: HasPython, environ: Mapping[str, str]) -> InstalledPa
         hint = "install a wheel (`wheelfactory doctor SITE` says which), name the file of one, or another --python"
         raise InputError("no flash-attn", f"{python.python} has neither {' nor '.join(PROJECTS)}", hint)
     project, distribution = installed
-    return InstalledPackage(project=project, distribution=distribution, has_numpy=packages.origins["numpy"] is not None)
+    found_package = InstalledPackage(
+        project=project, distribution=distribution, has_numpy=packages.origins["numpy"] is not None
+    )
+    kernels = next(packages.distributions(AITER_NAME), None)
+    if kernels is None or not (found_package.label and found_package.label.uses_aiter):
+        return found_package
+    return found_package.model_copy(update={"kernels": _read(kernels)})
 
 
 def _read(found: metadata.Distribution) -> InstalledDistribution:

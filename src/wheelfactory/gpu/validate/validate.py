@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
+from wheelfactory.build.aiter import make_aiter
 from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.build.environments import find_package_folders, make_build_environment, open_wheel_environment
+from wheelfactory.core.cell import AITER_NAME
 from wheelfactory.core.checkout import factory_version
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.host import Host
+from wheelfactory.core.label import Label
 from wheelfactory.gpu.torch_python import TorchPython, find_torch_python
 from wheelfactory.gpu.validate.checks import check_calls, check_installed
 from wheelfactory.gpu.validate.compute import ValidationContext, compute_cases
@@ -44,7 +47,8 @@ def validate(
     if wheel and wheel.name not in PROJECTS:
         raise InputError("cannot validate this wheel", wheel.path.name, f"name a wheel of {' or '.join(PROJECTS)}")
     python, stand_in = _choose_python(wheel, requested_python, environ, cache)
-    with scratch_dir(cache) as scratch, _open_interpreter(wheel, python, environ, cache) as interpreter:
+    kernels = _kernel_wheels(wheel, matrix, environ, cache)
+    with scratch_dir(cache) as scratch, _open_interpreter(wheel, kernels, python, environ, cache) as interpreter:
         installed = read_installed(interpreter, device_environ(environ))
         computed = compute_cases(
             installed, ValidationContext(interpreter, python, scratch, matrix, host, environ, cache, wheel, non_amd_gpu)
@@ -85,13 +89,22 @@ def _choose_python(
         return find_torch_python(str(own.python), clean_environ(environ)), True
 
 
+def _kernel_wheels(wheel: Wheel | None, matrix: Matrix, environ: Mapping[str, str], cache: Path) -> tuple[Path, ...]:
+    """The wheel of aiter if `wheel` takes its kernels from it. Raises the errors of `make_aiter`."""
+    local = wheel.version.local if wheel else None
+    with suppress(InputError):
+        if local and Label.parse(local).uses_aiter and AITER_NAME in matrix.dependencies:
+            return (make_aiter(matrix.dependencies[AITER_NAME], cache, environ),)
+    return ()
+
+
 @contextmanager
 def _open_interpreter(
-    wheel: Wheel | None, python: TorchPython, environ: Mapping[str, str], cache: Path
+    wheel: Wheel | None, kernels: Sequence[Path], python: TorchPython, environ: Mapping[str, str], cache: Path
 ) -> Iterator[HasPython]:
     """Yield the Python that has the package.
 
-    Either `python` itself, or a temporary environment layered on it, with the wheel installed.
+    Either `python` itself, or a temporary environment layered on it, with the wheel and its `kernels` installed.
     """
     if wheel is None:
         yield python
@@ -100,7 +113,7 @@ def _open_interpreter(
     with ExitStack() as stack:
         try:
             environment = stack.enter_context(
-                open_wheel_environment(cache, wheel.path, python.python, python.version, layers)
+                open_wheel_environment(cache, wheel.path, python.python, python.version, layers, kernels)
             )
         except BuildError as error:
             reason = error.which.splitlines()[-1]

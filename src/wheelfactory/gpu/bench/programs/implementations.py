@@ -56,7 +56,7 @@ def _flash_attn(device: str) -> LoadedImplementation:
         raise NotRunError("needs a GPU")
     try:
         interface = import_module("flash_attn.flash_attn_interface")
-    except ImportError as error:
+    except (ImportError, RuntimeError) as error:
         if is_missing_backend(error):
             raise NotRunError(error_line(error)) from None
         raise
@@ -65,7 +65,7 @@ def _flash_attn(device: str) -> LoadedImplementation:
     return LoadedImplementation(_named(interface.flash_attn_func), _version("flash-attn"), "installed", backend)
 
 
-def is_missing_backend(error: ImportError) -> bool:
+def is_missing_backend(error: Exception) -> bool:
     """Whether flash-attn lacks the backend that its variable selects.
 
     The factory's Triton wheels raise an error that names the variable; other builds have no compiled module at all. A

@@ -48,6 +48,7 @@
       "torch-index": model.rocm[wheel.rocm],
     };
     const { "pyproject.toml": project, ...lines } = model.lines;
+    const takesKernels = Number(wheel.index.endsWith("/triton-preview")); // from aiter, which the second project names
     const knowsTorch = Boolean(values.triton && values["torch-index"]);
     const steps = ([torch, own]) => [
       ...(knowsTorch && !hasTorch
@@ -58,7 +59,7 @@
     return [
       ...Object.entries(lines).map(([name, templates]) => [name, steps(templates)]),
       ...(knowsTorch
-        ? [["pyproject.toml", [["a project for uv sync, with torch", filled(project[0], values, inToml)]]]]
+        ? [["pyproject.toml", [["a project for uv sync, with torch", filled(project[takesKernels], values, inToml)]]]]
         : []),
       ["URL", [["address and sha256 of the wheel", address(site, wheel)]]],
     ];

@@ -1,0 +1,79 @@
+"""Check the aiter that a preview's Triton wheel takes its kernels from: this factory's, or AMD's.
+
+Part of doctor.py, so it uses only the standard library of Python 3.9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from wheelfactory.core.cell import AITER_NAME
+from wheelfactory.core.errors import InputError
+from wheelfactory.core.label import Label, is_own_aiter
+from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, Diagnosis, uninstall_command
+from wheelfactory.doctor.machine import InstalledFlashAttn, Machine
+from wheelfactory.doctor.origin import format_flash_attn
+from wheelfactory.doctor.torch_checks import TRITON_VARIABLE
+
+TRITON_ONLY_VARIABLE = "AITER_TRITON_ONLY"
+
+_RELEASES = "https://github.com/ROCm/aiter/releases"
+
+
+def uses_aiter(installed: InstalledFlashAttn) -> bool:
+    """Whether the installed flash-attn is a wheel of this factory that takes its kernels from aiter."""
+    try:
+        return Label.parse(installed.version.partition("+")[2]).uses_aiter
+    except InputError:
+        return False
+
+
+def format_aiter(version: str) -> str:
+    """Return an installed aiter for a message, with who built it."""
+    return f"{version}, {'Triton only, of this factory' if is_own_aiter(version) else 'not of this factory'}"
+
+
+def explain_aiter_error(machine: Machine, installed: InstalledFlashAttn) -> Iterator[Diagnosis]:
+    """Yield why flash-attn does not import if the installed aiter, its absence or a variable is the cause."""
+    if not uses_aiter(installed):
+        return
+    error, version, name = installed.error, machine.packages.get(AITER_NAME), format_flash_attn(installed)
+    if "aiter, which is not installed" in error or "No module named 'aiter'" in error:
+        what = f"{name} takes its Triton kernels from {AITER_NAME}, which is not installed"
+        yield Diagnosis("no aiter", what, INSTALL_MATCHING_WHEEL)
+    elif "has no kernels for this flash-attn" in error:
+        yield Diagnosis(
+            "aiter does not fit",
+            f"{name} takes its Triton kernels from {AITER_NAME}, and the installed {version} has none for it",
+            f"install a newer one of AMD's ({_RELEASES}); or {_replace_by_ours(machine)}",
+        )
+    elif version and is_own_aiter(version):
+        for variable, wrong in ((TRITON_VARIABLE, ("TRUE",)), (TRITON_ONLY_VARIABLE, ("0",))):
+            if machine.environ.get(variable) in wrong:
+                what = f"{variable}={machine.environ[variable]} makes aiter look for ROCm modules that this one lacks"
+                yield Diagnosis("variable bypasses the wheel", f"{what}: `{error}`", f"unset {variable}")
+
+
+def explain_other_aiter(machine: Machine, installed: InstalledFlashAttn) -> Iterator[Diagnosis]:
+    """Yield the last explanation of an import error: an aiter of AMD's that does not import."""
+    version = machine.packages.get(AITER_NAME)
+    if uses_aiter(installed) and version and not is_own_aiter(version):
+        what = f"{AITER_NAME} {format_aiter(version)}, does not import: `{installed.error}`"
+        remedy = f"repair it, if other programs need its ROCm modules; else {_replace_by_ours(machine)}"
+        yield Diagnosis("aiter does not import", what, remedy)
+
+
+def check_aiter(machine: Machine) -> Iterator[Diagnosis]:
+    """Yield two distributions that overwrite each other."""
+    version, other = machine.packages.get(AITER_NAME), machine.packages.get("aiter")
+    if version and other:
+        yield Diagnosis(
+            "two aiter installs",
+            f"{AITER_NAME} {format_aiter(version)}, and aiter {other} are both installed into the directory aiter, so "
+            "one has overwritten the other",
+            f"{uninstall_command(machine, AITER_NAME, 'aiter')}; then reinstall one of them",
+        )
+
+
+def _replace_by_ours(machine: Machine) -> str:
+    return f"{uninstall_command(machine, AITER_NAME)}; then {INSTALL_MATCHING_WHEEL}"

@@ -1,0 +1,177 @@
+"""A preview's Triton wheel and its aiter, in every state: real packages, imported by a real Python."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from aiter_factory import KERNELS, PREVIEW
+from doctor.known import FACTS
+from doctor.releases import as_read, small_release
+from doctor_installs import EINOPS, PACKAGE, TORCH_MODULE, TRITON_MODULE, TRITON_TORCH, VARIABLE, Site, good_machine
+from report_rows import einops_row
+from wheelfactory.core.label import is_own_aiter
+from wheelfactory.doctor.diagnose import diagnose_machine
+from wheelfactory.doctor.diagnosis import Diagnosis
+from wheelfactory.doctor.fit import dependencies_of, find_missing_dependencies
+from wheelfactory.doctor.gpu_match import find_cautions
+from wheelfactory.doctor.machine import Machine
+from wheelfactory.doctor.published_wheels import PublishedWheel
+from wheelfactory.doctor.report_text import machine_lines
+from wheelfactory.doctor.steps import Target, wheel_step
+from wheelfactory.wheel.activation.members import added_members
+
+VERSION = "2.8.4+rocm72torch2.13tritongit4a948e9"
+OURS, OF_AMD = "0.0.20260602", "0.1.14.post1"
+
+# as upstream's: TRUE imports aiter itself, anything else the module that the wheel brings
+INTERFACE = f"""
+import os
+if os.environ.get("{VARIABLE}") == "TRUE":
+    from aiter.ops.triton._triton_kernels.flash_attn_triton_amd import interface_v2 as flash_attn_gpu
+else:
+    import flash_attn_2_cuda as flash_attn_gpu
+def flash_attn_func(): ...
+"""
+
+# as aiter's: without ROCm it imports only with the variable
+AITER = """
+import os
+if os.environ.get("AITER_TRITON_ONLY") != "1":
+    raise RuntimeError("ROCm version file not found")
+"""
+
+
+@pytest.fixture
+def preview(site: Site) -> Site:
+    """The wheel, beside torch, Triton, einops and a Triton-only aiter."""
+    kernels = "".join(f"def {name}(): ...\n" for name in ("bwd", "fwd", "fwd_kvcache", "varlen_bwd", "varlen_fwd"))
+    site.add(
+        {**TORCH_MODULE, **EINOPS, **TRITON_MODULE, KERNELS: kernels.encode(), "aiter/__init__.py": AITER.encode()}
+    )
+    members = {**PACKAGE, "flash_attn/flash_attn_interface.py": INTERFACE.encode(), **added_members(PREVIEW)}
+    return site.add_flash_attn(VERSION, members, requires=("einops", "amd-aiter>=0.0", "torch==2.13.*"))
+
+
+def machine_of(site: Site, version: str | None = OURS) -> Machine:
+    named = {} if version is None else {"amd-aiter": version}
+    every = {"triton-rocm": "3.7.1", "einops": "0.8.2", **named}
+    return good_machine(site, TRITON_TORCH, packages=every, gpus=("gfx1100",))
+
+
+def only(machine: Machine) -> Diagnosis:
+    (found,) = diagnose_machine(machine, FACTS)
+    return found
+
+
+def test_ours_has_no_problem_and_is_named(preview: Site) -> None:
+    machine = machine_of(preview)
+    assert diagnose_machine(machine, FACTS) == ()
+    assert f"aiter       {OURS}, Triton only, of this factory" in list(machine_lines(machine))
+
+
+def test_one_of_amds_that_imports_has_no_problem_and_is_named(preview: Site) -> None:
+    preview.add({"aiter/__init__.py": b"", "aiter_meta/hsa/gfx942/a.co": b""})
+    machine = machine_of(preview, OF_AMD)
+    assert diagnose_machine(machine, FACTS) == ()
+    assert f"aiter       {OF_AMD}, not of this factory" in list(machine_lines(machine))
+
+
+def test_a_missing_aiter_comes_with_the_wheel(preview: Site) -> None:
+    (preview.folder / "aiter").rename(preview.folder / "elsewhere")
+    found = only(machine_of(preview, None))
+    assert (found.name, found.remedy) == ("no aiter", "install the matching wheel")
+    assert found.what == f"flash-attn {VERSION} takes its Triton kernels from amd-aiter, which is not installed"
+
+
+def test_an_aiter_without_these_kernels_is_to_be_replaced(preview: Site) -> None:
+    (preview.folder / KERNELS).parent.rename(preview.folder / "aiter/ops/elsewhere")
+    found = only(machine_of(preview, "0.1.5"))
+    assert found.name == "aiter does not fit"
+    assert "install a newer one of AMD's" in found.remedy
+    assert "uninstall" in found.remedy
+    assert "amd-aiter" in found.remedy
+
+
+def test_one_of_amds_that_does_not_import_is_to_be_repaired_or_replaced(preview: Site) -> None:
+    preview.add({"aiter_meta/hsa/gfx942/a.co": b""})
+    found = only(machine_of(preview, OF_AMD))
+    assert found.name == "aiter does not import"
+    assert found.what.startswith(
+        f"amd-aiter {OF_AMD}, not of this factory, does not import: `RuntimeError: ROCm version"
+    )
+    assert found.remedy.startswith("repair it, if other programs need its ROCm modules; else ")
+
+
+@pytest.mark.parametrize(("variable", "value"), [(VARIABLE, "TRUE"), ("AITER_TRITON_ONLY", "0")])
+def test_a_variable_that_bypasses_the_wheel_is_to_be_unset(preview: Site, variable: str, value: str) -> None:
+    found = only(machine_of(preview.with_settings(**{variable: value})))
+    assert (found.name, found.remedy) == ("variable bypasses the wheel", f"unset {variable}")
+    assert "ROCm version file not found" in found.what
+
+
+def test_a_variable_that_asks_for_ck_is_to_be_unset(preview: Site) -> None:
+    found = only(machine_of(preview.with_settings(**{VARIABLE: "FALSE"})))
+    assert found.name == "wrong backend selected"
+    assert f"unset {VARIABLE}" in found.remedy
+
+
+def test_two_distributions_in_one_folder_are_named(preview: Site) -> None:
+    machine = machine_of(preview)
+    found = only(replace(machine, packages={**machine.packages, "aiter": "0.1.3"}))
+    assert found.name == "two aiter installs"
+    assert found.what.startswith(f"amd-aiter {OURS}, Triton only, of this factory, and aiter 0.1.3 are both installed")
+    assert "amd-aiter aiter" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("version", "own"),
+    [(OURS, True), (OF_AMD, False), ("0.1.7.post2.dev18", False), ("0.0.0", False), ("0.1.dev1", False)],
+)
+def test_the_version_tells_whose_it_is(version: str, own: bool) -> None:
+    assert is_own_aiter(version) is own
+
+
+# -- what is installed with a wheel
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> tuple[PublishedWheel, ...]:
+    """A release with a preview for Triton and our aiter."""
+    rows = small_release(tmp_path)
+    triton = next(row for row in rows if row.cell and row.cell.endswith("triton"))
+    label = "rocm64torch2.9tritongit4a948e9"
+    changes = {
+        "cell": "fa2.8.4+git4a948e9-rocm6.4-torch2.9.1-py3-triton",
+        "label": label,
+        "version": f"2.8.4+{label}",
+        "filename": f"flash_attn-2.8.4+{label}-py3-none-any.whl",
+    }
+    aiter_row = {"project": "amd-aiter", "version": OURS, "filename": f"amd_aiter-{OURS}-py3-none-any.whl"}
+    return as_read([*rows, triton.model_copy(update=changes), einops_row(tmp_path).model_copy(update=aiter_row)])
+
+
+def test_only_a_wheel_that_requires_aiter_brings_it(published: tuple[PublishedWheel, ...]) -> None:
+    missing = find_missing_dependencies(published, good_machine(packages={}))
+    brought = {wheel.version: [one.project for one in dependencies_of(wheel, missing)] for wheel in published}
+    assert brought["2.8.4+rocm64torch2.9tritongit4a948e9"] == ["amd-aiter", "einops"]
+    assert brought["2.8.3+rocm64torch2.9triton"] == ["einops"]
+
+
+def test_installing_a_wheel_again_brings_a_missing_aiter_too(published: tuple[PublishedWheel, ...]) -> None:
+    wheel = next(one for one in published if one.label and one.label.commit)
+    needed = tuple(one for one in published if one.project == "amd-aiter")
+    target = Target(good_machine().python, "python3", has_pip=True)
+    ((command,),) = [wheel_step(target, wheel, needed, "https://wheels.example/", again=True).commands]
+    assert command[-2:] == (f"amd-aiter=={OURS}", f"flash-attn=={wheel.version}")
+    assert "https://wheels.example/simple/rocm64/torch2.9/triton-preview/" in command
+
+
+def test_an_aiter_of_amds_that_stays_is_a_caution(published: tuple[PublishedWheel, ...]) -> None:
+    wheel = next(one for one in published if one.label and one.label.commit)
+    machine = replace(good_machine(), packages={"amd-aiter": OF_AMD})
+    assert any(f"the installed amd-aiter {OF_AMD}, which stays" in one for one in find_cautions(wheel, machine, FACTS))
+    ours = replace(machine, packages={"amd-aiter": OURS})
+    assert not any("which stays" in one for one in find_cautions(wheel, ours, FACTS))
