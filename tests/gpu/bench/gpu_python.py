@@ -35,7 +35,7 @@ if arguments[0] == {probe!r}:
     sys.exit()
 program, name, device, _, config = arguments
 backend = os.environ.get("FLASH_ATTENTION_TRITON_AMD_ENABLE", "")
-environ = {{key: text for key, text in os.environ.items() if key.startswith("FLASH_ATTENTION_")}}
+environ = {{key: text for key, text in os.environ.items() if key.startswith(("FLASH_ATTENTION_", "AITER_"))}}
 call = {{"program": os.path.basename(program), "name": name, "device": device, "environ": environ}}
 with open({folder!r} + "/calls", "a") as file:
     file.write(json.dumps({{**call, "config": json.loads(config)}}) + "\\n")

@@ -19,6 +19,7 @@ from wheelfactory.core.host import cpu_name
 from wheelfactory.gpu.bench.bench_text import training_lines
 from wheelfactory.gpu.bench.reports import read_report
 from wheelfactory.gpu.torch_python import AUTOTUNE_VARIABLE
+from wheelfactory.verify.accuracy import AITER_TOLERANCE
 
 pytestmark = pytest.mark.slow
 
@@ -48,6 +49,7 @@ def test_both_backends_are_trained_with_the_preset_each_with_its_variable(
     assert triton["environ"] == {
         "FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE",
         "FLASH_ATTENTION_TRITON_AMD_AUTOTUNE": "FALSE",
+        "AITER_TRITON_ONLY": "1",
     }
     sizes = {"batch_size": 4, "seq_len": 4096, "d_model": 1024, "n_heads": 16, "n_layers": 8}
     steps = {"warmup_steps": 20, "timed_steps": 80, "dtype": "bfloat16", "autotune": False, "foreign_gpu": False}
@@ -92,8 +94,15 @@ def test_a_missing_backend_is_reported_and_not_compared(cli: Cli, tmp_path: Path
 def test_a_run_with_the_wrong_backend_does_not_count(cli: Cli, tmp_path: Path) -> None:
     gpu = make_gpu_python(tmp_path / "gpu", {**BOTH, "flash-attnTRUE": training(CK, 120.0, 20000.0)})
     shown = cli("bench", "training", "--python", gpu.python)
-    why = f"flash-attn called {CK} instead of {TRITON.removesuffix('.fwd')}"
+    why = f"flash-attn called {CK} instead of {TRITON.removesuffix('.fwd')} or {AITER_TOLERANCE.module}"
     assert f"FA3 (triton): not run: {why}\n" in shown.out
+
+
+def test_the_kernels_of_a_preview_are_those_of_aiter(cli: Cli, tmp_path: Path) -> None:
+    symbol = f"{AITER_TOLERANCE.module}.fwd"
+    gpu = make_gpu_python(tmp_path / "gpu", {**BOTH, "flash-attnTRUE": training(symbol, 120.0, 20000.0)})
+    shown = cli("bench", "training", "--python", gpu.python)
+    assert "FA3 (triton): not run" not in shown.out
 
 
 def test_a_run_without_a_seen_backend_does_not_count(cli: Cli, tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from gpu.validate.installations import FILES, H200, MI300X, NO_GPU, SITE, fallba
 from wheel_factory import CK, TRITON, build_record
 from wheelfactory.core.cell import Backend
 from wheelfactory.gpu.torch_python import TorchPython
-from wheelfactory.gpu.validate.checks import check_calls, check_installed
+from wheelfactory.gpu.validate.checks import as_cases, check_calls, check_installed
 from wheelfactory.gpu.validate.installed import InstalledPackage
 from wheelfactory.gpu.validate.report import ValidationCheck
-from wheelfactory.verify.accuracy import TOLERANCES, NumericReport
+from wheelfactory.verify.accuracy import AITER_TOLERANCE, TOLERANCES, NumericReport
 from wheelfactory.verify.result import Status
 
 TRITON_MODULE = TOLERANCES[Backend.TRITON].module
@@ -165,3 +165,37 @@ def test_the_sha256_comes_from_direct_url_json() -> None:
     ]
     for noted, sha256 in cases:
         assert installed(direct_url=noted).as_validated().sha256 == sha256
+
+
+# -- a preview, whose kernels are in aiter
+
+KERNEL_FILE = f"{SITE}/aiter/ops/triton/_triton_kernels/flash_attn_triton_amd/interface_v2.py"
+
+
+def with_kernels(version: str, *mismatches: str) -> InstalledPackage:
+    """A preview beside this aiter."""
+    package = installed(version="2.8.4+rocm72torch2.13tritongit4a948e9")
+    kernels = package.distribution.model_copy(
+        update={"version": version, "files": (KERNEL_FILE,), "record_mismatches": mismatches}
+    )
+    return package.model_copy(update={"kernels": kernels})
+
+
+@pytest.mark.parametrize(
+    ("version", "whose"), [("0.0.20260602", "of this factory"), ("0.1.14.post1", "not of this factory")]
+)
+def test_a_call_of_aiter_names_whose_it_is(version: str, whose: str) -> None:
+    calls = {f"{AITER_TOLERANCE.module}.fwd": 2}
+    report = numbers(backend=AITER_TOLERANCE.module, file=KERNEL_FILE, call_counts=calls)
+
+    assert called("backend", with_kernels(version), report).status is Status.PASSED
+    module = called("module", with_kernels(version), report)
+    assert (module.status, module.detail) == (Status.PASSED, f"called a file of amd-aiter {version}, {whose}")
+    assert all(case.status is Status.PASSED for case in as_cases(report, ()))
+
+
+def test_a_changed_file_of_aiter_has_failed() -> None:
+    report = numbers(backend=AITER_TOLERANCE.module, file=KERNEL_FILE)
+    module = called("module", with_kernels("0.0.20260602", "aiter/a.py was changed"), report)
+    assert module.status is Status.FAILED
+    assert "changed: aiter/a.py was changed" in module.detail
