@@ -310,7 +310,12 @@ def test_a_token_refused_in_the_middle_cancels_what_runs(server: RemoteServer, s
 
 def test_an_interrupt_cancels_what_runs(server: RemoteServer, survey: Survey, tmp_path: Path) -> None:
     server.hold.clear()
-    thread = start_when(lambda: server.calls["Execute"] == 8, lambda: os.kill(os.getpid(), signal.SIGINT))
+
+    def interrupt() -> None:
+        time.sleep(1)  # an execution can be cancelled once its name has reached the client
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = start_when(lambda: server.calls["Execute"] == 8, interrupt)
     with pytest.raises(KeyboardInterrupt):
         fill_with(survey, remote_of(server), tmp_path / "kernels")
     thread.join()
