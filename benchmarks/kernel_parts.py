@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from hip_rocm import make_hip_rocm
 from hip_toolchain import make_hip_toolchain
+from kernel_flags import FLAGS
 from wheelfactory.build.sources import fetch_source, unpack_source
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.process import capture
@@ -46,19 +47,6 @@ from wheelfactory.matrix.load import load_matrix
 RELEASE, SEED = "2.8.3", 22
 ONE, ARCHS = ("gfx942",), ("gfx90a", "gfx942", "gfx950")
 """The archs of the two objects that are compared."""
-
-# as upstream's setup.py of 2.8.3 gives them to hipcc 6.4, without what a kernel does not read. This compiler would
-# inline without end (`Compiler.has_runaway_inlining`), so early inlining is off as in any build with it
-FLAGS = (
-    *("-fPIC", "-DUSE_ROCM=1", "-O3", "-std=c++17", "-fno-gpu-rdc", "-mllvm", "-enable-post-misched=0"),
-    *("-mllvm", "-amdgpu-early-inline-all=false", "-mllvm", "-amdgpu-function-calls=false"),
-    *("-DCK_TILE_FMHA_FWD_FAST_EXP2=1", "-fgpu-flush-denormals-to-zero", "-DCK_TILE_FLOAT_TO_BFLOAT16_DEFAULT=3"),
-    *(f"-DCK_ENABLE_{kind}" for kind in ("BF16", "FP16", "FP8", "FP32")),
-    *("-DUSE_PROF_API=1", "-D__HIP_PLATFORM_HCC__=1", "-D__HIP_PLATFORM_AMD__=1"),
-    *("-Icsrc/composable_kernel/include", "-Icsrc/composable_kernel/library/include"),
-    "-Icsrc/composable_kernel/example/ck_tile/01_fmha",
-)
-
 
 Ways = dict[str, tuple[float, int]]
 """CPU seconds and peak MiB of one kernel's compiles, by their targets."""

@@ -14,6 +14,7 @@ import struct
 import sys
 
 _NEW_DRIVER = "--offload-new-driver"
+_VERSION = "clang version 19.0.0"
 _SECTIONS = ("", ".text", ".hip_fatbin", ".shstrtab")
 
 
@@ -23,7 +24,7 @@ def main(argv: list[str]) -> None:
     program, *words = argv
     cannot = os.environ.get("HIPCC_CANNOT", "")
     if words == ["--version"]:
-        print("clang version 19.0.0")
+        print(_VERSION)
         return
     if "-###" in words:
         if "know" in cannot:
@@ -38,7 +39,7 @@ def main(argv: list[str]) -> None:
     if program.endswith("/clang-offload-bundler"):
         _bundle(words)
         return
-    with open(os.environ["HIPCC_LOG"], "a") as log:
+    with open(os.environ.get("HIPCC_LOG", os.devnull), "a") as log:
         log.write(f"{' '.join(words)} append={os.environ.get('HIPCC_COMPILE_FLAGS_APPEND', '')}\n")
     output = words[words.index("-o") + (2 if "-emit-pch" in words else 1)]
     source = words[-1] if "-emit-pch" in words else words[words.index("-c") + 1]
@@ -51,7 +52,7 @@ def main(argv: list[str]) -> None:
 
 
 def _content(words: list[str], source: str, cannot: str) -> bytes:
-    text = _read(source)
+    text = _read(source) + f"// {_VERSION}\n".encode()
     is_part = any(word.startswith("--cuda-") for word in words)
     differs = b"?" * (is_part and "same" in cannot and ("-include-pch" in words or "plain" in cannot))
     kept, remaining = [], iter(words)

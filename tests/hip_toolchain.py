@@ -19,7 +19,7 @@ from wheelfactory.core.files import scratch_dir
 
 RECIPE = (
     "--variant=minbase",
-    "--include=hipcc,libstdc++-15-dev,python3-dev,python3-venv",
+    "--include=hipcc,libstdc++-15-dev,python3-dev,python3-venv,buildbox,postgresql",
     # the Release file of a testing suite expires before it is replaced; its signature is still verified
     '--aptopt=Acquire::Check-Valid-Until "false"',
     "--dpkgopt=path-exclude=/usr/share/man/*",

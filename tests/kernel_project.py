@@ -92,6 +92,7 @@ class Project:
         archive_keys: tuple[Mapping[str, Any], ...] = (),
         planned_sources: tuple[str, ...] = (),
         targets: tuple[str, ...] = (),
+        survey: str = "",
     ) -> CompileRequest:
         """Return a compile request for this project."""
         return CompileRequest(
@@ -106,6 +107,7 @@ class Project:
             deadline=deadline,
             archive_keys=archive_keys,
             planned_sources=planned_sources,
+            survey=survey,
         )
 
     def start(self, request: CompileRequest, *arguments: str, **environ: str) -> subprocess.Popen[str]:

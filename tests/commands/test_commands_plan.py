@@ -122,7 +122,7 @@ def test_all_prints_a_line_per_cell_then_a_block_per_kernel_set(run_plan: Plan) 
 def test_a_block_has_the_estimate_of_a_kernel_set_and_its_source(run_plan: Plan) -> None:
     shown = run_plan("--all", "--shards", "2", "--runners", "1", only=CK_CELL).out.splitlines()
     start = shown.index(SETS[0])
-    lines = shown[start : start + 17]
+    lines = shown[start : start + 18]
     assert lines[:4] == [SETS[0], "  flash-attn 2.8.3", "  cells      1", "  sources    1,001"]
     assert lines[5] == "  predicted  from the seed table, no measurement (nine of ten compiles within 32%)"
     assert lines[7] == "  compiles   1,001 once; 1,001 if each cell compiled"
@@ -130,6 +130,7 @@ def test_a_block_has_the_estimate_of_a_kernel_set_and_its_source(run_plan: Plan)
         "  shards     N, the largest N times the mean",
         "  CPU        N h once; N times N h = N h if each cell compiled",
         "  wall       N h on N x N cores",
+        "  cluster    N h with the same machines as workers (kernels --remote)",
         "  memory     N GiB for N compiles at once",
         "  disk       N GB (objects N, archive N)",
         "  pass       longest shard: N of N h",
@@ -174,7 +175,7 @@ def test_json_prints_only_json(run_plan: Plan) -> None:
     shown = run_plan("--json", "--shards", "3")
     document = json.loads(shown.out)
     assert shown.err == ""
-    assert {*document} == {"cells", "kernel-sets", "kernel-cpu-hours", "images", "workflow"}
+    assert {*document} == {"cells", "kernel-sets", "kernel-cpu-hours", "cluster-hours", "images", "workflow"}
     assert [entry["id"] for entry in document["cells"]] == CELLS
     assert [item["id"] for item in shown.sets] == SETS
     first = shown.sets[0]
@@ -328,3 +329,12 @@ def test_bad_arguments_are_refused(run_plan: Plan, arguments: tuple[str, ...], e
     first, second = shown.err.splitlines()
     assert error in first
     assert second.startswith("hint: ")
+
+
+def test_more_machines_or_cores_make_a_cluster_faster_down_to_its_longest_compile(run_plan: Plan) -> None:
+    hours = [
+        run_plan("--json", "--machines", machines, "--cores", cores).sets[0]["cluster-hours"]
+        for machines, cores in (("1", "1"), ("1", "2"), ("2", "2"), ("999", "64"), ("999", "99"))
+    ]
+    assert sorted(hours, reverse=True) == hours
+    assert hours[0] > hours[2] > hours[3] == hours[4] > 0

@@ -480,8 +480,9 @@ def test_an_unreadable_site_is_in_the_json(run: Run, tmp_path: Path) -> None:
 def test_without_a_site_the_output_explains_how_to_pass_one(run: Run) -> None:
     ran = run(site="", torch="cpu")
     at = next(number for number, line in enumerate(ran.out) if line.startswith("No site given"))
-    assert "README" in ran.out[at]
-    assert ran.out[at + 2 : at + 4] == ["The torch to install first:", "Install torch 2.13.0 for ROCm 7.2:"]
+    assert "README" in ran.out[at + 2]
+    assert max(map(len, ran.out[at : at + 3])) <= 80
+    assert ran.out[at + 3 : at + 5] == ["The torch to install first:", "Install torch 2.13.0 for ROCm 7.2:"]
 
 
 def test_installing_needs_a_site(run: Run) -> None:

@@ -375,6 +375,13 @@ def test_a_compressed_log_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "decompress it first" in capsys.readouterr().err
 
 
+def test_a_cell_fits_a_terminal_of_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "fa2.8.3-rocm7.2-torch2.13.0-cp312-ck"]) == DONE
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[-1].split() == ["ubuntu22.04,", "glibc", "2.35"]
+
+
 def test_a_cell_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
     cell = "fa2.8.3-rocm7.2-torch2.13.0-cp311-ck"
     assert main(["explain", cell, "--json"]) == DONE

@@ -8,19 +8,23 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from wheelfactory.build.executor import Executor, LocalExecutor, PerBackendExecutor
-from wheelfactory.commands.options import as_directory, byte_size, positive_number, print_messages
+from wheelfactory.commands.options import as_directory, byte_size, positive_int, positive_number, print_messages
 from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.core.errors import BuildError
+from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.host import Host
 from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.kernels.kernel_set import describe_older_sets, group_kernel_sets
+from wheelfactory.kernels.remote.settings import Remote, parse_remote
 from wheelfactory.kernels.setup_env import CompileScope, store_folder
 from wheelfactory.kernels.store_limit import keep_used_sets, limit_store
 from wheelfactory.matrix.facts import Matrix
 
+REMOTE_VARIABLE = "WHEELFACTORY_REMOTE"
+"""The environment variable for `--remote`."""
+
 
 def add_kernels(parser: argparse.ArgumentParser) -> None:
-    """Add ``--kernels DIR`` and ``--budget HOURS``."""
+    """Add ``--kernels DIR``, ``--budget HOURS`` and ``--remote``."""
     parser.add_argument(
         "--kernels",
         type=Path,
@@ -28,15 +32,82 @@ def add_kernels(parser: argparse.ArgumentParser) -> None:
         help="link compiled kernels from the archives in DIR (see `wheelfactory kernels`)",
     )
     add_budget(parser)
+    add_remote(parser)
 
 
-def read_scope(options: argparse.Namespace, started: float, matrix: Matrix, cells: Iterable[Cell]) -> CompileScope:
-    """Return the kernel archives and the deadline for these cells; `started` is in seconds since the epoch."""
+def read_scope(
+    options: argparse.Namespace, environ: Mapping[str, str], started: float, matrix: Matrix, cells: Iterable[Cell]
+) -> CompileScope:
+    """Return the kernel archives, the deadline and the cluster for these cells; `started` is in seconds since 1970."""
     archives = as_directory(options.kernels) if options.kernels else None
     if archives:
         names = (path.name for path in archives.glob("*"))
         print_messages(*describe_older_sets(group_kernel_sets(matrix, cells), names))
-    return CompileScope(archives=archives, deadline=read_deadline(options, started))
+    return CompileScope(
+        archives=archives, deadline=read_deadline(options, started), remote=read_remote(options, environ)
+    )
+
+
+def add_remote(parser: argparse.ArgumentParser) -> None:
+    """Add ``--remote`` and the options that go with it."""
+    group = parser.add_argument_group("compile kernels on a cluster (see docs/how-to/compile-on-a-cluster.md)")
+    group.add_argument(
+        "--remote",
+        metavar="URL",
+        help="have missing kernels compiled by this server of the Remote Execution API, such as "
+        f"grpcs://HOST:PORT/INSTANCE (default: the variable {REMOTE_VARIABLE})",
+    )
+    group.add_argument("--remote-token", type=Path, metavar="FILE", help="send the bearer token in FILE")
+    group.add_argument(
+        "--remote-ca",
+        type=Path,
+        metavar="FILE",
+        help="verify the server with these certificates (default: the system's)",
+    )
+    group.add_argument(
+        "--remote-platform",
+        type=_property,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="use only workers with this property; may be repeated",
+    )
+    group.add_argument(
+        "--ignore-remote-cache", action="store_true", help="compile anew what the server has results of (for a release)"
+    )
+    group.add_argument(
+        "--verify-sample",
+        type=positive_int,
+        default=0,
+        metavar="N",
+        help="compile N random kernels of the cluster on this machine, too, and compare",
+    )
+
+
+def read_remote(options: argparse.Namespace, environ: Mapping[str, str]) -> Remote | None:
+    """Return the cluster that the options name, or the variable; None for neither. Raises `InputError`."""
+    url = options.remote or environ.get(REMOTE_VARIABLE)
+    if not url:
+        for name in ("remote_token", "remote_ca", "remote_platform", "ignore_remote_cache", "verify_sample"):
+            if getattr(options, name):
+                option = f"--{name.replace('_', '-')}"
+                raise InputError("bad arguments", f"{option} without --remote", "add --remote grpcs://HOST:PORT")
+        return None
+    return parse_remote(
+        url,
+        token=options.remote_token,
+        ca=options.remote_ca,
+        platform=dict(options.remote_platform),
+        ignore_cache=options.ignore_remote_cache,
+        sample=options.verify_sample,
+    )
+
+
+def _property(text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not key or not separator:
+        raise argparse.ArgumentTypeError(f"not KEY=VALUE: {text}")
+    return key, value
 
 
 def read_deadline(options: argparse.Namespace, started: float) -> float | None:

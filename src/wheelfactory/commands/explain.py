@@ -106,7 +106,8 @@ def _cell_lines(facts: Matrix, cell: Cell, pythons: Sequence[str]) -> Iterator[s
     yield f"  torch    {cell.torch} ({torch.platform}, C++11 ABI {int(torch.cxx11_abi)})"
     yield f"  index    {facts.rocm[cell.rocm].index}"
     yield f"  triton   {torch.triton} ({torch.triton_package})"
-    yield f"  image    {image.tag} ({image.distribution}, glibc {image.glibc})"
+    yield f"  image    {image.tag}"
+    yield f"           {image.distribution}, glibc {image.glibc}"
 
 
 def _cell_document(facts: Matrix, cell: Cell, pythons: Sequence[str]) -> dict[str, object]:

@@ -10,8 +10,10 @@ from wheelfactory.commands.executor_options import (
     add_budget,
     add_cache_size,
     add_executor,
+    add_remote,
     open_executor,
     read_deadline,
+    read_remote,
     use_store,
 )
 from wheelfactory.commands.options import (
@@ -60,6 +62,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="measured compile costs to balance shards with; use the same FILE for every shard (default: built-in)",
     )
     add_budget(parser)
+    add_remote(parser)
     add_executor(parser)
     add_matrix(parser)
     add_cache(parser)
@@ -102,7 +105,10 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
                 upload_set(open_archive_host(options.upload, environ), name, archive)
     else:
         scope = CompileScope(
-            shard=options.shard, shard_ledger=options.measured_costs, deadline=read_deadline(options, started)
+            shard=options.shard,
+            shard_ledger=options.measured_costs,
+            deadline=read_deadline(options, started),
+            remote=read_remote(options, environ),
         )
         with (
             use_store(cache, options.cache_size),
@@ -126,6 +132,9 @@ def _check_combinations(options: argparse.Namespace) -> None:
             if getattr(options, action) and getattr(options, other):
                 hint = "compile every shard first, then run --merge or --download without this option"
                 raise InputError("bad arguments", f"--{action} with --{other.replace('_', '-')}", hint)
+    if options.remote and (options.shard or options.merge or options.download):
+        hint = "a cluster compiles the whole set: leave out the other option"
+        raise InputError("bad arguments", "--remote with --shard, --merge or --download", hint)
     if options.download and options.merge:
         raise InputError("bad arguments", "--download with --merge", "choose one of them")
     if options.upload and not options.merge:

@@ -45,6 +45,7 @@ from wheelfactory.kernels.set_estimates import (
     render_total,
     shard_hours,
     source_reader,
+    total_cluster_hours,
     total_cpu_hours,
 )
 from wheelfactory.kernels.setup_env import ledger_path
@@ -83,13 +84,14 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="HOURS",
         help="use the fewest shards that each finish within HOURS (default: 5)",
     )
-    for name, kind, default, what in (
-        ("--runners", positive_int, Runners.count, "number of machines that compile"),
-        ("--cores", positive_int, Runners.cores, "cores of each machine"),
-        ("--memory", positive_number, Runners.memory_gib, "memory of each machine, in GiB"),
-        ("--disk", positive_number, Runners.disk_gb, "disk of each machine, in GB, image included"),
+    for names, kind, unit, default, what in (
+        ("--runners --machines", positive_int, "N", Runners.count, "number of machines that compile"),
+        ("--cores", positive_int, "N", Runners.cores, "cores of each machine"),
+        ("--memory", positive_number, "GIB", Runners.memory_gib, "memory of each machine"),
+        ("--disk", positive_number, "GB", Runners.disk_gb, "disk of each machine, image included"),
     ):
-        parser.add_argument(name, type=kind, default=default, metavar="N", help=f"{what} (default: {default:g})")
+        text = f"{what} (default: {default:g})"
+        parser.add_argument(*names.split(), type=kind, default=default, metavar=unit, help=text)
     parser.add_argument(
         "--measured-costs",
         type=Path,
@@ -164,7 +166,7 @@ def _each(plan: _Plan) -> Iterator[str]:
 
 
 def _summary(plan: _Plan, *, each_image: bool) -> Iterator[str]:
-    yield from render_total(plan.sets, plan.estimates)
+    yield from render_total(plan.sets, plan.estimates, plan.sharding.runners)
     yield from render_image_estimates(plan.images, plan.sharding.runners.disk_gb, each=each_image)
     yield "workflow of a tag, for CK cells on a runner of your own"
     yield from (f"  {name:<16}  {forecast}" for name, forecast in plan.forecasts.items())
@@ -180,6 +182,7 @@ def _to_json(plan: _Plan) -> dict[str, Any]:
             for kernel_set, estimate in zip(plan.sets, plan.estimates, strict=True)
         ],
         "kernel-cpu-hours": round(total_cpu_hours(plan.estimates), 2),
+        "cluster-hours": round(total_cluster_hours(plan.estimates), 2),
         "images": [image.to_json for image in plan.images],
         "workflow": {name.replace(" ", "-"): forecast.to_json for name, forecast in plan.forecasts.items()},
     }

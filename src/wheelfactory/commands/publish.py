@@ -73,7 +73,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--expect",
         metavar="CELLS",
-        help="reject wheels from release directories unless their cell is in this space-separated list of ids",
+        help="reject wheels of release directories whose cell is not in CELLS: ids, separated by spaces",
     )
     parser.add_argument(
         "--wheels",

@@ -77,7 +77,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         remove_scratch(publisher.folder)
         remove_scratch(cache)
         worklist = make_worklist(executor, cells, publisher, quick=options.quick, matrix=matrix, environ=environ)
-        scope = read_scope(options, started, matrix, cells)
+        scope = read_scope(options, environ, started, matrix, cells)
         failures = run_worklist(
             executor,
             worklist,

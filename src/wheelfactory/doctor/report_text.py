@@ -173,8 +173,9 @@ def _instead_lines(report: DoctorReport) -> Iterator[str]:
 
 
 def _no_site_lines(report: DoctorReport) -> Iterator[str]:
-    yield "No site given, so no wheel was looked up. The README of wheelfactory says where sites are listed; pass the"
-    yield "address of one to the doctor, or a manifest.jsonl."
+    yield "No site given, so no wheel was looked up."
+    yield "Pass the address of a site, or a manifest.jsonl, to the doctor."
+    yield "The README of wheelfactory says where sites are listed."
     if report.steps:
         yield "The torch to install first:"
         yield from _step_lines(report.steps)

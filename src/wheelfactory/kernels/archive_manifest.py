@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -86,7 +86,7 @@ class ArchiveManifest:
 
     def to_bytes(self) -> bytes:
         """Serialize to JSON; the same objects give the same bytes."""
-        objects = {source: asdict(entry) for source, entry in self.objects.items()}
+        objects = {source: entry.to_document() for source, entry in self.objects.items()}
         for costs in objects.values():
             del costs["source"]
         document = {

@@ -21,6 +21,7 @@ from wheelfactory.kernels.compiler.request import SHARD_DONE, CompileResult
 from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.kernel_set import KernelSet
+from wheelfactory.kernels.remote.survey_and_fill import fill_from_cluster, verify_filled
 from wheelfactory.kernels.resume import log_ignored_archives, unpack_archives
 from wheelfactory.kernels.setup_env import CompileScope, read_interrupted_result, read_outcome, setup_env, store_folder
 from wheelfactory.kernels.source_list import list_planned_sources
@@ -60,16 +61,16 @@ def compile_kernels(
     build_host = executor.prepare_host(cell, report_progress)
     with scratch_dir(cache) as scratch:
         setup = SetupRun(recipe, source, build_host, scratch)
-        extras = setup_env(
-            setup,
-            (kernel_set.id,),
-            replace(scope, targets=kernel_set.targets),
-            cache=cache,
-            appended=environ.get(APPEND_VARIABLE),
-            planned=list_planned_sources(cell.flash_attn, release, cache, environ, recipe.archs),
-        )
+        scope, set_ids = replace(scope, targets=kernel_set.targets), (kernel_set.id,)
+        appended = environ.get(APPEND_VARIABLE)
+        planned = list_planned_sources(cell.flash_attn, release, cache, environ, recipe.archs)
         log = log_path(cache, kernel_set.id + (shard_suffix(shard_name) if shard_name else ""))
+        filled = fill_from_cluster(
+            setup, set_ids, scope, log, report_progress, cache=cache, appended=appended, planned=planned
+        )
+        extras = setup_env(setup, set_ids, scope, cache=cache, appended=appended, planned=planned)
         result, time_error = _compile(setup, extras, kernels, log, report_progress)
+        verify_filled(filled)
     store = Store.open(kernels, result.keys[0])
     log_ignored_archives(unpacked, store.key)
     return _pack_result(store, kernel_set.id, folder, shard_name, result.sources, time_error)

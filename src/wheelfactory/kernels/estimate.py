@@ -29,6 +29,9 @@ ARCHIVE_RATIO = 0.26
 """Archive bytes per object byte: zstandard at level 9 compresses four objects to 0.21 to 0.26 each and to 0.19
 together, and the API objects to 0.03 to 0.10 (2.8.3, gfx942, Debian's clang 21)."""
 
+REMOTE_S = 2.0
+"""Seconds that a worker needs for each compile beside it: 1 to 3 with BuildGrid and buildbox on loopback (measured)."""
+
 _MIB, _GIB, _GB = 1 << 20, 1 << 30, 1000**3
 # characters reserved for the folder of an object, because torch passes absolute paths to the linker. Ours have 110
 _LINK_FOLDER = 160
@@ -78,6 +81,8 @@ class Estimate:
     """Wall time of the slowest shard on its runner."""
     wall_s: float
     """Wall time of all shards on all runners."""
+    cluster_s: float
+    """Wall time if the runners are the workers of a cluster (``--remote``), which compiles the set without shards."""
     jobs: int
     """Parallel compiles on a runner, few enough that the heaviest fit into its memory together."""
     peak_mib: int
@@ -165,6 +170,7 @@ def estimate_set(
         shard_cpu_s=tuple(map(sum, parts)),
         longest_shard_s=max(walls),
         wall_s=wall_time(walls, runners.count),
+        cluster_s=wall_time([time + REMOTE_S for time in times.values()], runners.count * jobs),
         jobs=jobs,
         peak_mib=peak_mib,
         object_bytes=object_bytes,

@@ -123,13 +123,21 @@ def total_cpu_hours(estimates: Iterable[EstimateOrReason]) -> float:
     return sum(estimate.cpu_s for estimate in estimates if not isinstance(estimate, str)) / _HOUR
 
 
-def render_total(sets: Sequence[KernelSet], estimates: Sequence[EstimateOrReason]) -> Iterator[str]:
+def total_cluster_hours(estimates: Iterable[EstimateOrReason]) -> float:
+    """The hours in which a cluster compiles every set, one after another; a set without an estimate counts nothing."""
+    return sum(estimate.cluster_s for estimate in estimates if not isinstance(estimate, str)) / _HOUR
+
+
+def render_total(sets: Sequence[KernelSet], estimates: Sequence[EstimateOrReason], runners: Runners) -> Iterator[str]:
     """Render the lines about all kernel sets together: their sum, why some have no estimate, and exceeded limits."""
     if not sets:
         return
     unknown = [estimate for estimate in estimates if isinstance(estimate, str)]
     excluded = f", {len(unknown)} without an estimate not counted" if unknown else ""
     yield f"kernel sets  {len(estimates)}, {total_cpu_hours(estimates):.1f} CPU h in all{excluded}"
+    if cluster_h := total_cluster_hours(estimates):
+        workers = f"{runners.count} x {runners.cores} cores"
+        yield f"  cluster    {cluster_h:.2f} h for all with {workers} as workers (--remote)"
     yield from (f"  no estimate, cannot fetch the sources: {reason}" for reason in dict.fromkeys(unknown))
     failed: dict[str, list[tuple[ResourceLimit, str]]] = defaultdict(list)
     for kernel_set, estimate in zip(sets, estimates, strict=True):
@@ -158,6 +166,7 @@ def render_estimate(kernel_set: KernelSet, estimate: EstimateOrReason, runners: 
     yield f"  CPU        {hours:.1f} h once; {cells} times {hours:.1f} h = {cells * hours:.1f} h if each cell compiled"
     yield f"  compiles   {compiles:,} once; {cells * compiles:,} if each cell compiled"
     yield f"  wall       {estimate.wall_s / _HOUR:.2f} h on {runners.count} x {runners.cores} cores"
+    yield f"  cluster    {estimate.cluster_s / _HOUR:.2f} h with the same machines as workers (kernels --remote)"
     yield f"  memory     {estimate.peak_mib / 1024:.1f} GiB for {estimate.jobs} compiles at once"
     yield (
         f"  disk       {estimate.disk_bytes / 1e9:.2f} GB (objects {estimate.object_bytes / 1e9:.2f}, "
@@ -186,6 +195,7 @@ def estimate_to_json(kernel_set: KernelSet, estimate: EstimateOrReason, sharding
         "cpu-hours": round(estimate.cpu_s / _HOUR, 2),
         "cpu-hours-per-cell": round(estimate.cpu_s / _HOUR * len(kernel_set.cells), 2),
         "wall-hours": round(estimate.wall_s / _HOUR, 3),
+        "cluster-hours": round(estimate.cluster_s / _HOUR, 3),
         "longest-shard-hours": round(estimate.longest_shard_s / _HOUR, 3),
         "runners": sharding.runners.count,
         "jobs": estimate.jobs,

@@ -23,6 +23,7 @@ from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE
 from wheelfactory.kernels.compiler.request import REQUEST_VARIABLE, TIME_UP, CompileRequest, CompileResult
 from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import Store
+from wheelfactory.kernels.remote.settings import Remote
 from wheelfactory.kernels.source_list import SourceList
 from wheelfactory.kernels.timeline import render_trace
 from wheelfactory.kernels.trim.filtered_run import filter_environ
@@ -42,6 +43,8 @@ class CompileScope:
     """The ledger to cut shards by, which must be the same on every machine; None for the seed table alone."""
     deadline: float | None = None
     """Seconds since 1970. A compile that would end later is not started."""
+    remote: Remote | None = None
+    """The cluster that compiles first what the store lacks; None to compile all on the build host."""
 
 
 FULL_SCOPE = CompileScope()
@@ -65,11 +68,12 @@ def setup_env(
     cache: Path,
     appended: str | None,
     planned: SourceList | None = None,
+    survey: Path | None = None,
 ) -> SetupExtras:
     """Write the files that a compile through wheelfactory needs, and return what to add to the run of setup.py.
 
     `set_ids` are the sets that the build links. `appended` is the value of `APPEND_VARIABLE`; `planned` are the sources
-    that the build must compile, None for any.
+    that the build must compile, None for any. `survey` is a file in which to list the compiles instead of running them.
     Raises `InputError` for an unusable archive, `BuildError` if there is none.
     """
     build_host, stores = setup.build_host, store_folder(cache)
@@ -85,6 +89,7 @@ def setup_env(
         deadline=scope.deadline,
         archive_keys=tuple(_unpack_archives(stores, set_ids, scope.archives)) if scope.archives else (),
         planned_sources=planned.sources if planned else (),
+        survey=str(survey or ""),
     )
     request_file = setup.scratch / "request.json"
     request.write(request_file)

@@ -72,7 +72,8 @@ def read_manifest(path: Path) -> tuple[WheelRow, ...]:
         if not path.exists():
             return ()
     if not path.exists():
-        raise InputError("no such manifest", str(path), "name a manifest file or a release directory")
+        hint = "name a manifest file or a release directory; `wheelfactory run` makes one"
+        raise InputError("no such manifest", str(path), hint)
     return parse_rows(read_file(path, InputError("cannot read", str(path), _RESTORE)), str(path))
 
 

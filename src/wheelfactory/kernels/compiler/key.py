@@ -50,17 +50,14 @@ def make_keys(
     `FORBIDDEN_IN_KERNELS`.
     """
     root = Path(sources[0]).parent.parent
-    named = [value for option, value in split_options(flags) if option in HEADER_OPTIONS]
-    folders = [Path(root, folder) for folder in named if not Path(folder).is_absolute()]
+    paths = header_paths(flags, root)
     placed = [flag.replace(rocm, ROCM_PLACEHOLDER) for flag in (*flags, *appended_flags(environ))]
     shared = {
         "compiler": asdict(compiler),
         "environment": key_environment(environ, rocm),
         "sources": files_sha256(_read_allowed((kernel_name(path), Path(path)) for path in sorted(sources))),
-        "headers": files_sha256(_read_allowed(_headers(folders, root))),
-        "rocm headers": files_sha256(
-            (name, path.read_bytes()) for name, path in _headers([Path(rocm, "include/hip")], Path(rocm))
-        ),
+        "headers": files_sha256(_read_allowed((str(path.relative_to(root)), path) for path in paths)),
+        "rocm headers": rocm_headers_sha256(rocm),
     }
     return {
         targets: SetKey(
@@ -71,6 +68,12 @@ def make_keys(
     }
 
 
+def rocm_headers_sha256(rocm: str) -> str:
+    """The digest of the HIP headers in ROCm's folder, which kernels include."""
+    paths = _header_paths([Path(rocm, "include/hip")])
+    return files_sha256((str(path.relative_to(rocm)), path.read_bytes()) for path in paths)
+
+
 def key_environment(environ: Mapping[str, str], rocm: str) -> dict[str, str]:
     """The variables that change objects, without those that name the ROCm folder of the compiler itself."""
     found = {name: environ[name] for name in COMPILER_ENVIRONMENT if environ.get(name)}
@@ -78,10 +81,16 @@ def key_environment(environ: Mapping[str, str], rocm: str) -> dict[str, str]:
     return {name: value for name, value in found.items() if os.path.realpath(value) != own}
 
 
-def _headers(folders: Iterable[Path], base: Path) -> Iterable[tuple[str, Path]]:
+def header_paths(flags: Sequence[str], root: Path) -> list[Path]:
+    """List the files of the header folders below `root` that these flags name, sorted."""
+    named = [value for option, value in split_options(flags) if option in HEADER_OPTIONS]
+    return _header_paths(Path(root, folder) for folder in named if not Path(folder).is_absolute())
+
+
+def _header_paths(folders: Iterable[Path]) -> list[Path]:
     # the generator is beside the headers, and running it leaves .pyc files
     found = {path for folder in folders for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
-    return ((str(path.relative_to(base)), path) for path in sorted(found))
+    return sorted(found)
 
 
 def _read_allowed(files: Iterable[tuple[str, Path]]) -> Iterator[tuple[str, bytes]]:

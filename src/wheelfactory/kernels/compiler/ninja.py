@@ -17,10 +17,12 @@ from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler.compile_set import compile_set
 from wheelfactory.kernels.compiler.edges import inspect_compiles, read_edges
 from wheelfactory.kernels.compiler.limits import require_planned_sources
-from wheelfactory.kernels.compiler.request import READY_TO_LINK, SHARD_DONE, CompileRequest
+from wheelfactory.kernels.compiler.request import READY_TO_LINK, SHARD_DONE, SURVEYED, CompileRequest
+from wheelfactory.kernels.compiler.survey import write_survey
 
 NOT_LINKED = 64
-"""Exit status that stops setup.py before the link: the shard is done, or the request is refused."""
+"""Exit status that stops setup.py before the link: the shard is done, the compiles are listed, or the request is
+refused."""
 
 
 def main(arguments: list[str]) -> int:
@@ -33,7 +35,8 @@ def main(arguments: list[str]) -> int:
         if inputs is None:
             os.execv(request.ninja, [request.ninja, *arguments])
         require_planned_sources(inputs.kernels, request.planned_sources)
-        result = compile_set(request, inputs, os.environ)
+        run = write_survey if request.survey else compile_set
+        result = run(request, inputs, os.environ)
     except (BuildError, OSError) as error:
         what, hint = "cannot compile kernels", "fix the cause, then run the same command again"
         refusal = error if isinstance(error, BuildError) else BuildError(what, str(error), hint)
@@ -41,7 +44,7 @@ def main(arguments: list[str]) -> int:
         request.write_answer({"what": refusal.what, "which": refusal.which, "hint": refusal.hint})
         return NOT_LINKED
     result.write(request)
-    return {READY_TO_LINK: 0, SHARD_DONE: NOT_LINKED}.get(result.state, 1)
+    return {READY_TO_LINK: 0, SHARD_DONE: NOT_LINKED, SURVEYED: NOT_LINKED}.get(result.state, 1)
 
 
 if __name__ == "__main__":

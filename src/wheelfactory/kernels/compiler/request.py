@@ -15,9 +15,9 @@ from wheelfactory.core.files import write_atomic
 REQUEST_VARIABLE = "WHEELFACTORY_COMPILE_REQUEST"
 """The environment variable of setup.py that holds the path of the request."""
 
-READY_TO_LINK, SHARD_DONE, TIME_UP, FAILED = "link", "shard", "time-up", "failed"
-"""How a compile ended: all objects exist, all objects of the shard exist, it ran out of time, or it failed or was
-killed."""
+READY_TO_LINK, SHARD_DONE, TIME_UP, FAILED, SURVEYED = "link", "shard", "time-up", "failed", "surveyed"
+"""How a compile ended: all objects exist, all objects of the shard exist, it ran out of time, it failed or was killed,
+or it only listed the compiles."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,8 @@ class CompileRequest:
     """The key parts of each unpacked archive. If there are any for some targets, one must equal this compile's."""
     planned_sources: tuple[str, ...] = ()
     """The kernel sources that `wheelfactory plan` lists; empty if it cannot list them."""
+    survey: str = ""
+    """The file to list the compiles in, instead of running them; empty to run them."""
 
     def write(self, path: Path) -> None:
         """Write the request to a file."""
@@ -68,7 +70,7 @@ class CompileResult:
     """How a compile run ended."""
 
     state: str
-    """`READY_TO_LINK`, `SHARD_DONE`, `TIME_UP` or `FAILED`."""
+    """`READY_TO_LINK`, `SHARD_DONE`, `TIME_UP`, `FAILED` or `SURVEYED`."""
     keys: tuple[str, ...]
     """Of the sets that the compile reads and fills."""
     sources: tuple[str, ...]

@@ -17,7 +17,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -96,10 +96,19 @@ class ObjectRecord:
     start: float
     """Seconds since 1970."""
     end: float
+    made_by: str = ""
+    """The worker that compiled it elsewhere, as its server names it; empty for the machine of the build."""
+
+    def to_document(self) -> dict[str, Any]:
+        """Convert to a JSON object."""
+        document = asdict(self)
+        if not self.made_by:
+            del document["made_by"]
+        return document
 
     def to_line(self) -> str:
         """Serialize to a journal line."""
-        return json.dumps(asdict(self), sort_keys=True) + "\n"
+        return json.dumps(self.to_document(), sort_keys=True) + "\n"
 
     @classmethod
     def from_line(cls, line: str) -> ObjectRecord | None:
@@ -117,6 +126,7 @@ class ObjectRecord:
             counts, times = (entry.size, entry.peak_mib), (entry.cpu_s, entry.start, entry.end)
             is_valid = (
                 is_source_name(entry.source)
+                and isinstance(entry.made_by, str)
                 and isinstance(document["targets"], list)
                 and all(isinstance(target, str) for target in entry.targets)
                 and re.fullmatch(SHA256, entry.sha256)
@@ -167,6 +177,11 @@ class Store:
         """Whether the object is there, undamaged."""
         stored = self.object_path(entry.source)
         return stored.is_file() and file_sha256(stored) == entry.sha256
+
+    def find_missing(self, names: Iterable[str]) -> list[str]:
+        """Return those of the sources whose objects are missing or damaged."""
+        finished = self.read_records()
+        return [name for name in names if name not in finished or not self.has_object(finished[name])]
 
     def save_object(self, built: Path, entry: ObjectRecord) -> None:
         """Move a compiled object into the store. Raises `OSError`, such as for a full disk; it is then not saved."""

@@ -1,0 +1,125 @@
+"""Simulate a kernel set on a cluster with the scheduling of `kernels --remote`, and measure its client.
+
+    python benchmarks/cluster.py [--machines 20] [--cores 16] [--actions 2775]
+
+The first table simulates: every source of flash-attn 2.8.3 for one arch with its cost of the seed table (which is
+measured), most expensive first, `QUEUED_AHEAD` compiles queued at the server, `REMOTE_S` seconds of overhead for each
+compile, and costs that differ from the prediction by `SEED_ERROR` in either direction. Ideal is the sum over all cores,
+or the longest compile if that is more.
+
+The second runs the client: trivial actions through the server of tests/remote_server.py with two slots, in another
+process, and prints wall time, the client's CPU seconds and its peak memory. A few minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import os
+import random
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from remote_server import remote_server
+from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.progress import ignore_progress
+from wheelfactory.kernels.compiler.costs import SEED_ERROR, Ledger, seed_cost
+from wheelfactory.kernels.compiler.store import SetKey, Store
+from wheelfactory.kernels.compiler.survey import Survey, SurveyPart
+from wheelfactory.kernels.compiler.targets import compiled_sources
+from wheelfactory.kernels.estimate import REMOTE_S
+from wheelfactory.kernels.remote.fill import fill_store, find_missing_kernels
+from wheelfactory.kernels.remote.settings import parse_remote
+from wheelfactory.kernels.set_estimates import source_reader
+from wheelfactory.kernels.source_list import SourceList
+from wheelfactory.matrix.load import load_matrix
+
+RELEASE, TARGETS, SEED = "2.8.3", ("gfx942",), 22
+COMMENT = "clang version 19.0.0"
+
+
+def simulate(predicted: Sequence[float], slots: int) -> tuple[float, float]:
+    """Return wall and ideal seconds of compiles on `slots` cores that take the next most expensive one when free."""
+    chosen = random.Random(SEED)  # noqa: S311 - the same costs each time
+    order = sorted(predicted, reverse=True)
+    actual = [cost * chosen.uniform(1 - SEED_ERROR, 1 + SEED_ERROR) for cost in order]
+    free = [0.0] * slots
+    for cost in actual:
+        heapq.heapreplace(free, free[0] + cost + REMOTE_S)
+    return max(free), max(sum(actual) / slots, max(actual))
+
+
+def serve(pipe: Any) -> None:
+    """Serve trivial results until the pipe says to end."""
+    with remote_server(run=lambda command, _: (0, f"{COMMENT} {command.arguments}".encode()), workers=2) as server:
+        pipe.send(server.url)
+        pipe.recv()
+        pipe.send((len(server.executed), sum(map(len, server.blobs.values()))))
+
+
+def measure(count: int, folder: Path) -> None:
+    """Print what `count` trivial actions cost the client."""
+    names = tuple(f"fmha_fwd_d64_fp16_{number}" for number in range(count))
+    (folder / "build").mkdir()
+    for name in names:
+        (folder / f"build/{name}.hip").write_text(f"// {name}\n")
+    part = SurveyPart(SetKey({"targets": list(TARGETS)}, names), ("/opt/rocm/bin/hipcc",), names)
+    sources = {name: f"build/{name}.hip" for name in names}
+    survey = Survey(str(folder), (), sources, "1" * 64, "2" * 64, COMMENT, {}, (part,))
+    ours, theirs = get_context("spawn").Pipe()
+    process = get_context("spawn").Process(target=serve, args=(theirs,))
+    process.start()
+    url = ours.recv()
+    missing = find_missing_kernels(survey, folder / "kernels", Ledger())
+    before, begin = cpu_s(), time.perf_counter()
+    fill_store(survey, missing, parse_remote(url), ignore_progress)
+    wall, used = time.perf_counter() - begin, cpu_s() - before
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    saved = len(Store(folder / "kernels", part.key).read_records())
+    ours.send("end")
+    executed, stored = ours.recv()
+    process.join()
+    print(f"{count} actions, {executed} executed, {saved} objects saved: {wall:.1f} s")
+    print(f"client: {used / count:.4f} CPU s an action, peak {peak:.0f} MiB; server holds {stored / 1e6:.1f} MB")
+
+
+def cpu_s() -> float:
+    """CPU seconds of this process."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def main() -> int:
+    """Print both tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--machines", type=int, default=20)
+    parser.add_argument("--cores", type=int, default=16)
+    parser.add_argument("--actions", type=int, default=2775)
+    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/wheelfactory")
+    options = parser.parse_args()
+    found = source_reader(load_matrix(MATRIX).flash_attn, options.cache, os.environ)(RELEASE)
+    if not isinstance(found, SourceList):
+        raise SystemExit(f"cannot list the sources of {RELEASE}: {found}")
+    costs = [seed_cost(name, TARGETS).cpu_s for name in compiled_sources(found.sources, TARGETS)]
+    print("| machines x cores | compiles | CPU h | ideal, min | wall, min | wall / ideal |")
+    print("|---|--:|--:|--:|--:|--:|")
+    for machines in sorted({1, options.machines}):
+        wall, ideal = simulate(costs, machines * options.cores)
+        figures = f"{len(costs)} | {sum(costs) / 3600:.1f} | {ideal / 60:.1f} | {wall / 60:.1f} | {wall / ideal:.3f}"
+        print(f"| {machines} x {options.cores} | {figures} |")
+    with tempfile.TemporaryDirectory() as folder:
+        measure(options.actions, Path(folder))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,163 @@
+"""List the compiles of a build instead of running them, so that the factory can have them run elsewhere.
+
+Runs beside the compiler. The factory reads the result as a JSON file; paths in it are those of this build host.
+``python -ISB survey.py HIPCC`` prints `worker_compiler`, for a worker to announce.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+# last, so that packages installed beside ours cannot shadow modules of this Python
+sys.path.append(str(Path(__file__).resolve().parents[3]))
+
+from wheelfactory.core.errors import BuildError
+from wheelfactory.core.files import write_atomic
+from wheelfactory.kernels.compiler.commands import CompileCommands
+from wheelfactory.kernels.compiler.compiler import read_compiler
+from wheelfactory.kernels.compiler.costs import Ledger
+from wheelfactory.kernels.compiler.edges import CompileInputs
+from wheelfactory.kernels.compiler.fat_binary import CannotComposeError, read_bundler
+from wheelfactory.kernels.compiler.flags import rocm_root
+from wheelfactory.kernels.compiler.guards import is_empty
+from wheelfactory.kernels.compiler.key import header_paths, key_environment, rocm_headers_sha256
+from wheelfactory.kernels.compiler.limits import require_supported_archs
+from wheelfactory.kernels.compiler.request import SURVEYED, CompileRequest, CompileResult
+from wheelfactory.kernels.compiler.store import SetKey
+from wheelfactory.kernels.compiler.targets import split_targets, target_flags, target_options, whole_targets
+
+PLACEHOLDER = "placeholder"
+"""The file in the root of a compile that host code embeds until the device code is there."""
+
+PLACEHOLDER_BYTES = b"\0"
+
+
+@dataclass(frozen=True)
+class SurveyPart:
+    """The compiles for one list of targets."""
+
+    key: SetKey
+    command: tuple[str, ...]
+    """hipcc and the flags of every source; see `flags.kernel_command` for the rest."""
+    sources: tuple[str, ...]
+    """Names, without those that have no code for the targets: the build host compiles these in no time."""
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """An arch, or ``host``."""
+        return tuple(self.key.parts["targets"])
+
+
+@dataclass(frozen=True)
+class Survey:
+    """The compiles of a build. Relative paths are below `root`, in which kernels are compiled."""
+
+    root: str
+    headers: tuple[str, ...]
+    sources: Mapping[str, str]
+    """Relative path by name."""
+    compiler: str
+    """`Compiler.content`."""
+    worker_compiler: str
+    """What a worker must have, too: see `worker_compiler`."""
+    comment: str
+    """What the compiler writes into the section ``.comment`` of its objects."""
+    environ: Mapping[str, str]
+    """The variables that change objects."""
+    parts: tuple[SurveyPart, ...]
+
+    @classmethod
+    def read(cls, path: Path) -> Survey:
+        """Read the file that `write_survey` wrote."""
+        document = json.loads(path.read_text(encoding="utf-8"))
+        parts = [
+            SurveyPart(SetKey.from_document(part["key"]), tuple(part["command"]), tuple(part["sources"]))
+            for part in document["parts"]
+        ]
+        return cls(**{**document, "headers": tuple(document["headers"]), "parts": tuple(parts)})
+
+
+def worker_compiler(content: str, rocm: str) -> str:
+    """Identify what makes objects on a worker: `Compiler.content` and ROCm's headers, as a sha256 in hex."""
+    return hashlib.sha256(f"{content}\n{rocm_headers_sha256(rocm)}".encode()).hexdigest()
+
+
+def write_survey(request: CompileRequest, inputs: CompileInputs, environ: Mapping[str, str]) -> CompileResult:
+    """Write the compiles of the requested targets, or of all, to the file `request.survey`.
+
+    Raises `BuildError` if the compiler does not support an arch, or if its objects cannot be put together from parts.
+    """
+    require_supported_archs(inputs.hipcc, inputs.archs, environ)
+    _require_composable(inputs, environ)
+    rocm, root = rocm_root(inputs.hipcc), Path(inputs.root)
+    target_lists = (request.targets,) if request.targets else split_targets(inputs.archs)
+    absent = [targets for targets in target_lists if targets not in inputs.keys]
+    if absent:
+        raise BuildError("not a target of this build", " ".join(absent[0]), f"it has {', '.join(inputs.archs)}")
+    document = {
+        "root": str(root),
+        "headers": [str(path.relative_to(root)) for path in header_paths(inputs.flags, root)],
+        "sources": {name: os.path.relpath(edge.source, root) for name, edge in inputs.kernels.items()},
+        "compiler": inputs.compiler.content,
+        "worker_compiler": worker_compiler(inputs.compiler.content, rocm),
+        "comment": _read_comment(inputs.hipcc, environ),
+        "environ": key_environment(environ, rocm),
+        "parts": [
+            {
+                "key": json.loads(inputs.keys[targets].to_bytes()),
+                "command": [inputs.hipcc, *target_flags(inputs.flags, targets), *_options(targets, inputs.archs)],
+                "sources": [
+                    name for name in inputs.keys[targets].sources if not is_empty(inputs.guards.get(name, ""), targets)
+                ],
+            }
+            for targets in target_lists
+        ],
+    }
+    write_atomic(Path(request.survey), json.dumps(document).encode())
+    return CompileResult(SURVEYED, (), tuple(sorted(inputs.kernels)), 0, 0, 0, 0.0)
+
+
+def _require_composable(inputs: CompileInputs, environ: Mapping[str, str]) -> None:
+    commands = CompileCommands(inputs, environ, Ledger(), Path.cwd())
+    asked = commands.kernel(next(iter(inputs.kernels)), whole_targets(inputs.archs), Path("asked.o"))
+    try:
+        read_bundler(asked.argv, asked.folder, asked.environ, inputs.archs)
+    except CannotComposeError as error:
+        hint = "compile whole objects with each cell: build without --remote"
+        raise BuildError("this compiler's objects cannot be put together", str(error), hint) from None
+
+
+def _options(targets: tuple[str, ...], archs: Sequence[str]) -> list[str]:
+    return target_options(targets, archs, PLACEHOLDER)
+
+
+def _read_comment(hipcc: str, environ: Mapping[str, str]) -> str:
+    """The line of ``--version`` that clang also writes into objects; empty if there is none."""
+    done = subprocess.run([hipcc, "--version"], capture_output=True, text=True, errors="replace", env=dict(environ))
+    return next((line.strip() for line in done.stdout.splitlines() if "clang version" in line), "")
+
+
+def main(arguments: list[str]) -> int:
+    """Print what a worker with this hipcc announces, and return the exit status."""
+    if len(arguments) != 1:
+        print("error: bad arguments: give the path of hipcc", file=sys.stderr)
+        return 2
+    hipcc = arguments[0]
+    try:
+        compiler = read_compiler(hipcc, os.environ)
+    except OSError as error:
+        print(f"error: cannot start the compiler: {hipcc}: {error.strerror}", file=sys.stderr)
+        return 1
+    print(worker_compiler(compiler.content, rocm_root(hipcc)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

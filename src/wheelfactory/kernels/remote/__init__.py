@@ -1,0 +1,1 @@
+"""Compile kernels on a cluster that serves the Remote Execution API v2 (the protocol of Bazel)."""

@@ -1,0 +1,325 @@
+"""A client of the Remote Execution API v2, for one run of compiles. It needs the extra ``remote``."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ssl
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from wheelfactory.core.errors import InputError
+from wheelfactory.kernels.remote import messages_pb2 as messages
+from wheelfactory.kernels.remote.action import Blob
+from wheelfactory.kernels.remote.settings import Remote
+
+BATCH_BYTES = 3 << 20
+"""Bytes of blobs in one message; gRPC's default limit is 4 MiB. A larger blob is streamed."""
+
+BATCH_COUNT = 400
+"""Maximum number of blobs in one message."""
+
+CALL_S = 60.0
+"""Seconds after which a call that transfers little counts as lost."""
+
+HEARTBEAT_S = 10.0
+"""Seconds between two questions whether the server is there."""
+
+RETRY_S = 1.0
+"""Seconds between two attempts to reach a server."""
+
+MAX_OBJECT_BYTES = 1 << 30
+"""An object that claims to be larger is not read."""
+
+_CODE = grpc.StatusCode
+_REFUSED = (_CODE.UNAUTHENTICATED, _CODE.PERMISSION_DENIED)
+_AWAY = (_CODE.UNAVAILABLE, _CODE.DEADLINE_EXCEEDED, _CODE.ABORTED, _CODE.CANCELLED, _CODE.RESOURCE_EXHAUSTED)
+_SERVICES = {
+    "GetCapabilities": "build.bazel.remote.execution.v2.Capabilities",
+    "FindMissingBlobs": "build.bazel.remote.execution.v2.ContentAddressableStorage",
+    "BatchUpdateBlobs": "build.bazel.remote.execution.v2.ContentAddressableStorage",
+    "GetActionResult": "build.bazel.remote.execution.v2.ActionCache",
+    "Execute": "build.bazel.remote.execution.v2.Execution",
+    "WaitExecution": "build.bazel.remote.execution.v2.Execution",
+    "CancelOperation": "google.longrunning.Operations",
+    "Read": "google.bytestream.ByteStream",
+    "Write": "google.bytestream.ByteStream",
+}
+"""The service of each method that is called."""
+
+_Answer = TypeVar("_Answer")
+
+
+class ClusterLostError(Exception):
+    """The cluster cannot be used any more; the message says why."""
+
+
+class ResultError(Exception):
+    """The cluster made no usable object of one compile; the message says why."""
+
+
+class Client:
+    """A connection to a server; use as an asynchronous context manager."""
+
+    def __init__(self, remote: Remote) -> None:
+        self.remote = remote
+        self.uploaded_bytes = 0
+        self._known: set[str] = set()
+        self._away_since: float | None = None
+        options = [("grpc.initial_reconnect_backoff_ms", 200), ("grpc.max_reconnect_backoff_ms", 2000)]
+        if remote.tls:
+            credentials = grpc.ssl_channel_credentials(_certificates(remote.ca))
+            self._channel = grpc.aio.secure_channel(remote.address, credentials, options)
+        else:
+            self._channel = grpc.aio.insecure_channel(remote.address, options)
+
+    async def __aenter__(self) -> Client:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._channel.close()
+
+    async def check(self) -> None:
+        """Ask the server for what it can do. Raises `InputError` if it executes nothing, and those of every call:
+
+        `InputError` if it refuses the token, `ClusterLostError` if it does not answer for `Remote.away_s`.
+        """
+        try:
+            found = await self._retry(self._ask_capabilities)
+        except ResultError:  # the method is optional
+            return
+        if not found.execution_capabilities.exec_enabled:
+            hint = "use a server with workers, or its other instance: grpcs://HOST:PORT/INSTANCE"
+            raise InputError("the server executes nothing", self.remote.address, hint)
+
+    async def watch(self) -> None:
+        """Ask the server for ever whether it is there. Raises as `check`."""
+        # a stream that says nothing for an hour may be a compile, or a connection that is dead
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            await self.check()
+
+    async def upload(self, blobs: Iterable[Blob]) -> None:
+        """Upload those blobs that the server lacks."""
+        waiting = {blob.digest.hash: blob for blob in blobs if blob.digest.hash not in self._known}
+        if not waiting:
+            return
+        query = messages.FindMissingBlobsRequest(
+            instance_name=self.remote.instance, blob_digests=[blob.digest for blob in waiting.values()]
+        )
+        find = self._method("FindMissingBlobs", messages.FindMissingBlobsResponse)
+        answer = await self._retry(lambda: find(query, timeout=CALL_S, metadata=self._metadata()))
+        missing = [waiting[digest.hash] for digest in answer.missing_blob_digests if digest.hash in waiting]
+        for blob in missing:
+            if len(blob.data) > BATCH_BYTES:
+                await self._retry(lambda blob=blob: self._write(blob))  # type: ignore[misc]
+        for batch in _batches([blob for blob in missing if len(blob.data) <= BATCH_BYTES]):
+            await self._upload_batch(batch)
+        self.uploaded_bytes += sum(len(blob.data) for blob in missing)
+        self._known.update(waiting)
+
+    def forget_uploads(self) -> None:
+        """Assume nothing about what the server has: it may have removed blobs."""
+        self._known.clear()
+
+    async def find_result(self, action: Blob) -> messages.ActionResult | None:
+        """The result that the server has kept of this action; None if there is none."""
+        query = messages.GetActionResultRequest(instance_name=self.remote.instance, action_digest=action.digest)
+        get = self._method("GetActionResult", messages.ActionResult)
+        try:
+            found: messages.ActionResult = await self._retry(
+                lambda: get(query, timeout=CALL_S, metadata=self._metadata())
+            )
+        except ResultError:
+            return None
+        return found
+
+    async def execute(
+        self, action: Blob, *, skip_cache: bool, report_stage: Callable[[int], None]
+    ) -> messages.ExecuteResponse:
+        """Execute an uploaded action, wait for its end, and call `report_stage` with each stage that it reaches.
+
+        A lost connection is taken up again. If the caller is cancelled, so is the execution. Raises `ResultError` if
+        the server cannot execute it.
+        """
+        request = messages.ExecuteRequest(
+            instance_name=self.remote.instance, action_digest=action.digest, skip_cache_lookup=skip_cache
+        )
+        name = ""
+        try:
+            while True:
+                try:
+                    async for operation in self._operations(request, name):
+                        self._away_since = None
+                        name = operation.name or name
+                        if operation.done:
+                            return _read_response(operation)
+                        report_stage(_read_stage(operation))
+                except grpc.aio.AioRpcError as error:
+                    if name and error.code() is _CODE.NOT_FOUND:
+                        name = ""  # the server has forgotten it, such as after a restart
+                    else:
+                        self._note_failure(error)
+                await asyncio.sleep(RETRY_S)
+        except asyncio.CancelledError:
+            if name:
+                await self._cancel(name)
+            raise
+
+    def _operations(self, request: messages.ExecuteRequest, name: str) -> AsyncIterator[messages.Operation]:
+        if name:
+            wait = self._method("WaitExecution", messages.Operation)
+            return wait(messages.WaitExecutionRequest(name=name), metadata=self._metadata())  # type: ignore[no-any-return]
+        execute = self._method("Execute", messages.Operation)
+        return execute(request, metadata=self._metadata())  # type: ignore[no-any-return]
+
+    async def read(self, digest: messages.Digest) -> bytes:
+        """Read a blob, and verify it. Raises `ResultError` if it is missing or damaged."""
+        if digest.size_bytes > MAX_OBJECT_BYTES:
+            raise ResultError(f"its object is too large: {digest.size_bytes} bytes")
+        try:
+            data = await self._retry(lambda: self._read(digest))
+        except ResultError as error:
+            raise ResultError(f"its object cannot be read ({error})") from None
+        if len(data) != digest.size_bytes or hashlib.sha256(data).hexdigest() != digest.hash:
+            raise ResultError("its object is damaged")
+        return data
+
+    async def _read(self, digest: messages.Digest) -> bytes:
+        name = f"{self.remote.instance}/blobs/{digest.hash}/{digest.size_bytes}".lstrip("/")
+        read = self._method("Read", messages.ReadResponse)
+        found = bytearray()
+        stream = read(messages.ReadRequest(resource_name=name), timeout=10 * CALL_S, metadata=self._metadata())
+        async for part in stream:
+            found += part.data
+            if len(found) > digest.size_bytes:
+                stream.cancel()
+                break
+        return bytes(found)
+
+    async def _write(self, blob: Blob) -> None:
+        digest = blob.digest
+        name = f"{self.remote.instance}/uploads/{uuid.uuid4()}/blobs/{digest.hash}/{digest.size_bytes}".lstrip("/")
+
+        async def parts() -> AsyncIterator[messages.WriteRequest]:
+            for at in range(0, len(blob.data), 1 << 20):
+                data = blob.data[at : at + (1 << 20)]
+                is_last = at + len(data) == len(blob.data)
+                yield messages.WriteRequest(resource_name=name, write_offset=at, finish_write=is_last, data=data)
+
+        write = self._method("Write", messages.WriteResponse)
+        await write(parts(), timeout=10 * CALL_S, metadata=self._metadata())
+
+    async def _upload_batch(self, batch: list[Blob]) -> None:
+        requests = [messages.BatchUpdateBlobsRequest.Request(digest=blob.digest, data=blob.data) for blob in batch]
+        request = messages.BatchUpdateBlobsRequest(instance_name=self.remote.instance, requests=requests)
+        update = self._method("BatchUpdateBlobs", messages.BatchUpdateBlobsResponse)
+        answer = await self._retry(lambda: update(request, timeout=CALL_S, metadata=self._metadata()))
+        refused = [response.status.message for response in answer.responses if response.status.code]
+        if refused:
+            raise ClusterLostError(f"it stores no files: {refused[0]}")
+
+    async def _cancel(self, name: str) -> None:
+        cancel = self._method("CancelOperation", messages.Empty)
+        try:  # the server may be away; its own limits end the execution then
+            await asyncio.shield(
+                cancel(messages.CancelOperationRequest(name=name), timeout=5, metadata=self._metadata())
+            )
+        except (grpc.aio.AioRpcError, asyncio.CancelledError):
+            return
+
+    def _ask_capabilities(self) -> Awaitable[messages.ServerCapabilities]:
+        query = messages.GetCapabilitiesRequest(instance_name=self.remote.instance)
+        get = self._method("GetCapabilities", messages.ServerCapabilities)
+        return get(query, timeout=HEARTBEAT_S, metadata=self._metadata())  # type: ignore[no-any-return]
+
+    async def _retry(self, call: Callable[[], Awaitable[_Answer]]) -> _Answer:
+        """Call until the server answers. Raises `ResultError` for an answer that is an error."""
+        while True:
+            try:
+                answer = await call()
+            except grpc.aio.AioRpcError as error:
+                self._note_failure(error)
+                await asyncio.sleep(RETRY_S)
+            else:
+                self._away_since = None
+                return answer
+
+    def _note_failure(self, error: grpc.aio.AioRpcError) -> None:
+        """Return if it makes sense to try again; else raise the error of `check`, or `ResultError`."""
+        code, text = error.code(), error.details() or error.code().name
+        if code in _REFUSED:
+            hint = "write a valid token into the file of --remote-token; compiled kernels are kept: run it again"
+            raise InputError("the server refuses access", f"{self.remote.address}: {text}", hint)
+        if code not in _AWAY:
+            self._away_since = None
+            raise ResultError(f"{code.name}: {text}")
+        now = time.monotonic()
+        self._away_since = self._away_since or now
+        if now - self._away_since >= self.remote.away_s:
+            raise ClusterLostError(f"it did not answer for {self.remote.away_s:.0f} s: {text}")
+
+    def _metadata(self) -> tuple[tuple[str, str], ...]:
+        if not self.remote.token:
+            return ()
+        token = self.remote.token.read_text(encoding="utf-8").strip()
+        return (("authorization", f"Bearer {token}"),)
+
+    def _method(self, name: str, answer: Any) -> Any:
+        """A method of the server: the messages say which of gRPC's four kinds it is."""
+        kinds = {
+            "Execute": self._channel.unary_stream,
+            "WaitExecution": self._channel.unary_stream,
+            "Read": self._channel.unary_stream,
+            "Write": self._channel.stream_unary,
+        }
+        kind: Any = kinds.get(name, self._channel.unary_unary)
+        path = f"/{_SERVICES[name]}/{name}"
+        return kind(path, request_serializer=_serialize, response_deserializer=answer.FromString)
+
+
+def _serialize(message: Any) -> bytes:
+    data: bytes = message.SerializeToString()
+    return data
+
+
+def _batches(blobs: Iterable[Blob]) -> Iterable[list[Blob]]:
+    batch: list[Blob] = []
+    size = 0
+    for blob in blobs:
+        if batch and (len(batch) == BATCH_COUNT or size + len(blob.data) > BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(blob)
+        size += len(blob.data)
+    if batch:
+        yield batch
+
+
+def _read_stage(operation: messages.Operation) -> int:
+    metadata = messages.ExecuteOperationMetadata()
+    metadata.ParseFromString(operation.metadata.value)
+    return metadata.stage
+
+
+def _read_response(operation: messages.Operation) -> messages.ExecuteResponse:
+    response = messages.ExecuteResponse()
+    response.ParseFromString(operation.response.value)
+    for status in (operation.error, response.status):
+        if status.code:
+            raise ResultError(f"the server cannot execute it: {status.message or status.code}")
+    return response
+
+
+def _certificates(ca: Path | None) -> bytes | None:
+    """The certificates to verify a server with, in PEM; None for those that gRPC brings."""
+    defaults = ssl.get_default_verify_paths()
+    # OpenSSL's file does not exist on Debian, which has it in the folder
+    found = [ca] if ca else [Path(defaults.cafile or ""), Path(defaults.capath or "", "ca-certificates.crt")]
+    return next((path.read_bytes() for path in found if path.is_file()), None)

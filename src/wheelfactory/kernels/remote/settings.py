@@ -1,0 +1,92 @@
+"""Which cluster to use, and how: what the options ``--remote...`` of a command say."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from wheelfactory.core.errors import InputError
+
+PACKAGES = ("grpc", "google.protobuf")
+"""The modules of the extra ``remote``."""
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A server of the Remote Execution API, and how to use it."""
+
+    address: str
+    """``HOST:PORT``."""
+    tls: bool
+    instance: str = ""
+    """The instance name of the server; empty for its only one."""
+    token: Path | None = None
+    """A file with a bearer token. It is read for each call, so another program can renew it."""
+    ca: Path | None = None
+    """A file with certificates to verify the server with, in PEM; None for those of the system."""
+    platform: Mapping[str, str] = field(default_factory=dict)
+    """Properties that workers must have, beside the compiler and the image."""
+    ignore_cache: bool = False
+    """Whether to execute every compile anew, whatever results the server has."""
+    sample: int = 0
+    """The number of kernels to compile on this machine, too, and compare."""
+    away_s: float = 120.0
+    """Seconds to wait for a server that does not answer."""
+    no_worker_s: float = 600.0
+    """Seconds to wait while every compile is queued and none starts or ends."""
+
+
+def parse_remote(
+    url: str,
+    *,
+    token: Path | None = None,
+    ca: Path | None = None,
+    platform: Mapping[str, str] | None = None,
+    ignore_cache: bool = False,
+    sample: int = 0,
+) -> Remote:
+    """Read an address such as ``grpcs://HOST:PORT/INSTANCE``.
+
+    Raises `InputError` if it is none, if a token would be sent without encryption, or if a file or a package is
+    missing.
+    """
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    if parts.scheme not in ("grpc", "grpcs") or not parts.hostname or not port or parts.username or parts.query:
+        hint = "write grpcs://HOST:PORT, or grpcs://HOST:PORT/INSTANCE; grpc:// is without encryption"
+        raise InputError("not an address of a Remote Execution server", url, hint)
+    tls = parts.scheme == "grpcs"
+    if token and not tls and not _is_loopback(parts.hostname):
+        raise InputError("a token would be sent without encryption", url, "use grpcs://, or an address of this machine")
+    if ca and not tls:
+        raise InputError("bad arguments", "--remote-ca with grpc://", "use grpcs://")
+    for path in filter(None, (token, ca)):
+        if not path.is_file():
+            raise InputError("no such file", str(path), "give an existing file")
+    if not all(_is_installed(name) for name in PACKAGES):
+        raise InputError(
+            "Remote Execution needs more packages", "grpcio and protobuf", "pip install 'wheelfactory[remote]'"
+        )
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return Remote(f"{host}:{port}", tls, parts.path.strip("/"), token, ca, platform or {}, ignore_cache, sample)
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # the package around it is missing
+        return False
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,392 @@
+"""Kernels compiled through a server of the Remote Execution API, and how that ends if something goes wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import grpc
+import pytest
+
+from remote_server import RemoteServer, remote_server
+from wheelfactory.core.errors import BuildError, InputError
+from wheelfactory.core.progress import ignore_progress
+from wheelfactory.kernels.compiler.costs import Ledger
+from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
+from wheelfactory.kernels.compiler.survey import Survey, SurveyPart
+from wheelfactory.kernels.remote import client, fill, messages_pb2
+from wheelfactory.kernels.remote.fill import Filled, fill_store, find_missing_kernels, verify_samples
+from wheelfactory.kernels.remote.settings import Remote, parse_remote
+
+COMMENT = "clang version 19.0.0"
+NAMES = tuple(f"fmha_fwd_d{dim}_fp16_{kind}" for dim in (64, 128) for kind in ("batch", "group"))
+
+
+def answer(command: messages_pb2.Command, files: Mapping[str, bytes]) -> tuple[int, bytes]:
+    """An object that shows the command and the files that it was made of."""
+    text = " ".join(command.arguments)
+    return 0, f"{COMMENT} {text} {sorted(files)}".encode()
+
+
+@pytest.fixture
+def survey(tmp_path: Path) -> Survey:
+    """A build of `NAMES` for two archs."""
+    root = tmp_path / "source"
+    files = {"csrc/ck/ck.hpp": "// ck", "csrc/ck/inner/more.hpp": "// more"}
+    for path, text in {**files, **{f"build/{name}.hip": f"// {name}" for name in NAMES}}.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    parts = [
+        SurveyPart(
+            SetKey({"targets": [arch], "flags": []}, NAMES), ("/opt/rocm/bin/hipcc", f"--offload-arch={arch}"), NAMES
+        )
+        for arch in ("gfx90a", "gfx942")
+    ]
+    sources = {name: f"build/{name}.hip" for name in NAMES}
+    return Survey(str(root), tuple(files), sources, "1" * 64, "2" * 64, COMMENT, {}, tuple(parts))
+
+
+@pytest.fixture
+def server() -> Iterator[RemoteServer]:
+    with remote_server(run=answer) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "RETRY_S", 0.05)
+    monkeypatch.setattr(client, "HEARTBEAT_S", 0.2)
+
+
+def remote_of(server: RemoteServer, **settings: object) -> Remote:
+    return replace(parse_remote(server.url), **settings)  # type: ignore[arg-type]
+
+
+def fill_with(survey: Survey, remote: Remote, kernels: Path) -> Filled:
+    missing = find_missing_kernels(survey, kernels, Ledger())
+    return fill_store(survey, missing, remote, ignore_progress)
+
+
+def records(survey: Survey, kernels: Path) -> list[ObjectRecord]:
+    """The intact objects in the stores of a build."""
+    stores = [Store(kernels, part.key) for part in survey.parts]
+    return [entry for store in stores for entry in store.read_records().values() if store.has_object(entry)]
+
+
+def test_each_kernel_is_compiled_for_each_target_and_saved_with_its_worker(
+    server: RemoteServer, survey: Survey, tmp_path: Path
+) -> None:
+    fill_with(survey, remote_of(server), tmp_path / "kernels")
+    found = records(survey, tmp_path / "kernels")
+    assert sorted((entry.source, entry.targets) for entry in found) == sorted(
+        (name, (arch,)) for name in NAMES for arch in ("gfx90a", "gfx942")
+    )
+    assert {entry.made_by for entry in found} == {"worker1"}
+
+
+def test_an_action_is_a_relative_command_with_all_headers_one_source_and_the_compiler_of_the_build(
+    server: RemoteServer, survey: Survey, tmp_path: Path
+) -> None:
+    remote = remote_of(server, platform={"container-image": "rocm"})
+    fill_with(survey, remote, tmp_path / "kernels")
+    command = next(command for command in server.executed if "--offload-arch=gfx942" in command.arguments)
+    name = command.output_paths[0].removesuffix(".o")
+    assert list(command.arguments) == [
+        *("/opt/rocm/bin/hipcc", "--offload-arch=gfx942", f"-cuid={name}", "-x", "hip"),
+        *("-c", f"build/{name}.hip", "-o", f"{name}.o"),
+    ]
+    properties = {item.name: item.value for item in command.platform.properties}
+    assert properties == {"hip-compiler": survey.worker_compiler, "container-image": "rocm"}
+    store = Store(tmp_path / "kernels", survey.parts[1].key)
+    files = [f"build/{name}.hip", "csrc/ck/ck.hpp", "csrc/ck/inner/more.hpp", "placeholder"]
+    assert store.object_path(name).read_text().endswith(f" {files}")
+
+
+def test_the_most_expensive_kernel_is_first(
+    server: RemoteServer, survey: Survey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fill, "QUEUED_AHEAD", 1)  # those that are sent together overtake each other
+    server.workers = 1
+    server.stop()
+    server.start()
+    fill_with(survey, remote_of(server), tmp_path / "kernels")
+    dims = ["_d128_" in command.output_paths[0] for command in server.executed]
+    assert dims == [True] * 4 + [False] * 4
+
+
+def test_a_second_run_takes_all_from_the_cache_of_the_server(
+    server: RemoteServer, survey: Survey, tmp_path: Path
+) -> None:
+    fill_with(survey, remote_of(server), tmp_path / "one")
+    count = len(server.executed)
+    fill_with(survey, remote_of(server), tmp_path / "two")
+    assert (count, len(server.executed)) == (8, 8)
+    assert len(records(survey, tmp_path / "two")) == 8
+    fill_with(survey, remote_of(server, ignore_cache=True), tmp_path / "three")
+    assert len(server.executed) == 16
+
+
+def test_headers_are_uploaded_once(server: RemoteServer, survey: Survey, tmp_path: Path) -> None:
+    Path(survey.root, "csrc/ck/ck.hpp").write_bytes(os.urandom(5 << 20))
+    fill_with(survey, remote_of(server), tmp_path / "one")
+    fill_with(survey, remote_of(server, ignore_cache=True), tmp_path / "two")
+    assert server.calls["Write"] == 1  # larger than a message
+
+
+def test_what_the_server_has_removed_is_uploaded_again(server: RemoteServer, survey: Survey, tmp_path: Path) -> None:
+    fill_with(survey, remote_of(server), tmp_path / "one")
+    server.results.clear()
+    server.blobs.clear()
+    fill_with(survey, remote_of(server), tmp_path / "two")
+    assert len(records(survey, tmp_path / "two")) == 8
+
+
+@pytest.mark.parametrize("forget", [False, True])
+def test_a_lost_stream_is_taken_up_again(forget: bool, server: RemoteServer, survey: Survey, tmp_path: Path) -> None:
+    server.lose_streams, server.forget = 3, forget
+    fill_with(survey, remote_of(server), tmp_path / "kernels")
+    assert len(records(survey, tmp_path / "kernels")) == 8
+    assert server.calls["WaitExecution"] == 3
+    assert server.calls["Execute"] == (11 if forget else 8)
+
+
+def test_a_server_that_restarts_is_waited_for(server: RemoteServer, survey: Survey, tmp_path: Path) -> None:
+    server.hold.clear()
+
+    def restart() -> None:
+        wait_until(lambda: server.calls["Execute"] > 0)
+        server.stop()
+        server.operations.clear()
+        time.sleep(1)
+        server.hold.set()
+        server.start()
+
+    thread = threading.Thread(target=restart)
+    thread.start()
+    fill_with(survey, remote_of(server), tmp_path / "kernels")
+    thread.join()
+    assert len(records(survey, tmp_path / "kernels")) == 8
+
+
+def test_many_actions_are_done_once_each_with_few_in_flight(
+    server: RemoteServer, survey: Survey, tmp_path: Path
+) -> None:
+    names = tuple(f"fmha_fwd_d64_fp16_{number}" for number in range(300))
+    for name in names:
+        Path(survey.root, f"build/{name}.hip").write_text(f"// {name}")
+    part = replace(survey.parts[0], key=SetKey({"targets": ["gfx90a"], "flags": []}, names), sources=names)
+    survey = replace(survey, sources={name: f"build/{name}.hip" for name in names}, parts=(part,))
+    fill_with(survey, remote_of(server), tmp_path / "kernels")
+    assert sorted(command.output_paths[0] for command in server.executed) == sorted(f"{name}.o" for name in names)
+    assert server.peak <= fill.QUEUED_AHEAD + server.workers
+
+
+def test_tls_trusts_the_given_certificate_and_no_other(server: RemoteServer, survey: Survey, tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    make = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost")
+    names = ("-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate)
+    subprocess.run([*make, *names], check=True, capture_output=True)
+    server.stop()
+    server.port = 0
+    server.start(grpc.ssl_server_credentials([(key.read_bytes(), certificate.read_bytes())]))
+    remote = parse_remote(f"grpcs://localhost:{server.port}", ca=certificate)
+    fill_with(survey, remote, tmp_path / "kernels")
+    assert len(records(survey, tmp_path / "kernels")) == 8
+    with pytest.raises(BuildError, match="no Remote Execution server"):
+        fill_with(survey, replace(remote, ca=None, away_s=1), tmp_path / "other")
+
+
+def test_the_messages_are_those_that_the_generator_makes_of_the_description(tmp_path: Path) -> None:
+    folder = Path(str(messages_pb2.__file__)).parent
+    options = ["--proto_path=.", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}", "messages.proto"]
+    subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *options], cwd=folder, check=True)
+    for made in tmp_path.glob("messages_pb2.py*"):
+        assert made.read_text() == (folder / made.name).read_text()
+
+
+# endings
+
+
+def test_without_a_worker_it_ends_and_says_which_properties_workers_need(
+    server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.workers = 0
+    server.stop()
+    server.start()
+    fill_with(survey, remote_of(server, no_worker_s=1), tmp_path / "kernels")
+    assert "no worker took a compile for 1 s" in caplog.text
+    assert f"hip-compiler={survey.worker_compiler}" in caplog.text
+    assert records(survey, tmp_path / "kernels") == []
+    assert len(server.cancelled) == 8
+
+
+def test_a_server_that_goes_away_ends_it_and_the_rest_is_left_for_this_machine(
+    server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "wheelfactory")
+    server.hold.clear()
+    thread = start_when(lambda: server.calls["Execute"] > 0, lambda: server.stop())
+    fill_with(survey, remote_of(server, away_s=1), tmp_path / "kernels")
+    thread.join()
+    server.hold.set()
+    server.start()
+    assert "is not used any more: it did not answer for 1 s" in caplog.text
+    assert "8 left for this machine" in caplog.text
+
+
+def test_a_server_that_is_not_there_is_an_error(survey: Survey, tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match=r"no Remote Execution server: 127\.0\.0\.1:1: it did not answer for 1 s"):
+        fill_with(survey, replace(parse_remote("grpc://127.0.0.1:1"), away_s=1), tmp_path / "kernels")
+
+
+def test_an_object_of_another_compiler_is_refused(
+    server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.run = lambda _command, _files: (0, b"clang version 18.0.0")
+    fill_with(survey, remote_of(server), tmp_path / "kernels")
+    assert f"worker1 has another compiler than {COMMENT}; compiling it on this machine" in caplog.text
+    assert f"{fill.MAX_REFUSED} of its results were unusable" in caplog.text
+    assert records(survey, tmp_path / "kernels") == []
+
+
+@pytest.mark.parametrize(("fault", "message"), [("drop_outputs", "cannot be read"), ("damage_outputs", "is damaged")])
+def test_a_missing_or_damaged_object_is_refused_and_made_anew_from_the_cache(
+    fault: str, message: str, server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    setattr(server, fault, 2)
+    fill_with(survey, remote_of(server), tmp_path / "kernels")
+    assert caplog.text.count(message) == 2
+    assert len(records(survey, tmp_path / "kernels")) == 6
+    fill_with(survey, remote_of(server), tmp_path / "kernels")  # the cache still has those results
+    assert len(records(survey, tmp_path / "kernels")) == 8
+
+
+def test_a_compile_that_fails_is_left_for_this_machine_with_the_error_of_the_worker(
+    server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail_one(command: messages_pb2.Command, files: Mapping[str, bytes]) -> tuple[int, bytes]:
+        fails = command.output_paths[0] == f"{NAMES[0]}.o" and "--offload-arch=gfx942" in command.arguments
+        return (1, b"hipcc: error: no space left\n") if fails else answer(command, files)
+
+    server.run = fail_one
+    fill_with(survey, remote_of(server), tmp_path / "kernels")
+    assert f"{NAMES[0]} for gfx942: failed on worker1: hipcc: error: no space left" in caplog.text
+    assert len(records(survey, tmp_path / "kernels")) == 7
+
+
+def test_a_refused_token_is_an_error_and_a_renewed_one_is_sent(
+    server: RemoteServer, survey: Survey, tmp_path: Path
+) -> None:
+    server.token = "new"  # noqa: S105
+    token = tmp_path / "token"
+    token.write_text("old\n")
+    remote = parse_remote(server.url, token=token)
+    with pytest.raises(InputError, match=r"the server refuses access: .*: token expired"):
+        fill_with(survey, remote, tmp_path / "kernels")
+    token.write_text("new\n")
+    fill_with(survey, remote, tmp_path / "kernels")
+    assert len(records(survey, tmp_path / "kernels")) == 8
+
+
+def test_a_token_refused_in_the_middle_cancels_what_runs(server: RemoteServer, survey: Survey, tmp_path: Path) -> None:
+    server.hold.clear()
+    token = tmp_path / "token"
+    token.write_text("old\n")
+    thread = start_when(lambda: server.calls["Execute"] > 3, lambda: setattr(server, "token", "new"))
+    with pytest.raises(InputError, match="the server refuses access"):
+        fill_with(survey, parse_remote(server.url, token=token), tmp_path / "kernels")
+    thread.join()
+    server.hold.set()
+
+
+def test_an_interrupt_cancels_what_runs(server: RemoteServer, survey: Survey, tmp_path: Path) -> None:
+    server.hold.clear()
+    thread = start_when(lambda: server.calls["Execute"] == 8, lambda: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        fill_with(survey, remote_of(server), tmp_path / "kernels")
+    thread.join()
+    server.hold.set()
+    assert len(server.cancelled) == 8
+
+
+def test_it_ends_at_the_time_limit(server: RemoteServer, survey: Survey, tmp_path: Path) -> None:
+    server.hold.clear()
+    missing = find_missing_kernels(survey, tmp_path / "kernels", Ledger())
+    fill_store(survey, missing, remote_of(server), ignore_progress, deadline=time.time() + 0.5)
+    server.hold.set()
+    assert len(server.cancelled) == 8
+
+
+# trust
+
+
+def compile_here(filled: Filled, data: bytes) -> None:
+    """Save an object of this machine for each sample."""
+    for sample in filled.samples:
+        path = sample.store.folder / "made"
+        path.write_bytes(data)
+        digest = hashlib.sha256(data).hexdigest()
+        sample.store.save_object(path, ObjectRecord(sample.name, ("gfx942",), digest, len(data), 1.0, 1, 0.0, 1.0))
+
+
+def test_a_sample_is_left_for_this_machine_and_compared(
+    server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "wheelfactory")
+    data = f"{COMMENT} same".encode()
+    server.run = lambda _command, _files: (0, data)
+    filled = fill_with(survey, remote_of(server, sample=3), tmp_path / "kernels")
+    assert len(records(survey, tmp_path / "kernels")) == 5
+    compile_here(filled, data)
+    verify_samples(filled)
+    assert "3 of 3 sampled kernels compiled here, too: same bytes" in caplog.text
+
+
+def test_a_sample_that_differs_removes_all_objects_of_the_cluster(
+    server: RemoteServer, survey: Survey, tmp_path: Path
+) -> None:
+    filled = fill_with(survey, remote_of(server, sample=1), tmp_path / "kernels")
+    compile_here(filled, b"other")
+    with pytest.raises(BuildError, match=r"the cluster made another object than this machine: .* by worker1"):
+        verify_samples(filled)
+    assert [entry.made_by for entry in records(survey, tmp_path / "kernels")] == [""]
+
+
+def test_the_progress_tells_what_is_queued_running_and_cached_by_worker(
+    server: RemoteServer, survey: Survey, tmp_path: Path
+) -> None:
+    notes: list[str] = []
+    server.hold.clear()
+    missing = find_missing_kernels(survey, tmp_path / "kernels", Ledger())
+
+    def report(done: int, total: int, note: str = "", /) -> None:
+        notes.append(f"{done}/{total} {note}")
+        if "0/8 4 queued, 4 running, 0 cached" in notes:
+            server.hold.set()
+
+    fill_store(survey, missing, remote_of(server), report)
+    assert notes[-1] == "8/8 0 queued, 0 running, 0 cached (worker1 8)"
+
+
+def start_when(condition: Callable[[], bool], action: Callable[[], object]) -> threading.Thread:
+    """Call `action` in a thread once the condition holds."""
+    thread = threading.Thread(target=lambda: action() if wait_until(condition) else None)
+    thread.start()
+    return thread
+
+
+def wait_until(condition: Callable[[], bool]) -> bool:
+    end = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return True

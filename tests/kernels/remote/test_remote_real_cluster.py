@@ -1,0 +1,130 @@
+"""Real kernels through a real cluster: BuildGrid, PostgreSQL, and two buildbox workers with a real HIP compiler.
+
+One test, because the compiles are most of its time, three minutes on four cores.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ninja import BIN_DIR
+
+from hip_toolchain import HipToolchain
+from kernel_flags import FLAGS
+from remote_cluster import Cluster, cluster
+from wheelfactory.build.sources import fetch_source, unpack_source
+from wheelfactory.core.checkout import MATRIX, PACKAGE_DIR
+from wheelfactory.core.digest import file_sha256
+from wheelfactory.core.process import capture
+from wheelfactory.core.progress import ignore_progress
+from wheelfactory.kernels.compiler.costs import Ledger
+from wheelfactory.kernels.compiler.flags import kernel_command
+from wheelfactory.kernels.compiler.request import REQUEST_VARIABLE, CompileRequest
+from wheelfactory.kernels.compiler.store import Store
+from wheelfactory.kernels.compiler.survey import PLACEHOLDER, PLACEHOLDER_BYTES, Survey
+from wheelfactory.kernels.remote.fill import fill_store, find_missing_kernels
+from wheelfactory.kernels.remote.settings import parse_remote
+from wheelfactory.matrix.load import load_matrix
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.version_info < (3, 11), reason="BuildGrid needs Python 3.11"),
+]
+
+FMHA = "csrc/composable_kernel/example/ck_tile/01_fmha"
+ARCHS = ("gfx90a", "gfx942")
+COUNT = 4
+"""Kernels of head dim 32, the fastest to compile."""
+
+
+def make_survey(hip: HipToolchain, folder: Path, cache: Path) -> Survey:
+    """List the compiles of `COUNT` kernels with our ninja, in the root of the compiler, where `folder` is /mnt."""
+    release = load_matrix(MATRIX).flash_attn["2.8.3"]
+    tree = unpack_source(fetch_source("2.8.3", release, cache / "sources", os.environ), folder / "tree")
+    generate = [sys.executable, f"{FMHA}/generate.py", "-d", "fwd_appendkv", "--output_dir", "build"]
+    (tree / "build").mkdir()
+    capture([*generate, "--receipt", "2", "--filter", "*_d32_fp16_*"], cwd=tree)
+    kernels = sorted((tree / "build").glob("*_d32_*.cpp"))[:COUNT]
+    assert len(kernels) == COUNT
+    shutil.copytree(PACKAGE_DIR, folder / "src/wheelfactory", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(Path(BIN_DIR) / "ninja", folder / "ninja")
+    root = f"/mnt/{tree.relative_to(folder)}"
+    compiler = "/mnt/src/wheelfactory/kernels/compiler"
+    archs = " ".join(f"--offload-arch={arch}" for arch in ARCHS)
+    flags = " ".join(FLAGS).replace("-Icsrc", f"-I{root}/csrc")
+    command = f"python3 -ISB {compiler}/launcher.py /usr/bin/hipcc {flags} {archs} -c $in -o $out"
+    edges = [f"build {root}/out/{path.stem}.o: hip {root}/build/{path.name}" for path in kernels]
+    (tree / "build.ninja").write_text("\n".join([f"rule hip\n  command = {command}", *edges, ""]))
+    request = CompileRequest("/mnt/ninja", "/mnt/kernels", "/mnt/ledger", "/mnt/result", 1, survey="/mnt/survey.json")
+    request.write(folder / "request.json")
+    script = f"cd {root}; python3 -ISB {compiler}/ninja.py || test $? = 64"
+    hip.run(folder, "sh", "-ec", script, **{REQUEST_VARIABLE: "/mnt/request.json"})
+    survey = Survey.read(folder / "survey.json")
+    assert survey.root == root
+    return replace(survey, root=str(tree))
+
+
+def fill(survey: Survey, cluster: Cluster, kernels: Path) -> Mapping[tuple[str, tuple[str, ...]], tuple[str, str]]:
+    """Have all kernels compiled; return sha256 and worker of each, by name and targets."""
+    missing = find_missing_kernels(survey, kernels, Ledger())
+    fill_store(survey, missing, parse_remote(cluster.url), ignore_progress)
+    stores = [Store(kernels, part.key) for part in survey.parts]
+    return {
+        (entry.source, entry.targets): (entry.sha256, entry.made_by)
+        for store in stores
+        for entry in store.read_records().values()
+    }
+
+
+def compile_here(hip: HipToolchain, survey: Survey, folder: Path, name: str, targets: tuple[str, ...]) -> str:
+    """Compile a kernel with the same compiler, without a cluster, and return the sha256 of its object."""
+    (part,) = [part for part in survey.parts if part.targets == targets]
+    (Path(survey.root) / PLACEHOLDER).write_bytes(PLACEHOLDER_BYTES)
+    hipcc, *flags = part.command
+    output = f"{targets[0]}-{name}.o"
+    command = kernel_command(hipcc, flags, f"{survey.root}/{survey.sources[name]}", f"/mnt/{output}")
+    hip.run(folder, "env", f"--chdir=/mnt/{Path(survey.root).relative_to(folder)}", *command)
+    return file_sha256(folder / output)
+
+
+def test_a_cluster_makes_the_same_bytes_and_survives_a_killed_worker_and_a_restarted_server(
+    hip: HipToolchain, cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "wheelfactory")
+    survey = make_survey(hip, tmp_path, cache)
+    (tmp_path / "cluster").mkdir()
+    with cluster(tmp_path / "cluster", hip, cache, survey.worker_compiler) as running:
+
+        def disturb() -> None:
+            time.sleep(10)  # both workers compile
+            running.kill("worker1")
+            time.sleep(3)
+            running.kill("server")
+            time.sleep(3)
+            running.start_server()
+
+        thread = threading.Thread(target=disturb)
+        thread.start()
+        made = fill(survey, running, tmp_path / "one")
+        thread.join()
+        expected = {(name, targets) for targets in (*((arch,) for arch in ARCHS), ("host",)) for name in survey.sources}
+        assert made.keys() == expected, caplog.text + running.log("server")[-3000:] + running.log("worker2")[-3000:]
+        # BuildGrid forgets at its restart which results it has, so this compiles some again
+        assert fill(survey, running, tmp_path / "two").keys() == made.keys()
+        cached = fill(survey, running, tmp_path / "three")
+    assert f"{len(made)} kernels from the cluster, {len(made)} of them from its cache" in caplog.text
+    assert {worker for _, worker in made.values()} <= {"worker1", "worker2"}
+    with ThreadPoolExecutor(4) as pool:
+        local = dict(pool.map(lambda item: (item, compile_here(hip, survey, tmp_path, *item)), made))
+    for results in (made, cached):
+        assert {item: sha256 for item, (sha256, _) in results.items()} == local

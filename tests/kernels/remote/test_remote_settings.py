@@ -1,0 +1,84 @@
+"""What the options ``--remote...`` say, and why some of it is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from command_line import Cli
+from wheelfactory.core.errors import BAD_INPUT, InputError
+from wheelfactory.kernels.remote import settings
+from wheelfactory.kernels.remote.settings import parse_remote
+
+SET = "ck-8e52d489-rocm6.4-gfx942"
+
+
+@pytest.mark.parametrize(
+    ("url", "address", "tls", "instance"),
+    [
+        ("grpcs://build.example.org:8980", "build.example.org:8980", True, ""),
+        ("grpc://10.0.0.1:50051/", "10.0.0.1:50051", False, ""),
+        ("grpcs://build.example.org:443/team/main", "build.example.org:443", True, "team/main"),
+        ("grpc://[::1]:8980", "[::1]:8980", False, ""),
+    ],
+)
+def test_an_address_has_scheme_host_port_and_maybe_an_instance(
+    url: str, address: str, tls: bool, instance: str
+) -> None:
+    remote = parse_remote(url)
+    assert (remote.address, remote.tls, remote.instance) == (address, tls, instance)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "build:8980", "https://build:8980", "grpcs://build", "grpcs://build:x", "grpcs://me@build:1", "grpc://:1"],
+)
+def test_anything_else_is_refused_with_an_example(url: str) -> None:
+    with pytest.raises(InputError, match="not an address of a Remote Execution server") as refused:
+        parse_remote(url)
+    assert "grpcs://HOST:PORT" in refused.value.hint
+
+
+def test_a_token_is_sent_with_encryption_or_to_this_machine_only(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret")
+    for url in ("grpcs://build:1", "grpc://127.0.0.1:1", "grpc://localhost:1"):
+        assert parse_remote(url, token=token).token == token
+    for url in ("grpc://build:1", "grpc://10.0.0.1:1"):
+        with pytest.raises(InputError, match="without encryption"):
+            parse_remote(url, token=token)
+
+
+def test_a_missing_file_and_certificates_without_tls_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        parse_remote("grpcs://build:1", token=tmp_path / "none")
+    with pytest.raises(InputError, match="no such file"):
+        parse_remote("grpcs://build:1", ca=tmp_path / "none")
+    with pytest.raises(InputError, match="--remote-ca with grpc://"):
+        parse_remote("grpc://build:1", ca=tmp_path)
+
+
+def test_a_missing_extra_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "PACKAGES", ("grpc_that_is_not_there.inner",))
+    with pytest.raises(InputError, match="needs more packages: grpcio and protobuf") as refused:
+        parse_remote("grpcs://build:1")
+    assert refused.value.hint == "pip install 'wheelfactory[remote]'"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--verify-sample", "2"), "--verify-sample without --remote"),
+        (("--ignore-remote-cache",), "--ignore-remote-cache without --remote"),
+        (("--remote", "build:1"), "not an address of a Remote Execution server: build:1"),
+        (("--remote", "grpc://build:1", "--remote-platform", "image"), "not KEY=VALUE: image"),
+        (("--remote", "grpc://build:1", "--shard", "1/2"), "--remote with --shard"),
+    ],
+)
+def test_the_command_refuses_options_that_contradict_each_other(
+    cli: Cli, options: tuple[str, ...], message: str
+) -> None:
+    shown = cli("kernels", SET, *options)
+    assert shown.code == BAD_INPUT
+    assert message in shown.err
