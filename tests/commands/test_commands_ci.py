@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from aiter_factory import PREVIEW
 from command_line import CommandResult, run_command
 from release_factory import flash_attn_wheel, make_release
 from small_matrix import edited, small_matrix
@@ -290,6 +291,22 @@ def test_plain_builds_that_another_job_changed_are_refused(plain: Callable[..., 
     first = tmp_path / "cache/plain" / min(json.loads(digests))
     first.write_bytes(first.read_bytes() + b"\n")
     assert plain("--digests", digests).code == VERIFICATION_FAILED
+
+
+def test_the_plain_build_of_aiter_is_made_for_the_cells_that_require_it(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+    monkeypatch.setattr(PlainBuilds, "make_aiter_wheel", lambda _builds, pin: made.append(pin.wheel))
+    monkeypatch.setattr(PlainBuilds, "make_flash_attn_wheel", lambda _builds, version, _release: made.append(version))
+    monkeypatch.setattr(PlainBuilds, "make_fallback_wheel", lambda _builds, _project: None)
+
+    for cells in (TRITON, f"{PREVIEW.id} amd-aiter"):
+        batches = json.dumps({"include": [{"batch": "one", "cells": cells}]})
+        shown = run_command(capsys, "ci", "baseline", "--batches", batches, "--cache", str(tmp_path))
+        assert shown.code == DONE, shown.err
+
+    assert made == ["2.8.3", "amd_aiter-0.0.20260602-py3-none-any.whl", PREVIEW.flash_attn]
 
 
 @pytest.mark.parametrize("batches", ["[]", "{}", '{"include": [{"cells": 1}]}', '{"include": [{"cells": "x"}]}'])

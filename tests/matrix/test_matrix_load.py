@@ -838,3 +838,16 @@ def test_a_preview_whose_triton_kernels_nobody_builds_is_refused(path: Path) -> 
 )
 def test_a_dependency_has_one_pinned_origin(new: str, what: str, path: Path) -> None:
     assert what in refuse(path, edited(("    sha256: 54058", new))).which
+
+
+def test_a_version_of_aiter_that_could_be_amds_is_refused(path: Path) -> None:
+    entry = (
+        "  amd-aiter:\n    version: §'0.1.20'\n    wheel: amd_aiter-0.1.20-py3-none-any.whl\n"
+        f"    git: {{repository: 'https://x.org/a', commit: '{'9' * 40}'}}\n    source: its commit\n"
+    )
+    assert_refused(
+        path,
+        edited(("dependencies:\n", f"dependencies:\n{entry}")),
+        "0.1.20 could be a version of AMD's, which ours must never replace",
+        "write 0.0. and the date of the commit",
+    )

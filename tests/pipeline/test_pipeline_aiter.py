@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,10 @@ from wheelfactory.core.errors import BuildError, VerificationError
 from wheelfactory.pipeline import run as running
 from wheelfactory.pipeline.jobs import CellJob, batch_matrix, parse_batch_cells
 from wheelfactory.pipeline.run import CellPipeline, Failure, Worklist, run_worklist
+from wheelfactory.pipeline.run_batch import prove_batch, verify_batch
 from wheelfactory.release.additions import as_addition, read_additions, read_wheel_row, require_aiter
 from wheelfactory.release.directory import DirectoryPublisher
-from wheelfactory.release.manifest import WheelRow, manifest_bytes
+from wheelfactory.release.manifest import WheelRow, manifest_bytes, read_manifest
 from wheelfactory.release.transaction import publish
 from wheelfactory.release.verified import unverified_reason
 from wheelfactory.site.index import render_index
@@ -110,15 +112,29 @@ def test_it_is_built_once_and_again_where_its_file_is_lost(
     assert done == [NAME, PREVIEW.id, NAME]
 
 
-def test_a_workflow_builds_it_as_a_batch_of_its_own_if_a_cell_requires_it() -> None:
+def test_a_workflow_builds_it_in_the_first_batch_with_a_cell_that_requires_it() -> None:
+    """So no batch uploads such a cell if nobody could build it: the gates of the cell need it too."""
+
     def batches(*cells: Cell) -> list[str]:
         text = batch_matrix([CellJob(id=cell.id, batch=f"b{number}") for number, cell in enumerate(cells)])
         assert parse_batch_cells(text) == cells
-        return [entry["batch"] for entry in json.loads(text)["include"]]
+        return [entry["cells"] for entry in json.loads(text)["include"]]
 
-    assert batches(TRITON) == ["b0", "flash-attention-amd"]
-    assert batches(TRITON, PREVIEW) == ["b0", "b1", "flash-attention-amd", NAME]
+    other = replace(PREVIEW, torch="2.14.1")
+    assert batches(TRITON) == [TRITON.id, "flash-attention-amd"]
+    assert batches(TRITON, PREVIEW, other) == [TRITON.id, f"{PREVIEW.id} {NAME}", other.id, "flash-attention-amd"]
     assert batches() == []
+
+
+def test_a_batch_proves_nothing_of_it_and_verifies_it(given: StageArguments, tmp_path: Path) -> None:
+    write_aiter(tmp_path / "wheels")
+    executor = local_executor(given)
+
+    assert prove_batch(executor, [NAME], tmp_path / "wheels", **given) == ()
+    assert verify_batch(executor, [NAME], tmp_path / "wheels", tmp_path / "rows", **given) == ()
+
+    (row,) = read_manifest(tmp_path / "rows" / NAME / "manifest.jsonl")
+    assert (row.filename, unverified_reason(row)) == (WHEEL, "")
 
 
 # -- published

@@ -256,7 +256,8 @@ def _add_wheels(
     with nullcontext() if silent else log_to_stderr():
         missing = fetch_missing_dependencies(dependencies, publisher, filenames, cache=cache, environ=environ)
     everything = [*missing, *additions]
-    require_aiter((row for row, _ in everything), publisher.rows())
+    if not stage_only:  # a workflow stages it in the job of one batch
+        require_aiter((row for row, _ in everything), publisher.rows())
     with nullcontext() if silent else Steps(len(everything) + (not stage_only)) as steps:
         step = steps.step if steps else silent_step
         if not stage_only:

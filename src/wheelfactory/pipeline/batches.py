@@ -146,8 +146,8 @@ class RunForecast:
 OTHER_JOBS = 9
 """Jobs that every release has: select, collect, approve, plain builds, publish, generate, deploy, check, reconcile."""
 
-JOBS_WITHOUT_CELL = 3
-"""Jobs of a wheel without a cell, which is a batch of its own: build, verify, upload."""
+FALLBACK_JOBS = 3
+"""Jobs of flash-attention-amd, which is a batch of its own: build, verify, upload."""
 
 
 def predict_run(batches: Sequence[Batch], shard_hours: Sequence[float]) -> RunForecast:
@@ -155,14 +155,12 @@ def predict_run(batches: Sequence[Batch], shard_hours: Sequence[float]) -> RunFo
     if not batches:  # select and reconcile
         return RunForecast(2, 0, job_hours=2 * _SETUP / 60, wall_hours=2 * _SETUP / 60, storage_bytes=0)
     shards = [_SETUP + _PULL + 60 * hours for hours in shard_hours]
-    # flash-attention-amd, and aiter where a cell takes its kernels from it
-    without_cell = 1 + any(cell.uses_aiter for batch in batches for cell in batch.cells)
-    # the uploads fill one draft, one after the other
-    uploads = _UPLOAD * (len(batches) + without_cell)
-    others = _SETUP * (OTHER_JOBS + (JOBS_WITHOUT_CELL - 1) * without_cell)
+    # the uploads fill one draft, one after the other; flash-attention-amd has one too
+    uploads = _UPLOAD * (len(batches) + 1)
+    others = _SETUP * (OTHER_JOBS + FALLBACK_JOBS - 1)
     slowest = max(shards, default=0.0) + max((sum(batch.minutes) for batch in batches), default=0.0)
     return RunForecast(
-        jobs=OTHER_JOBS + JOBS_WITHOUT_CELL * without_cell + len(shards) + sum(batch.jobs for batch in batches),
+        jobs=OTHER_JOBS + FALLBACK_JOBS + len(shards) + sum(batch.jobs for batch in batches),
         cell_pulls=sum(batch.pulls for batch in batches),
         job_hours=(sum(shards) + sum(sum(batch.minutes) for batch in batches) + uploads + others) / 60,
         wall_hours=(slowest + uploads + _SETUP * OTHER_JOBS) / 60,

@@ -153,15 +153,17 @@ def kernel_entries(jobs: WorkflowJobs) -> list[dict[str, str]]:
 def batch_matrix(cells: Sequence[CellJob]) -> str:
     """Return the matrix of the jobs that build, verify and upload as JSON: one entry for each batch.
 
-    flash-attention-amd is a batch of its own, so that neither waits for the other, and so is aiter if a cell takes its
-    kernels from it. Without cells there is no entry.
+    flash-attention-amd is a batch of its own, so that neither waits for the other; aiter is in the first batch with a
+    cell that takes its kernels from it. Without cells there is no entry.
     """
     batches: dict[str, list[CellJob]] = {}
     for cell in cells:
         batches.setdefault(cell.batch, []).append(cell)
-    others = [FALLBACK_NAME] * bool(cells) + [AITER_NAME] * any(Cell.parse(cell.id).uses_aiter for cell in cells)
-    for name in others:
-        batches[name] = [CellJob(id=name, batch=name)]
+    using = next((batch for batch in batches.values() if any(Cell.parse(cell.id).uses_aiter for cell in batch)), None)
+    if using:
+        using.append(CellJob(id=AITER_NAME, batch=using[0].batch))
+    if batches:
+        batches[FALLBACK_NAME] = [CellJob(id=FALLBACK_NAME, batch=FALLBACK_NAME)]
     return strategy_json(
         [
             {

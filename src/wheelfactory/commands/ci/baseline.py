@@ -8,6 +8,7 @@ import json
 from wheelfactory.build.fallback import read_fallback_project
 from wheelfactory.build.plain import PlainBuilds
 from wheelfactory.commands.options import Environ, add_cache, add_matrix, prepare_cache, print_results
+from wheelfactory.core.cell import AITER_NAME
 from wheelfactory.core.errors import DONE, VerificationError
 from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.matrix.load import load_matrix
@@ -48,7 +49,10 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     matrix = load_matrix(options.matrix)
     with log_to_stderr():
         builds.make_fallback_wheel(read_fallback_project())
-        for version in sorted({cell.flash_attn for cell in parse_batch_cells(options.batches)}):
+        cells = parse_batch_cells(options.batches)
+        if any(cell.uses_aiter for cell in cells):
+            builds.make_aiter_wheel(matrix.dependencies[AITER_NAME])
+        for version in sorted({cell.flash_attn for cell in cells}):
             builds.make_flash_attn_wheel(version, matrix.flash_attn[version])
     print_results(*output_lines({"digests": _digests_json(builds)}))
     return DONE
