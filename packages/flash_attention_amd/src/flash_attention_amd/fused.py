@@ -65,7 +65,7 @@ def attend(
         return None
     if lse:
         return _with_lse(kernel, queries, keys, values, options, causal=seen.causal)
-    with _no_autocast(q):
+    with no_autocast(q):
         out = scaled_dot_product_attention(
             queries, keys, values, mask, options.dropout_p, seen.causal, scale=options.scale, enable_gqa=grouped
         )
@@ -73,7 +73,7 @@ def attend(
     return Attended(out if blind is None else out.masked_fill(blind, 0), None, None)
 
 
-def _no_autocast(q: Tensor) -> AbstractContextManager[object]:
+def no_autocast(q: Tensor) -> AbstractContextManager[object]:
     """Disable autocast, which would change the dtype; free of cost where it is off."""
     kind = q.device.type
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
