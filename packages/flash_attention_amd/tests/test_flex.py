@@ -52,10 +52,9 @@ def test_it_computes_attention_of_any_lengths(told: Told, caplog: pytest.LogCapt
         truth, *_ = attention(q.double(), k.double(), v.double(), told, slopes)
         assert off(out, truth) < ATOL[torch.float32]
         assert out.is_contiguous()
-    compiled = [kind for kind in flex._compiled if (kind.softcap, kind.slopes) == (told.softcap, told.alibi)]
-    assert len(compiled) == 2  # one where query i is aligned with key i, one for all other lengths
     own = [record.message for record in caplog.records if record.name == "flash_attention_amd"]
-    assert [message[:23] for message in own] == ["compiled FlexAttention "] * 2
+    assert 2 <= len(own) <= 6  # at most three where query i is aligned with key i, and three for other lengths
+    assert {message[:23] for message in own} == {"compiled FlexAttention "}
 
 
 @pytest.mark.parametrize("lengths", [(128, 128), (300, 300), (100, 700), (700, 300), (1, 260), (257, 1)])
@@ -120,7 +119,6 @@ def test_a_failure_gives_one_warning_and_blocks_compute(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(flex, "_function", function)
     monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr(flex, "_compiled", set())
     q, k, v = tensors(20, 20)
     expected, *_ = attention(q, k, v, SOFTCAP)
     with pytest.warns(RuntimeWarning, match="FLEX=0 turns it off: RuntimeError: no kernel$") as told:

@@ -56,8 +56,7 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, options: Options, mask: Tensor | Non
     simple = _simple(options)
     # a mask over queries and keys would be converted to a full matrix of numbers first, so only key masks go to torch
     shaped = seen.full or seen.causal if mask is None else seen.full and not lse and mask.shape[1:3] == (1, 1)
-    gradients = _needs_gradients(q, k, v)
-    repeatable = options.deterministic and gradients
+    repeatable = options.deterministic and _needs_gradients(q, k, v)
     if simple and shaped and not repeatable:
         found = fused.attend(q, k, v, options, seen, mask, lse=lse)
         if found is not None:
@@ -68,7 +67,7 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, options: Options, mask: Tensor | Non
     found = flash.attend(q, k, v, options, seen, lse=lse, repeatable=repeatable) if simple else None
     # torch does not document that FlexAttention's gradients have the same bits each time
     if found is None and not repeatable and not options.dropout_p:
-        found = flex.attend(q, k, v, options, seen, lse=lse, gradients=gradients)
+        found = flex.attend(q, k, v, options, seen, lse=lse, gradients=_needs_gradients(q, k, v))
     return found
 
 

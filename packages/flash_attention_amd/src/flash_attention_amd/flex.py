@@ -12,7 +12,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import count
 from time import perf_counter
 from types import FunctionType
@@ -23,7 +23,6 @@ from torch import Tensor
 from torch._functorch import config as functorch
 from torch.nn.attention import flex_attention as flex
 
-from flash_attention_amd.fused import no_autocast
 from flash_attention_amd.options import Attended, Options
 from flash_attention_amd.visible import Band
 
@@ -68,7 +67,6 @@ class _NotCompiledError(Exception):
     """torch's compiler is switched off here, or has reached its limit of recompilations."""
 
 
-_compiled: set[Kind] = set()
 _failed: set[Kind] = set()
 
 
@@ -84,6 +82,9 @@ def attend(
         return None
     if q.dtype not in DTYPES or q.shape[-1] not in WIDTHS or not available(q.device.type):
         return None
+    if torch.is_autocast_enabled(q.device.type):
+        with torch.autocast(q.device.type, enabled=False):  # it would change the dtype
+            return attend(q, k, v, options, seen, lse=lse, gradients=gradients)
     slopes = options.alibi_slopes
     kind = Kind(
         q.device.type,
@@ -102,8 +103,7 @@ def attend(
     if kind in _failed:
         return None
     try:
-        with no_autocast(q):
-            out, sums = _run(kind, q, k, v, seen, slopes)
+        out, sums = _run(kind, q, k, v, seen, slopes)
     except _NotCompiledError:
         return None
     except torch.OutOfMemoryError:
@@ -144,18 +144,7 @@ def _run(
     mask, shift = block_mask(seen, q.device)
     if slopes is not None:
         slopes = (slopes[0] if kind.slopes == 1 else slopes).float()
-    arguments = *(tensor.transpose(1, 2) for tensor in (q, k, v)), mask, slopes, shift
-    # torch would otherwise compile the backward pass when it first runs, where a failure could not be handled
-    with functorch.patch(force_non_lazy_backward_lowering=kind.gradients):
-        if kind in _compiled:
-            return _function(kind)(*arguments)
-        before = perf_counter()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the compiler, about its own code
-            found = _function(kind)(*arguments)
-    _compiled.add(kind)
-    log.debug("compiled FlexAttention in %.1f s: %s", perf_counter() - before, kind)
-    return found
+    return _function(kind)(*(tensor.transpose(1, 2) for tensor in (q, k, v)), mask, slopes, shift)
 
 
 _numbers = count()
@@ -191,10 +180,23 @@ def _function(kind: Kind) -> Callable[..., tuple[Tensor, Tensor | None]]:
         )
         return out, aux.lse
 
+    # torch 2.11's compiler looks for gradients of its inputs, whatever they are
+    warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf", module="torch._dynamo")
     # torch limits recompilations for each code object, so each kind gets its own
     code = compute.__code__.replace(co_name=f"flex_attention_{next(_numbers)}")
     own = FunctionType(code, compute.__globals__, code.co_name, None, compute.__closure__)
-    return torch.compile(own)  # type: ignore[no-any-return]
+    return torch.compile(own, backend=partial(_compile, kind))  # type: ignore[no-any-return]
+
+
+def _compile(kind: Kind, graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+    """Compile a graph of the function of a kind, as torch's default backend does."""
+    before = perf_counter()
+    # torch would otherwise compile the backward pass when it first runs, where a failure could not be handled
+    with warnings.catch_warnings(), functorch.patch(force_non_lazy_backward_lowering=kind.gradients):
+        warnings.simplefilter("ignore")  # of the compiler, about its own code
+        compiled = torch._dynamo.lookup_backend("inductor")(graph, inputs)
+    log.debug("compiled FlexAttention in %.1f s: %s", perf_counter() - before, kind)
+    return compiled
 
 
 @lru_cache(maxsize=256)
