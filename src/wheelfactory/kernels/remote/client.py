@@ -64,6 +64,10 @@ class ResultError(Exception):
     """The cluster made no usable object of one compile; the message says why."""
 
 
+class MissingInputsError(ResultError):
+    """The server has removed files that the compile needs."""
+
+
 class Client:
     """A connection to a server; use as an asynchronous context manager."""
 
@@ -259,7 +263,7 @@ class Client:
             raise InputError("the server refuses access", f"{self.remote.address}: {text}", hint)
         if code not in _AWAY:
             self._away_since = None
-            raise ResultError(f"{code.name}: {text}")
+            raise _result_error(code.value[0], f"{code.name}: {text}")
         now = time.monotonic()
         self._away_since = self._away_since or now
         if now - self._away_since >= self.remote.away_s:
@@ -313,8 +317,14 @@ def _read_response(operation: messages.Operation) -> messages.ExecuteResponse:
     response.ParseFromString(operation.response.value)
     for status in (operation.error, response.status):
         if status.code:
-            raise ResultError(f"the server cannot execute it: {status.message or status.code}")
+            raise _result_error(status.code, f"the server cannot execute it: {status.message or status.code}")
     return response
+
+
+def _result_error(code: int, text: str) -> ResultError:
+    """The error for an answer with this code of gRPC: the API prescribes two codes for missing files."""
+    is_missing = code in (_CODE.FAILED_PRECONDITION.value[0], _CODE.NOT_FOUND.value[0])
+    return MissingInputsError(text) if is_missing else ResultError(text)
 
 
 def _certificates(ca: Path | None) -> bytes | None:

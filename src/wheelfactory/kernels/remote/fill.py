@@ -20,7 +20,7 @@ from wheelfactory.kernels.compiler.store import ObjectRecord, Store
 from wheelfactory.kernels.compiler.survey import PLACEHOLDER, PLACEHOLDER_BYTES, Survey, SurveyPart
 from wheelfactory.kernels.remote import messages_pb2 as messages
 from wheelfactory.kernels.remote.action import TIMEOUT_S, RemoteAction, make_action, make_folder
-from wheelfactory.kernels.remote.client import Client, ClusterLostError, ResultError
+from wheelfactory.kernels.remote.client import Client, ClusterLostError, MissingInputsError, ResultError
 from wheelfactory.kernels.remote.settings import Remote
 
 COMPILER_PROPERTY = "hip-compiler"
@@ -165,7 +165,7 @@ class _Fill:
         try:
             await self.client.upload(self.headers.blobs())
             await self._run_kernels(watch)
-        except ClusterLostError as error:
+        except (ClusterLostError, ResultError) as error:
             logger.warning("the cluster %s is not used any more: %s", self.remote.address, error)
         finally:
             tasks = [watch, *self.running]
@@ -241,7 +241,7 @@ class _Fill:
         await self.client.upload(action.blobs)
         try:
             response = await self.client.execute(action.action, skip_cache=skip_cache, report_stage=report_stage)
-        except ResultError:  # it may have removed input files meanwhile
+        except MissingInputsError:
             self.client.forget_uploads()
             await self.client.upload([*self.headers.blobs(), *action.blobs])
             response = await self.client.execute(action.action, skip_cache=skip_cache, report_stage=report_stage)
