@@ -25,7 +25,8 @@ from wheelfactory.kernels.compiler.costs import Ledger
 from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
 from wheelfactory.kernels.compiler.survey import Survey, SurveyPart
 from wheelfactory.kernels.remote import client, fill, messages_pb2
-from wheelfactory.kernels.remote.fill import Filled, fill_store, find_missing_kernels, verify_samples
+from wheelfactory.kernels.remote.fill import fill_store, find_missing_kernels
+from wheelfactory.kernels.remote.samples import Filled, verify_samples
 from wheelfactory.kernels.remote.settings import Remote, parse_remote
 
 COMMENT = "clang version 19.0.0"
