@@ -64,6 +64,8 @@ class RemoteServer:
     """The number of streams to break once the operation is named."""
     forget: bool = False
     """Whether to forget the operation of a broken stream."""
+    drop_inputs: int = 0
+    """The number of executions before which all inputs are removed."""
     drop_outputs: int = 0
     """The number of outputs to lose."""
     damage_outputs: int = 0
@@ -161,6 +163,10 @@ class RemoteServer:
         return self.results[request.action_digest.hash]
 
     async def execute(self, request: Any, context: Any) -> AsyncIterator[messages.Operation]:
+        if self.drop_inputs:
+            self.drop_inputs -= 1
+            self.blobs.clear()
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "missing inputs")
         name = str(uuid.uuid4())
         self.operations[name] = request.action_digest.hash
         self.streams += 1

@@ -108,7 +108,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             shard=options.shard,
             shard_ledger=options.measured_costs,
             deadline=read_deadline(options, started),
-            remote=read_remote(options, environ),
+            remote=None if options.shard else read_remote(options, environ),
         )
         with (
             use_store(cache, options.cache_size),

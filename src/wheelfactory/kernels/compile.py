@@ -21,7 +21,8 @@ from wheelfactory.kernels.compiler.request import SHARD_DONE, CompileResult
 from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.kernel_set import KernelSet
-from wheelfactory.kernels.remote.survey_and_fill import fill_from_cluster, verify_filled
+from wheelfactory.kernels.remote.samples import verify_samples
+from wheelfactory.kernels.remote.survey_and_fill import fill_from_cluster
 from wheelfactory.kernels.resume import log_ignored_archives, unpack_archives
 from wheelfactory.kernels.setup_env import CompileScope, read_interrupted_result, read_outcome, setup_env, store_folder
 from wheelfactory.kernels.source_list import list_planned_sources
@@ -70,7 +71,7 @@ def compile_kernels(
         )
         extras = setup_env(setup, set_ids, scope, cache=cache, appended=appended, planned=planned)
         result, time_error = _compile(setup, extras, kernels, log, report_progress)
-        verify_filled(filled)
+        verify_samples(filled)
     store = Store.open(kernels, result.keys[0])
     log_ignored_archives(unpacked, store.key)
     return _pack_result(store, kernel_set.id, folder, shard_name, result.sources, time_error)

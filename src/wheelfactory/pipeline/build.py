@@ -20,7 +20,8 @@ from wheelfactory.core.progress import ProgressCallback
 from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE
 from wheelfactory.kernels.compiler.request import CompileResult
 from wheelfactory.kernels.kernel_set import sets_of_cell
-from wheelfactory.kernels.remote.survey_and_fill import fill_from_cluster, verify_filled
+from wheelfactory.kernels.remote.samples import verify_samples
+from wheelfactory.kernels.remote.survey_and_fill import fill_from_cluster
 from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope, read_outcome, setup_env, store_folder
 from wheelfactory.kernels.source_list import list_planned_sources
 from wheelfactory.matrix.facts import Matrix
@@ -68,7 +69,7 @@ def build_cell(
         )
         extras = setup_env(setup, set_ids, scope, cache=cache, appended=appended, planned=planned)
         raw, result = _compile_and_link(setup, extras, store_folder(cache), log, report_progress)
-        verify_filled(filled)
+        verify_samples(filled)
         record = _record(recipe, source, raw.toolchain, result.key if result else None)
         return finish_raw_wheel(raw.path, record, folder, environ)
 

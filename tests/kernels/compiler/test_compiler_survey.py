@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -52,6 +53,15 @@ def test_paths_are_relative(project: Project) -> None:
     assert survey.headers == ("csrc/ck/include/ck.hpp",)
     assert survey.sources["fmha_bwd_api"] == "build/fmha_bwd_api.hip"
     assert not [word for part in survey.parts for word in part.command[1:] if str(project.root) in word]
+
+
+def test_sources_and_headers_are_copied_for_a_host_that_does_not_see_the_folder_of_setup_py(project: Project) -> None:
+    survey = survey_of(project)
+    original = (project.root / "build/fmha_bwd_api.hip").read_bytes()
+    shutil.rmtree(project.root / "csrc")
+    shutil.rmtree(project.root / "build")
+    assert Path(survey.root, survey.sources["fmha_bwd_api"]).read_bytes() == original
+    assert Path(survey.root, survey.headers[0]).is_file()
 
 
 def test_only_the_targets_of_the_request_are_listed(project: Project) -> None:

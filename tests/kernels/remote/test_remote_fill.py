@@ -18,13 +18,15 @@ import grpc
 import pytest
 
 from remote_server import RemoteServer, remote_server
-from wheelfactory.core.errors import BuildError, InputError
+from wheelfactory import cli
+from wheelfactory.core.errors import BuildError, FactoryError, InputError
 from wheelfactory.core.progress import ignore_progress
 from wheelfactory.kernels.compiler.costs import Ledger
 from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
 from wheelfactory.kernels.compiler.survey import Survey, SurveyPart
 from wheelfactory.kernels.remote import client, fill, messages_pb2
-from wheelfactory.kernels.remote.fill import Filled, fill_store, find_missing_kernels, verify_samples
+from wheelfactory.kernels.remote.fill import fill_store, find_missing_kernels
+from wheelfactory.kernels.remote.samples import Filled, verify_samples
 from wheelfactory.kernels.remote.settings import Remote, parse_remote
 
 COMMENT = "clang version 19.0.0"
@@ -142,12 +144,21 @@ def test_headers_are_uploaded_once(server: RemoteServer, survey: Survey, tmp_pat
     assert server.calls["Write"] == 1  # larger than a message
 
 
-def test_what_the_server_has_removed_is_uploaded_again(server: RemoteServer, survey: Survey, tmp_path: Path) -> None:
-    fill_with(survey, remote_of(server), tmp_path / "one")
-    server.results.clear()
-    server.blobs.clear()
-    fill_with(survey, remote_of(server), tmp_path / "two")
-    assert len(records(survey, tmp_path / "two")) == 8
+def test_what_the_server_has_removed_is_uploaded_again(
+    server: RemoteServer, survey: Survey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fill, "QUEUED_AHEAD", 1)
+    server.drop_inputs = 1
+    fill_with(survey, remote_of(server), tmp_path / "kernels")
+    assert len(records(survey, tmp_path / "kernels")) == 8
+
+
+def test_a_server_that_takes_no_files_is_not_used(
+    server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.blobs = None  # type: ignore[assignment]
+    fill_with(survey, remote_of(server), tmp_path / "kernels")
+    assert "is not used any more: UNKNOWN" in caplog.text
 
 
 @pytest.mark.parametrize("forget", [False, True])
@@ -308,17 +319,37 @@ def test_a_token_refused_in_the_middle_cancels_what_runs(server: RemoteServer, s
     server.hold.set()
 
 
-def test_an_interrupt_cancels_what_runs(server: RemoteServer, survey: Survey, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_cancels_what_runs(
+    number: signal.Signals, server: RemoteServer, survey: Survey, tmp_path: Path
+) -> None:
+    before = signal.signal(signal.SIGTERM, cli._interrupt)  # as the command does
     server.hold.clear()
 
     def interrupt() -> None:
         time.sleep(1)  # an execution can be cancelled once its name has reached the client
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), number)
 
     thread = start_when(lambda: server.calls["Execute"] == 8, interrupt)
     with pytest.raises(KeyboardInterrupt):
         fill_with(survey, remote_of(server), tmp_path / "kernels")
+    signal.signal(signal.SIGTERM, before)
     thread.join()
+    server.hold.set()
+    assert len(server.cancelled) == 8
+
+
+def test_a_run_that_another_cell_stopped_ends_at_the_next_progress(
+    server: RemoteServer, survey: Survey, tmp_path: Path
+) -> None:
+    def report(_done: int, _total: int, _note: str = "", /) -> None:
+        if server.calls["Execute"] == 8:
+            raise FactoryError("interrupted", "another cell stopped the run", "run it again")
+
+    server.hold.clear()
+    missing = find_missing_kernels(survey, tmp_path / "kernels", Ledger())
+    with pytest.raises(FactoryError, match="interrupted"):
+        fill_store(survey, missing, remote_of(server), report)
     server.hold.set()
     assert len(server.cancelled) == 8
 

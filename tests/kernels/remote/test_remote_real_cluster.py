@@ -70,8 +70,8 @@ def make_survey(hip: HipToolchain, folder: Path, cache: Path) -> Survey:
     script = f"cd {root}; python3 -ISB {compiler}/ninja.py || test $? = 64"
     hip.run(folder, "sh", "-ec", script, **{REQUEST_VARIABLE: "/mnt/request.json"})
     survey = Survey.read(folder / "survey.json")
-    assert survey.root == root
-    return replace(survey, root=str(tree))
+    assert survey.root == "/mnt/root"
+    return replace(survey, root=str(folder / "root"))
 
 
 def fill(survey: Survey, cluster: Cluster, kernels: Path) -> Mapping[tuple[str, tuple[str, ...]], tuple[str, str]]:

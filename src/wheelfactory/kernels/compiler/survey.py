@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -57,7 +58,7 @@ class SurveyPart:
 
 @dataclass(frozen=True)
 class Survey:
-    """The compiles of a build. Relative paths are below `root`, in which kernels are compiled."""
+    """The compiles of a build. Relative paths are below `root`, a copy of the folder in which it compiles kernels."""
 
     root: str
     headers: tuple[str, ...]
@@ -90,7 +91,7 @@ def worker_compiler(content: str, rocm: str) -> str:
 
 
 def write_survey(request: CompileRequest, inputs: CompileInputs, environ: Mapping[str, str]) -> CompileResult:
-    """Write the compiles of the requested targets, or of all, to the file `request.survey`.
+    """Write the compiles of the requested targets, or of all, to `request.survey`, and copy their files beside it.
 
     Raises `BuildError` if the compiler does not support an arch, or if its objects cannot be put together from parts.
     """
@@ -101,10 +102,16 @@ def write_survey(request: CompileRequest, inputs: CompileInputs, environ: Mappin
     absent = [targets for targets in target_lists if targets not in inputs.keys]
     if absent:
         raise BuildError("not a target of this build", " ".join(absent[0]), f"it has {', '.join(inputs.archs)}")
+    headers = [str(path.relative_to(root)) for path in header_paths(inputs.flags, root)]
+    sources = {name: os.path.relpath(edge.source, root) for name, edge in inputs.kernels.items()}
+    copy = Path(request.survey).with_name("root")
+    for name in (*headers, *sources.values()):  # in a container, setup.py runs in a folder of the container
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(root / name, copy / name)
     document = {
-        "root": str(root),
-        "headers": [str(path.relative_to(root)) for path in header_paths(inputs.flags, root)],
-        "sources": {name: os.path.relpath(edge.source, root) for name, edge in inputs.kernels.items()},
+        "root": str(copy),
+        "headers": headers,
+        "sources": sources,
         "compiler": inputs.compiler.content,
         "worker_compiler": worker_compiler(inputs.compiler.content, rocm),
         "comment": _read_comment(inputs.hipcc, environ),

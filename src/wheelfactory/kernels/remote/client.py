@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import ssl
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import grpc
 import grpc.aio
@@ -17,6 +15,7 @@ import grpc.aio
 from wheelfactory.core.errors import InputError
 from wheelfactory.kernels.remote import messages_pb2 as messages
 from wheelfactory.kernels.remote.action import Blob
+from wheelfactory.kernels.remote.channel import make_method, open_channel
 from wheelfactory.kernels.remote.settings import Remote
 
 BATCH_BYTES = 3 << 20
@@ -40,19 +39,6 @@ MAX_OBJECT_BYTES = 1 << 30
 _CODE = grpc.StatusCode
 _REFUSED = (_CODE.UNAUTHENTICATED, _CODE.PERMISSION_DENIED)
 _AWAY = (_CODE.UNAVAILABLE, _CODE.DEADLINE_EXCEEDED, _CODE.ABORTED, _CODE.CANCELLED, _CODE.RESOURCE_EXHAUSTED)
-_SERVICES = {
-    "GetCapabilities": "build.bazel.remote.execution.v2.Capabilities",
-    "FindMissingBlobs": "build.bazel.remote.execution.v2.ContentAddressableStorage",
-    "BatchUpdateBlobs": "build.bazel.remote.execution.v2.ContentAddressableStorage",
-    "GetActionResult": "build.bazel.remote.execution.v2.ActionCache",
-    "Execute": "build.bazel.remote.execution.v2.Execution",
-    "WaitExecution": "build.bazel.remote.execution.v2.Execution",
-    "CancelOperation": "google.longrunning.Operations",
-    "Read": "google.bytestream.ByteStream",
-    "Write": "google.bytestream.ByteStream",
-}
-"""The service of each method that is called."""
-
 _Answer = TypeVar("_Answer")
 
 
@@ -64,6 +50,10 @@ class ResultError(Exception):
     """The cluster made no usable object of one compile; the message says why."""
 
 
+class MissingInputsError(ResultError):
+    """The server has removed files that the compile needs."""
+
+
 class Client:
     """A connection to a server; use as an asynchronous context manager."""
 
@@ -72,12 +62,7 @@ class Client:
         self.uploaded_bytes = 0
         self._known: set[str] = set()
         self._away_since: float | None = None
-        options = [("grpc.initial_reconnect_backoff_ms", 200), ("grpc.max_reconnect_backoff_ms", 2000)]
-        if remote.tls:
-            credentials = grpc.ssl_channel_credentials(_certificates(remote.ca))
-            self._channel = grpc.aio.secure_channel(remote.address, credentials, options)
-        else:
-            self._channel = grpc.aio.insecure_channel(remote.address, options)
+        self._channel = open_channel(remote)
 
     async def __aenter__(self) -> Client:
         return self
@@ -113,7 +98,7 @@ class Client:
         query = messages.FindMissingBlobsRequest(
             instance_name=self.remote.instance, blob_digests=[blob.digest for blob in waiting.values()]
         )
-        find = self._method("FindMissingBlobs", messages.FindMissingBlobsResponse)
+        find = make_method(self._channel, "FindMissingBlobs", messages.FindMissingBlobsResponse)
         answer = await self._retry(lambda: find(query, timeout=CALL_S, metadata=self._metadata()))
         missing = [waiting[digest.hash] for digest in answer.missing_blob_digests if digest.hash in waiting]
         for blob in missing:
@@ -131,7 +116,7 @@ class Client:
     async def find_result(self, action: Blob) -> messages.ActionResult | None:
         """The result that the server has kept of this action; None if there is none."""
         query = messages.GetActionResultRequest(instance_name=self.remote.instance, action_digest=action.digest)
-        get = self._method("GetActionResult", messages.ActionResult)
+        get = make_method(self._channel, "GetActionResult", messages.ActionResult)
         try:
             found: messages.ActionResult = await self._retry(
                 lambda: get(query, timeout=CALL_S, metadata=self._metadata())
@@ -174,9 +159,9 @@ class Client:
 
     def _operations(self, request: messages.ExecuteRequest, name: str) -> AsyncIterator[messages.Operation]:
         if name:
-            wait = self._method("WaitExecution", messages.Operation)
+            wait = make_method(self._channel, "WaitExecution", messages.Operation)
             return wait(messages.WaitExecutionRequest(name=name), metadata=self._metadata())  # type: ignore[no-any-return]
-        execute = self._method("Execute", messages.Operation)
+        execute = make_method(self._channel, "Execute", messages.Operation)
         return execute(request, metadata=self._metadata())  # type: ignore[no-any-return]
 
     async def read(self, digest: messages.Digest) -> bytes:
@@ -193,7 +178,7 @@ class Client:
 
     async def _read(self, digest: messages.Digest) -> bytes:
         name = f"{self.remote.instance}/blobs/{digest.hash}/{digest.size_bytes}".lstrip("/")
-        read = self._method("Read", messages.ReadResponse)
+        read = make_method(self._channel, "Read", messages.ReadResponse)
         found = bytearray()
         stream = read(messages.ReadRequest(resource_name=name), timeout=10 * CALL_S, metadata=self._metadata())
         async for part in stream:
@@ -213,20 +198,20 @@ class Client:
                 is_last = at + len(data) == len(blob.data)
                 yield messages.WriteRequest(resource_name=name, write_offset=at, finish_write=is_last, data=data)
 
-        write = self._method("Write", messages.WriteResponse)
+        write = make_method(self._channel, "Write", messages.WriteResponse)
         await write(parts(), timeout=10 * CALL_S, metadata=self._metadata())
 
     async def _upload_batch(self, batch: list[Blob]) -> None:
         requests = [messages.BatchUpdateBlobsRequest.Request(digest=blob.digest, data=blob.data) for blob in batch]
         request = messages.BatchUpdateBlobsRequest(instance_name=self.remote.instance, requests=requests)
-        update = self._method("BatchUpdateBlobs", messages.BatchUpdateBlobsResponse)
+        update = make_method(self._channel, "BatchUpdateBlobs", messages.BatchUpdateBlobsResponse)
         answer = await self._retry(lambda: update(request, timeout=CALL_S, metadata=self._metadata()))
         refused = [response.status.message for response in answer.responses if response.status.code]
         if refused:
             raise ClusterLostError(f"it stores no files: {refused[0]}")
 
     async def _cancel(self, name: str) -> None:
-        cancel = self._method("CancelOperation", messages.Empty)
+        cancel = make_method(self._channel, "CancelOperation", messages.Empty)
         try:  # the server may be away; its own limits end the execution then
             await asyncio.shield(
                 cancel(messages.CancelOperationRequest(name=name), timeout=5, metadata=self._metadata())
@@ -236,7 +221,7 @@ class Client:
 
     def _ask_capabilities(self) -> Awaitable[messages.ServerCapabilities]:
         query = messages.GetCapabilitiesRequest(instance_name=self.remote.instance)
-        get = self._method("GetCapabilities", messages.ServerCapabilities)
+        get = make_method(self._channel, "GetCapabilities", messages.ServerCapabilities)
         return get(query, timeout=HEARTBEAT_S, metadata=self._metadata())  # type: ignore[no-any-return]
 
     async def _retry(self, call: Callable[[], Awaitable[_Answer]]) -> _Answer:
@@ -259,7 +244,7 @@ class Client:
             raise InputError("the server refuses access", f"{self.remote.address}: {text}", hint)
         if code not in _AWAY:
             self._away_since = None
-            raise ResultError(f"{code.name}: {text}")
+            raise _result_error(code.value[0], f"{code.name}: {text}")
         now = time.monotonic()
         self._away_since = self._away_since or now
         if now - self._away_since >= self.remote.away_s:
@@ -270,23 +255,6 @@ class Client:
             return ()
         token = self.remote.token.read_text(encoding="utf-8").strip()
         return (("authorization", f"Bearer {token}"),)
-
-    def _method(self, name: str, answer: Any) -> Any:
-        """A method of the server: the messages say which of gRPC's four kinds it is."""
-        kinds = {
-            "Execute": self._channel.unary_stream,
-            "WaitExecution": self._channel.unary_stream,
-            "Read": self._channel.unary_stream,
-            "Write": self._channel.stream_unary,
-        }
-        kind: Any = kinds.get(name, self._channel.unary_unary)
-        path = f"/{_SERVICES[name]}/{name}"
-        return kind(path, request_serializer=_serialize, response_deserializer=answer.FromString)
-
-
-def _serialize(message: Any) -> bytes:
-    data: bytes = message.SerializeToString()
-    return data
 
 
 def _batches(blobs: Iterable[Blob]) -> Iterable[list[Blob]]:
@@ -313,13 +281,11 @@ def _read_response(operation: messages.Operation) -> messages.ExecuteResponse:
     response.ParseFromString(operation.response.value)
     for status in (operation.error, response.status):
         if status.code:
-            raise ResultError(f"the server cannot execute it: {status.message or status.code}")
+            raise _result_error(status.code, f"the server cannot execute it: {status.message or status.code}")
     return response
 
 
-def _certificates(ca: Path | None) -> bytes | None:
-    """The certificates to verify a server with, in PEM; None for those that gRPC brings."""
-    defaults = ssl.get_default_verify_paths()
-    # OpenSSL's file does not exist on Debian, which has it in the folder
-    found = [ca] if ca else [Path(defaults.cafile or ""), Path(defaults.capath or "", "ca-certificates.crt")]
-    return next((path.read_bytes() for path in found if path.is_file()), None)
+def _result_error(code: int, text: str) -> ResultError:
+    """The error for an answer with this code of gRPC: the API prescribes two codes for missing files."""
+    is_missing = code in (_CODE.FAILED_PRECONDITION.value[0], _CODE.NOT_FOUND.value[0])
+    return MissingInputsError(text) if is_missing else ResultError(text)

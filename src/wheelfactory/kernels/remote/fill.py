@@ -20,7 +20,8 @@ from wheelfactory.kernels.compiler.store import ObjectRecord, Store
 from wheelfactory.kernels.compiler.survey import PLACEHOLDER, PLACEHOLDER_BYTES, Survey, SurveyPart
 from wheelfactory.kernels.remote import messages_pb2 as messages
 from wheelfactory.kernels.remote.action import TIMEOUT_S, RemoteAction, make_action, make_folder
-from wheelfactory.kernels.remote.client import Client, ClusterLostError, ResultError
+from wheelfactory.kernels.remote.client import Client, ClusterLostError, MissingInputsError, ResultError
+from wheelfactory.kernels.remote.samples import NOTHING_FILLED, Filled, Sample
 from wheelfactory.kernels.remote.settings import Remote
 
 COMPILER_PROPERTY = "hip-compiler"
@@ -43,25 +44,6 @@ class Kernel:
     part: SurveyPart
     name: str
     predicted_s: float
-
-
-@dataclass(frozen=True)
-class Sample:
-    """An object that the cluster made, and that this machine makes, too."""
-
-    store: Store
-    name: str
-    sha256: str
-    worker: str
-
-
-@dataclass(frozen=True)
-class Filled:
-    """What a cluster has done for a build."""
-
-    stores: tuple[Store, ...]
-    """All that it may have filled."""
-    samples: Sequence[Sample]
 
 
 @dataclass
@@ -99,31 +81,8 @@ def fill_store(
     """
     stores = tuple({kernel.store.folder: kernel.store for kernel in missing}.values())
     if not missing:
-        return Filled((), ())
+        return NOTHING_FILLED
     return Filled(stores, asyncio.run(_Fill(survey, missing, remote, report_progress, deadline).run()))
-
-
-def verify_samples(filled: Filled) -> None:
-    """Compare the objects of the cluster with those that this machine has made since.
-
-    If one differs, remove every object of a worker from the stores and raise `BuildError`.
-    """
-    pairs = [(sample, sample.store.read_records().get(sample.name)) for sample in filled.samples]
-    compared = [(sample, made) for sample, made in pairs if made and not made.made_by]
-    differing = next(((sample, made) for sample, made in compared if sample.sha256 != made.sha256), None)
-    if differing:
-        sample, made = differing
-        for store in filled.stores:
-            for entry in store.read_records().values():
-                if entry.made_by:
-                    store.object_path(entry.source).unlink(missing_ok=True)
-        raise BuildError(
-            "the cluster made another object than this machine",
-            f"{sample.name} by {sample.worker}: {sample.sha256[:12]}, here {made.sha256[:12]}",
-            "its objects are removed from the cache: build without --remote, or find the worker's error",
-        )
-    if filled.samples:
-        logger.info("%d of %d sampled kernels compiled here, too: same bytes", len(compared), len(filled.samples))
 
 
 @dataclass
@@ -165,7 +124,7 @@ class _Fill:
         try:
             await self.client.upload(self.headers.blobs())
             await self._run_kernels(watch)
-        except ClusterLostError as error:
+        except (ClusterLostError, ResultError) as error:
             logger.warning("the cluster %s is not used any more: %s", self.remote.address, error)
         finally:
             tasks = [watch, *self.running]
@@ -241,7 +200,7 @@ class _Fill:
         await self.client.upload(action.blobs)
         try:
             response = await self.client.execute(action.action, skip_cache=skip_cache, report_stage=report_stage)
-        except ResultError:  # it may have removed input files meanwhile
+        except MissingInputsError:
             self.client.forget_uploads()
             await self.client.upload([*self.headers.blobs(), *action.blobs])
             response = await self.client.execute(action.action, skip_cache=skip_cache, report_stage=report_stage)

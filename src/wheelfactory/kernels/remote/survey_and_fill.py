@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from wheelfactory.build.setup_py import SetupRun, run_setup
 from wheelfactory.core.errors import BuildError
@@ -14,11 +13,9 @@ from wheelfactory.core.progress import ProgressCallback
 from wheelfactory.kernels.compiler.costs import Ledger
 from wheelfactory.kernels.compiler.request import SURVEYED
 from wheelfactory.kernels.compiler.survey import Survey
+from wheelfactory.kernels.remote.samples import NOTHING_FILLED, Filled
 from wheelfactory.kernels.setup_env import CompileScope, ledger_path, read_outcome, setup_env, store_folder
 from wheelfactory.kernels.source_list import SourceList
-
-if TYPE_CHECKING:
-    from wheelfactory.kernels.remote.fill import Filled
 
 
 def fill_from_cluster(
@@ -31,14 +28,14 @@ def fill_from_cluster(
     cache: Path,
     appended: str | None,
     planned: SourceList | None,
-) -> Filled | None:
+) -> Filled:
     """Have the cluster of `scope` compile what the store lacks for this build; nothing without a cluster.
 
-    Returns what to give to `verify_filled` after the build. Arguments are those of `setup_env`. Raises its errors,
+    Returns what to give to `verify_samples` after the build. Arguments are those of `setup_env`. Raises its errors,
     those of `run_setup`, and those of `fill.fill_store`.
     """
     if scope.remote is None:
-        return None
+        return NOTHING_FILLED
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # read at the import; lost connections are reported by ours
     # imported late: they need the extra `remote`
     from wheelfactory.kernels.remote.fill import fill_store, find_missing_kernels
@@ -56,15 +53,7 @@ def fill_from_cluster(
         if result is None or result.state != SURVEYED:
             raise
     else:
-        return None  # the release compiles no kernels: setup.py has made a wheel
+        return NOTHING_FILLED  # the release compiles no kernels: setup.py has made a wheel
     survey = Survey.read(survey_file)
     missing = find_missing_kernels(survey, kernels, Ledger.read(ledger_path(cache)))
     return fill_store(survey, missing, scope.remote, report_progress, deadline=scope.deadline)
-
-
-def verify_filled(filled: Filled | None) -> None:
-    """Compare samples with what this machine has made since. Raises the errors of `fill.verify_samples`."""
-    if filled:
-        from wheelfactory.kernels.remote.fill import verify_samples
-
-        verify_samples(filled)
