@@ -52,7 +52,8 @@ def main(argv: list[str]) -> None:
 
 
 def _content(words: list[str], source: str, cannot: str) -> bytes:
-    text = _read(source) + f"// {_VERSION}\n".encode()
+    source_text, comment = _read(source), f"// {_VERSION}\n".encode()
+    text = source_text + comment
     is_part = any(word.startswith("--cuda-") for word in words)
     differs = b"?" * (is_part and "same" in cannot and ("-include-pch" in words or "plain" in cannot))
     kept, remaining = [], iter(words)
@@ -63,9 +64,9 @@ def _content(words: list[str], source: str, cannot: str) -> bytes:
             kept.append(word)
     flags = " ".join(kept).encode() + b"\n"
     device_flags = b" ".join(word for word in flags.split(b" ") if not word.startswith(b"-D_GLIBCXX"))
-    differs += b"?" * (is_part and "empty" in cannot and not text)
+    differs += b"?" * (is_part and "empty" in cannot and not source_text)
     code = {
-        arch: b" ".join([arch.encode(), device_flags, text if _has_code(text, arch) else b"", differs])
+        arch: b" ".join([arch.encode(), device_flags, text if _has_code(text, arch) else comment, differs])
         for arch in _archs(words)
     }
     has_device = not (os.path.basename(source).startswith("fmha_") and source.endswith("_api.hip"))

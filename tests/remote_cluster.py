@@ -31,7 +31,11 @@ mount -t proc proc "$1/proc"; mount --bind "$2" "$1/mnt"; root=$1; shift 2
 exec chroot "$root" env -i --chdir=/mnt PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "$@"
 """
 _UNSHARE = ("unshare", "--mount", "--propagation=private", "--pid", "--fork", "--kill-child", "sh", "-ec", _ENTER, "-")
-_AS_POSTGRES = ("setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "sh", "-ec")
+# another user takes away what --kill-child has set, so it is set again
+_AS_POSTGRES = (
+    *("setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups", "--pdeathsig=KILL"),
+    *("sh", "-ec"),
+)
 
 
 def make_buildgrid(cache: Path) -> Path:

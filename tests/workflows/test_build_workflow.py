@@ -210,7 +210,7 @@ def test_the_whole_matrix_is_built_in_jobs_by_image(triton: RunnerSetup) -> None
     run = run_workflow(place, "build.yml", push_tag("v1.0.0"), unexecuted=PATHS)
     batches = [job.matrix for job in run.jobs_at("cells")]
     built = [name for batch in batches for name in str(batch["cells"]).split()]
-    assert sorted(built) == sorted([*(cell.id for cell in cells), "flash-attention-amd"])
+    assert sorted(built) == sorted([*(cell.id for cell in cells), "flash-attention-amd", "amd-aiter"])
     compiled = [batch for batch in batches if str(batch["batch"]).startswith("ck-")]
     for batch in compiled:
         linked = {name for cell in str(batch["cells"]).split() for name in sets_of_cell(matrix, Cell.parse(cell))}
@@ -238,7 +238,7 @@ def test_a_fork_without_a_runner_builds_what_hosted_runners_can_and_names_the_re
     run = run_workflow(place, "build.yml", push_tag("v1.0.0"), unexecuted=PATHS)
     planned = {name for job in run.jobs_at("cells") for name in str(job.matrix["cells"]).split()}
     wanted = {name for name, backend in cells.items() if backend is Backend.TRITON}
-    assert planned == wanted | {"flash-attention-amd"}
+    assert planned == wanted | {"flash-attention-amd", "amd-aiter"}
     assert {job.runner for job in run.jobs_at("cells/build")} == {"ubuntu-24.04"}
     assert run.job("kernels").result == "skipped"
     summary = run.job("reconcile").output

@@ -749,6 +749,6 @@ def test_an_impossible_square_shows_its_reason(visit: Visit, site: str) -> None:
 
 def test_the_result_is_announced(page: Page) -> None:
     choose(page, "rocm", "7.14")
-    expect(page.get_by_role("status")).to_have_text("2 wheels found")
+    expect(page.get_by_role("status")).to_have_text("3 wheels found")
     choose(page, "torch", "2.9.1")
     expect(page.get_by_role("status")).to_have_text(re.compile("^No wheel. torch 2.9.1 is not on the ROCm 7.14 index"))
