@@ -1,6 +1,6 @@
 """Build the Triton-only wheel of aiter, which the previews of flash-attn take their Triton kernels from.
 
-aiter's own setup.py, told to leave out everything that needs ROCm; the result is pure Python and serves every cell.
+aiter's own setup.py, with the variables that leave out everything that needs ROCm; the result is pure Python and serves every cell.
 """
 
 from __future__ import annotations

@@ -178,7 +178,7 @@ def _refusal(axes: tuple[str, ...], find_reason: Callable[..., str]) -> Rule:
 def gpu_rules(matrix: Matrix) -> tuple[Rule, ...]:
     """The rules for a GPU: the wheel of a combination has code for a GPU if no rule has a finding."""
     return (
-        # first, as reasons of later rules are told first
+        # first, as the reasons of later rules come before it
         Rule(("flash-attn",), judge_preview),
         Rule(("flash-attn", "backend", GPU), partial(judge_gpu_code, matrix)),
         Rule(("rocm", GPU), partial(judge_torch_arch, matrix)),
