@@ -1,6 +1,6 @@
 """Build the Triton-only wheel of aiter, which the previews of flash-attn take their Triton kernels from.
 
-aiter's own setup.py, with the variables that leave out everything that needs ROCm; the result is pure Python and serves every cell.
+aiter's own setup.py, which two variables make leave out all that needs ROCm: pure Python, one wheel for every cell.
 """
 
 from __future__ import annotations
