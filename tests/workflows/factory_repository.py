@@ -66,11 +66,20 @@ def make_target(folder: Path) -> str:
     return str(target)
 
 
+def copy_downloaded(cache: Path) -> None:
+    """Copy the folders of a runner's cache into which `download-artifact` writes: other tests read the shared ones."""
+    for name in ("plain", "proofs"):
+        shared = (cache / name).readlink()
+        (cache / name).unlink()
+        shutil.copytree(shared, cache / name, ignore=shutil.ignore_patterns(".scratch-*"))
+
+
 def triton_place(folder: Path, cache: Path, evaluator: Expressions, only: str = TRITON) -> RunnerSetup:
     """The repository with two Triton cells to build, and a release directory as its target."""
     home = folder / "home"
     (home / ".cache").mkdir(parents=True)
     machine = make_machine(home / ".cache/wheelfactory", cache, {})
+    copy_downloaded(machine.cache)
     (cache / "raw").mkdir(exist_ok=True)
     (machine.cache / "raw").symlink_to(cache / "raw")  # raw Triton wheels, so that setup.py runs only once
     return RunnerSetup(
@@ -88,6 +97,7 @@ def kernel_place(folder: Path, cache: Path, evaluator: Expressions, rocm: Mappin
     home = folder / "home"
     (home / ".cache").mkdir(parents=True)
     machine = make_machine(home / ".cache/wheelfactory", cache, rocm)
+    copy_downloaded(machine.cache)
     for shared in ("sources", "source-lists"):
         (machine.cache / shared).unlink()  # the small release must not get into the shared cache
     tree = make_repository(folder / "tree")

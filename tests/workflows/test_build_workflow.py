@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Mapping
@@ -141,7 +142,7 @@ def test_every_wheel_is_an_artifact_once(released: tuple[RunnerSetup, Run]) -> N
 
 def test_the_proofs_of_the_numeric_gates_are_handed_on(triton: RunnerSetup, stocked: Path) -> None:
     assert triton.home
-    (triton.home / ".cache/wheelfactory/proofs").unlink()
+    shutil.rmtree(triton.home / ".cache/wheelfactory/proofs")
     # computing takes minutes, so the job that proves finds its proofs; the job that verifies has only the artifact
     prove = "run: ./factory ci batch prove"
     edit(triton, BATCH_WORKFLOW, prove, f"run: cp -r {stocked}/proofs ~/.cache/wheelfactory/proofs; {prove[5:]}")
