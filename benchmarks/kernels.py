@@ -4,7 +4,7 @@
 
 Compiles and times nothing: the sources are the output of upstream's generator for each release of matrix.yaml
 (downloaded once into the cache), the costs come from the built-in table of `wheelfactory.kernels.compiler.costs`. The
-same matrix gives the same tables on every machine. docs/reference/plan.md explains the tables.
+same matrix gives the same tables on every machine. docs/reference/plan.md quotes the second.
 """
 
 from __future__ import annotations
