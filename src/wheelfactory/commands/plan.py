@@ -96,7 +96,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--measured-costs",
         type=Path,
         metavar="FILE",
-        help="file of measured compile costs (default: the cache's costs for estimates, built-in costs for sharding)",
+        help="measured compile costs to use (default: those in the cache to estimate, the built-in ones to cut shards)",
     )
 
 
