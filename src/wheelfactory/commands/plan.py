@@ -96,7 +96,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--measured-costs",
         type=Path,
         metavar="FILE",
-        help="measured compile costs to use (default: those in the cache to estimate, the built-in ones to cut shards)",
+        help="measured compile costs (default: estimates use the costs in the cache, shards the built-in ones)",
     )
 
 
