@@ -45,7 +45,7 @@ SUBCOMMANDS = {
         "check-run": "check that an earlier run is one of build.yml in this repository, before using its kernels",
         "collect": "upload the kernel sets of a workflow run, and print the cells that can be built",
         "publish-kernels": "publish the kernel sets that `ci collect` uploaded, with their attestation",
-        "kernels": "download the kernel sets that the cells of a batch link",
+        "kernels": "download the kernel sets that a batch of cells needs",
         "batch": "build, prove or verify the wheels of a batch of cells",
         "reconcile": "compare the planned, built and published cells of a run (exit code 1 if any is missing)",
         "check": "compare a published site with its target, and install a sample of its wheels (exit code 3 for drift)",

@@ -453,7 +453,8 @@ def test_every_diagnosis_is_documented() -> None:
     root = Path(__file__).parents[2]
     sources = (path.read_text() for path in (root / "src/wheelfactory/doctor").glob("*.py"))
     names = {name for text in sources for name in re.findall(r'Diagnosis\(\s*"([^"]+)"', text)}
-    page = (root / "docs/how-to/mend-an-install.md").read_text()
+    pages = "".join((root / "docs/how-to" / page).read_text() for page in ("mend-an-install.md", "fix-a-gpu.md"))
+    documented = re.findall(r"^### (.+)$|^- \*\*(.+?)\*\*", pages, re.MULTILINE)
 
     assert len(names) > 20
-    assert names == set(re.findall(r"^### (.+)$", page, re.MULTILINE))
+    assert sorted(names) == sorted(heading or item for heading, item in documented)

@@ -34,7 +34,7 @@ _SMALL = (1, 128, 64, 2, 2, 1, 5)
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     add_python_options(parser)
-    parser.add_argument("--preset", choices=PRESETS, help="take missing sizes from this preset (default: mi300x)")
+    parser.add_argument("--preset", choices=PRESETS, help="sizes to use where no option sets one (default: mi300x)")
     for name in PRESET_FIELDS:
         presets = ", ".join(f"{sizes[name]} in {preset}" for preset, sizes in PRESETS.items())
         parser.add_argument(_option(name), type=positive_int, metavar="N", help=f"{_MEANINGS[name]} ({presets})")
@@ -66,7 +66,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=positive_number,
         default=5.0,
         metavar="PERCENT",
-        help="with --compare: tolerate results worse by up to PERCENT (default: 5)",
+        help="with --compare: accept results that are up to PERCENT worse (default: 5)",
     )
 
 

@@ -54,7 +54,7 @@ def add_remote(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--remote",
         metavar="URL",
-        help="have missing kernels compiled by this server of the Remote Execution API, such as "
+        help="compile missing kernels on this server of the Remote Execution API, such as "
         f"grpcs://HOST:PORT/INSTANCE (default: the variable {REMOTE_VARIABLE})",
     )
     group.add_argument("--remote-token", type=Path, metavar="FILE", help="send the bearer token in FILE")
@@ -73,7 +73,9 @@ def add_remote(parser: argparse.ArgumentParser) -> None:
         help="use only workers with this property; may be repeated",
     )
     group.add_argument(
-        "--ignore-remote-cache", action="store_true", help="compile anew what the server has results of (for a release)"
+        "--ignore-remote-cache",
+        action="store_true",
+        help="compile every kernel, even if the server has a result (for a release)",
     )
     group.add_argument(
         "--verify-sample",
@@ -175,7 +177,7 @@ def _add_executor(parser: argparse.ArgumentParser, default: str, what: str) -> N
 def add_gate_executor(parser: argparse.ArgumentParser) -> None:
     """Add ``--executor``, ``--slim`` and ``--memory`` for gates that need the torch of a CK cell."""
     what = (
-        "where to find the ROCm torch for CK cells: on this machine (default) or in the cells' images; "
+        "where to find the torch that CK wheels are checked with: on this machine (default) or in the cells' images; "
         "auto: in images if Docker answers"
     )
     _add_executor(parser, "local", what)

@@ -15,7 +15,7 @@ from wheelfactory.wheel.inspect.facts_text import describe
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = "example: wheelfactory inspect dist/*.whl --json"
-    help_text = "wheel, ELF file, .dist-info folder, or name of a project installed for python3"
+    help_text = "wheel, ELF file, .dist-info folder, or name of a project that python3 has installed"
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help=help_text)
     parser.add_argument("--json", action="store_true", help="print one JSON object per file, including symbols")
 

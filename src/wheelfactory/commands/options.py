@@ -67,7 +67,7 @@ def add_extended(parser: argparse.ArgumentParser) -> None:
         "--extended",
         default="",
         metavar="LIST",
-        help="also run these optional gates: gpu, or all for every one",
+        help="also run optional gates: gpu, or all",
     )
 
 

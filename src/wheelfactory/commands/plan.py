@@ -96,7 +96,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--measured-costs",
         type=Path,
         metavar="FILE",
-        help="file of measured compile costs (default: the cache's costs for estimates, built-in costs for sharding)",
+        help="measured compile costs (default: estimates use the costs in the cache, shards the built-in ones)",
     )
 
 

@@ -67,22 +67,22 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = "example: wheelfactory publish github:OWNER/REPO dist/*.whl --tag v1.2 --dry-run"
     add_target(parser)
-    what = "wheel to verify and publish, or release directory of wheels with recorded gate results"
+    what = "wheel to verify and publish, or release directory of wheels that were verified before"
     parser.add_argument("paths", nargs="*", type=Path, metavar="WHEEL", help=what)
     parser.add_argument("--tag", metavar="TAG", help="publish as this release tag (GitHub only)")
     parser.add_argument(
         "--expect",
         metavar="CELLS",
-        help="reject wheels of release directories whose cell is not in CELLS: ids, separated by spaces",
+        help="with a release directory: accept only wheels of these cells (ids, separated by spaces)",
     )
     parser.add_argument(
         "--wheels",
         type=Path,
         metavar="DIR",
-        help="look for the files of release directories in DIR (default: their own)",
+        help="with a release directory: read its wheels from DIR (default: its own)",
     )
     parser.add_argument("--stage", action="store_true", help="upload the files into a draft, and publish nothing yet")
-    what = "with --stage: write the sha256 of each staged wheel that a workflow attests; no file if there is none"
+    what = "with --stage: write the sha256 of each wheel that needs an attestation to FILE; no FILE if none does"
     parser.add_argument("--checksums", type=Path, metavar="FILE", help=what)
     parser.add_argument(
         "--dry-run", action="store_true", help="print each call that would change the target, and change nothing"
@@ -91,9 +91,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--yank", metavar="NAME", help="mark this published file as withdrawn, so that installers skip it"
     )
     parser.add_argument("--reason", default="", metavar="TEXT", help="with --yank: reason that installers show")
-    what = "add reports written by `wheelfactory validate --json` to the published wheels that they validate"
+    what = "add reports of `wheelfactory validate --json` to the published wheels that they name"
     parser.add_argument("--evidence", nargs="+", default=[], type=Path, metavar="REPORT", help=what)
-    what = "store this Sigstore bundle beside each staged wheel that it attests; publishes nothing"
+    what = "store this Sigstore bundle beside each staged wheel that it signs; publish nothing"
     parser.add_argument("--attestation", type=Path, metavar="BUNDLE", help=what)
     add_site(parser)
     add_matrix(parser)

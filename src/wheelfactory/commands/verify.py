@@ -46,7 +46,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     help_text = "wheel, or release directory (verifies every wheel in its manifest); with --from also the name of an "
     help_text += "installed project"
     parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL", help=help_text)
-    help_text = "compare with what was published there, and run no gate: site URL, release directory or "
+    help_text = "compare with what this site published, and run no gates: site URL, release directory or "
     help_text += "github:OWNER/REPO"
     parser.add_argument("--from", dest="site", metavar="SITE", help=help_text)
     parser.add_argument(

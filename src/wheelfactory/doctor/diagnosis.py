@@ -25,7 +25,7 @@ class Diagnosis:
     """One problem of a machine or its flash-attn install."""
 
     name: str
-    """The kind of problem; docs/how-to/mend-an-install.md has a section with this title."""
+    """The kind of problem, as docs/how-to/mend-an-install.md or fix-a-gpu.md lists it."""
     what: str
     """What the doctor found, and why it does not work."""
     remedy: str

@@ -53,7 +53,7 @@ def add_options(parser: argparse.ArgumentParser, program: Sequence[str]) -> None
         metavar="SITE",
         help="site URL, manifest (URL or file), or release directory",
     )
-    parser.add_argument("--python", metavar="PATH", help="examine and install into this interpreter")
+    parser.add_argument("--python", metavar="PATH", help="examine this interpreter; --install installs into it")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object")
     form.add_argument("--install", action="store_true", help="install the matching wheel after asking")

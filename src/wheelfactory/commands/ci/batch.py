@@ -34,7 +34,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         choices=["build", "prove", "verify"],
-        help="build the wheels; or run their slow gates, whose proofs stay in the cache; or verify them",
+        help="build the wheels, or run their slow gates and cache the results, or verify them",
     )
     parser.add_argument("cells", help=f"cell ids separated by spaces; {' and '.join(WITHOUT_CELL)} are ids too")
     parser.add_argument("--wheels", type=Path, required=True, metavar="DIR", help="directory of the wheels")
@@ -45,7 +45,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--kernels",
         default="",
         metavar="DIR",
-        help="with build: link the compiled kernels in DIR; empty to compile them here (default)",
+        help="with build: link the compiled kernels in DIR (default, or if empty: compile them)",
     )
     add_extended(parser)
     add_executor(parser)

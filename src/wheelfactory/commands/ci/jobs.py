@@ -54,7 +54,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "--with-triton", choices=["true", "false"], default="false", help="with --versions: select the Triton cell too"
     )
     parser.add_argument(
-        "--runner", default="", metavar="LABEL", help="runner for CK cells; without one, --only leaves them out"
+        "--runner", default="", metavar="LABEL", help="runner for CK cells; without it, --only selects no CK cells"
     )
     parser.add_argument(
         "--jobs", type=Path, metavar="FILE", help="write a jobs file for `ci collect` and `ci reconcile`"
