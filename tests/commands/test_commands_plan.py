@@ -108,7 +108,8 @@ def test_the_table_counts_what_is_published_in_the_target(
     make_release(tmp_path / "wheelhouse", [flash_attn_wheel(tmp_path / "made", CELLS[0])])
     named, default = run_plan(str(tmp_path / "wheelhouse")), run_plan()
     assert [line.split()[3] for line in default.out.splitlines()[1:3]] == ["1", "0"]
-    assert named.out == default.out
+    # the rest names the memory that is free now
+    assert named.out.splitlines()[:4] == default.out.splitlines()[:4]
 
 
 def test_all_prints_a_line_per_cell_then_a_block_per_kernel_set(run_plan: Plan) -> None:
