@@ -90,10 +90,11 @@ def _interrupt(number: int, _frame: object) -> NoReturn:
 
 
 def _fail(error: FactoryError) -> int:
-    print(f"error: {error}", file=sys.stderr)
+    from wheelfactory.commands.options import print_messages  # imported late, as all commands are
+
+    _drop_unwritten()  # flushes stdout: the error comes after the results, also where both go to one file
     hint = find_hint(error)
-    if hint:
-        print(f"hint: {hint}", file=sys.stderr)
+    print_messages(f"error: {error}", *([f"hint: {hint}"] if hint else []))
     return error.exit_code
 
 

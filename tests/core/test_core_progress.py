@@ -205,6 +205,27 @@ def test_the_progress_of_a_stage_is_a_bar_among_those_of_the_steps() -> None:
     assert re.search(r"download, MB .*1200/4900", written(console))
 
 
+def test_a_stage_shows_its_bar_only_while_it_counts() -> None:
+    """Pip reports no progress of a file that it finds in its cache, and none while it unpacks."""
+    console = terminal()
+    with Steps(1, console) as steps, steps.step("build a"), announced_progress("download, MB") as report:
+        time.sleep(REDRAWN_S)
+        assert "download" not in written(console)
+        report(1200, 4900)
+        time.sleep(REDRAWN_S)
+        report(4900, 4900)
+        time.sleep(REDRAWN_S)
+        assert "download" not in written(console).rpartition("steps")[2]
+    assert "1200/4900" in written(console)
+
+
+def test_a_step_without_a_total_shows_no_count() -> None:
+    console = terminal()
+    with Steps(1, console) as steps, steps.step("build a"):
+        time.sleep(REDRAWN_S)
+    assert "0/?" not in written(console)
+
+
 def test_the_progress_of_a_stage_without_steps_is_a_bar_of_its_own() -> None:
     console = terminal()
     with log_to_stderr(console), announced_progress("archs") as report:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +9,30 @@ from rich import box
 from rich.console import Console, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
+from rich.theme import Theme
+
+from wheelfactory.core.wrap import wrap_line
+
+THEME = Theme(
+    {
+        "good": "color(28)",
+        "here": "color(30)",
+        "bad": "color(160)",
+        "bold good": "bold color(28)",
+        "bold bad": "bold color(160)",
+        "bar.back": "color(244)",
+        "bar.complete": "color(30)",
+        "bar.finished": "color(28)",
+        "bar.pulse": "color(30)",
+        "progress.download": "default",
+        "progress.elapsed": "default",
+        "progress.remaining": "color(30)",
+    }
+)
+"""Styles that are readable on a light and on a dark terminal; rich's own bars have yellow times, unreadable on white.
+
+From the palette of 256 colours: a terminal replaces the first 16 by its own, and may show bold green as bright green.
+"""
 
 
 @dataclass(frozen=True)
@@ -20,7 +43,7 @@ class TextColumn:
     is_number: bool = False
     """Whether it is aligned to the right."""
     style: str = ""
-    """Rich style of its cells on a terminal, such as ``green``; a zero has none."""
+    """Rich style of its cells on a terminal, such as ``good``; a zero has none."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +52,18 @@ class TextTable:
 
     columns: tuple[TextColumn, ...]
     rows: tuple[tuple[str, ...], ...]
-    total: tuple[str, ...]
-    """The last row: the sum of all others."""
+    total: tuple[str, ...] = ()
+    """The last row: the sum of all others; empty for a table without one."""
 
 
 def stdout_console() -> Console:
     """The console of stdout, as it is at the time of printing. Rich reads NO_COLOR and TERM."""
-    return Console(highlight=False, markup=False, emoji=False)
+    return Console(highlight=False, markup=False, emoji=False, theme=THEME)
+
+
+def stderr_console() -> Console:
+    """The console of stderr, as it is at the time of printing."""
+    return Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True, theme=THEME)
 
 
 def is_interactive(console: Console) -> bool:
@@ -51,8 +79,14 @@ def table_lines(table: TextTable, console: Console | None = None) -> list[str]:
 
 def rich_table(table: TextTable) -> Table:
     """The table for a terminal."""
-    shown = Table(box=box.SIMPLE_HEAD, show_footer=True, pad_edge=False, header_style="bold", footer_style="bold")
-    for column, total in zip(table.columns, table.total, strict=True):
+    shown = Table(
+        box=box.SIMPLE_HEAD,
+        show_footer=bool(table.total),
+        pad_edge=False,
+        header_style="bold",
+        footer_style="bold",
+    )
+    for column, total in zip(table.columns, table.total or [""] * len(table.columns), strict=True):
         justify: JustifyMethod = "right" if column.is_number else "left"
         shown.add_column(Text(column.title), Text(total), justify=justify, overflow="fold")
     for row in table.rows:
@@ -82,20 +116,12 @@ def render_lines(renderable: RenderableType, console: Console) -> list[str]:
 def wrap_lines(lines: Iterable[str], console: Console | None = None) -> list[str]:
     """Wrap lines between words at the width of a terminal, with a hanging indent; unchanged without a terminal."""
     console = console or stdout_console()
-    if not is_interactive(console):
-        return list(lines)
-    wrapped = []
-    for line in lines:
-        indent = " " * (len(line) - len(line.lstrip()) + 4)
-        wrapper = textwrap.TextWrapper(
-            console.width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-        )
-        wrapped += wrapper.wrap(line) or [line]
-    return wrapped
+    width = console.width if is_interactive(console) else None
+    return [part for line in lines for part in wrap_line(line, width)]
 
 
 def _plain_lines(table: TextTable) -> Iterable[str]:
-    rows = [tuple(column.title for column in table.columns), *table.rows, table.total]
+    rows = [tuple(column.title for column in table.columns), *table.rows, *filter(None, [table.total])]
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(_aligned(row, widths, table.columns)).rstrip()

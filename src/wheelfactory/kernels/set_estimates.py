@@ -70,7 +70,8 @@ def source_reader(
         try:
             return list_sources(version, releases[version], cache, clean_environ(environ))
         except SourceError as error:
-            return "; ".join(filter(None, str(error).splitlines()))
+            first, *others = filter(None, str(error).splitlines())
+            return "; ".join([first, *others[-1:]])  # without the lines of a traceback between them
 
     return read
 
@@ -138,7 +139,7 @@ def render_total(sets: Sequence[KernelSet], estimates: Sequence[EstimateOrReason
     if cluster_h := total_cluster_hours(estimates):
         workers = f"{runners.count} x {runners.cores} cores"
         yield f"  cluster    {cluster_h:.2f} h for all with {workers} as workers (--remote)"
-    yield from (f"  no estimate, cannot fetch the sources: {reason}" for reason in dict.fromkeys(unknown))
+    yield from (f"  no estimate, cannot list the sources: {reason}" for reason in dict.fromkeys(unknown))
     failed: dict[str, list[tuple[ResourceLimit, str]]] = defaultdict(list)
     for kernel_set, estimate in zip(sets, estimates, strict=True):
         for limit in () if isinstance(estimate, str) else estimate.limits:
@@ -157,7 +158,7 @@ def render_estimate(kernel_set: KernelSet, estimate: EstimateOrReason, runners: 
     yield f"  flash-attn {', '.join(kernel_set.releases)}"
     yield f"  cells      {cells}"
     if isinstance(estimate, str):
-        yield f"  no estimate, cannot fetch the sources: {estimate}"
+        yield f"  no estimate, cannot list the sources: {estimate}"
         return
     compiles, hours = estimate.sources, estimate.cpu_s / _HOUR
     yield f"  sources    {compiles:,}"
