@@ -357,7 +357,8 @@ def test_status_lists_published_cells_and_those_that_need_a_runner(cli: Cli, rel
     shown = cli("status", release, *ONLY, "--all")
     absent = "not built here: needs a runner"
     *table, first, runner = shown.out.splitlines()
-    assert table[-4:] == [f"{cell}  {'published' if cell == CELL else absent}" for cell in CELLS]
+    longest = max(map(len, CELLS))
+    assert table[-4:] == [f"{cell:<{longest}}  {'published' if cell == CELL else absent}" for cell in CELLS]
     assert first == f"published in {release}: 1 of 4 cells"
     assert runner.startswith(f"{absent}: 3 CK cells; set the repository variable WHEELFACTORY_RUNNER ")
     assert shown.code == FAILED

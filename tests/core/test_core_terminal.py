@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from rich.console import Console
 from rich.default_styles import DEFAULT_STYLES
 
-from wheelfactory.core.terminal import THEME, TextColumn, TextTable, table_lines, wrap_lines
+from wheelfactory.core.terminal import THEME, TextColumn, TextTable, markdown_lines, table_lines, wrap_lines
 
 TABLE = TextTable(
     (TextColumn("ROCm"), TextColumn("wanted", is_number=True), TextColumn("published", is_number=True, style="good")),
@@ -109,10 +110,19 @@ def test_messages_are_wrapped_and_come_after_the_results(tmp_path: Path) -> None
     with (tmp_path / "log").open("wb") as log:
         subprocess.run([sys.executable, "-c", code], stdout=log, stderr=log, check=True, env=environ)
     assert (tmp_path / "log").read_text().split("\n", 1)[0] == "table"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**environ, "FORCE_COLOR": "1"}
-    )
-    assert [len(line) for line in done.stderr.splitlines()] == [79, 73]
+    reader, writer = os.openpty()
+    subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, stderr=writer, check=True, env=environ)
+    assert [len(line) for line in os.read(reader, 1000).decode().splitlines()] == [79, 73]
+    os.close(reader)
+    os.close(writer)
+
+
+def test_markdown_is_a_drawn_table_on_a_terminal_and_unchanged_in_a_pipe() -> None:
+    lines = ["| arch | GPUs |", "| --- | --- |", f"| gfx1100 | {', '.join(f'Radeon RX 79{n}0' for n in range(10))} |"]
+    assert markdown_lines(lines, Console(file=io.StringIO())) == lines
+    drawn = markdown_lines(lines, terminal(80))
+    assert max(len(COLOUR.sub("", line)) for line in drawn) <= 80
+    assert not any("|" in line for line in drawn)
 
 
 def test_no_color_leaves_the_table_without_colours(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,7 @@ def add_remote(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--remote",
         metavar="URL",
-        help="have missing kernels compiled by this server of the Remote Execution API, such as "
+        help="compile missing kernels on this server of the Remote Execution API, such as "
         f"grpcs://HOST:PORT/INSTANCE (default: the variable {REMOTE_VARIABLE})",
     )
     group.add_argument("--remote-token", type=Path, metavar="FILE", help="send the bearer token in FILE")
@@ -73,7 +73,7 @@ def add_remote(parser: argparse.ArgumentParser) -> None:
         help="use only workers with this property; may be repeated",
     )
     group.add_argument(
-        "--ignore-remote-cache", action="store_true", help="compile anew what the server has results of (for a release)"
+        "--ignore-remote-cache", action="store_true", help="compile again what the server has cached (for a release)"
     )
     group.add_argument(
         "--verify-sample",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from rich import box
 from rich.console import Console, JustifyMethod, RenderableType
+from rich.markdown import Markdown
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
@@ -24,6 +26,8 @@ THEME = Theme(
         "bar.complete": "color(30)",
         "bar.finished": "color(28)",
         "bar.pulse": "color(30)",
+        "markdown.table.border": "color(244)",
+        "markdown.table.header": "bold",
         "progress.download": "default",
         "progress.elapsed": "default",
         "progress.remaining": "color(30)",
@@ -54,6 +58,8 @@ class TextTable:
     rows: tuple[tuple[str, ...], ...]
     total: tuple[str, ...] = ()
     """The last row: the sum of all others; empty for a table without one."""
+    key_columns: int = 1
+    """How many of the first columns name a row; if a terminal is too narrow for all columns, each part has these."""
 
 
 def stdout_console() -> Console:
@@ -72,13 +78,47 @@ def is_interactive(console: Console) -> bool:
 
 
 def table_lines(table: TextTable, console: Console | None = None) -> list[str]:
-    """Render a table: with rules and colours on a terminal, else as aligned text that is never wrapped."""
+    """Render a table: with rules and colours on a terminal, else as aligned text that is never wrapped.
+
+    A table that is too wide for the terminal is split into several with some of its columns.
+    """
     console = console or stdout_console()
-    return render_lines(rich_table(table), console) if is_interactive(console) else list(_plain_lines(table))
+    if not is_interactive(console):
+        return list(_plain_lines(table))
+    return [line for part in _fitting(table, console) for line in render_lines(part, console)]
 
 
-def rich_table(table: TextTable) -> Table:
-    """The table for a terminal."""
+def _fitting(table: TextTable, console: Console) -> Iterator[Table]:
+    """Yield the table, or if it is too wide several that fit a console, in the order of the columns."""
+    whole = rich_table(table)
+    if _width(whole, console) <= console.width:
+        yield whole
+        return
+    keys = tuple(range(table.key_columns))
+    shown = keys
+    for column in range(table.key_columns, len(table.columns)):
+        if shown != keys and _width(rich_table(_select(table, (*shown, column)), narrow=True), console) > console.width:
+            yield rich_table(_select(table, shown), narrow=True)
+            shown = keys
+        shown = (*shown, column)
+    yield rich_table(_select(table, shown), narrow=True)
+
+
+def _width(table: Table, console: Console) -> int:
+    """The width of a table on a terminal without an end."""
+    return Measurement.get(console, console.options.update(width=10_000), table).maximum
+
+
+def _select(table: TextTable, shown: Sequence[int]) -> TextTable:
+    """A table of some columns."""
+    columns = tuple(table.columns[column] for column in shown)
+    rows = tuple(tuple(row[column] for column in shown) for row in table.rows)
+    total = tuple(table.total[column] for column in shown) if table.total else ()
+    return replace(table, columns=columns, rows=rows, total=total)
+
+
+def rich_table(table: TextTable, *, narrow: bool = False) -> Table:
+    """The table for a terminal; with `narrow`, the titles are wrapped between words."""
     shown = Table(
         box=box.SIMPLE_HEAD,
         show_footer=bool(table.total),
@@ -86,13 +126,22 @@ def rich_table(table: TextTable) -> Table:
         header_style="bold",
         footer_style="bold",
     )
-    for column, total in zip(table.columns, table.total or [""] * len(table.columns), strict=True):
+    for place, column in enumerate(table.columns):
         justify: JustifyMethod = "right" if column.is_number else "left"
-        shown.add_column(Text(column.title), Text(total), justify=justify, overflow="fold")
+        cells = [*(row[place] for row in table.rows), *(table.total[place : place + 1])]
+        width = max(map(len, (*column.title.split(), *cells))) if narrow else None
+        total = Text("".join(table.total[place : place + 1]))
+        shown.add_column(Text(column.title), total, justify=justify, overflow="fold", width=width)
     for row in table.rows:
-        cells = zip(row, table.columns, strict=True)
-        shown.add_row(*(Text(cell, "" if cell == "0" else column.style) for cell, column in cells))
+        styled = zip(row, table.columns, strict=True)
+        shown.add_row(*(Text(cell, "" if cell == "0" else column.style) for cell, column in styled))
     return shown
+
+
+def markdown_lines(lines: Sequence[str], console: Console | None = None) -> list[str]:
+    """Render Markdown for a terminal, with drawn tables within its width; unchanged without a terminal."""
+    console = console or stdout_console()
+    return render_lines(Markdown("\n".join(lines)), console) if is_interactive(console) else list(lines)
 
 
 def styled_lines(lines: Iterable[tuple[str, str]], console: Console) -> list[str]:

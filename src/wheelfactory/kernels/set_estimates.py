@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -70,8 +71,8 @@ def source_reader(
         try:
             return list_sources(version, releases[version], cache, clean_environ(environ))
         except SourceError as error:
-            first, *others = filter(None, str(error).splitlines())
-            return "; ".join([first, *others[-1:]])  # without the lines of a traceback between them
+            # without the lines of a traceback, which end in the error
+            return "; ".join(line for line in str(error).splitlines() if not re.match(r"$|\s|Traceback ", line))
 
     return read
 
