@@ -128,7 +128,7 @@ class _Reader:
                 raise InputError("empty log", name, "pass the output of the build: stdout and stderr together")
             raise InputError(
                 "no flash-attn build in this log",
-                f"{name} ({self.lines} lines)",
+                f"{name} ({self.lines} line{'' if self.lines == 1 else 's'})",
                 "pass the output of pip, setup.py or wheelfactory; pip prints the build only with `pip install -v`",
             )
         return BuildLog(
