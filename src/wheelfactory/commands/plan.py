@@ -153,6 +153,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     print_results(*overview_lines(table, "?: kernel sets without an estimate"))
     print_text(*local_build_lines(local_builds, host))
     print_text(*(_each(plan) if options.all else ()), *_summary(plan, each_image=options.all))
+    if published is None:
+        print_messages(f"published: unknown, as there is no {DEFAULT_DIRECTORY} here; name a release as TARGET")
     if not options.all:
         print_messages("list cells, kernel sets and images with --all")
     return DONE
