@@ -20,9 +20,9 @@ from rich.progress import (
     ProgressColumn,
     Task,
     TaskID,
-    TextColumn,
     TimeElapsedColumn,
 )
+from rich.table import Column
 from rich.text import Text
 
 from wheelfactory.core.terminal import is_interactive, stderr_console, wrap_lines
@@ -38,6 +38,9 @@ class ProgressCallback(Protocol):
 def ignore_progress(_done: int, _total: int, _note: str = "") -> None:
     """A `ProgressCallback` that shows nothing."""
 
+
+_WIDE = 100
+"""The columns of a terminal from which on a bar also shows the time that has passed; a name of a cell has up to 48."""
 
 SECONDS_BETWEEN_LINES = 30.0
 """The interval of progress lines where there is no terminal."""
@@ -117,13 +120,22 @@ class _TimeLeftColumn(ProgressColumn):
         return Text(f"about {timedelta(seconds=round(left_s))} left", style="progress.remaining")
 
 
+class _NameColumn(ProgressColumn):
+    """The name of a step and its note, cut where a narrow terminal has no room; the numbers are never cut."""
+
+    def render(self, task: Task) -> Text:
+        return Text(task.description, no_wrap=True, overflow="ellipsis")
+
+
 def _new_bars(console: Console) -> Progress:
+    whole = Column(no_wrap=True)  # rich takes the width that is missing from the other columns
+    elapsed = [TimeElapsedColumn(whole)] if console.width >= _WIDE else []
     return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
-        _CountColumn(),
-        TimeElapsedColumn(),
-        _TimeLeftColumn(),
+        _NameColumn(),
+        BarColumn(bar_width=max(8, min(24, console.width - 80)), table_column=whole),
+        _CountColumn(table_column=whole),
+        *elapsed,
+        _TimeLeftColumn(whole),
         console=console,
         transient=True,
         redirect_stdout=False,  # rich would print results to stderr, and a reader of stdout would miss them
