@@ -357,7 +357,8 @@ def test_status_lists_published_cells_and_those_that_need_a_runner(cli: Cli, rel
     shown = cli("status", release, *ONLY, "--all")
     absent = "not built here: needs a runner"
     *table, first, runner = shown.out.splitlines()
-    assert table[-4:] == [f"{cell}  {'published' if cell == CELL else absent}" for cell in CELLS]
+    longest = max(map(len, CELLS))
+    assert table[-4:] == [f"{cell:<{longest}}  {'published' if cell == CELL else absent}" for cell in CELLS]
     assert first == f"published in {release}: 1 of 4 cells"
     assert runner.startswith(f"{absent}: 3 CK cells; set the repository variable WHEELFACTORY_RUNNER ")
     assert shown.code == FAILED
@@ -668,3 +669,16 @@ def test_an_unreadable_release_is_refused(
     release.chmod(0o755)
     shown = CommandResult(done.returncode, done.stdout, done.stderr)
     assert_refused(shown, FAILED, f"Permission denied: {release}", "run the same command again")
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in WORKFLOW_COMMANDS])
+def test_a_help_text_fits_80_columns_and_keeps_names_in_one_piece(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """argparse breaks `--dry-run` and `flash-attn` at the hyphen."""
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if len(line) > 80] == []
+    assert [line for line in lines if line.endswith("-")] == []

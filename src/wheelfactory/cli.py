@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from wheelfactory.core.checkout import factory_version
 from wheelfactory.core.errors import FactoryError, InputError
+from wheelfactory.core.wrap import wrap_line
 from wheelfactory.explain.error_hint import find_hint
 
 COMMANDS = {
@@ -90,10 +91,11 @@ def _interrupt(number: int, _frame: object) -> NoReturn:
 
 
 def _fail(error: FactoryError) -> int:
-    print(f"error: {error}", file=sys.stderr)
+    from wheelfactory.commands.options import print_messages  # imported late, as all commands are
+
+    _drop_unwritten()  # flushes stdout: the error comes after the results, also where both go to one file
     hint = find_hint(error)
-    if hint:
-        print(f"hint: {hint}", file=sys.stderr)
+    print_messages(f"error: {error}", *([f"hint: {hint}"] if hint else []))
     return error.exit_code
 
 
@@ -109,8 +111,21 @@ def _drop_unwritten() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+class _HelpFormatter(argparse.HelpFormatter):
+    """Breaks lines between words only: argparse breaks ``--dry-run`` and ``flash-attn`` at their hyphens."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return wrap_line(" ".join(text.split()), width, further="")
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(wrap_line(" ".join(text.split()), width, indent, indent))
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser that reports errors like all other code."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"formatter_class": _HelpFormatter, **options})
 
     def error(self, message: str) -> NoReturn:
         """Raise `InputError`, where argparse would print the usage and exit."""

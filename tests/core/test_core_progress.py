@@ -205,6 +205,46 @@ def test_the_progress_of_a_stage_is_a_bar_among_those_of_the_steps() -> None:
     assert re.search(r"download, MB .*1200/4900", written(console))
 
 
+def test_a_stage_shows_its_bar_only_while_it_counts() -> None:
+    """Pip reports no progress of a file that it finds in its cache, and none while it unpacks."""
+    console = terminal()
+    with Steps(1, console) as steps, steps.step("build a"), announced_progress("download, MB") as report:
+        time.sleep(REDRAWN_S)
+        assert "download" not in written(console)
+        report(1200, 4900)
+        time.sleep(REDRAWN_S)
+        report(4900, 4900)
+        time.sleep(REDRAWN_S)
+        assert "download" not in written(console).rpartition("steps")[2]
+    assert "1200/4900" in written(console)
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_a_bar_has_one_line_and_whole_numbers_on_a_narrow_terminal(width: int) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, markup=False, highlight=False, width=width)
+    name = "fa2.8.3.post2-rocm7.2-torch2.13.0-py3-triton"
+    with Steps(3, console) as steps, steps.step(name) as report_step, announced_progress("download, MB") as report:
+        report_step(700, 2775)
+        report(90, 191)
+        time.sleep(REDRAWN_S)
+        report_step(701, 2775)
+        report(91, 191)
+        time.sleep(REDRAWN_S)
+    lines = [re.sub(r"\x1b\[[\d;?]*[a-zA-Z]|\r", "", line) for line in written(console).splitlines()]
+    assert any(re.search(r"download, MB .* 91/191 .*about \d:\d\d:\d\d left$", line.rstrip()) for line in lines)
+    assert any(
+        re.search(r"fa2.8.3.post2-rocm7.2.* 701/2775 .*about \d:\d\d:\d\d left$", line.rstrip()) for line in lines
+    )
+    assert max(map(len, lines)) <= width
+
+
+def test_a_step_without_a_total_shows_no_count() -> None:
+    console = terminal()
+    with Steps(1, console) as steps, steps.step("build a"):
+        time.sleep(REDRAWN_S)
+    assert "0/?" not in written(console)
+
+
 def test_the_progress_of_a_stage_without_steps_is_a_bar_of_its_own() -> None:
     console = terminal()
     with log_to_stderr(console), announced_progress("archs") as report:

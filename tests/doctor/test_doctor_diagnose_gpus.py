@@ -405,7 +405,7 @@ def test_a_container_without_device_access_even_for_root() -> None:
         found.what
         == "root has no permission to open /dev/kfd: this container (docker) was started without access to it"
     )
-    assert found.remedy == "start the container with: docker run --device=/dev/kfd ..."
+    assert found.remedy == "start the container with `docker run --device=/dev/kfd ...`"
 
 
 @pytest.mark.parametrize("name", ["HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"])

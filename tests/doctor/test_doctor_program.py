@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -152,12 +153,24 @@ def test_an_unverified_wheel_is_printed_with_its_missing_checks(rows: tuple[Whee
     assert offer["unverified"] == "not checked: kernels compiled for its GPUs, numbers"
 
 
+def test_the_report_fits_a_terminal_and_its_commands_can_be_copied(rows: tuple[WheelRow, ...]) -> None:
+    python = replace(MI300X.python, executable="/home/somebody/projects/attention/environment/bin/python")
+    report = report_on(replace(MI300X, torch=None, python=python), as_read(rows))
+    lines, whole = list(report_lines(report, 80)), text_of(report)
+    assert max(map(len, whole)) > 80
+    assert [line for line in lines if len(line) > 80 and "://" not in line] == []
+    assert " ".join(lines).replace("\\", "").split() == " ".join(whole).replace("\\", "").split()
+    commands = [line for line in lines if line.startswith("     ")]
+    assert commands
+    assert all(line.endswith(" \\") or following[:6] != " " * 6 for line, following in pairwise(commands))
+
+
 def test_an_unverified_wheel_for_another_torch_is_printed_with_its_missing_checks(rows: tuple[WheelRow, ...]) -> None:
     triton = next(row for row in rows if row.filename == TRITON_FILE)
     old = as_read([triton.model_copy(update={"gates": ()})])
     lines = text_of(report_on(replace(MI300X, torch=None), old))
     at = lines.index("This Python has no torch.")
-    assert lines[at + 1].startswith("  not checked: archive, ")
+    assert lines[at + 1].startswith(f"  Caution: {TRITON_FILE} is not verified (not checked: archive, ")
 
 
 def test_the_verified_archs_are_printed(wheels: tuple[PublishedWheel, ...]) -> None:

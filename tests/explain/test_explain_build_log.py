@@ -212,8 +212,10 @@ def test_what_this_program_says_every_half_minute_without_a_terminal_is_progress
 
 
 def test_numbered_steps_are_no_compiles() -> None:
-    with pytest.raises(InputError, match="no flash-attn build in this log"):
+    with pytest.raises(InputError, match=r"no flash-attn build in this log: build.log \(2 lines\)"):
         read("[1/6] download\n[2/6] unpack\n")
+    with pytest.raises(InputError, match=r"\(1 line\)"):
+        read("[1/6] download\n")
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,17 @@ FAILURES = [
     Failure("no GPU to ask for its arch", "RuntimeError: No HIP GPUs are available", "GPU_ARCHS=gfx942"),
     Failure("wrong torch", "ModuleNotFoundError: No module named 'torch'", "--no-build-isolation"),
     Failure("wrong torch", "OSError: CUDA_HOME environment variable is not set. Please set it.", "ROCm"),
+    Failure(
+        "CUDA and torch differ", "The detected CUDA version (13.0) mismatches the version that was used", "CUDA_HOME"
+    ),
+    Failure("CUDA too old", "RuntimeError: FlashAttention is only supported on CUDA 11.7 and above.", "nvcc -V"),
+    Failure(
+        "host compiler too new",
+        "/usr/local/cuda/include/crt/host_config.h:143:2: error: #error -- unsupported GNU version! gcc versions later",
+        "CXX=g++-N",
+    ),
+    Failure("out of memory", "nvcc error   : 'cicc' died due to signal 9 (Kill signal)", "MAX_JOBS"),
+    Failure("out of memory", "ptxas fatal   : Memory allocation failure", "MAX_JOBS"),
     Failure("wrong torch", "AttributeError: 'NoneType' object has no attribute 'split'", "FORCE_BUILD"),
     Failure("wrong torch", "/usr/bin/ld: cannot find -ltorch_hip: No such file or directory", "ROCm"),
     Failure(

@@ -120,10 +120,31 @@ def test_without_flags_the_command_is_short(explain: Explain) -> None:
     assert explain(running(), "--flags", "--json").code == BAD_INPUT
 
 
-def lines_of(log: str, width: int) -> list[str]:
+def lines_of(log: str, width: int | None) -> list[str]:
     build_log = read_build_log(read_log_lines(io.BytesIO(log.encode()), "build.log"), "build.log")
     explanation = explain_log("build.log", build_log, None, 4)
     return [line for line, _ in explanation_lines(explanation, width, flags=True)]
+
+
+def test_the_first_line_is_wrapped_on_a_terminal_and_in_one_piece_in_a_pipe() -> None:
+    log = failed("something unusual")
+    whole = "build.log: failed, 5 of 2525 compiled (0 %), 1 failed; the log shows no known cause"
+    assert lines_of(log, None)[0] == whole
+    assert lines_of(log, 60)[:2] == [
+        "build.log: failed, 5 of 2525 compiled (0 %), 1 failed; the",
+        "    log shows no known cause",
+    ]
+
+
+def test_a_command_in_backticks_stays_on_one_line() -> None:
+    export = '`export HIPCC_COMPILE_FLAGS_APPEND="-mllvm -amdgpu-early-inline-all=false"`'
+    assert any(export in line for line in lines_of(running(), 80))
+
+
+def test_a_flag_that_is_longer_than_its_column_has_a_line_of_its_own() -> None:
+    lines = lines_of(CUDA, 80)
+    at = lines.index("  -gencode=arch=compute_90,code=sm_90a")
+    assert lines[at + 1] == " " * 31 + "compile for this NVIDIA arch;"
 
 
 @pytest.mark.parametrize("width", [80, 100, 160])
@@ -149,8 +170,9 @@ def test_cause_and_remedy_are_marked_on_a_terminal(
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "100")
     shown = explain(log).out
-    assert "\x1b[1;31m  cause " in shown
-    assert "\x1b[1;32m  remedy " in shown
+    red, green = "1;38;5;160", "1;38;5;28"
+    assert f"\x1b[{red}m  cause " in shown
+    assert f"\x1b[{green}m  remedy " in shown
     monkeypatch.setenv("NO_COLOR", "1")
     assert not re.search(r"\x1b\[[\d;]*3[0-8]", explain(log).out)
 
@@ -208,7 +230,7 @@ def test_a_cuda_build_is_explained_in_the_words_of_cuda(explain: Explain) -> Non
     shown = explain(CUDA, "--flags")
     assert "this builds for NVIDIA GPUs; times are predicted for ROCm only" in shown.out
     assert shown.out.splitlines()[1:3] == [
-        "  for        sm_80  compute capability 8.0",
+        "  for        sm_80   compute capability 8.0",
         "             sm_90a  compute capability 9.0",
     ]
     assert section(shown, "current kernel")[2:] == ["  head dim   128, bfloat16", "  options    causal mask"]
@@ -226,6 +248,18 @@ def test_a_cuda_build_without_memory_gets_the_variables_of_nvcc(explain: Explain
     assert 'FLASH_ATTN_CUDA_ARCHS="80;90"' in fatal.out
 
 
+def test_a_build_with_torch_for_cuda_gets_the_words_of_cuda_before_its_first_command(explain: Explain) -> None:
+    log = "Collecting flash-attn\ntorch.__version__  = {}\nOSError: CUDA_HOME environment variable is not set.\n"
+    shown = explain(log.format("2.8.0+cu128"))
+    assert "  cause      no CUDA compiler" in shown.out
+    assert "NVIDIA GPU: install the CUDA toolkit" in shown.out
+    assert "  cause      wrong torch" in explain(log.format("2.8.0+rocm6.4")).out
+
+
+def test_a_failure_without_a_known_cause_says_where_to_read(explain: Explain) -> None:
+    assert section(explain(failed("something unusual")), "what to change")[0].startswith("  - read the log after its")
+
+
 @pytest.mark.parametrize(
     ("hipcc", "condition"), [(ROCM_HIPCC, "clang 23 or newer"), ("/usr/bin/hipcc", "upstream clang")]
 )
@@ -233,7 +267,9 @@ def test_the_advice_against_early_inlining_names_the_affected_compiler(
     explain: Explain, hipcc: str, condition: str
 ) -> None:
     shown = explain(command(hipcc=hipcc))
-    assert any(condition in line and "HIPCC_COMPILE_FLAGS_APPEND" in line for line in shown.out.splitlines())
+    advice = " ".join(" ".join(section(shown, "what to change")).split())
+    assert f"{condition}" in advice.partition(": `export HIPCC_COMPILE_FLAGS_APPEND=")[0]
+    assert '`export HIPCC_COMPILE_FLAGS_APPEND="-mllvm -amdgpu-early-inline-all=false"`' in advice
 
 
 def test_impossible_times_do_not_crash(explain: Explain) -> None:

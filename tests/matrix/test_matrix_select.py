@@ -202,7 +202,7 @@ def test_an_explanation_accounts_for_every_combination_of_a_backend() -> None:
 def test_an_explanation_ends_with_the_sums() -> None:
     assert explain_selection(EXPANSION, select_cells(EXPANSION, "*"), frozenset(), "*")[-2:] == [
         "ck: 16 combinations = 4 in 4 cells + 12 refused",
-        "triton: 16 combinations = 2 in 1 cells + 14 refused",
+        "triton: 16 combinations = 2 in 1 cell + 14 refused",
     ]
 
 

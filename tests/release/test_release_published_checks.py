@@ -70,7 +70,7 @@ def test_a_wheel_of_a_directory_is_checked_but_for_its_attestation(cli: Cli, rel
         "  passed   row",
         f"  passed   digest (sha256 {row.sha256})",
         "  passed   build-record",
-        f"  not run  attestation ({release} is a directory, and nobody signs there)",
+        f"  not run  attestation ({release} is a directory, which has no attestations)",
     ]
 
 
@@ -89,7 +89,7 @@ def test_a_site_without_a_repository_is_read_over_http(release: Path, wheel: Pat
     with served(release) as site:
         results = check(wheel, f"{site.url}/", tmp_path)
     assert describe_checks(results) == "not checked: attestation"
-    assert results[-1].detail == f"{site.url}/ is no site of a GitHub repository, and nobody signs there"
+    assert results[-1].detail == f"{site.url}/ is no site of a GitHub repository, which has no attestations"
 
 
 def test_a_changed_wheel_is_refused_by_its_digest(cli: Cli, release: Path, wheel: Path) -> None:

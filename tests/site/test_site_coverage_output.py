@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ def coverage(tmp_path: Path) -> Coverage:
 
 
 def test_each_cell_has_a_line_with_its_state(coverage: Coverage) -> None:
-    lines = dict(line.split("  ", 1) for line in cell_lines(coverage))
+    lines = dict(re.split("  +", line, maxsplit=1) for line in cell_lines(coverage))
     assert lines.pop(TRITON) == "published"
     assert lines.pop(CK) == "yanked: wrong <b>numbers</b>"
     assert set(lines.values()) == {"missing"}
@@ -69,7 +70,7 @@ def test_an_unverified_wheel_counts_as_published_with_its_missing_checks(tmp_pat
 
 def test_cells_that_need_a_runner_are_a_state_of_their_own_with_one_hint(tmp_path: Path) -> None:
     coverage = compute_coverage(expand(small_matrix()), rows_of(tmp_path, [TRITON]))
-    lines = dict(line.split("  ", 1) for line in cell_lines(coverage))
+    lines = dict(re.split("  +", line, maxsplit=1) for line in cell_lines(coverage))
     assert lines.pop(TRITON) == "published"
     assert list(lines.values()) == [NEEDS_RUNNER] * 4
     first, note, *_ = summary_lines(coverage, "x")

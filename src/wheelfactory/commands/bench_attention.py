@@ -102,7 +102,7 @@ def _config(options: argparse.Namespace, python: TorchPython) -> AttentionConfig
         raise InputError(
             "the default sequence lengths need a GPU",
             f"the torch of {python.python} has none",
-            "choose shorter lengths for the CPU: wheelfactory bench attention --seqlens 128,256,512",
+            "choose shorter lengths for the CPU: `wheelfactory bench attention --seqlens 128,256,512`",
         )
     return AttentionConfig(
         seqlens=options.seqlens or SEQLENS,

@@ -43,7 +43,8 @@ _OTHERS = " | ".join(WITHOUT_CELL)
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser.usage = f"%(prog)s [options] CELL | FLASH_ATTN PYTHON TORCH ROCM [--backend ck|triton] | {_OTHERS}"
+    forms = ("CELL", "FLASH_ATTN PYTHON TORCH ROCM", _OTHERS)
+    parser.usage = "\n       ".join(f"%(prog)s [options] {form}" for form in forms)
     parser.epilog = (
         "example: wheelfactory build 2.8.3 3.11 2.9.1 6.4 --backend triton; "
         "environment variables read if the cell is given as four versions: PYTORCH_ROCM_ARCH='gfx90a;gfx942' (archs), "

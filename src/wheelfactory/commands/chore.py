@@ -23,10 +23,10 @@ def run_chore(
     try:
         findings = refresh()
     except FactoryError as error:
-        print_messages(f"error: {error}\nhint: {error.hint}")
+        print_messages(f"error: {error}", f"hint: {error.hint}")
         return error.exit_code
     except KeyboardInterrupt:
-        print_messages("error: interrupted: by Ctrl-C\nhint: matrix.yaml is unchanged; run the same command again")
+        print_messages("error: interrupted: by Ctrl-C", "hint: matrix.yaml is unchanged; run the same command again")
         return FAILED
     print_results(*findings.lines)
     print_messages(findings.summary)

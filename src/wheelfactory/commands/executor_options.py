@@ -73,9 +73,7 @@ def add_remote(parser: argparse.ArgumentParser) -> None:
         help="use only workers with this property; may be repeated",
     )
     group.add_argument(
-        "--ignore-remote-cache",
-        action="store_true",
-        help="compile every kernel, even if the server has a result (for a release)",
+        "--ignore-remote-cache", action="store_true", help="compile again what the server has cached (for a release)"
     )
     group.add_argument(
         "--verify-sample",

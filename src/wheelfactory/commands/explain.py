@@ -16,7 +16,7 @@ from wheelfactory.core.host import read_host
 from wheelfactory.core.terminal import is_interactive, stdout_console, styled_lines
 from wheelfactory.explain.build_log import read_build_log
 from wheelfactory.explain.explanation import Explanation, explain_log
-from wheelfactory.explain.explanation_text import PIPE_WIDTH, as_json, explanation_lines
+from wheelfactory.explain.explanation_text import as_json, explanation_lines
 from wheelfactory.explain.log_lines import read_log_lines
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
@@ -53,7 +53,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             lines: Iterable[str] = [json.dumps(as_json(explanation), indent=2)]
         else:
             console = stdout_console()
-            width = console.width if is_interactive(console) else PIPE_WIDTH
+            width = console.width if is_interactive(console) else None
             lines = styled_lines(explanation_lines(explanation, width, flags=options.flags), console)
     else:
         try:

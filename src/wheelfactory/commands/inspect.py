@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, print_results
+from wheelfactory.commands.options import Environ, print_results, print_text
 from wheelfactory.core.errors import DONE
 from wheelfactory.wheel.inspect.facts import inspect
 from wheelfactory.wheel.inspect.facts_text import describe
@@ -24,5 +24,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Print the facts of each file."""
     for path in options.files:
         facts = inspect(path, environ)
-        print_results(*([json.dumps(facts.as_json())] if options.json else describe(facts)))
+        if options.json:
+            print_results(json.dumps(facts.as_json()))
+        else:
+            print_text(*describe(facts))
     return DONE

@@ -32,7 +32,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="omit cells that this manifest or release directory lists as published",
     )
     shape = parser.add_mutually_exclusive_group()
-    shape.add_argument("--table", action="store_true", help="print the supported versions as Markdown tables instead")
+    shape.add_argument(
+        "--table", action="store_true", help="print the supported versions instead, in a pipe as Markdown"
+    )
     shape.add_argument(
         "--shards", action="store_true", help="print a two-level matrix, for more than GitHub's 256 jobs"
     )
@@ -44,7 +46,9 @@ def execute(options: argparse.Namespace, _environ: Environ) -> int:
     facts = load_matrix(options.matrix)
     expansion = expand(facts)
     if options.table:
-        print_results(*supported_tables(facts, expansion))
+        from wheelfactory.core.terminal import markdown_lines  # late: create_matrix.py needs no rich
+
+        print_results(*markdown_lines(supported_tables(facts, expansion)))
         return DONE
     selected = select_cells(expansion, options.only)
     published = _published(options.published) if options.published else frozenset()

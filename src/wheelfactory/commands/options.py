@@ -13,6 +13,7 @@ from typing import TypeAlias
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.wrap import terminal_width, wrap_line
 from wheelfactory.matrix.expand import Expansion
 from wheelfactory.matrix.select import require_in_matrix
 
@@ -131,12 +132,22 @@ def byte_size(text: str) -> int:
 
 
 def print_results(*lines: str) -> None:
-    """Print lines of the result on stdout."""
+    """Print lines of the result on stdout as they are: JSON, tables, or commands to be copied."""
     for line in lines:
         print(line)
 
 
+def print_text(*lines: str) -> None:
+    """Print sentences of the result on stdout, wrapped between words on a terminal."""
+    from wheelfactory.core.terminal import wrap_lines  # late: create_matrix.py needs no rich
+
+    print_results(*wrap_lines(lines))
+
+
 def print_messages(*lines: str) -> None:
-    """Print progress, warnings and hints on stderr."""
+    """Print progress, warnings and hints on stderr, wrapped between words on a terminal."""
+    print(end="", flush=True)  # a log of stdout and stderr has the table before the hint that is about it
+    width = terminal_width(sys.stderr)
     for line in lines:
-        print(line, file=sys.stderr)
+        for part in wrap_line(line, width):
+            print(part, file=sys.stderr)

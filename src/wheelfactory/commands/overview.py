@@ -28,8 +28,8 @@ _COLUMNS = (
     TextColumn("ROCm"),
     TextColumn("torch"),
     TextColumn("wanted", is_number=True),
-    TextColumn("published", is_number=True, style="green"),
-    TextColumn("build here", is_number=True, style="cyan"),
+    TextColumn("published", is_number=True, style="good"),
+    TextColumn("build here", is_number=True, style="here"),
     TextColumn("CPU h", is_number=True),
 )
 

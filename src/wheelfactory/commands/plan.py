@@ -24,6 +24,7 @@ from wheelfactory.commands.options import (
     prepare_cache,
     print_messages,
     print_results,
+    print_text,
 )
 from wheelfactory.commands.overview import local_build, local_build_lines, overview_lines, overview_table
 from wheelfactory.commands.targets import DEFAULT_DIRECTORY, add_readonly_target, read_published_rows
@@ -31,7 +32,7 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import DONE
 from wheelfactory.core.host import read_host
 from wheelfactory.core.progress import log_to_stderr, show_meanwhile
-from wheelfactory.core.terminal import rich_table, wrap_lines
+from wheelfactory.core.terminal import rich_table
 from wheelfactory.kernels.estimate import Runners
 from wheelfactory.kernels.kernel_set import KernelSet, group_kernel_sets
 from wheelfactory.kernels.set_estimates import (
@@ -150,8 +151,10 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         return DONE
     table = overview_table(local_builds, published, tuple(zip(sets, estimates, strict=True)))
     print_results(*overview_lines(table, "?: kernel sets without an estimate"))
-    print_results(*wrap_lines(local_build_lines(local_builds, host)))
-    print_results(*(_each(plan) if options.all else ()), *wrap_lines(_summary(plan, each_image=options.all)))
+    print_text(*local_build_lines(local_builds, host))
+    print_text(*(_each(plan) if options.all else ()), *_summary(plan, each_image=options.all))
+    if published is None:
+        print_messages(f"published: unknown, as there is no {DEFAULT_DIRECTORY} here; name a release as TARGET")
     if not options.all:
         print_messages("list cells, kernel sets and images with --all")
     return DONE
@@ -159,8 +162,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
 
 def _each(plan: _Plan) -> Iterator[str]:
     """A line for each cell, then a block for each kernel set."""
+    longest = max((len(cell.id) for cell in plan.local_builds), default=0)
     for cell, builds in plan.local_builds.items():
-        yield f"{cell.id}  {','.join(plan.matrix.archs(cell))}  {builds}"
+        yield f"{cell.id:<{longest}}  {','.join(plan.matrix.archs(cell))}  {builds}"
     for kernel_set, estimate in zip(plan.sets, plan.estimates, strict=True):
         yield from render_estimate(kernel_set, estimate, plan.sharding.runners)
 

@@ -29,6 +29,7 @@ from wheelfactory.commands.options import (
     prepare_cache,
     print_messages,
     print_results,
+    print_text,
 )
 from wheelfactory.core.errors import BUILD_FAILED, DONE, NOTHING_TO_DO
 from wheelfactory.core.files import lock_folder, remove_scratch
@@ -78,6 +79,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         remove_scratch(cache)
         worklist = make_worklist(executor, cells, publisher, quick=options.quick, matrix=matrix, environ=environ)
         scope = read_scope(options, environ, started, matrix, cells)
+        before = publisher.rows()
         failures = run_worklist(
             executor,
             worklist,
@@ -90,23 +92,25 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             environ=environ,
             cache=cache,
         )
+    # a wheel without a cell, such as flash-attention-amd, can be all that was missing
+    has_added = publisher.rows() != before
+    if not (worklist.to_build or worklist.to_verify or failures or has_added) and worklist.published:
+        print_messages(f"nothing to build: {count_text(len(worklist.published), 'selected cell')} already published")
     _report(worklist, failures, publisher, matrix if host.rocm is None else None)
     if failures or worklist.unbuildable:
         return exit_code(failures) or BUILD_FAILED
-    return DONE if worklist.to_build or worklist.to_verify else NOTHING_TO_DO
+    return DONE if worklist.to_build or worklist.to_verify or has_added else NOTHING_TO_DO
 
 
 def _report(
     worklist: Worklist, failures: Sequence[Failure], publisher: DirectoryPublisher, without_rocm: Matrix | None
 ) -> None:
     rows = publisher.rows()
-    if not (worklist.to_build or worklist.to_verify) and worklist.published:
-        print_messages(f"nothing to build: {count_text(len(worklist.published), 'selected cell')} already published")
     if rows:
-        print_results(f"wheels: {publisher.wheels_dir} ({sum(row.cell is not None for row in rows)})")
-        print_results(*_unverified_lines(rows))
-        print_results(f"index: {publisher.folder / 'simple'}")
-        print_results(f"search page: {publisher.folder / 'index.html'}, doctor: {publisher.folder / 'doctor.py'}")
+        print_text(f"wheels: {publisher.wheels_dir} ({sum(row.cell is not None for row in rows)})")
+        print_text(*_unverified_lines(rows))
+        print_text(f"index: {publisher.folder / 'simple'}")
+        print_text(f"search page: {publisher.folder / 'index.html'}, doctor: {publisher.folder / 'doctor.py'}")
     selected = {
         *(cell.id for cell in (*worklist.to_build, *worklist.published)),
         *(row.cell for row in worklist.to_verify),
@@ -131,12 +135,11 @@ def _print_install_commands(rows: Sequence[WheelRow], folder: Path, without_rocm
     """
     row = install_lines.pick_smoke_test_wheel(rows, without_rocm) if without_rocm else None
     if row and without_rocm:
-        print_results("install here, without ROCm (CPU torch: it imports, but computing needs a GPU):")
+        print_text("install here, without ROCm (CPU torch: it imports, but computing needs a GPU):")
         print_results(f"  {install_lines.smoke_test_line(row, folder, without_rocm)}")
     if lines := install_lines.directory_install_lines(rows, folder):
-        print_results(
-            "install where the matching torch for ROCm is already installed:", *(f"  {line}" for line in lines)
-        )
+        print_text("install where the matching torch for ROCm is already installed:")
+        print_results(*(f"  {line}" for line in lines))  # not wrapped: to be copied
 
 
 def _print_failures(worklist: Worklist, failures: Sequence[Failure]) -> None:
@@ -148,4 +151,4 @@ def _print_failures(worklist: Worklist, failures: Sequence[Failure]) -> None:
         print_messages(
             f"error: {count_text(count, 'selected cell')} cannot be built here: {reason} (such as {first.name})"
         )
-        print_messages(f"hint: {first.error.hint}; or select cells that build anywhere: --only '*-triton'")
+        print_messages(f"hint: {first.error.hint}; or select cells that build anywhere: `--only '*-triton'`")

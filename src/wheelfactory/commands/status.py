@@ -15,12 +15,13 @@ from wheelfactory.commands.options import (
     prepare_cache,
     print_messages,
     print_results,
+    print_text,
 )
 from wheelfactory.commands.overview import local_build, overview_lines, overview_table
 from wheelfactory.commands.targets import DEFAULT_DIRECTORY, add_readonly_target, read_published_rows
 from wheelfactory.core.errors import DONE, FAILED
 from wheelfactory.core.host import read_host
-from wheelfactory.core.terminal import TextTable, wrap_lines
+from wheelfactory.core.terminal import TextTable
 from wheelfactory.kernels.kernel_set import group_kernel_sets
 from wheelfactory.kernels.set_estimates import WORKFLOW_SHARDING, estimate_sets, read_cost_model, source_reader
 from wheelfactory.kernels.setup_env import ledger_path
@@ -57,8 +58,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     else:
         table = _table(coverage, rows, matrix, prepare_cache(options, environ), environ)
         print_results(*overview_lines(table, "?: `wheelfactory plan` estimates the other kernel sets"))
-        print_results(*(cell_lines(coverage) if options.all else ()))
-        print_results(*wrap_lines(summary_lines(coverage, target, each_reason=options.all)))
+        print_text(*(cell_lines(coverage) if options.all else ()))
+        print_text(*summary_lines(coverage, target, each_reason=options.all))
         if not options.all:
             print_messages("list cells and reasons with --all")
     return DONE if coverage.counts.published == coverage.counts.wanted else FAILED

@@ -87,7 +87,7 @@ def open_archive_host(text: str, environ: Environ) -> ArchiveHost:
         return open_attested_archive_host(text, environ)
     from wheelfactory.kernels.archive_host import DirectoryArchiveHost
 
-    logger.info("%s is a directory, and nobody signs there: only the sha256 of kernel archives is checked", text)
+    logger.info("%s is a directory, which has no attestations: only the sha256 of kernel archives is checked", text)
     return DirectoryArchiveHost(as_directory(Path(text)))
 
 

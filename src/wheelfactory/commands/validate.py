@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_cache, add_matrix, prepare_cache, print_results
+from wheelfactory.commands.options import Environ, add_cache, add_matrix, prepare_cache, print_results, print_text
 from wheelfactory.core.errors import DONE, VERIFICATION_FAILED
 from wheelfactory.core.host import read_host
 from wheelfactory.core.progress import log_to_stderr
@@ -45,5 +45,5 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     if options.json:
         print_results(found.model_dump_json(indent=2))
     else:
-        print_results(*validation_lines(found))
+        print_text(*validation_lines(found))
     return VERIFICATION_FAILED if found.failed else DONE

@@ -17,6 +17,7 @@ from wheelfactory.commands.options import (
     prepare_cache,
     print_messages,
     print_results,
+    print_text,
 )
 from wheelfactory.commands.targets import open_site
 from wheelfactory.core.cell import WITHOUT_CELL, Cell
@@ -124,8 +125,7 @@ def _print_results(name: str, results: tuple[GateResult, ...], verdict: str, *, 
     if as_json:
         print_results(json.dumps({"file": name, "gates": [result.model_dump(mode="json") for result in results]}))
         return
-    print_results(f"{name}: {'refused' if is_refused(results) else verdict}")
-    print_results(*result_lines(results))
+    print_text(f"{name}: {'refused' if is_refused(results) else verdict}", *result_lines(results))
 
 
 def _wheels(path: Path) -> list[Path]:

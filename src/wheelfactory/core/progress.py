@@ -20,12 +20,12 @@ from rich.progress import (
     ProgressColumn,
     Task,
     TaskID,
-    TextColumn,
     TimeElapsedColumn,
 )
+from rich.table import Column
 from rich.text import Text
 
-from wheelfactory.core.terminal import is_interactive, wrap_lines
+from wheelfactory.core.terminal import is_interactive, stderr_console, wrap_lines
 
 
 class ProgressCallback(Protocol):
@@ -38,6 +38,9 @@ class ProgressCallback(Protocol):
 def ignore_progress(_done: int, _total: int, _note: str = "") -> None:
     """A `ProgressCallback` that shows nothing."""
 
+
+_WIDE = 100
+"""The columns of a terminal from which on a bar also shows the time that has passed; a name of a cell has up to 48."""
 
 SECONDS_BETWEEN_LINES = 30.0
 """The interval of progress lines where there is no terminal."""
@@ -63,7 +66,7 @@ class _StderrHandler(logging.Handler):
 @contextmanager
 def log_to_stderr(console: Console | None = None, bars: Progress | None = None) -> Iterator[None]:
     """Show the announcements of stages on stderr, for a command without `Steps`; `bars` also show their progress."""
-    handler = _StderrHandler(console or _stderr(), bars)
+    handler = _StderrHandler(console or stderr_console(), bars)
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
@@ -83,12 +86,28 @@ def announced_progress(text: str) -> Iterator[ProgressCallback]:
         bars = handler.bars
         if bars is None and is_interactive(handler.console):
             bars = stack.enter_context(_new_bars(handler.console))
-        task = bars.add_task(f"    {text}", total=None) if bars else None
+        # hidden except while it has something to count: pip reports no progress of what it finds in its cache
+        task = bars.add_task(f"    {text}", total=None, visible=False, start=False) if bars else None
         try:
-            yield _progress_callback(handler.console, bars, task, f"    {text}")
+            report = _progress_callback(handler.console, bars, task, f"    {text}")
+
+            def show(done: int, total: int, note: str = "") -> None:
+                if bars and task is not None:
+                    bars.start_task(task)
+                    bars.update(task, visible=done < total)
+                report(done, total, note)
+
+            yield show
         finally:
             if bars and task is not None:
                 bars.remove_task(task)
+
+
+class _CountColumn(MofNCompleteColumn):
+    """How many of how many are done; empty for a step that counts nothing, which rich shows as 0/?."""
+
+    def render(self, task: Task) -> Text:
+        return super().render(task) if task.total is not None else Text("")
 
 
 class _TimeLeftColumn(ProgressColumn):
@@ -101,13 +120,22 @@ class _TimeLeftColumn(ProgressColumn):
         return Text(f"about {timedelta(seconds=round(left_s))} left", style="progress.remaining")
 
 
+class _NameColumn(ProgressColumn):
+    """The name of a step and its note, cut where a narrow terminal has no room; the numbers are never cut."""
+
+    def render(self, task: Task) -> Text:
+        return Text(task.description, no_wrap=True, overflow="ellipsis")
+
+
 def _new_bars(console: Console) -> Progress:
+    whole = Column(no_wrap=True)  # rich takes the width that is missing from the other columns
+    elapsed = [TimeElapsedColumn(whole)] if console.width >= _WIDE else []
     return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),  # a step that reports no progress has no total, shown as 0/?
-        TimeElapsedColumn(),
-        _TimeLeftColumn(),
+        _NameColumn(),
+        BarColumn(bar_width=max(8, min(24, console.width - 80)), table_column=whole),
+        _CountColumn(table_column=whole),
+        *elapsed,
+        _TimeLeftColumn(whole),
         console=console,
         transient=True,
         redirect_stdout=False,  # rich would print results to stderr, and a reader of stdout would miss them
@@ -134,22 +162,18 @@ def _progress_callback(console: Console, bars: Progress | None, task: TaskID | N
 @contextmanager
 def show_meanwhile(preview: RenderableType, console: Console | None = None) -> Iterator[None]:
     """Show the announcements of stages on stderr, and on a terminal below them `preview`, until the block ends."""
-    console = console or _stderr()
+    console = console or stderr_console()
     with log_to_stderr(console), ExitStack() as stack:
         if is_interactive(console):
             stack.enter_context(Live(preview, console=console, transient=True, redirect_stdout=False))
         yield
 
 
-def _stderr() -> Console:
-    return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-
-
 class Steps:
     """The numbered steps of one command; use as a context manager around them."""
 
     def __init__(self, total: int, console: Console | None = None) -> None:
-        self._console = console or _stderr()
+        self._console = console or stderr_console()
         self._open = ExitStack()
         self._total = total
         self._done = 0

@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from rich import box
 from rich.console import Console, JustifyMethod, RenderableType
+from rich.markdown import Markdown
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
+from rich.theme import Theme
+
+from wheelfactory.core.wrap import wrap_line
+
+THEME = Theme(
+    {
+        "good": "color(28)",
+        "here": "color(30)",
+        "bad": "color(160)",
+        "bold good": "bold color(28)",
+        "bold bad": "bold color(160)",
+        "bar.back": "color(244)",
+        "bar.complete": "color(30)",
+        "bar.finished": "color(28)",
+        "bar.pulse": "color(30)",
+        "markdown.table.border": "color(244)",
+        "markdown.table.header": "bold",
+        "progress.download": "default",
+        "progress.elapsed": "default",
+        "progress.remaining": "color(30)",
+    }
+)
+"""Styles that are readable on a light and on a dark terminal; rich's own bars have yellow times, unreadable on white.
+
+From the palette of 256 colours: a terminal replaces the first 16 by its own, and may show bold green as bright green.
+"""
 
 
 @dataclass(frozen=True)
@@ -20,7 +47,7 @@ class TextColumn:
     is_number: bool = False
     """Whether it is aligned to the right."""
     style: str = ""
-    """Rich style of its cells on a terminal, such as ``green``; a zero has none."""
+    """Rich style of its cells on a terminal, such as ``good``; a zero has none."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +56,20 @@ class TextTable:
 
     columns: tuple[TextColumn, ...]
     rows: tuple[tuple[str, ...], ...]
-    total: tuple[str, ...]
-    """The last row: the sum of all others."""
+    total: tuple[str, ...] = ()
+    """The last row: the sum of all others; empty for a table without one."""
+    key_columns: int = 1
+    """How many of the first columns name a row; if a terminal is too narrow for all columns, each part has these."""
 
 
 def stdout_console() -> Console:
     """The console of stdout, as it is at the time of printing. Rich reads NO_COLOR and TERM."""
-    return Console(highlight=False, markup=False, emoji=False)
+    return Console(highlight=False, markup=False, emoji=False, theme=THEME)
+
+
+def stderr_console() -> Console:
+    """The console of stderr, as it is at the time of printing."""
+    return Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True, theme=THEME)
 
 
 def is_interactive(console: Console) -> bool:
@@ -44,21 +78,70 @@ def is_interactive(console: Console) -> bool:
 
 
 def table_lines(table: TextTable, console: Console | None = None) -> list[str]:
-    """Render a table: with rules and colours on a terminal, else as aligned text that is never wrapped."""
+    """Render a table: with rules and colours on a terminal, else as aligned text that is never wrapped.
+
+    A table that is too wide for the terminal is split into several with some of its columns.
+    """
     console = console or stdout_console()
-    return render_lines(rich_table(table), console) if is_interactive(console) else list(_plain_lines(table))
+    if not is_interactive(console):
+        return list(_plain_lines(table))
+    return [line for part in _fitting(table, console) for line in render_lines(part, console)]
 
 
-def rich_table(table: TextTable) -> Table:
-    """The table for a terminal."""
-    shown = Table(box=box.SIMPLE_HEAD, show_footer=True, pad_edge=False, header_style="bold", footer_style="bold")
-    for column, total in zip(table.columns, table.total, strict=True):
+def _fitting(table: TextTable, console: Console) -> Iterator[Table]:
+    """Yield the table, or if it is too wide several that fit a console, in the order of the columns."""
+    whole = rich_table(table)
+    if _width(whole, console) <= console.width:
+        yield whole
+        return
+    keys = tuple(range(table.key_columns))
+    shown = keys
+    for column in range(table.key_columns, len(table.columns)):
+        if shown != keys and _width(rich_table(_select(table, (*shown, column)), narrow=True), console) > console.width:
+            yield rich_table(_select(table, shown), narrow=True)
+            shown = keys
+        shown = (*shown, column)
+    yield rich_table(_select(table, shown), narrow=True)
+
+
+def _width(table: Table, console: Console) -> int:
+    """The width of a table on a terminal without an end."""
+    return Measurement.get(console, console.options.update(width=10_000), table).maximum
+
+
+def _select(table: TextTable, shown: Sequence[int]) -> TextTable:
+    """A table of some columns."""
+    columns = tuple(table.columns[column] for column in shown)
+    rows = tuple(tuple(row[column] for column in shown) for row in table.rows)
+    total = tuple(table.total[column] for column in shown) if table.total else ()
+    return replace(table, columns=columns, rows=rows, total=total)
+
+
+def rich_table(table: TextTable, *, narrow: bool = False) -> Table:
+    """The table for a terminal; with `narrow`, the titles are wrapped between words."""
+    shown = Table(
+        box=box.SIMPLE_HEAD,
+        show_footer=bool(table.total),
+        pad_edge=False,
+        header_style="bold",
+        footer_style="bold",
+    )
+    for place, column in enumerate(table.columns):
         justify: JustifyMethod = "right" if column.is_number else "left"
-        shown.add_column(Text(column.title), Text(total), justify=justify, overflow="fold")
+        cells = [*(row[place] for row in table.rows), *(table.total[place : place + 1])]
+        width = max(map(len, (*column.title.split(), *cells))) if narrow else None
+        total = Text("".join(table.total[place : place + 1]))
+        shown.add_column(Text(column.title), total, justify=justify, overflow="fold", width=width)
     for row in table.rows:
-        cells = zip(row, table.columns, strict=True)
-        shown.add_row(*(Text(cell, "" if cell == "0" else column.style) for cell, column in cells))
+        styled = zip(row, table.columns, strict=True)
+        shown.add_row(*(Text(cell, "" if cell == "0" else column.style) for cell, column in styled))
     return shown
+
+
+def markdown_lines(lines: Sequence[str], console: Console | None = None) -> list[str]:
+    """Render Markdown for a terminal, with drawn tables within its width; unchanged without a terminal."""
+    console = console or stdout_console()
+    return render_lines(Markdown("\n".join(lines)), console) if is_interactive(console) else list(lines)
 
 
 def styled_lines(lines: Iterable[tuple[str, str]], console: Console) -> list[str]:
@@ -82,20 +165,12 @@ def render_lines(renderable: RenderableType, console: Console) -> list[str]:
 def wrap_lines(lines: Iterable[str], console: Console | None = None) -> list[str]:
     """Wrap lines between words at the width of a terminal, with a hanging indent; unchanged without a terminal."""
     console = console or stdout_console()
-    if not is_interactive(console):
-        return list(lines)
-    wrapped = []
-    for line in lines:
-        indent = " " * (len(line) - len(line.lstrip()) + 4)
-        wrapper = textwrap.TextWrapper(
-            console.width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-        )
-        wrapped += wrapper.wrap(line) or [line]
-    return wrapped
+    width = console.width if is_interactive(console) else None
+    return [part for line in lines for part in wrap_line(line, width)]
 
 
 def _plain_lines(table: TextTable) -> Iterable[str]:
-    rows = [tuple(column.title for column in table.columns), *table.rows, table.total]
+    rows = [tuple(column.title for column in table.columns), *table.rows, *filter(None, [table.total])]
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     for row in rows:
         yield "  ".join(_aligned(row, widths, table.columns)).rstrip()

@@ -90,9 +90,9 @@ def _start(container: str, *devices: str) -> str:
     if container == "kubernetes":
         return "request a GPU in the pod's resources.limits (amd.com/gpu: 1); this needs AMD's device plugin"
     if container == "apptainer":
-        return "start the container with: apptainer exec --rocm ..."
+        return "start the container with `apptainer exec --rocm ...`"
     engine = "podman" if container == "podman" else "docker"
-    return f"start the container with: {engine} run {' '.join(f'--device={device}' for device in devices)} ..."
+    return f"start the container with `{engine} run {' '.join(f'--device={device}' for device in devices)} ...`"
 
 
 def _not_allowed(machine: Machine, closed: Sequence[Device]) -> Diagnosis:

@@ -17,6 +17,7 @@ from typing import NoReturn, TextIO
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.errors import DONE, FAILED, FactoryError, InputError
 from wheelfactory.core.installer import InstallCommand
+from wheelfactory.core.wrap import terminal_width, wrap_line
 from wheelfactory.doctor.detect import IMPORT_TIMEOUT_S, detect_machine
 from wheelfactory.doctor.diagnose import diagnose_machine
 from wheelfactory.doctor.facts import DoctorFacts
@@ -97,7 +98,8 @@ def diagnose_and_report(
             report = make_report(machine, diagnoses, source, wheels, fit, facts, backend=backend, doctor=doctor)
     except InputError as caught:
         report, error = replace(report, site=site), caught
-    for line in [json.dumps(as_json(report, error), indent=2)] if options.json else report_lines(report):
+    width = terminal_width(sys.stdout)
+    for line in [json.dumps(as_json(report, error), indent=2)] if options.json else report_lines(report, width):
         show(line)
     if error:
         raise error
@@ -131,8 +133,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = Path(own).resolve().parent if own else None  # with a manifest: a release, or a copy of a site
         site = options.site or SITE or (str(folder) if folder and (folder / MANIFEST_FILE).is_file() else "")
         python, facts = options.python or sys.executable, DoctorFacts.parse(FACTS)
-        show, tell = partial(_write_line, sys.stdout), partial(_write_line, sys.stderr)
-        code = diagnose_and_report(options, python, facts, TORCH_PROBE, site, os.environ, show=show, tell=tell)
+        show = partial(_write_line, sys.stdout)
+        code = diagnose_and_report(options, python, facts, TORCH_PROBE, site, os.environ, show=show, tell=_tell)
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(
@@ -155,10 +157,15 @@ def _write_line(stream: TextIO, line: str) -> None:
     stream.write(line.encode(encoding, "replace").decode(encoding) + "\n")  # GPU names hold (R) and (TM) signs
 
 
+def _tell(message: str) -> None:
+    for line in wrap_line(message, terminal_width(sys.stderr)):
+        _write_line(sys.stderr, line)
+
+
 def _fail_with(error: FactoryError) -> int:
-    _write_line(sys.stderr, f"error: {error}")
+    _tell(f"error: {error}")
     if error.hint:
-        _write_line(sys.stderr, f"hint: {error.hint}")
+        _tell(f"hint: {error.hint}")
     return error.exit_code
 
 

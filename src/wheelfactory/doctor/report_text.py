@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from wheelfactory.core.cell import AITER_NAME, Backend
 from wheelfactory.core.support import name_choice
+from wheelfactory.core.wrap import wrap_line
 from wheelfactory.doctor.aiter_checks import format_aiter
 from wheelfactory.doctor.gpu_match import format_gpu, list_visible_gpus
 from wheelfactory.doctor.machine import InstalledTorch, Machine
@@ -18,8 +19,20 @@ MAX_NEAR_MISSES = 5
 _BACKENDS = {Backend.CK: "CK, kernels compiled ahead of time", Backend.TRITON: "Triton, kernels compiled on first use"}
 
 
-def report_lines(report: DoctorReport) -> Iterator[str]:
-    """Yield the machine, the problems, then the matching wheels or why none matches."""
+COMMAND_WIDTH = 100
+"""Characters of a line of a command where there is no terminal or a wider one; only an address can be longer."""
+
+
+def report_lines(report: DoctorReport, width: int | None = None) -> Iterator[str]:
+    """Yield the machine, the problems, then the matching wheels or why none matches.
+
+    Sentences are wrapped at `width` characters, commands are broken so that they can be copied; None: no terminal.
+    """
+    for line in _report_lines(report, min(width or COMMAND_WIDTH, COMMAND_WIDTH)):
+        yield from wrap_line(line, width)
+
+
+def _report_lines(report: DoctorReport, command_width: int) -> Iterator[str]:
     yield from machine_lines(report.machine)
     yield from (f"Support     {support}" for support in report.support)
     for diagnosis in report.diagnoses:
@@ -28,10 +41,10 @@ def report_lines(report: DoctorReport) -> Iterator[str]:
         yield f"Fix:     {diagnosis.remedy}"
     if report.fit:
         yield ""
-        yield from _matching_lines(report) if report.offers else _no_match_lines(report)
+        yield from (_matching_lines if report.offers else _no_match_lines)(report, command_width)
     elif report.site is None:
         yield ""
-        yield from _no_site_lines(report)
+        yield from _no_site_lines(report, command_width)
 
 
 def machine_lines(machine: Machine) -> Iterator[str]:
@@ -75,7 +88,7 @@ def _gpu_text(machine: Machine) -> str:
     return "; ".join(f"{count} x {kind}" if count > 1 else kind for kind, count in kinds.items()) or "none found"
 
 
-def _matching_lines(report: DoctorReport) -> Iterator[str]:
+def _matching_lines(report: DoctorReport, command_width: int) -> Iterator[str]:
     best, *others = report.offers
     if best.installed:
         yield from _wheel_lines("Already installed", best)
@@ -85,10 +98,10 @@ def _matching_lines(report: DoctorReport) -> Iterator[str]:
         yield f"flash-attn {report.machine.flash_attn.version} works. It is not from this site; you can keep it."
         yield ""
         yield from _wheel_lines("To replace it with the matching wheel", best)
-        yield from _step_lines(report.steps)
+        yield from _step_lines(report.steps, command_width)
     else:
         yield from _wheel_lines("Matching wheel", best)
-        yield from _step_lines(report.steps)
+        yield from _step_lines(report.steps, command_width)
     if not list_visible_gpus(report.machine):
         yield "No GPU detected, so GPU compatibility was not checked."
     for offer in others:
@@ -114,25 +127,25 @@ def _wheel_lines(heading: str, offer: Offer) -> Iterator[str]:
         yield f"  {'tested' if offer.unverified else 'verified'} on {', '.join(wheel.verified_on)}"
 
 
-def _step_lines(steps: Sequence[Step]) -> Iterator[str]:
+def _step_lines(steps: Sequence[Step], command_width: int) -> Iterator[str]:
     for number, step in enumerate(steps, 1):
         yield f"{number}. {step.title}" if len(steps) > 1 else step.title
         for command in step.commands:
-            yield from command_lines(command, "     " if len(steps) > 1 else "  ")
+            yield from command_lines(command, "     " if len(steps) > 1 else "  ", command_width)
 
 
-def _no_match_lines(report: DoctorReport) -> Iterator[str]:
+def _no_match_lines(report: DoctorReport, command_width: int) -> Iterator[str]:
     assert report.fit  # report_lines calls this only with a manifest
     misses = report.fit.near_misses
     if report.torch:
-        yield from _other_torch_lines(report, report.torch)
+        yield from _other_torch_lines(report, report.torch, command_width)
         return
     if not misses:
         yield "This site lists no wheels that match your options."
     else:
         yield "No wheel of this site fits this machine."
     yield from _instead_lines(report)
-    yield from _step_lines(report.steps)
+    yield from _step_lines(report.steps, command_width)
     if misses:
         yield ""
         yield "Closest wheels and why they do not match:"
@@ -143,7 +156,7 @@ def _no_match_lines(report: DoctorReport) -> Iterator[str]:
         yield f"  and {len(misses) - MAX_NEAR_MISSES} more (listed by --json)"
 
 
-def _other_torch_lines(report: DoctorReport, offer: Offer) -> Iterator[str]:
+def _other_torch_lines(report: DoctorReport, offer: Offer, command_width: int) -> Iterator[str]:
     """Yield the steps to another torch and its wheel, and why the installed torch does not match that wheel."""
     assert report.fit
     why = [reason for miss in report.fit.near_misses if miss.wheel is offer.wheel for reason in miss.reasons]
@@ -152,8 +165,9 @@ def _other_torch_lines(report: DoctorReport, offer: Offer) -> Iterator[str]:
     else:
         yield "This Python has no torch."
     yield from (f"  Caution: {caution}" for caution in offer.cautions)
-    yield from [f"  {offer.unverified}"] if offer.unverified else []
-    yield from _step_lines(report.steps)
+    if offer.unverified:
+        yield f"  Caution: {offer.wheel.filename} is not verified ({offer.unverified})"
+    yield from _step_lines(report.steps, command_width)
 
 
 def _instead_lines(report: DoctorReport) -> Iterator[str]:
@@ -172,11 +186,11 @@ def _instead_lines(report: DoctorReport) -> Iterator[str]:
         yield "  it is supported, but not on this site: ask its owner for the wheel (its page has a request form)"
 
 
-def _no_site_lines(report: DoctorReport) -> Iterator[str]:
+def _no_site_lines(report: DoctorReport, command_width: int) -> Iterator[str]:
     yield "No site given, so no wheel was looked up."
     yield "Pass the address of a site, or a manifest.jsonl, to the doctor."
     yield "The README of wheelfactory says where sites are listed."
     if report.steps:
         yield "The torch to install first:"
-        yield from _step_lines(report.steps)
+        yield from _step_lines(report.steps, command_width)
     yield from _instead_lines(report)

@@ -9,16 +9,13 @@ from dataclasses import dataclass
 from wheelfactory.core.cell import FALLBACK_NAME
 from wheelfactory.core.installer import InstallCommand, Installer, pip_for, url_with_sha256, uv_for
 from wheelfactory.core.label import index_path
+from wheelfactory.core.wrap import NO_BREAK
 from wheelfactory.doctor.diagnosis import TORCH_INDEX
 from wheelfactory.doctor.machine import Python
 from wheelfactory.doctor.published_wheels import PublishedWheel
 
 VENV = "flash-attn-env"
 """The folder of the environment that replaces a Python of the Linux distribution."""
-
-MAX_LINE = 100
-"""Characters of a line that is shown; only an address can be longer."""
-
 
 _WITH_VALUE = ("--python", "--index-url", "--default-index")
 
@@ -127,8 +124,11 @@ def again_step(target: Target, doctor: Sequence[str]) -> Step:
     return Step("Run the doctor again:", ((*doctor, *chosen),))
 
 
-def command_lines(command: Sequence[str], indent: str) -> Iterator[str]:
-    """Yield a shell command, broken where a line is full; an option stays on the line of its value."""
+def command_lines(command: Sequence[str], indent: str, width: int) -> Iterator[str]:
+    """Yield a shell command, broken where a line of `width` is full; an option stays on the line of its value.
+
+    Its spaces are `NO_BREAK`, as a line that is broken elsewhere would not run.
+    """
     units: list[str] = []
     before = ""
     for word in map(shlex.quote, command):
@@ -139,9 +139,9 @@ def command_lines(command: Sequence[str], indent: str) -> Iterator[str]:
         before = word
     line = indent + units[0]
     for unit in units[1:]:
-        if len(line) + len(unit) + len(" \\ ") > MAX_LINE:
-            yield f"{line} \\"
+        if len(line) + len(unit) + len(" \\ ") > width:
+            yield f"{line} \\".replace(" ", NO_BREAK)
             line = f"{indent}  {unit}"
         else:
             line = f"{line} {unit}"
-    yield line
+    yield line.replace(" ", NO_BREAK)

@@ -46,6 +46,8 @@ class BuildLog:
     no_ninja: bool
     """Whether torch found no ninja, so that it compiles one file at a time."""
     ccache: bool
+    is_cuda: bool
+    """Whether it is a build for NVIDIA GPUs: by its command, or without one by its torch."""
 
 
 def read_build_log(lines: Iterable[LogLine], name: str) -> BuildLog:
@@ -118,14 +120,15 @@ class _Reader:
         progress = self.follower.progress
         last, before = (find_compiler_command(line) for line in (self.command_line, self.before_last))
         command = before if before and not (last and last.archs) else last  # the log may end within the last one
-        cause = self.search.cause(1 if self.no_ninja else self.jobs, is_cuda=bool(command and command.is_cuda))
+        is_cuda = command.is_cuda if command else "+cu" in self.torch
+        cause = self.search.cause(1 if self.no_ninja else self.jobs, is_cuda=is_cuda)
         state = self._state(progress, cause)
         if state is None and command is None:
             if not self.lines:
                 raise InputError("empty log", name, "pass the output of the build: stdout and stderr together")
             raise InputError(
                 "no flash-attn build in this log",
-                f"{name} ({self.lines} lines)",
+                f"{name} ({self.lines} line{'' if self.lines == 1 else 's'})",
                 "pass the output of pip, setup.py or wheelfactory; pip prints the build only with `pip install -v`",
             )
         return BuildLog(
@@ -140,6 +143,7 @@ class _Reader:
             torch=self.torch,
             no_ninja=self.no_ninja,
             ccache=self.ccache,
+            is_cuda=is_cuda,
         )
 
     def _state(self, progress: Progress | None, cause: Cause | None) -> str | None:

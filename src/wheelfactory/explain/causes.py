@@ -55,7 +55,8 @@ class CauseFinder:
         match = self._specific or self._unspecific
         if match is None:
             return None
-        return Cause(match.known.name, match.evidence, _remedy(match.known, jobs, is_cuda=is_cuda))
+        name = match.known.cuda_name if is_cuda and match.known.cuda_name else match.known.name
+        return Cause(name, match.evidence, _remedy(match.known, jobs, is_cuda=is_cuda))
 
     def read_line(self, text: str) -> None:
         """Read the next line, already cleaned."""

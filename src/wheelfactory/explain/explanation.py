@@ -22,6 +22,11 @@ JOBS_WITHOUT_NINJA = "the log (ninja not found)"
 # source of the number of jobs if neither the log nor an option has it: a guess
 JOBS_FROM_CORES = "the cores of this machine"
 
+_READ_THE_LOG = (
+    "read the log after its first `FAILED:` or `error:`: that line names what broke. If several compiles mix their "
+    "output, build again with MAX_JOBS=1"
+)
+
 
 @dataclass(frozen=True)
 class Explanation:
@@ -56,7 +61,7 @@ def explain_log(log_name: str, build_log: BuildLog, jobs: int | None, cores: int
     else:
         parallel_jobs, jobs_source = cores, JOBS_FROM_CORES
     remaining = None
-    if build_log.progress and not (build_log.command and build_log.command.is_cuda):  # costs were measured for AMD only
+    if build_log.progress and not build_log.is_cuda:  # costs were measured for AMD only
         remaining = estimate_remaining_time(
             build_log.progress, parallel_jobs, max(len(build_log.archs), 1), build_log.jobs or parallel_jobs
         )
@@ -69,6 +74,8 @@ def explain_log(log_name: str, build_log: BuildLog, jobs: int | None, cores: int
         names.reverse()
     about_size = build_log.state != FAILED or (build_log.cause is not None and build_log.cause.name in WORKLOAD_CAUSES)
     remedy = (build_log.cause.remedy,) if build_log.cause and build_log.state != FINISHED else ()
+    if build_log.state == FAILED and build_log.cause is None:
+        remedy = (_READ_THE_LOG,)
     return Explanation(
         log_name=log_name,
         build_log=build_log,
@@ -155,12 +162,12 @@ def _advice(build_log: BuildLog, remaining: RemainingTime | None) -> Iterator[st
         )
     condition = _runaway_condition(build_log)
     if condition:
-        yield f'if {condition}: export HIPCC_COMPILE_FLAGS_APPEND="-mllvm {EARLY_INLINE}=false"'
+        yield f'if {condition}: `export HIPCC_COMPILE_FLAGS_APPEND="-mllvm {EARLY_INLINE}=false"`'
     if remaining and build_log.progress and build_log.progress.total > ONE_HEAD_DIM:
         yield "if you need only some head dims: OPT_DIM=128 compiles only a quarter (flash-attn 2.8 and newer)"
     if remaining:
         yield "compile the kernels once for all torch and Python versions: `wheelfactory kernels`, `build --kernels`"
-        yield "or install a published wheel for your torch and ROCm: `wheelfactory plan --all` lists the cells"
+        yield "or install a published wheel: `wheelfactory doctor SITE` prints the command for your torch and ROCm"
 
 
 def _runaway_condition(build_log: BuildLog) -> str:

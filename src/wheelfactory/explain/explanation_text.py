@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -10,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TypeAlias
 
 from wheelfactory.core.gpus import product_names
+from wheelfactory.core.wrap import wrap_line
 from wheelfactory.explain.build_log import FAILED, FINISHED, PREPARING, RUNNING, BuildLog
 from wheelfactory.explain.compiler_command import CompilerCommand
 from wheelfactory.explain.explanation import JOBS_FROM_CORES, Explanation
@@ -31,7 +31,7 @@ PIPE_WIDTH = 120
 _LABEL, _FLAG = 10, 42
 """Widths of the columns; longer paths and flags are not truncated."""
 _HEAD = "bold"
-_ROW_STYLES = {"cause": "bold red", "log line": "red", "remedy": "bold green"}
+_ROW_STYLES = {"cause": "bold bad", "log line": "bad", "remedy": "bold good"}
 
 # parts of a kernel's name that get their own line
 _SIZED = ("tile: ", "warps: ", "matrix: ", "pipeline: ")
@@ -50,24 +50,20 @@ class _Paragraph:
     """What all other lines begin with."""
     style: str = ""
 
-    def wrap(self, width: int) -> Iterator[StyledLine]:
-        wrapper = textwrap.TextWrapper(
-            width,
-            initial_indent=self.start,
-            subsequent_indent=self.further,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        yield from ((line, self.style) for line in wrapper.wrap(self.text) or [self.start.rstrip()])
+    def wrap(self, width: int | None) -> Iterator[StyledLine]:
+        yield from ((line, self.style) for line in wrap_line(self.text, width, self.start, self.further))
 
 
-def explanation_lines(explanation: Explanation, width: int = PIPE_WIDTH, *, flags: bool = False) -> list[StyledLine]:
+def explanation_lines(explanation: Explanation, width: int | None = None, *, flags: bool = False) -> list[StyledLine]:
     """The lines, at most `width` characters long unless a word is longer: answers first, the command last.
 
-    With `flags`, the command is explained flag by flag.
+    None is the width for a pipe, where the first line stays in one piece. With `flags`, the command is explained flag
+    by flag.
     """
-    flag_width = min(_FLAG, width * 7 // 20)
-    return [line for text in _paragraphs(explanation, flag_width if flags else None) for line in text.wrap(width)]
+    flag_width = min(_FLAG, (width or PIPE_WIDTH) * 7 // 20)
+    first, *others = _paragraphs(explanation, flag_width if flags else None)
+    lines = [line for text in others for line in text.wrap(width or PIPE_WIDTH)]
+    return [*first.wrap(width), *lines]  # programs read the first line
 
 
 def _paragraphs(explanation: Explanation, flag_width: int | None) -> Iterator[_Paragraph]:
@@ -94,8 +90,7 @@ def _paragraphs(explanation: Explanation, flag_width: int | None) -> Iterator[_P
 
 def _head(explanation: Explanation) -> Iterator[_Paragraph]:
     progress, remaining = explanation.build_log.progress, explanation.remaining_time
-    # not wrapped: programs read the first line
-    yield _Paragraph("", f"{explanation.log_name}: {_state(explanation.build_log)}", style=_HEAD)
+    yield _Paragraph(f"{explanation.log_name}: {_state(explanation.build_log)}", further="    ", style=_HEAD)
     if progress and remaining and explanation.build_log.state == RUNNING and progress.done < progress.total:
         yield from _rows(_times(progress, remaining, explanation))
     if progress and progress.mixed:
@@ -104,7 +99,9 @@ def _head(explanation: Explanation) -> Iterator[_Paragraph]:
         )
     elif progress and progress.runs > 1:
         yield from _rows([("run", f"the last of {progress.runs} compiles in this log; the others are not shown")])
-    yield from _rows(("for", f"{arch}  {_products(arch)}".rstrip()) for arch in explanation.build_log.archs)
+    archs = explanation.build_log.archs
+    longest = max(map(len, archs), default=0)
+    yield from _rows(("for", f"{arch:<{longest}}  {_products(arch)}".rstrip()) for arch in archs)
 
 
 def _products(arch: str) -> str:
@@ -194,8 +191,9 @@ def _command(command: CompilerCommand, flag_width: int | None) -> Iterator[_Para
                 by_meaning.setdefault(flag.meaning, []).append(flag.text)
         yield from _section(f"flags set by {setter}" if setter else "other flags", ())
         for meaning, flags in by_meaning.items():
-            yield from (_Paragraph(text, "  ", "    ") for text in flags[:-1])
-            yield _row(flags[-1], meaning, flag_width)
+            beside = flags[-1] if len(flags[-1]) <= flag_width else ""  # a longer flag has a line of its own
+            yield from (_Paragraph(text, "  ", "    ") for text in flags if text != beside)
+            yield _row(beside, meaning, flag_width)
     if command.unknown:
         yield from _section("unknown flags", [("", " ".join(command.unknown))])
 

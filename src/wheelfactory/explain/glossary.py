@@ -41,8 +41,9 @@ class KnownCause(_Entry):
     """Searched anywhere in a log line."""
     remedy: Text
     """``{jobs}`` in it is a number of jobs that is likely to fit."""
+    cuda_name: str = ""
     cuda_remedy: str = ""
-    """The remedy for a build for CUDA, if it differs."""
+    """Name and remedy for a build for CUDA, if they differ."""
 
 
 class FlagPattern(_Entry):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -70,7 +71,8 @@ def source_reader(
         try:
             return list_sources(version, releases[version], cache, clean_environ(environ))
         except SourceError as error:
-            return "; ".join(filter(None, str(error).splitlines()))
+            # without the lines of a traceback, which end in the error
+            return "; ".join(line for line in str(error).splitlines() if not re.match(r"$|\s|Traceback ", line))
 
     return read
 
@@ -138,7 +140,7 @@ def render_total(sets: Sequence[KernelSet], estimates: Sequence[EstimateOrReason
     if cluster_h := total_cluster_hours(estimates):
         workers = f"{runners.count} x {runners.cores} cores"
         yield f"  cluster    {cluster_h:.2f} h for all with {workers} as workers (--remote)"
-    yield from (f"  no estimate, cannot fetch the sources: {reason}" for reason in dict.fromkeys(unknown))
+    yield from (f"  no estimate, cannot list the sources: {reason}" for reason in dict.fromkeys(unknown))
     failed: dict[str, list[tuple[ResourceLimit, str]]] = defaultdict(list)
     for kernel_set, estimate in zip(sets, estimates, strict=True):
         for limit in () if isinstance(estimate, str) else estimate.limits:
@@ -157,7 +159,7 @@ def render_estimate(kernel_set: KernelSet, estimate: EstimateOrReason, runners: 
     yield f"  flash-attn {', '.join(kernel_set.releases)}"
     yield f"  cells      {cells}"
     if isinstance(estimate, str):
-        yield f"  no estimate, cannot fetch the sources: {estimate}"
+        yield f"  no estimate, cannot list the sources: {estimate}"
         return
     compiles, hours = estimate.sources, estimate.cpu_s / _HOUR
     yield f"  sources    {compiles:,}"

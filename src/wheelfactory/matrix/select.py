@@ -132,7 +132,8 @@ def explain_selection(
         else:
             lines.append(f"built     {cell.id}")
     if left_out:
-        lines.append(f"left out  {left_out} cells that do not match --only {only}")
+        cells_that_do = "cell that does" if left_out == 1 else "cells that do"
+        lines.append(f"left out  {left_out} {cells_that_do} not match --only {only}")
     backends = {cell.backend for cell in expansion.cells} | {item.combination[4] for item in expansion.excluded}
     return lines + [_totals(expansion, backend) for backend in sorted(backends)]
 
@@ -141,4 +142,5 @@ def _totals(expansion: Expansion, backend: Backend) -> str:
     served = {cell: len(pythons) for cell, pythons in expansion.pythons.items() if cell.backend == backend}
     refused = sum(item.combination[4] == backend for item in expansion.excluded)
     total = sum(served.values()) + refused
-    return f"{backend}: {total} combinations = {sum(served.values())} in {len(served)} cells + {refused} refused"
+    unit = "cell" if len(served) == 1 else "cells"
+    return f"{backend}: {total} combinations = {sum(served.values())} in {len(served)} {unit} + {refused} refused"

@@ -106,7 +106,7 @@ def _check_attestation(
         return _not_checked("attestation", "another project built this dependency; its digest is pinned")
     if repository is None:
         place = "a directory" if site.is_local else "no site of a GitHub repository"
-        return _not_checked("attestation", f"{site.name} is {place}, and nobody signs there")
+        return _not_checked("attestation", f"{site.name} is {place}, which has no attestations")
     require_sigstore()
     bundle = site.fetch_bundle(row, scratch, environ)
     if bundle is None:

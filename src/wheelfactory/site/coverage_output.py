@@ -14,12 +14,13 @@ SHOWN_REASONS = 10
 def cell_lines(coverage: Coverage) -> list[str]:
     """One line per cell: its id, its state, and why it is yanked or not verified."""
     lines = []
+    longest = max((len(covered.cell.id) for covered in coverage.cells), default=0)
     for covered in coverage.cells:
         yanked = covered.row.yanked if covered.row else None
         more = (
             f", {covered.unverified_reason}" if covered.unverified_reason else "" if yanked is None else f": {yanked}"
         )
-        lines.append(f"{covered.cell.id}  {covered.state.text}{more}")
+        lines.append(f"{covered.cell.id:<{longest}}  {covered.state.text}{more}")
     return lines
 
 

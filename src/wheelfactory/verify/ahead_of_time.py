@@ -157,6 +157,7 @@ def _compile(subject: Subject, keys: Mapping[str, ProofKey]) -> Iterator[tuple[s
             )
 
         with announced_progress("archs compiled") as report_progress, ThreadPoolExecutor(_jobs(subject)) as pool:
+            report_progress(0, len(keys))  # shows the bar, which counts the time from here
             for done, report in enumerate(zip(keys, pool.map(compile_for, keys), strict=True), 1):
                 report_progress(done, len(keys))
                 yield report

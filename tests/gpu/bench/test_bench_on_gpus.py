@@ -303,6 +303,6 @@ def test_the_cpu_is_not_given_the_whole_sweep(cli: Cli, tmp_path: Path) -> None:
     assert (shown.code, shown.out, cpu.calls) == (BAD_INPUT, "", [])
     first, second = shown.err.splitlines()
     assert first.startswith("error: the default sequence lengths need a GPU: the torch of ")
-    line = second.removeprefix("hint: choose shorter lengths for the CPU: wheelfactory ").split()
+    line = second.removeprefix("hint: choose shorter lengths for the CPU: `wheelfactory ").removesuffix("`").split()
     cli(*line, "--python", cpu.python)
     assert cpu.calls[0]["config"]["seqlens"] == [128, 256, 512]

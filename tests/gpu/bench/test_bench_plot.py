@@ -57,8 +57,8 @@ def test_time_arithmetic_and_memory_have_a_panel_each_and_each_implementation_a_
     }
     found = texts(root)
     assert found.count("sequence length (tokens)") == 3
-    time = "time of a call (ms, median of 15; band: p10 to p90)"
-    assert {time, "TFLOP/s", "extra memory (MiB)", "128", "256", "512", "sdpa", "plain"} <= set(found)
+    assert "median of 15, band: p10 to p90" in found
+    assert {"time of a call (ms)", "TFLOP/s", "extra memory (MiB)", "128", "256", "512", "sdpa", "plain"} <= set(found)
     assert "flash-attn" not in found
     assert any(text.startswith("Attention on AMD Instinct MI300X (gfx942), float16") for text in found)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -61,7 +62,7 @@ def test_the_table_has_the_arithmetic_the_repetitions_and_the_spread() -> None:
     first, *_, header, sdpa, plain = attention_lines(report)
     assert first.startswith("AMD Instinct MI300X (gfx942), CPU AMD EPYC, torch ")
     assert header.split("  ")[0] == "tokens"
-    assert header.split()[2:7] == ["TFLOP/s", "ms", "p10", "p90", "repetitions"]
+    assert re.split("  +", header)[2:7] == ["TFLOP/s", "median ms", "p10 ms", "p90 ms", "repetitions"]
     assert sdpa.split()[:7] == ["128", "sdpa", "1", "2", "1.9", "2.1", "15"]
     assert "3.00 x" in sdpa
     assert "1.00 x" in plain
@@ -78,6 +79,23 @@ def test_noise_is_warned_of_and_gives_no_ratio() -> None:
     )
     steady = attention_report(timed("sdpa", 128, 2.0, noise=0.1), timed("plain", 128, 6.0))
     assert not any(line.startswith("warning") for line in attention_lines(steady))
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_a_terminal_gets_every_column_within_its_width(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A narrow one in two tables, which both name the rows."""
+    rows = (timed(name, 128, 2.0, 1.0, noise=0.1) for name in ("flash-attn", "plain"))
+    report = attention_report(*rows, cpu="AMD EPYC 9654 96-Core Processor")
+    for name in ("NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"TERM": "xterm-256color", "FORCE_COLOR": "1", "COLUMNS": str(width)}.items():
+        monkeypatch.setenv(name, value)
+    lines = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in attention_lines(report)]
+    assert max(map(len, lines)) <= width
+    named = [line for line in lines if line.split()[:2] == ["128", "flash-attn"]]
+    assert len(named) == (1 if width == 160 else 2)
+    for title in ("implementation", "repetitions", "difference"):
+        assert any(title in line for line in lines), "no title is broken"
 
 
 def test_columns_in_which_nothing_was_measured_are_left_out() -> None:

@@ -153,7 +153,7 @@ def test_a_directory_is_used_without_attestations_and_says_so(steps: Steps, tmp_
         *("ci", "collect", release, "--jobs", steps.folder / "jobs.json", "--kernels", steps.archive.parent),
         *("--unattested", steps.folder / "kernels.sha256"),
     )
-    said = f"{release} is a directory, and nobody signs there: only the sha256 of kernel archives is checked"
+    said = f"{release} is a directory, which has no attestations: only the sha256 of kernel archives is checked"
     assert (shown.code, "unattested=false" in shown.out.splitlines()) == (DONE, True)
     assert shown.err.count(said) == 1
     downloaded = steps.cli(*(release if word == GITHUB else word for word in steps.download()))

@@ -70,7 +70,7 @@ def test_each_defect_of_a_site_is_one_line_and_another_wheel_passes(cli: Cli, re
     assert lines[0] == f"{site.url}: drift, 8 failures; 4 wheels in the sample"
     fallback = shown.out[shown.out.index(f"\n{FALLBACK_FILE} (ROCm 7.2, ") :].partition("\n\n")[0]
     assert fallback.count("  passed   ") == 9
-    unsigned = f"{site.url} is no site of a GitHub repository, and nobody signs there"
+    unsigned = f"{site.url} is no site of a GitHub repository, which has no attestations"
     assert f"not run: {FALLBACK_FILE}: attestation: {unsigned}" in lines
     assert Path("report.txt").read_text() == shown.out
     assert list((tmp_path / "cache").glob(".*")) == [], "the environments are removed"

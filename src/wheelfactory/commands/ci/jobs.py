@@ -79,7 +79,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     # four versions are one person's request for that cell, on the runner that the workflow was given
     cells, unplanned = (cells, ()) if options.versions else split_by_runner(cells, options.runner)
     if cells or unplanned:
-        print_messages(f"{len(cells)} cells to build, {published} already published")
+        print_messages(f"{count_text(len(cells), 'cell')} to build, {published} already published")
     else:
         print_messages("nothing to build: every selected cell is published")
     if unplanned:

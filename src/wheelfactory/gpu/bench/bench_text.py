@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from wheelfactory.core.terminal import TextColumn, TextTable, table_lines, wrap_lines
 from wheelfactory.gpu.bench.compare import FigureChange, TrendPoint
 from wheelfactory.gpu.bench.reports import AttentionReport, AttentionRow, MeasuredImplementation, TrainingReport
 from wheelfactory.gpu.bench.timing import NOISE_LIMIT, spread
@@ -24,6 +25,10 @@ _FIGURES = {
 
 def attention_lines(report: AttentionReport) -> Iterator[str]:
     """The hardware, the configuration, the table, the reason for each missing measurement, and a warning of noise."""
+    yield from _render(_attention_parts(report))
+
+
+def _attention_parts(report: AttentionReport) -> Iterator[str | TextTable]:
     config = report.config
     yield from _environment_lines(report.hardware, report.software, report.dropped_launch_options, report.cpu)
     heads = f"{config.heads} heads" + (f" ({config.kv_heads} key heads)" if config.kv_heads != config.heads else "")
@@ -33,7 +38,7 @@ def attention_lines(report: AttentionReport) -> Iterator[str]:
     )
     yield from _implementation_lines(report.implementations)
     yield ""
-    yield from _table(*_measured_columns(report), left=(1,))
+    yield _table(*_measured_columns(report), left=(1,), key_columns=2)
     reasons: dict[tuple[str, str, str], list[str]] = {}
     for row in report.rows:
         if row.reason:
@@ -51,9 +56,9 @@ def _measured_columns(report: AttentionReport) -> tuple[list[str], list[list[str
             "tokens": str(row.seqlen),
             "implementation": row.implementation,
             "TFLOP/s": _number(row.tflops),
-            "ms": _number(row.ms) if row.status == "measured" else row.status,
-            "p10": _number(row.p10_ms),
-            "p90": _number(row.p90_ms),
+            "median ms": _number(row.ms) if row.status == "measured" else row.status,
+            "p10 ms": _number(row.p10_ms),
+            "p90 ms": _number(row.p90_ms),
             "repetitions": _number(row.repetitions),
             "extra MiB": _number(row.extra_mib),
             "difference": "-" if row.difference is None else f"{row.difference:.1e}",
@@ -82,6 +87,10 @@ def _noise_lines(rows: Sequence[AttentionRow]) -> Iterator[str]:
 
 def training_lines(report: TrainingReport) -> Iterator[str]:
     """The hardware, the model, the table, the reason for each missing measurement, and FA3 compared with FA2."""
+    yield from _render(_training_parts(report))
+
+
+def _training_parts(report: TrainingReport) -> Iterator[str | TextTable]:
     config = report.config
     yield from _environment_lines(report.hardware, report.software, report.dropped_launch_options)
     yield (
@@ -101,7 +110,7 @@ def training_lines(report: TrainingReport) -> Iterator[str]:
         )
         for result in report.results
     ]
-    yield from _table(header, rows, left=(0,))
+    yield _table(header, rows, left=(0,))
     for result in report.results:
         if result.reason:
             yield f"{_name(result.implementation.name)}: {result.status}: {result.reason}"
@@ -118,6 +127,10 @@ def training_lines(report: TrainingReport) -> Iterator[str]:
 
 def change_lines(name: str, changes: Sequence[FigureChange], threshold: float) -> Iterator[str]:
     """The table of a comparison with the report called `name`, and the number of regressions."""
+    yield from _render(_change_parts(name, changes, threshold))
+
+
+def _change_parts(name: str, changes: Sequence[FigureChange], threshold: float) -> Iterator[str | TextTable]:
     yield f"compared with {name}:"
     header = ("implementation", "figure", "before", "now", "change", "")
     rows = [
@@ -131,13 +144,17 @@ def change_lines(name: str, changes: Sequence[FigureChange], threshold: float) -
         )
         for change in changes
     ]
-    yield from _table(header, rows, left=(0, 1, 5))
+    yield _table(header, rows, left=(0, 1, 5), key_columns=2)
     worse = sum(change.is_worse for change in changes)
     yield f"{worse} worse" if worse else f"nothing is worse by more than {threshold:g} %"
 
 
 def trend_lines(points: Sequence[TrendPoint]) -> Iterator[str]:
     """The table of a trend."""
+    yield from _render(_trend_parts(points))
+
+
+def _trend_parts(points: Sequence[TrendPoint]) -> Iterator[str | TextTable]:
     header = ("time", "torch", "implementation", "version", "median step ms", "tokens/s", "peak MiB", "change")
     rows = [
         (
@@ -152,7 +169,7 @@ def trend_lines(points: Sequence[TrendPoint]) -> Iterator[str]:
         )
         for point in points
     ]
-    yield from _table(header, rows, left=(0, 1, 2, 3))
+    yield _table(header, rows, left=(0, 1, 2, 3), key_columns=3)
 
 
 def _environment_lines(
@@ -189,13 +206,15 @@ def _times(number: float | None) -> str:
     return "-" if number is None else f"{number:.2f} x" if number < 100 else f"{number:.0f} x"
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[int]) -> Iterator[str]:
-    """Aligned columns; those in `left` are left-aligned."""
-    lines = [header, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
-    for line in lines:
-        cells = (
-            cell.ljust(width) if column in left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )
-        yield "  ".join(cells).rstrip()
+def _table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], *, left: Sequence[int], key_columns: int = 1
+) -> TextTable:
+    """A table with numbers; the columns in `left` have texts."""
+    columns = (TextColumn(title, is_number=place not in left) for place, title in enumerate(header))
+    return TextTable(tuple(columns), tuple(map(tuple, rows)), key_columns=key_columns)
+
+
+def _render(parts: Iterable[str | TextTable]) -> Iterator[str]:
+    """Render tables and sentences for stdout: within the width of a terminal, whole in a pipe."""
+    for part in parts:
+        yield from table_lines(part) if isinstance(part, TextTable) else wrap_lines([part])

@@ -80,8 +80,8 @@ def _panels(report: AttentionReport) -> dict[str, str]:
     """Field of a row -> the label of its panel."""
     counts = sorted({row.repetitions for row in report.rows if row.repetitions})
     repeated = " to ".join(str(count) for count in dict.fromkeys((*counts[:1], *counts[-1:])))
-    time = f"ms, median of {repeated}; band: p10 to p90" if repeated else "ms"
-    return {"ms": f"time of a call ({time})", "tflops": "TFLOP/s", "extra_mib": "extra memory (MiB)"}
+    more = f"\nmedian of {repeated}, band: p10 to p90" if repeated else ""
+    return {"ms": f"time of a call (ms){more}", "tflops": "TFLOP/s", "extra_mib": "extra memory (MiB)"}
 
 
 def plot_trend(points: Sequence[TrendPoint], report: TrainingReport, paths: Sequence[Path]) -> None:

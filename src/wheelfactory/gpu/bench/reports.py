@@ -162,7 +162,7 @@ class _Report(RootModel[Annotated[AttentionReport | TrainingReport, Field(discri
     """A report file of either kind."""
 
 
-_HINT = "name a file that `wheelfactory bench --output-json` wrote"
+_HINT = "name a file that `wheelfactory bench training --output-json FILE` wrote"
 
 
 def read_report(path: Path) -> AttentionReport | TrainingReport:

@@ -155,8 +155,8 @@ def _with_stand_in(
         return ComputeResult(as_software(place.python), (check, skipped_check("interpreter", str(error))))
     subject = Subject(wheel, installed.record, cell, place.matrix, place.host, place.environ, place.cache)
     logger.info(
-        "no GPU can be used. Step 1 of 2: compile the kernels for %d archs, up to %d min, kept for the next time. "
-        "Step 2 of 2: compute small cases in Triton's interpreter on the CPU, less than a minute",
+        "no GPU can be used. Step 1 of 2: compile the kernels for %d archs, about %d min on an idle machine, kept for "
+        "the next time. Step 2 of 2: compute small cases in Triton's interpreter on the CPU, less than a minute",
         len(subject.record.offload_archs),
         predict_minutes(subject),
     )

@@ -1,0 +1,43 @@
+"""Wrap lines at the width of a terminal. Standard library only, because the doctor also runs as a single file."""
+
+from __future__ import annotations
+
+import os
+import re
+import textwrap
+from typing import TextIO
+
+NO_BREAK = "\x1f"
+"""A space where a line must not be broken, such as in a command; `wrap_line` replaces it by a space."""
+
+_QUOTED_COMMAND = re.compile(r"`[^`]+`")
+
+
+def terminal_width(stream: TextIO | None) -> int | None:
+    """Return the columns of the terminal that a stream writes to; None for a pipe, a file or a dumb terminal."""
+    if stream is None or stream.closed or not stream.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
+        return None
+    columns = os.environ.get("COLUMNS", "")
+    return int(columns) if columns.isdecimal() and int(columns) else os.get_terminal_size(stream.fileno()).columns
+
+
+def wrap_line(line: str, width: int | None, start: str = "", further: str | None = None) -> list[str]:
+    """Wrap a line between words at `width` characters; None leaves it in one piece. A longer word is not broken.
+
+    A command in backticks stays in one piece if it fits, so that it can be copied. `start` begins the first line,
+    `further` all others (default: the indent of the line, and four spaces).
+    """
+    if further is None:
+        further = " " * (len(line) - len(line.lstrip()) + 4)
+    if width is None:
+        return [(start + line).replace(NO_BREAK, " ")]
+    room = width - len(further)
+
+    def keep(found: re.Match[str]) -> str:
+        return found[0].replace(" ", NO_BREAK) if len(found[0]) < room else found[0]
+
+    wrapper = textwrap.TextWrapper(
+        width, initial_indent=start, subsequent_indent=further, break_long_words=False, break_on_hyphens=False
+    )
+    lines = wrapper.wrap(_QUOTED_COMMAND.sub(keep, line)) or [(start + line).rstrip()]
+    return [one.replace(NO_BREAK, " ") for one in lines]
