@@ -26,8 +26,9 @@ from wheelfactory.matrix.load import load_matrix
 
 STDIN = "-"
 # maximum characters of an unknown argument that its error repeats
-_CELL_WIDTH = 80
 _MAX_SHOWN = 200
+# characters of a line of a cell's description
+_CELL_WIDTH = 80
 
 
 def add(parser: argparse.ArgumentParser) -> None:
