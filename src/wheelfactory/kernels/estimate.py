@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from wheelfactory.build.recipe import default_jobs
 from wheelfactory.kernels.compiler.costs import SEED_ERROR, Cost, Ledger, predict_cost, shard_costs
-from wheelfactory.kernels.compiler.guards import NO_GUARDS, Guards
+from wheelfactory.kernels.compiler.guards import NO_GUARDS, Guards, is_empty
 from wheelfactory.kernels.compiler.limits import MAX_ARGUMENT_BYTES, link_argument_bytes
 from wheelfactory.kernels.compiler.schedule import jobs_after_kill
 from wheelfactory.kernels.compiler.shards import Shard, cut_shards, min_shard_count, wall_time
@@ -75,6 +75,8 @@ class Estimate:
     """The resources that it takes to compile a kernel set. Times are in seconds."""
 
     sources: int
+    without_code: int
+    """Those of the sources that have no code for the target (`guards`): each compiles in half a second."""
     shard_cpu_s: tuple[float, ...]
     """CPU time of each shard."""
     longest_shard_s: float
@@ -167,6 +169,7 @@ def estimate_set(
     )
     return Estimate(
         sources=len(sources),
+        without_code=sum(is_empty(guards.get(source, ""), targets) for source in sources),
         shard_cpu_s=tuple(map(sum, parts)),
         longest_shard_s=max(walls),
         wall_s=wall_time(walls, runners.count),
