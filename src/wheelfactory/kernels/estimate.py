@@ -14,11 +14,10 @@ from wheelfactory.kernels.compiler.guards import NO_GUARDS, Guards, is_empty
 from wheelfactory.kernels.compiler.limits import MAX_ARGUMENT_BYTES, link_argument_bytes
 from wheelfactory.kernels.compiler.schedule import jobs_after_kill
 from wheelfactory.kernels.compiler.shards import Shard, cut_shards, min_shard_count, wall_time
+from wheelfactory.matrix.forms import ASSET_BYTES
 
 # time limit of a job on a GitHub-hosted runner (GitHub's docs, usage limits)
 JOB_HOURS = 6.0
-# bytes that a release asset must stay below; GitHub refuses exactly 2 GiB (its docs, and discussion 61733)
-ASSET_BYTES = 1 << 31
 # guaranteed on ubuntu-24.04 (GitHub's docs). A container image may be on the same disk
 RUNNER_DISK_GB = 14.0
 # limit of one program argument (Linux: MAX_ARG_STRLEN, 32 pages of 4 KiB)
