@@ -33,8 +33,7 @@ def make_preview_release(cache: Path, archs: list[str]) -> FlashAttn:
 
     Skips the test where the shared sources are missing, as in a clone of this repository alone.
     """
-    if not UPSTREAM.is_file():
-        pytest.skip(f"no sources of the commit: {UPSTREAM.name} is in no registry")
+    _require_upstream()
     name = f"flash_attn-{VERSION.partition('+')[0]}.tar.gz"
     made = cache / "sources" / name
     _pack(cache, made)
@@ -47,14 +46,32 @@ def make_preview_release(cache: Path, archs: list[str]) -> FlashAttn:
     return FlashAttn.model_validate({"sdist": sdist, "python": ">=3.9", "ck": ck, "source": "the shared sources"})
 
 
-def _pack(cache: Path, archive: Path) -> None:
+def read_setup_py() -> tuple[str, str]:
+    """The commit of the shared sources, as ``git archive`` wrote it into them, and their setup.py. Skips as above."""
+    _require_upstream()
+    with _open_upstream() as tree:
+        (member,) = (member for member in tree if member.name.endswith("/setup.py") and member.name.count("/") == 1)
+        setup = tree.extractfile(member)
+        assert setup
+        return tree.pax_headers["comment"], setup.read().decode()
+
+
+def _require_upstream() -> None:
+    if not UPSTREAM.is_file():
+        pytest.skip(f"no sources of the commit: {UPSTREAM.name} is in no registry")
+
+
+def _open_upstream() -> tarfile.TarFile:
     raw = gzip.decompress(UPSTREAM.read_bytes())
-    sdist = fetch_file("amd-aiter", f"{_AITER}.tar.gz", _AITER_SHA256, cache / "sources", os.environ)
     # a line of git's output precedes the archive in this file
-    commit = io.BytesIO(raw[raw.index(b"pax_global_header") :])
+    return tarfile.open(fileobj=io.BytesIO(raw[raw.index(b"pax_global_header") :]))
+
+
+def _pack(cache: Path, archive: Path) -> None:
+    sdist = fetch_file("amd-aiter", f"{_AITER}.tar.gz", _AITER_SHA256, cache / "sources", os.environ)
     root = f"flash_attn-{VERSION.partition('+')[0]}"
     with tarfile.open(archive, "w:gz", compresslevel=1) as packed:
-        with tarfile.open(fileobj=commit) as tree:
+        with _open_upstream() as tree:
             for member in tree:
                 _, _, path = member.name.partition("/")
                 _copy(tree, member, f"{root}/{path}", packed)

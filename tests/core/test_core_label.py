@@ -122,9 +122,11 @@ def test_a_preview_names_its_commit_and_has_an_index_of_its_own() -> None:
     label = Label.from_cell(Cell("2.8.4+git4a948e9", "3.11", "2.13.0", "7.2", CK))
     assert str(label) == "rocm72torch2.13git4a948e9"
     assert index_path(label.index_key) == "simple/rocm72/torch2.13/ck-preview"
+    assert label.describe("CK") == "ROCm 7.2, torch 2.13, CK, preview (commit 4a948e9)"
 
 
 def test_a_label_for_amds_own_torch_never_reads_as_one_for_pytorchs() -> None:
     label = Label.parse("rocm72torch2.13amdtritongit4a948e9")
     assert (label.amd_torch, label.backend, label.commit) == (True, TRITON, "4a948e9")
     assert index_path(label.index_key) == "simple/rocm72/torch2.13amd/triton-preview"
+    assert label.describe("Triton") == "ROCm 7.2, torch 2.13 of AMD, Triton, preview (commit 4a948e9)"

@@ -10,7 +10,18 @@ import pytest
 from aiter_factory import KERNELS, PREVIEW
 from doctor.known import FACTS
 from doctor.releases import as_read, small_release
-from doctor_installs import EINOPS, PACKAGE, TORCH_MODULE, TRITON_MODULE, TRITON_TORCH, VARIABLE, Site, good_machine
+from doctor_installs import (
+    EINOPS,
+    MODULE,
+    PACKAGE,
+    TORCH_MODULE,
+    TRITON_MODULE,
+    TRITON_TORCH,
+    VARIABLE,
+    Site,
+    broken_module,
+    good_machine,
+)
 from report_rows import einops_row
 from wheelfactory.core.label import is_own_aiter
 from wheelfactory.doctor.diagnose import diagnose_machine
@@ -26,10 +37,17 @@ from wheelfactory.wheel.activation.members import added_members
 VERSION = "2.8.4+rocm72torch2.13tritongit4a948e9"
 OURS, OF_AMD = "0.0.20260602", "0.1.14.post1"
 
-# as upstream's: TRUE imports aiter itself, anything else the module that the wheel brings
+# as upstream's after 2.8.3: TRUE imports aiter itself, anything else the extension or the module that the wheel brings
 INTERFACE = f"""
-import os
-if os.environ.get("{VARIABLE}") == "TRUE":
+import os, warnings
+uses_triton = os.environ.get("{VARIABLE}") == "TRUE"
+if not uses_triton:
+    try:
+        import flash_attn_2_cuda
+    except ImportError:
+        warnings.warn("flash_attn_2_cuda (which has ROCm/HIP kernels) not found, falling back to Triton implementation")
+        uses_triton = True
+if uses_triton:
     from aiter.ops.triton._triton_kernels.flash_attn_triton_amd import interface_v2 as flash_attn_gpu
 else:
     import flash_attn_2_cuda as flash_attn_gpu
@@ -175,3 +193,27 @@ def test_an_aiter_of_amds_that_stays_is_a_caution(published: tuple[PublishedWhee
     assert any(f"the installed amd-aiter {OF_AMD}, which stays" in one for one in find_cautions(wheel, machine, FACTS))
     ours = replace(machine, packages={"amd-aiter": OURS})
     assert not any("which stays" in one for one in find_cautions(wheel, ours, FACTS))
+
+
+# a CK wheel of a preview: flash-attn hides why its extension does not load
+
+
+@pytest.mark.parametrize("has_aiter", [True, False], ids=["with an aiter", "without an aiter"])
+def test_an_extension_that_does_not_load_is_the_error_whether_or_not_aiter_takes_its_place(
+    site: Site, has_aiter: bool
+) -> None:
+    site.add({**TORCH_MODULE, **EINOPS})
+    if has_aiter:
+        site.add({"aiter/__init__.py": b"", KERNELS: b""})
+    members = {**PACKAGE, "flash_attn/flash_attn_interface.py": INTERFACE.encode()}
+    version = VERSION.replace("triton", "")
+    site.add_flash_attn(version, {**members, MODULE: broken_module(undefined=("_ZN3c105checkEv",))})
+    found = site.read()
+    assert "undefined symbol: _ZN3c105checkEv" in found.error
+    assert "aiter" not in found.error
+
+
+def test_without_an_extension_the_fallback_of_upstream_is_no_error(site: Site) -> None:
+    site.add({**TORCH_MODULE, **EINOPS, "aiter/__init__.py": b"", KERNELS: b""})
+    site.add_flash_attn("2.8.4", {**PACKAGE, "flash_attn/flash_attn_interface.py": INTERFACE.encode()})
+    assert site.read().error == ""

@@ -423,4 +423,14 @@ def test_a_cell_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", cell, "--json"]) == DONE
     explanation = json.loads(capsys.readouterr().out)
     assert (explanation["cell"], explanation["archs"]) == (cell, ["gfx90a", "gfx942", "gfx950"])
-    assert list(explanation) == ["cell", "label", "pythons", "archs", "torch", "index", "triton", "image"]
+    fields = ["cell", "label", "pythons", "archs", "unproved", "torch", "index", "triton", "image"]
+    assert list(explanation) == fields
+    assert explanation["unproved"] == []
+
+
+def test_a_preview_is_named_with_its_commit_index_and_unproved_archs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "fa2.8.4+git4a948e9-rocm7.2-torch2.13.0-cp312-ck"]) == DONE
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[1] == "  version  2.8.4 preview (commit 4a948e9), in simple/rocm72/torch2.13/ck-preview"
+    assert "           of these, not proved: gfx1101, gfx1102, gfx1150, gfx1151, gfx1200" in lines

@@ -86,6 +86,15 @@ def test_a_forward_name_of_august_2026_is_known() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("suffix", "family"), [("gfx12", "Radeon RX 9000"), ("gfx115", "Ryzen AI"), ("gfx99", "gfx99")]
+)
+def test_the_suffix_names_the_family_of_gpus(suffix: str, family: str) -> None:
+    found = known(KERNEL_MAIN.replace("_gfx9", f"_{suffix}"))
+    assert found.arch == suffix
+    assert family in found.family
+
+
 def test_padding_letters_are_distinguished() -> None:
     name = "fmha_fwd_d64_bf16_batch_b128x64x32x64x32x64_r4x1x1_r4x1x1_w32x32x16_w32x32x16_qr_vr_{}_nbias"
     padded = {word: meanings(name.format(word)).splitlines()[-2] for word in ("psk", "ps", "psd", "pdv", "psskddv")}

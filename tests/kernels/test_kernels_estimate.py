@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wheelfactory.core.cell import Cell
 from wheelfactory.kernels.compiler.costs import DRIVER_MIB, EMPTY_COST, Cost, Ledger, Measurement
 from wheelfactory.kernels.estimate import (
     ARCHIVE_RATIO,
@@ -19,6 +20,9 @@ from wheelfactory.kernels.estimate import (
     estimate_set,
     fit_jobs,
 )
+from wheelfactory.kernels.kernel_set import KernelSet
+from wheelfactory.kernels.set_estimates import WORKFLOW_SHARDING, estimate_sets, render_estimate
+from wheelfactory.kernels.source_list import SourceList
 
 TARGETS = ("gfx942",)
 SOURCES = tuple(f"fmha_fwd_d64_x{number}" for number in range(8))
@@ -57,7 +61,18 @@ def test_sources_without_code_for_the_arch_cost_an_empty_compile() -> None:
         SOURCES, 0, TARGETS, CostModel(ledger(10, *SOURCES), Ledger()), Runners(), shards=2, budget_s=100, guards=guards
     )
     assert made.cpu_s == 10 + 7 * EMPTY_COST.cpu_s
+    assert made.shard_cpu_s == (10, 7 * EMPTY_COST.cpu_s), "shards are cut by these costs, too"
     assert made.object_bytes == 10**6 + 7 * EMPTY_COST.size
+    assert (made.sources, made.without_code) == (8, 7)
+    cell = Cell.parse("fa2.8.4+git4a948e9-rocm7.2-torch2.13.0-cp312-ck")
+    kernel_set = KernelSet("fa2.8.4+git4a948e9", "7.2", TARGETS, cxx11_abi=None, cells=(cell,))
+    listed = SourceList(SOURCES, 0, "", guards=guards)
+    (of_set,) = estimate_sets([kernel_set], CostModel(Ledger(), Ledger()), WORKFLOW_SHARDING, lambda _: listed)
+    assert not isinstance(of_set, str)
+    assert of_set.without_code == 7
+    shown = list(render_estimate(kernel_set, made, Runners()))
+    assert shown[1] == "  flash-attn 2.8.4 preview (commit 4a948e9)"
+    assert shown[3] == "  sources    8, 7 of them without code for this arch"
 
 
 def test_the_least_number_of_shards_keeps_each_within_the_budget() -> None:

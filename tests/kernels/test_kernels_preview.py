@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 
 from hip_toolchain import HipToolchain
-from preview_sources import VERSION, make_preview_release
+from preview_sources import VERSION, make_preview_release, read_setup_py
 from real_kernels import SYSTEM_GLIBC, Bench, Built, Wanted, make_bench
 from wheelfactory.core.cell import Cell
+from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.label import Label
 from wheelfactory.kernels.compiler.guards import is_empty
 from wheelfactory.kernels.compiler.request import READY_TO_LINK
 from wheelfactory.kernels.source_list import list_sources
+from wheelfactory.matrix.load import load_matrix
 from wheelfactory.pipeline.build import finish_raw_wheel
 from wheelfactory.verify.gates import verify
 from wheelfactory.verify.result import Finding, Status
@@ -62,6 +64,16 @@ def cells(bench: Bench) -> tuple[Cell, Cell]:
 @pytest.fixture(scope="module")
 def built(bench: Bench, cells: tuple[Cell, Cell]) -> Built:
     return bench.build(cells[0])
+
+
+def test_matrix_yaml_pins_the_commit_and_names_the_archs_that_its_setup_py_allows() -> None:
+    commit, setup = read_setup_py()
+    release = load_matrix(MATRIX).flash_attn[VERSION]
+    assert release.git and release.git.commit == commit
+    assert release.ck
+    allowed = ", ".join(f'"{arch}"' for arch in ("native", *release.ck.archs))
+    assert f"    allowed_archs = [{allowed}]\n" in setup
+    assert f'"-std=c++{release.ck.cxx_standard}"' in setup
 
 
 def test_every_source_but_the_api_has_a_guard_that_admits_one_family(cache: Path) -> None:

@@ -176,6 +176,15 @@ def test_no_cell_has_an_arch_that_release_or_torch_lacks(default: Matrix, expans
         assert set(default.archs(cell)) == set(release.archs) & set(default.rocm[cell.rocm].archs) != set()
 
 
+def test_a_torch_that_no_index_has_is_known_and_has_no_cell(default: Matrix, expansion: Expansion) -> None:
+    """torch 2.15 is on PyPI, and on no index of wheels for ROCm."""
+    (torch,) = set(default.torch) - {cell.torch for cell in expansion.cells}
+    assert torch == "2.15.0"
+    excluded = [item for item in expansion.excluded if item.combination[0] == "2.8.3" and item.combination[2] == torch]
+    reasons = {f"torch {torch} is not on the ROCm {rocm} index; it is on none of the matrix" for rocm in default.rocm}
+    assert {item.reason for item in excluded} == reasons
+
+
 PREVIEW = "2.8.4+git4a948e9"
 """Its C++20 serves torch 2.14, and older torches have a release."""
 

@@ -397,6 +397,15 @@ def test_a_text_of_the_wrong_form_is_refused_with_an_example(path: Path) -> None
         assert_refused(path, edited((old, new)), what, hint)
 
 
+def test_a_wheel_that_no_release_can_hold_is_refused(path: Path) -> None:
+    assert_refused(
+        path,
+        edited(("20 MB to 1000 MB", "§20 MB to 2148 MB")),
+        "flash-attn.2.8.3.ck.wheel-size allows more than an asset of a GitHub release, 2 GiB: '20 MB to 2148 MB'",
+        "build them for fewer archs",
+    )
+
+
 def test_an_empty_range_is_refused(path: Path) -> None:
     for old, new, what, hint in (
         (

@@ -109,6 +109,15 @@ def test_each_index_has_one_install_line(
     ]
 
 
+def test_a_preview_is_named_with_its_commit_beside_the_release(matrix: Matrix, tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, [OLD, OLD.replace("2.8.3", "2.8.4+git4a948e9")])
+    text = release_notes((), rows, matrix=matrix, site=SITE, repository=None)
+    assert [cells[:4] for cells in table_rows(section(text, "Install"))[1:]] == [
+        ["6.4", "2.9", "ck", "2.8.3"],
+        ["6.4", "2.9", "ck-preview", "2.8.4 preview (commit 4a948e9)"],
+    ]
+
+
 def test_without_a_site_each_wheel_is_installed_by_its_address_and_digest(
     before: tuple[WheelRow, ...], after: tuple[WheelRow, ...], matrix: Matrix
 ) -> None:

@@ -51,6 +51,14 @@ def test_wheels_stand_under_their_rocm_torch_and_backend_the_newest_first(rows: 
     ]
 
 
+def test_a_preview_stands_apart_with_its_commit(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, [CELLS[0], CELLS[0].replace("2.8.3", "2.8.4+git4a948e9")])
+    page = packages_page(MATRIX, rows)
+    assert headings(page)[:2] == ["## ROCm 6.4, torch 2.9, ck", "## ROCm 6.4, torch 2.9, ck-preview"]
+    assert "2.8.4 preview (commit 4a948e9)" in [cells[0] for cells in table_rows(page)]
+    assert b"ROCm 6.4, torch 2.9, ck-preview" in packages_html(MATRIX, rows)
+
+
 def test_a_row_has_the_facts_for_choosing_a_wheel(rows: tuple[WheelRow, ...]) -> None:
     (ck,) = (row for row in rows if row.cell == CELLS[0])
     expected = ["2.8.3", "3.11", "gfx942", "1.2 MB", "2.28", "2026-01-01", ck.sha256[:12], "wheel"]

@@ -34,6 +34,7 @@ def test_a_preview_is_named_where_no_release_is() -> None:
     assert f"| gfx1100 | {product_names('gfx1100')} | preview: ROCm 6.4 | ROCm 6.4 |" in tables
     previews = [cell for cell in expand(matrix).cells if cell.commit]
     assert supported._torch("2.9.1", previews) == "2.9.1 (CK preview)"
+    assert tables[-2:] == ["", "Preview: flash-attn 2.8.4 preview (commit 4a948e9), in indexes of its own."]
 
 
 def test_a_rocm_without_any_cell_is_shown_as_having_none() -> None:

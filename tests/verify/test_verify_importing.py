@@ -82,6 +82,20 @@ def test_a_package_that_does_not_import(tmp_path: Path, cache: Path, init: bytes
     assert "fix the matrix" in finding.remedy
 
 
+def test_a_package_that_takes_other_kernels_than_its_own(tmp_path: Path, cache: Path) -> None:
+    """flash-attn after 2.8.3: where its extension does not load, it warns and imports aiter."""
+    init = b"""
+import warnings
+try:
+    import an_extension_that_does_not_load
+except ImportError:
+    warnings.warn("flash_attn_2_cuda (which has ROCm/HIP kernels) not found, falling back to Triton implementation")
+"""
+    (finding,) = result_of(wheel_with(tmp_path, init), TRITON, cache).findings
+
+    assert finding.found == "ModuleNotFoundError: No module named 'an_extension_that_does_not_load'"
+
+
 def test_a_package_that_ends_the_program_as_if_all_were_well(tmp_path: Path, cache: Path) -> None:
     (finding,) = result_of(wheel_with(tmp_path, b"raise SystemExit"), TRITON, cache).findings
 

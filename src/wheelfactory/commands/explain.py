@@ -6,13 +6,15 @@ import argparse
 import errno
 import json
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from wheelfactory.commands.options import Environ, add_matrix, print_results, require_cell
-from wheelfactory.core.cell import Cell
+from wheelfactory.core.cell import Backend, Cell, name_flash_attn
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.host import read_host
+from wheelfactory.core.label import index_path
 from wheelfactory.core.terminal import is_interactive, stdout_console, styled_lines
 from wheelfactory.explain.build_log import read_build_log
 from wheelfactory.explain.explanation import Explanation, explain_log
@@ -25,6 +27,8 @@ from wheelfactory.matrix.load import load_matrix
 STDIN = "-"
 # maximum characters of an unknown argument that its error repeats
 _MAX_SHOWN = 200
+# characters of a line of a cell's description
+_CELL_WIDTH = 80
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -100,14 +104,27 @@ def _is_log(text: str) -> bool:
 def _cell_lines(facts: Matrix, cell: Cell, pythons: Sequence[str]) -> Iterator[str]:
     image, torch = facts.image(cell), facts.torch[cell.torch]
     yield cell.id
+    if cell.commit:
+        yield f"  version  {name_flash_attn(cell.flash_attn)}, in {index_path(facts.label(cell).index_key)}"
     yield f"  label    {facts.label(cell)}"
     yield f"  pythons  {', '.join(pythons)}"
-    yield f"  archs    {', '.join(facts.archs(cell))}"
+    yield from _wrap("  archs    ", facts.archs(cell))
+    if unproved := _unproved_archs(facts, cell):
+        yield from _wrap("           of these, not proved: ", unproved)
     yield f"  torch    {cell.torch} ({torch.platform}, C++11 ABI {int(torch.cxx11_abi)})"
     yield f"  index    {facts.rocm[cell.rocm].index}"
     yield f"  triton   {torch.triton} ({torch.triton_package})"
     yield f"  image    {image.tag}"
     yield f"           {image.distribution}, glibc {image.glibc}"
+
+
+def _wrap(field: str, names: Iterable[str]) -> list[str]:
+    return textwrap.wrap(", ".join(names), _CELL_WIDTH, initial_indent=field, subsequent_indent=" " * 11)
+
+
+def _unproved_archs(facts: Matrix, cell: Cell) -> list[str]:
+    release = facts.flash_attn[cell.flash_attn].ck if cell.backend is Backend.CK else None
+    return [arch for arch in facts.archs(cell) if release and arch in release.may_work]
 
 
 def _cell_document(facts: Matrix, cell: Cell, pythons: Sequence[str]) -> dict[str, object]:
@@ -117,6 +134,7 @@ def _cell_document(facts: Matrix, cell: Cell, pythons: Sequence[str]) -> dict[st
         "label": str(facts.label(cell)),
         "pythons": list(pythons),
         "archs": list(facts.archs(cell)),
+        "unproved": _unproved_archs(facts, cell),
         "torch": {"version": cell.torch, "platform": torch.platform, "cxx11_abi": torch.cxx11_abi},
         "index": facts.rocm[cell.rocm].index,
         "triton": {"version": torch.triton, "package": torch.triton_package},

@@ -75,6 +75,7 @@ FAMILIES = {
     "gfx9": "gfx90a, gfx942 and other gfx9 without code of their own (Instinct MI200 and MI300)",
     "gfx950": "gfx950 (Instinct MI350)",
     "gfx11": "gfx11 (Radeon RX 7000, Ryzen AI)",
+    "gfx115": "gfx115 (Ryzen AI 300 and Max)",
     "gfx12": "gfx12 (Radeon RX 9000)",
     "gfx125": "gfx125",
 }

@@ -94,6 +94,12 @@ class Label:
         # a preview has an index of its own: its version is newer than every release, so pip would choose it unasked
         return self.rocm_text, self.torch_text, f"{self.backend}-preview" if self.commit else str(self.backend)
 
+    def describe(self, backend: str) -> str:
+        """The parts for people, with this spelling of the backend: ``ROCm 7.2, torch 2.13, ck``."""
+        torch = f"torch {self.torch_version}{' of AMD' if self.amd_torch else ''}"
+        preview = f", preview (commit {self.commit})" if self.commit else ""
+        return f"ROCm {self.rocm_version}, {torch}, {backend}{preview}"
+
     def __str__(self) -> str:
         suffix = "triton" if self.backend is Backend.TRITON else ""
         commit = f"git{self.commit}" if self.commit else ""

@@ -19,11 +19,16 @@ from wheelfactory.core.query import query_program
 from wheelfactory.doctor.machine import InstalledFlashAttn
 
 _ASK_IMPORT = r"""
-import json, sys, traceback
+import json, sys, traceback, warnings
 sys.path[:] = [folder for folder in sys.path if folder]
+if "extension" in sys.argv:
+    # after 2.8.3, flash-attn warns of an extension that does not load, and uses aiter instead if there is one
+    warnings.filterwarnings("error", message="flash_attn_2_cuda ")
 try:
     from flash_attn.flash_attn_interface import flash_attn_func
 except BaseException as error:
+    if isinstance(error, UserWarning) and error.__context__:
+        error = error.__context__
     failure = " ".join("".join(traceback.format_exception_only(type(error), error)).split())
 else:
     failure = ""
@@ -52,7 +57,8 @@ def read_flash_attn(python: str, environ: Mapping[str, str], seconds: float = 60
     if found is None:
         return None
     archs = read_extension_archs(Path(found.extension)) if found.extension else ()
-    return replace(found, extension_archs=archs, error=find_import_error(python, environ, seconds))
+    error = find_import_error(python, environ, seconds, has_extension=found.extension is not None)
+    return replace(found, extension_archs=archs, error=error)
 
 
 def _of_metadata(packages: Packages) -> InstalledFlashAttn | None:
@@ -113,9 +119,15 @@ def _is_there(name: str, packages: Packages) -> bool:
     return any(packages.distributions(name)) or PathFinder.find_spec(module, list(packages.search_path)) is not None
 
 
-def find_import_error(python: str, environ: Mapping[str, str], seconds: float = 60) -> str:
-    """Return the error of importing flash-attn with the interpreter `python`, in one line; empty if it imports."""
-    answer = query_program([python, "-c", _ASK_IMPORT], environ, seconds)
+def find_import_error(
+    python: str, environ: Mapping[str, str], seconds: float = 60, *, has_extension: bool = False
+) -> str:
+    """Return the error of importing flash-attn with the interpreter `python`, in one line; empty if it imports.
+
+    With `has_extension`, an import that uses other kernels than those of its extension is an error.
+    """
+    arguments = ["extension"] if has_extension else []
+    answer = query_program([python, "-c", _ASK_IMPORT, *arguments], environ, seconds)
     if "error" in answer.answers:
         # printed after the import, so a crash at exit does not count
         return str(answer.answers["error"])[:_LONGEST_ERROR]

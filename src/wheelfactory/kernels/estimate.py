@@ -10,15 +10,14 @@ from dataclasses import dataclass
 
 from wheelfactory.build.recipe import default_jobs
 from wheelfactory.kernels.compiler.costs import SEED_ERROR, Cost, Ledger, predict_cost, shard_costs
-from wheelfactory.kernels.compiler.guards import NO_GUARDS, Guards
+from wheelfactory.kernels.compiler.guards import NO_GUARDS, Guards, is_empty
 from wheelfactory.kernels.compiler.limits import MAX_ARGUMENT_BYTES, link_argument_bytes
 from wheelfactory.kernels.compiler.schedule import jobs_after_kill
 from wheelfactory.kernels.compiler.shards import Shard, cut_shards, min_shard_count, wall_time
+from wheelfactory.matrix.forms import ASSET_BYTES
 
 # time limit of a job on a GitHub-hosted runner (GitHub's docs, usage limits)
 JOB_HOURS = 6.0
-# bytes that a release asset must stay below; GitHub refuses exactly 2 GiB (its docs, and discussion 61733)
-ASSET_BYTES = 1 << 31
 # guaranteed on ubuntu-24.04 (GitHub's docs). A container image may be on the same disk
 RUNNER_DISK_GB = 14.0
 # limit of one program argument (Linux: MAX_ARG_STRLEN, 32 pages of 4 KiB)
@@ -75,6 +74,8 @@ class Estimate:
     """The resources that it takes to compile a kernel set. Times are in seconds."""
 
     sources: int
+    without_code: int
+    """Those of the sources that have no code for the target (`guards`): each compiles in half a second."""
     shard_cpu_s: tuple[float, ...]
     """CPU time of each shard."""
     longest_shard_s: float
@@ -167,6 +168,7 @@ def estimate_set(
     )
     return Estimate(
         sources=len(sources),
+        without_code=sum(is_empty(guards.get(source, ""), targets) for source in sources),
         shard_cpu_s=tuple(map(sum, parts)),
         longest_shard_s=max(walls),
         wall_s=wall_time(walls, runners.count),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from wheelfactory.build.clean_environ import clean_environ
+from wheelfactory.core.cell import name_flash_attn
 from wheelfactory.core.errors import InputError, SourceError
 from wheelfactory.kernels.compiler.costs import Ledger
 from wheelfactory.kernels.compiler.shards import Shard
@@ -156,13 +157,14 @@ def render_estimate(kernel_set: KernelSet, estimate: EstimateOrReason, runners: 
     """Render the text block of one kernel set."""
     cells = len(kernel_set.cells)
     yield kernel_set.id
-    yield f"  flash-attn {', '.join(kernel_set.releases)}"
+    yield f"  flash-attn {', '.join(map(name_flash_attn, kernel_set.releases))}"
     yield f"  cells      {cells}"
     if isinstance(estimate, str):
         yield f"  no estimate, cannot list the sources: {estimate}"
         return
     compiles, hours = estimate.sources, estimate.cpu_s / _HOUR
-    yield f"  sources    {compiles:,}"
+    no_code = f", {estimate.without_code:,} of them without code for this arch" if estimate.without_code else ""
+    yield f"  sources    {compiles:,}{no_code}"
     yield f"  shards     {len(estimate.shards)}, the largest {estimate.imbalance:.3f} times the mean"
     yield f"  predicted  from the {estimate.predicted_from}"
     yield f"  CPU        {hours:.1f} h once; {cells} times {hours:.1f} h = {cells * hours:.1f} h if each cell compiled"
@@ -191,6 +193,7 @@ def estimate_to_json(kernel_set: KernelSet, estimate: EstimateOrReason, sharding
     return {
         **names,
         "sources": estimate.sources,
+        "without-code": estimate.without_code,
         "shards": list(estimate.shards),
         "imbalance": round(estimate.imbalance, 4),
         "predicted-from": estimate.predicted_from,

@@ -17,6 +17,8 @@ from wheelfactory.core.digest import SHA256
 
 _LONGEST, _LONGEST_VERSION, _LONGEST_REMARK = 200, 30, 1000
 """Characters. A file name has at most 255 bytes, and a cell id holds three versions."""
+ASSET_BYTES = 1 << 31
+"""Bytes that an asset of a release must stay below; GitHub refuses exactly 2 GiB (its docs, and discussion 61733)."""
 _PREVIEW = re.compile(r"\+git[0-9a-f]{7}\Z")
 _SIZE, _UNITS = re.compile("([0-9]+) (kB|MB)"), {"kB": 1000, "MB": 1000**2}
 # all but ASCII, Latin letters, dashes and quotation marks: those ranges have no invisible characters, and none that
@@ -85,6 +87,9 @@ def _check_specifier(text: str) -> str:
 def _check_size_band(text: str) -> str:
     if len(parse_size_band(text)) < 2:
         raise value_error(f"is an empty range: {text!r}", "write the smaller size first, such as 20 MB to 1000 MB")
+    if parse_size_band(text).stop > ASSET_BYTES:
+        hint = "write at most 2147 MB; if wheels are larger, build them for fewer archs"
+        raise value_error(f"allows more than an asset of a GitHub release, 2 GiB: {text!r}", hint)
     return text
 
 

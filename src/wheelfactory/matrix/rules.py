@@ -35,7 +35,8 @@ class Rule:
 
 def check_backend(matrix: Matrix, flash_attn: str, backend: Backend) -> str:
     """The release must have the backend (2.6.3 has no Triton backend for AMD)."""
-    return "" if matrix.flash_attn[flash_attn].backend(backend) else f"flash-attn {flash_attn} has no {backend} backend"
+    has_backend = matrix.flash_attn[flash_attn].backend(backend)
+    return "" if has_backend else f"flash-attn {name_flash_attn(flash_attn)} has no {backend} backend"
 
 
 def check_torch_index(matrix: Matrix, torch: str, rocm: str) -> str:
@@ -56,7 +57,11 @@ def check_torch_python(matrix: Matrix, torch: str, python: str) -> str:
 def check_flash_attn_python(matrix: Matrix, flash_attn: str, python: str) -> str:
     """The release must support the Python."""
     needs = matrix.flash_attn[flash_attn].python
-    return "" if in_window(needs, python) else f"flash-attn {flash_attn} needs Python {needs}, not {python}"
+    return (
+        ""
+        if in_window(needs, python)
+        else f"flash-attn {name_flash_attn(flash_attn)} needs Python {needs}, not {python}"
+    )
 
 
 def check_flash_attn_torch(matrix: Matrix, flash_attn: str, torch: str) -> str:
@@ -82,7 +87,8 @@ def check_triton_version(matrix: Matrix, flash_attn: str, torch: str, backend: B
     release, version = matrix.flash_attn[flash_attn].triton, matrix.torch[torch].triton
     if backend is Backend.CK or release is None or in_window(release.window, version):
         return ""
-    return f"torch {torch} brings Triton {version}; the kernels of flash-attn {flash_attn} need {release.window}"
+    kernels = f"the kernels of flash-attn {name_flash_attn(flash_attn)}"
+    return f"torch {torch} brings Triton {version}; {kernels} need {release.window}"
 
 
 def check_common_arch(matrix: Matrix, flash_attn: str, rocm: str, backend: Backend) -> str:
@@ -90,7 +96,8 @@ def check_common_arch(matrix: Matrix, flash_attn: str, rocm: str, backend: Backe
     release = matrix.flash_attn[flash_attn]
     if release.backend(backend) is None or common_archs(release, matrix.rocm[rocm], backend):
         return ""
-    return f"flash-attn {flash_attn} {backend} supports no arch that torch for ROCm {rocm} is built for"
+    name = name_flash_attn(flash_attn)
+    return f"flash-attn {name} {backend} supports no arch that torch for ROCm {rocm} is built for"
 
 
 def judge_gpu_code(matrix: Matrix, flash_attn: str, backend: Backend, arch: str) -> Finding | None:

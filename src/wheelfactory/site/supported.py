@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from itertools import groupby
 
-from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.cell import Backend, Cell, name_flash_attn
 from wheelfactory.core.gpus import arch_sort_key
 from wheelfactory.matrix.expand import Expansion
 from wheelfactory.matrix.facts import Matrix
@@ -18,9 +18,12 @@ _NONE = "no"
 def supported_tables(matrix: Matrix, expansion: Expansion) -> list[str]:
     """The torch and Python versions of every ROCm, and the ROCm versions of every GPU by backend.
 
-    A ROCm version supports a GPU if any flash-attn release has a cell for it. Previews are named where no release does.
+    A ROCm version supports a GPU if any flash-attn release has a cell for it. Previews are named where no
+    release does, and their commits below.
     """
-    return [*_versions(matrix, expansion), "", *_gpus(matrix, expansion.cells)]
+    commits = dict.fromkeys(name_flash_attn(cell.flash_attn) for cell in expansion.cells if cell.commit)
+    previews = ["", f"Preview: flash-attn {', '.join(commits)}, in indexes of its own."] if commits else []
+    return [*_versions(matrix, expansion), "", *_gpus(matrix, expansion.cells), *previews]
 
 
 def _versions(matrix: Matrix, expansion: Expansion) -> list[str]:

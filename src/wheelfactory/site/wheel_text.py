@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
+from wheelfactory.core.cell import name_flash_attn
 from wheelfactory.core.label import IndexKey, Label
 from wheelfactory.release.evidence import Evidence
 from wheelfactory.release.manifest import WheelRow, passed_gpu_gates, verified_archs
@@ -45,9 +46,9 @@ def preferred_first_key(wheel: WheelRow) -> tuple[object, ...]:
 
 
 def axis_values(wheel: WheelRow) -> tuple[str, str, str]:
-    """ROCm, torch and backend of a wheel with a label: ``("6.4", "2.9", "ck")``."""
+    """ROCm, torch and backend of a wheel with a label: ``("6.4", "2.9", "ck")``; ``ck-preview`` for a preview."""
     label = Label.parse(str(wheel.label))
-    return label.rocm_version, label.torch_version, str(label.backend)
+    return label.rocm_version, label.torch_version, label.index_key[2]
 
 
 def group_by_index(wheels: Iterable[WheelRow]) -> dict[IndexKey, list[WheelRow]]:
@@ -60,8 +61,13 @@ def group_by_index(wheels: Iterable[WheelRow]) -> dict[IndexKey, list[WheelRow]]
 
 
 def versions_text(wheels: Iterable[WheelRow]) -> str:
-    """The distinct versions without label, as Markdown."""
-    return ", ".join(dict.fromkeys(escape(wheel.version.partition("+")[0]) for wheel in wheels))
+    """The distinct versions of wheels with a label, as Markdown: ``2.8.3``, or ``2.8.4 preview (commit 4a948e9)``."""
+    return ", ".join(dict.fromkeys(escape(_version_name(wheel)) for wheel in wheels))
+
+
+def _version_name(wheel: WheelRow) -> str:
+    public, commit = wheel.version.partition("+")[0], Label.parse(str(wheel.label)).commit
+    return name_flash_attn(f"{public}+git{commit}" if commit else public)
 
 
 def pythons_text(wheels: Iterable[WheelRow]) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from dispatch_release import BINDING, FILTER, HEADER, generate
+from preview_sources import VERSION, make_preview_release
+from real_kernels import FMHA
 from wheelfactory.build.sources import fetch_source, unpack_source
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import SourceError
@@ -130,16 +132,59 @@ def test_a_missing_dispatch_file_is_refused(full: Texts, trimmed: Texts) -> None
     assert "no dispatch file is generated" in check({name: full[name] for name in CALLED}, {})
 
 
+# families of GPUs, which newer generators name in each kernel and call
+
+
+def for_family(texts: Texts, family: str, *, only: str = "") -> Texts:
+    """The texts with all kernels for one family, or the one source `only`."""
+    return {
+        name: text.replace("<trait_>", f"<trait_, ck_tile::{family}>").replace(
+            "trait_0>", f"trait_0, ck_tile::{family}>"
+        )
+        if only in ("", name)
+        else text
+        for name, text in texts.items()
+    }
+
+
+def test_kernels_of_a_family_are_proved_and_those_of_another_are_missing(full: Texts, trimmed: Texts) -> None:
+    one = for_family(full, "gfx12_t")
+    assert check(one, for_family(trimmed, "gfx12_t")) == []
+    for family in ("gfx9_t", ""):
+        other = for_family(trimmed, family) if family else trimmed
+        mixed = {**other, API: for_family(trimmed, "gfx12_t")[API]}
+        assert f"{API} names 2 kernels that are not generated" in check({**one, **mixed}, mixed)[0]
+    assert check(one, {**for_family(trimmed, "gfx12_t"), CALLED[0]: ""})[-1].endswith(
+        "ck_tile::Mask<true>,true> for gfx12_t"
+    )
+
+
+def test_a_kernel_without_a_family_is_none_of_a_dispatch_file_with_families(full: Texts) -> None:
+    calls = for_family(full, "gfx12_t", only=API)
+    assert check(calls, calls) == [
+        f"{API} names 8 kernels that are not generated: "
+        "fmha_fwd_traits_<64,FmhaFwdFp16,true,ck_tile::Mask<true>,true> for gfx12_t"
+    ]
+
+
+def test_a_padding_is_compared_by_its_value(full: Texts) -> None:
+    """A dispatch file writes ``(8 > 0)`` where the kernel has ``true``."""
+    written = {**full, API: full[API].replace("/*lse=*/true", "(8 > 0)").replace("/*lse=*/false", "(0 > 0)")}
+    assert check(written, written) == []
+    fewer = {name: text for name, text in written.items() if not name.endswith("_lse")}
+    assert f"{API} names 4 kernels that are not generated" in check(written, fewer)[0]
+
+
 # upstream's own generator
 
 
 class Upstream:
-    """The sources of 2.8.3, and its generator of split-KV kernels."""
+    """The sources of a release, and its generator of the kernels of one direction."""
 
-    def __init__(self, tree: Path) -> None:
+    def __init__(self, tree: Path, version: str, direction: str, archs: Sequence[str] = ()) -> None:
         self.tree = tree
-        commands = parse_generator_commands((tree / "setup.py").read_text(), "2.8.3", ())
-        (self._command,) = (command for command in commands if "fwd_splitkv" in command)
+        commands = parse_generator_commands((tree / "setup.py").read_text(), version, archs)
+        (self._command,) = (command for command in commands if direction in command)
 
     def generate(self, *options: str) -> Texts:
         """The texts that it generates, by name."""
@@ -148,6 +193,12 @@ class Upstream:
         capture([*words, *options], cwd=self.tree)
         return {path.stem: path.read_text() for path in output.iterdir()}
 
+    def bindings(self) -> list[str]:
+        return [path.read_text() for path in (self.tree / "csrc/flash_attn_ck").glob("*.?pp")]
+
+    def headers(self) -> list[str]:
+        return [path.read_text() for path in (self.tree / FMHA).glob("*.hpp")]
+
 
 @pytest.fixture(scope="module")
 def upstream(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Upstream:
@@ -155,15 +206,13 @@ def upstream(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Upstream:
         source = fetch_source("2.8.3", load_matrix(MATRIX).flash_attn["2.8.3"], cache / "sources", os.environ)
     except SourceError as error:
         pytest.skip(f"no sources of 2.8.3: {error}")
-    return Upstream(unpack_source(source, tmp_path_factory.mktemp("upstream")))
+    return Upstream(unpack_source(source, tmp_path_factory.mktemp("upstream")), "2.8.3", "fwd_splitkv")
 
 
 @pytest.mark.slow
 def test_upstreams_split_kv_kernels_are_proved_and_each_mutant_is_refused(upstream: Upstream) -> None:
     full, trimmed = upstream.generate(), upstream.generate("--filter", "*@*_nlogits_*")
-    bindings = [path.read_text() for path in (upstream.tree / "csrc/flash_attn_ck").glob("*.?pp")]
-    ck = upstream.tree / "csrc/composable_kernel/example/ck_tile/01_fmha"
-    headers = [path.read_text() for path in ck.glob("*.hpp")]
+    bindings, headers = upstream.bindings(), upstream.headers()
 
     def differences(mutant: Texts) -> str:
         return "\n".join(find_differences(full, mutant, bindings, headers))
@@ -186,3 +235,25 @@ def test_upstreams_split_kv_kernels_are_proved_and_each_mutant_is_refused(upstre
     assert "branches are in another order" in differences({**trimmed, api: swapped})
     missing = trimmed[api].replace(f"{one}            }}\n            else ", "", 1)
     assert "3 branches that a call can take are missing" in differences({**trimmed, api: missing})
+
+
+@pytest.mark.slow
+def test_what_is_left_to_trim_of_a_preview_with_an_older_composable_kernel(cache: Path, tmp_path: Path) -> None:
+    """Two families of GPUs: the bindings are of commit 4a948e9, and fill a field that this Composable Kernel lacks."""
+    archs = ["gfx90a", "gfx942", "gfx950", "gfx1200", "gfx1201"]
+    source = fetch_source(VERSION, make_preview_release(cache, archs), cache / "sources", os.environ)
+    tree = unpack_source(source, tmp_path / "upstream")
+    forward, split = (Upstream(tree, VERSION, direction, archs) for direction in ("fwd", "fwd_splitkv"))
+    full, fewer = forward.generate(), forward.generate("--filter", "*_nlogits_*_lse_*")
+    assert len(full) - len(fewer) == 1328
+    bindings, headers = forward.bindings(), forward.headers()
+    assert find_differences(full, fewer, bindings, headers) == []
+
+    full, fewer = split.generate(), split.generate("--filter", "*@*_nlogits_*")
+    assert len(full) - len(fewer) == 384
+    (refused,) = find_differences(full, fewer, bindings, headers)
+    assert refused.startswith("fmha_fwd_splitkv_api: 1152 branches that a call can take are missing")
+    last = "    bool do_fp8_static_quant;\n    // TODO: padding check is inside this api\n};\nfloat fmha_fwd_splitkv("
+    declared = [text.replace(last, last.replace("    //", "    bool has_sink;\n    //")) for text in headers]
+    assert declared != headers
+    assert find_differences(full, fewer, bindings, declared) == []

@@ -28,7 +28,7 @@ def _facts(validation: Validation) -> Iterator[tuple[str, str]]:
         "wheel": validated.filename,
         "sha256": validated.sha256,
         "cell": validated.cell,
-        "label": label and f"ROCm {label.rocm_version}, torch {label.torch_version}, {label.backend.display_name}",
+        "label": label and label.describe(label.backend.display_name),
         "archs": ", ".join(validated.offload_archs),
     }
     yield from ((name, text) for name, text in facts.items() if text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from wheelfactory.kernels.trim.constants import assigns_field, find_constants
 from wheelfactory.kernels.trim.if_chain import (
@@ -19,10 +20,17 @@ from wheelfactory.kernels.trim.if_chain import (
 
 _DISPATCHED = re.compile(r"\b(\w+_traits) (\w+) ?,")
 _ALIAS = re.compile(r"\busing (\w+) *= *([^;{}]*);")
-_SPECIALIZED = re.compile(r"\btemplate *<> *[\w:]+ +\w+<(\w+)>")
+_FAMILY = r"ck_tile::(gfx\w+_t)\b"
+"""The tag of a GPU family, which newer generators give each kernel beside its type."""
+_ALIAS_OR_FAMILY = re.compile(f"{_ALIAS.pattern}|{_FAMILY}")
+_SPECIALIZED = re.compile(rf"\btemplate *<> *[\w:]+ +\w+<(\w+)(?:, *{_FAMILY})?>")
+_COMPARED = re.compile(r"\((\d+) *> *(\d+)\)")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _MAX_SHOWN = 160
 """Characters of a condition in a difference."""
+
+Kernel: TypeAlias = "tuple[Tokens, str]"
+"""The type that a kernel's template is specialized for, and the tag of its GPU family (empty up to 2.8.3)."""
 
 
 def is_dispatch(name: str) -> bool:
@@ -105,27 +113,36 @@ def _shown(leaf: Leaf) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
 
 
-def _missing_kernels(name: str, dispatch: str, defined: Collection[Tokens]) -> Iterator[str]:
+def _missing_kernels(name: str, dispatch: str, defined: Collection[Kernel]) -> Iterator[str]:
     """Find kernels that a dispatch file names and no source defines: the library would lack them when it is loaded."""
-    named = [value for _alias, value in _aliases(dispatch) if _is_kernel_type(value)]
-    missing = dict.fromkeys(value for value in named if value not in defined)
+    named = list(_named_kernels(dispatch))
+    missing = dict.fromkeys(kernel for kernel in named if kernel not in defined)
     if missing:
-        yield f"{name} names {len(missing)} kernels that are not generated: {''.join(next(iter(missing)))}"
+        (first, family) = next(iter(missing))
+        where = f" for {family}" if family else ""
+        yield f"{name} names {len(missing)} kernels that are not generated: {''.join(first)}{where}"
     elif not named and dispatch:
         yield f"{name} names no kernel"
 
 
-def _defined_kernels(text: str) -> Iterator[Tokens]:
+def _named_kernels(dispatch: str) -> Iterator[Kernel]:
+    """The kernels that a dispatch file calls. A call names the family after the types."""
+    called: list[Tokens] = []
+    for _alias, value, family in _ALIAS_OR_FAMILY.findall(_plain(dispatch)):
+        called += [tokens for tokens in [tokenize(value)] if _is_kernel_type(tokens)]
+        if family:
+            yield from ((tokens, family) for tokens in called)
+            called.clear()
+    yield from ((tokens, "") for tokens in called)
+
+
+def _defined_kernels(text: str) -> Iterator[Kernel]:
     """The kernels that a source defines: the types that its templates are specialized for, without aliases."""
-    values = dict(_aliases(text))
-    specialized = set(_SPECIALIZED.findall(_plain(text)))
-    for alias in specialized & values.keys():
-        yield tuple(token for word in values[alias] for token in values.get(word, (word,)))
-
-
-def _aliases(text: str) -> Iterator[tuple[str, Tokens]]:
-    for alias, value in _ALIAS.findall(_plain(text)):
-        yield alias, tokenize(value)
+    plain = _plain(text)
+    values = {alias: tokenize(value) for alias, value in _ALIAS.findall(plain)}
+    for alias, family in set(_SPECIALIZED.findall(plain)):
+        if alias in values:
+            yield tuple(token for word in values[alias] for token in values.get(word, (word,))), family
 
 
 def _is_kernel_type(value: Tokens) -> bool:
@@ -133,5 +150,7 @@ def _is_kernel_type(value: Tokens) -> bool:
 
 
 def _plain(text: str) -> str:
-    """C++ without comments, on one line."""
-    return " ".join(_COMMENT.sub(" ", text).split())
+    """C++ without comments, on one line. Comparisons of numbers are replaced by their value."""
+    plain = " ".join(_COMMENT.sub(" ", text).split())
+    # a dispatch file writes a padding as (8 > 0) where the kernel has true
+    return _COMPARED.sub(lambda found: "true" if int(found[1]) > int(found[2]) else "false", plain)

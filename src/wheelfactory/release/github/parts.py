@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 
 from wheelfactory.core.errors import InputError, PublishError
-from wheelfactory.kernels.estimate import ASSET_BYTES
 from wheelfactory.kernels.kernel_set import STORED_SET_PREFIX
+from wheelfactory.matrix.forms import ASSET_BYTES
 from wheelfactory.release.bundle import BUNDLE_SUFFIX
 from wheelfactory.release.manifest import MANIFEST_NAME
 from wheelfactory.release.transaction import SUMS_NAME, Asset

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 import tempfile
+import warnings
 import zipfile
 
 
@@ -21,7 +22,12 @@ def main(wheel: str | None = None) -> None:
             with zipfile.ZipFile(wheel) as archive:
                 archive.extractall(folder)
             sys.path.insert(0, folder)  # first: the image may have its own flash-attn
-        from flash_attn.flash_attn_interface import flash_attn_func  # type: ignore[import-not-found]  # the wheel's
+        # after 2.8.3, flash-attn warns of an extension that does not load, and uses aiter instead if there is one
+        warnings.filterwarnings("error", message="flash_attn_2_cuda ")
+        try:
+            from flash_attn.flash_attn_interface import flash_attn_func  # type: ignore[import-not-found]  # the wheel's
+        except UserWarning as fallback:
+            raise (fallback.__context__ or fallback) from None
 
         assert callable(flash_attn_func)
         sys.stdout.write(f"{importlib.metadata.version('flash-attn')}\n")

@@ -28,7 +28,7 @@ def _distribution_lines(distribution: DistributionFacts) -> Iterator[str]:
     label = distribution.label
     yield f"  version   {distribution.version}"
     if label:
-        yield f"  label     ROCm {label.rocm_version}, torch {label.torch_version}, {label.backend}"
+        yield f"  label     {label.describe(str(label.backend))}"
     else:
         yield "  label     none (not a label of this factory)"
     yield f"  tags      {', '.join(distribution.tags)}"
