@@ -97,7 +97,8 @@ class ObjectRecord:
     """Seconds since 1970."""
     end: float
     made_by: str = ""
-    """The worker that compiled it elsewhere, as its server names it; empty for the machine of the build."""
+    """The worker that compiled it elsewhere, as its server names it, with `` (cached)`` if the server had the result
+    already; empty for the machine of the build."""
 
     def to_document(self) -> dict[str, Any]:
         """Convert to a JSON object."""
