@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from wheelfactory.build.executor import Executor, LocalExecutor, PerBackendExecutor
@@ -46,6 +47,20 @@ def read_scope(
     return CompileScope(
         archives=archives, deadline=read_deadline(options, started), remote=read_remote(options, environ)
     )
+
+
+def require_release_remote(scope: CompileScope) -> CompileScope:
+    """The same scope for a release: its cluster executes every compile anew.
+
+    Raises `InputError` if no certificate names the server.
+    """
+    remote = scope.remote
+    if remote is None:
+        return scope
+    if not remote.is_protected:
+        hint = "use grpcs://; or compile with `wheelfactory kernels SET --remote`, and give the archives to --kernels"
+        raise InputError("what is published needs a server that its certificate names", remote.address, hint)
+    return replace(scope, remote=replace(remote, ignore_cache=True))
 
 
 def add_remote(parser: argparse.ArgumentParser) -> None:

@@ -133,7 +133,7 @@ def test_a_second_run_takes_all_from_the_cache_of_the_server(
     count = len(server.executed)
     fill_with(survey, remote_of(server), tmp_path / "two")
     assert (count, len(server.executed)) == (8, 8)
-    assert [entry.made_by for entry in records(survey, tmp_path / "two")] == ["worker1 (cached)"] * 8
+    assert [(entry.made_by, entry.cached) for entry in records(survey, tmp_path / "two")] == [("worker1", True)] * 8
 
 
 def test_a_result_that_another_client_had_made_since_counts_as_cached(
@@ -142,7 +142,7 @@ def test_a_result_that_another_client_had_made_since_counts_as_cached(
     fill_with(survey, remote_of(server), tmp_path / "one")
     server.failing["GetActionResult"] = grpc.StatusCode.NOT_FOUND
     fill_with(survey, remote_of(server), tmp_path / "two")
-    assert {entry.made_by for entry in records(survey, tmp_path / "two")} == {"worker1 (cached)"}
+    assert all(entry.cached for entry in records(survey, tmp_path / "two"))
 
 
 def test_headers_are_uploaded_once(server: RemoteServer, survey: Survey, tmp_path: Path) -> None:
@@ -411,7 +411,17 @@ def test_with_the_cache_ignored_the_server_is_told_to_execute_all_anew(
     fill_with(survey, remote_of(server), tmp_path / "one")
     fill_with(survey, remote_of(server, ignore_cache=True), tmp_path / "two")
     assert len(server.executed) == 16
-    assert {entry.made_by for entry in records(survey, tmp_path / "two")} == {"worker1"}
+    assert not any(entry.cached for entry in records(survey, tmp_path / "two"))
+
+
+def test_with_the_cache_ignored_objects_that_an_earlier_run_took_from_it_are_made_anew(
+    server: RemoteServer, survey: Survey, tmp_path: Path
+) -> None:
+    fill_with(survey, remote_of(server), tmp_path / "one")
+    fill_with(survey, remote_of(server), tmp_path / "two")
+    for folder, count in (("one", 0), ("two", 8)):
+        assert len(find_missing_kernels(survey, tmp_path / folder, Ledger(), ignore_cache=True)) == count
+    assert records(survey, tmp_path / "two") == []
 
 
 def test_a_cached_result_of_a_server_that_was_told_to_execute_is_refused(

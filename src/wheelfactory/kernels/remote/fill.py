@@ -65,12 +65,17 @@ class _Running:
         return is_taken
 
 
-def find_missing_kernels(survey: Survey, kernels: Path, ledger: Ledger) -> list[Kernel]:
-    """List the compiles whose objects the store lacks, the most expensive first."""
+def find_missing_kernels(survey: Survey, kernels: Path, ledger: Ledger, *, ignore_cache: bool = False) -> list[Kernel]:
+    """List the compiles whose objects the store lacks, the most expensive first.
+
+    With `ignore_cache` it first removes those that an earlier build took from the cache of a server.
+    """
     found = []
     for part in survey.parts:
         store = Store(kernels, part.key)
         store.create()
+        if ignore_cache:
+            store.remove_objects(entry for entry in store.read_records().values() if entry.cached)
         for name in store.find_missing(part.sources):
             predicted_s = predict_cost(ledger, name, part.targets, survey.compiler).cpu_s
             found.append(Kernel(store, part, name, predicted_s))

@@ -42,7 +42,7 @@ async def read_object(client: Client, result: messages.ActionResult, output: str
 def make_record(
     name: str, targets: tuple[str, ...], result: messages.ActionResult, data: bytes, *, is_cached: bool
 ) -> ObjectRecord:
-    """Make the record of an object. One from the server's cache says so, because others can write that cache."""
+    """Make the record of an object; `is_cached` tells whether the server had the result already."""
     ran = result.execution_metadata
     start, end = (
         float(stamp.ToNanoseconds()) / 1e9
@@ -55,7 +55,8 @@ def make_record(
         peak_mib=0,
         start=start,
         end=end,
-        made_by=f"{worker_name(result)} (cached)" if is_cached else worker_name(result),
+        made_by=worker_name(result),
+        cached=is_cached,
     )
 
 
