@@ -68,6 +68,8 @@ class RemoteServer:
     """The number of executions before which all inputs are removed."""
     drop_outputs: int = 0
     """The number of outputs to lose."""
+    omit_outputs: int = 0
+    """The number of results without an output."""
     damage_outputs: int = 0
     """The number of outputs to damage."""
     failing: dict[str, grpc.StatusCode] = field(default_factory=dict)
@@ -226,7 +228,10 @@ class RemoteServer:
 
     def _spoil(self, result: messages.ActionResult) -> None:
         name = result.output_files[0].digest.hash
-        if self.drop_outputs:
+        if self.omit_outputs:
+            self.omit_outputs -= 1
+            del result.output_files[:]
+        elif self.drop_outputs:
             self.drop_outputs -= 1
             del self.blobs[name]
         elif self.damage_outputs:

@@ -320,6 +320,15 @@ def test_a_missing_or_damaged_object_is_refused_and_made_anew_from_the_cache(
     assert len(records(survey, tmp_path / "kernels")) == 8
 
 
+def test_a_result_without_an_object_is_refused(
+    server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.omit_outputs = 1
+    fill_with(survey, remote_of(server), tmp_path / "kernels")
+    assert "worker1 made no object; compiling it on this machine" in caplog.text
+    assert len(records(survey, tmp_path / "kernels")) == 7
+
+
 def test_a_compile_that_fails_is_left_for_this_machine_with_the_error_of_the_worker(
     server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -53,6 +53,14 @@ def test_a_token_is_sent_with_encryption_or_to_this_machine_only(tmp_path: Path)
             parse_remote(url, token=token)
 
 
+@pytest.mark.parametrize("content", [b"", b"one\ntwo", b"\xff", "schl\u00fcssel".encode(), b"a\0b"])
+def test_a_file_without_a_token_is_refused(content: bytes, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_bytes(content)
+    with pytest.raises(InputError, match=f"not a bearer token: the content of {token}"):
+        parse_remote("grpcs://build:1", token=token)
+
+
 @pytest.mark.parametrize("command", [("kernels", SET), ("build", CELL), ("run", "--only", CELL)])
 @pytest.mark.parametrize("names", [("--remote",), ()])
 def test_each_command_takes_the_address_from_its_option_or_the_variable(

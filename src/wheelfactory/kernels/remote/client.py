@@ -16,7 +16,7 @@ from wheelfactory.kernels.remote import messages_pb2 as messages
 from wheelfactory.kernels.remote.action import Blob
 from wheelfactory.kernels.remote.channel import make_method, open_channel
 from wheelfactory.kernels.remote.failures import Attempts, ClusterLostError, ResultError, result_error
-from wheelfactory.kernels.remote.settings import Remote
+from wheelfactory.kernels.remote.settings import Remote, read_token
 
 BATCH_BYTES = 3 << 20
 """Bytes of blobs in one message; gRPC's default limit is 4 MiB. A larger blob is streamed."""
@@ -219,10 +219,8 @@ class Client:
                 await asyncio.sleep(RETRY_S)
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
-        if not self.remote.token:
-            return ()
-        token = self.remote.token.read_text(encoding="utf-8").strip()
-        return (("authorization", f"Bearer {token}"),)
+        token = self.remote.token
+        return (("authorization", f"Bearer {read_token(token)}"),) if token else ()
 
 
 def _batches(blobs: Iterable[Blob]) -> Iterable[list[Blob]]:

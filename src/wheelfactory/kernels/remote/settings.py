@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -77,11 +78,22 @@ def parse_remote(
     for path in filter(None, (token, ca)):
         if not path.is_file():
             raise InputError("no such file", str(path), "give an existing file")
+    if token:
+        read_token(token)
     if not all(_is_installed(name) for name in PACKAGES):
         raise InputError(
             "Remote Execution needs more packages", "grpcio and protobuf", "pip install 'wheelfactory[remote]'"
         )
     return remote
+
+
+def read_token(path: Path) -> str:
+    """Read the bearer token in a file. Raises `InputError` if it has none, `OSError` if it cannot be read."""
+    token = path.read_bytes().strip()
+    if not re.fullmatch(rb"[!-~]+", token):
+        hint = "write the token alone into the file: printable ASCII characters without spaces"
+        raise InputError("not a bearer token", f"the content of {path}", hint)
+    return token.decode()
 
 
 def _is_installed(module: str) -> bool:
