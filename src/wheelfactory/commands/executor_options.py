@@ -88,7 +88,9 @@ def add_remote(parser: argparse.ArgumentParser) -> None:
         help="use only workers with this property; may be repeated",
     )
     group.add_argument(
-        "--ignore-remote-cache", action="store_true", help="compile anew what the server has results of (`run` always does)"
+        "--ignore-remote-cache",
+        action="store_true",
+        help="compile anew what the server has results of (`run` always does)",
     )
     group.add_argument(
         "--verify-sample",
