@@ -3,9 +3,9 @@
     python benchmarks/cluster.py [--machines 20] [--cores 16] [--actions 2775] [--real]
 
 The first table simulates: every source of flash-attn 2.8.3 for one arch with its cost of the seed table (which is
-measured), most expensive first, `QUEUED_AHEAD` compiles to idle cores each `POLL_S`, `REMOTE_S` seconds of overhead for
-each compile, and costs that differ from the prediction by `SEED_ERROR` in either direction. Ideal is the sum over all
-cores, or the longest compile if that is more.
+measured), most expensive first, always some queued at the server, `REMOTE_S` seconds of overhead for each compile, and
+costs that differ from the prediction by `SEED_ERROR` in either direction. Ideal is the sum over all cores, or the
+longest compile if that is more.
 
 The second runs the client: trivial actions with all headers of that release, through the server of
 tests/remote_server.py with two slots, in another process. With `--real` they go through BuildGrid, PostgreSQL and two
@@ -46,7 +46,7 @@ from wheelfactory.kernels.compiler.store import SetKey, Store
 from wheelfactory.kernels.compiler.survey import Survey, SurveyPart
 from wheelfactory.kernels.compiler.targets import compiled_sources
 from wheelfactory.kernels.estimate import REMOTE_S
-from wheelfactory.kernels.remote.fill import POLL_S, QUEUED_AHEAD, fill_store, find_missing_kernels
+from wheelfactory.kernels.remote.fill import fill_store, find_missing_kernels
 from wheelfactory.kernels.remote.settings import parse_remote
 from wheelfactory.kernels.set_estimates import source_reader
 from wheelfactory.kernels.source_list import SourceList
@@ -66,7 +66,7 @@ def simulate(predicted: Sequence[float], slots: int) -> tuple[float, float]:
     chosen = random.Random(SEED)  # noqa: S311 - the same costs each time
     order = sorted(predicted, reverse=True)
     actual = [cost * chosen.uniform(1 - SEED_ERROR, 1 + SEED_ERROR) for cost in order]
-    free = [slot // QUEUED_AHEAD * POLL_S for slot in range(slots)]  # when each core can take its first compile
+    free = [0.0] * slots
     for cost in actual:
         heapq.heapreplace(free, free[0] + cost + REMOTE_S)
     return max(free), max(sum(actual) / slots, max(actual))

@@ -209,6 +209,25 @@ def test_many_actions_are_done_once_each_with_few_in_flight(
     assert server.peak <= fill.QUEUED_AHEAD + server.workers
 
 
+def test_a_compile_is_queued_as_soon_as_a_worker_takes_one(
+    server: RemoteServer, survey: Survey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fill, "QUEUED_AHEAD", 1)
+    server.workers = 8
+    server.stop()
+    server.start()
+    server.hold.clear()
+    loops: list[str] = []
+
+    def report(_done: int, _total: int, note: str = "", /) -> None:
+        loops.append(note)
+        if note.startswith("0 queued, 8 running"):
+            server.hold.set()
+
+    fill_store(survey, find_missing_kernels(survey, tmp_path / "kernels", Ledger()), remote_of(server), report)
+    assert len([note for note in loops if ", 0 cached" in note and "(" not in note]) <= 5, loops
+
+
 def test_tls_trusts_the_given_certificate_and_no_other(server: RemoteServer, survey: Survey, tmp_path: Path) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
     make = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost")

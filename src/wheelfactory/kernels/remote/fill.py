@@ -31,10 +31,6 @@ COMPILER_PROPERTY = "hip-compiler"
 QUEUED_AHEAD = 32
 """Compiles that wait at the server, so that no worker waits for this machine. What runs comes on top of that."""
 
-POLL_S = 0.1
-"""Seconds after which more compiles are queued if workers have taken some. An idle cluster takes all of them at once: a
-second here would make a set on 320 cores 2 % slower."""
-
 MAX_REFUSED = 3
 """Unusable results after which the cluster is not used any more."""
 
@@ -153,14 +149,11 @@ class _Fill:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run_kernels(self, watch: asyncio.Task[None]) -> None:
-        waiting = deque(self.missing)
+        self.waiting = deque(self.missing)
         self.last_progress = time.monotonic()
-        while waiting or self.running:
-            queued = sum(not running.executing for running in self.running.values())
-            for _ in range(min(QUEUED_AHEAD - queued, len(waiting))):
-                running = _Running(waiting.popleft())
-                self.running[asyncio.create_task(self._compile(running))] = running
-            ended, _ = await asyncio.wait({watch, *self.running}, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+        while self.waiting or self.running:
+            self._queue_more()
+            ended, _ = await asyncio.wait({watch, *self.running}, timeout=1, return_when=asyncio.FIRST_COMPLETED)
             for task in ended:
                 if task is watch:
                     task.result()  # raises
@@ -173,6 +166,13 @@ class _Fill:
                     self._note_refused(running.kernel, error)
             self._require_progress()
             self.report_progress(self.done, len(self.missing), self._note())
+
+    def _queue_more(self) -> None:
+        """Start compiles, so that `QUEUED_AHEAD` wait at the server."""
+        queued = sum(not running.executing for running in self.running.values())
+        for _ in range(min(QUEUED_AHEAD - queued, len(self.waiting))):
+            running = _Running(self.waiting.popleft())
+            self.running[asyncio.create_task(self._compile(running))] = running
 
     def _require_progress(self) -> None:
         """Raise `ClusterLostError` if nothing is to be expected of the cluster."""
@@ -219,6 +219,7 @@ class _Fill:
         def report_stage(stage: int) -> None:
             if running.note_stage(stage):
                 self.last_progress = time.monotonic()
+                self._queue_more()  # at once: an idle cluster takes what waits faster than the loop looks
 
         await self.client.upload(action.blobs)
         try:
