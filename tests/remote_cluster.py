@@ -141,7 +141,9 @@ class Cluster:
             try:
                 if (folder / "comm").read_text().startswith("clang"):
                     return True
-                waiting += map(int, (folder / "task" / folder.name / "children").read_text().split())
+                # of each thread: buildbox starts compiles in others than its first
+                for children in folder.glob("task/*/children"):
+                    waiting += map(int, children.read_text().split())
             except (FileNotFoundError, ProcessLookupError):  # it has ended
                 continue
         return False
