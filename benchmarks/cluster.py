@@ -1,27 +1,31 @@
 """Simulate a kernel set on a cluster with the scheduling of `kernels --remote`, and measure its client.
 
-    python benchmarks/cluster.py [--machines 20] [--cores 16] [--actions 2775]
+    python benchmarks/cluster.py [--machines 20] [--cores 16] [--actions 2775] [--real]
 
 The first table simulates: every source of flash-attn 2.8.3 for one arch with its cost of the seed table (which is
-measured), most expensive first, `QUEUED_AHEAD` compiles queued at the server, `REMOTE_S` seconds of overhead for each
-compile, and costs that differ from the prediction by `SEED_ERROR` in either direction. Ideal is the sum over all cores,
-or the longest compile if that is more.
+measured), most expensive first, always some queued at the server, `REMOTE_S` seconds of overhead for each compile, and
+costs that differ from the prediction by `SEED_ERROR` in either direction. Ideal is the sum over all cores, or the
+longest compile if that is more.
 
-The second runs the client: trivial actions through the server of tests/remote_server.py with two slots, in another
-process, and prints wall time, the client's CPU seconds and its peak memory. A few minutes.
+The second runs the client: trivial actions with all headers of that release, through the server of
+tests/remote_server.py with two slots, in another process. With `--real` they go through BuildGrid, PostgreSQL and two
+buildbox workers (needs root; see tests/remote_cluster.py), without headers, which take the workers most of the time.
+It prints wall time, the client's CPU seconds, its peak memory and the bytes that it uploaded. A few minutes.
 """
 
 from __future__ import annotations
 
 import argparse
 import heapq
+import logging
 import os
 import random
 import resource
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -29,10 +33,15 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from hip_toolchain import make_hip_toolchain
+from kernel_flags import FLAGS
+from remote_cluster import cluster
 from remote_server import remote_server
+from wheelfactory.build.sources import fetch_source, unpack_source
 from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.progress import ignore_progress
 from wheelfactory.kernels.compiler.costs import SEED_ERROR, Ledger, seed_cost
+from wheelfactory.kernels.compiler.key import header_paths
 from wheelfactory.kernels.compiler.store import SetKey, Store
 from wheelfactory.kernels.compiler.survey import Survey, SurveyPart
 from wheelfactory.kernels.compiler.targets import compiled_sources
@@ -44,7 +53,12 @@ from wheelfactory.kernels.source_list import SourceList
 from wheelfactory.matrix.load import load_matrix
 
 RELEASE, TARGETS, SEED = "2.8.3", ("gfx942",), 22
-COMMENT = "clang version 19.0.0"
+COMMENT, PLATFORM = "clang version 19.0.0", "2" * 64
+TRIVIAL = f'''#!/bin/sh
+for output; do :; done
+echo "{COMMENT} $*" > "$output"
+'''
+"""What workers run in place of hipcc: it writes its arguments into the object."""
 
 
 def simulate(predicted: Sequence[float], slots: int) -> tuple[float, float]:
@@ -63,33 +77,53 @@ def serve(pipe: Any) -> None:
     with remote_server(run=lambda command, _: (0, f"{COMMENT} {command.arguments}".encode()), workers=2) as server:
         pipe.send(server.url)
         pipe.recv()
-        pipe.send((len(server.executed), sum(map(len, server.blobs.values()))))
 
 
-def measure(count: int, folder: Path) -> None:
-    """Print what `count` trivial actions cost the client."""
-    names = tuple(f"fmha_fwd_d64_fp16_{number}" for number in range(count))
-    (folder / "build").mkdir()
-    for name in names:
-        (folder / f"build/{name}.hip").write_text(f"// {name}\n")
-    part = SurveyPart(SetKey({"targets": list(TARGETS)}, names), ("/opt/rocm/bin/hipcc",), names)
-    sources = {name: f"build/{name}.hip" for name in names}
-    survey = Survey(str(folder), (), sources, "1" * 64, "2" * 64, COMMENT, {}, (part,))
+@contextmanager
+def simple_server() -> Iterator[str]:
+    """Run the server of the tests in another process; yield its address."""
     ours, theirs = get_context("spawn").Pipe()
     process = get_context("spawn").Process(target=serve, args=(theirs,))
     process.start()
-    url = ours.recv()
-    missing = find_missing_kernels(survey, folder / "kernels", Ledger())
+    yield ours.recv()
+    ours.send("end")
+    process.join()
+
+
+@contextmanager
+def real_server(folder: Path, cache: Path) -> Iterator[str]:
+    """Run BuildGrid, PostgreSQL and two buildbox workers; yield the address."""
+    folder.mkdir()
+    (folder / "trivial").write_text(TRIVIAL)
+    (folder / "trivial").chmod(0o755)
+    with cluster(folder, make_hip_toolchain(cache), cache, PLATFORM) as running:
+        yield running.url
+
+
+def make_survey(count: int, tree: Path, headers: Sequence[Path]) -> Survey:
+    """A build of `count` trivial kernels in the sources of a release, with these of its headers."""
+    names = tuple(f"fmha_fwd_d64_fp16_{number}" for number in range(count))
+    (tree / "build").mkdir()
+    for name in names:
+        (tree / f"build/{name}.hip").write_text(f"// {name}\n")
+    relative = tuple(str(path.relative_to(tree)) for path in headers)
+    part = SurveyPart(SetKey({"targets": list(TARGETS)}, names), ("/mnt/trivial",), names)
+    sources = {name: f"build/{name}.hip" for name in names}
+    return Survey(str(tree), relative, sources, "1" * 64, PLATFORM, COMMENT, {}, (part,))
+
+
+def measure(survey: Survey, url: str, kernels: Path) -> None:
+    """Print what the actions of a survey cost the client."""
+    missing = find_missing_kernels(survey, kernels, Ledger())
     before, begin = cpu_s(), time.perf_counter()
     fill_store(survey, missing, parse_remote(url), ignore_progress)
     wall, used = time.perf_counter() - begin, cpu_s() - before
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    saved = len(Store(folder / "kernels", part.key).read_records())
-    ours.send("end")
-    executed, stored = ours.recv()
-    process.join()
-    print(f"{count} actions, {executed} executed, {saved} objects saved: {wall:.1f} s")
-    print(f"client: {used / count:.4f} CPU s an action, peak {peak:.0f} MiB; server holds {stored / 1e6:.1f} MB")
+    (part,) = survey.parts
+    store = Store(kernels, part.key)
+    saved = len(missing) - len(store.find_missing(part.sources))
+    print(f"{len(missing)} actions, {len(survey.headers)} headers: {saved} objects saved in {wall:.1f} s")
+    print(f"client: {used / len(missing):.4f} CPU s an action, peak {peak:.0f} MiB")
 
 
 def cpu_s() -> float:
@@ -105,8 +139,11 @@ def main() -> int:
     parser.add_argument("--cores", type=int, default=16)
     parser.add_argument("--actions", type=int, default=2775)
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache/wheelfactory")
+    parser.add_argument("--real", action="store_true")
     options = parser.parse_args()
-    found = source_reader(load_matrix(MATRIX).flash_attn, options.cache, os.environ)(RELEASE)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    releases = load_matrix(MATRIX).flash_attn
+    found = source_reader(releases, options.cache, os.environ)(RELEASE)
     if not isinstance(found, SourceList):
         raise SystemExit(f"cannot list the sources of {RELEASE}: {found}")
     costs = [seed_cost(name, TARGETS).cpu_s for name in compiled_sources(found.sources, TARGETS)]
@@ -116,8 +153,13 @@ def main() -> int:
         wall, ideal = simulate(costs, machines * options.cores)
         figures = f"{len(costs)} | {sum(costs) / 3600:.1f} | {ideal / 60:.1f} | {wall / 60:.1f} | {wall / ideal:.3f}"
         print(f"| {machines} x {options.cores} | {figures} |")
-    with tempfile.TemporaryDirectory() as folder:
-        measure(options.actions, Path(folder))
+    source = fetch_source(RELEASE, releases[RELEASE], options.cache / "sources", os.environ)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        tree = unpack_source(source, folder / "tree")
+        survey = make_survey(options.actions, tree, [] if options.real else header_paths(FLAGS, tree))
+        with real_server(folder / "cluster", options.cache) if options.real else simple_server() as url:
+            measure(survey, url, folder / "kernels")
     return 0
 
 

@@ -133,6 +133,21 @@ class Cluster:
         inside = ["env", "JOBS=1", "sh", "/mnt/worker.sh", *arguments]
         self._start(name, [*_UNSHARE, str(self.toolchain.root), str(self.folder), *inside])
 
+    def is_compiling(self, name: str) -> bool:
+        """Whether a compiler runs below a worker."""
+        waiting = [self.running[name].pid]
+        while waiting:
+            folder = Path(f"/proc/{waiting.pop()}")
+            try:
+                if (folder / "comm").read_text().startswith("clang"):
+                    return True
+                # of each thread: buildbox starts compiles in others than its first
+                for children in folder.glob("task/*/children"):
+                    waiting += map(int, children.read_text().split())
+            except (FileNotFoundError, ProcessLookupError):  # it has ended
+                continue
+        return False
+
     def kill(self, name: str) -> None:
         """Kill a process, and all that it has started."""
         process = self.running.pop(name)

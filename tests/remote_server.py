@@ -68,8 +68,16 @@ class RemoteServer:
     """The number of executions before which all inputs are removed."""
     drop_outputs: int = 0
     """The number of outputs to lose."""
+    omit_outputs: int = 0
+    """The number of results without an output."""
     damage_outputs: int = 0
     """The number of outputs to damage."""
+    failing: dict[str, grpc.StatusCode] = field(default_factory=dict)
+    """The code with which a method fails, by its name."""
+    requeue: bool = False
+    """Whether each worker dies with its compile, which is then queued again for ever."""
+    ignore_skip: bool = False
+    """Whether to take results from the cache against the wish of the client."""
     hold: threading.Event = field(default_factory=threading.Event)
     """Executions wait for it."""
     port: int = 0
@@ -167,6 +175,10 @@ class RemoteServer:
             self.drop_inputs -= 1
             self.blobs.clear()
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "missing inputs")
+        if request.action_digest.hash in self.results and (self.ignore_skip or not request.skip_cache_lookup):
+            result = self.results[request.action_digest.hash]
+            yield _done("cached", messages.ExecuteResponse(result=result, cached_result=True))
+            return
         name = str(uuid.uuid4())
         self.operations[name] = request.action_digest.hash
         self.streams += 1
@@ -194,6 +206,9 @@ class RemoteServer:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "connection lost")
         async with self.slots:
             yield _operation(name, _STAGES.EXECUTING)
+            while self.requeue:
+                yield _operation(name, _STAGES.QUEUED)
+                await asyncio.sleep(0.1)
             while not self.hold.is_set():
                 await asyncio.sleep(0.02)
             key = self.operations[name]
@@ -209,15 +224,14 @@ class RemoteServer:
         else:
             result.output_files.add(path=command.output_paths[0], digest=self.keep(data))
             self._spoil(result)
-        response = messages.ExecuteResponse(result=result)
-        operation = _operation(name, _STAGES.COMPLETED)
-        operation.done = True
-        operation.response.Pack(response)
-        yield operation
+        yield _done(name, messages.ExecuteResponse(result=result))
 
     def _spoil(self, result: messages.ActionResult) -> None:
         name = result.output_files[0].digest.hash
-        if self.drop_outputs:
+        if self.omit_outputs:
+            self.omit_outputs -= 1
+            del result.output_files[:]
+        elif self.drop_outputs:
             self.drop_outputs -= 1
             del self.blobs[name]
         elif self.damage_outputs:
@@ -228,6 +242,13 @@ class RemoteServer:
 def _operation(name: str, stage: Any) -> messages.Operation:
     operation = messages.Operation(name=name)
     operation.metadata.Pack(messages.ExecuteOperationMetadata(stage=stage))
+    return operation
+
+
+def _done(name: str, response: messages.ExecuteResponse) -> messages.Operation:
+    operation = _operation(name, _STAGES.COMPLETED)
+    operation.done = True
+    operation.response.Pack(response)
     return operation
 
 
@@ -286,6 +307,8 @@ def _checked(server: RemoteServer, name: str, method: Any, *, is_stream: bool) -
         server.calls[name] += 1
         if server.token and ("authorization", f"Bearer {server.token}") not in context.invocation_metadata():
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "token expired")
+        if name in server.failing:
+            await context.abort(server.failing[name], f"no {name}")
 
     async def unary(request: Any, context: Any) -> Any:
         await check(context)

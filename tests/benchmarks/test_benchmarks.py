@@ -59,6 +59,17 @@ def test_one_more_wheel_compiles_no_kernel() -> None:
     assert figures(ratio) == pytest.approx([seconds[1][0] / seconds[0][0], seconds[1][1] / seconds[0][1]], rel=0.1)
 
 
+def test_a_cluster_ends_near_the_ideal_and_costs_its_client_little(cache: Path) -> None:
+    *_, machine, cluster, uploaded, saved, client = run("cluster.py", "--actions", "40", "--cache", cache).splitlines()
+    page = (ROOT / "docs/how-to/compile-on-a-cluster.md").read_text()
+    wall, ratio = figures(cluster)[-2:]
+    assert f"| {wall} min, {ratio:.2f} times the ideal |" in page
+    assert 1 < figures(machine)[-1] < ratio <= 1.15
+    assert "; 0 left for this machine" in uploaded
+    assert figures(saved)[0] == figures(saved)[2] == 40
+    assert figures(client)[0] <= 0.1, "CPU seconds an action"
+
+
 def test_both_rules_for_parallel_compiles_run_under_a_memory_limit(skip: Callable[[str], NoReturn]) -> None:
     if reason := find_missing_requirement():
         skip(reason)

@@ -156,6 +156,16 @@ def test_no_time_left_is_shown_before_any_progress(clock: Clock) -> None:
     assert written(console).splitlines() == ["[1/1] build a", "[1/1] build a: 100.0 s"]
 
 
+def test_a_note_is_shown_before_any_progress(clock: Clock) -> None:
+    console = pipe()
+
+    with Steps(1, console) as steps, steps.step("build a") as part:
+        clock.now += 100
+        part(0, 8, "8 queued, 0 running, 0 cached")
+
+    assert "    build a: [0/8] 100 s, 8 queued, 0 running, 0 cached" in written(console).splitlines()
+
+
 @pytest.mark.parametrize("make", [pipe, terminal], ids=["pipe", "terminal"])
 def test_a_failed_step_is_counted_and_shown_as_failed(make: Callable[[], Console]) -> None:
     console = make()

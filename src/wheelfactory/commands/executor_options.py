@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from wheelfactory.build.executor import Executor, LocalExecutor, PerBackendExecutor
@@ -48,6 +49,20 @@ def read_scope(
     )
 
 
+def require_release_remote(scope: CompileScope) -> CompileScope:
+    """The same scope for a release: its cluster executes every compile anew.
+
+    Raises `InputError` if no certificate names the server.
+    """
+    remote = scope.remote
+    if remote is None:
+        return scope
+    if not remote.is_protected:
+        hint = "use grpcs://; or compile with `wheelfactory kernels SET --remote`, and give the archives to --kernels"
+        raise InputError("what is published needs a server that its certificate names", remote.address, hint)
+    return replace(scope, remote=replace(remote, ignore_cache=True))
+
+
 def add_remote(parser: argparse.ArgumentParser) -> None:
     """Add ``--remote`` and the options that go with it."""
     group = parser.add_argument_group("compile kernels on a cluster (see docs/how-to/compile-on-a-cluster.md)")
@@ -73,7 +88,9 @@ def add_remote(parser: argparse.ArgumentParser) -> None:
         help="use only workers with this property; may be repeated",
     )
     group.add_argument(
-        "--ignore-remote-cache", action="store_true", help="compile again what the server has cached (for a release)"
+        "--ignore-remote-cache",
+        action="store_true",
+        help="compile anew what the server has results of (`run` always does)",
     )
     group.add_argument(
         "--verify-sample",

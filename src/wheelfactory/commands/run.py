@@ -15,6 +15,7 @@ from wheelfactory.commands.executor_options import (
     has_compiled_cell,
     open_executor,
     read_scope,
+    require_release_remote,
     use_store,
 )
 from wheelfactory.commands.options import (
@@ -68,6 +69,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     extended = tuple(parse_extended(options.extended))
     matrix, host, cache = load_matrix(options.matrix), read_host(environ), prepare_cache(options, environ)
     cells = select_cells(expand(matrix), options.only)
+    scope = require_release_remote(read_scope(options, environ, started, matrix, cells))
     publisher, compiled = DirectoryPublisher(as_directory(options.dest)), has_compiled_cell(cells)
     with (
         lock_folder(publisher.folder),
@@ -78,7 +80,6 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         remove_scratch(publisher.folder)
         remove_scratch(cache)
         worklist = make_worklist(executor, cells, publisher, quick=options.quick, matrix=matrix, environ=environ)
-        scope = read_scope(options, environ, started, matrix, cells)
         before = publisher.rows()
         failures = run_worklist(
             executor,

@@ -151,7 +151,7 @@ def _progress_callback(console: Console, bars: Progress | None, task: TaskID | N
         now = time.monotonic()
         if bars and task is not None:
             bars.update(task, completed=done, total=total, description=f"{text} {note}".rstrip())
-        elif now - last_line > SECONDS_BETWEEN_LINES and done:
+        elif now - last_line > SECONDS_BETWEEN_LINES and (note or done):
             last_line = now
             left = note or f"about {(now - start) / done * (total - done):.0f} s left"
             console.print(f"    {text.strip()}: [{done}/{total}] {now - start:.0f} s, {left}")

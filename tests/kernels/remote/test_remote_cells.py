@@ -1,7 +1,8 @@
-"""The commands `kernels` and `build` with a server of the Remote Execution API, and a release in small."""
+"""The commands `kernels`, `build` and `run` with a server of the Remote Execution API, and a release in small."""
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,3 +43,11 @@ def test_the_command_has_a_set_and_then_a_cell_compiled_elsewhere_and_verifies_a
         compiled = machine.compiled()
         assert compiled.count("flash_api") == 1
         assert len(compiled) - 1 == len(server.executed) == len({*compiled}) - 1
+        results = len(server.results)
+        server.executed.clear()
+        shutil.rmtree(machine.cache / "kernels")
+        # what it publishes is executed anew, whatever results the server has; the small release fails verification
+        machine.run(
+            "run", "--only", CELL, "--quick", *options[2:-2], "--dest", tmp_path / "wheels", "--remote", server.url
+        )
+        assert len(server.executed) == len(server.results) == results

@@ -26,6 +26,7 @@ from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
 from wheelfactory.kernels.compiler.survey import Survey, SurveyPart
 from wheelfactory.kernels.remote import client, fill, messages_pb2
 from wheelfactory.kernels.remote.fill import fill_store, find_missing_kernels
+from wheelfactory.kernels.remote.results import worker_name
 from wheelfactory.kernels.remote.samples import Filled, verify_samples
 from wheelfactory.kernels.remote.settings import Remote, parse_remote
 
@@ -132,9 +133,16 @@ def test_a_second_run_takes_all_from_the_cache_of_the_server(
     count = len(server.executed)
     fill_with(survey, remote_of(server), tmp_path / "two")
     assert (count, len(server.executed)) == (8, 8)
-    assert len(records(survey, tmp_path / "two")) == 8
-    fill_with(survey, remote_of(server, ignore_cache=True), tmp_path / "three")
-    assert len(server.executed) == 16
+    assert [(entry.made_by, entry.cached) for entry in records(survey, tmp_path / "two")] == [("worker1", True)] * 8
+
+
+def test_a_result_that_another_client_had_made_since_counts_as_cached(
+    server: RemoteServer, survey: Survey, tmp_path: Path
+) -> None:
+    fill_with(survey, remote_of(server), tmp_path / "one")
+    server.failing["GetActionResult"] = grpc.StatusCode.NOT_FOUND
+    fill_with(survey, remote_of(server), tmp_path / "two")
+    assert all(entry.cached for entry in records(survey, tmp_path / "two"))
 
 
 def test_headers_are_uploaded_once(server: RemoteServer, survey: Survey, tmp_path: Path) -> None:
@@ -201,6 +209,25 @@ def test_many_actions_are_done_once_each_with_few_in_flight(
     assert server.peak <= fill.QUEUED_AHEAD + server.workers
 
 
+def test_a_compile_is_queued_as_soon_as_a_worker_takes_one(
+    server: RemoteServer, survey: Survey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fill, "QUEUED_AHEAD", 1)
+    server.workers = 8
+    server.stop()
+    server.start()
+    server.hold.clear()
+    loops: list[str] = []
+
+    def report(_done: int, _total: int, note: str = "", /) -> None:
+        loops.append(note)
+        if note.startswith("0 queued, 8 running"):
+            server.hold.set()
+
+    fill_store(survey, find_missing_kernels(survey, tmp_path / "kernels", Ledger()), remote_of(server), report)
+    assert len([note for note in loops if ", 0 cached" in note and "(" not in note]) <= 5, loops
+
+
 def test_tls_trusts_the_given_certificate_and_no_other(server: RemoteServer, survey: Survey, tmp_path: Path) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
     make = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost")
@@ -238,6 +265,37 @@ def test_without_a_worker_it_ends_and_says_which_properties_workers_need(
     assert f"hip-compiler={survey.worker_compiler}" in caplog.text
     assert records(survey, tmp_path / "kernels") == []
     assert len(server.cancelled) == 8
+
+
+def test_workers_that_die_with_their_compiles_end_it(
+    server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.requeue = True
+    fill_with(survey, remote_of(server, no_worker_s=1), tmp_path / "kernels")
+    assert "no worker took a compile for 1 s" in caplog.text
+    assert len(server.cancelled) == 8
+
+
+@pytest.mark.parametrize("method", ["FindMissingBlobs", "BatchUpdateBlobs", "GetActionResult", "Execute", "Read"])
+def test_a_part_of_the_server_that_is_away_ends_it_though_the_rest_answers(
+    method: str, server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.failing[method] = grpc.StatusCode.UNAVAILABLE
+    fill_with(survey, remote_of(server, away_s=1), tmp_path / "kernels")
+    assert f"is not used any more: it did not answer for 1 s: no {method}" in caplog.text
+
+
+def test_a_busy_server_is_waited_for_as_long_as_for_a_worker(
+    server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.failing["Execute"] = grpc.StatusCode.RESOURCE_EXHAUSTED
+    thread = start_when(lambda: server.calls["Execute"] > 8 * 5, server.failing.clear)
+    fill_with(survey, remote_of(server, away_s=0.1), tmp_path / "one")
+    thread.join()
+    assert len(records(survey, tmp_path / "one")) == 8
+    server.failing["FindMissingBlobs"] = grpc.StatusCode.RESOURCE_EXHAUSTED
+    fill_with(survey, remote_of(server, away_s=0.1, no_worker_s=1), tmp_path / "two")
+    assert "is not used any more: it was busy for 1 s: no FindMissingBlobs" in caplog.text
 
 
 def test_a_server_that_goes_away_ends_it_and_the_rest_is_left_for_this_machine(
@@ -281,6 +339,15 @@ def test_a_missing_or_damaged_object_is_refused_and_made_anew_from_the_cache(
     assert len(records(survey, tmp_path / "kernels")) == 8
 
 
+def test_a_result_without_an_object_is_refused(
+    server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.omit_outputs = 1
+    fill_with(survey, remote_of(server), tmp_path / "kernels")
+    assert "worker1 made no object; compiling it on this machine" in caplog.text
+    assert len(records(survey, tmp_path / "kernels")) == 7
+
+
 def test_a_compile_that_fails_is_left_for_this_machine_with_the_error_of_the_worker(
     server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -308,7 +375,7 @@ def test_a_refused_token_is_an_error_and_a_renewed_one_is_sent(
     assert len(records(survey, tmp_path / "kernels")) == 8
 
 
-def test_a_token_refused_in_the_middle_cancels_what_runs(server: RemoteServer, survey: Survey, tmp_path: Path) -> None:
+def test_a_token_refused_in_the_middle_is_an_error(server: RemoteServer, survey: Survey, tmp_path: Path) -> None:
     server.hold.clear()
     token = tmp_path / "token"
     token.write_text("old\n")
@@ -364,6 +431,41 @@ def test_it_ends_at_the_time_limit(server: RemoteServer, survey: Survey, tmp_pat
 
 
 # trust
+
+
+def test_with_the_cache_ignored_the_server_is_told_to_execute_all_anew(
+    server: RemoteServer, survey: Survey, tmp_path: Path
+) -> None:
+    fill_with(survey, remote_of(server), tmp_path / "one")
+    fill_with(survey, remote_of(server, ignore_cache=True), tmp_path / "two")
+    assert len(server.executed) == 16
+    assert not any(entry.cached for entry in records(survey, tmp_path / "two"))
+
+
+def test_with_the_cache_ignored_objects_that_an_earlier_run_took_from_it_are_made_anew(
+    server: RemoteServer, survey: Survey, tmp_path: Path
+) -> None:
+    fill_with(survey, remote_of(server), tmp_path / "one")
+    fill_with(survey, remote_of(server), tmp_path / "two")
+    for folder, count in (("one", 0), ("two", 8)):
+        assert len(find_missing_kernels(survey, tmp_path / folder, Ledger(), ignore_cache=True)) == count
+    assert records(survey, tmp_path / "two") == []
+
+
+def test_a_cached_result_of_a_server_that_was_told_to_execute_is_refused(
+    server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill_with(survey, remote_of(server), tmp_path / "one")
+    server.ignore_skip = True
+    fill_with(survey, remote_of(server, ignore_cache=True), tmp_path / "two")
+    assert "the server took the result from its cache, and was told not to" in caplog.text
+    assert records(survey, tmp_path / "two") == []
+
+
+def test_the_name_of_a_worker_cannot_control_a_terminal() -> None:
+    result = messages_pb2.ActionResult()
+    result.execution_metadata.worker = "\x1b[2Jworker\n1"
+    assert worker_name(result) == "[2Jworker1"
 
 
 def compile_here(filled: Filled, data: bytes) -> None:

@@ -21,7 +21,7 @@ from ninja import BIN_DIR
 
 from hip_toolchain import HipToolchain
 from kernel_flags import FLAGS
-from remote_cluster import Cluster, cluster
+from remote_cluster import Cluster, cluster, wait_for
 from wheelfactory.build.sources import fetch_source, unpack_source
 from wheelfactory.core.checkout import MATRIX, PACKAGE_DIR
 from wheelfactory.core.digest import file_sha256
@@ -71,6 +71,9 @@ def make_survey(hip: HipToolchain, folder: Path, cache: Path) -> Survey:
     hip.run(folder, "sh", "-ec", script, **{REQUEST_VARIABLE: "/mnt/request.json"})
     survey = Survey.read(folder / "survey.json")
     assert survey.root == "/mnt/root"
+    # as the workers of examples/cluster measure it
+    measured = hip.run(folder, "python3", "-ISB", f"{compiler}/survey.py", "/usr/bin/hipcc")
+    assert measured.strip() == survey.worker_compiler
     return replace(survey, root=str(folder / "root"))
 
 
@@ -106,7 +109,7 @@ def test_a_cluster_makes_the_same_bytes_and_survives_a_killed_worker_and_a_resta
     with cluster(tmp_path / "cluster", hip, cache, survey.worker_compiler) as running:
 
         def disturb() -> None:
-            time.sleep(10)  # both workers compile
+            wait_for(lambda: all(map(running.is_compiling, ("worker1", "worker2"))), "both workers compile", 300)
             running.kill("worker1")
             time.sleep(3)
             running.kill("server")

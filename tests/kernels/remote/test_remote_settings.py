@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 
 from command_line import Cli
+from wheelfactory.commands.executor_options import REMOTE_VARIABLE, require_release_remote
 from wheelfactory.core.errors import BAD_INPUT, InputError
 from wheelfactory.kernels.remote import settings
 from wheelfactory.kernels.remote.settings import parse_remote
+from wheelfactory.kernels.setup_env import CompileScope
 
 SET = "ck-8e52d489-rocm6.4-gfx942"
+CELL = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
 
 
 @pytest.mark.parametrize(
@@ -48,6 +51,36 @@ def test_a_token_is_sent_with_encryption_or_to_this_machine_only(tmp_path: Path)
     for url in ("grpc://build:1", "grpc://10.0.0.1:1"):
         with pytest.raises(InputError, match="without encryption"):
             parse_remote(url, token=token)
+
+
+@pytest.mark.parametrize("content", [b"", b"one\ntwo", b"\xff", "schl\u00fcssel".encode(), b"a\0b"])
+def test_a_file_without_a_token_is_refused(content: bytes, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_bytes(content)
+    with pytest.raises(InputError, match=f"not a bearer token: the content of {token}"):
+        parse_remote("grpcs://build:1", token=token)
+
+
+@pytest.mark.parametrize("command", [("kernels", SET), ("build", CELL), ("run", "--only", CELL)])
+@pytest.mark.parametrize("names", [("--remote",), ()])
+def test_each_command_takes_the_address_from_its_option_or_the_variable(
+    command: tuple[str, ...], names: tuple[str, ...], cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not names:
+        monkeypatch.setenv(REMOTE_VARIABLE, "build:1")
+    shown = cli(*command, *(word for name in names for word in (name, "build:1")))
+    assert shown.code == BAD_INPUT
+    assert "not an address of a Remote Execution server: build:1" in shown.err
+
+
+def test_what_is_published_is_compiled_anew_by_a_server_that_its_certificate_names(cli: Cli) -> None:
+    for url in ("grpcs://build:1", "grpc://127.0.0.1:1"):
+        scope = require_release_remote(CompileScope(remote=parse_remote(url)))
+        assert scope.remote == parse_remote(url, ignore_cache=True)
+    assert require_release_remote(CompileScope()).remote is None
+    shown = cli("run", "--only", CELL, "--remote", "grpc://build:1")
+    assert shown.code == BAD_INPUT
+    assert "error: what is published needs a server that its certificate names: build:1" in shown.err
 
 
 def test_a_missing_file_and_certificates_without_tls_are_refused(tmp_path: Path) -> None:

@@ -98,12 +98,15 @@ class ObjectRecord:
     end: float
     made_by: str = ""
     """The worker that compiled it elsewhere, as its server names it; empty for the machine of the build."""
+    cached: bool = False
+    """Whether that server had the result already, so that this build did not see who made it."""
 
     def to_document(self) -> dict[str, Any]:
         """Convert to a JSON object."""
         document = asdict(self)
-        if not self.made_by:
-            del document["made_by"]
+        for name in ("made_by", "cached"):
+            if not document[name]:
+                del document[name]
         return document
 
     def to_line(self) -> str:
@@ -127,6 +130,7 @@ class ObjectRecord:
             is_valid = (
                 is_source_name(entry.source)
                 and isinstance(entry.made_by, str)
+                and isinstance(entry.cached, bool)
                 and isinstance(document["targets"], list)
                 and all(isinstance(target, str) for target in entry.targets)
                 and re.fullmatch(SHA256, entry.sha256)
@@ -189,6 +193,11 @@ class Store:
         # not synced: a power cut may leave an empty file, which is not what its record says and is compiled again
         built.replace(self.object_path(entry.source))
         self._append_record(entry)
+
+    def remove_objects(self, entries: Iterable[ObjectRecord]) -> None:
+        """Remove saved objects, so that the next build makes them again."""
+        for entry in entries:
+            self.object_path(entry.source).unlink(missing_ok=True)
 
     def _append_record(self, entry: ObjectRecord) -> None:
         """Append the journal line of a saved object."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import TypeVar
@@ -16,7 +15,8 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.kernels.remote import messages_pb2 as messages
 from wheelfactory.kernels.remote.action import Blob
 from wheelfactory.kernels.remote.channel import make_method, open_channel
-from wheelfactory.kernels.remote.settings import Remote
+from wheelfactory.kernels.remote.failures import Attempts, ClusterLostError, ResultError, result_error
+from wheelfactory.kernels.remote.settings import Remote, read_token
 
 BATCH_BYTES = 3 << 20
 """Bytes of blobs in one message; gRPC's default limit is 4 MiB. A larger blob is streamed."""
@@ -36,22 +36,7 @@ RETRY_S = 1.0
 MAX_OBJECT_BYTES = 1 << 30
 """An object that claims to be larger is not read."""
 
-_CODE = grpc.StatusCode
-_REFUSED = (_CODE.UNAUTHENTICATED, _CODE.PERMISSION_DENIED)
-_AWAY = (_CODE.UNAVAILABLE, _CODE.DEADLINE_EXCEEDED, _CODE.ABORTED, _CODE.CANCELLED, _CODE.RESOURCE_EXHAUSTED)
 _Answer = TypeVar("_Answer")
-
-
-class ClusterLostError(Exception):
-    """The cluster cannot be used any more; the message says why."""
-
-
-class ResultError(Exception):
-    """The cluster made no usable object of one compile; the message says why."""
-
-
-class MissingInputsError(ResultError):
-    """The server has removed files that the compile needs."""
 
 
 class Client:
@@ -61,7 +46,6 @@ class Client:
         self.remote = remote
         self.uploaded_bytes = 0
         self._known: set[str] = set()
-        self._away_since: float | None = None
         self._channel = open_channel(remote)
 
     async def __aenter__(self) -> Client:
@@ -136,21 +120,21 @@ class Client:
         request = messages.ExecuteRequest(
             instance_name=self.remote.instance, action_digest=action.digest, skip_cache_lookup=skip_cache
         )
-        name = ""
+        name, attempts = "", Attempts(self.remote)
         try:
             while True:
                 try:
                     async for operation in self._operations(request, name):
-                        self._away_since = None
+                        attempts.note_answer()
                         name = operation.name or name
                         if operation.done:
                             return _read_response(operation)
                         report_stage(_read_stage(operation))
                 except grpc.aio.AioRpcError as error:
-                    if name and error.code() is _CODE.NOT_FOUND:
+                    if name and error.code() is grpc.StatusCode.NOT_FOUND:
                         name = ""  # the server has forgotten it, such as after a restart
                     else:
-                        self._note_failure(error)
+                        attempts.note_failure(error)
                 await asyncio.sleep(RETRY_S)
         except asyncio.CancelledError:
             if name:
@@ -226,35 +210,17 @@ class Client:
 
     async def _retry(self, call: Callable[[], Awaitable[_Answer]]) -> _Answer:
         """Call until the server answers. Raises `ResultError` for an answer that is an error."""
+        attempts = Attempts(self.remote)
         while True:
             try:
-                answer = await call()
+                return await call()
             except grpc.aio.AioRpcError as error:
-                self._note_failure(error)
+                attempts.note_failure(error)
                 await asyncio.sleep(RETRY_S)
-            else:
-                self._away_since = None
-                return answer
-
-    def _note_failure(self, error: grpc.aio.AioRpcError) -> None:
-        """Return if it makes sense to try again; else raise the error of `check`, or `ResultError`."""
-        code, text = error.code(), error.details() or error.code().name
-        if code in _REFUSED:
-            hint = "write a valid token into the file of --remote-token; compiled kernels are kept: run it again"
-            raise InputError("the server refuses access", f"{self.remote.address}: {text}", hint)
-        if code not in _AWAY:
-            self._away_since = None
-            raise _result_error(code.value[0], f"{code.name}: {text}")
-        now = time.monotonic()
-        self._away_since = self._away_since or now
-        if now - self._away_since >= self.remote.away_s:
-            raise ClusterLostError(f"it did not answer for {self.remote.away_s:.0f} s: {text}")
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
-        if not self.remote.token:
-            return ()
-        token = self.remote.token.read_text(encoding="utf-8").strip()
-        return (("authorization", f"Bearer {token}"),)
+        token = self.remote.token
+        return (("authorization", f"Bearer {read_token(token)}"),) if token else ()
 
 
 def _batches(blobs: Iterable[Blob]) -> Iterable[list[Blob]]:
@@ -281,11 +247,5 @@ def _read_response(operation: messages.Operation) -> messages.ExecuteResponse:
     response.ParseFromString(operation.response.value)
     for status in (operation.error, response.status):
         if status.code:
-            raise _result_error(status.code, f"the server cannot execute it: {status.message or status.code}")
+            raise result_error(status.code, f"the server cannot execute it: {status.message or status.code}")
     return response
-
-
-def _result_error(code: int, text: str) -> ResultError:
-    """The error for an answer with this code of gRPC: the API prescribes two codes for missing files."""
-    is_missing = code in (_CODE.FAILED_PRECONDITION.value[0], _CODE.NOT_FOUND.value[0])
-    return MissingInputsError(text) if is_missing else ResultError(text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import secrets
 import time
 from collections import Counter, deque
@@ -16,11 +15,13 @@ from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.kernels.compiler.costs import Ledger, predict_cost
 from wheelfactory.kernels.compiler.flags import kernel_command
-from wheelfactory.kernels.compiler.store import ObjectRecord, Store
+from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.compiler.survey import PLACEHOLDER, PLACEHOLDER_BYTES, Survey, SurveyPart
 from wheelfactory.kernels.remote import messages_pb2 as messages
 from wheelfactory.kernels.remote.action import TIMEOUT_S, RemoteAction, make_action, make_folder
-from wheelfactory.kernels.remote.client import Client, ClusterLostError, MissingInputsError, ResultError
+from wheelfactory.kernels.remote.client import Client
+from wheelfactory.kernels.remote.failures import ClusterLostError, MissingInputsError, ResultError
+from wheelfactory.kernels.remote.results import make_record, read_object, worker_name
 from wheelfactory.kernels.remote.samples import NOTHING_FILLED, Filled, Sample
 from wheelfactory.kernels.remote.settings import Remote
 
@@ -33,7 +34,7 @@ QUEUED_AHEAD = 32
 MAX_REFUSED = 3
 """Unusable results after which the cluster is not used any more."""
 
-_EXECUTING = messages.ExecuteOperationMetadata.EXECUTING
+_STAGES = messages.ExecuteOperationMetadata
 
 
 @dataclass(frozen=True)
@@ -49,17 +50,32 @@ class Kernel:
 @dataclass
 class _Running:
     kernel: Kernel
-    since: float
-    """When it was started, or was first executing; seconds of the monotonic clock."""
     executing: bool = False
+    taken_at: float | None = None
+    """When a worker first took it, in seconds of the monotonic clock; None before."""
+
+    def note_stage(self, stage: int) -> bool:
+        """Note a stage of its execution; return whether a worker has taken it just now."""
+        is_taken = stage == _STAGES.EXECUTING and not self.executing
+        if is_taken:
+            self.executing = True
+            self.taken_at = self.taken_at or time.monotonic()
+        elif stage == _STAGES.QUEUED:  # again, if its worker has died
+            self.executing = False
+        return is_taken
 
 
-def find_missing_kernels(survey: Survey, kernels: Path, ledger: Ledger) -> list[Kernel]:
-    """List the compiles whose objects the store lacks, the most expensive first."""
+def find_missing_kernels(survey: Survey, kernels: Path, ledger: Ledger, *, ignore_cache: bool = False) -> list[Kernel]:
+    """List the compiles whose objects the store lacks, the most expensive first.
+
+    With `ignore_cache` it first removes those that an earlier build took from the cache of a server.
+    """
     found = []
     for part in survey.parts:
         store = Store(kernels, part.key)
         store.create()
+        if ignore_cache:
+            store.remove_objects(entry for entry in store.read_records().values() if entry.cached)
         for name in store.find_missing(part.sources):
             predicted_s = predict_cost(ledger, name, part.targets, survey.compiler).cpu_s
             found.append(Kernel(store, part, name, predicted_s))
@@ -133,13 +149,10 @@ class _Fill:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _run_kernels(self, watch: asyncio.Task[None]) -> None:
-        waiting = deque(self.missing)
+        self.waiting = deque(self.missing)
         self.last_progress = time.monotonic()
-        while waiting or self.running:
-            queued = sum(not running.executing for running in self.running.values())
-            for _ in range(min(QUEUED_AHEAD - queued, len(waiting))):
-                running = _Running(waiting.popleft(), time.monotonic())
-                self.running[asyncio.create_task(self._compile(running))] = running
+        while self.waiting or self.running:
+            self._queue_more()
             ended, _ = await asyncio.wait({watch, *self.running}, timeout=1, return_when=asyncio.FIRST_COMPLETED)
             for task in ended:
                 if task is watch:
@@ -154,6 +167,13 @@ class _Fill:
             self._require_progress()
             self.report_progress(self.done, len(self.missing), self._note())
 
+    def _queue_more(self) -> None:
+        """Start compiles, so that `QUEUED_AHEAD` wait at the server."""
+        queued = sum(not running.executing for running in self.running.values())
+        for _ in range(min(QUEUED_AHEAD - queued, len(self.waiting))):
+            running = _Running(self.waiting.popleft())
+            self.running[asyncio.create_task(self._compile(running))] = running
+
     def _require_progress(self) -> None:
         """Raise `ClusterLostError` if nothing is to be expected of the cluster."""
         now = time.monotonic()
@@ -163,7 +183,9 @@ class _Fill:
         if self.running and not executing and now - self.last_progress > self.remote.no_worker_s:
             needed = ", ".join(f"{name}={value}" for name, value in self._properties().items())
             raise ClusterLostError(f"no worker took a compile for {self.remote.no_worker_s:.0f} s; they need {needed}")
-        late = [running for running in executing if now - running.since > TIMEOUT_S + self.remote.no_worker_s]
+        # counted from the first worker, so that a compile which kills each worker ends, too
+        limit = TIMEOUT_S + self.remote.no_worker_s
+        late = [running for running in self.running.values() if running.taken_at and now - running.taken_at > limit]
         if late:
             raise ClusterLostError(f"{late[0].kernel.name} ran longer than its limit of {TIMEOUT_S // 3600} h")
 
@@ -185,68 +207,41 @@ class _Fill:
             except ResultError:  # the server has kept a result longer than its object
                 skip_cache = True
             else:
-                self.cached += 1
-                self._save(kernel, result, data)
+                self._save(kernel, result, data, is_cached=True)
                 return
-        result = await self._execute(action, running, skip_cache=skip_cache)
-        self._save(kernel, result, await self._read_object(action, result))
+        response = await self._execute(action, running, skip_cache=skip_cache)
+        if skip_cache and response.cached_result:
+            raise ResultError("the server took the result from its cache, and was told not to")
+        data = await self._read_object(action, response.result)
+        self._save(kernel, response.result, data, is_cached=response.cached_result)
 
-    async def _execute(self, action: RemoteAction, running: _Running, *, skip_cache: bool) -> messages.ActionResult:
+    async def _execute(self, action: RemoteAction, running: _Running, *, skip_cache: bool) -> messages.ExecuteResponse:
         def report_stage(stage: int) -> None:
-            if stage == _EXECUTING and not running.executing:
-                running.executing, running.since = True, time.monotonic()
-                self.last_progress = running.since
+            if running.note_stage(stage):
+                self.last_progress = time.monotonic()
+                self._queue_more()  # at once: an idle cluster takes what waits faster than the loop looks
 
         await self.client.upload(action.blobs)
         try:
-            response = await self.client.execute(action.action, skip_cache=skip_cache, report_stage=report_stage)
+            return await self.client.execute(action.action, skip_cache=skip_cache, report_stage=report_stage)
         except MissingInputsError:
             self.client.forget_uploads()
             await self.client.upload([*self.headers.blobs(), *action.blobs])
-            response = await self.client.execute(action.action, skip_cache=skip_cache, report_stage=report_stage)
-        return response.result
+            return await self.client.execute(action.action, skip_cache=skip_cache, report_stage=report_stage)
 
     async def _read_object(self, action: RemoteAction, result: messages.ActionResult) -> bytes:
-        worker = result.execution_metadata.worker or "a worker without a name"
-        if result.exit_code:
-            text = result.stderr_raw
-            if not text and result.stderr_digest.size_bytes:
-                text = await self.client.read(result.stderr_digest)
-            lines = text.decode(errors="replace").strip().splitlines() or [f"exit status {result.exit_code}"]
-            first = next((line for line in lines if "error:" in line), lines[-1])
-            raise ResultError(f"failed on {worker}: {first[:200]}")
-        outputs = [file for file in result.output_files if file.path == action.output]
-        if not outputs:
-            raise ResultError(f"{worker} made no object")
-        data = await self.client.read(outputs[0].digest)
-        # clang writes its version into the section .comment, lld keeps it
-        if self.survey.comment.encode() not in data:
-            raise ResultError(f"{worker} has another compiler than {self.survey.comment}")
-        return data
+        return await read_object(self.client, result, action.output, self.survey.comment)
 
-    def _save(self, kernel: Kernel, result: messages.ActionResult, data: bytes) -> None:
-        ran = result.execution_metadata
-        start, end = (
-            float(stamp.ToNanoseconds()) / 1e9
-            for stamp in (ran.execution_start_timestamp, ran.execution_completed_timestamp)
-        )
-        worker, sha256 = ran.worker or "unnamed", hashlib.sha256(data).hexdigest()
+    def _save(self, kernel: Kernel, result: messages.ActionResult, data: bytes, *, is_cached: bool) -> None:
+        entry = make_record(kernel.name, kernel.part.targets, result, data, is_cached=is_cached)
         self.done += 1
-        self.made[worker] += 1
+        self.cached += is_cached
+        self.made[worker_name(result)] += 1
         if id(kernel) in self.sampled:
-            self.samples.append(Sample(kernel.store, kernel.name, sha256, worker))
+            self.samples.append(Sample(kernel.store, kernel.name, entry.sha256, entry.made_by))
             return
-        path = self.scratch / f"{sha256}-{kernel.part.targets[0]}-{kernel.name[:100]}"
+        path = self.scratch / f"{entry.sha256}-{kernel.part.targets[0]}-{kernel.name[:100]}"
         path.write_bytes(data)
-        # wall seconds for those of the CPU, which results do not carry; a record without memory is no measurement
-        entry = ObjectRecord(
-            *(kernel.name, kernel.part.targets, sha256, len(data)),
-            cpu_s=max(0.0, end - start),
-            peak_mib=0,
-            start=start,
-            end=end,
-            made_by=worker,
-        )
         kernel.store.save_object(path, entry)
 
     def _action(self, kernel: Kernel) -> RemoteAction:

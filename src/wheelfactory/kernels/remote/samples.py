@@ -44,9 +44,7 @@ def verify_samples(filled: Filled) -> None:
     if differing:
         sample, made = differing
         for store in filled.stores:
-            for entry in store.read_records().values():
-                if entry.made_by:
-                    store.object_path(entry.source).unlink(missing_ok=True)
+            store.remove_objects(entry for entry in store.read_records().values() if entry.made_by)
         raise BuildError(
             "the cluster made another object than this machine",
             f"{sample.name} by {sample.worker}: {sample.sha256[:12]}, here {made.sha256[:12]}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -29,15 +30,20 @@ class Remote:
     ca: Path | None = None
     """A file with certificates to verify the server with, in PEM; None for those of the system."""
     platform: Mapping[str, str] = field(default_factory=dict)
-    """Properties that workers must have, beside the compiler and the image."""
+    """Properties that workers must have, beside the compiler."""
     ignore_cache: bool = False
-    """Whether to execute every compile anew, whatever results the server has."""
+    """Whether to execute every compile anew, whatever results the server has, or had in an earlier run."""
     sample: int = 0
     """The number of kernels to compile on this machine, too, and compare."""
     away_s: float = 120.0
     """Seconds to wait for a server that does not answer."""
     no_worker_s: float = 600.0
     """Seconds to wait while every compile is queued and none starts or ends."""
+
+    @property
+    def is_protected(self) -> bool:
+        """Whether nobody on the way to the server can read or change what is sent: by TLS, or on this machine."""
+        return self.tls or _is_loopback(str(urlsplit(f"//{self.address}").hostname))
 
 
 def parse_remote(
@@ -63,19 +69,31 @@ def parse_remote(
         hint = "write grpcs://HOST:PORT, or grpcs://HOST:PORT/INSTANCE; grpc:// is without encryption"
         raise InputError("not an address of a Remote Execution server", url, hint)
     tls = parts.scheme == "grpcs"
-    if token and not tls and not _is_loopback(parts.hostname):
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    remote = Remote(f"{host}:{port}", tls, parts.path.strip("/"), token, ca, platform or {}, ignore_cache, sample)
+    if token and not remote.is_protected:
         raise InputError("a token would be sent without encryption", url, "use grpcs://, or an address of this machine")
     if ca and not tls:
         raise InputError("bad arguments", "--remote-ca with grpc://", "use grpcs://")
     for path in filter(None, (token, ca)):
         if not path.is_file():
             raise InputError("no such file", str(path), "give an existing file")
+    if token:
+        read_token(token)
     if not all(_is_installed(name) for name in PACKAGES):
         raise InputError(
             "Remote Execution needs more packages", "grpcio and protobuf", "pip install 'wheelfactory[remote]'"
         )
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return Remote(f"{host}:{port}", tls, parts.path.strip("/"), token, ca, platform or {}, ignore_cache, sample)
+    return remote
+
+
+def read_token(path: Path) -> str:
+    """Read the bearer token in a file. Raises `InputError` if it has none, `OSError` if it cannot be read."""
+    token = path.read_bytes().strip()
+    if not re.fullmatch(rb"[!-~]+", token):
+        hint = "write the token alone into the file: printable ASCII characters without spaces"
+        raise InputError("not a bearer token", f"the content of {path}", hint)
+    return token.decode()
 
 
 def _is_installed(module: str) -> bool:

@@ -54,6 +54,6 @@ def fill_from_cluster(
             raise
     else:
         return NOTHING_FILLED  # the release compiles no kernels: setup.py has made a wheel
-    survey = Survey.read(survey_file)
-    missing = find_missing_kernels(survey, kernels, Ledger.read(ledger_path(cache)))
+    survey, ledger = Survey.read(survey_file), Ledger.read(ledger_path(cache))
+    missing = find_missing_kernels(survey, kernels, ledger, ignore_cache=scope.remote.ignore_cache)
     return fill_store(survey, missing, scope.remote, report_progress, deadline=scope.deadline)

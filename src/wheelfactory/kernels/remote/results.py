@@ -1,0 +1,65 @@
+"""What a cluster returns for a compile: a verified object, and its record for the store."""
+
+from __future__ import annotations
+
+import hashlib
+
+from wheelfactory.kernels.compiler.store import ObjectRecord
+from wheelfactory.kernels.remote import messages_pb2 as messages
+from wheelfactory.kernels.remote.client import Client
+from wheelfactory.kernels.remote.failures import ResultError
+
+
+def worker_name(result: messages.ActionResult) -> str:
+    """The worker that executed it, as the server says."""
+    return _printable(result.execution_metadata.worker) or "unnamed worker"
+
+
+async def read_object(client: Client, result: messages.ActionResult, output: str, comment: str) -> bytes:
+    """Read the object at the relative path `output`.
+
+    `comment` is what the compiler of this build writes into its objects. Raises `ResultError` if the compile failed, or
+    if its object is missing, damaged, or of another compiler.
+    """
+    worker = worker_name(result)
+    if result.exit_code:
+        text = result.stderr_raw
+        if not text and result.stderr_digest.size_bytes:
+            text = await client.read(result.stderr_digest)
+        lines = text.decode(errors="replace").strip().splitlines() or [f"exit status {result.exit_code}"]
+        first = next((line for line in lines if "error:" in line), lines[-1])
+        raise ResultError(f"failed on {worker}: {_printable(first)}")
+    outputs = [file for file in result.output_files if file.path == output]
+    if not outputs:
+        raise ResultError(f"{worker} made no object")
+    data = await client.read(outputs[0].digest)
+    # clang writes its version into the section .comment, lld keeps it
+    if comment.encode() not in data:
+        raise ResultError(f"{worker} has another compiler than {comment}")
+    return data
+
+
+def make_record(
+    name: str, targets: tuple[str, ...], result: messages.ActionResult, data: bytes, *, is_cached: bool
+) -> ObjectRecord:
+    """Make the record of an object; `is_cached` tells whether the server had the result already."""
+    ran = result.execution_metadata
+    start, end = (
+        float(stamp.ToNanoseconds()) / 1e9
+        for stamp in (ran.execution_start_timestamp, ran.execution_completed_timestamp)
+    )
+    # wall seconds for those of the CPU, which results do not carry; a record without memory is no measurement
+    return ObjectRecord(
+        *(name, targets, hashlib.sha256(data).hexdigest(), len(data)),
+        cpu_s=max(0.0, end - start),
+        peak_mib=0,
+        start=start,
+        end=end,
+        made_by=worker_name(result),
+        cached=is_cached,
+    )
+
+
+def _printable(text: str) -> str:
+    """Without control characters, which could change what a terminal shows, and at most 200 characters."""
+    return "".join(filter(str.isprintable, text))[:200]
