@@ -44,9 +44,14 @@ def test_an_aiter_without_rocm_modules_is_imported_with_the_variable_which_is_go
     assert python(site) == (f"1 None {MODULE}", "")
 
 
-@pytest.mark.parametrize(
-    "name", ["aiter_meta/hsa/gfx942/kernel.co", "hsa/gfx942/kernel.co", "aiter/jit/module_norm.so"]
-)
+def test_what_pip_leaves_of_a_removed_aiter_does_not_count(site: Path) -> None:
+    (site / "aiter_meta/hsa/gfx942").mkdir(parents=True)
+    (site / "aiter/jit").mkdir()
+    (site / "aiter/jit/module_norm.so").write_bytes(b"")
+    assert python(site) == (f"1 None {MODULE}", "")
+
+
+@pytest.mark.parametrize("name", ["aiter_meta/hsa/gfx942/kernel.co", "hsa/gfx942/kernel.co"])
 def test_an_aiter_with_rocm_modules_keeps_them(name: str, site: Path) -> None:
     (site / name).parent.mkdir(parents=True)
     (site / name).write_bytes(b"")

@@ -32,12 +32,9 @@ if not (_folder / "ops/triton/_triton_kernels/flash_attn_triton_amd").is_dir():
     raise RuntimeError(_NO_KERNELS)
 
 # aiter's setup.py packages hsa with every build but the Triton-only one; an editable install has it beside the package.
-# Without the variable such an aiter fails at import; with it, an aiter that has more would lose that
-_has_more = (
-    any((_folder / "jit").glob("*.so"))
-    or (_folder.parent / "aiter_meta/hsa").is_dir()
-    or (_folder.parent / "hsa").is_dir()
-)
+# Without the variable such an aiter fails at import; with it, an aiter that has more would lose that. Only files count:
+# of a removed aiter, pip leaves empty folders and the modules that it compiled into aiter/jit
+_has_more = any(any((_folder.parent / name).rglob("*.co")) for name in ("aiter_meta/hsa", "hsa"))
 _set_here = not _has_more and _TRITON_ONLY not in os.environ
 if _set_here:
     os.environ[_TRITON_ONLY] = "1"
