@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aiter_factory import KERNELS, PREVIEW
+from aiter_factory import KERNELS, KERNELS_TEXT, PREVIEW
 from doctor.known import FACTS
 from doctor.releases import as_read, small_release
 from doctor_installs import (
@@ -26,7 +26,7 @@ from report_rows import einops_row
 from wheelfactory.core.label import is_own_aiter
 from wheelfactory.doctor.diagnose import diagnose_machine
 from wheelfactory.doctor.diagnosis import Diagnosis
-from wheelfactory.doctor.fit import dependencies_of, find_missing_dependencies
+from wheelfactory.doctor.fit import dependencies_of, find_fit, find_missing_dependencies
 from wheelfactory.doctor.gpu_match import find_cautions
 from wheelfactory.doctor.machine import Machine
 from wheelfactory.doctor.published_wheels import PublishedWheel
@@ -65,10 +65,8 @@ if os.environ.get("AITER_TRITON_ONLY") != "1":
 @pytest.fixture
 def preview(site: Site) -> Site:
     """The wheel, beside torch, Triton, einops and a Triton-only aiter."""
-    kernels = "".join(f"def {name}(): ...\n" for name in ("bwd", "fwd", "fwd_kvcache", "varlen_bwd", "varlen_fwd"))
-    site.add(
-        {**TORCH_MODULE, **EINOPS, **TRITON_MODULE, KERNELS: kernels.encode(), "aiter/__init__.py": AITER.encode()}
-    )
+    kernels = {KERNELS: KERNELS_TEXT.encode(), "aiter/__init__.py": AITER.encode()}
+    site.add({**TORCH_MODULE, **EINOPS, **TRITON_MODULE, **kernels})
     members = {**PACKAGE, "flash_attn/flash_attn_interface.py": INTERFACE.encode(), **added_members(PREVIEW)}
     return site.add_flash_attn(VERSION, members, requires=("einops", "amd-aiter>=0.0", "torch==2.13.*"))
 
@@ -113,6 +111,15 @@ def test_an_aiter_without_these_kernels_is_to_be_replaced(preview: Site) -> None
     assert "amd-aiter" in found.remedy
 
 
+def test_an_aiter_without_these_kernels_is_named_as_it_is_installed(preview: Site) -> None:
+    (preview.folder / KERNELS).write_text(KERNELS_TEXT.replace(", num_splits=0", ""))
+    machine = machine_of(preview, None)
+    found = only(replace(machine, packages={**machine.packages, "aiter": "0.1.3"}))
+    assert found.name == "aiter does not fit"
+    assert "the installed aiter 0.1.3 has none for it" in found.what
+    assert found.remedy.endswith("uninstall --yes aiter; then install the matching wheel")
+
+
 def test_one_of_amds_that_does_not_import_is_to_be_repaired_or_replaced(preview: Site) -> None:
     preview.add({"aiter_meta/hsa/gfx942/a.co": b""})
     found = only(machine_of(preview, OF_AMD))
@@ -154,13 +161,15 @@ def test_the_version_tells_whose_it_is(version: str, own: bool) -> None:
 
 # -- what is installed with a wheel
 
+PREVIEW_LABEL = "rocm64torch2.9tritongit4a948e9"
+
 
 @pytest.fixture
 def published(tmp_path: Path) -> tuple[PublishedWheel, ...]:
     """A release with a preview for Triton and our aiter."""
     rows = small_release(tmp_path)
     triton = next(row for row in rows if row.cell and row.cell.endswith("triton"))
-    label = "rocm64torch2.9tritongit4a948e9"
+    label = PREVIEW_LABEL
     changes = {
         "cell": "fa2.8.4+git4a948e9-rocm6.4-torch2.9.1-py3-triton",
         "label": label,
@@ -185,6 +194,21 @@ def test_installing_a_wheel_again_brings_a_missing_aiter_too(published: tuple[Pu
     ((command,),) = [wheel_step(target, wheel, needed, "https://wheels.example/", again=True).commands]
     assert command[-2:] == (f"amd-aiter=={OURS}", f"flash-attn=={wheel.version}")
     assert "https://wheels.example/simple/rocm64/torch2.9/triton-preview/" in command
+
+
+def test_a_wheel_whose_aiter_would_overwrite_one_under_its_former_name_does_not_match(
+    published: tuple[PublishedWheel, ...],
+) -> None:
+    def why_not(**packages: str) -> str:
+        fit = find_fit(published, replace(good_machine(), packages=packages), FACTS)
+        found = {miss.wheel.version: " ".join(miss.reasons) for miss in fit.near_misses}
+        return found.get(f"2.8.4+{PREVIEW_LABEL}", "")
+
+    overwritten = "requires amd-aiter, which would overwrite the installed aiter 0.1.3: run `"
+    assert overwritten in why_not(aiter="0.1.3")
+    assert "uninstall --yes aiter` first" in why_not(aiter="0.1.3")
+    assert overwritten not in why_not(**{"aiter": "0.1.3", "amd-aiter": OF_AMD})
+    assert overwritten not in why_not()
 
 
 def test_an_aiter_of_amds_that_stays_is_a_caution(published: tuple[PublishedWheel, ...]) -> None:

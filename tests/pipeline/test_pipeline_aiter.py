@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from aiter_factory import PREVIEW, VERSION, WHEEL, keep_plain_aiter, pin
-from release_factory import passed_gates
+from release_factory import flash_attn_wheel, passed_gates
 from stage_arguments import StageArguments, local_executor
 from wheel_factory import TRITON, finished_wheel, make_wheel, metadata_text, small_machine
 from wheelfactory.build.executor import Executor
@@ -178,11 +178,36 @@ def test_a_wheel_that_requires_it_is_not_published_without_it(tmp_path: Path) ->
     )
     other = preview.model_copy(update={"label": "rocm72torch2.13git4a948e9"})
 
-    with pytest.raises(VerificationError, match=r"amd-aiter is not published: flash_attn\.whl requires it"):
-        require_aiter([preview], [])
-    require_aiter([preview], [kernels])
-    require_aiter([kernels, preview], [])
-    require_aiter([other], [])
+    pinned = {NAME: pin()}
+    yanked = kernels.model_copy(update={"yanked": "wrong"})
+    older = kernels.model_copy(update={"filename": "amd_aiter-0.0.20250101-py3-none-any.whl"})
+
+    for published in ([], [yanked], [older]):
+        with pytest.raises(VerificationError, match=rf"amd-aiter is not published: flash_attn\.whl requires {WHEEL}"):
+            require_aiter([preview], published, pinned)
+    require_aiter([preview], [kernels], pinned)
+    require_aiter([kernels, preview], [], pinned)
+    require_aiter([other], [], pinned)
+
+
+def test_a_run_publishes_no_wheel_whose_aiter_could_not_be_published(
+    given: StageArguments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cannot_build(*_arguments: object) -> Path:
+        raise BuildError("no network", "aiter", "")
+
+    monkeypatch.setattr(running, "build_aiter", cannot_build)
+    monkeypatch.setattr(running, "build_fallback", cannot_build)
+    monkeypatch.setattr(running, "build_cell", lambda *_arguments, **_options: flash_attn_wheel(tmp_path, PREVIEW.id))
+    monkeypatch.setattr(running, "verify", lambda *_arguments, **_options: passed_gates(PREVIEW.id))
+    publisher = DirectoryPublisher(tmp_path / "release")
+    worklist = Worklist(to_build=(PREVIEW,), published=(), unbuildable=())
+
+    failures = run_worklist(local_executor(given), worklist, publisher, **given)
+
+    assert [failure.name for failure in failures] == [NAME, PREVIEW.id, "flash-attention-amd"]
+    assert "amd-aiter is not published" in str(failures[1].error)
+    assert publisher.rows() == ()
 
 
 def test_only_the_indexes_whose_wheels_require_it_list_it(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -19,11 +19,12 @@ from packaging.version import Version
 
 from loopback import served
 from release_factory import PYTHON_TAG, flash_attn_wheel, make_release, stub_wheel
+from small_matrix import small_matrix
 from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.manifest import read_manifest
 from wheelfactory.release.transaction import yank
 from wheelfactory.site.index import render_index
-from wheelfactory.site.install_lines import directory_install_lines
+from wheelfactory.site.install_lines import directory_install_lines, file_install_line
 
 pytestmark = pytest.mark.slow
 
@@ -430,6 +431,25 @@ def test_ours_comes_again_after_amds_was_removed(machine: Machine, preview: Path
     install_preview(machine, preview)
 
     assert machine.installed()["amd-aiter"] == OURS
+
+
+def test_the_line_of_one_file_installs_ours_where_none_is_and_keeps_one_of_amds(
+    new_machine: NewMachine, preview: Path, tmp_path: Path
+) -> None:
+    rows = read_manifest(preview / "manifest.jsonl")
+    wheel = next(row for row in rows if row.cell == PREVIEW)
+    line, _ = file_install_line(wheel, small_matrix(), rows).split(" && ")
+    machine = replace(new_machine("pip"), command=(*PIP, "--python", tmp_path / "env/bin/python"))
+
+    def install(*arguments: str) -> str:
+        done = machine.install(*(word.replace("./", f"{preview}/wheels/") for word in arguments))
+        assert done.returncode == 0, done.stderr
+        return machine.installed()["amd-aiter"]
+
+    given = shlex.split(line)[1:]
+    assert install(*given) == OURS
+    assert install("install", aiter_of_amd(tmp_path, OF_AMD[1])) == OF_AMD[1]
+    assert install(*given) == OF_AMD[1]
 
 
 def test_no_other_index_has_ours(machine: Machine, preview: Path) -> None:

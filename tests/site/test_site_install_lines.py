@@ -158,16 +158,18 @@ KERNELS = PREVIEW.model_copy(
 )
 
 
-def test_the_line_of_one_file_names_the_kernels_that_it_requires_by_address(matrix: Matrix) -> None:
+def test_the_line_of_one_file_offers_the_kernels_that_it_requires_and_names_only_their_project(matrix: Matrix) -> None:
+    """An address would replace an installed aiter of AMD's."""
     addresses = {"url": f"https://wheels.example/{KERNELS.filename}"}
     named = KERNELS.model_copy(update=addresses)
+    offered = "pip install --no-deps --no-index --find-links {} amd-aiter"
 
-    assert shlex.split(file_install_line(PREVIEW, matrix, [PREVIEW, KERNELS]))[-3:] == [
-        "einops",
-        f"./{KERNELS.filename}",
-        f"./{PREVIEW.filename}",
-    ]
-    assert f"{addresses['url']}#sha256={KERNELS.sha256}" in file_install_line(PREVIEW, matrix, [named])
+    kernels, own = file_install_line(PREVIEW, matrix, [PREVIEW, KERNELS]).split(" && ")
+    assert kernels == offered.format(f"./{KERNELS.filename}")
+    assert shlex.split(own)[-2:] == ["einops", f"./{PREVIEW.filename}"]
+
+    with_address = file_install_line(PREVIEW, matrix, [named])
+    assert with_address.startswith(offered.format(f"'{addresses['url']}#sha256={KERNELS.sha256}'"))
     assert "aiter" not in file_install_line(ROW, matrix, [ROW, KERNELS])
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aiter_factory import KERNELS, PREVIEW
+from aiter_factory import KERNELS, KERNELS_TEXT, PREVIEW
 from wheelfactory.wheel.activation.members import ACTIVATION_MODULE, added_members
 
 TRITON_ONLY = "AITER_TRITON_ONLY"
@@ -23,9 +23,8 @@ REPORT = (
 @pytest.fixture
 def site(tmp_path: Path) -> Path:
     """A folder of packages with the wheel's module and an aiter that reports the variable as it sees it at import."""
-    kernels = "".join(f"def {name}(): ...\n" for name in ("bwd", "fwd", "fwd_kvcache", "varlen_bwd", "varlen_fwd"))
     (tmp_path / KERNELS).parent.mkdir(parents=True)
-    (tmp_path / KERNELS).write_text(kernels)
+    (tmp_path / KERNELS).write_text(KERNELS_TEXT)
     (tmp_path / "aiter/__init__.py").write_text(f"import os\nseen = os.environ.get('{TRITON_ONLY}')\n")
     (tmp_path / ACTIVATION_MODULE).write_bytes(added_members(PREVIEW)[ACTIVATION_MODULE])
     return tmp_path
@@ -45,9 +44,14 @@ def test_an_aiter_without_rocm_modules_is_imported_with_the_variable_which_is_go
     assert python(site) == (f"1 None {MODULE}", "")
 
 
-@pytest.mark.parametrize(
-    "name", ["aiter_meta/hsa/gfx942/kernel.co", "hsa/gfx942/kernel.co", "aiter/jit/module_norm.so"]
-)
+def test_what_pip_leaves_of_a_removed_aiter_does_not_count(site: Path) -> None:
+    (site / "aiter_meta/hsa/gfx942").mkdir(parents=True)
+    (site / "aiter/jit").mkdir()
+    (site / "aiter/jit/module_norm.so").write_bytes(b"")
+    assert python(site) == (f"1 None {MODULE}", "")
+
+
+@pytest.mark.parametrize("name", ["aiter_meta/hsa/gfx942/kernel.co", "hsa/gfx942/kernel.co"])
 def test_an_aiter_with_rocm_modules_keeps_them(name: str, site: Path) -> None:
     (site / name).parent.mkdir(parents=True)
     (site / name).write_bytes(b"")
@@ -82,8 +86,12 @@ def test_a_missing_aiter_is_named_with_its_remedy(site: Path) -> None:
     assert "install amd-aiter" in error
 
 
-def test_an_aiter_without_these_kernels_is_named_with_its_folder(site: Path) -> None:
-    """PyPI's 0.1.7.post2.dev18 is one."""
+@pytest.mark.parametrize("older", ["", KERNELS_TEXT.replace(", num_splits=0", "")], ids=["none", "fewer parameters"])
+def test_an_aiter_without_these_kernels_is_named_with_its_folder(older: str, site: Path) -> None:
+    """AMD's 0.1.7.post2.dev18, the one on PyPI, has them with fewer parameters."""
     (site / KERNELS).parent.rename(site / "aiter/ops/elsewhere")
+    if older:
+        (site / KERNELS).parent.mkdir()
+        (site / KERNELS).write_text(older)
     _, error = python(site)
     assert error.startswith(f"RuntimeError: the aiter in {site / 'aiter'} has no kernels for this flash-attn")

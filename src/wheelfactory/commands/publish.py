@@ -257,7 +257,7 @@ def _add_wheels(
         missing = fetch_missing_dependencies(dependencies, publisher, filenames, cache=cache, environ=environ)
     everything = [*missing, *additions]
     if not stage_only:  # a workflow stages it in the job of one batch
-        require_aiter((row for row, _ in everything), publisher.rows())
+        require_aiter((row for row, _ in everything), publisher.rows(), dependencies)
     with nullcontext() if silent else Steps(len(everything) + (not stage_only)) as steps:
         step = steps.step if steps else silent_step
         if not stage_only:

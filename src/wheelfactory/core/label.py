@@ -38,6 +38,11 @@ def is_own_aiter(version: str) -> bool:
     return re.fullmatch(r"0\.0\.20\d{6}", version, re.ASCII) is not None
 
 
+def name_aiter(version: str) -> str:
+    """Return an installed aiter for a message, with who built it."""
+    return f"{AITER_NAME} {version}, {'' if is_own_aiter(version) else 'not '}of this factory"
+
+
 @dataclass(frozen=True)
 class Label:
     """The parts of a local version; ROCm and torch as (major, minor)."""

@@ -13,9 +13,13 @@ from wheelfactory.core.label import Label, is_own_aiter
 from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, Diagnosis, uninstall_command
 from wheelfactory.doctor.machine import InstalledFlashAttn, Machine
 from wheelfactory.doctor.origin import format_flash_attn
+from wheelfactory.doctor.published_wheels import PublishedWheel
 from wheelfactory.doctor.torch_checks import TRITON_VARIABLE
 
 TRITON_ONLY_VARIABLE = "AITER_TRITON_ONLY"
+
+FORMER_NAME = "aiter"
+"""The name of AMD's distribution before `AITER_NAME`, with the same folder. pip does not know that they are one."""
 
 _RELEASES = "https://github.com/ROCm/aiter/releases"
 
@@ -42,9 +46,10 @@ def explain_aiter_error(machine: Machine, installed: InstalledFlashAttn) -> Iter
         what = f"{name} takes its Triton kernels from {AITER_NAME}, which is not installed"
         yield Diagnosis("no aiter", what, INSTALL_MATCHING_WHEEL)
     elif "has no kernels for this flash-attn" in error:
+        found = " and ".join(f"{project} {machine.packages[project]}" for project in _installed_names(machine))
         yield Diagnosis(
             "aiter does not fit",
-            f"{name} takes its Triton kernels from {AITER_NAME}, and the installed {version} has none for it",
+            f"{name} takes its Triton kernels from {AITER_NAME}, and the installed {found or 'aiter'} has none for it",
             f"install a newer one of AMD's ({_RELEASES}); or {_replace_by_ours(machine)}",
         )
     elif version and is_own_aiter(version):
@@ -56,24 +61,39 @@ def explain_aiter_error(machine: Machine, installed: InstalledFlashAttn) -> Iter
 
 def explain_other_aiter(machine: Machine, installed: InstalledFlashAttn) -> Iterator[Diagnosis]:
     """Yield the last explanation of an import error: an aiter of AMD's that does not import."""
-    version = machine.packages.get(AITER_NAME)
-    if uses_aiter(installed) and version and not is_own_aiter(version):
-        what = f"{AITER_NAME} {format_aiter(version)}, does not import: `{installed.error}`"
-        remedy = f"repair it, if other programs need its ROCm modules; else {_replace_by_ours(machine)}"
-        yield Diagnosis("aiter does not import", what, remedy)
+    for project in _installed_names(machine):
+        version = machine.packages[project]
+        if uses_aiter(installed) and not is_own_aiter(version):
+            what = f"{project} {format_aiter(version)}, does not import: `{installed.error}`"
+            remedy = f"repair it, if other programs need its ROCm modules; else {_replace_by_ours(machine)}"
+            yield Diagnosis("aiter does not import", what, remedy)
 
 
 def check_aiter(machine: Machine) -> Iterator[Diagnosis]:
     """Yield two distributions that overwrite each other."""
-    version, other = machine.packages.get(AITER_NAME), machine.packages.get("aiter")
+    version, other = machine.packages.get(AITER_NAME), machine.packages.get(FORMER_NAME)
     if version and other:
         yield Diagnosis(
             "two aiter installs",
-            f"{AITER_NAME} {format_aiter(version)}, and aiter {other} are both installed into the directory aiter, so "
-            "one has overwritten the other",
-            f"{uninstall_command(machine, AITER_NAME, 'aiter')}; then reinstall one of them",
+            f"{AITER_NAME} {format_aiter(version)}, and {FORMER_NAME} {other} are both installed into the directory "
+            "aiter, so one has overwritten the other",
+            f"{uninstall_command(machine, AITER_NAME, FORMER_NAME)}; then reinstall one of them",
         )
 
 
+def find_overwritten_aiter(wheel: PublishedWheel, machine: Machine) -> Iterator[str]:
+    """Yield why a wheel must not be installed: the aiter that it requires would overwrite one under the former name."""
+    former = machine.packages.get(FORMER_NAME)
+    if wheel.label and wheel.label.uses_aiter and former and AITER_NAME not in machine.packages:
+        remedy = f"run `{uninstall_command(machine, FORMER_NAME)}` first"
+        yield f"requires {AITER_NAME}, which would overwrite the installed {FORMER_NAME} {former}: {remedy}"
+
+
+def _installed_names(machine: Machine) -> tuple[str, ...]:
+    """The names under which aiter is installed."""
+    return tuple(project for project in (AITER_NAME, FORMER_NAME) if project in machine.packages)
+
+
 def _replace_by_ours(machine: Machine) -> str:
-    return f"{uninstall_command(machine, AITER_NAME)}; then {INSTALL_MATCHING_WHEEL}"
+    names = _installed_names(machine) or (AITER_NAME,)
+    return f"{uninstall_command(machine, *names)}; then {INSTALL_MATCHING_WHEEL}"

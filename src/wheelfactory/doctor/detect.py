@@ -17,6 +17,7 @@ from wheelfactory.core.cell import AITER_NAME
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.gpus import kfd_node_files, read_gpu_archs
 from wheelfactory.core.query import query_program
+from wheelfactory.doctor.aiter_checks import FORMER_NAME
 from wheelfactory.doctor.installed_flash_attn import read_flash_attn
 from wheelfactory.doctor.machine import Device, InstalledTorch, Machine, Python
 
@@ -87,7 +88,7 @@ def detect_machine(
     `probe`: source of the program that queries torch (`scripts/probe_toolchain.py`). `tritons`: names of the
     distributions of Triton for ROCm. `seconds`: limit for each import. Raises InputError if the Python cannot run.
     """
-    packages = ("triton", *tritons, "einops", AITER_NAME, "aiter", "rocm-sdk-core", "rocm")
+    packages = ("triton", *tritons, "einops", AITER_NAME, FORMER_NAME, "rocm-sdk-core", "rocm")
     python, torch, found = read_python(executable, packages, environ, seconds)
     rocm, rocm_path = find_rocm(root, environ)
     gpus, names = read_gpus(root, rocm_path, environ)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, Backend, Cell, major_minor
 from wheelfactory.core.support import Answer
+from wheelfactory.doctor.aiter_checks import find_overwritten_aiter
 from wheelfactory.doctor.diagnosis import abi_age, find_major_minor, format_major_minor
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.gpu_match import find_cautions, find_condition, find_lacking
@@ -212,6 +213,7 @@ def _other_reasons(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) 
     """Yield each mismatch with the Python, the system and the GPUs, and whether the wheel is yanked."""
     yield from _python_reasons(wheel, machine)
     yield from _system_reasons(wheel, machine)
+    yield from find_overwritten_aiter(wheel, machine)
     if not find_condition(wheel, machine, facts):  # otherwise the GPUs without code can be hidden
         yield from find_lacking(wheel, machine, facts)
     if wheel.yanked is not None:

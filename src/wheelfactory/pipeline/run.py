@@ -30,6 +30,7 @@ from wheelfactory.release.additions import (
     fetch_missing_dependencies,
     find_missing_aiter,
     find_missing_fallback,
+    require_aiter,
 )
 from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.manifest import WheelRow, published_cells
@@ -178,6 +179,7 @@ class CellPipeline:
             )
             added = as_addition(path, self._verify(path, cell, executor.find_gate_host))
             with self.publish_lock:
+                require_aiter(added[:1], self.publisher.rows(), self.matrix.dependencies)
                 publish(self.publisher, [added])
 
     def verify_published(self, executor: Executor, row: WheelRow) -> None:

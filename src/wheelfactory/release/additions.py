@@ -176,13 +176,20 @@ def find_missing_aiter(matrix: Matrix, publisher: Publisher, cells: Iterable[Cel
     return None if held else dependency
 
 
-def require_aiter(rows: Iterable[WheelRow], published: Iterable[WheelRow]) -> None:
-    """Raise `VerificationError` if rows to publish take their kernels from aiter, and no index would have it."""
-    rows = tuple(rows)
+def require_aiter(
+    rows: Iterable[WheelRow], published: Iterable[WheelRow], dependencies: Mapping[str, Dependency]
+) -> None:
+    """Raise `VerificationError` if rows to publish take their kernels from aiter, and no index would have it.
+
+    It must be the wheel in `dependencies`, with which the gates ran, and not be yanked.
+    """
+    rows, pin = tuple(rows), dependencies.get(AITER_NAME)
     needing = next((row for row in rows if row.label and Label.parse(row.label).uses_aiter), None)
-    if needing and not any(row.project == AITER_NAME for row in (*rows, *published)):
-        hint = f"publish the wheel of {AITER_NAME} first, or in the same command; nothing was published"
-        raise VerificationError(f"{AITER_NAME} is not published", f"{needing.filename} requires it", hint)
+    offered = {row.filename for row in (*rows, *published) if row.yanked is None}
+    if needing and (pin is None or pin.wheel not in offered):
+        name = pin.wheel if pin else AITER_NAME
+        hint = f"publish {name} first, or in the same command; nothing was published"
+        raise VerificationError(f"{AITER_NAME} is not published", f"{needing.filename} requires {name}", hint)
 
 
 def find_missing_fallback(publisher: Publisher) -> FallbackProject | None:

@@ -75,13 +75,17 @@ def index_install_line(key: IndexKey, site: str) -> str:
 def file_install_line(row: WheelRow, matrix: Matrix, published: Iterable[WheelRow] = ()) -> str:
     """The command that installs one wheel by address and digest; without an address, from the current folder.
 
-    With the wheel of aiter among the `published` rows, if the wheel takes its kernels from it.
+    If the wheel takes its kernels from aiter, a command before it installs that of the `published` rows where none is.
     """
     # --no-deps keeps the installed torch; flash-attn's other dependencies are listed, and have none themselves
     from_pypi = (name for name, pin in matrix.dependencies.items() if pin.sha256)
     takes_kernels = row.label is not None and Label.parse(row.label).uses_aiter
     kernels = [one for one in published if takes_kernels and one.project == AITER_NAME and one.yanked is None]
-    return shlex.join(pip_for().install_without_dependencies(*from_pypi, *map(_address, (*kernels[-1:], row))))
+    own = pip_for().install_without_dependencies(*from_pypi, _address(row))
+    # not by address: pip would replace an installed one of AMD's. Without an index it finds only this one
+    only = ("--no-index", "--find-links")
+    before = [pip_for().install_without_dependencies(*only, _address(one), AITER_NAME) for one in kernels[-1:]]
+    return " && ".join(map(shlex.join, (*before, own)))
 
 
 def _address(row: WheelRow) -> str:

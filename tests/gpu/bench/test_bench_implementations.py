@@ -1,6 +1,6 @@
-"""Which flash-attn counts as missing, and which as broken. torch is an empty module, because no test calls it.
+"""Which flash-attn counts as missing, which as broken, and how it selects its kernels.
 
-test_bench_attention.py runs the implementations with a real torch.
+torch is an empty module, because no test calls it. test_bench_attention.py runs the implementations with a real torch.
 """
 
 from __future__ import annotations
@@ -14,10 +14,16 @@ from typing import Any
 
 import pytest
 
+from aiter_factory import KERNELS, KERNELS_TEXT, PREVIEW
 from wheel_factory import TRITON
 from wheelfactory.gpu.bench.measure import PROGRAMS
 from wheelfactory.wheel.activation.members import ACTIVATION_MODULE, EXTENSION_MODULE, added_members
 
+UPSTREAMS_CHOICE = """
+import os
+if os.environ.get("FLASH_ATTENTION_TRITON_AMD_ENABLE") == "TRUE":
+    import aiter
+"""
 INTERFACE = f"import {EXTENSION_MODULE} as flash_attn_gpu\n\ndef flash_attn_func(): ...\n"
 
 
@@ -62,3 +68,23 @@ def test_an_extension_that_fails_to_load_is_broken_not_missing(implementations: 
     with pytest.raises(ImportError) as caught:
         implementations.load_implementation("flash-attn", "cuda", "")
     assert caught.value.name == EXTENSION_MODULE
+
+
+def test_a_preview_is_measured_through_the_module_of_the_wheel(
+    implementations: Any, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TRUE would bypass that module, and an aiter without ROCm modules would not be imported."""
+    monkeypatch.setenv("FLASH_ATTENTION_TRITON_AMD_ENABLE", "TRUE")
+    monkeypatch.delenv("AITER_TRITON_ONLY", raising=False)
+    (site / KERNELS).parent.mkdir(parents=True)
+    (site / KERNELS).write_text(KERNELS_TEXT)
+    (site / "aiter/__init__.py").write_text("import os\nassert os.environ['AITER_TRITON_ONLY'] == '1'\n")
+    (site / ACTIVATION_MODULE).write_bytes(added_members(PREVIEW)[ACTIVATION_MODULE])
+    (site / "flash_attn/flash_attn_interface.py").write_text(UPSTREAMS_CHOICE + INTERFACE)
+    (site / "amd_aiter-0.0.20260602.dist-info").mkdir()
+    (site / "amd_aiter-0.0.20260602.dist-info/METADATA").write_text("Name: amd-aiter\nVersion: 0.0.20260602\n")
+
+    loaded = implementations.load_implementation("flash-attn", "cuda", "")
+
+    assert loaded.aiter == "0.0.20260602"
+    assert loaded.module.fwd.__module__ == KERNELS.removesuffix(".py").replace("/", ".")

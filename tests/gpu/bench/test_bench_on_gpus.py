@@ -49,7 +49,6 @@ def test_both_backends_are_trained_with_the_preset_each_with_its_variable(
     assert triton["environ"] == {
         "FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE",
         "FLASH_ATTENTION_TRITON_AMD_AUTOTUNE": "FALSE",
-        "AITER_TRITON_ONLY": "1",
     }
     sizes = {"batch_size": 4, "seq_len": 4096, "d_model": 1024, "n_heads": 16, "n_layers": 8}
     steps = {"warmup_steps": 20, "timed_steps": 80, "dtype": "bfloat16", "autotune": False, "foreign_gpu": False}
@@ -100,9 +99,10 @@ def test_a_run_with_the_wrong_backend_does_not_count(cli: Cli, tmp_path: Path) -
 
 def test_the_kernels_of_a_preview_are_those_of_aiter(cli: Cli, tmp_path: Path) -> None:
     symbol = f"{AITER_TOLERANCE.module}.fwd"
-    gpu = make_gpu_python(tmp_path / "gpu", {**BOTH, "flash-attnTRUE": training(symbol, 120.0, 20000.0)})
-    shown = cli("bench", "training", "--python", gpu.python)
+    answers = {**BOTH, "flash-attnTRUE": training(symbol, 120.0, 20000.0, aiter="0.1.14.post1")}
+    shown = cli("bench", "training", "--python", make_gpu_python(tmp_path / "gpu", answers).python)
     assert "FA3 (triton): not run" not in shown.out
+    assert f"calls {symbol}, of amd-aiter 0.1.14.post1, not of this factory\n" in shown.out
 
 
 def test_a_run_without_a_seen_backend_does_not_count(cli: Cli, tmp_path: Path) -> None:

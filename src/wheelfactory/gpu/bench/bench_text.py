@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from wheelfactory.core.label import name_aiter
 from wheelfactory.core.terminal import TextColumn, TextTable, table_lines, wrap_lines
 from wheelfactory.gpu.bench.compare import FigureChange, TrendPoint
 from wheelfactory.gpu.bench.reports import AttentionReport, AttentionRow, MeasuredImplementation, TrainingReport
@@ -187,7 +188,8 @@ def _environment_lines(
 def _implementation_lines(implementations: Sequence[MeasuredImplementation]) -> Iterator[str]:
     for found in implementations:
         if found.origin:  # without one it was not loaded; the rows give the reason
-            facts = [found.version, found.origin, found.symbol and f"calls {found.symbol}"]
+            kernels = found.aiter and f"of {name_aiter(found.aiter)}"
+            facts = [found.version, found.origin, found.symbol and f"calls {found.symbol}", kernels]
             yield f"{_name(found.name)}: {', '.join(part for part in facts if part)}"
 
 

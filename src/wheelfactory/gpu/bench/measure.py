@@ -140,9 +140,7 @@ def _environ(name: str, environ: Mapping[str, str], *, autotune: bool) -> dict[s
         return {**cleared, _ENABLE: "FALSE"}
     if name == Backend.TRITON:
         # upstream compares with exactly TRUE
-        chosen = {_ENABLE: "TRUE", AUTOTUNE_VARIABLE: "TRUE" if autotune else "FALSE"}
-        # for kernels from aiter: TRUE bypasses the wheel's module, which sets this for an aiter without ROCm modules
-        return {**cleared, **chosen, "AITER_TRITON_ONLY": "1"}
+        return {**cleared, _ENABLE: "TRUE", AUTOTUNE_VARIABLE: "TRUE" if autotune else "FALSE"}
     return cleared
 
 
@@ -181,9 +179,8 @@ def _modules(name: str) -> tuple[str, ...]:
 
 
 def _implementation(name: str, reported: Mapping[str, Any], symbol: str | None = None) -> MeasuredImplementation:
-    return MeasuredImplementation(
-        name=name, version=reported.get("version"), origin=reported.get("origin"), symbol=symbol
-    )
+    found = {key: reported.get(key) for key in ("version", "origin", "aiter")}
+    return MeasuredImplementation(name=name, symbol=symbol, **found)
 
 
 def _run_program(

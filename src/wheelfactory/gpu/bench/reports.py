@@ -29,6 +29,8 @@ class MeasuredImplementation(FrozenModel):
     """``installed``, ``checkout`` or ``torch``; None if it could not be loaded."""
     symbol: str | None = None
     """The backend's forward function, such as ``flash_attn_2_cuda.fwd``; None without a backend."""
+    aiter: str | None = None
+    """The version of the installed aiter if the function is in it."""
 
 
 class AttentionConfig(FrozenModel):

@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
-from wheelfactory.core.cell import AITER_NAME, same_rocm
-from wheelfactory.core.label import is_own_aiter
+from wheelfactory.core.cell import same_rocm
+from wheelfactory.core.label import name_aiter
 from wheelfactory.gpu.torch_python import TorchPython
 from wheelfactory.gpu.validate.installed import InstalledPackage
 from wheelfactory.gpu.validate.report import ResultError, ValidationCase, ValidationCheck
@@ -148,11 +148,9 @@ def _module(installed: InstalledPackage, numbers: NumericReport | None, *, elsew
     if numbers.file in files:
         return made_check("module", True, "called a file of this installation")
     if installed.kernels and numbers.file in (installed.kernels.files or ()):
-        version = installed.kernels.version
-        whose = "of this factory" if is_own_aiter(version) else "not of this factory"
         wrong = installed.kernels.record_mismatches
         changed = f", changed: {wrong[0]}" if wrong else ""
-        return made_check("module", not wrong, f"called a file of {AITER_NAME} {version}, {whose}{changed}")
+        return made_check("module", not wrong, f"called a file of {name_aiter(installed.kernels.version)}{changed}")
     return made_check("module", False, f"called {numbers.file}, which this installation does not contain")
 
 

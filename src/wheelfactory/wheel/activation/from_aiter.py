@@ -5,6 +5,7 @@ whose kernels are in aiter. Errors are a RuntimeError: flash-attn ignores an Imp
 """
 
 import importlib.util
+import inspect
 import os
 from pathlib import Path
 
@@ -23,19 +24,17 @@ if _spec is None or not _spec.origin:
         "that has this wheel"
     )
 _folder = Path(_spec.origin).parent
+_NO_KERNELS = (
+    f"the aiter in {_folder} has no kernels for this flash-attn: install a newer amd-aiter from AMD, or remove it "
+    "and install amd-aiter from the index that has this wheel"
+)
 if not (_folder / "ops/triton/_triton_kernels/flash_attn_triton_amd").is_dir():
-    raise RuntimeError(
-        f"the aiter in {_folder} has no kernels for this flash-attn: install a newer amd-aiter from AMD, or remove it "
-        "and install amd-aiter from the index that has this wheel"
-    )
+    raise RuntimeError(_NO_KERNELS)
 
 # aiter's setup.py packages hsa with every build but the Triton-only one; an editable install has it beside the package.
-# Without the variable such an aiter fails at import; with it, an aiter that has more would lose that
-_has_more = (
-    any((_folder / "jit").glob("*.so"))
-    or (_folder.parent / "aiter_meta/hsa").is_dir()
-    or (_folder.parent / "hsa").is_dir()
-)
+# Without the variable such an aiter fails at import; with it, an aiter that has more would lose that. Only files count:
+# of a removed aiter, pip leaves empty folders and the modules that it compiled into aiter/jit
+_has_more = any(any((_folder.parent / name).rglob("*.co")) for name in ("aiter_meta/hsa", "hsa"))
 _set_here = not _has_more and _TRITON_ONLY not in os.environ
 if _set_here:
     os.environ[_TRITON_ONLY] = "1"
@@ -50,5 +49,9 @@ try:
 finally:
     if _set_here:
         del os.environ[_TRITON_ONLY]  # aiter reads it at import only; child processes must not inherit it
+
+# flash-attn passes it; without it, as in AMD's 0.1.7, each call with packed sequences would fail
+if "num_splits" not in inspect.signature(varlen_fwd).parameters:
+    raise RuntimeError(_NO_KERNELS)
 
 __all__ = ["bwd", "fwd", "fwd_kvcache", "varlen_bwd", "varlen_fwd"]

@@ -197,7 +197,7 @@ def main(name: str, device: str, fallback: str, sizes: str) -> None:
         status, why = ("not run", str(error)) if isinstance(error, NotRunError) else ("failed", error_line(error))
         sys.stdout.write(f"\n{json.dumps({**report, 'status': status, 'reason': why})}\n")
         return
-    report |= {"version": implementation.version, "origin": implementation.origin}
+    report |= {name: getattr(implementation, name) for name in ("version", "origin", "aiter")}
     for row in measure_all(implementation, config, device):
         report["rows"].append(row)
         report["dropped"] = None if dropped is None else sorted(dropped)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ import torch
 Tensor = Any
 Attention = Callable[[Tensor, Tensor, Tensor, bool], Tensor]
 """(queries, keys, values, causal) -> output. Keys and values may have fewer heads, in equal groups."""
+
+_SELECTS_TRITON = "FLASH_ATTENTION_TRITON_AMD_ENABLE"
 
 
 class NotRunError(Exception):
@@ -34,6 +37,8 @@ class LoadedImplementation:
     """``installed``, ``checkout``, or ``torch``."""
     module: Any = None
     """The backend module whose functions flash-attn calls; None without a backend."""
+    aiter: str | None = None
+    """The version of the installed aiter if the functions are in it."""
 
 
 def load_implementation(name: str, device: str, fallback: str) -> LoadedImplementation:
@@ -54,6 +59,7 @@ def _flash_attn(device: str) -> LoadedImplementation:
         raise NotRunError("not installed")
     if device == "cpu":
         raise NotRunError("needs a GPU")
+    _select_as_users_do()
     try:
         interface = import_module("flash_attn.flash_attn_interface")
     except (ImportError, RuntimeError) as error:
@@ -62,7 +68,17 @@ def _flash_attn(device: str) -> LoadedImplementation:
         raise
     # flash-attn before 2.7 calls the module flash_attn_cuda
     backend = getattr(interface, "flash_attn_gpu", None) or interface.flash_attn_cuda
-    return LoadedImplementation(_named(interface.flash_attn_func), _version("flash-attn"), "installed", backend)
+    kernels = _version("amd-aiter") if backend.fwd.__module__.startswith("aiter.") else None
+    function = _named(interface.flash_attn_func)
+    return LoadedImplementation(function, _version("flash-attn"), "installed", backend, kernels)
+
+
+def _select_as_users_do() -> None:
+    """Unset the variable that selects Triton where the wheel selects it by a module of its own, as the factory's do."""
+    # with TRUE, flash-attn bypasses that module, which prepares the import of an aiter without ROCm modules
+    module = find_spec("flash_attn_2_cuda")
+    if module and str(module.origin).endswith(".py") and os.environ.get(_SELECTS_TRITON) == "TRUE":
+        del os.environ[_SELECTS_TRITON]
 
 
 def is_missing_backend(error: Exception) -> bool:
@@ -72,7 +88,7 @@ def is_missing_backend(error: Exception) -> bool:
     compiled module that fails to load is broken, not missing.
     """
     has_no_module = isinstance(error, ModuleNotFoundError) and error.name == "flash_attn_2_cuda"
-    return has_no_module or "FLASH_ATTENTION_TRITON_AMD_ENABLE" in str(error)
+    return has_no_module or _SELECTS_TRITON in str(error)
 
 
 def _fallback(folder: str) -> LoadedImplementation:

@@ -129,7 +129,7 @@ def measure(name: str, device: str, fallback: str, config: dict[str, Any]) -> di
     """Warm up, then time the steps."""
     implementation = load_implementation(name, device, fallback)
     training = Training(config, implementation.function, device)
-    found = {"version": implementation.version, "origin": implementation.origin}
+    found = {name: getattr(implementation, name) for name in ("version", "origin", "aiter")}
     losses = []
     found["symbol"] = find_backend_symbol(implementation, lambda: losses.append(training.step()))
     for _ in range(config["warmup_steps"] - 1):
