@@ -147,7 +147,7 @@ def _checkout(git: GitTag, tree: Path, environ: Mapping[str, str]) -> tuple[str,
             failure=SourceError,
             environ={**git_environ, "GIT_TERMINAL_PROMPT": "0"},
             cwd=tree,
-            hint="check the repository and the tag in matrix.yaml, and the network",
+            hint="check the network, and the repository and the tag or commit in matrix.yaml",
         ).strip()
 
     tree.mkdir()
