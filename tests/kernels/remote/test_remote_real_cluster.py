@@ -38,6 +38,7 @@ from wheelfactory.matrix.load import load_matrix
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.timeout(1500),  # two cores with much other work took 11 minutes
     pytest.mark.skipif(sys.version_info < (3, 11), reason="BuildGrid needs Python 3.11"),
 ]
 
