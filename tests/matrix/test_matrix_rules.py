@@ -201,6 +201,18 @@ def test_an_arch_that_only_a_preview_compiles_for_is_told_with_the_preview() -> 
     )
 
 
+def test_a_reason_about_triton_names_the_preview_but_no_release() -> None:
+    """Otherwise two reasons contradict each other for a GPU that was tried with a release and not with the preview."""
+    source = "      source: setup.py of the commit\n"
+    triton = "    triton: {archs: [gfx942], window: '>=3.6.0,<3.9', wheel-size: 150 kB to 5 MB, source: its setup.py}\n"
+    found = judge_gpu_code(small_matrix(PREVIEW, (source, source + triton)), "2.8.4+git4a948e9", TRITON, "gfx1103")
+    assert found == Finding(
+        Answer.MAY_WORK,
+        "the Triton backend of flash-attn 2.8.4 preview (commit 4a948e9) does not list gfx1103, so no wheel "
+        "promises it: nobody has reported whether it works",
+    )
+
+
 def test_a_preview_can_be_for_some_torch_releases_only() -> None:
     matrix = small_matrix(PREVIEW)
     assert check_flash_attn_torch(matrix, "2.8.4+git4a948e9", "2.9.1") == ALLOWED

@@ -106,7 +106,7 @@ def judge_gpu_code(matrix: Matrix, flash_attn: str, backend: Backend, arch: str)
     if release is None or arch in release.archs:
         return _judge_unproved_arch(release, arch, flash_attn) if isinstance(release, CkBackend) else None
     if isinstance(release, TritonBackend):
-        return _judge_unlisted_arch(release, arch)
+        return _judge_unlisted_arch(release, arch, flash_attn)
     supporting = [version for version, facts in matrix.flash_attn.items() if facts.ck and arch in facts.ck.archs]
     others = f"; {_and([name_flash_attn(version) for version in supporting])} does" if supporting else ""
     if any(not preview_commit(version) for version in supporting):
@@ -134,14 +134,15 @@ def _judge_unproved_arch(release: CkBackend, arch: str, flash_attn: str) -> Find
     return Finding(Answer.MAY_WORK, f"{kernels}: {release.may_work[arch]}")
 
 
-def _judge_unlisted_arch(release: TritonBackend, arch: str) -> Finding:
+def _judge_unlisted_arch(release: TritonBackend, arch: str, flash_attn: str) -> Finding:
     # upstream's list chooses the tuning; Triton itself compiles for any arch that it knows
     if arch in release.fails:
         return Finding(Answer.DOES_NOT_WORK, f"flash-attn's Triton kernels fail on {arch}: {release.fails[arch]}")
     known = release.may_work.get(arch, "nobody has reported whether it works")
-    return Finding(
-        Answer.MAY_WORK, f"flash-attn's Triton backend does not list {arch}, so no wheel promises it: {known}"
-    )
+    backend = "flash-attn's Triton backend"  # not named for a release, so that equal reasons are shown once
+    if preview_commit(flash_attn):
+        backend = f"the Triton backend of flash-attn {name_flash_attn(flash_attn)}"
+    return Finding(Answer.MAY_WORK, f"{backend} does not list {arch}, so no wheel promises it: {known}")
 
 
 def judge_torch_arch(matrix: Matrix, rocm: str, arch: str) -> Finding | None:
