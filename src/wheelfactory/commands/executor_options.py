@@ -90,7 +90,7 @@ def add_remote(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--ignore-remote-cache",
         action="store_true",
-        help="compile anew what the server has results of (`run` always does)",
+        help="compile again what the server has cached (`run` always does)",
     )
     group.add_argument(
         "--verify-sample",

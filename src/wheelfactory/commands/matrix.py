@@ -33,7 +33,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument(
-        "--table", action="store_true", help="print the supported versions instead, in a pipe as Markdown"
+        "--table", action="store_true", help="print a table of supported versions instead (as Markdown in a pipe)"
     )
     shape.add_argument(
         "--shards", action="store_true", help="print a two-level matrix, for more than GitHub's 256 jobs"

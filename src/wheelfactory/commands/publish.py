@@ -82,7 +82,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="with a release directory: read its wheels from DIR (default: its own)",
     )
     parser.add_argument("--stage", action="store_true", help="upload the files into a draft, and publish nothing yet")
-    what = "with --stage: write the sha256 of each wheel that needs an attestation to FILE; no FILE if none does"
+    what = "with --stage: write the sha256 of each wheel that needs an attestation to FILE; create no FILE if none does"
     parser.add_argument("--checksums", type=Path, metavar="FILE", help=what)
     parser.add_argument(
         "--dry-run", action="store_true", help="print each call that would change the target, and change nothing"
