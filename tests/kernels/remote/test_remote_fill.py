@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import os
@@ -25,6 +26,7 @@ from wheelfactory.kernels.compiler.costs import Ledger
 from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
 from wheelfactory.kernels.compiler.survey import Survey, SurveyPart
 from wheelfactory.kernels.remote import client, fill, messages_pb2
+from wheelfactory.kernels.remote.action import Blob
 from wheelfactory.kernels.remote.fill import fill_store, find_missing_kernels
 from wheelfactory.kernels.remote.results import worker_name
 from wheelfactory.kernels.remote.samples import Filled, verify_samples
@@ -405,6 +407,28 @@ def test_an_interrupt_cancels_what_runs(
     thread.join()
     server.hold.set()
     assert len(server.cancelled) == 8
+
+
+def test_an_execution_is_cancelled_though_its_caller_is_cancelled_twice(server: RemoteServer) -> None:
+    """After SIGTERM asyncio cancels all tasks, and then the one that started an execution cancels it again."""
+
+    async def interrupt() -> None:
+        async with client.Client(remote_of(server)) as connected:
+            named = asyncio.Event()
+            execution = asyncio.create_task(
+                connected.execute(Blob(b"an action"), skip_cache=False, report_stage=lambda _: named.set())
+            )
+            await named.wait()
+            for _ in range(2):
+                execution.cancel()
+                await asyncio.sleep(0)  # the task sees it
+            await asyncio.wait({execution})
+            assert execution.cancelled()
+
+    server.hold.clear()
+    asyncio.run(interrupt())
+    server.hold.set()
+    assert len(server.cancelled) == 1
 
 
 def test_a_run_that_another_cell_stopped_ends_at_the_next_progress(

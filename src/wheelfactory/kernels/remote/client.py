@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -196,12 +197,15 @@ class Client:
 
     async def _cancel(self, name: str) -> None:
         cancel = make_method(self._channel, "CancelOperation", messages.Empty)
-        try:  # the server may be away; its own limits end the execution then
-            await asyncio.shield(
-                cancel(messages.CancelOperationRequest(name=name), timeout=5, metadata=self._metadata())
-            )
-        except (grpc.aio.AioRpcError, asyncio.CancelledError):
-            return
+        call = asyncio.ensure_future(
+            cancel(messages.CancelOperationRequest(name=name), timeout=5, metadata=self._metadata())
+        )
+        while not call.done():
+            # after SIGTERM the caller is cancelled twice, and the channel is closed when it ends
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait({call})
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.CancelledError):
+            call.result()  # the server may be away; its own limits end the execution then
 
     def _ask_capabilities(self) -> Awaitable[messages.ServerCapabilities]:
         query = messages.GetCapabilitiesRequest(instance_name=self.remote.instance)
