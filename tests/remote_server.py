@@ -77,7 +77,7 @@ class RemoteServer:
     requeue: bool = False
     """Whether each worker dies with its compile, which is then queued again for ever."""
     ignore_skip: bool = False
-    """Whether to take results from the cache against the wish of the client."""
+    """Whether to take results from the cache although the client asks for an execution."""
     hold: threading.Event = field(default_factory=threading.Event)
     """Executions wait for it."""
     port: int = 0

@@ -96,7 +96,7 @@ try:
 except OSError as error:
     print(error.strerror)
 """
-"""Starts a linker with the objects that it is told, as setup.py does when our ninja has ended."""
+"""Start a linker with the given objects, as setup.py does when our ninja has ended."""
 
 
 @pytest.mark.parametrize(("is_raised", "outcome"), [(True, "0"), (False, "Argument list too long")])
