@@ -1,11 +1,17 @@
-"""Compute attention with torch's fused kernels if they support the call, else by blocks."""
+"""Compute attention with a fused kernel if one supports the call, else by blocks.
+
+The kernels are asked in this order: `scaled_dot_product_attention`, torch's FlashAttention-2 kernel, FlexAttention.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from flash_attention_amd import blocks, fused
+from flash_attention_amd import blocks, flash, flex, fused
+from flash_attention_amd.flash import Packed
 from flash_attention_amd.options import Attended, Options
 from flash_attention_amd.visible import band
 
@@ -24,14 +30,57 @@ def attend(
 
     `mask` is as in `blocks.attend`. Only the output has a gradient.
     """
-    seen = band(q.shape[1], k.shape[1], options.window_size, causal=options.causal)
-    simple = not probabilities and not options.softcap and options.alibi_slopes is None
-    simple = simple and options.scale > 0  # kernels mask with -inf before scaling, and 0 * -inf is NaN
-    # a mask over queries and keys would be converted to a full matrix of numbers first, so only key masks go to torch
-    shaped = seen.full or seen.causal if mask is None else seen.full and not lse and mask.shape[1:3] == (1, 1)
-    if simple and shaped and q.numel() and k.numel():
-        repeatable = options.deterministic and torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v))
-        found = None if repeatable else fused.attend(q, k, v, options, seen, mask, lse=lse)
+    # kernels mask with -inf before scaling, and 0 * -inf is NaN
+    if not probabilities and options.scale > 0 and q.numel() and k.numel():
+        found = _fused(q, k, v, options, mask, lse=lse)
         if found is not None:
             return found
     return blocks.attend(q, k, v, options, mask, probabilities=probabilities)
+
+
+def attend_packed(q: Tensor, k: Tensor, v: Tensor, options: Options, packed: Packed, *, lse: bool) -> Attended | None:
+    """Attention of packed sequences, checked (total, heads, headdim) tensors, in one call; None if no kernel does that.
+
+    The log-sum-exp is (heads, total).
+    """
+    if not _simple(options) or not options.scale > 0 or not q.numel() or not k.numel():
+        return None
+    repeatable = options.deterministic and _needs_gradients(q, k, v)
+    q, k, v = _strided(q, k, v)
+    return flash.attend_packed(q, k, v, options, packed, lse=lse, repeatable=repeatable)
+
+
+def _fused(q: Tensor, k: Tensor, v: Tensor, options: Options, mask: Tensor | None, *, lse: bool) -> Attended | None:
+    """Attention of non-empty tensors with the first fused kernel that supports it; None if none does."""
+    seen = band(q.shape[1], k.shape[1], options.window_size, causal=options.causal)
+    simple = _simple(options)
+    # a mask over queries and keys would be converted to a full matrix of numbers first, so only key masks go to torch
+    shaped = seen.full or seen.causal if mask is None else seen.full and not lse and mask.shape[1:3] == (1, 1)
+    repeatable = options.deterministic and _needs_gradients(q, k, v)
+    if simple and shaped and not repeatable:
+        found = fused.attend(q, k, v, options, seen, mask, lse=lse)
+        if found is not None:
+            return found
+    if mask is not None:
+        return None
+    q, k, v = _strided(q, k, v)
+    found = flash.attend(q, k, v, options, seen, lse=lse, repeatable=repeatable) if simple else None
+    # torch does not document that FlexAttention's gradients have the same bits each time
+    if found is None and not repeatable and not options.dropout_p:
+        found = flex.attend(q, k, v, options, seen, lse=lse, gradients=_needs_gradients(q, k, v))
+    return found
+
+
+def _simple(options: Options) -> bool:
+    """Whether the scores are scaled products alone."""
+    return not options.softcap and options.alibi_slopes is None
+
+
+def _needs_gradients(*tensors: Tensor) -> bool:
+    """Whether a result of these tensors will have a gradient."""
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+
+
+def _strided(*tensors: Tensor) -> Iterator[Tensor]:
+    """The tensors, copied where the last dimension is not contiguous."""
+    return (tensor if tensor.stride(-1) == 1 else tensor.contiguous() for tensor in tensors)

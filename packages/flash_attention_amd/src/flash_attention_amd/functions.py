@@ -27,11 +27,12 @@ def flash_attn_func(
 ) -> Result:
     """softmax(q k^T scale) v for each sequence and head.
 
-    With only dropout_p, softmax_scale and causal, a fused kernel of torch computes, if torch has one for this device,
-    dtype and headdim. With window_size, softcap, alibi_slopes, return_attn_probs, or deterministic with gradients, the
-    slower block algorithm computes in float32. On ROCm and CPUs it also computes causal attention with fewer queries
-    than keys, and on ROCm return_softmax_lse. Either way, the memory beside inputs and results does not grow with the
-    square of the sequence, except for return_attn_probs. The result has the dtype of the inputs, also under autocast.
+    A fused kernel of torch computes, if torch has one for this device, dtype, headdim and options; with softcap or
+    alibi_slopes, and on ROCm with window_size, that is FlexAttention, which torch compiles in the first call. Else the
+    slower block algorithm computes in float32: on CPUs with any of these options, with return_attn_probs, and with
+    deterministic gradients unless torch's FlashAttention-2 kernel for NVIDIA GPUs supports the call. Either way, the
+    memory beside inputs and results does not grow with the square of the sequence, except for return_attn_probs. The
+    result has the dtype of the inputs, also under autocast.
 
     Arguments:
         q: (batch, seqlen_q, heads, headdim), float16, bfloat16, float32 or float64, on any device.
@@ -45,7 +46,8 @@ def flash_attn_func(
         softcap: above 0, scores are softcap * tanh(score / softcap).
         alibi_slopes: (heads,) or (batch, heads): -slope * |i + seqlen_k - seqlen_q - j| is added to the score of query
             i and key j. The slopes get no gradient.
-        deterministic: the backward pass gives the same bits each time; the forward pass always does.
+        deterministic: the backward pass gives the same bits each time; the forward pass always does. While the
+            FlashAttention-2 kernel's backward pass is launched, torch's deterministic mode is on for all threads.
         return_attn_probs: return (out, softmax_lse, probabilities), which makes the full matrix.
         return_softmax_lse: return (out, softmax_lse); flash-attn has no such option.
 

@@ -8,7 +8,6 @@ prefers a kernel (cuDNN, FlashAttention-2, CUTLASS; on ROCm AOTriton), and users
 from __future__ import annotations
 
 import math
-from contextlib import AbstractContextManager, nullcontext
 from enum import IntEnum
 
 import torch
@@ -42,8 +41,12 @@ def attend(
     The band `seen` must be full or causal. Of the options, only scale and dropout are used. A mask, bool (batch, 1, 1,
     keys), requires a full band and no log-sum-exp. With `lse`, the kernel must return the log-sum-exp.
     """
-    if q.device.type not in DEVICES:
+    kind = q.device.type
+    if kind not in DEVICES:
         return None
+    if torch.is_autocast_enabled(kind):
+        with torch.autocast(kind, enabled=False):  # it would change the dtype
+            return attend(q, k, v, options, seen, mask, lse=lse)
     if seen.causal and seen.queries > seen.keys:
         return _after_blind(q, k, v, options, seen, lse=lse)
     queries, keys, values = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
@@ -65,18 +68,11 @@ def attend(
         return None
     if lse:
         return _with_lse(kernel, queries, keys, values, options, causal=seen.causal)
-    with _no_autocast(q):
-        out = scaled_dot_product_attention(
-            queries, keys, values, mask, options.dropout_p, seen.causal, scale=options.scale, enable_gqa=grouped
-        )
+    out = scaled_dot_product_attention(
+        queries, keys, values, mask, options.dropout_p, seen.causal, scale=options.scale, enable_gqa=grouped
+    )
     out = out.transpose(1, 2).contiguous()
     return Attended(out if blind is None else out.masked_fill(blind, 0), None, None)
-
-
-def _no_autocast(q: Tensor) -> AbstractContextManager[object]:
-    """Disable autocast, which would change the dtype; free of cost where it is off."""
-    kind = q.device.type
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 def _choice(

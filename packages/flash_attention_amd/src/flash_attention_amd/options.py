@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -12,8 +11,7 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """flash-attn itself supports the first two."""
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):  # made by each call: a dataclass takes three times the time
     """The options that all functions share, named as in flash-attn."""
 
     scale: float
@@ -106,17 +104,21 @@ def check(q: Tensor, k: Tensor, v: Tensor, dimensions: str) -> None:
             raise ValueError(f"{name} must be ({dimensions}), not {tuple(tensor.shape)}")
     if q.dtype not in DTYPES:
         raise TypeError(f"q must be float16, bfloat16, float32 or float64, not {q.dtype}")
+    dtype, device = q.dtype, q.device
     for name, tensor in (("k", k), ("v", v)):
-        if tensor.dtype != q.dtype:
-            raise TypeError(f"q, k and v must have one dtype: q has {q.dtype}, {name} has {tensor.dtype}")
-        if tensor.device != q.device:
-            raise ValueError(f"q, k and v must be on one device: q is on {q.device}, {name} on {tensor.device}")
-    if k.shape != v.shape:
-        raise ValueError(f"k and v must have one shape: k has {tuple(k.shape)}, v has {tuple(v.shape)}")
-    if q.shape[-1] != k.shape[-1]:
-        raise ValueError(f"q and k must have one headdim: q has {q.shape[-1]}, k has {k.shape[-1]}")
-    if not k.shape[-2] or q.shape[-2] % k.shape[-2]:
-        raise ValueError(f"the heads of q, {q.shape[-2]}, must be a multiple of those of k, {k.shape[-2]}")
+        if tensor.dtype != dtype:
+            raise TypeError(f"q, k and v must have one dtype: q has {dtype}, {name} has {tensor.dtype}")
+        if tensor.device != device:
+            raise ValueError(f"q, k and v must be on one device: q is on {device}, {name} on {tensor.device}")
+    shape = k.shape
+    if shape != v.shape:
+        raise ValueError(f"k and v must have one shape: k has {tuple(shape)}, v has {tuple(v.shape)}")
+    *_, heads, width = q.shape
+    *_, groups, wide = shape
+    if width != wide:
+        raise ValueError(f"q and k must have one headdim: q has {width}, k has {wide}")
+    if not groups or heads % groups:
+        raise ValueError(f"the heads of q, {heads}, must be a multiple of those of k, {groups}")
 
 
 def check_batch(q: Tensor, k: Tensor) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from flash_attention_amd.attend import attend
+from flash_attention_amd.attend import attend, attend_packed
+from flash_attention_amd.flash import Packed
 from flash_attention_amd.options import Attended, Options, Result, check, options, result, unpacked
 from flash_attention_amd.sequences import check_pages, from_pages, runs
 
@@ -39,8 +39,9 @@ def flash_attn_varlen_func(
 ) -> Result:
     """`flash_attn_func` for each of many sequences, packed without padding.
 
-    Adjacent sequences of the same lengths are computed in one call, because torch does not have a fused kernel for
-    packed sequences on every device. The starts are read from the GPU once.
+    On NVIDIA GPUs, torch 2.10 and newer compute all of them in one call, unless softcap, ALiBi slopes or a block table
+    are given. Elsewhere, one call computes adjacent sequences of the same lengths. The starts are read from the GPU
+    once.
 
     Arguments, beside those of `flash_attn_func`:
         q: (total_q, heads, headdim).
@@ -78,14 +79,19 @@ def flash_attn_varlen_func(
         deterministic=deterministic,
     )
     lengths = list(zip(queries, keys, strict=True))
-    found = _attend_each(
-        q,
-        lengths,
-        _keys(k, v, [(run, seen) for run, (_, seen) in runs(lengths)], block_table),
-        chosen,
-        lse=return_softmax_lse or return_attn_probs,
-        probabilities=(max_seqlen_q, max_seqlen_k) if return_attn_probs else None,
-    )
+    found = None
+    if len(set(lengths)) > 1 and block_table is None and not return_attn_probs:  # one length is one batch
+        starts = cu_seqlens_q.to(q.device, torch.int32), cu_seqlens_k.to(q.device, torch.int32)
+        found = attend_packed(q, k, v, chosen, Packed(starts, lengths), lse=return_softmax_lse)
+    if found is None:
+        found = _attend_each(
+            q,
+            lengths,
+            _keys(k, v, [(run, seen) for run, (_, seen) in runs(lengths)], block_table),
+            chosen,
+            lse=return_softmax_lse or return_attn_probs,
+            probabilities=(max_seqlen_q, max_seqlen_k) if return_attn_probs else None,
+        )
     return result(found, lse=return_softmax_lse, probabilities=return_attn_probs)
 
 
@@ -220,7 +226,7 @@ def _attend_each(
             part,
             keys,
             values,
-            chosen if slopes is None or len(slopes) == 1 else replace(chosen, alibi_slopes=slopes[run]),
+            chosen if slopes is None or len(slopes) == 1 else chosen._replace(alibi_slopes=slopes[run]),
             lse=lse,
             probabilities=shown is not None,
         )

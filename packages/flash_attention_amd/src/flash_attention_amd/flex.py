@@ -1,0 +1,241 @@
+"""Attention with torch's FlexAttention: Triton kernels that torch compiles for windows, softcap and ALiBi slopes.
+
+One function is compiled for each `Kind` of call, and further lengths use the same kernels. Without compilation,
+FlexAttention makes the full matrix of scores, so a call that torch does not compile is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import shutil
+import warnings
+from collections.abc import Callable
+from functools import lru_cache, partial
+from itertools import count
+from time import perf_counter
+from types import FunctionType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._functorch import config as functorch
+from torch.nn.attention import flex_attention as flex
+
+from flash_attention_amd.options import Attended, Options
+from flash_attention_amd.visible import Band
+
+VARIABLE = "FLASH_ATTENTION_AMD_FLEX"
+"""Environment variable: 0 turns FlexAttention off."""
+
+DEVICES = ("cuda",)
+"""Device types that FlexAttention is used on. On a CPU it has no backward pass."""
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32)
+
+WIDTHS = range(16, 257)
+"""Head dimensions. Triton's matrix products need 16; more than 256 do not fit into the shared memory of many GPUs."""
+
+BLOCK = 128
+"""Queries, and keys, in a block of the mask; FlexAttention's default."""
+
+log = logging.getLogger("flash_attention_amd")
+
+
+class Kind(NamedTuple):
+    """What the kernels of a call depend on, apart from lengths."""
+
+    device: str
+    dtype: torch.dtype
+    width: int
+    grouped: bool
+    scale: float
+    softcap: float
+    slopes: int
+    """Dimensions of the ALiBi slopes: 0 for none, 1 for (heads,), 2 for (batch, heads)."""
+    left: int | None
+    right: int | None
+    """The limits of the band, constants of the kernels: read from memory, they cost ALiBi 1.5 times the time."""
+    square: bool
+    """Whether query i is aligned with key i. Otherwise the shift is read from memory, so that it can change."""
+    lse: bool
+    gradients: bool
+
+
+class _NotCompiledError(Exception):
+    """torch's compiler is switched off here, or has reached its limit of recompilations."""
+
+
+_failed: set[Kind] = set()
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, options: Options, seen: Band, *, lse: bool, gradients: bool
+) -> Attended | None:
+    """Attention of non-empty (batch, seqlen, heads, headdim) tensors; None if FlexAttention cannot compute it here.
+
+    The last dimension must be contiguous. Dropout and `deterministic` are not used. `gradients` says whether the output
+    needs them. A failure to compile gives one warning, and None from then on.
+    """
+    if torch.compiler.is_compiling():  # a backend of the user's choice could compile it to the full matrix
+        return None
+    if q.dtype not in DTYPES or q.shape[-1] not in WIDTHS or not available(q.device.type):
+        return None
+    if torch.is_autocast_enabled(q.device.type):
+        with torch.autocast(q.device.type, enabled=False):  # it would change the dtype
+            return attend(q, k, v, options, seen, lse=lse, gradients=gradients)
+    slopes = options.alibi_slopes
+    kind = Kind(
+        q.device.type,
+        q.dtype,
+        q.shape[-1],
+        q.shape[2] != k.shape[2],
+        options.scale,
+        options.softcap,
+        0 if slopes is None else min(len(slopes), 2),
+        seen.left,
+        seen.right,
+        not seen.shift,
+        lse,
+        gradients,
+    )
+    if kind in _failed:
+        return None
+    try:
+        out, sums = _run(kind, q, k, v, seen, slopes)
+    except _NotCompiledError:
+        return None
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # torch's compiler, Triton and the C compiler have no common type of error
+        if not _failed:
+            reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            warnings.warn(
+                f"FlexAttention failed, so a slower way computes; {VARIABLE}=0 turns it off: {reason}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        log.debug("FlexAttention failed: %s", kind, exc_info=True)
+        _failed.add(kind)
+        return None
+    out = out.transpose(1, 2).contiguous()
+    if sums is not None:
+        sums = sums.detach().contiguous()
+        sums[:, :, : seen.blind] = -math.inf  # torch does not document what FlexAttention returns there
+    return Attended(out, sums, None)
+
+
+@lru_cache
+def available(device: str) -> bool:
+    """Whether torch can compile FlexAttention for a device type; read once."""
+    if os.environ.get(VARIABLE) == "0" or device not in DEVICES or not hasattr(flex, "AuxRequest"):
+        return False
+    from torch.utils._triton import has_triton
+
+    compilers = [os.environ.get("CC") or "cc", "gcc", "clang"]
+    return (device == "cpu" or has_triton()) and any(map(shutil.which, compilers))
+
+
+def _run(
+    kind: Kind, q: Tensor, k: Tensor, v: Tensor, seen: Band, slopes: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """The output and the log-sum-exp, (batch, heads, queries, ...)."""
+    mask, shift = block_mask(seen, q.device)
+    if slopes is not None:
+        slopes = (slopes[0] if kind.slopes == 1 else slopes).float()
+    return _function(kind)(*(tensor.transpose(1, 2) for tensor in (q, k, v)), mask, slopes, shift)
+
+
+_numbers = count()
+
+
+@lru_cache(maxsize=256)
+def _function(kind: Kind) -> Callable[..., tuple[Tensor, Tensor | None]]:
+    """The compiled function of a kind."""
+
+    def compute(
+        q: Tensor, k: Tensor, v: Tensor, mask: Any, slopes: Tensor, shift: Tensor | int
+    ) -> tuple[Tensor, Tensor | None]:
+        if not torch.compiler.is_compiling():
+            raise _NotCompiledError
+
+        def score(value: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            if kind.softcap:
+                value = kind.softcap * torch.tanh(value / kind.softcap)
+            if kind.slopes:
+                slope = slopes[head] if kind.slopes == 1 else slopes[batch, head]
+                value = value - slope * (query + shift - key).abs()
+            return value
+
+        out, aux = flex.flex_attention(
+            q,
+            k,
+            v,
+            score_mod=score if kind.softcap or kind.slopes else None,
+            block_mask=mask,
+            scale=kind.scale,
+            enable_gqa=kind.grouped,
+            return_aux=flex.AuxRequest(lse=kind.lse),
+        )
+        return out, aux.lse
+
+    # torch 2.11's compiler looks for gradients of its inputs, whatever they are
+    warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf", module="torch._dynamo")
+    # torch limits recompilations for each code object, so each kind gets its own
+    code = compute.__code__.replace(co_name=f"flex_attention_{next(_numbers)}")
+    own = FunctionType(code, compute.__globals__, code.co_name, None, compute.__closure__)
+    return torch.compile(own, backend=partial(_compile, kind))  # type: ignore[no-any-return]
+
+
+def _compile(kind: Kind, graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+    """Compile a graph of the function of a kind, as torch's default backend does."""
+    before = perf_counter()
+    # torch would otherwise compile the backward pass when it first runs, where a failure could not be handled
+    with warnings.catch_warnings(), functorch.patch(force_non_lazy_backward_lowering=kind.gradients):
+        warnings.simplefilter("ignore")  # of the compiler, about its own code
+        compiled = torch._dynamo.lookup_backend("inductor")(graph, inputs)
+    log.debug("compiled FlexAttention in %.1f s: %s", perf_counter() - before, kind)
+    return compiled
+
+
+@lru_cache(maxsize=256)
+@torch.inference_mode(False)  # a cached tensor of inference mode could not be used in training
+def block_mask(seen: Band, device: torch.device) -> tuple[Any, Tensor | int]:
+    """FlexAttention's block mask for a band, None for a full one; and the shift of the band, a tensor unless it is 0.
+
+    The mask is made from the limits of blocks: one number for each block of 128 queries and 128 keys, not of scores.
+    """
+    shift = torch.tensor(seen.shift, dtype=torch.int32, device=device) if seen.shift else 0
+    if seen.full:
+        return None, shift
+    left, right = seen.left, seen.right
+    first = torch.arange(0, seen.queries, BLOCK, device=device)[:, None]
+    start = torch.arange(0, seen.keys, BLOCK, device=device)
+    last, end = first + BLOCK - 1, start + BLOCK - 1
+    # the last block of queries or of keys is partly visible unless it has all of its rows
+    whole = (last < seen.queries) & (end < seen.keys)
+    some = torch.ones_like(whole)
+    if left is not None:
+        whole &= start >= last + seen.shift - left
+        some &= end >= first + seen.shift - left
+    if right is not None:
+        whole &= end <= first + seen.shift + right
+        some &= start <= last.clamp(max=seen.queries - 1) + seen.shift + right
+
+    def visible(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        after = key - query - shift
+        if left is None:
+            return after <= right
+        return after >= -left if right is None else (after >= -left) & (after <= right)
+
+    blocks = [part for matrix in (some & ~whole, whole) for part in _ordered(matrix)]
+    lengths = seen.queries, seen.keys
+    made = flex.BlockMask.from_kv_blocks(*blocks, BLOCK_SIZE=BLOCK, mask_mod=visible, seq_lengths=lengths)
+    return made, shift
+
+
+def _ordered(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """How many columns of each row are set, and the columns with these first, as FlexAttention expects them."""
+    columns = matrix.int().argsort(descending=True, stable=True)
+    return matrix.sum(-1, dtype=torch.int32)[None, None], columns.int()[None, None].contiguous()

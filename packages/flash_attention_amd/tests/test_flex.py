@@ -1,0 +1,159 @@
+"""FlexAttention: when it is used, its masks, and on a CPU its forward pass."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from flash_attention_amd import flash_attn_func, flex
+from flash_attention_amd.visible import band
+from reference import ATOL, Told, attention, off, seen
+from test_memory import Watch
+from torch import Tensor
+
+pytestmark = pytest.mark.skipif(not hasattr(flex.flex, "AuxRequest"), reason="this torch is too old")
+COMPILER = pytest.mark.skipif(not shutil.which("g++"), reason="no C++ compiler")
+SOFTCAP = Told(softcap=2.0, causal=True)
+
+
+@pytest.fixture
+def chosen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """FlexAttention is used on a CPU too, and nothing has failed."""
+    monkeypatch.setattr(flex, "DEVICES", ("cpu", "cuda"))
+    monkeypatch.setattr(flex, "_failed", set())
+    flex.available.cache_clear()
+    yield
+    flex.available.cache_clear()
+
+
+def tensors(queries: int, keys: int, heads: int = 4, groups: int = 2, width: int = 32) -> list[Tensor]:
+    sizes = [(queries, heads), (keys, groups), (keys, groups)]
+    return [torch.randn(2, *size, width) for size in sizes]
+
+
+@COMPILER
+@pytest.mark.filterwarnings("ignore")  # torch's compiler warns of its own code
+@pytest.mark.parametrize(
+    "told",
+    [SOFTCAP, Told(alibi=1), Told(alibi=2, causal=True, window_size=(30, 0), softcap=3.0)],
+    ids=["softcap", "alibi", "all"],
+)
+@pytest.mark.usefixtures("chosen")
+def test_it_computes_attention_of_any_lengths(told: Told, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "flash_attention_amd")
+    slopes = told.slopes(2, 4, "cpu")
+    for queries, keys in ((128, 128), (200, 200), (257, 257), (200, 300), (300, 140), (257, 700)):
+        q, k, v = tensors(queries, keys)
+        out = flash_attn_func(q, k, v, **told.arguments(slopes))
+        truth, *_ = attention(q.double(), k.double(), v.double(), told, slopes)
+        assert off(out, truth) < ATOL[torch.float32]
+        assert out.is_contiguous()
+    own = [record.message for record in caplog.records if record.name == "flash_attention_amd"]
+    assert 2 <= len(own) <= 6  # at most three where query i is aligned with key i, and three for other lengths
+    assert {message[:23] for message in own} == {"compiled FlexAttention "}
+
+
+@pytest.mark.parametrize("lengths", [(128, 128), (300, 300), (100, 700), (700, 300), (1, 260), (257, 1)])
+@pytest.mark.parametrize("window", [(-1, 0), (0, 0), (130, 0), (-1, 200), (200, -1), (60, 200), (300, 5)])
+def test_masks_are_right_in_every_block(window: tuple[int, int], lengths: tuple[int, int]) -> None:
+    mine = band(*lengths, window, causal=False)
+    if mine.full:
+        return
+    mask, shift = flex.block_mask(mine, torch.device("cpu"))
+    truth = seen(*lengths, False, window)
+    rows, columns = (torch.arange(length) for length in lengths)
+    assert torch.equal(mask.mask_mod(0, 0, rows[:, None], columns), truth)
+    assert int(shift) == lengths[1] - lengths[0]
+    size = [-(-length // flex.BLOCK) * flex.BLOCK for length in lengths]
+    padded = torch.zeros(size, dtype=torch.bool)
+    padded[: lengths[0], : lengths[1]] = truth
+    tiles = padded.unflatten(1, (-1, flex.BLOCK)).unflatten(0, (-1, flex.BLOCK)).transpose(1, 2).flatten(2)
+    full = listed(mask.full_kv_num_blocks, mask.full_kv_indices)
+    part = listed(mask.kv_num_blocks, mask.kv_indices)
+    assert torch.equal(full, tiles.all(-1))
+    assert torch.equal(part, tiles.any(-1) & ~tiles.all(-1))
+
+
+def listed(counts: Tensor, indices: Tensor) -> Tensor:
+    """The matrix of blocks that counts and indices list."""
+    matrix = torch.zeros(indices.shape[2:], dtype=torch.bool)
+    for row, count in enumerate(counts[0, 0].tolist()):
+        matrix[row, indices[0, 0, row, :count].long()] = True
+    return matrix
+
+
+def test_masks_made_in_inference_mode_can_be_used_in_training() -> None:
+    flex.block_mask.cache_clear()
+    with torch.inference_mode():
+        mask, _ = flex.block_mask(band(300, 290, (-1, -1), causal=True), torch.device("cpu"))
+    assert not mask.kv_indices.is_inference()
+
+
+@COMPILER
+@pytest.mark.usefixtures("chosen")
+def test_without_compilation_blocks_compute_and_not_torchs_full_matrix() -> None:
+    q, k, v = tensors(150, 150)
+    truth, *_ = attention(q.double(), k.double(), v.double(), SOFTCAP)
+    with Watch() as watch:  # torch does not compile below such a mode
+        out = flash_attn_func(q, k, v, **SOFTCAP.arguments(None))
+    assert not [name for name in watch.operations if "flex" in name or "softmax" in name]
+    assert off(out, truth) < 2e-6
+    out = torch.compiler.disable(flash_attn_func)(q, k, v, **SOFTCAP.arguments(None))
+    assert off(out, truth) < 2e-6
+
+
+@pytest.mark.usefixtures("chosen")
+def test_a_failure_gives_one_warning_and_blocks_compute(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def function(kind: flex.Kind) -> Any:
+        def fail(*_: Any) -> None:
+            calls.append(kind)
+            raise RuntimeError("no kernel\nand a long story")
+
+        return fail
+
+    monkeypatch.setattr(flex, "_function", function)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    q, k, v = tensors(20, 20)
+    expected, *_ = attention(q, k, v, SOFTCAP)
+    with pytest.warns(RuntimeWarning, match="FLEX=0 turns it off: RuntimeError: no kernel$") as told:
+        for options in (SOFTCAP, SOFTCAP, Told(softcap=2.0), SOFTCAP):
+            out = flash_attn_func(q, k, v, **options.arguments(None))
+    assert off(out, expected) < 1e-5
+    assert len(told) == 1
+    assert len(calls) == 2  # each kind once
+
+
+@pytest.mark.parametrize("change", [{"dropout_p": 0.1}, {"softmax_scale": 0.0}, {"return_attn_probs": True}], ids=str)
+@pytest.mark.usefixtures("chosen")
+def test_what_it_does_not_support_is_not_tried(change: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flex, "_run", lambda *_: pytest.fail("FlexAttention was called"))
+    flash_attn_func(*tensors(20, 20), softcap=2.0, **change)
+    for width in (8, 264):
+        flash_attn_func(*tensors(20, 20, width=width), softcap=2.0)
+    flash_attn_func(*(tensor.double() for tensor in tensors(20, 20)), softcap=2.0)
+    flash_attn_func(*(tensor.requires_grad_() for tensor in tensors(20, 20)), softcap=2.0, deterministic=True)
+
+
+@pytest.mark.usefixtures("chosen")
+def test_it_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert flex.available("cpu")
+    flex.available.cache_clear()
+    monkeypatch.setenv(flex.VARIABLE, "0")
+    assert not flex.available("cpu")
+
+
+@pytest.mark.usefixtures("chosen")
+def test_it_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    assert not flex.available("cpu")
+
+
+def test_a_cpu_uses_blocks() -> None:
+    assert not flex.available("cpu")
