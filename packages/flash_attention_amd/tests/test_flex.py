@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from flash_attention_amd import flash_attn_func, flex
+from flash_attention_amd import attend, flash, flash_attn_func, flex
 from flash_attention_amd.visible import band
 from reference import ATOL, Told, attention, off, seen
 from test_memory import Watch
@@ -30,9 +31,8 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     flex.available.cache_clear()
 
 
-def tensors(queries: int, keys: int, heads: int = 4, groups: int = 2, width: int = 32) -> list[Tensor]:
-    sizes = [(queries, heads), (keys, groups), (keys, groups)]
-    return [torch.randn(2, *size, width) for size in sizes]
+def tensors(queries: int, keys: int, width: int = 32, device: str = "cpu") -> list[Tensor]:
+    return [torch.randn(2, *size, width, device=device) for size in ((queries, 4), (keys, 2), (keys, 2))]
 
 
 @COMPILER
@@ -43,11 +43,11 @@ def tensors(queries: int, keys: int, heads: int = 4, groups: int = 2, width: int
     ids=["softcap", "alibi", "all"],
 )
 @pytest.mark.usefixtures("chosen")
-def test_it_computes_attention_of_any_lengths(told: Told, caplog: pytest.LogCaptureFixture) -> None:
+def test_it_computes_attention_of_any_lengths(told: Told, device: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "flash_attention_amd")
-    slopes = told.slopes(2, 4, "cpu")
-    for queries, keys in ((128, 128), (200, 200), (257, 257), (200, 300), (300, 140), (257, 700)):
-        q, k, v = tensors(queries, keys)
+    slopes = told.slopes(2, 4, device)
+    for queries, keys in ((20, 20), (200, 200), (100, 100), (20, 90), (300, 140), (100, 700)):
+        q, k, v = tensors(queries, keys, device=device)
         out = flash_attn_func(q, k, v, **told.arguments(slopes))
         truth, *_ = attention(q.double(), k.double(), v.double(), told, slopes)
         assert off(out, truth) < ATOL[torch.float32]
@@ -91,6 +91,33 @@ def test_masks_made_in_inference_mode_can_be_used_in_training() -> None:
     with torch.inference_mode():
         mask, _ = flex.block_mask(band(300, 290, (-1, -1), causal=True), torch.device("cpu"))
     assert not mask.kv_indices.is_inference()
+
+
+@pytest.mark.parametrize(("queries", "forced"), [(1, {}), (2, {"FORCE_USE_FLEX_ATTENTION": True})])
+def test_only_one_query_may_go_to_torchs_decoding_kernel(
+    queries: int, forced: dict[str, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+
+    def attention(q: Tensor, *_: Any, kernel_options: dict[str, bool], **__: Any) -> tuple[Tensor, Any]:
+        told.append(kernel_options)
+        return q, SimpleNamespace(lse=None)
+
+    def compiled(function: Callable[..., Any], **_: Any) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            with monkeypatch.context() as compiling:
+                compiling.setattr(torch.compiler, "is_compiling", lambda: True)
+                return function(*arguments)
+
+        return call
+
+    monkeypatch.setattr(flex, "available", lambda _: True)
+    monkeypatch.setattr(flex.flex, "flex_attention", attention)
+    monkeypatch.setattr(torch, "compile", compiled)
+    flex._function.cache_clear()
+    flash_attn_func(*tensors(queries, 30), softcap=2.0)
+    flex._function.cache_clear()
+    assert told == [forced]
 
 
 @COMPILER
@@ -153,6 +180,22 @@ def test_it_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_it_needs_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
     assert not flex.available("cpu")
+
+
+@pytest.mark.parametrize(
+    ("queries", "gradients", "first"), [(256, False, "flex"), (255, False, "flash"), (256, True, "flash")]
+)
+def test_it_is_asked_first_for_long_windows_without_gradients(
+    queries: int, gradients: bool, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    for module, name in ((flex, "flex"), (flash, "flash")):
+        monkeypatch.setattr(module, "attend", lambda *_, name=name, **__: asked.append(name))
+    monkeypatch.setattr(attend, "LONG", 2 * 4 * 256)
+    q, k, v = (tensor.requires_grad_(gradients) for tensor in tensors(queries, queries))
+    flash_attn_func(q, k, v, window_size=(5, 0))
+    assert asked[0] == first
+    assert set(asked) == {"flex", "flash"}
 
 
 def test_a_cpu_uses_blocks() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from importlib.util import find_spec
 from threading import Lock
 from typing import Any, NamedTuple
@@ -54,7 +55,7 @@ def attend(
     The last dimension must be contiguous. Of the options, only scale and dropout are used. With `repeatable`, gradients
     have the same bits each time.
     """
-    if not _reliable(seen, [(seen.queries, seen.keys)]) or not _supported(q, k, v, options):
+    if not _reliable(seen, [(seen.queries, seen.keys)]) or not supported(q, k, v, options):
         return None
     out, sums = _run(q, k, v, _call(options, seen, (None, None), repeatable=repeatable))
     batch, rows, heads, _ = q.shape
@@ -68,7 +69,7 @@ def attend_packed(
     queries, keys = zip(*packed.lengths, strict=True)
     # a limit that hides no key in a sequence of the longest lengths hides none in any
     seen = band(max(queries), max(keys), options.window_size, causal=options.causal)
-    if not PACKED or not _reliable(seen, packed.lengths) or not _supported(q[None], k[None], v[None], options):
+    if not PACKED or not _reliable(seen, packed.lengths) or not supported(q, k, v, options):
         return None
     rows, columns = sum(queries), sum(keys)
     out, sums = _run(q[:rows], k[:columns], v[:columns], _call(options, seen, packed.starts, repeatable=repeatable))
@@ -80,12 +81,30 @@ def attend_packed(
     )
 
 
-def _supported(q: Tensor, k: Tensor, v: Tensor, options: Options) -> bool:
-    """Whether torch can run the kernel, and the user has not excluded it with `torch.nn.attention.sdpa_kernel`."""
-    if not q.is_cuda or torch.version.hip is not None:
+def supported(q: Tensor, k: Tensor, v: Tensor, options: Options) -> bool:
+    """Whether torch can run the kernel, and the user has not excluded it with `torch.nn.attention.sdpa_kernel`.
+
+    The tensors are (..., headdim), and fit each other.
+    """
+    if not q.is_cuda or torch.version.hip is not None or not torch.backends.cuda.flash_sdp_enabled():
         return False
-    tensors = (tensor.transpose(1, 2) for tensor in (q, k, v))
-    return can_use_flash_attention(SDPAParams(*tensors, None, options.dropout_p, False, q.shape[2] != k.shape[2]))
+    if not q.stride(-1) == k.stride(-1) == v.stride(-1) == 1:
+        return False
+    # torch's compiler cannot trace the cache
+    ask = _supported.__wrapped__ if torch.compiler.is_compiling() else _supported
+    return ask(q.device, q.dtype, q.shape[-1], options.dropout_p > 0, needs_gradients(q, k, v))
+
+
+@lru_cache(maxsize=256)
+def _supported(device: torch.device, dtype: torch.dtype, width: int, dropout: bool, gradients: bool) -> bool:
+    """torch's answer, from all that it depends on; it supports all lengths."""
+    some = torch.empty(1, 1, 1, width, device=device, dtype=dtype, requires_grad=gradients)
+    return can_use_flash_attention(SDPAParams(some, some, some, None, 0.5 if dropout else 0.0, False, False))
+
+
+def needs_gradients(*tensors: Tensor) -> bool:
+    """Whether a result of these tensors will have a gradient."""
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 def _reliable(seen: Band, lengths: list[tuple[int, int]]) -> bool:
@@ -112,12 +131,21 @@ def _run(q: Tensor, k: Tensor, v: Tensor, call: _Call) -> tuple[Tensor, Tensor]:
     width = q.shape[-1]
     if width % 8:  # the kernel supports only multiples of 8
         q, k, v = (pad(tensor, (0, -width % 8)) for tensor in (q, k, v))
-    apply = _Flash.apply
-    if torch.compiler.is_compiling():
-        # the compiler cannot trace the lock and the flag of the backward pass
-        apply = torch.compiler.disable(apply)  # type: ignore[no-untyped-call]  # torch has no types here
-    out, sums = apply(q, k, v, call)
+    if needs_gradients(q, k, v):
+        apply = _Flash.apply
+        if torch.compiler.is_compiling():
+            # the compiler cannot trace the lock and the flag of the backward pass
+            apply = torch.compiler.disable(apply)  # type: ignore[no-untyped-call]  # torch has no types here
+        out, sums = apply(q, k, v, call)
+    else:
+        out, sums, *_ = _forward(q, k, v, call)
     return (out[..., :width].contiguous() if width % 8 else out), sums
+
+
+def _forward(q: Tensor, k: Tensor, v: Tensor, call: _Call) -> tuple[Tensor, ...]:
+    """The output, contiguous, the log-sum-exp, and the random state of dropout."""
+    found = torch.ops.aten._flash_attention_forward.default(q, k, v, *call.sizes, *call.flags, False, **call.limits)
+    return found[0].contiguous(), *found[1:4]  # the output has the strides of q
 
 
 class _Flash(torch.autograd.Function):
@@ -125,9 +153,7 @@ class _Flash(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, call: _Call) -> tuple[Tensor, Tensor]:
-        found = torch.ops.aten._flash_attention_forward(q, k, v, *call.sizes, *call.flags, False, **call.limits)
-        out, sums, *state, _ = found
-        out = out.contiguous()  # it has the strides of q
+        out, sums, *state = _forward(q, k, v, call)
         ctx.call = call
         ctx.save_for_backward(q, k, v, out, sums, *state)
         ctx.mark_non_differentiable(sums)
@@ -139,7 +165,7 @@ class _Flash(torch.autograd.Function):
         q, k, v, out, sums, *state = ctx.saved_tensors
         call = ctx.call
         with deterministic(call.repeatable):
-            gradients = torch.ops.aten._flash_attention_backward(
+            gradients = torch.ops.aten._flash_attention_backward.default(
                 d_out, q, k, v, out, sums, *call.sizes, *call.flags, *state, **call.limits
             )
         return *gradients, None

@@ -59,6 +59,9 @@ class Kind(NamedTuple):
     """The limits of the band, constants of the kernels: read from memory, they cost ALiBi 1.5 times the time."""
     square: bool
     """Whether query i is aligned with key i. Otherwise the shift is read from memory, so that it can change."""
+    single: bool
+    """Whether there is one query. Only then torch may use its decoding kernel, which torch 2.11 compiles for the number
+    of queries of the first call, and for no more than 128 rows of queries and grouped heads."""
     lse: bool
     gradients: bool
 
@@ -97,6 +100,7 @@ def attend(
         seen.left,
         seen.right,
         not seen.shift,
+        seen.queries == 1,
         lse,
         gradients,
     )
@@ -176,6 +180,7 @@ def _function(kind: Kind) -> Callable[..., tuple[Tensor, Tensor | None]]:
             block_mask=mask,
             scale=kind.scale,
             enable_gqa=kind.grouped,
+            kernel_options={} if kind.single else {"FORCE_USE_FLEX_ATTENTION": True},
             return_aux=flex.AuxRequest(lse=kind.lse),
         )
         return out, aux.lse

@@ -12,9 +12,9 @@ from enum import IntEnum
 
 import torch
 from torch import Tensor
-from torch.backends.cuda import SDPAParams, can_use_flash_attention
 from torch.nn.functional import pad, scaled_dot_product_attention
 
+from flash_attention_amd import flash
 from flash_attention_amd.options import Attended, Options
 from flash_attention_amd.visible import Band
 
@@ -52,7 +52,10 @@ def attend(
     queries, keys, values = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     grouped = q.shape[2] != k.shape[2]
     if seen.causal and seen.shift:
-        return _lower_right(queries, keys, values, options, grouped=grouped)
+        # scaled_dot_product_attention aligns is_causal top-left; of the kernels, torch documents bottom-right for this
+        # one alone: `torch.nn.attention.bias.causal_lower_right`
+        supported = flash.supported(q, k, v, options)
+        return _with_lse(Kernel.FLASH, queries, keys, values, options, causal=True) if supported else None
     blind = None
     if mask is not None:
         blind = ~mask.any(-1, keepdim=True)
@@ -94,21 +97,6 @@ def _after_blind(q: Tensor, k: Tensor, v: Tensor, options: Options, seen: Band, 
         return None
     sums = None if found.lse is None else pad(found.lse, (blind, 0), value=-math.inf)
     return Attended(pad(found.out, (0, 0, 0, 0, blind, 0)), sums, None)
-
-
-def _lower_right(queries: Tensor, keys: Tensor, values: Tensor, options: Options, *, grouped: bool) -> Attended | None:
-    """Causal attention of fewer queries than keys.
-
-    scaled_dot_product_attention aligns is_causal top-left and would use the plain formula. CUDA's FlashAttention-2
-    kernel aligns it bottom-right, and `torch.nn.attention.bias.causal_lower_right` calls it in the same way. torch
-    documents this for no other kernel.
-    """
-    if not queries.is_cuda or torch.version.hip is not None:
-        return None
-    params = SDPAParams(queries, keys, values, None, options.dropout_p, False, grouped)
-    if not can_use_flash_attention(params):
-        return None
-    return _with_lse(Kernel.FLASH, queries, keys, values, options, causal=True)
 
 
 def _with_lse(

@@ -98,18 +98,20 @@ def check(q: Tensor, k: Tensor, v: Tensor, dimensions: str) -> None:
     `dimensions` names the dimensions in errors, such as "batch, seqlen, heads, headdim".
     Raises TypeError for a dtype, ValueError for a shape or device.
     """
-    count = dimensions.count(",") + 1
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
-        if tensor.dim() != count:
-            raise ValueError(f"{name} must be ({dimensions}), not {tuple(tensor.shape)}")
-    if q.dtype not in DTYPES:
-        raise TypeError(f"q must be float16, bfloat16, float32 or float64, not {q.dtype}")
+    # chained comparisons, as loops take twice the time and every call comes here
+    if not q.dim() == k.dim() == v.dim() == dimensions.count(",") + 1:
+        count = dimensions.count(",") + 1
+        name, tensor = next(pair for pair in zip("qkv", (q, k, v), strict=True) if pair[1].dim() != count)
+        raise ValueError(f"{name} must be ({dimensions}), not {tuple(tensor.shape)}")
     dtype, device = q.dtype, q.device
-    for name, tensor in (("k", k), ("v", v)):
-        if tensor.dtype != dtype:
-            raise TypeError(f"q, k and v must have one dtype: q has {dtype}, {name} has {tensor.dtype}")
-        if tensor.device != device:
-            raise ValueError(f"q, k and v must be on one device: q is on {device}, {name} on {tensor.device}")
+    if dtype not in DTYPES:
+        raise TypeError(f"q must be float16, bfloat16, float32 or float64, not {dtype}")
+    if not dtype == k.dtype == v.dtype:
+        name, tensor = ("k", k) if k.dtype != dtype else ("v", v)
+        raise TypeError(f"q, k and v must have one dtype: q has {dtype}, {name} has {tensor.dtype}")
+    if not device == k.device == v.device:
+        name, tensor = ("k", k) if k.device != device else ("v", v)
+        raise ValueError(f"q, k and v must be on one device: q is on {device}, {name} on {tensor.device}")
     shape = k.shape
     if shape != v.shape:
         raise ValueError(f"k and v must have one shape: k has {tuple(shape)}, v has {tuple(v.shape)}")

@@ -84,9 +84,7 @@ def band(queries: int, keys: int, window: tuple[int, int], *, causal: bool) -> B
 
     `window` is flash-attn's `window_size`: keys to the left and to the right, -1 for all.
     """
-    left, right = (int(size) for size in window)
-    if causal:
-        right = 0
+    left, right = int(window[0]), 0 if causal else int(window[1])
     return Band(
         queries,
         keys,
