@@ -92,7 +92,7 @@ class Cell:
             raise InputError(
                 "not a cell id",
                 text,
-                "a cell id looks like fa2.8.3-rocm6.4-torch2.9.1-cp311-ck; `wheelfactory matrix` lists them",
+                "a cell id looks like fa2.8.3-rocm6.4-torch2.9.1-cp311-ck; `wheelfactory plan --all` lists them",
             )
         python = f"3.{match['minor']}" if match["minor"] else ANY_PYTHON
         return cls(match["flash_attn"], python, match["torch"], match["rocm"], Backend(match["backend"]))

@@ -32,7 +32,7 @@ def select_cells(expansion: Expansion, only: str) -> tuple[Cell, ...]:
     raise InputError(
         "no cell matches",
         only,
-        "globs match cell ids such as fa2.8.3-rocm6.4-torch2.9.1-cp311-ck; `wheelfactory matrix` lists them",
+        "globs match cell ids such as fa2.8.3-rocm6.4-torch2.9.1-cp311-ck; `wheelfactory plan --all` lists them",
     )
 
 

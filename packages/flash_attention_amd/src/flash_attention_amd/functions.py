@@ -27,8 +27,8 @@ def flash_attn_func(
 ) -> Result:
     """softmax(q k^T scale) v for each sequence and head.
 
-    A fused kernel of torch computes, if torch has one for this device, dtype, headdim and options; with softcap or
-    alibi_slopes, and on ROCm with window_size, that is FlexAttention, which torch compiles in the first call. Else the
+    A fused kernel of torch computes, if torch has one for this device, dtype, headdim and options; with softcap,
+    alibi_slopes or window_size that can be FlexAttention, which torch compiles in the first call. Else the
     slower block algorithm computes in float32: on CPUs with any of these options, with return_attn_probs, and with
     deterministic gradients unless torch's FlashAttention-2 kernel for NVIDIA GPUs supports the call. Either way, the
     memory beside inputs and results does not grow with the square of the sequence, except for return_attn_probs. The
