@@ -35,8 +35,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--preset",
         choices=get_args(AttentionPreset),
-        help=f"measure with a window of {WINDOW} keys, with softcap {SOFTCAP:g}, with ALiBi slopes, with gradients that "
-        "have the same bits each time (deterministic; implies --backward), or with packed sequences of "
+        help=f"measure with a window of {WINDOW} keys, with softcap {SOFTCAP:g}, with ALiBi slopes, with gradients "
+        "that have the same bits each time (deterministic; implies --backward), or with packed sequences of "
         f"1/{SHORTEST} of the length to the length (varlen) (default: without any of them)",
     )
     parser.add_argument(

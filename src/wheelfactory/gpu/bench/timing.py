@@ -41,7 +41,7 @@ def is_steady(row: AttentionRow) -> bool:
 def attention_tflops(config: AttentionConfig, pairs: float | None, ms: float | None) -> float | None:
     """TFLOP/s of a call that took `ms` milliseconds; None without a time or without `pairs`.
 
-    `pairs` of a query and a visible key, in all sequences of a head; half of all pairs if causal. Counted as flash-attn's
+    `pairs` are the pairs of a query and a visible key in all sequences; half of all if causal. Counted as flash-attn's
     own benchmarks do: two products of the forward pass, and five more for the backward pass.
     """
     if not ms or not pairs:

@@ -62,11 +62,11 @@ def visible_pairs(options: CallOptions, lengths: Sequence[int]) -> float:
 
     Without a window, causal pairs count as half of all, as in flash-attn's own benchmarks.
     """
+    if options.window == (-1, -1):
+        return sum(length * length for length in lengths) * (0.5 if options.causal else 1)
     before, after = options.limits
-    if before is None:
-        return sum(length * length for length in lengths) * (1 if after is None else 0.5)
-    return sum(
-        min(query + (length if after is None else after), length - 1) - max(query - before, 0) + 1
-        for length in lengths
-        for query in range(length)
-    )
+    pairs = 0
+    for length in lengths:
+        left, right = length if before is None else before, length if after is None else after
+        pairs += sum(min(query + right, length - 1) - max(query - left, 0) + 1 for query in range(length))
+    return pairs

@@ -129,17 +129,17 @@ def _named(module: Any) -> Attention:
     names = {function: inspect.signature(function).parameters for function in (dense, packed) if function}
 
     def attend(queries: Tensor, keys: Tensor, values: Tensor, options: CallOptions) -> Tensor:
-        function, tensors = (packed if options.lengths else dense), [queries, keys, values]
-        arguments = _set_arguments(options)
-        missing = (
-            ["flash_attn_varlen_func"] if function is None else [key for key in arguments if key not in names[function]]
-        )
-        if missing:
-            raise NotRunError(f"this version has no {', '.join(missing)}")
+        function, sequences = dense, tuple[Any, ...]()
         if options.lengths:
             longest = max(options.lengths)
-            tensors += [options.starts, options.starts, longest, longest]
-        return function(*tensors, causal=options.causal, **arguments)
+            function, sequences = packed, (options.starts, options.starts, longest, longest)
+        if function is None:
+            raise NotRunError("this version has no flash_attn_varlen_func")
+        arguments = _set_arguments(options)
+        missing = [name for name in arguments if name not in names[function]]
+        if missing:
+            raise NotRunError(f"this version has no {', '.join(missing)}")
+        return function(queries, keys, values, *sequences, causal=options.causal, **arguments)
 
     return attend
 

@@ -42,7 +42,7 @@ def sdpa(queries: Tensor, keys: Tensor, values: Tensor, options: CallOptions) ->
 
 @contextmanager
 def sdpa_context(options: CallOptions) -> Iterator[None]:
-    """What `sdpa` and its backward pass run in: for deterministic gradients, the kernel that has them, and torch's mode."""
+    """What `sdpa` and its backward pass run in: for deterministic gradients, torch's mode and a kernel that has it."""
     if not options.deterministic:
         yield
         return
@@ -173,8 +173,8 @@ def plain(queries: Tensor, keys: Tensor, values: Tensor, options: CallOptions) -
     """Textbook attention: the full matrix of scores, masked, softmax, times the values, all in the input dtype."""
     if not options.lengths:
         return _textbook(queries, keys, values, options)
-    sequences = zip(*(tensor.split(options.lengths) for tensor in (queries, keys, values)), strict=True)
-    return torch.cat([_textbook(*sequence, options) for sequence in sequences])
+    split = (tensor.split(options.lengths) for tensor in (queries, keys, values))
+    return torch.cat([_textbook(q, k, v, options) for q, k, v in zip(*split, strict=True)])
 
 
 def _textbook(queries: Tensor, keys: Tensor, values: Tensor, options: CallOptions) -> Tensor:
