@@ -212,6 +212,22 @@ def test_flex_attention_is_compiled_anew_for_each_length_and_agrees_with_float64
     assert 0 < flex[preset]["difference"] < 1e-5
 
 
+@needs_compiler
+def test_the_block_mask_is_made_without_the_full_matrix(programs: Programs) -> None:
+    lines = (
+        "import resource",
+        "peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10",
+        "torch.compile(lambda x: x + 1)(torch.ones(3))  # imports the compiler",
+        "before, tokens = peak(), 20_000",
+        "options = CallOptions(True, lengths=(tokens - 500, 500))",
+        "mask = torch_attention._block_mask(options, tokens, torch.device('cpu'))",
+        "print(json.dumps([list(mask.shape[-2:]), peak() - before]))",
+    )
+    ((shape, grown_mib),) = programs.run(*lines)
+    assert shape == [20_000, 20_000]
+    assert grown_mib < 20_000**2 / 2**20 / 2  # a bool each would be 381 MiB
+
+
 def test_flex_attention_is_not_run_where_torch_cannot_compile_it_or_has_no_such_option(programs: Programs) -> None:
     seqlens = {"seqlens": [40]}
     backward, deterministic = programs.measure(
