@@ -180,3 +180,9 @@ def test_varlen_is_not_run_without_torchs_function_packed_sequences_a_gpu_or_16_
     for tensor, options, why in cases:
         with pytest.raises(refused, match=why):
             varlen(tensor, tensor, tensor, options)
+
+
+def test_deterministic_sdpa_is_not_run_on_a_gpu_in_32_bits(programs: Callable[[str], Any]) -> None:
+    wide = SimpleNamespace(**{**vars(HALF), "dtype": "float32"})
+    with pytest.raises(programs("call_options").NotRunError, match="needs float16 or bfloat16"):
+        programs("torch_attention").sdpa(wide, wide, wide, CallOptions(causal=True, deterministic=True))

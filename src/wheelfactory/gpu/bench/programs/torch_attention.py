@@ -32,7 +32,7 @@ def sdpa(queries: Tensor, keys: Tensor, values: Tensor, options: CallOptions) ->
     for name, is_set in unsupported.items():
         if is_set:
             raise NotRunError(f"SDPA has no option for {name}")
-    if options.deterministic and queries.device.type == "cuda" and queries.dtype not in _HALF:
+    if options.deterministic and queries.device.type != "cpu" and not _has_flash_kernels(queries):
         raise NotRunError("SDPA's flash kernel, which can be deterministic, needs float16 or bfloat16")
     heads = [tensor.transpose(1, 2) for tensor in (queries, keys, values)]
     grouped = queries.shape[2] != keys.shape[2]
@@ -56,7 +56,9 @@ def sdpa_context(options: CallOptions) -> Iterator[None]:
         torch.use_deterministic_algorithms(before)
 
 
-_HALF = {getattr(torch, name, None) for name in ("float16", "bfloat16")}
+def _has_flash_kernels(tensor: Tensor) -> bool:
+    """Whether torch's FlashAttention for GPUs takes it."""
+    return tensor.device.type == "cuda" and tensor.dtype in (torch.float16, torch.bfloat16)
 
 
 def require_flex(device: str) -> None:
@@ -87,7 +89,7 @@ def flex(queries: Tensor, keys: Tensor, values: Tensor, options: CallOptions) ->
 @lru_cache(maxsize=1)  # the mask of an earlier length would take memory
 def _compiled_flex(options: CallOptions, tokens: int, grouped: bool, device: Any) -> Callable[..., Tensor]:
     """The function for (batch, heads, tokens, head dim), which has the block mask and the changes of scores in it."""
-    # torch compiles a function for a few shapes only; each length starts from none
+    # torch refuses to compile a function again after 8 times
     torch.compiler.reset()
     attend = import_module("torch.nn.attention.flex_attention").flex_attention
     mask, score = _block_mask(options, tokens, device), _changed_score(options)
@@ -102,12 +104,16 @@ def _compiled_flex(options: CallOptions, tokens: int, grouped: bool, device: Any
 
 
 def _block_mask(options: CallOptions, tokens: int, device: Any) -> Any:
-    """FlexAttention's block mask; None if every key is visible."""
+    """FlexAttention's block mask; None if every key is visible.
+
+    In packed sequences, a key is visible only to queries of its own document: its sequence.
+    """
     before, after = options.limits
     if before is None and after is None and not options.lengths:
         return None
-    lengths = torch.tensor(options.lengths, dtype=torch.int64, device=device)
-    documents = torch.arange(len(lengths), device=device).repeat_interleave(lengths)
+    if options.lengths:
+        lengths = torch.tensor(options.lengths, device=device)
+        documents = torch.arange(len(lengths), device=device).repeat_interleave(lengths)
 
     def visible(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         conditions = []
@@ -158,7 +164,7 @@ def varlen(queries: Tensor, keys: Tensor, values: Tensor, options: CallOptions) 
     """torch's own fused attention for packed sequences."""
     if not options.lengths:
         raise NotRunError("computes packed sequences only: add --preset varlen")
-    if queries.device.type != "cuda" or queries.dtype not in _HALF:
+    if not _has_flash_kernels(queries):
         raise NotRunError("needs a GPU and float16 or bfloat16")
     function, names = _varlen_function()
     causal: dict[str, Any] = {"window_size": (-1, 0 if options.causal else -1)}
