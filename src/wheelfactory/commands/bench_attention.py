@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import get_args
 
 from wheelfactory.commands.bench_options import add_output, add_plot, add_python_options, name_list, read_plot_paths
 from wheelfactory.commands.options import Environ, positive_int, print_messages, print_results
@@ -10,9 +11,10 @@ from wheelfactory.core.errors import DONE, FAILED, InputError
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.progress import Steps
 from wheelfactory.gpu.bench.bench_text import attention_lines
-from wheelfactory.gpu.bench.measure import ATTENTION_IMPLEMENTATIONS, SEQLENS, measure_attention
+from wheelfactory.gpu.bench.measure import ATTENTION_IMPLEMENTATIONS, PACKED_ONLY, SEQLENS, measure_attention
 from wheelfactory.gpu.bench.plot import plot_attention
-from wheelfactory.gpu.bench.reports import AttentionConfig
+from wheelfactory.gpu.bench.programs.call_options import SHORTEST, SOFTCAP, WINDOW
+from wheelfactory.gpu.bench.reports import AttentionConfig, AttentionPreset
 from wheelfactory.gpu.torch_python import (
     AUTOTUNE_VARIABLE,
     TorchPython,
@@ -21,19 +23,35 @@ from wheelfactory.gpu.torch_python import (
     require_non_amd_gpu,
 )
 
+_BATCH = 2
+_PACKED = 64
+"""Packed sequences."""
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     add_python_options(parser)
     shown = ",".join(map(str, SEQLENS))
     parser.add_argument(
+        "--preset",
+        choices=get_args(AttentionPreset),
+        help=f"measure with a window of {WINDOW} keys, with softcap {SOFTCAP:g}, with ALiBi slopes, with gradients "
+        "that have the same bits each time (deterministic; implies --backward), or with packed sequences of "
+        f"1/{SHORTEST} of the length to the length (varlen) (default: without any of them)",
+    )
+    parser.add_argument(
         "--seqlens",
         type=_seqlens,
         metavar="LIST",
         help=f"comma-separated sequence lengths in tokens (default: {shown})",
     )
+    parser.add_argument(
+        "--batch",
+        type=positive_int,
+        metavar="N",
+        help=f"sequences in a batch (default: {_BATCH}; {_PACKED} with --preset varlen)",
+    )
     for name, default, what in (
-        ("--batch", 2, "sequences in a batch"),
         ("--heads", 8, "query heads"),
         ("--head-dim", 64, "size of a head"),
     ):
@@ -57,9 +75,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--implementations",
         type=name_list(ATTENTION_IMPLEMENTATIONS),
-        default=ATTENTION_IMPLEMENTATIONS,
         metavar="LIST",
-        help=f"comma-separated subset of {','.join(ATTENTION_IMPLEMENTATIONS)} (default: all)",
+        help=f"comma-separated subset of {','.join(ATTENTION_IMPLEMENTATIONS)} "
+        f"(default: all; {PACKED_ONLY} only with --preset varlen)",
     )
     add_output(parser)
     add_plot(parser, "time, TFLOP/s and memory against sequence length")
@@ -84,8 +102,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         require_non_amd_gpu(python)
         require_no_autotune(environ.get(AUTOTUNE_VARIABLE, ""))
     config = _config(options, python)
-    with Steps(len(options.implementations)) as steps:
-        report = measure_attention(config, options.implementations, python, environ, steps.step)
+    implementations = options.implementations or _implementations(config)
+    with Steps(len(implementations)) as steps:
+        report = measure_attention(config, implementations, python, environ, steps.step)
     print_results(*attention_lines(report))
     failed = any(row.implementation == "flash-attn" and row.status == "failed" for row in report.rows)
     if failed and report.hardware.vendor == "nvidia" and not options.non_amd_gpu:
@@ -97,6 +116,11 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     return FAILED if "failed" in states or "measured" not in states else DONE
 
 
+def _implementations(config: AttentionConfig) -> tuple[str, ...]:
+    """The implementations to measure by default."""
+    return tuple(name for name in ATTENTION_IMPLEMENTATIONS if name != PACKED_ONLY or config.preset == "varlen")
+
+
 def _config(options: argparse.Namespace, python: TorchPython) -> AttentionConfig:
     if options.seqlens is None and not python.device:
         raise InputError(
@@ -106,12 +130,14 @@ def _config(options: argparse.Namespace, python: TorchPython) -> AttentionConfig
         )
     return AttentionConfig(
         seqlens=options.seqlens or SEQLENS,
-        batch=options.batch,
+        batch=options.batch or (_PACKED if options.preset == "varlen" else _BATCH),
         heads=options.heads,
         kv_heads=options.kv_heads or options.heads,
         head_dim=options.head_dim,
         dtype=options.dtype,
         causal=options.causal,
-        backward=options.backward,
+        # gradients are what can differ
+        backward=options.backward or options.preset == "deterministic",
+        preset=options.preset,
         foreign_gpu=options.non_amd_gpu,
     )

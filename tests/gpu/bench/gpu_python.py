@@ -103,4 +103,5 @@ def attention(*rows: dict[str, Any], **other: Any) -> dict[str, Any]:
 def length(seqlen: int, ms: float, extra_mib: float) -> dict[str, Any]:
     """What it says of a length."""
     measured = {"times_ms": [ms, ms * 1.02, ms * 0.98], "extra_mib": extra_mib, "difference": 0.001, "symbol": None}
-    return {"seqlen": seqlen, "status": "measured", **measured}
+    pairs = seqlen * seqlen  # of two sequences, causal
+    return {"seqlen": seqlen, "status": "measured", "pairs": pairs, **measured}

@@ -131,7 +131,8 @@ def test_missing_implementations_are_reported_and_the_fallback_comes_from_the_ch
     assert {(row.status, row.reason) for row in rows(report, "flash-attn")} == {("not run", "not installed")}
     assert "flash-attn, 64, 128 tokens: not run: not installed\n" in done.stdout
     origins = {found.name: found.origin for found in report.implementations}
-    assert origins == {"flash-attn": None, "fallback": "checkout", "sdpa": "torch", "plain": "torch"}
+    torch = dict.fromkeys(("sdpa", "flex", "plain"), "torch")
+    assert origins == {"flash-attn": None, "fallback": "checkout", **torch}
 
 
 def test_an_installed_fallback_goes_before_that_of_the_checkout_and_flash_attn_needs_a_gpu(
@@ -170,7 +171,8 @@ def test_a_wrong_kernel_shows_by_its_difference(
 def limited(python: Path) -> list[dict[str, Any]]:
     """The answer about the textbook with little memory, and with a reference that computes five queries at once."""
     config = {"batch": 2, "heads": 1, "kv_heads": 1, "head_dim": 8, "dtype": "float32", "causal": True}
-    config |= {"backward": True, "foreign_gpu": False, "seqlens": [100_000, 32]}  # 80 GB of scores, and 8 kB
+    config |= {"preset": None, "backward": True, "foreign_gpu": False}
+    config["seqlens"] = [100_000, 32]  # 80 GB of scores, and 8 kB
     lines = (
         f"import sys; sys.path.append({str(PROGRAMS)!r})",
         "import attention",

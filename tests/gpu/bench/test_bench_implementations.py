@@ -30,6 +30,7 @@ INTERFACE = f"import {EXTENSION_MODULE} as flash_attn_gpu\n\ndef flash_attn_func
 @pytest.fixture
 def implementations(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module of the program; its imports are removed afterwards."""
+    monkeypatch.syspath_prepend(PROGRAMS)
     monkeypatch.setattr(sys, "modules", {**sys.modules, "torch": ModuleType("torch")})
     spec = spec_from_file_location("implementations", PROGRAMS / "implementations.py")
     assert spec

@@ -256,9 +256,40 @@ def test_without_lengths_a_gpu_is_given_the_whole_sweep(cli: Cli, tmp_path: Path
     gpu = make_gpu_python(tmp_path / "gpu", {})
     shown = cli("bench", "attention", "--python", gpu.python)
     assert shown.code == FAILED  # nothing is installed
-    assert [call["name"] for call in gpu.calls] == ["flash-attn", "fallback", "sdpa", "plain"]
+    assert [call["name"] for call in gpu.calls] == ["flash-attn", "fallback", "sdpa", "flex", "plain"]
     assert gpu.calls[0]["config"]["seqlens"] == [128, 256, 512, 1024, 2048, 4096, 8192, 16384]
     assert gpu.calls[0]["config"]["kv_heads"] == 8
+    assert [gpu.calls[0]["config"][name] for name in ("batch", "backward", "preset")] == [2, False, None]
+
+
+@pytest.mark.parametrize(
+    ("preset", "options", "found"),
+    [
+        ("varlen", (), {"batch": 64, "backward": False}),
+        ("varlen", ("--batch", "3", "--backward"), {"batch": 3, "backward": True}),
+        ("deterministic", (), {"batch": 2, "backward": True}),
+        ("window", (), {"batch": 2, "backward": False}),
+    ],
+)
+def test_a_preset_has_defaults_of_its_own(
+    cli: Cli, tmp_path: Path, preset: str, options: tuple[str, ...], found: dict[str, Any]
+) -> None:
+    gpu = make_gpu_python(tmp_path / "gpu", {})
+    cli("bench", "attention", "--python", gpu.python, "--preset", preset, *options)
+    assert {name: gpu.calls[0]["config"][name] for name in ("preset", *found)} == {"preset": preset, **found}
+    assert ("varlen" in [call["name"] for call in gpu.calls]) is (preset == "varlen")
+
+
+def test_an_implementation_without_the_option_is_reported_with_the_reason(cli: Cli, tmp_path: Path) -> None:
+    rows = [
+        {"seqlen": seqlen, "status": "not run", "reason": "SDPA has no option for softcap"} for seqlen in (128, 256)
+    ]
+    gpu = make_gpu_python(tmp_path / "gpu", {**SWEEP, "sdpa": attention(*rows)})
+    chosen = ("--seqlens", "128,256", "--implementations", "sdpa,plain", "--preset", "softcap")
+    shown = cli("bench", "attention", "--python", gpu.python, *chosen)
+    assert shown.code == DONE
+    assert "float16, softcap 30, causal, forward\n" in shown.out
+    assert "sdpa, 128, 256 tokens: not run: SDPA has no option for softcap\n" in shown.out
 
 
 def test_the_test_mode_is_shown_and_recorded(cli: Cli, tmp_path: Path) -> None:

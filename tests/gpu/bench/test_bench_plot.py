@@ -74,6 +74,16 @@ def test_where_memory_is_not_measured_there_is_no_panel_for_it(tmp_path: Path) -
     assert "extra memory (MiB)" not in texts(root)
 
 
+def test_the_title_and_the_axis_name_the_preset(tmp_path: Path) -> None:
+    rows = (timed(name, 128, 1.0) for name in ("flex", "varlen"))
+    packed = attention_report(*rows, config=ON_CPU.config.model_copy(update={"preset": "varlen"}))
+    root = svg_of(tmp_path, packed)
+    assert lines(root) == {f"{panel}-{name}": 1 for panel in ("ms", "tflops") for name in ("flex", "varlen")}
+    found = texts(root)
+    assert "longest sequence (tokens)" in found
+    assert any("head dim 64, packed sequences of 1/64 of the length to the length, causal" in text for text in found)
+
+
 def test_a_report_in_which_nothing_is_measured_makes_a_plot_without_lines(tmp_path: Path) -> None:
     empty = attention_report(AttentionRow(implementation="flash-attn", seqlen=128, status="not run", reason="why"))
     assert lines(svg_of(tmp_path, empty)) == {}

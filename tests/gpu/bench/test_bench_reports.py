@@ -102,6 +102,13 @@ def test_a_report_of_format_1_without_spread_is_read() -> None:
     assert {(row.p10_ms, row.p90_ms, row.repetitions, row.tflops) for row in old.rows} == {(None,) * 4}
 
 
+def test_a_report_from_before_the_presets_is_read(tmp_path: Path) -> None:
+    old = json.loads(ATTENTION.model_dump_json())
+    del old["config"]["preset"]
+    (tmp_path / "report.json").write_text(json.dumps(old))
+    assert read_report(tmp_path / "report.json") == ATTENTION
+
+
 def test_an_attention_report_is_no_training_report(tmp_path: Path) -> None:
     path = written(tmp_path / "report.json", ATTENTION)
     with pytest.raises(InputError, match=r"^not a training report: .* has format wheelfactory-bench-attention/2"):

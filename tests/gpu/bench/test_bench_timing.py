@@ -9,6 +9,7 @@ import pytest
 
 from gpu.bench.made_reports import attention_report, timed
 from wheelfactory.gpu.bench.bench_text import attention_lines
+from wheelfactory.gpu.bench.reports import AttentionPreset
 from wheelfactory.gpu.bench.timing import NOISE_LIMIT, attention_tflops, is_steady, median, percentiles, spread
 
 CONFIG = attention_report(timed("plain", 1024, 1.0)).config
@@ -39,22 +40,15 @@ def test_the_spread_is_a_share_of_the_median_and_decides_what_is_steady() -> Non
     assert not is_steady(timed("sdpa", 128, 4.0).model_copy(update={"p10_ms": None}))
 
 
-@pytest.mark.parametrize(
-    ("options", "products"),
-    [
-        ({"causal": False}, 2.0),
-        ({"causal": True}, 1.0),
-        ({"causal": False, "backward": True}, 7.0),
-        ({"causal": True, "backward": True}, 3.5),
-    ],
-)
-def test_tflops_count_two_products_forward_five_backward_and_half_if_causal(
-    options: dict[str, bool], products: float
+@pytest.mark.parametrize(("backward", "products"), [(False, 2.0), (True, 7.0)])
+def test_tflops_count_two_products_of_each_visible_pair_forward_and_five_backward(
+    backward: bool, products: float
 ) -> None:
-    config = CONFIG.model_copy(update={"backward": False, **options})
-    multiply_adds = config.batch * config.heads * 1024 * 1024 * config.head_dim
-    assert attention_tflops(config, 1024, 1.0) == pytest.approx(products * 2 * multiply_adds / 1e9)
-    assert attention_tflops(config, 1024, None) is None
+    config = CONFIG.model_copy(update={"backward": backward})
+    multiply_adds = config.heads * 5000.0 * config.head_dim
+    assert attention_tflops(config, 5000.0, 1.0) == pytest.approx(products * 2 * multiply_adds / 1e9)
+    assert attention_tflops(config, 5000.0, None) is None
+    assert attention_tflops(config, None, 1.0) is None
 
 
 def test_the_table_has_the_arithmetic_the_repetitions_and_the_spread() -> None:
@@ -66,6 +60,22 @@ def test_the_table_has_the_arithmetic_the_repetitions_and_the_spread() -> None:
     assert sdpa.split()[:7] == ["128", "sdpa", "1", "2", "1.9", "2.1", "15"]
     assert "3.00 x" in sdpa
     assert "1.00 x" in plain
+
+
+@pytest.mark.parametrize(
+    ("preset", "words"),
+    [
+        (None, "float16, causal, forward"),
+        ("window", "float16, window of 256 keys, causal, forward"),
+        ("softcap", "float16, softcap 30, causal, forward"),
+        ("alibi", "float16, ALiBi, causal, forward"),
+        ("deterministic", "float16, deterministic gradients, causal, forward"),
+        ("varlen", "float16, packed sequences of 1/64 of the length to the length, causal, forward"),
+    ],
+)
+def test_the_configuration_names_the_preset(preset: AttentionPreset | None, words: str) -> None:
+    report = attention_report(timed("sdpa", 128, 2.0), config=CONFIG.model_copy(update={"preset": preset}))
+    assert f"batch 2, 8 heads, head dim 64, {words}" in attention_lines(report)
 
 
 def test_noise_is_warned_of_and_gives_no_ratio() -> None:

@@ -7,12 +7,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from wheelfactory.core.label import name_aiter
 from wheelfactory.core.terminal import TextColumn, TextTable, table_lines, wrap_lines
 from wheelfactory.gpu.bench.compare import FigureChange, TrendPoint
-from wheelfactory.gpu.bench.reports import AttentionReport, AttentionRow, MeasuredImplementation, TrainingReport
+from wheelfactory.gpu.bench.programs.call_options import SHORTEST, SOFTCAP, WINDOW
+from wheelfactory.gpu.bench.reports import (
+    AttentionConfig,
+    AttentionReport,
+    AttentionRow,
+    MeasuredImplementation,
+    TrainingReport,
+)
 from wheelfactory.gpu.bench.timing import NOISE_LIMIT, spread
 from wheelfactory.gpu.validate.report import Hardware, Software
 
 DISPLAY_NAMES = {"ck": "FA2 (ck)", "triton": "FA3 (triton)"}
 """Names shown for the implementations of a training; others are shown as they are."""
+
+_PRESETS = {
+    "window": f"window of {WINDOW} keys",
+    "softcap": f"softcap {SOFTCAP:g}",
+    "alibi": "ALiBi",
+    "deterministic": "deterministic gradients",
+    "varlen": f"packed sequences of 1/{SHORTEST} of the length to the length",
+}
 
 _FIGURES = {
     "status": "status",
@@ -33,10 +48,7 @@ def _attention_parts(report: AttentionReport) -> Iterator[str | TextTable]:
     config = report.config
     yield from _environment_lines(report.hardware, report.software, report.dropped_launch_options, report.cpu)
     heads = f"{config.heads} heads" + (f" ({config.kv_heads} key heads)" if config.kv_heads != config.heads else "")
-    yield (
-        f"batch {config.batch}, {heads}, head dim {config.head_dim}, {config.dtype}, "
-        f"{'causal' if config.causal else 'not causal'}, forward{' and backward' if config.backward else ''}"
-    )
+    yield f"batch {config.batch}, {heads}, head dim {config.head_dim}, {config.dtype}, {options_text(config)}"
     yield from _implementation_lines(report.implementations)
     yield ""
     yield _table(*_measured_columns(report), left=(1,), key_columns=2)
@@ -47,6 +59,13 @@ def _attention_parts(report: AttentionReport) -> Iterator[str | TextTable]:
     for (name, status, reason), lengths in reasons.items():
         yield f"{name}, {', '.join(lengths)} tokens: {status}: {reason}"
     yield from _noise_lines(report.rows)
+
+
+def options_text(config: AttentionConfig) -> str:
+    """What a call of a sweep computes, without its sizes."""
+    passes = "forward and backward" if config.backward else "forward"
+    preset = [_PRESETS[config.preset]] if config.preset else []
+    return ", ".join([*preset, "causal" if config.causal else "not causal", passes])
 
 
 def _measured_columns(report: AttentionReport) -> tuple[list[str], list[list[str]]]:

@@ -30,8 +30,11 @@ from wheelfactory.verify.accuracy import AITER_TOLERANCE, TOLERANCES
 
 PROGRAMS = Path(__file__).with_name("programs")
 
-ATTENTION_IMPLEMENTATIONS = ("flash-attn", "fallback", "sdpa", "plain")
+ATTENTION_IMPLEMENTATIONS = ("flash-attn", "fallback", "sdpa", "flex", "varlen", "plain")
 """The implementations of a sweep. ``plain`` is textbook attention, the baseline of the ratios."""
+
+PACKED_ONLY = "varlen"
+"""The implementation that computes packed sequences only."""
 
 SEQLENS = (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 
@@ -99,7 +102,7 @@ def _rows(name: str, reported: Mapping[str, Any], ended: str, config: AttentionC
             p10_ms=p10,
             p90_ms=p90,
             repetitions=len(times) or None,
-            tflops=attention_tflops(config, seqlen, median(times)),
+            tflops=attention_tflops(config, row.get("pairs"), median(times)),
             extra_mib=row.get("extra_mib"),
             difference=row.get("difference"),
         )

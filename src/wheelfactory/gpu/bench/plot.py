@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import write_atomic
-from wheelfactory.gpu.bench.bench_text import DISPLAY_NAMES
+from wheelfactory.gpu.bench.bench_text import DISPLAY_NAMES, options_text
 from wheelfactory.gpu.bench.compare import TrendPoint
 from wheelfactory.gpu.bench.reports import AttentionReport, TrainingReport
 
@@ -32,6 +32,8 @@ _LINE_STYLES = {
     "ck": ("#d55e00", "^", "--"),
     "fallback": ("#009e73", "s", "--"),
     "sdpa": ("#b8860b", "D", ":"),
+    "flex": ("#cc79a7", "v", "-."),
+    "varlen": ("#d55e00", "^", "--"),
     "plain": ("#56606a", "x", "-"),
 }
 
@@ -50,6 +52,7 @@ def plot_attention(report: AttentionReport, paths: Sequence[Path]) -> None:
     if not paths:
         return
     config, panels = report.config, _panels(report)
+    length = f"{'longest sequence' if config.preset == 'varlen' else 'sequence length'} (tokens)"
     measured = [field for field in panels if any(getattr(row, field) is not None for row in report.rows)]
     with _style():
         figure, every = _figure(_title(report), report.dropped_launch_options, panels=max(len(measured), 1))
@@ -59,7 +62,7 @@ def plot_attention(report: AttentionReport, paths: Sequence[Path]) -> None:
                 _line(axes, field, name, [(row.seqlen, found) for row in rows if (found := getattr(row, field))])
                 if field == "ms":
                     _band(axes, name, [(row.seqlen, row.p10_ms, row.p90_ms) for row in rows if row.p10_ms])
-            axes.set(xlabel="sequence length (tokens)", ylabel=panels[field], xscale="log", yscale="log")
+            axes.set(xlabel=length, ylabel=panels[field], xscale="log", yscale="log")
             axes.set_xticks(sorted(config.seqlens), [str(seqlen) for seqlen in sorted(config.seqlens)], rotation=45)
             axes.xaxis.minorticks_off()
             axes.yaxis.set_major_formatter(lambda number, _place: f"{number:g}")
@@ -68,11 +71,9 @@ def plot_attention(report: AttentionReport, paths: Sequence[Path]) -> None:
 
 def _title(report: AttentionReport) -> str:
     config = report.config
-    passes = "forward and backward" if config.backward else "forward"
     return (
         f"Attention on {report.hardware.text(report.cpu or 'CPU')}, {config.dtype}\n"
-        f"batch {config.batch}, {config.heads} heads, head dim {config.head_dim}, "
-        f"{'causal' if config.causal else 'not causal'}, {passes}"
+        f"batch {config.batch}, {config.heads} heads, head dim {config.head_dim}, {options_text(config)}"
     )
 
 

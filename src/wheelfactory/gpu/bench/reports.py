@@ -14,6 +14,9 @@ from wheelfactory.gpu.validate.report import Hardware, Software
 
 Dtype: TypeAlias = Literal["float16", "bfloat16", "float32"]
 
+AttentionPreset: TypeAlias = Literal["window", "softcap", "alibi", "deterministic", "varlen"]
+"""An option of attention to measure; `bench.programs.call_options` has the values."""
+
 MeasurementStatus: TypeAlias = Literal["measured", "not run", "out of memory", "failed"]
 """``not run``: not possible on this machine, for example not installed. ``failed``: possible, but it did not work."""
 
@@ -45,6 +48,8 @@ class AttentionConfig(FrozenModel):
     causal: bool
     backward: bool
     """Whether a call includes the backward pass."""
+    preset: AttentionPreset | None = None
+    """With ``varlen``, `batch` is the number of packed sequences and `seqlens` are the longest lengths."""
     # the key of published reports, so it keeps its older spelling
     foreign_gpu: bool
     """Whether AMD launch options are dropped, so that the Triton kernels run on a non-AMD GPU."""
@@ -55,6 +60,7 @@ class AttentionRow(FrozenModel):
 
     implementation: str
     seqlen: int
+    """With the preset ``varlen``: of the longest sequence."""
     status: MeasurementStatus
     reason: str = ""
     """Why it was not measured."""

@@ -38,13 +38,13 @@ def is_steady(row: AttentionRow) -> bool:
     return found is not None and found <= NOISE_LIMIT
 
 
-def attention_tflops(config: AttentionConfig, seqlen: int, ms: float | None) -> float | None:
-    """TFLOP/s of a call that took `ms` milliseconds; None without a time.
+def attention_tflops(config: AttentionConfig, pairs: float | None, ms: float | None) -> float | None:
+    """TFLOP/s of a call that took `ms` milliseconds; None without a time or without `pairs`.
 
-    Counted as flash-attn's own benchmarks do: two products of the forward pass, half of them if causal, and five more
-    for the backward pass.
+    `pairs` are the pairs of a query and a visible key in all sequences; half of all if causal. Counted as flash-attn's
+    own benchmarks do: two products of the forward pass, and five more for the backward pass.
     """
-    if not ms:
+    if not ms or not pairs:
         return None
-    forward = 4 * config.batch * config.heads * config.head_dim * seqlen**2 * (0.5 if config.causal else 1)
+    forward = 4 * config.heads * config.head_dim * pairs
     return forward * (3.5 if config.backward else 1) / (ms * 1e9)

@@ -21,6 +21,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +30,23 @@ import torch
 # isolated mode (-I) drops the program's folder from sys.path; the test mode is shared with verify/programs
 sys.path += [str(Path(__file__).resolve().parents[up] / place) for up, place in ((0, ""), (3, "verify/programs"))]
 
+from call_options import (  # type: ignore[import-not-found]  # by the path above, as the next
+    SOFTCAP,
+    WINDOW,
+    CallOptions,
+    NotRunError,
+    draw_lengths,
+    visible_pairs,
+)
 from implementations import (  # type: ignore[import-not-found]
     LoadedImplementation,
-    NotRunError,
     error_line,
     find_backend_symbol,
     is_out_of_memory,
     load_implementation,
 )
-from non_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found]  # by the path above, as the next
+from non_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found]
+from torch_attention import changed_scores  # type: ignore[import-not-found]
 
 WARM_UP = 3
 """Number of calls."""
@@ -50,31 +59,51 @@ BUDGET_MS = 1500.0
 MOST_CALLS = 1000
 BLOCK = 1 << 25
 """Scores that the reference computes at once, 8 bytes each: 256 MiB."""
+REPEATED = 2
+"""Further calls whose results must have the same bits, if deterministic."""
 
 Tensor = Any
 
 
-def inputs(config: dict[str, Any], seqlen: int, device: str) -> list[Tensor]:
+def make_options(config: dict[str, Any], seqlen: int, device: str) -> CallOptions:
+    """The options of the preset; `seqlen` is the longest of packed sequences."""
+    causal, preset, heads = config["causal"], config["preset"], config["heads"]
+    if preset == "window":
+        return CallOptions(causal, window=(WINDOW, 0 if causal else WINDOW))
+    if preset == "softcap":
+        return CallOptions(causal, softcap=SOFTCAP)
+    if preset == "alibi":
+        slopes = [2 ** (-8 * (head + 1) / heads) for head in range(heads)]
+        return CallOptions(causal, slopes=torch.tensor(slopes, dtype=torch.float32, device=device))
+    if preset == "varlen":
+        lengths = draw_lengths(seqlen, config["batch"])
+        starts = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32, device=device)
+        return CallOptions(causal, starts=starts, lengths=lengths)
+    return CallOptions(causal, deterministic=preset == "deterministic")
+
+
+def inputs(config: dict[str, Any], options: CallOptions, seqlen: int, device: str) -> list[Tensor]:
     """Queries, keys, values and the output gradient: the same random numbers for each implementation."""
     numbers = torch.Generator(device).manual_seed(seqlen)
+    tokens = (sum(options.lengths),) if options.lengths else (config["batch"], seqlen)
     heads = (config["heads"], config["kv_heads"], config["kv_heads"], config["heads"])
-    shapes = [(config["batch"], seqlen, count, config["head_dim"]) for count in heads]
+    shapes = [(*tokens, count, config["head_dim"]) for count in heads]
     dtype = getattr(torch, config["dtype"])
     return [torch.randn(shape, generator=numbers, device=device, dtype=torch.float32).to(dtype) for shape in shapes]
 
 
 def make_call(
-    implementation: LoadedImplementation, tensors: Sequence[Tensor], config: dict[str, Any]
+    implementation: LoadedImplementation, tensors: Sequence[Tensor], options: CallOptions, *, backward: bool
 ) -> Callable[[], Any]:
     """The call to time: forward, or forward and backward. It returns the output and any gradients."""
     queries, keys, values, gradient = tensors
     arguments = (queries, keys, values)
     for argument in arguments:
-        argument.requires_grad_(config["backward"])
+        argument.requires_grad_(backward)
 
     def call() -> list[Tensor]:
-        output = implementation.function(queries, keys, values, config["causal"])
-        return [output, *(torch.autograd.grad(output, arguments, gradient) if config["backward"] else ())]
+        output = implementation.function(queries, keys, values, options)
+        return [output, *(torch.autograd.grad(output, arguments, gradient) if backward else ())]
 
     return call
 
@@ -119,7 +148,7 @@ def extra_mib(call: Callable[[], Any], device: str) -> float | None:
     return float(peak - before) / 2**20
 
 
-def reference(tensors: Sequence[Tensor], rows: slice, *, causal: bool, backward: bool) -> list[Tensor]:
+def reference(tensors: Sequence[Tensor], rows: slice, options: CallOptions, *, backward: bool) -> list[Tensor]:
     """Attention of the queries `rows` of one sequence in float64, as (heads, tokens, head dim).
 
     With `backward`, also the gradients of these queries, and their share in the gradients of all keys and values.
@@ -129,30 +158,33 @@ def reference(tensors: Sequence[Tensor], rows: slice, *, causal: bool, backward:
     leaves = [tensor.requires_grad_(backward) for tensor in (queries[:, rows].clone(), keys, values)]
     wide = [tensor.repeat_interleave(groups, 0) for tensor in leaves[1:]]
     scores = leaves[0] @ wide[0].transpose(-2, -1) / math.sqrt(queries.shape[-1])
-    if causal:
-        places = torch.arange(queries.shape[1], device=queries.device)
-        scores = scores.masked_fill(places > places[rows, None], -math.inf)
-    output = scores.softmax(-1) @ wide[1]
+    output = changed_scores(scores, options, rows.start).softmax(-1) @ wide[1]
     gradients = torch.autograd.grad(output, leaves, gradient[:, rows]) if backward else []
     return [output.detach(), *gradients]
 
 
-def greatest_difference(results: Sequence[Tensor], tensors: Sequence[Tensor], *, causal: bool) -> float:
-    """The largest difference of any result from float64, computed by blocks of queries."""
-    batch, tokens, heads, _ = tensors[0].shape
-    step = max(BLOCK // (tokens * heads), 1)
-    backward = len(results) > 1
+def greatest_difference(results: Sequence[Tensor], tensors: Sequence[Tensor], options: CallOptions) -> float:
+    """The largest difference of any result from float64, computed by sequences and blocks of queries."""
+    count, backward = len(tensors), len(results) > 1
     found: list[Tensor] = []
-    for index in range(batch):
+    for sequence in zip(*(sequences(tensor, options) for tensor in (*tensors, *results)), strict=True):
+        given, computed = sequence[:count], sequence[count:]
+        tokens, heads, _ = given[0].shape
+        step = max(BLOCK // (tokens * heads), 1)
         sums: list[Tensor] = []
         for start in range(0, tokens, step):
             rows = slice(start, start + step)
-            true = reference([tensor[index] for tensor in tensors], rows, causal=causal, backward=backward)
+            true = reference(given, rows, options, backward=backward)
             # output and dq of a block are final; dk and dv are sums over all blocks
-            found += map(greatest, [result[index, rows] for result in results[:2]], true[:2])
+            found += map(greatest, [result[rows] for result in computed[:2]], true[:2])
             sums = list(map(torch.add, sums, true[2:])) if sums else true[2:]
-        found += map(greatest, [result[index] for result in results[2:]], sums)
+        found += map(greatest, computed[2:], sums)
     return float(torch.stack(found).max())  # unlike Python's max, NaN if any of them is NaN
+
+
+def sequences(tensor: Tensor, options: CallOptions) -> Sequence[Tensor]:
+    """The sequences of a batch or of packed ones, (tokens, heads, head dim) each."""
+    return list(tensor.split(options.lengths) if options.lengths else tensor)
 
 
 def greatest(result: Tensor, true: Tensor) -> Tensor:
@@ -162,14 +194,28 @@ def greatest(result: Tensor, true: Tensor) -> Tensor:
 
 def measure(implementation: LoadedImplementation, config: dict[str, Any], seqlen: int, device: str) -> dict[str, Any]:
     """Measure one length: times of the batches, memory, difference, and the backend function called."""
-    tensors = inputs(config, seqlen, device)
-    call = make_call(implementation, tensors, config)
-    symbol = find_backend_symbol(implementation, call)
-    difference = greatest_difference(call(), tensors, causal=config["causal"])
+    options = make_options(config, seqlen, device)
+    tensors = inputs(config, options, seqlen, device)
+    call = make_call(implementation, tensors, options, backward=config["backward"])
+    with implementation.context(options):
+        symbol = find_backend_symbol(implementation, call)
+        results = call()
+        repeats = not options.deterministic or all(same_bits(results, call()) for _ in range(REPEATED))
+    difference = greatest_difference(results, tensors, options)
+    del results
     if not math.isfinite(difference):
         return {"status": "failed", "reason": "a result is not finite", "symbol": symbol}
-    measured = {"times_ms": times(call, device), "extra_mib": extra_mib(call, device), "difference": difference}
-    return {"status": "measured", "symbol": symbol, **measured}
+    if not repeats:
+        return {"status": "failed", "reason": "the gradients of two calls differ", "symbol": symbol}
+    with implementation.context(options):
+        measured = {"times_ms": times(call, device), "extra_mib": extra_mib(call, device), "difference": difference}
+    pairs = visible_pairs(options, options.lengths or (seqlen,) * config["batch"])
+    return {"status": "measured", "symbol": symbol, "pairs": pairs, **measured}
+
+
+def same_bits(results: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
+    """Whether the results of two calls are equal."""
+    return all(map(torch.equal, results, others))
 
 
 def measure_all(implementation: LoadedImplementation, config: dict[str, Any], device: str) -> Iterator[dict[str, Any]]:
@@ -178,6 +224,8 @@ def measure_all(implementation: LoadedImplementation, config: dict[str, Any], de
         sys.stderr.write(f"{seqlen} tokens\n")  # shows the length if a kernel ends the process
         try:
             row = measure(implementation, config, seqlen, device)
+        except NotRunError as error:
+            row = {"status": "not run", "reason": str(error)}
         except Exception as error:
             status = "out of memory" if is_out_of_memory(error) else "failed"
             row = {"status": status, "reason": error_line(error)}

@@ -1,11 +1,12 @@
-"""Load the attention functions to measure, by name. Inputs and outputs are (batch, tokens, heads, head dim)."""
+"""Load the attention functions to measure, by name. Inputs and outputs are those of `torch_attention`."""
 
 from __future__ import annotations
 
-import math
+import inspect
 import os
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -14,16 +15,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from call_options import CallOptions, NotRunError, Tensor  # type: ignore[import-not-found]  # beside this program
+from torch_attention import (  # type: ignore[import-not-found]  # likewise
+    flex,
+    plain,
+    require_flex,
+    require_varlen,
+    sdpa,
+    sdpa_context,
+    varlen,
+)
 
-Tensor = Any
-Attention = Callable[[Tensor, Tensor, Tensor, bool], Tensor]
-"""(queries, keys, values, causal) -> output. Keys and values may have fewer heads, in equal groups."""
+Attention = Callable[[Tensor, Tensor, Tensor, CallOptions], Tensor]
+"""(queries, keys, values, options) -> output. Keys and values can have fewer heads, in equal groups.
+
+Raises `NotRunError` for options that the implementation does not have.
+"""
 
 _SELECTS_TRITON = "FLASH_ATTENTION_TRITON_AMD_ENABLE"
 
-
-class NotRunError(Exception):
-    """This implementation is not available here; the message says why."""
+_FORWARD = ("fwd", "varlen_fwd")
+"""The backend's functions for the forward pass: of a batch, and of packed sequences."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +51,12 @@ class LoadedImplementation:
     """The backend module whose functions flash-attn calls; None without a backend."""
     aiter: str | None = None
     """The version of the installed aiter if the functions are in it."""
+    context: Callable[[CallOptions], AbstractContextManager[None]] = lambda _options: nullcontext()
+    """What a call and its backward pass run in."""
 
 
 def load_implementation(name: str, device: str, fallback: str) -> LoadedImplementation:
-    """Load ``flash-attn``, ``fallback``, ``sdpa`` or ``plain`` for the device ``cpu`` or ``cuda``.
+    """Load one of `measure.ATTENTION_IMPLEMENTATIONS` for the device ``cpu`` or ``cuda``.
 
     `fallback` is the folder of the fallback's sources, used if no fallback is installed.
     Raises `NotRunError` if the implementation is not available, and the import's own error if it is broken.
@@ -51,7 +65,14 @@ def load_implementation(name: str, device: str, fallback: str) -> LoadedImplemen
         return _flash_attn(device)
     if name == "fallback":
         return _fallback(fallback)
-    return LoadedImplementation({"sdpa": sdpa, "plain": plain}[name], str(torch.__version__), "torch")
+    version = str(torch.__version__)
+    if name == "sdpa":
+        return LoadedImplementation(sdpa, version, "torch", context=sdpa_context)
+    if name == "flex":
+        require_flex(device)
+    elif name == "varlen":
+        require_varlen()
+    return LoadedImplementation({"flex": flex, "varlen": varlen, "plain": plain}[name], version, "torch")
 
 
 def _flash_attn(device: str) -> LoadedImplementation:
@@ -69,8 +90,7 @@ def _flash_attn(device: str) -> LoadedImplementation:
     # flash-attn before 2.7 calls the module flash_attn_cuda
     backend = getattr(interface, "flash_attn_gpu", None) or interface.flash_attn_cuda
     kernels = _version("amd-aiter") if backend.fwd.__module__.startswith("aiter.") else None
-    function = _named(interface.flash_attn_func)
-    return LoadedImplementation(function, _version("flash-attn"), "installed", backend, kernels)
+    return LoadedImplementation(_named(interface), _version("flash-attn"), "installed", backend, kernels)
 
 
 def _select_as_users_do() -> None:
@@ -97,14 +117,45 @@ def _fallback(folder: str) -> LoadedImplementation:
         if not Path(folder, "flash_attention_amd").is_dir():
             raise NotRunError("not installed")
         sys.path.append(folder)
-    function = import_module("flash_attention_amd").flash_attn_func
+    function = _named(import_module("flash_attention_amd"))
     origin = "installed" if installed else "checkout"
     number = _version("flash-attention-amd") if installed else None
-    return LoadedImplementation(_named(function), number, origin)
+    return LoadedImplementation(function, number, origin)
 
 
-def _named(function: Callable[..., Tensor]) -> Attention:
-    return lambda queries, keys, values, causal: function(queries, keys, values, causal=causal)
+def _named(module: Any) -> Attention:
+    """The functions of flash-attn's interface in `module`. They are given only the options that are set."""
+    dense, packed = module.flash_attn_func, getattr(module, "flash_attn_varlen_func", None)
+    names = {function: inspect.signature(function).parameters for function in (dense, packed) if function}
+
+    def attend(queries: Tensor, keys: Tensor, values: Tensor, options: CallOptions) -> Tensor:
+        function, sequences = dense, tuple[Any, ...]()
+        if options.lengths:
+            longest = max(options.lengths)
+            function, sequences = packed, (options.starts, options.starts, longest, longest)
+        if function is None:
+            raise NotRunError("this version has no flash_attn_varlen_func")
+        arguments = _set_arguments(options)
+        missing = [name for name in arguments if name not in names[function]]
+        if missing:
+            raise NotRunError(f"this version has no {', '.join(missing)}")
+        return function(queries, keys, values, *sequences, causal=options.causal, **arguments)
+
+    return attend
+
+
+def _set_arguments(options: CallOptions) -> dict[str, Any]:
+    """The options that are set, beside `causal` and packed sequences, by flash-attn's names."""
+    arguments: dict[str, Any] = {}
+    if options.window != (-1, -1):
+        arguments["window_size"] = options.window
+    if options.softcap:
+        arguments["softcap"] = options.softcap
+    if options.slopes is not None:
+        arguments["alibi_slopes"] = options.slopes
+    if options.deterministic:
+        arguments["deterministic"] = True
+    return arguments
 
 
 def _version(name: str) -> str | None:
@@ -114,44 +165,28 @@ def _version(name: str) -> str | None:
         return None
 
 
-def sdpa(queries: Tensor, keys: Tensor, values: Tensor, causal: bool) -> Tensor:
-    """torch's own fused attention, with the kernel that torch chooses."""
-    heads = [tensor.transpose(1, 2) for tensor in (queries, keys, values)]
-    grouped = queries.shape[2] != keys.shape[2]
-    return torch.nn.functional.scaled_dot_product_attention(*heads, is_causal=causal, enable_gqa=grouped).transpose(
-        1, 2
-    )
-
-
-def plain(queries: Tensor, keys: Tensor, values: Tensor, causal: bool) -> Tensor:
-    """Textbook attention: the full matrix of scores, masked, softmax, times the values, all in the input dtype."""
-    groups = queries.shape[2] // keys.shape[2]
-    queries, keys, values = (tensor.transpose(1, 2) for tensor in (queries, keys, values))
-    if groups > 1:
-        keys, values = (tensor.repeat_interleave(groups, 1) for tensor in (keys, values))
-    scores = queries @ keys.transpose(-2, -1) / math.sqrt(queries.shape[-1])
-    if causal:
-        hidden = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
-        scores = scores.masked_fill(hidden, -math.inf)
-    return (scores.softmax(-1) @ values).transpose(1, 2)
-
-
 def find_backend_symbol(implementation: LoadedImplementation, call: Callable[[], Any]) -> str | None:
     """The backend's forward function that `call` reaches, such as ``flash_attn_2_cuda.fwd``; None without a backend."""
     if implementation.module is None:
         call()
         return None
-    original, called = implementation.module.fwd, []
+    module, called = implementation.module, []
+    originals = {name: getattr(module, name) for name in _FORWARD if hasattr(module, name)}
 
-    def watched(*arguments: Any, **options: Any) -> Any:
-        called.append(f"{original.__module__}.{original.__name__}")
-        return original(*arguments, **options)
+    def watch(original: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*arguments: Any, **options: Any) -> Any:
+            called.append(f"{original.__module__}.{original.__name__}")
+            return original(*arguments, **options)
 
-    implementation.module.fwd = watched
+        return watched
+
+    for name, original in originals.items():
+        setattr(module, name, watch(original))
     try:
         call()
     finally:
-        implementation.module.fwd = original  # the timed calls must not go through the wrapper
+        for name, original in originals.items():
+            setattr(module, name, original)  # the timed calls must not go through the wrapper
     return called[0] if called else None
 
 

@@ -28,19 +28,20 @@ from torch import nn
 # isolated mode (-I) drops the program's folder from sys.path; the test mode is shared with verify/programs
 sys.path += [str(Path(__file__).resolve().parents[up] / place) for up, place in ((0, ""), (3, "verify/programs"))]
 
+from call_options import CallOptions, NotRunError  # type: ignore[import-not-found]  # by the path above, as the next
 from implementations import (  # type: ignore[import-not-found]
     Attention,
-    NotRunError,
     error_line,
     find_backend_symbol,
     is_out_of_memory,
     load_implementation,
 )
-from non_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found]  # by the path above, as the next
+from non_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found]
 
 SEED = 20
 VOCABULARY = 1024
 LEARNING_RATE = 3e-4
+CAUSAL = CallOptions(causal=True)
 
 Tensor = Any
 
@@ -59,7 +60,7 @@ class Block(nn.Module):  # type: ignore[misc] # torch is not installed where myp
         """(batch, tokens, width) -> the same."""
         packed = self.inner(self.before_attention(hidden)).unflatten(-1, (3, self.heads, -1))
         queries, keys, values = packed.unbind(2)
-        hidden = hidden + self.outer(self.attention(queries, keys, values, True).flatten(2))
+        hidden = hidden + self.outer(self.attention(queries, keys, values, CAUSAL).flatten(2))
         return hidden + self.mlp(self.before_mlp(hidden))
 
 
