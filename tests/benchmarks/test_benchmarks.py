@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -13,18 +14,37 @@ import pytest
 
 from cgroups import find_missing_requirement
 from small_release import DEVICE_KERNELS, KERNELS
-from wheelfactory.core.checkout import ROOT
+from wheelfactory.build.environments import make_build_environment
+from wheelfactory.core.checkout import FALLBACK_SOURCES, ROOT
 
 pytestmark = pytest.mark.slow
 
 NUMBER = re.compile(r"\d+\.\d+|\d+")
 
 
-def run(name: str, *arguments: str | Path) -> str:
-    command = [sys.executable, ROOT / "benchmarks" / name, *arguments]
+def run(name: str, *arguments: str | Path, python: str | Path = sys.executable) -> str:
+    command = [python, ROOT / "benchmarks" / name, *arguments]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_options_of_the_fallback_are_compared_with_torchs_own_functions(cache: Path, tmp_path: Path) -> None:
+    python, results = make_build_environment(cache).python, tmp_path / "results.json"
+    small = ("--device", "cpu", "--dtype", "float32", "--presets", "none,deterministic", "--lengths", "32")
+    files = ("--before", FALLBACK_SOURCES / "src", "--results", results)
+    _, _, *rows = run("fallback_options.py", *small, *files, python=python).splitlines()
+    found = [json.loads(line)["figures"] for line in results.read_text().splitlines()]
+    assert [row.split()[:4] for row in rows] == [
+        ["none", "forward", "32", "sdpa"],
+        ["none", "both", "32", "sdpa"],
+        ["deterministic", "both", "32", "sdpa"],
+    ]
+    for row, figure in zip(rows, found, strict=True):
+        to_torch, memory, _, to_earlier = row.split()[-4:]
+        assert float(to_torch) == pytest.approx(figure["fallback"]["ms"] / figure["torch"]["ms"], abs=0.006)
+        assert float(to_earlier) == pytest.approx(figure["fallback"]["ms"] / figure["before"]["ms"], abs=0.006)
+        assert memory == "-", "a CPU's memory is not measured"
 
 
 def figures(line: str) -> list[float]:
