@@ -72,7 +72,7 @@ MISTAKES = (
     mistake("jobs", error="bad arguments: argument COMMAND: invalid choice: 'jobs'", hint="--help"),
     mistake("explain", error="bad arguments: ", hint="`wheelfactory explain --help`"),
     mistake("build", CELL, "--backend", "cuda", error="bad arguments: ", hint="build --help"),
-    mistake("explain", "junk", error="neither a log nor a cell id: junk", hint="wheelfactory matrix"),
+    mistake("explain", "junk", error="neither a log nor a cell id: junk", hint="wheelfactory plan --all"),
     mistake(
         *("explain", "fa9.9-rocm6.1-torch2.5.1-cp310-ck"),
         error="no flash-attn 9.9 in the matrix: fa9.9-rocm6.1-torch2.5.1-cp310-ck",
