@@ -1,6 +1,6 @@
 """Compare the options of flash-attention-amd with torch's own functions, and with an earlier flash-attention-amd.
 
-    PYTHON benchmarks/fallback_options.py [--device cuda] [--presets none,window,...] [--lengths 128,1024,4096,16384]
+    PYTHON benchmarks/fallback_options.py [--device cuda] [--presets none window ...] [--lengths 128 1024 4096 16384]
         [--dtype float16] [--before FOLDER] [--results FILE]
 
 PYTHON needs torch, not the factory. The calls are those of `wheelfactory bench attention --preset`: causal, batch 2 (64
@@ -43,7 +43,7 @@ TORCHS = {
 }
 """torch's own function for each preset, and for none."""
 PACKED = range(1024, 4097)
-"""The longest sequences of the preset for packed sequences, of which there are 64."""
+"""The lengths with which the preset varlen is measured: its 64 sequences take many times the memory of two."""
 
 
 @dataclass(frozen=True)
@@ -157,8 +157,8 @@ COLUMNS = (
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--presets", type=lambda text: text.split(","), default=list(TORCHS))
-    parser.add_argument("--lengths", type=lambda text: [*map(int, text.split(","))], default="128,1024,4096,16384")
+    parser.add_argument("--presets", nargs="+", choices=TORCHS, default=list(TORCHS))
+    parser.add_argument("--lengths", nargs="+", type=int, default=[128, 1024, 4096, 16384])
     parser.add_argument("--before", type=Path)
     parser.add_argument("--dtype", choices=("float16", "bfloat16", "float32"), default="float16")
     parser.add_argument("--results", type=Path)

@@ -31,7 +31,7 @@ def run(name: str, *arguments: str | Path, python: str | Path = sys.executable) 
 
 def test_options_of_the_fallback_are_compared_with_torchs_own_functions(cache: Path, tmp_path: Path) -> None:
     python, results = make_build_environment(cache).python, tmp_path / "results.json"
-    small = ("--device", "cpu", "--dtype", "float32", "--presets", "none,deterministic", "--lengths", "32")
+    small = ("--device", "cpu", "--dtype", "float32", "--presets", "none", "deterministic", "--lengths", "32")
     files = ("--before", FALLBACK_SOURCES / "src", "--results", results)
     _, _, *rows = run("fallback_options.py", *small, *files, python=python).splitlines()
     found = [json.loads(line)["figures"] for line in results.read_text().splitlines()]

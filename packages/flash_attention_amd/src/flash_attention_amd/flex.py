@@ -190,7 +190,7 @@ def _function(kind: Kind) -> Callable[..., tuple[Tensor, Tensor | None]]:
     # torch limits recompilations for each code object, so each kind gets its own
     code = compute.__code__.replace(co_name=f"flex_attention_{next(_numbers)}")
     own = FunctionType(code, compute.__globals__, code.co_name, None, compute.__closure__)
-    return torch.compile(own, backend=partial(_compile, kind))  # type: ignore[no-any-return]
+    return torch.compile(own, backend=partial(_compile, kind))  # type: ignore[no-any-return]  # torch has no types here
 
 
 def _compile(kind: Kind, graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
