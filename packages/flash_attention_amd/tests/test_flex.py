@@ -43,18 +43,34 @@ def tensors(queries: int, keys: int, width: int = 32, device: str = "cpu") -> li
     ids=["softcap", "alibi", "all"],
 )
 @pytest.mark.usefixtures("chosen")
-def test_it_computes_attention_of_any_lengths(told: Told, device: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_it_computes_attention_of_any_lengths(
+    told: Told, device: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flex, "OWN", 1)
     caplog.set_level(logging.DEBUG, "flash_attention_amd")
     slopes = told.slopes(2, 4, device)
-    for queries, keys in ((20, 20), (200, 200), (100, 100), (20, 90), (300, 140), (100, 700)):
+    for queries, keys in ((20, 20), (200, 200), (100, 100), (20, 20), (20, 90), (300, 140), (100, 700), (30, 40)):
         q, k, v = tensors(queries, keys, device=device)
         out = flash_attn_func(q, k, v, **told.arguments(slopes))
         truth, *_ = attention(q.double(), k.double(), v.double(), told, slopes)
         assert off(out, truth) < ATOL[torch.float32]
         assert out.is_contiguous()
     own = [record.message for record in caplog.records if record.name == "flash_attention_amd"]
-    assert 2 <= len(own) <= 6  # at most three where query i is aligned with key i, and three for other lengths
+    assert 4 <= len(own) <= 7  # at most three where query i is aligned with key i, and four for other lengths
     assert {message[:23] for message in own} == {"compiled FlexAttention "}
+
+
+@COMPILER
+@pytest.mark.filterwarnings("ignore")  # torch's compiler warns of its own code
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@pytest.mark.usefixtures("chosen")
+def test_slopes_of_any_dtype_are_multiplied_in_float32(dtype: torch.dtype, device: str) -> None:
+    told = Told(alibi=1)
+    slopes = (told.slopes(2, 4, device) / 100).to(dtype)  # times distances that bfloat16 cannot express
+    q, k, v = tensors(600, 600, device=device)
+    out = flash_attn_func(q, k, v, alibi_slopes=slopes)
+    truth, *_ = attention(q.double(), k.double(), v.double(), told, slopes.double())
+    assert off(out, truth) < ATOL[torch.float32]
 
 
 @pytest.mark.parametrize("lengths", [(128, 128), (300, 300), (100, 700), (700, 300), (1, 260), (257, 1)])
@@ -93,31 +109,72 @@ def test_masks_made_in_inference_mode_can_be_used_in_training() -> None:
     assert not mask.kv_indices.is_inference()
 
 
-@pytest.mark.parametrize(("queries", "forced"), [(1, {}), (2, {"FORCE_USE_FLEX_ATTENTION": True})])
-def test_only_one_query_may_go_to_torchs_decoding_kernel(
-    queries: int, forced: dict[str, bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told: list[Any] = []
+class FakeCompiler:
+    """Stands in for torch's compiler and FlexAttention, whose result are the queries."""
 
-    def attention(q: Tensor, *_: Any, kernel_options: dict[str, bool], **__: Any) -> tuple[Tensor, Any]:
-        told.append(kernel_options)
-        return q, SimpleNamespace(lse=None)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.monkeypatch = monkeypatch
+        self.options: list[dict[str, bool]] = []
+        """The kernel options of each call."""
+        self.called: list[bool | None] = []
+        """For each call, `dynamic` of the function."""
+        self.refused: list[bool | None] = []
+        """`dynamic` of the functions that torch does not compile again."""
 
-    def compiled(function: Callable[..., Any], **_: Any) -> Callable[..., Any]:
+    def compile(self, function: Callable[..., Any], *, dynamic: bool | None, **_: Any) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
-            with monkeypatch.context() as compiling:
-                compiling.setattr(torch.compiler, "is_compiling", lambda: True)
-                return function(*arguments)
+            with self.monkeypatch.context() as compiling:
+                compiling.setattr(torch.compiler, "is_compiling", lambda: dynamic not in self.refused)
+                result = function(*arguments)
+            self.called.append(dynamic)
+            return result
 
         return call
 
+    def attention(self, q: Tensor, *_: Any, kernel_options: dict[str, bool], **__: Any) -> tuple[Tensor, Any]:
+        self.options.append(kernel_options)
+        return q, SimpleNamespace(lse=None)
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCompiler]:
+    fake = FakeCompiler(monkeypatch)
     monkeypatch.setattr(flex, "available", lambda _: True)
-    monkeypatch.setattr(flex.flex, "flex_attention", attention)
-    monkeypatch.setattr(torch, "compile", compiled)
+    monkeypatch.setattr(flex.flex, "flex_attention", fake.attention)
+    monkeypatch.setattr(torch, "compile", fake.compile)
     flex._function.cache_clear()
+    yield fake
+    flex._function.cache_clear()
+
+
+@pytest.mark.parametrize(("queries", "forced"), [(1, {}), (2, {"FORCE_USE_FLEX_ATTENTION": True})])
+def test_only_one_query_may_go_to_torchs_decoding_kernel(
+    queries: int, forced: dict[str, bool], compiler: FakeCompiler
+) -> None:
     flash_attn_func(*tensors(queries, 30), softcap=2.0)
-    flex._function.cache_clear()
-    assert told == [forced]
+    assert compiler.options == [forced]
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys", "whole"), [(128, 256, True), (128, 128, True), (129, 256, False), (128, 200, False)]
+)
+def test_kernels_of_whole_blocks_do_not_look_for_an_end(
+    queries: int, keys: int, whole: bool, compiler: FakeCompiler
+) -> None:
+    flash_attn_func(*tensors(queries, keys), softcap=2.0)
+    assert [options.get("IS_DIVISIBLE", False) for options in compiler.options] == [whole]
+
+
+def test_only_the_first_shapes_have_functions_of_their_own(compiler: FakeCompiler) -> None:
+    for length in (20, 30, 40, 50, 60, 70, 80, 30):
+        flash_attn_func(*tensors(length, length), softcap=2.0)
+    assert compiler.called == [False] * flex.OWN + [None] * 3 + [False]
+
+
+def test_a_function_that_torch_does_not_compile_again_is_replaced_by_that_for_any_shape(compiler: FakeCompiler) -> None:
+    compiler.refused = [False]
+    flash_attn_func(*tensors(20, 20), softcap=2.0)
+    assert compiler.called == [None]
 
 
 @COMPILER

@@ -223,7 +223,8 @@ class _Scorer:
         self.shape = tuple(part.stop - part.start for part in sheets)
         self.slopes = self.mask = None
         if plan.options.alibi_slopes is not None:
-            slopes = torch.unflatten(plan.options.alibi_slopes.to(exact), 1, (plan.groups, -1))[..., None, None]
+            slopes = torch.atleast_2d(plan.options.alibi_slopes.to(exact))
+            slopes = torch.unflatten(slopes, 1, (plan.groups, -1))[..., None, None]
             self.slopes = slopes[sheets if len(slopes) > 1 else (slice(None), sheets[1])]
         if mask is not None:
             by_head = mask.shape[1] > 1

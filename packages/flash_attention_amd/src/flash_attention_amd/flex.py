@@ -1,6 +1,6 @@
 """Attention with torch's FlexAttention: Triton kernels that torch compiles for windows, softcap and ALiBi slopes.
 
-One function is compiled for each `Kind` of call, and further lengths use the same kernels. Without compilation,
+For each `Kind` of call, functions are compiled for the first shapes, and one for all others. Without compilation,
 FlexAttention makes the full matrix of scores, so a call that torch does not compile is refused.
 """
 
@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 from itertools import count
 from time import perf_counter
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -40,6 +40,10 @@ WIDTHS = range(16, 257)
 BLOCK = 128
 """Queries, and keys, in a block of the mask; FlexAttention's default."""
 
+OWN = 4
+"""Shapes of a kind that get a function of their own. Python needs longer to launch one for all shapes: with softcap 145
+instead of 98 µs on an H100."""
+
 log = logging.getLogger("flash_attention_amd")
 
 
@@ -59,6 +63,8 @@ class Kind(NamedTuple):
     """The limits of the band, constants of the kernels: read from memory, they cost ALiBi 1.5 times the time."""
     square: bool
     """Whether query i is aligned with key i. Otherwise the shift is read from memory, so that it can change."""
+    whole: bool
+    """Whether queries and keys are whole blocks, so that the kernels need not look for an end."""
     single: bool
     """Whether there is one query. Only then torch may use its decoding kernel, which torch 2.11 compiles for the number
     of queries of the first call, and for no more than 128 rows of queries and grouped heads."""
@@ -83,23 +89,25 @@ def attend(
     """
     if torch.compiler.is_compiling():  # a backend of the user's choice could compile it to the full matrix
         return None
-    if q.dtype not in DTYPES or q.shape[-1] not in WIDTHS or not available(q.device.type):
+    device, dtype, (_, _, heads, width) = q.device.type, q.dtype, q.shape
+    if dtype not in DTYPES or width not in WIDTHS or not available(device):
         return None
-    if torch.is_autocast_enabled(q.device.type):
-        with torch.autocast(q.device.type, enabled=False):  # it would change the dtype
+    if torch.is_autocast_enabled(device):
+        with torch.autocast(device, enabled=False):  # it would change the dtype
             return attend(q, k, v, options, seen, lse=lse, gradients=gradients)
     slopes = options.alibi_slopes
     kind = Kind(
-        q.device.type,
-        q.dtype,
-        q.shape[-1],
-        q.shape[2] != k.shape[2],
+        device,
+        dtype,
+        width,
+        heads != k.shape[2],
         options.scale,
         options.softcap,
-        0 if slopes is None else min(len(slopes), 2),
+        0 if slopes is None else slopes.dim(),
         seen.left,
         seen.right,
         not seen.shift,
+        not (seen.queries % BLOCK or seen.keys % BLOCK),
         seen.queries == 1,
         lse,
         gradients,
@@ -146,17 +154,42 @@ def _run(
 ) -> tuple[Tensor, Tensor | None]:
     """The output and the log-sum-exp, (batch, heads, queries, ...)."""
     mask, shift = block_mask(seen, q.device)
-    if slopes is not None:
-        slopes = (slopes[0] if kind.slopes == 1 else slopes).float()
-    return _function(kind)(*(tensor.transpose(1, 2) for tensor in (q, k, v)), mask, slopes, shift)
+    return _function(kind)(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, slopes, shift)
+
+
+Function: TypeAlias = Callable[..., tuple[Tensor, Tensor | None]]
+"""(q, k, v, block mask, slopes, shift) -> (output, log-sum-exp), of (batch, heads, length, headdim) tensors."""
+
+
+@lru_cache(maxsize=256)
+def _function(kind: Kind) -> Function:
+    """The function of a kind, which is compiled for the first shapes, and then for any shape."""
+    own: dict[tuple[torch.Size, torch.Size], Function] = {}
+    general = _compiled(kind, dynamic=None)
+
+    def run(q: Tensor, k: Tensor, v: Tensor, *more: Any) -> tuple[Tensor, Tensor | None]:
+        shapes = q.shape, k.shape
+        function = own.get(shapes)
+        if function is None:
+            if len(own) >= OWN:
+                return general(q, k, v, *more)
+            function = own[shapes] = _compiled(kind, dynamic=False)
+        try:
+            return function(q, k, v, *more)
+        except _NotCompiledError:  # torch compiles a function for few strides
+            return general(q, k, v, *more)
+
+    return run
 
 
 _numbers = count()
 
 
-@lru_cache(maxsize=256)
-def _function(kind: Kind) -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """The compiled function of a kind."""
+def _compiled(kind: Kind, *, dynamic: bool | None) -> Function:
+    """A function that is compiled in its first call: if `dynamic` is False, for the shapes of each call.
+
+    If it is None, the second shape makes the function one for any shape.
+    """
 
     def compute(
         q: Tensor, k: Tensor, v: Tensor, mask: Any, slopes: Tensor, shift: Tensor | int
@@ -169,9 +202,12 @@ def _function(kind: Kind) -> Callable[..., tuple[Tensor, Tensor | None]]:
                 value = kind.softcap * torch.tanh(value / kind.softcap)
             if kind.slopes:
                 slope = slopes[head] if kind.slopes == 1 else slopes[batch, head]
-                value = value - slope * (query + shift - key).abs()
+                value = value - slope.float() * (query + shift - key).abs()
             return value
 
+        chosen = {} if kind.single else {"FORCE_USE_FLEX_ATTENTION": True}
+        if kind.whole:  # torch does not see it in a function for any shape
+            chosen["IS_DIVISIBLE"] = True
         out, aux = flex.flex_attention(
             q,
             k,
@@ -180,17 +216,17 @@ def _function(kind: Kind) -> Callable[..., tuple[Tensor, Tensor | None]]:
             block_mask=mask,
             scale=kind.scale,
             enable_gqa=kind.grouped,
-            kernel_options={} if kind.single else {"FORCE_USE_FLEX_ATTENTION": True},
+            kernel_options=chosen,
             return_aux=flex.AuxRequest(lse=kind.lse),
         )
         return out, aux.lse
 
     # torch 2.11's compiler looks for gradients of its inputs, whatever they are
     warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf", module="torch._dynamo")
-    # torch limits recompilations for each code object, so each kind gets its own
+    # torch limits recompilations for each code object, so each function gets its own
     code = compute.__code__.replace(co_name=f"flex_attention_{next(_numbers)}")
     own = FunctionType(code, compute.__globals__, code.co_name, None, compute.__closure__)
-    return torch.compile(own, backend=partial(_compile, kind))  # type: ignore[no-any-return]  # torch has no types here
+    return torch.compile(own, dynamic=dynamic, backend=partial(_compile, kind))  # type: ignore[no-any-return]  # untyped
 
 
 def _compile(kind: Kind, graph: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:

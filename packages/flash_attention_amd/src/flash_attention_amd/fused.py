@@ -47,11 +47,12 @@ def attend(
     if torch.is_autocast_enabled(kind):
         with torch.autocast(kind, enabled=False):  # it would change the dtype
             return attend(q, k, v, options, seen, mask, lse=lse)
-    if seen.causal and seen.queries > seen.keys:
+    causal = seen.causal
+    if causal and seen.queries > seen.keys:
         return _after_blind(q, k, v, options, seen, lse=lse)
     queries, keys, values = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
     grouped = q.shape[2] != k.shape[2]
-    if seen.causal and seen.shift:
+    if causal and seen.shift:
         # scaled_dot_product_attention aligns is_causal top-left; of the kernels, torch documents bottom-right for this
         # one alone: `torch.nn.attention.bias.causal_lower_right`
         supported = flash.supported(q, k, v, options)
@@ -62,17 +63,17 @@ def attend(
         mask = (
             mask | blind
         )  # kernels disagree about rows that see no key, so these rows see all keys here and are zeroed at the end
-    kernel = _choice(queries, keys, values, mask, options, causal=seen.causal, grouped=grouped)
+    kernel = _choice(queries, keys, values, mask, options, causal=causal, grouped=grouped)
     if grouped and not kernel:
         keys, values = (tensor.repeat_interleave(q.shape[2] // k.shape[2], 1) for tensor in (keys, values))
         grouped = False
-        kernel = _choice(queries, keys, values, mask, options, causal=seen.causal, grouped=False)
+        kernel = _choice(queries, keys, values, mask, options, causal=causal, grouped=False)
     if not kernel:
         return None
     if lse:
-        return _with_lse(kernel, queries, keys, values, options, causal=seen.causal)
+        return _with_lse(kernel, queries, keys, values, options, causal=causal)
     out = scaled_dot_product_attention(
-        queries, keys, values, mask, options.dropout_p, seen.causal, scale=options.scale, enable_gqa=grouped
+        queries, keys, values, mask, options.dropout_p, causal, scale=options.scale, enable_gqa=grouped
     )
     out = out.transpose(1, 2).contiguous()
     return Attended(out if blind is None else out.masked_fill(blind, 0), None, None)

@@ -142,7 +142,7 @@ def _attend_each(
     sums = q.new_zeros(q.shape[0], q.shape[2], q.shape[1], dtype=exact)
     for run, (first, end) in runs(rows):
         slopes = chosen.alibi_slopes
-        own = chosen if slopes is None or len(slopes) == 1 else chosen._replace(alibi_slopes=slopes[run])
+        own = chosen if slopes is None or slopes.dim() == 1 else chosen._replace(alibi_slopes=slopes[run])
         found = attend(q[run], *cache.rows(run, first, end), own, lse=lse)
         out[run] = found.out
         if found.lse is not None:

@@ -21,7 +21,7 @@ class Options(NamedTuple):  # made by each call: a dataclass takes three times t
     softcap: float = 0.0
     """0 for none."""
     alibi_slopes: Tensor | None = None
-    """(batch or 1, heads)."""
+    """(heads,) or (batch, heads), without gradient."""
     deterministic: bool = False
 
 
@@ -65,18 +65,18 @@ def options(
     deterministic: bool,
 ) -> Options:
     """Check the options of a call for queries (..., heads, headdim). Raises ValueError for one out of range."""
-    heads, width = q.shape[-2:]
+    shape = q.shape
     if not 0 <= dropout_p < 1:
         raise ValueError(f"dropout_p must be at least 0 and below 1, not {dropout_p}")
     if len(window_size) != 2:
         raise ValueError(f"window_size must be (left, right), not {window_size}")
     return Options(
-        width**-0.5 if softmax_scale is None else float(softmax_scale),
+        shape[-1] ** -0.5 if softmax_scale is None else float(softmax_scale),
         dropout_p,
         causal,
         window_size,
         max(0.0, softcap),
-        None if alibi_slopes is None else _slopes(alibi_slopes, batch, heads, q.device),
+        None if alibi_slopes is None else _slopes(alibi_slopes, batch, shape[-2], q.device),
         deterministic,
     )
 
@@ -89,7 +89,7 @@ def _slopes(slopes: Tensor, batch: int, heads: int, device: torch.device) -> Ten
         )
     if slopes.device != device:
         raise ValueError(f"alibi_slopes must be on {device} as q, not on {slopes.device}")
-    return slopes.detach().view(-1, heads)
+    return slopes.detach() if slopes.requires_grad else slopes
 
 
 def check(q: Tensor, k: Tensor, v: Tensor, dimensions: str) -> None:
@@ -98,9 +98,10 @@ def check(q: Tensor, k: Tensor, v: Tensor, dimensions: str) -> None:
     `dimensions` names the dimensions in errors, such as "batch, seqlen, heads, headdim".
     Raises TypeError for a dtype, ValueError for a shape or device.
     """
-    # chained comparisons, as loops take twice the time and every call comes here
-    if not q.dim() == k.dim() == v.dim() == dimensions.count(",") + 1:
-        count = dimensions.count(",") + 1
+    # every call comes here: loops and reading a shape twice take twice the time
+    shape, others = q.shape, k.shape
+    count = dimensions.count(",") + 1
+    if not len(shape) == len(others) == v.dim() == count:
         name, tensor = next(pair for pair in zip("qkv", (q, k, v), strict=True) if pair[1].dim() != count)
         raise ValueError(f"{name} must be ({dimensions}), not {tuple(tensor.shape)}")
     dtype, device = q.dtype, q.device
@@ -112,13 +113,11 @@ def check(q: Tensor, k: Tensor, v: Tensor, dimensions: str) -> None:
     if not device == k.device == v.device:
         name, tensor = ("k", k) if k.device != device else ("v", v)
         raise ValueError(f"q, k and v must be on one device: q is on {device}, {name} on {tensor.device}")
-    shape = k.shape
-    if shape != v.shape:
-        raise ValueError(f"k and v must have one shape: k has {tuple(shape)}, v has {tuple(v.shape)}")
-    *_, heads, width = q.shape
-    *_, groups, wide = shape
-    if width != wide:
-        raise ValueError(f"q and k must have one headdim: q has {width}, k has {wide}")
+    if others != v.shape:
+        raise ValueError(f"k and v must have one shape: k has {tuple(others)}, v has {tuple(v.shape)}")
+    if shape[-1] != others[-1]:
+        raise ValueError(f"q and k must have one headdim: q has {shape[-1]}, k has {others[-1]}")
+    heads, groups = shape[-2], others[-2]
     if not groups or heads % groups:
         raise ValueError(f"the heads of q, {heads}, must be a multiple of those of k, {groups}")
 

@@ -226,7 +226,7 @@ def _attend_each(
             part,
             keys,
             values,
-            chosen if slopes is None or len(slopes) == 1 else chosen._replace(alibi_slopes=slopes[run]),
+            chosen if slopes is None or slopes.dim() == 1 else chosen._replace(alibi_slopes=slopes[run]),
             lse=lse,
             probabilities=shown is not None,
         )

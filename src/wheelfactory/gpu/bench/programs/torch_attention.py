@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, reduce
 from importlib import import_module
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -89,8 +90,6 @@ def flex(queries: Tensor, keys: Tensor, values: Tensor, options: CallOptions) ->
 @lru_cache(maxsize=1)  # the mask of an earlier length would take memory
 def _compiled_flex(options: CallOptions, tokens: int, grouped: bool, device: Any) -> Callable[..., Tensor]:
     """The function for (batch, heads, tokens, head dim), which has the block mask and the changes of scores in it."""
-    # torch refuses to compile a function again after 8 times
-    torch.compiler.reset()
     attend = import_module("torch.nn.attention.flex_attention").flex_attention
     mask, score = _block_mask(options, tokens, device), _changed_score(options)
 
@@ -99,7 +98,9 @@ def _compiled_flex(options: CallOptions, tokens: int, grouped: bool, device: Any
             raise NotRunError("torch's compiler is switched off")
         return attend(queries, keys, values, score_mod=score, block_mask=mask, enable_gqa=grouped)
 
-    compiled = torch.compile(compute, dynamic=False, fullgraph=True)
+    # torch compiles the same code 8 times at most
+    copied = FunctionType(compute.__code__.replace(), compute.__globals__, closure=compute.__closure__)
+    compiled = torch.compile(copied, dynamic=False, fullgraph=True)
     return lambda *heads: compiled(*heads, mask)
 
 
