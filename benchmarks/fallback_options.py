@@ -113,7 +113,6 @@ def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     before = {"before": load_fallback(options.before, options.device)} if options.before else {}
     for preset in options.presets:
         name = TORCHS[preset]
-        # torch's compiler starts anew for each length of FlexAttention, so that comes first
         every = {"torch": load_implementation(name, options.device, ""), "fallback": present, **before}
         for backward in (True,) if preset == "deterministic" else (False, True):
             for seqlen in options.lengths:
