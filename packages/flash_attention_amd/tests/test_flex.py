@@ -171,6 +171,12 @@ def test_only_the_first_shapes_have_functions_of_their_own(compiler: FakeCompile
     assert compiler.called == [False] * flex.OWN + [None] * 3 + [False]
 
 
+def test_one_query_needs_no_new_function_for_each_number_of_keys(compiler: FakeCompiler) -> None:
+    for keys in (20, 21, 22):
+        flash_attn_func(*tensors(1, keys), softcap=2.0)
+    assert compiler.called == [None] * 3
+
+
 def test_a_function_that_torch_does_not_compile_again_is_replaced_by_that_for_any_shape(compiler: FakeCompiler) -> None:
     compiler.refused = [False]
     flash_attn_func(*tensors(20, 20), softcap=2.0)

@@ -166,6 +166,8 @@ def _function(kind: Kind) -> Function:
     """The function of a kind, which is compiled for the first shapes, and then for any shape."""
     own: dict[tuple[torch.Size, torch.Size], Function] = {}
     general = _compiled(kind, dynamic=None)
+    if kind.single:  # the keys grow with each token that is generated
+        return general
 
     def run(q: Tensor, k: Tensor, v: Tensor, *more: Any) -> tuple[Tensor, Tensor | None]:
         shapes = q.shape, k.shape
@@ -176,7 +178,7 @@ def _function(kind: Kind) -> Function:
             function = own[shapes] = _compiled(kind, dynamic=False)
         try:
             return function(q, k, v, *more)
-        except _NotCompiledError:  # torch compiles a function for few strides
+        except _NotCompiledError:  # torch compiles a function only 8 times, here for other strides
             return general(q, k, v, *more)
 
     return run
