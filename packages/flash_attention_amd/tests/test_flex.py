@@ -49,14 +49,14 @@ def test_it_computes_attention_of_any_lengths(
     monkeypatch.setattr(flex, "OWN", 1)
     caplog.set_level(logging.DEBUG, "flash_attention_amd")
     slopes = told.slopes(2, 4, device)
-    for queries, keys in ((20, 20), (200, 200), (100, 100), (20, 20), (20, 90), (300, 140), (100, 700), (30, 40)):
+    for queries, keys in ((20, 20), (200, 200), (100, 100), (20, 20), (20, 90), (300, 140), (100, 700)):
         q, k, v = tensors(queries, keys, device=device)
         out = flash_attn_func(q, k, v, **told.arguments(slopes))
         truth, *_ = attention(q.double(), k.double(), v.double(), told, slopes)
         assert off(out, truth) < ATOL[torch.float32]
         assert out.is_contiguous()
     own = [record.message for record in caplog.records if record.name == "flash_attention_amd"]
-    assert 4 <= len(own) <= 7  # at most three where query i is aligned with key i, and four for other lengths
+    assert 4 <= len(own) <= 6  # at most three where query i is aligned with key i, and three for other lengths
     assert {message[:23] for message in own} == {"compiled FlexAttention "}
 
 
