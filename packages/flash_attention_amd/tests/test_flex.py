@@ -118,6 +118,8 @@ class FakeCompiler:
         """The kernel options of each call."""
         self.called: list[bool | None] = []
         """For each call, `dynamic` of the function."""
+        self.slopes: list[Tensor | None] = []
+        """The ALiBi slopes of each call."""
         self.refused: list[bool | None] = []
         """`dynamic` of the functions that torch does not compile again."""
 
@@ -127,6 +129,7 @@ class FakeCompiler:
                 compiling.setattr(torch.compiler, "is_compiling", lambda: dynamic not in self.refused)
                 result = function(*arguments)
             self.called.append(dynamic)
+            self.slopes.append(arguments[4])
             return result
 
         return call
@@ -175,6 +178,13 @@ def test_one_query_needs_no_new_function_for_each_number_of_keys(compiler: FakeC
     for keys in (20, 21, 22):
         flash_attn_func(*tensors(1, keys), softcap=2.0)
     assert compiler.called == [None] * 3
+
+
+def test_slopes_get_no_gradient(compiler: FakeCompiler) -> None:
+    flash_attn_func(*tensors(20, 20), alibi_slopes=torch.ones(4, requires_grad=True))
+    (slopes,) = compiler.slopes
+    assert slopes is not None
+    assert not slopes.requires_grad
 
 
 def test_a_function_that_torch_does_not_compile_again_is_replaced_by_that_for_any_shape(compiler: FakeCompiler) -> None:
