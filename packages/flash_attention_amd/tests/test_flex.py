@@ -13,6 +13,7 @@ import torch
 from flash_attention_amd import attend, flash, flash_attn_func, flex
 from flash_attention_amd.visible import band
 from reference import ATOL, Told, attention, off, seen
+from test_dense import compare, inputs
 from test_memory import Watch
 from torch import Tensor
 
@@ -71,6 +72,19 @@ def test_slopes_of_any_dtype_are_multiplied_in_float32(dtype: torch.dtype, devic
     out = flash_attn_func(q, k, v, alibi_slopes=slopes)
     truth, *_ = attention(q.double(), k.double(), v.double(), told, slopes.double())
     assert off(out, truth) < ATOL[torch.float32]
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU, and FlexAttention has no gradients on a CPU")
+@pytest.mark.filterwarnings("ignore")  # torch's compiler warns of its own code
+@pytest.mark.parametrize("told", [SOFTCAP, Told(alibi=1, causal=True)], ids=["softcap", "alibi"])
+@pytest.mark.usefixtures("chosen")
+def test_kernels_for_any_shape_of_whole_blocks_have_right_gradients(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flex, "OWN", 0)
+    flex._function.cache_clear()
+    for length in (128, 256, 640):
+        compare(inputs((2, length, length, 4, 2, 64), torch.float16, "cuda"), told, told.slopes(2, 4, "cuda"))
 
 
 @pytest.mark.parametrize("lengths", [(128, 128), (300, 300), (100, 700), (700, 300), (1, 260), (257, 1)])
