@@ -15,6 +15,7 @@ from packaging.utils import canonicalize_name
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.label import Label
 from wheelfactory.verify.gate import AiterSubject, FallbackSubject, Subject
+from wheelfactory.wheel.activation.corrections import corrected_members
 from wheelfactory.wheel.activation.members import EXTENSION_MODULE, added_members
 from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
 
@@ -63,7 +64,7 @@ def expected_from_aiter(subject: AiterSubject) -> ExpectedContents:
 
 
 def expected_from_cell(subject: Subject) -> ExpectedContents:
-    """Return the members of the plain build, changed for a cell: label, torch pin, tags, activation or extension.
+    """Return the members of the plain build, changed for a cell: label, torch pin, tags, corrections, activation or extension.
 
     Raises `SourceError` or `BuildError` if the plain build cannot be built.
     """
@@ -74,7 +75,7 @@ def expected_from_cell(subject: Subject) -> ExpectedContents:
     executable, others = plain.executables, {f"{dist_info}/RECORD", f"{dist_info}/{BUILD_RECORD_NAME}"}
     members[f"{dist_info}/METADATA"] = _metadata(plain.metadata_text, f"{cell.public_version}+{label}", label).encode()
     if cell.backend is Backend.TRITON:
-        members |= added_members(cell)
+        members |= corrected_members(plain, cell) | added_members(cell)
     else:
         name = extension_name(subject)
         executable, others = executable | {name}, others | {name}

@@ -18,6 +18,7 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import atomic_path
 from wheelfactory.core.label import Label
+from wheelfactory.wheel.activation.corrections import corrected_members
 from wheelfactory.wheel.activation.members import added_members
 from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.build_record import BuildRecord
@@ -49,7 +50,8 @@ def finish_wheel(raw: Path, record: BuildRecord, folder: Path, platform: str | N
         rest = f"{rest.rpartition('-')[0]}-{platform}.whl"
         tags = parse_tag("-".join(rest.removesuffix(".whl").split("-")[-3:]))
         new["WHEEL"] = replace_tags(wheel.read(f"{wheel.dist_info}/WHEEL"), map(str, tags))
-    path, added = folder / f"{stem}-{rest}", added_members(Cell.parse(record.cell))
+    path, cell = folder / f"{stem}-{rest}", Cell.parse(record.cell)
+    added = {**corrected_members(wheel, cell), **added_members(cell)}
     with atomic_path(path) as written, written.open("xb") as file:
         _write(file, wheel, stem, {**added, **{f"{stem}.dist-info/{name}": data for name, data in new.items()}})
     return path

@@ -1,0 +1,166 @@
+"""Passes to the Triton kernels only calls that they compute correctly; added by wheelfactory.
+
+Upstream's file of this name is empty. Every way to the backend imports this package first, so the functions of
+`interface_fa` are replaced here: they copy tensors to a layout that the kernels read correctly, or raise an error.
+"""
+
+import functools
+import math
+
+import torch
+
+from . import interface_fa  # type: ignore[attr-defined]  # it lies beside this file in the wheel
+
+# 2.7.4.post1 has an older backward pass, without this function
+_OLDER = not hasattr(interface_fa, "attention_prefill_backward_triton_split_impl")
+_LARGEST_OFFSET = 2**31 - 1
+
+
+def _refuse(option, why, models, instead):
+    raise NotImplementedError(
+        f"the Triton kernels of this flash-attn {why} {option}, so this call would give wrong numbers"
+        f"{f' (models such as {models} need it)' if models else ''}: use {instead}"
+    )
+
+
+def _check_options(left, right, softcap, queries, keys, causal, paged=None, padded=None):
+    """Raise for options that the kernels ignore; a window that hides no key is allowed."""
+    if 0 <= left < keys - 1 or (0 <= right < queries - 1 and not causal):
+        instead = "the CK wheel, flash-attention-amd, or attn_implementation='sdpa' in transformers"
+        _refuse(f"window_size=({left}, {right})", "ignore", "Mistral", instead)
+    if softcap:
+        instead = "flash-attention-amd, or attn_implementation='eager' in transformers"
+        _refuse(f"softcap={softcap}", "ignore", "Gemma 2", instead)
+    if paged is not None:
+        _refuse("block_table", "ignore", "", "the CK wheel, flash-attention-amd, or a cache without pages")
+    if padded is not None:
+        _refuse("cache_leftpad and seqused_k", "ignore", "", "a cache without padding on the left")
+
+
+def _check_offsets(*tensors):
+    """Raise for tensors with elements that 32-bit offsets cannot reach: the kernels would access other memory."""
+    for tensor in tensors:
+        if tensor is not None:
+            last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
+            if last > _LARGEST_OFFSET:
+                _refuse(f"a tensor of shape {tuple(tensor.shape)}", "use 32-bit offsets, too short for", "", "smaller batches")
+
+
+def _check_dropout(chance, batch, heads, queries, keys):
+    if chance and batch * heads * queries * keys > _LARGEST_OFFSET:
+        _refuse(f"dropout over {queries} x {keys} scores", "use 32-bit offsets, too short for", "", "smaller batches")
+
+
+def _fwd(compute):
+    @functools.wraps(compute)
+    def fwd(q, k, v, out, slopes, chance, scale, causal, left, right, softcap, *more, **named):
+        _check_options(left, right, softcap, q.shape[1], k.shape[1], causal)
+        _check_offsets(q, k, v, out)
+        _check_dropout(chance, q.shape[0], q.shape[2], q.shape[1], k.shape[1])
+        return compute(q, k, v, out, slopes, chance, scale, causal, left, right, softcap, *more, **named)
+
+    return fwd
+
+
+def _varlen_fwd(compute):
+    @functools.wraps(compute)
+    def varlen_fwd(
+        q, k, v, out, starts_q, starts_k, used, padded, paged, slopes, queries, keys, chance, scale, zero, causal,
+        left, right, softcap, *more, **named,
+    ):  # fmt: skip
+        _check_options(left, right, softcap, queries, keys, causal, paged, padded if used is None else used)
+        _check_offsets(q, k, v, out)
+        _check_dropout(chance, len(starts_q) - 1, q.shape[1], queries, keys)
+        return compute(
+            q, k, v, out, starts_q, starts_k, used, padded, paged, slopes, queries, keys, chance, scale, zero, causal,
+            left, right, softcap, *more, **named,
+        )  # fmt: skip
+
+    return varlen_fwd
+
+
+def _with_one_layout(compute, d_out, q, k, v, out, sums, gradients, *more, **named):
+    """Call a backward pass with tensors of layouts that it reads correctly.
+
+    It reads the gradient of the output with the strides of the output, and writes both gradients of keys and values
+    with the strides of the first, but with the head stride of the keys.
+    """
+    _check_offsets(d_out, q, k, v, out, *gradients)
+    if d_out.stride() != out.stride():
+        d_out, out = d_out.contiguous(), out.contiguous()
+    dq, dk, dv = (torch.empty_like(x) if dx is None else dx for x, dx in zip((q, k, v), gradients))
+    written = dk, dv
+    if dk.stride() != dv.stride() or dk.stride(-2) != k.stride(-2):
+        k = k.contiguous()
+        dk, dv = torch.empty_like(k), torch.empty_like(k)
+    found = compute(d_out, q, k, v, out, sums, dq, dk, dv, *more, **named)
+    if written[0] is dk:
+        return found
+    return found[0], written[0].copy_(dk), written[1].copy_(dv), *found[3:]
+
+
+def _check_gradients(q, k, slopes):
+    """Raise for gradients that 2.7.4.post1 computes wrongly: it writes past the end of those of grouped heads."""
+    if _OLDER and q.shape[-2] != k.shape[-2]:
+        _refuse("grouped heads in the backward pass", "do not support", "Llama 3", "flash-attn 2.8.3, or the CK wheel")
+    if _OLDER and slopes is not None:
+        _refuse("alibi_slopes in the backward pass", "ignore", "", "flash-attn 2.8.3, or the CK wheel")
+
+
+def _bwd(compute):
+    @functools.wraps(compute)
+    def bwd(d_out, q, k, v, out, sums, dq, dk, dv, slopes, chance, scale, causal, left, right, softcap, *more, **named):
+        _check_options(left, right, softcap, q.shape[1], k.shape[1], causal)
+        _check_gradients(q, k, slopes)
+        more = (slopes, chance, scale, causal, left, right, softcap, *more)
+        return _with_one_layout(compute, d_out, q, k, v, out, sums, (dq, dk, dv), *more, **named)
+
+    return bwd
+
+
+def _varlen_bwd(compute):
+    @functools.wraps(compute)
+    def varlen_bwd(
+        d_out, q, k, v, out, sums, dq, dk, dv, starts_q, starts_k, slopes, queries, keys, chance, scale, zero, causal,
+        left, right, softcap, *more, **named,
+    ):  # fmt: skip
+        _check_options(left, right, softcap, queries, keys, causal)
+        _check_gradients(q, k, slopes)
+        more = (starts_q, starts_k, slopes, queries, keys, chance, scale, zero, causal, left, right, softcap, *more)
+        return _with_one_layout(compute, d_out, q, k, v, out, sums, (dq, dk, dv), *more, **named)
+
+    return varlen_bwd
+
+
+def _fwd_kvcache(compute):
+    @functools.wraps(compute)
+    def fwd_kvcache(
+        q, keys, values, k, v, lengths, cos, sin, rows, padded, paged, slopes, out, scale, causal, left, right,
+        softcap, *more, **named,
+    ):  # fmt: skip
+        _check_options(left, right, softcap, q.shape[1], keys.shape[1], causal, paged, padded)
+        _check_offsets(q, keys, values, k, v, out)
+        if _OLDER and cos is not None:
+            _refuse("rotary_cos", "ignore", "", "flash-attn 2.8.3, the CK wheel, or keys that are rotated before")
+        if lengths is None and k is not None:
+            raise ValueError("k and v are given without cache_seqlens: pass the lengths of the cache before them")
+        if lengths is None:  # without lengths the kernels read past the end of a cache of 255 keys
+            lengths = torch.full((q.shape[0],), keys.shape[1], dtype=torch.int32, device=q.device)
+        causal = causal or q.shape[1] == 1  # the last query sees all keys; a cache without keys then gives no NaN
+        found, sums = compute(
+            q, keys, values, k, v, lengths, cos, sin, rows, padded, paged, slopes, out, scale, causal, left, right,
+            softcap, *more, **named,
+        )  # fmt: skip
+        if not causal and k is None:
+            empty = lengths == 0
+            found.masked_fill_(empty[:, None, None, None], 0)
+            by_row = sums.view(q.shape[0], -1)  # the log-sum-exp is (batch * heads, queries) or (batch, heads, queries)
+            by_row.masked_fill_(empty[:, None], -math.inf)
+        return found, sums
+
+    return fwd_kvcache
+
+
+for _wrap in (_fwd, _varlen_fwd, _bwd, _varlen_bwd, _fwd_kvcache):
+    _name = _wrap.__name__[1:]
+    setattr(interface_fa, _name, _wrap(getattr(interface_fa, _name)))

@@ -1,0 +1,56 @@
+"""Correct single lines of upstream's files in a Triton wheel; corrections.yaml has each line with its reason."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import yaml
+from pydantic import TypeAdapter
+
+from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.models import FrozenModel
+from wheelfactory.wheel.read import Wheel
+
+
+class Line(FrozenModel):
+    """The new text of a line, and the fault that it removes."""
+
+    reason: str
+    text: str
+
+
+class Correction(FrozenModel):
+    """The corrected lines of a file, by number from 1; they apply to a file with exactly this sha256."""
+
+    file: str
+    sha256: str
+    lines: Mapping[int, Line]
+
+    def apply(self, data: bytes) -> bytes:
+        """Return the corrected file."""
+        lines = data.decode().split("\n")
+        for number, line in self.lines.items():
+            lines[number - 1] = line.text
+        return "\n".join(lines).encode()
+
+
+@cache
+def read_corrections() -> tuple[Correction, ...]:
+    """Read corrections.yaml."""
+    text = Path(__file__).with_name("corrections.yaml").read_text(encoding="utf-8")
+    return TypeAdapter(tuple[Correction, ...]).validate_python(yaml.safe_load(text), strict=False)
+
+
+def corrected_members(wheel: Wheel, cell: Cell) -> dict[str, bytes]:
+    """Return the corrected bytes of the members of a raw wheel that corrections.yaml names, by name."""
+    if cell.backend is not Backend.TRITON:
+        return {}
+    named = ((correction, wheel.read(correction.file)) for correction in read_corrections() if correction.file in wheel.sizes)
+    return {
+        correction.file: correction.apply(data)
+        for correction, data in named
+        if hashlib.sha256(data).hexdigest() == correction.sha256
+    }
