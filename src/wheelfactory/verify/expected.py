@@ -64,7 +64,7 @@ def expected_from_aiter(subject: AiterSubject) -> ExpectedContents:
 
 
 def expected_from_cell(subject: Subject) -> ExpectedContents:
-    """Return the members of the plain build, changed for a cell: label, torch pin, tags, corrections, activation or extension.
+    """Return the members of the plain build, changed for a cell: label, torch pin, tags, corrections, added files.
 
     Raises `SourceError` or `BuildError` if the plain build cannot be built.
     """

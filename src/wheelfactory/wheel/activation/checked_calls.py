@@ -9,7 +9,7 @@ import math
 
 import torch
 
-from . import interface_fa  # type: ignore[attr-defined]  # it lies beside this file in the wheel
+from . import interface_fa
 
 # 2.7.4.post1 has an older backward pass, without this function
 _OLDER = not hasattr(interface_fa, "attention_prefill_backward_triton_split_impl")
@@ -41,9 +41,14 @@ def _check_offsets(*tensors):
     """Raise for tensors with elements that 32-bit offsets cannot reach: the kernels would access other memory."""
     for tensor in tensors:
         if tensor is not None:
-            last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
+            last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
             if last > _LARGEST_OFFSET:
-                _refuse(f"a tensor of shape {tuple(tensor.shape)}", "use 32-bit offsets, too short for", "", "smaller batches")
+                _refuse(
+                    f"a tensor of shape {tuple(tensor.shape)}",
+                    "use 32-bit offsets, too short for",
+                    "",
+                    "smaller batches",
+                )
 
 
 def _check_dropout(chance, batch, heads, queries, keys):
@@ -88,7 +93,7 @@ def _with_one_layout(compute, d_out, q, k, v, out, sums, gradients, *more, **nam
     _check_offsets(d_out, q, k, v, out, *gradients)
     if d_out.stride() != out.stride():
         d_out, out = d_out.contiguous(), out.contiguous()
-    dq, dk, dv = (torch.empty_like(x) if dx is None else dx for x, dx in zip((q, k, v), gradients))
+    dq, dk, dv = (torch.empty_like(x) if dx is None else dx for x, dx in zip((q, k, v), gradients, strict=True))
     written = dk, dv
     if dk.stride() != dv.stride() or dk.stride(-2) != k.stride(-2):
         k = k.contiguous()

@@ -48,9 +48,9 @@ def corrected_members(wheel: Wheel, cell: Cell) -> dict[str, bytes]:
     """Return the corrected bytes of the members of a raw wheel that corrections.yaml names, by name."""
     if cell.backend is not Backend.TRITON:
         return {}
-    named = ((correction, wheel.read(correction.file)) for correction in read_corrections() if correction.file in wheel.sizes)
-    return {
-        correction.file: correction.apply(data)
-        for correction, data in named
-        if hashlib.sha256(data).hexdigest() == correction.sha256
-    }
+    corrected = {}
+    for correction in read_corrections():
+        data = wheel.read(correction.file) if correction.file in wheel.sizes else b""
+        if hashlib.sha256(data).hexdigest() == correction.sha256:
+            corrected[correction.file] = correction.apply(data)
+    return corrected
