@@ -123,7 +123,9 @@ def test_members_are_kept_byte_for_byte(tmp_path: Path, raw: Path) -> None:
     assert {name: data for name, data in finished.items() if name in MEMBERS} == MEMBERS
 
 
-@pytest.mark.parametrize(("cell", "added"), [(TRITON, {ACTIVATION_MODULE, CHECKED_CALLS}), (CK, set())], ids=["triton", "ck"])
+@pytest.mark.parametrize(
+    ("cell", "added"), [(TRITON, {ACTIVATION_MODULE, CHECKED_CALLS}), (CK, set())], ids=["triton", "ck"]
+)
 def test_a_triton_wheel_alone_gets_modules(tmp_path: Path, raw: Path, cell: Cell, added: set[str]) -> None:
     finished = read_zip(finish_wheel(raw, build_record(cell), tmp_path / "dist"))
 

@@ -4,7 +4,8 @@
 (() => {
   const factory = globalThis.wheelfactory;
   const { MAY_WORK, button, element, hiddenText, link, nameOf, unbroken } = factory;
-  const TRITON_LIMITS = "Raises an error for window_size, softcap and block_table, except in older wheels, which ignore them.";
+  const TRITON_LIMITS =
+    "Raises an error for window_size, softcap and block_table, except in older wheels, which ignore them.";
 
   // `recommended` marks it; `change` takes several changes at once: {field: value}.
   function card(context, wheel, recommended, change) {
