@@ -69,7 +69,7 @@ def test_a_known_limit_is_skipped_and_reported(
 SCALE_OFF = ("fwd_prefill.py", "qk_scaled =  qk * SM_SCALE", "qk_scaled =  qk * SM_SCALE * 1.005")
 WRONG_GROUP = ("fwd_prefill.py", "off_h_k = off_h_q // GROUP_SIZE", "off_h_k = off_h_q % HK")
 GRADIENT_OFF = ("bwd_prefill_split.py", "    dk *= sm_scale", "    dk *= sm_scale * 1.01")
-ONE_KEY_TOO_MANY = ("fwd_decode.py", "< hi - start_n", "<= hi - start_n")
+ONE_KEY_TOO_FEW = ("fwd_decode.py", "< hi - start_n", "< hi - 1 - start_n")
 
 
 @pytest.mark.parametrize(
@@ -82,14 +82,14 @@ ONE_KEY_TOO_MANY = ("fwd_decode.py", "< hi - start_n", "<= hi - start_n")
             id="scale of the scores off by 0.5 %",
         ),
         pytest.param(
-            (WRONG_GROUP, GRADIENT_OFF, ONE_KEY_TOO_MANY),
+            (WRONG_GROUP, GRADIENT_OFF, ONE_KEY_TOO_FEW),
             {
                 *(f"{result} of grouped causal float16" for result in ("output", "dq", "dk", "dv")),
                 *("dk of full float16", "dk of causal float16", "dk of packed causal float16"),
                 "output of cached float16",
             },
             {"output of full float16", "dq of full float16", "dv of causal float16", "output of packed causal float16"},
-            id="heads in the wrong group, a gradient off by 1 %, one key too many",
+            id="heads in the wrong group, a gradient off by 1 %, one key too few",
         ),
     ],
 )

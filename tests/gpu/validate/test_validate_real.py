@@ -84,7 +84,7 @@ def test_a_wheel_with_a_wrong_kernel_is_refused_with_case_error_and_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As the interpreter computes it, in the environment of the slow gates; compiling is left to their tests."""
-    name, good, bad = f"{KERNELS}/fwd_decode.py", b"< hi - start_n", b"<= hi - start_n"
+    name, good, bad = f"{KERNELS}/fwd_decode.py", b"< hi - start_n", b"< hi - 1 - start_n"
     assert good in upstream[name]
     wheel = finished_wheel(tmp_path, TRITON, members={**upstream, name: upstream[name].replace(good, bad)})
     monkeypatch.setattr(
