@@ -23,6 +23,7 @@ from torch import Tensor
 from torch._functorch import config as functorch
 from torch.nn.attention import flex_attention as flex
 
+from flash_attention_amd.layout import from_kernel, to_kernel
 from flash_attention_amd.options import Attended, Options
 from flash_attention_amd.visible import Band
 
@@ -131,7 +132,7 @@ def attend(
         log.debug("FlexAttention failed: %s", kind, exc_info=True)
         _failed.add(kind)
         return None
-    out = out.transpose(1, 2).contiguous()
+    out = from_kernel(out)
     if sums is not None:
         sums = sums.detach().contiguous()
         sums[:, :, : seen.blind] = -math.inf  # torch does not document what FlexAttention returns there
@@ -154,7 +155,7 @@ def _run(
 ) -> tuple[Tensor, Tensor | None]:
     """The output and the log-sum-exp, (batch, heads, queries, ...)."""
     mask, shift = block_mask(seen, q.device)
-    return _function(kind)(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask, slopes, shift)
+    return _function(kind)(*to_kernel(q, k, v), mask, slopes, shift)
 
 
 Function: TypeAlias = Callable[..., tuple[Tensor, Tensor | None]]

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from flash_attention_amd import flash
+from flash_attention_amd.layout import from_kernel, to_kernel
 from flash_attention_amd.options import Attended, Options
 from flash_attention_amd.visible import Band
 
@@ -50,7 +51,7 @@ def attend(
     causal = seen.causal
     if causal and seen.queries > seen.keys:
         return _after_blind(q, k, v, options, seen, lse=lse)
-    queries, keys, values = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+    queries, keys, values = to_kernel(q, k, v)
     grouped = q.shape[2] != k.shape[2]
     if causal and seen.shift:
         # scaled_dot_product_attention aligns is_causal top-left; of the kernels, torch documents bottom-right for this
@@ -75,7 +76,7 @@ def attend(
     out = scaled_dot_product_attention(
         queries, keys, values, mask, options.dropout_p, causal, scale=options.scale, enable_gqa=grouped
     )
-    out = out.transpose(1, 2).contiguous()
+    out = from_kernel(out)
     return Attended(out if blind is None else out.masked_fill(blind, 0), None, None)
 
 
@@ -108,7 +109,7 @@ def _with_lse(
     if torch.version.hip is not None or kernel not in tuple(Kernel):
         return None
     out, sums = _operator(kernel, queries, keys, values, options, causal=causal)
-    out = out[..., : queries.shape[-1]].transpose(1, 2).contiguous()
+    out = from_kernel(out[..., : queries.shape[-1]])
     batch, rows, heads, _ = out.shape
     # kernels return (batch, heads, queries), some padded to full blocks of queries, some with a last dimension of 1
     return Attended(out, sums.detach().reshape(batch, heads, -1)[:, :, :rows].contiguous(), None)
