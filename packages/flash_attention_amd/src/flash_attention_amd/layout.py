@@ -4,9 +4,9 @@ On ROCm, two faults of kernels were reported: wrong values where V is not contig
 3230), and wrong gradients where the gradient of the output has other strides than the output (ROCm/aotriton issue 236).
 So kernels get tensors of one layout there.
 
-On NVIDIA GPUs, torch 2.11 keeps the cuDNN graph of a backward pass by the strides of Q, K and V only, and reads the next
-gradient of the output with the strides of the first (200 of 500 mixes of layouts were wrong on an H100). So on every GPU
-the gradient has the strides of the output. On a CPU nothing is copied.
+On NVIDIA GPUs, torch 2.11 keeps the cuDNN graph of a backward pass by the strides of Q, K and V only, and reads the
+next gradient of the output with the strides of the first (200 of 500 mixes of layouts were wrong on an H100). So on
+every GPU the gradient has the strides of the output. On a CPU nothing is copied.
 """
 
 from __future__ import annotations
