@@ -8,14 +8,18 @@ import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timezone
+from functools import cache
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from packaging.version import Version
 from pypi_simple import Link, RepositoryPage
 
+from wheelfactory.commands.options import default_matrix
 from wheelfactory.core.cell import ANY_PYTHON, Cell
 from wheelfactory.core.label import Label
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.additions import read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.manifest import WheelRow
@@ -54,10 +58,17 @@ def flash_attn_wheel(folder: Path, cell_id: str, content: str = "") -> Path:
     label = Label.from_cell(cell)
     version = label_version(Version(cell.public_version), label)
     tag = PURE if cell.python == ANY_PYTHON else f"{cell.python_tag}-{cell.python_tag}-manylinux_2_28_x86_64"
+    if build := _shipped_matrix().build_tag(cell):
+        tag = f"{build}-{tag}"
     record = BuildRecord(cell=cell.id, label=str(label), offload_archs=("gfx942",), source="sha256:" + "0" * 64)
     metadata = protect_metadata(UPSTREAM_METADATA.format(version=cell.public_version), label)
     members = {"flash_attn/__init__.py": content.encode()}
     return _write_wheel(folder, "flash_attn", version, tag, metadata, members, {BUILD_RECORD_NAME: record.as_bytes()})
+
+
+@cache
+def _shipped_matrix() -> Matrix:
+    return load_matrix(default_matrix())
 
 
 def stub_wheel(folder: Path, name: str, version: str) -> Path:
@@ -76,7 +87,9 @@ def _write_wheel(
     more_info: Mapping[str, bytes],
 ) -> Path:
     dist_info = f"{name}-{version}.dist-info"
-    wheel = f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: {tag}\n"
+    *build, compatible = tag.split("-", 1) if tag[0].isdigit() else (tag,)
+    builds = "".join(f"Build: {number}\n" for number in build)
+    wheel = f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\n{builds}Tag: {compatible}\n"
     info = {"METADATA": metadata.encode(), "WHEEL": wheel.encode(), **more_info}
     held = {**members, **{f"{dist_info}/{member}": data for member, data in info.items()}}
     lines = [f"{member},sha256={_digest(data)},{len(data)}\n" for member, data in held.items()]

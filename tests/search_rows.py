@@ -24,8 +24,9 @@ _GATES = {
 
 
 def row_of(matrix: Matrix, cell: Cell, /, *, build: int = 0, **changed: object) -> WheelRow:
-    """The row of a cell's wheel; `build` makes another file of the same cell."""
+    """The row of a cell's wheel; `build` makes another file of the same cell, later than that of the matrix."""
     label = matrix.label(cell)
+    build += int(matrix.build_tag(cell) or 0)
     compiled = cell.backend is Backend.CK
     tags = f"{cell.python_tag}-{cell.python_tag}-manylinux_2_28_x86_64" if compiled else "py3-none-any"
     version = f"{cell.public_version}+{label}"

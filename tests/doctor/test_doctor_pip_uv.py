@@ -214,7 +214,7 @@ def test_install_asks_installs_and_imports(new_user: NewUser, site: str, pip: bo
 def test_install_shows_the_line_before_it_asks_and_runs_that(new_user: NewUser, site: str) -> None:
     done = new_user().ask("--install", "--backend", "triton", answer="yes\n")
     line = next(line for line in done.stdout.splitlines() if "--no-deps" in line and not line.startswith(" "))
-    assert "flash_attn-2.8.3%2Brocm64torch2.9triton-py3-none-any.whl#sha256=" in line
+    assert "flash_attn-2.8.3%2Brocm64torch2.9triton-1-py3-none-any.whl#sha256=" in line
     assert done.stdout.splitlines()[-1] == f"flash-attn {CK_VERSION}triton is installed and imports."
 
 

@@ -44,8 +44,8 @@ MI300X = Machine(
     gpu_names=("AMD Instinct MI300X OAM",) * 8,
 )
 RADEON = replace(MI300X, gpus=("gfx1030",), gpu_names=("Radeon RX 6800",))
-CK_FILE = "flash_attn-2.8.3+rocm64torch2.9-cp311-cp311-manylinux_2_28_x86_64.whl"
-TRITON_FILE = "flash_attn-2.8.3+rocm64torch2.9triton-py3-none-any.whl"
+CK_FILE = "flash_attn-2.8.3+rocm64torch2.9-1-cp311-cp311-manylinux_2_28_x86_64.whl"
+TRITON_FILE = "flash_attn-2.8.3+rocm64torch2.9triton-1-py3-none-any.whl"
 
 
 @pytest.fixture(autouse=True)

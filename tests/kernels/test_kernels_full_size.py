@@ -112,7 +112,7 @@ def test_build_rocm_sh_makes_both_wheels_of_another_release_and_torch_and_compil
     assert ck.distribution.version == f"{SECOND_RELEASE}+rocm72torch2.11"
     assert ck.distribution.tags[0].startswith(f"{tag}-{tag}-manylinux")
     assert "torch==2.11.*" in ck.distribution.requires_dist
-    assert triton.file == f"flash_attn-{SECOND_RELEASE}+rocm72torch2.11triton-py3-none-any.whl"
+    assert triton.file == f"flash_attn-{SECOND_RELEASE}+rocm72torch2.11triton-1-py3-none-any.whl"
     commands = [line for line in log.read_text().splitlines() if " -c " in line]  # ccache preprocesses first
     assert len(commands) == BINDINGS
     assert not any("/fmha_" in command for command in commands)

@@ -203,7 +203,7 @@ def test_every_fact_but_a_pinned_origin_needs_a_source() -> None:
     without = {
         fact.__name__ for fact in facts if not (field := fact.model_fields.get("source")) or not field.is_required()
     }
-    assert without == {"Matrix", "Sdist", "GitTag", "GeneratorFilter"}
+    assert without == {"Matrix", "Sdist", "GitTag", "GeneratorFilter", "Build"}
 
 
 def test_a_value_of_the_wrong_type_is_refused(path: Path) -> None:

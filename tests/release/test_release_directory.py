@@ -63,7 +63,7 @@ def with_times(folder: Path) -> dict[Path, tuple[bytes, int]]:
 
 
 def test_a_release_is_wheels_metadata_sums_manifest_and_index(folder: Path) -> None:
-    flash_attn = "flash_attn-2.8.3+rocm64torch2.9triton-py3-none-any.whl"
+    flash_attn = "flash_attn-2.8.3+rocm64torch2.9triton-1-py3-none-any.whl"
     index = "simple/rocm64/torch2.9/triton"
     assert set(content_of(folder)) == {
         f"wheels/{flash_attn}",

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from validations import amd_validation, nvidia_validation, with_evidence
+from wheel_factory import MATRIX
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.row import ROW_FORMS
 from wheelfactory.release.manifest import (
@@ -243,11 +244,11 @@ def test_an_unreadable_manifest_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_yanked_wheel_counts_as_published() -> None:
-    assert published_cells([a_row(cell=CK, yanked="broken"), a_row(cell=TRITON)]) == {CK, TRITON}
+    assert published_cells([a_row(cell=CK, yanked="broken"), a_row(cell=TRITON)], MATRIX) == {CK, TRITON}
 
 
 def test_a_dependency_is_no_published_cell() -> None:
-    assert published_cells([a_row()]) == frozenset()
+    assert published_cells([a_row()], MATRIX) == frozenset()
 
 
 def test_the_label_selects_the_index_of_a_wheel() -> None:

@@ -24,7 +24,7 @@ from wheelfactory.release.published_site import PublishedSite, read_site
 from wheelfactory.verify.result import GateResult, Status
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
-NAME = "flash_attn-2.8.3+rocm64torch2.9triton-py3-none-any.whl"
+NAME = "flash_attn-2.8.3+rocm64torch2.9triton-1-py3-none-any.whl"
 DIST_INFO = "flash_attn-2.8.3+rocm64torch2.9triton.dist-info"
 
 

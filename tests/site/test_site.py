@@ -69,7 +69,7 @@ def test_it_has_the_list_of_wheels(read_only_site: Path) -> None:
     for name in ("packages.md", "packages.html"):
         listed = (read_only_site / name).read_text()
         assert "--index-url https://example.org/simple/rocm72/torch2.13/triton/" in listed
-    assert "flash_attn-2.8.3+rocm72torch2.13triton-py3-none-any.whl</a> for " in listed
+    assert "flash_attn-2.8.3+rocm72torch2.13triton-1-py3-none-any.whl</a> for " in listed
 
 
 def test_lists_and_index_roots_say_what_they_are(read_only_site: Path) -> None:
@@ -119,7 +119,7 @@ def test_the_same_manifest_gives_the_same_site_without_leftovers(site: Path, rel
 
 def test_the_list_alone_can_be_written(release: Path, tmp_path: Path) -> None:
     assert main(["index", str(release), "--packages", str(tmp_path / "packages.md")]) == DONE
-    assert "flash_attn-2.8.3%2Brocm72torch2.13triton-py3-none-any.whl" in (tmp_path / "packages.md").read_text()
+    assert "flash_attn-2.8.3%2Brocm72torch2.13triton-1-py3-none-any.whl" in (tmp_path / "packages.md").read_text()
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".md"] == ["packages.md"]
 
 

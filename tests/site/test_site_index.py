@@ -46,7 +46,7 @@ BASE = "https://host.example/"
 
 
 def a_row(
-    label: str | None, filename: str = "flash_attn-2.8.3+{label}-py3-none-any.whl", **changed: object
+    label: str | None, filename: str = "flash_attn-2.8.3+{label}-1-py3-none-any.whl", **changed: object
 ) -> WheelRow:
     """A row of flash-attn, or of einops if it has no label."""
     row = WheelRow(
@@ -155,8 +155,8 @@ def test_any_text_reaches_the_client_as_it_is(reason: str, requires: str) -> Non
 
 def test_plus_is_percent_encoded_in_addresses_and_plain_in_names() -> None:
     package = read_one(FLASH_ATTN)
-    assert package.filename == "flash_attn-2.8.3+rocm64torch2.9-py3-none-any.whl"
-    assert package.url == f"{BASE}wheels/flash_attn-2.8.3%2Brocm64torch2.9-py3-none-any.whl"
+    assert package.filename == "flash_attn-2.8.3+rocm64torch2.9-1-py3-none-any.whl"
+    assert package.url == f"{BASE}wheels/flash_attn-2.8.3%2Brocm64torch2.9-1-py3-none-any.whl"
 
 
 def test_the_metadata_of_a_file_is_beside_it() -> None:
@@ -181,12 +181,12 @@ def test_an_index_lists_the_wheels_of_its_rocm_torch_and_backend_and_no_other(re
     listed = {index: [link.text for link in links_on(release / index / "flash-attn/index.html")] for index in INDEXES}
     assert listed == {
         INDEXES[0]: [
-            "flash_attn-2.8.3+rocm64torch2.9-cp311-cp311-manylinux_2_28_x86_64.whl",
-            "flash_attn-2.8.3+rocm64torch2.9-cp312-cp312-manylinux_2_28_x86_64.whl",
+            "flash_attn-2.8.3+rocm64torch2.9-1-cp311-cp311-manylinux_2_28_x86_64.whl",
+            "flash_attn-2.8.3+rocm64torch2.9-1-cp312-cp312-manylinux_2_28_x86_64.whl",
         ],
-        INDEXES[1]: ["flash_attn-2.8.3+rocm64torch2.9triton-py3-none-any.whl"],
-        INDEXES[2]: ["flash_attn-2.8.3+rocm64torch2.8-cp311-cp311-manylinux_2_28_x86_64.whl"],
-        INDEXES[3]: ["flash_attn-2.8.3+rocm7.14torch2.14triton-py3-none-any.whl"],
+        INDEXES[1]: ["flash_attn-2.8.3+rocm64torch2.9triton-1-py3-none-any.whl"],
+        INDEXES[2]: ["flash_attn-2.8.3+rocm64torch2.8-1-cp311-cp311-manylinux_2_28_x86_64.whl"],
+        INDEXES[3]: ["flash_attn-2.8.3+rocm7.14torch2.14triton-1-py3-none-any.whl"],
     }
 
 

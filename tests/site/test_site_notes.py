@@ -125,7 +125,7 @@ def test_without_a_site_each_wheel_is_installed_by_its_address_and_digest(
     lines = [row[-1] for row in table_rows(section(text, "Install"))[1:]]
     assert len(lines) == len(NEW)
     (triton,) = (row for row in after if row.cell == NEW[1])
-    wheel = f"https://host.example/flash_attn-2.8.3%2Brocm64torch2.9triton-py3-none-any.whl#sha256={triton.sha256}"
+    wheel = f"https://host.example/flash_attn-2.8.3%2Brocm64torch2.9triton-1-py3-none-any.whl#sha256={triton.sha256}"
     assert f"pip install --no-deps einops '{wheel}'" in lines
 
 

@@ -9,6 +9,7 @@ import pytest
 from release_factory import quick_gates
 from report_rows import rows_of
 from validations import LATER, amd_validation, nvidia_validation, with_evidence
+from wheel_factory import MATRIX
 from wheelfactory.gpu.validate.report import ValidatedPackage
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.wheel_text import evidence_lines, status_notes
@@ -26,12 +27,12 @@ def row(tmp_path: Path) -> WheelRow:
 
 
 def test_a_wheel_without_gpu_runs_has_no_notes(row: WheelRow) -> None:
-    assert [*status_notes(row), *evidence_lines(row)] == []
+    assert [*status_notes(row, MATRIX), *evidence_lines(row)] == []
 
 
 def test_gpus_of_amd_verify_their_archs(row: WheelRow) -> None:
     ran = with_evidence(row.model_copy(update={"gates": (*row.gates, GATE)}), amd_validation())
-    assert list(status_notes(ran)) == ["verified on gfx90a, gfx942"]
+    assert list(status_notes(ran, MATRIX)) == ["verified on gfx90a, gfx942"]
     assert list(evidence_lines(ran)) == [
         "verified on gfx90a, torch 2.9.1+rocm6.4: by the gpu gate, before publishing",
         "verified on gfx942 (AMD Instinct MI300X), torch 2.9.1+rocm6.4, 2026-11-22: 2 cases passed, 1 not run; "
@@ -41,7 +42,7 @@ def test_gpus_of_amd_verify_their_archs(row: WheelRow) -> None:
 
 def test_missing_checks_come_first_and_the_wheel_is_not_called_verified(row: WheelRow) -> None:
     ran = with_evidence(row.model_copy(update={"gates": (*quick_gates(TRITON), GATE)}), amd_validation())
-    assert list(status_notes(ran)) == [
+    assert list(status_notes(ran, MATRIX)) == [
         "not checked: kernels compiled for its GPUs, numbers",
         "tested on gfx90a, gfx942",
     ]
@@ -50,7 +51,7 @@ def test_missing_checks_come_first_and_the_wheel_is_not_called_verified(row: Whe
 
 def test_results_of_the_test_mode_are_marked(row: WheelRow) -> None:
     ran = with_evidence(row, nvidia_validation(time=LATER))
-    assert list(status_notes(ran)) == ["numbers computed on NVIDIA H200 in the non-AMD GPU test mode"]
+    assert list(status_notes(ran, MATRIX)) == ["numbers computed on NVIDIA H200 in the non-AMD GPU test mode"]
     (line,) = evidence_lines(ran)
     assert line.startswith(
         "numbers computed on NVIDIA H200 in the non-AMD GPU test mode, torch 2.11.0+cu130, 2026-11-24: "
@@ -60,6 +61,6 @@ def test_results_of_the_test_mode_are_marked(row: WheelRow) -> None:
 
 def test_the_fallback_on_another_gpu_is_no_test_mode_and_no_proof(row: WheelRow) -> None:
     ran = with_evidence(row, nvidia_validation(dropped_launch_options=None, validated=FALLBACK))
-    assert list(status_notes(ran)) == ["numbers computed on NVIDIA H200"]
+    assert list(status_notes(ran, MATRIX)) == ["numbers computed on NVIDIA H200"]
     (line,) = evidence_lines(ran)
     assert "proves nothing about AMD GPUs" in line

@@ -26,7 +26,7 @@ def site(tmp_path: Path) -> Path:
     (tmp_path / KERNELS).parent.mkdir(parents=True)
     (tmp_path / KERNELS).write_text(KERNELS_TEXT)
     (tmp_path / "aiter/__init__.py").write_text(f"import os\nseen = os.environ.get('{TRITON_ONLY}')\n")
-    (tmp_path / ACTIVATION_MODULE).write_bytes(added_members(PREVIEW)[ACTIVATION_MODULE])
+    (tmp_path / ACTIVATION_MODULE).write_bytes(added_members(PREVIEW, ())[ACTIVATION_MODULE])
     return tmp_path
 
 

@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 
-from wheel_factory import CK, TRITON, finished_wheel
+from wheel_factory import TRITON, finished_wheel
 from wheelfactory.build.environments import (
     make_build_environment,
     make_interpreter_environment,
     make_triton_environment,
     open_wheel_environment,
 )
+from wheelfactory.core.cell import Backend
 from wheelfactory.wheel.activation.corrections import corrected_members, read_corrections
 from wheelfactory.wheel.read import Wheel
 
@@ -120,14 +121,15 @@ def test_a_file_that_is_not_the_known_one_is_left_alone(tmp_path: Path) -> None:
     name = read_corrections()[0].file
     wheel = Wheel.open(finished_wheel(tmp_path, TRITON, members={name: b"another release's text\n"}))
 
-    assert corrected_members(wheel, TRITON) == {}
+    assert corrected_members(wheel, Backend.TRITON) == {}
 
 
-def test_only_triton_wheels_are_corrected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_correction_is_for_the_wheels_of_its_backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = b"\n" * 900
-    known = read_corrections()[0].model_copy(update={"sha256": hashlib.sha256(text).hexdigest()})
+    changed = {"sha256": hashlib.sha256(text).hexdigest(), "backend": Backend.TRITON}
+    known = read_corrections()[0].model_copy(update=changed)
     monkeypatch.setattr("wheelfactory.wheel.activation.corrections.read_corrections", lambda: (known,))
     wheel = Wheel.open(finished_wheel(tmp_path, TRITON, members={known.file: text}))
 
-    assert list(corrected_members(wheel, TRITON)) == [known.file]
-    assert corrected_members(wheel, CK) == {}
+    assert list(corrected_members(wheel, Backend.TRITON)) == [known.file]
+    assert corrected_members(wheel, Backend.CK) == {}

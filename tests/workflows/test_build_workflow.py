@@ -22,7 +22,7 @@ from wheelfactory.kernels.setup_env import ledger_path
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.pipeline.batches import cut_batches, predict_run
-from wheelfactory.release.manifest import published_cells, read_manifest
+from wheelfactory.release.manifest import read_manifest
 from workflows.events import REPOSITORY, dispatch, push_tag
 from workflows.expressions import Expressions
 from workflows.factory_repository import kernel_place, triton_place
@@ -69,7 +69,7 @@ def triton(tmp_path: Path, stocked: Path, evaluator: Expressions) -> RunnerSetup
 def published(place: RunnerSetup) -> list[str]:
     """Return the published cells of the target."""
     manifest = Path(place.variables["WHEELFACTORY_TARGET"]) / "manifest.jsonl"
-    return sorted(published_cells(read_manifest(manifest))) if manifest.exists() else []
+    return sorted(str(row.cell) for row in read_manifest(manifest) if row.cell) if manifest.exists() else []
 
 
 def edit(place: RunnerSetup, name: str, old: str, new: str) -> None:

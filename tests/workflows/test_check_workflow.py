@@ -18,7 +18,7 @@ from workflows.runner import RunnerSetup, run_workflow
 pytestmark = pytest.mark.slow
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
-WHEEL = "flash_attn-2.8.3+rocm64torch2.9triton-py3-none-any.whl"
+WHEEL = "flash_attn-2.8.3+rocm64torch2.9triton-1-py3-none-any.whl"
 GH = """\
 for argument; do case "$argument" in --body-file=*) cat "${argument#--body-file=}" >> "$STATE/bodies" ;; esac; done
 case "$1 $2" in

@@ -8,6 +8,7 @@ from pathlib import Path
 from wheelfactory.commands.options import Environ, add_matrix, add_only, print_messages, print_results
 from wheelfactory.core.errors import DONE
 from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import (
     GITHUB_MATRIX_LIMIT,
@@ -51,7 +52,7 @@ def execute(options: argparse.Namespace, _environ: Environ) -> int:
         print_results(*markdown_lines(supported_tables(facts, expansion)))
         return DONE
     selected = select_cells(expansion, options.only)
-    published = _published(options.published) if options.published else frozenset()
+    published = _published(options.published, facts) if options.published else frozenset()
     cells = unpublished_cells(selected, published)
     if options.explain:
         print_messages(*explain_selection(expansion, cells, published, options.only))
@@ -66,7 +67,7 @@ def execute(options: argparse.Namespace, _environ: Environ) -> int:
     return DONE
 
 
-def _published(path: Path) -> frozenset[str]:
+def _published(path: Path, matrix: Matrix) -> frozenset[str]:
     """Read the cells of a manifest or release directory. Raises `InputError` for a directory without a manifest."""
     # not an empty set: a directory without a manifest is more often a typing error than an empty release
-    return published_cells(read_manifest(path / MANIFEST_NAME if path.is_dir() else path))
+    return published_cells(read_manifest(path / MANIFEST_NAME if path.is_dir() else path), matrix)

@@ -41,6 +41,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         cell=cell.id,
         label=str(facts.label(cell)),
         source=release.source_pin,
+        build=facts.build_tag(cell),
         offload_archs=choose_archs(facts, cell, options.archs, ()),
         # `build` writes it next to a compiled wheel; a Triton wheel has no toolchain
         toolchain=parse_model(Toolchain, toolchain_path.read_bytes(), error)

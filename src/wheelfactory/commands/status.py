@@ -28,7 +28,7 @@ from wheelfactory.kernels.setup_env import ledger_path
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.release.manifest import WheelRow
+from wheelfactory.release.manifest import WheelRow, current_rows
 from wheelfactory.site.coverage import Coverage, available_cells, compute_coverage
 from wheelfactory.site.coverage_output import cell_lines, coverage_json, coverage_markdown, summary_lines
 
@@ -50,7 +50,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Print which selected cells are published; exit code 1 unless all are."""
     target, matrix = options.target or DEFAULT_DIRECTORY, load_matrix(options.matrix)
     rows = read_published_rows(target, environ)
-    coverage = compute_coverage(expand(matrix), rows, options.only)
+    coverage = compute_coverage(expand(matrix), current_rows(rows, matrix), options.only)
     if options.json:
         print_results(json.dumps(coverage_json(coverage, target)))
     elif options.markdown:

@@ -15,6 +15,7 @@ from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.label import Label
 from wheelfactory.matrix.forms import (
     AbsolutePath,
+    BuildNumber,
     Citation,
     CxxStandard,
     Digest,
@@ -98,6 +99,15 @@ class TritonBackend(BackendFacts):
     """Archs whose kernels fail, each with how."""
 
 
+class Build(Fact):
+    """A later build of a release from the same sources: published wheels keep their names, so its wheels get others."""
+
+    number: BuildNumber
+    """The build tag of the wheels; pip and uv prefer the largest."""
+    reason: Reason
+    """What wheels of earlier builds lack, shown beside them."""
+
+
 class FlashAttn(Fact):
     """One flash-attn release."""
 
@@ -110,6 +120,8 @@ class FlashAttn(Fact):
     """The torch releases that it is built for; None for all."""
     ck: CkBackend | None = None
     triton: TritonBackend | None = None
+    build: Build | None = None
+    """Which build of the release is made; None for the first."""
     source: Citation
 
     @model_validator(mode="after")
@@ -244,6 +256,11 @@ class Matrix(Fact):
     def label(self, cell: Cell) -> Label:
         """The label of the wheel of a cell."""
         return Label.from_cell(cell)
+
+    def build_tag(self, cell: Cell) -> str | None:
+        """The build tag of the wheel of a cell; None for the first build, and for a release that left the matrix."""
+        release = self.flash_attn.get(cell.flash_attn)
+        return release.build.number if release and release.build else None
 
     def archs(self, cell: Cell) -> tuple[str, ...]:
         """The offload archs of the wheel of a cell: those that both the release and its torch support."""

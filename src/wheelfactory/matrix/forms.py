@@ -191,4 +191,5 @@ LinuxDistribution = Annotated[
 Citation = Annotated[
     str, StringConstraints(min_length=8, max_length=_LONGEST_REMARK), AfterValidator(_check_plain_text)
 ]
+BuildNumber = Annotated[str, _matches_form("[1-9][0-9]{0,5}", "a build number", "1")]
 Reason = Annotated[str, StringConstraints(min_length=10, max_length=_LONGEST_REMARK), AfterValidator(_check_plain_text)]

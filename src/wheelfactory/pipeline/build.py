@@ -95,6 +95,7 @@ def _record(recipe: Recipe, source: Source, toolchain: Toolchain, kernels: str |
         source=source.identity,
         kernels=kernels,
         toolchain=toolchain,
+        build=recipe.build,
     )
 
 

@@ -33,7 +33,7 @@ from wheelfactory.release.additions import (
     require_aiter,
 )
 from wheelfactory.release.directory import DirectoryPublisher, write_pages
-from wheelfactory.release.manifest import WheelRow, published_cells
+from wheelfactory.release.manifest import WheelRow, outdated_reason, published_cells
 from wheelfactory.release.transaction import Publisher, publish
 from wheelfactory.release.verified import unverified_reason
 from wheelfactory.site.site import render_site
@@ -76,7 +76,7 @@ def make_worklist(
     wheels are verified unless they are yanked. Raises `PublishError` if a published file was changed.
     """
     present = [row for row in publisher.rows() if publisher.has_wheel(row)]
-    missing = unpublished_cells(cells, published_cells(present))
+    missing = unpublished_cells(cells, published_cells(present, matrix))
     to_build, unbuildable = [], []
     for cell in missing:
         try:
@@ -85,14 +85,14 @@ def make_worklist(
         except BuildError as error:
             unbuildable.append(Failure(cell.id, error))
     ids = {cell.id for cell in cells}
-    to_verify = () if quick else tuple(row for row in present if row.cell in ids and _needs_gates(row))
-    unverified = published_cells(to_verify)
+    to_verify = () if quick else tuple(row for row in present if row.cell in ids and _needs_gates(row, matrix))
+    unverified = {row.cell for row in to_verify}
     published = tuple(cell for cell in cells if cell not in missing and cell.id not in unverified)
     return Worklist(tuple(to_build), published, tuple(unbuildable), to_verify)
 
 
-def _needs_gates(row: WheelRow) -> bool:
-    return row.yanked is None and bool(unverified_reason(row))
+def _needs_gates(row: WheelRow, matrix: Matrix) -> bool:
+    return row.yanked is None and bool(unverified_reason(row)) and not outdated_reason(row, matrix)
 
 
 def run_worklist(

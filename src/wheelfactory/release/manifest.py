@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
 from pydantic_core import PydanticSerializationError
 
+from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.files import read_file
 from wheelfactory.core.gpus import arch_sort_key
 from wheelfactory.core.label import Label
 from wheelfactory.core.models import FrozenModel, parse_model
 from wheelfactory.core.row import ROW_FORMAT, parse_lines
+from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.evidence import Evidence
 from wheelfactory.verify.result import GateResult, Status
 
@@ -127,9 +130,26 @@ def _line(row: WheelRow) -> bytes:
     return _FORMAT_KEY + text.removeprefix("{").encode() + b"\n"
 
 
-def published_cells(rows: Iterable[WheelRow]) -> frozenset[str]:
-    """The ids of cells with a published wheel. A yanked wheel counts: its file name cannot be used again."""
-    return frozenset(row.cell for row in rows if row.cell)
+def published_cells(rows: Iterable[WheelRow], matrix: Matrix) -> frozenset[str]:
+    """The ids of cells of which a wheel of the matrix's build is published.
+
+    A yanked wheel counts: its file name cannot be used again.
+    """
+    return frozenset(row.cell for row in current_rows(rows, matrix) if row.cell)
+
+
+def current_rows(rows: Iterable[WheelRow], matrix: Matrix) -> tuple[WheelRow, ...]:
+    """The rows without wheels of earlier builds."""
+    return tuple(row for row in rows if not outdated_reason(row, matrix))
+
+
+def outdated_reason(row: WheelRow, matrix: Matrix) -> str:
+    """What the wheel of an earlier build lacks, by matrix.yaml; empty for a wheel of the matrix's build."""
+    release = matrix.flash_attn.get(Cell.parse(row.cell).flash_attn) if row.cell else None
+    if release is None or release.build is None:
+        return ""
+    tag = re.match("[^-]+-[^-]+-([0-9]+)", row.filename)
+    return release.build.reason if int(tag[1] if tag else 0) < int(release.build.number) else ""
 
 
 def verified_archs(row: WheelRow) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.matrix.expand import Excluded, Expansion, expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.select import matches_glob, needs_runner, select_cells
-from wheelfactory.release.manifest import WheelRow, published_cells
+from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.verified import unverified_reason
 from wheelfactory.site.markdown import count_text, escape
 
@@ -62,7 +62,7 @@ def runner_note(number: int) -> str:
 
 def page_runner_note(matrix: Matrix, rows: Iterable[WheelRow]) -> str:
     """`runner_note` as a Markdown sentence for a page of all wheels; empty if no cell needs a runner."""
-    cells = () if has_runner(published_cells(rows)) else expand(matrix).cells
+    cells = () if has_runner(decisive_rows(rows)) else expand(matrix).cells
     number = sum(map(needs_runner, cells))
     return escape(f"Supported, but {runner_note(number)}.") if number else ""
 

@@ -30,7 +30,7 @@ _HEADER = ("version", "Python", "GPUs", "size", "glibc", "published", "sha256", 
 
 
 def packages_page(matrix: Matrix, rows: Iterable[WheelRow], site: str = "") -> str:
-    """Render the page as Markdown; `matrix` says which cells are left out for want of a runner.
+    """Render the page as Markdown; `matrix` says which cells lack a runner, and which wheels are of an earlier build.
 
     `site` is the URL above ``simple/`` and ``wheels/``. If it is empty, links are relative to the page, and the install
     commands are omitted. A row's own URL takes precedence.
@@ -47,10 +47,10 @@ def packages_page(matrix: Matrix, rows: Iterable[WheelRow], site: str = "") -> s
         lines += [f"## ROCm {rocm}, torch {torch}, {backend}", ""]
         # pip accepts no relative URL
         lines += [*code_block([index_install_line(key, site)]), ""] if site else []
-        lines += [*table(_HEADER, ([*_file(row, site)] for row in members)), ""]
+        lines += [*table(_HEADER, ([*_file(row, site, matrix)] for row in members)), ""]
     others = [row for row in ordered if not row.label]
     if others:
-        files = table(_HEADER, ([*_file(row, site)] for row in others))
+        files = table(_HEADER, ([*_file(row, site, matrix)] for row in others))
         lines += ["## Dependencies", "", _where_listed(others), "", *files, ""]
     if archs := sorted({arch for row in ordered for arch in row.offload_archs}):
         lines += ["## GPUs", "", *table(("arch", "GPUs"), ((escape(arch), gpu_text(arch)) for arch in archs)), ""]
@@ -64,7 +64,7 @@ def packages_html(matrix: Matrix, rows: Iterable[WheelRow], site: str = "") -> b
         {
             "title": "ROCm {}, torch {}, {}".format(*axis_values(members[0])),
             "command": index_install_line(key, site) if site else "",
-            "files": [(row, _address(row, site), _about(row)) for row in members],
+            "files": [(row, _address(row, site), _about(row, matrix)) for row in members],
         }
         for key, members in group_by_index(ordered).items()
     ]
@@ -85,9 +85,9 @@ def _where_listed(others: Iterable[WheelRow]) -> str:
     return "Every index has these too" + (f"; {AITER_NAME} only those of Triton previews." if has_aiter else ".")
 
 
-def _about(row: WheelRow) -> str:
+def _about(row: WheelRow, matrix: Matrix) -> str:
     archs = " ".join(row.offload_archs) or "any GPU"
-    notes = "".join(f", {note}" for note in status_notes(row))
+    notes = "".join(f", {note}" for note in status_notes(row, matrix))
     return f"for {archs}, {size_text(row.size)}, {row.published:%Y-%m-%d}{notes}"
 
 
@@ -95,7 +95,7 @@ def _address(row: WheelRow, site: str) -> str:
     return row.url or "/".join(filter(None, (site.rstrip("/"), "wheels", quote(row.filename))))
 
 
-def _file(row: WheelRow, site: str) -> Iterator[str]:
+def _file(row: WheelRow, site: str, matrix: Matrix) -> Iterator[str]:
     """The cells of a row. The link ends in the full sha256, which pip and uv verify."""
     address = _address(row, site)
     yield escape(row.version) if row.label is None else versions_text([row])
@@ -106,5 +106,5 @@ def _file(row: WheelRow, site: str) -> Iterator[str]:
     yield f"{row.published:%Y-%m-%d}"
     yield code_span(row.sha256[:_SHORT])
     yanked = f" **yanked**: {escape(row.yanked)}" if row.yanked is not None else ""
-    notes = "".join(f", {escape(mark)}" for mark in status_notes(row))
+    notes = "".join(f", {escape(mark)}" for mark in status_notes(row, matrix))
     yield link("wheel", f"{address}#sha256={row.sha256}") + notes + yanked

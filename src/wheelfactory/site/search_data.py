@@ -22,12 +22,11 @@ from wheelfactory.core.support import other_ways
 from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.rules import GPU
-from wheelfactory.release.manifest import WheelRow, verified_archs
-from wheelfactory.release.verified import unverified_reason
+from wheelfactory.release.manifest import WheelRow, current_rows, verified_archs
 from wheelfactory.site.coverage import NEEDS_RUNNER, RUNNER_HINT, CellState, Coverage, compute_coverage
 from wheelfactory.site.install_lines import install_templates
 from wheelfactory.site.support_tables import support_tables
-from wheelfactory.site.wheel_text import evidence_lines, preferred_first_key
+from wheelfactory.site.wheel_text import evidence_lines, missing_checks, preferred_first_key
 from wheelfactory.verify.result import GateResult, Status
 
 COLUMNS = (
@@ -61,7 +60,7 @@ def search_data(matrix: Matrix, rows: Iterable[WheelRow], *, docs: bool) -> dict
     # dependencies have no cell; they are omitted, because every index has them
     wheels = sorted((row for row in rows if row.cell and row.label), key=preferred_first_key)
     expansion = expand(matrix)
-    coverage = compute_coverage(expansion, wheels)
+    coverage = compute_coverage(expansion, current_rows(wheels, matrix))
     texts: Table = {"": 0}
     tables = support_tables(matrix, (_without_features(arch) for row in wheels for arch in row.offload_archs))
     return {
@@ -78,7 +77,7 @@ def search_data(matrix: Matrix, rows: Iterable[WheelRow], *, docs: bool) -> dict
         "texts": list(texts),
         "docs": docs,
         "request": _request_form(wheels),
-        **_wheels(expansion, wheels),
+        **_wheels(matrix, expansion, wheels),
     }
 
 
@@ -116,7 +115,7 @@ def _request_form(wheels: Iterable[WheelRow]) -> str | None:
     return None
 
 
-def _wheels(expansion: Expansion, wheels: Iterable[WheelRow]) -> dict[str, object]:
+def _wheels(matrix: Matrix, expansion: Expansion, wheels: Iterable[WheelRow]) -> dict[str, object]:
     """The wheels and their tables."""
     served = {cell.id: pythons for cell, pythons in expansion.pythons.items()}
     names = ("pythons", "archs", "unverified", "checks", "evidence", "base", "index")
@@ -131,7 +130,7 @@ def _wheels(expansion: Expansion, wheels: Iterable[WheelRow]) -> dict[str, objec
                 _position(tables["pythons"], tuple(pythons)),
                 _position(tables["archs"], tuple(map(_without_features, row.offload_archs))),
                 *(row.glibc, row.size, row.sha256, f"{row.published:%Y-%m-%d}", row.yanked),
-                _position(tables["unverified"], unverified_reason(row)),
+                _position(tables["unverified"], missing_checks(row, matrix)),
                 _position(tables["checks"], tuple(map(_check, row.gates))),
                 _position(tables["evidence"], (verified_archs(row), tuple(evidence_lines(row)))),
                 _base(row, tables["base"]),

@@ -12,8 +12,9 @@ from packaging.version import Version
 
 from wheelfactory.core.cell import name_flash_attn
 from wheelfactory.core.label import IndexKey, Label
+from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.evidence import Evidence
-from wheelfactory.release.manifest import WheelRow, passed_gpu_gates, verified_archs
+from wheelfactory.release.manifest import WheelRow, outdated_reason, passed_gpu_gates, verified_archs
 from wheelfactory.release.verified import unverified_reason
 from wheelfactory.site.markdown import escape
 
@@ -78,9 +79,15 @@ def pythons_text(wheels: Iterable[WheelRow]) -> str:
     )
 
 
-def status_notes(row: WheelRow) -> Iterator[str]:
+def missing_checks(row: WheelRow, matrix: Matrix) -> str:
+    """Why a wheel is not verified, or why what verified it is not enough today; empty if it is verified."""
+    outdated = outdated_reason(row, matrix)
+    return unverified_reason(row) or (f"checked before these cases existed: {outdated}" if outdated else "")
+
+
+def status_notes(row: WheelRow, matrix: Matrix) -> Iterator[str]:
     """Notes beside a listed wheel: missing checks, and the GPUs it ran on. Not escaped, as `evidence_lines`."""
-    if reason := unverified_reason(row):
+    if reason := missing_checks(row, matrix):
         yield reason
     archs = verified_archs(row)
     if archs:

@@ -59,8 +59,17 @@ class NumericCase(ProgramReport):
     name: str
     errors: dict[str, tuple[float, float]]
     """Per result: its largest error, and that of a reference which rounds every intermediate result to the dtype."""
+    option: str | None = None
+    """The option that the case is about."""
     exception: str | None
     """The exception, if one was raised."""
+    refused: str | None = None
+    """The message, if the package refused the call instead of computing wrong numbers."""
+
+    @property
+    def error(self) -> str | None:
+        """The exception or the refusal of a call that must not be refused; only options may be."""
+        return self.exception or (None if self.option else self.refused)
 
 
 class NumericReport(ProgramReport):
@@ -110,8 +119,8 @@ def find_numeric_faults(
     if not report.cases:
         yield finding(f"attention to run {device_phrase}", "no case")
     for case in report.cases:
-        if case.exception:
-            yield finding(f"{case.name} to run {device_phrase}", case.exception)
+        if case.error:
+            yield finding(f"{case.name} to run {device_phrase}", case.error)
         for result, (error, bound) in error_bounds(case, tolerance).items():
             if not is_within(error, bound):
                 expected = (
@@ -138,10 +147,15 @@ def numeric_gate_result(
     return GateResult.from_findings(
         gate,
         list(find_numeric_faults(subject.wheel.path.name, tolerance, report, device_phrase)),
-        "; ".join([f"{versions_text}, against float64", *map(str, limits)]),
+        "; ".join([f"{versions_text}, against float64", *map(str, limits), *_refusals(report)]),
         versions={"flash-attn payload": payload_sha256(subject.wheel)[:16], **versions},
         figures=worst_errors(report, tolerance),
     )
+
+
+def _refusals(report: NumericReport | str) -> Iterator[str]:
+    if refused := refused_options(report):
+        yield f"refused: {', '.join(refused)}"
 
 
 def error_bounds(case: NumericCase, tolerance: Tolerance) -> dict[str, tuple[float, float]]:
@@ -150,6 +164,12 @@ def error_bounds(case: NumericCase, tolerance: Tolerance) -> dict[str, tuple[flo
         name: (error, (tolerance.output if name == "output" else tolerance.gradient) * unit)
         for name, (error, unit) in case.errors.items()
     }
+
+
+def refused_options(report: NumericReport | str) -> tuple[str, ...]:
+    """Return the options that the package refuses, in the order of the cases."""
+    cases = () if isinstance(report, str) else report.cases
+    return tuple(dict.fromkeys(case.option for case in cases if case.option and case.refused))
 
 
 def worst_errors(report: NumericReport | str, tolerance: Tolerance) -> dict[str, float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 
 from wheelfactory.core.cell import Backend
@@ -21,6 +21,7 @@ from wheelfactory.verify.expected import (
 )
 from wheelfactory.verify.gate import AiterSubject, FallbackSubject, Subject
 from wheelfactory.verify.result import Finding, GateResult
+from wheelfactory.wheel.activation.corrections import corrected_lines
 from wheelfactory.wheel.activation.members import EXTENSION_MODULE
 from wheelfactory.wheel.archive import find_noncanonical
 from wheelfactory.wheel.read import Wheel
@@ -41,20 +42,29 @@ def check_contents(subject: Subject) -> GateResult:
     backend = subject.matrix.flash_attn[subject.cell.flash_attn].backend(subject.cell.backend)
     sizes = backend.wheel_bytes if backend else range(0)
     compiled = _extension_findings(subject.wheel, extension_name(subject)) if subject.cell.backend is Backend.CK else ()
-    return _result(subject.wheel, expected_from_cell(subject), sizes, compiled)
+    return _result(subject.wheel, expected_from_cell(subject), sizes, (*compiled, *_correction_findings(subject)))
 
 
 def check_fallback_contents(subject: FallbackSubject) -> GateResult:
     """Compare with the plain build of the checkout's sources. Raises `BuildError` if it cannot be built."""
-    return _result(subject.wheel, expected_from_fallback(subject), range(MAX_FALLBACK_SIZE + 1), ())
+    return _result(subject.wheel, expected_from_fallback(subject), range(MAX_FALLBACK_SIZE + 1))
 
 
 def check_aiter_contents(subject: AiterSubject) -> GateResult:
     """Compare with the plain build of the pinned commit. Raises `SourceError` or `BuildError` if it cannot be built."""
-    return _result(subject.wheel, expected_from_aiter(subject), AITER_SIZES, ())
+    return _result(subject.wheel, expected_from_aiter(subject), AITER_SIZES)
 
 
-def _result(wheel: Wheel, expected: ExpectedContents, sizes: range, more: Iterator[Finding] | tuple[()]) -> GateResult:
+def _correction_findings(subject: Subject) -> Iterator[Finding]:
+    release = subject.matrix.flash_attn[subject.cell.flash_attn]
+    plain = subject.plain.make_flash_attn_wheel(subject.cell.flash_attn, release)
+    expected = corrected_lines(plain, subject.cell.backend)
+    if subject.record.corrections != expected:
+        found = "none" if subject.record.corrections is None else str(dict(subject.record.corrections))
+        yield Finding(file="build record corrections", expected=str(expected), found=found, remedy=_AGAIN)
+
+
+def _result(wheel: Wheel, expected: ExpectedContents, sizes: range, more: Iterable[Finding] = ()) -> GateResult:
     size = wheel.path.stat().st_size
     findings = [
         *_name_findings(wheel, expected),

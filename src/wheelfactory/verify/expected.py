@@ -47,12 +47,12 @@ def expected_from_fallback(subject: FallbackSubject) -> ExpectedContents:
 
 
 def expected_from_aiter(subject: AiterSubject) -> ExpectedContents:
-    """Return the members of the plain build, with the version of matrix.yaml and as a wheel for every platform.
+    """Return the members of the plain build, corrected, with the version of matrix.yaml, and for every platform.
 
     Raises `SourceError` or `BuildError` if the plain build cannot be built.
     """
     plain, dist_info = subject.plain.make_aiter_wheel(subject.dependency), subject.wheel.dist_info
-    members = _renamed(plain, dist_info)
+    members = _renamed(plain, dist_info) | corrected_members(plain, Backend.TRITON)
     lines = plain.metadata_text.split("\n")
     changed = {f"Version: {plain.version}": f"Version: {subject.dependency.version}"}
     kept = [changed.get(line, line) for line in lines if line not in _UNUSED_BY_AITER]
@@ -74,12 +74,17 @@ def expected_from_cell(subject: Subject) -> ExpectedContents:
     members = _renamed(plain, dist_info)
     executable, others = plain.executables, {f"{dist_info}/RECORD", f"{dist_info}/{BUILD_RECORD_NAME}"}
     members[f"{dist_info}/METADATA"] = _metadata(plain.metadata_text, f"{cell.public_version}+{label}", label).encode()
+    build = subject.matrix.build_tag(cell)
+    members |= corrected_members(plain, cell.backend) | added_members(cell, plain.sizes)
     if cell.backend is Backend.TRITON:
-        members |= corrected_members(plain, cell) | added_members(cell)
+        if build:
+            members[f"{dist_info}/WHEEL"] = _tagged(members[f"{dist_info}/WHEEL"], ["py3-none-any"], build)
     else:
         name = extension_name(subject)
         executable, others = executable | {name}, others | {name}
-        members[f"{dist_info}/WHEEL"] = _compiled(members[f"{dist_info}/WHEEL"], sorted(map(str, wheel.tags)))
+        members[f"{dist_info}/WHEEL"] = _tagged(
+            members[f"{dist_info}/WHEEL"], sorted(map(str, wheel.tags)), build, "Root-Is-Purelib: false"
+        )
         packages = members[f"{dist_info}/top_level.txt"].decode().split()
         members[f"{dist_info}/top_level.txt"] = "".join(
             f"{name}\n" for name in sorted([*packages, EXTENSION_MODULE])
@@ -116,7 +121,8 @@ def _is_replaced(line: str) -> bool:
     return line.startswith(_REQUIRES) and name is not None and canonicalize_name(name[0]) in _REPLACED
 
 
-def _compiled(plain: bytes, tags: list[str]) -> bytes:
-    """Return the text of WHEEL for a wheel with compiled code and these tags."""
+def _tagged(plain: bytes, tags: list[str], build: str | None, purelib: str = "Root-Is-Purelib: true") -> bytes:
+    """Return the text of WHEEL with these tags."""
     kept = [line for line in plain.decode().split("\n") if line and not line.startswith(("Tag: ", "Root-Is-Purelib: "))]
-    return "\n".join([*kept, "Root-Is-Purelib: false", *(f"Tag: {tag}" for tag in tags), ""]).encode()
+    builds = [f"Build: {build}"] * bool(build)
+    return "\n".join([*kept, purelib, *builds, *(f"Tag: {tag}" for tag in tags), ""]).encode()

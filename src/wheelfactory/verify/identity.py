@@ -53,7 +53,9 @@ def _text(value: object) -> str:
 def _check_name(subject: Subject) -> Iterator[Finding]:
     cell, label = subject.cell, subject.matrix.label(subject.cell)
     abi = "none" if cell.backend is Backend.TRITON else cell.python_tag
-    name = f"flash_attn-{cell.public_version}+{label}-{cell.python_tag}-{abi}"
+    build = subject.matrix.build_tag(cell)
+    parts = (f"flash_attn-{cell.public_version}+{label}", build, cell.python_tag, abi)
+    name = "-".join(filter(None, parts))
     found = subject.wheel.path.name.rpartition("-")[0]
     yield from check_equal("file name", name, found, "build the cell again: labels and tags must not be edited")
     yield from _check_dist_info(subject)
@@ -90,6 +92,7 @@ def _check_build_record(subject: Subject) -> Iterator[Finding]:
         yield from check_equal("build record", "JSON as the factory writes it", "other spelling or keys", _AGAIN)
     yield from check_equal("build record cell", cell.id, record.cell, "give the cell that the wheel was built for")
     yield from check_equal("build record label", str(matrix.label(cell)), record.label, _AGAIN)
+    yield from check_equal("build record build", matrix.build_tag(cell), record.build, _AGAIN)
     pin = matrix.flash_attn[cell.flash_attn].source_pin
     if not pin.startswith("tag:"):
         yield from check_equal(

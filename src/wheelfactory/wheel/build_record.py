@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pydantic import Field
 
 from wheelfactory.core.cell import Cell, same_rocm
@@ -45,10 +47,15 @@ class BuildRecord(FrozenModel):
     kernels: str | None = Field(default=None, pattern=rf"^{SHA256}$")
     """The key of the linked kernel set, 64 hex digits; None without compiled kernels."""
     toolchain: Toolchain = Toolchain()
+    build: str | None = Field(default=None, pattern="^[1-9][0-9]{0,5}$")
+    """The build tag of the file name; None for the first build of a release."""
+    corrections: Mapping[str, tuple[int, ...]] | None = None
+    """The corrected lines of upstream's files, by file; None for a wheel that is older than this field."""
 
     def as_bytes(self) -> bytes:
         """Return the bytes of the member `BUILD_RECORD_NAME`."""
-        return self.model_dump_json(indent=2).encode() + b"\n"
+        newer = {name for name in ("build", "corrections") if getattr(self, name) is None}
+        return self.model_dump_json(indent=2, exclude=newer).encode() + b"\n"
 
 
 def read_build_record(wheel: Wheel) -> BuildRecord | None:

@@ -14,11 +14,11 @@ from typing import IO
 
 from packaging.tags import parse_tag
 
-from wheelfactory.core.cell import Cell
+from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import atomic_path
 from wheelfactory.core.label import Label
-from wheelfactory.wheel.activation.corrections import corrected_members
+from wheelfactory.wheel.activation.corrections import corrected_lines, corrected_members
 from wheelfactory.wheel.activation.members import added_members
 from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.build_record import BuildRecord
@@ -33,25 +33,28 @@ def finish_wheel(raw: Path, record: BuildRecord, folder: Path, platform: str | N
     """Write the finished wheel of a cell into `folder` and return its path.
 
     The new wheel has the label in its version, METADATA with torch pinned, the build record, a new RECORD, the module
-    that activates Triton, and `platform` (such as ``manylinux_2_28_x86_64``) as its platform tag if given.
+    that activates Triton, corrected lines, the build tag of the record, and `platform` (such as
+    ``manylinux_2_28_x86_64``) as its platform tag if given.
 
     Raises `InputError` if `raw` is not a wheel, has a damaged RECORD, or is of another release or label.
     """
     wheel = Wheel.open(raw)
     label = Label.parse(record.label)
     require_matching_wheel(wheel, record)
-    project, _, rest = raw.name.split("-", 2)
+    cell = Cell.parse(record.cell)
+    record = record.model_copy(update={"corrections": corrected_lines(wheel, cell.backend)})
+    project, _, *builds, python, abi, platforms = raw.name.removesuffix(".whl").split("-")
     stem = f"{project}-{label_version(wheel.version, label)}"
     new = {
         "METADATA": protect_metadata(wheel.metadata_text, label).encode("utf-8"),
         BUILD_RECORD_NAME: record.as_bytes(),
     }
-    if platform:
-        rest = f"{rest.rpartition('-')[0]}-{platform}.whl"
-        tags = parse_tag("-".join(rest.removesuffix(".whl").split("-")[-3:]))
-        new["WHEEL"] = replace_tags(wheel.read(f"{wheel.dist_info}/WHEEL"), map(str, tags))
-    path, cell = folder / f"{stem}-{rest}", Cell.parse(record.cell)
-    added = {**corrected_members(wheel, cell), **added_members(cell)}
+    tags = f"{python}-{abi}-{platform or platforms}"
+    if platform or record.build:
+        text = wheel.read(f"{wheel.dist_info}/WHEEL")
+        new["WHEEL"] = replace_tags(text, map(str, parse_tag(tags)), record.build)
+    path = folder / f"{'-'.join([stem, *([record.build] if record.build else builds), tags])}.whl"
+    added = {**corrected_members(wheel, cell.backend), **added_members(cell, wheel.sizes)}
     with atomic_path(path) as written, written.open("xb") as file:
         _write(file, wheel, stem, {**added, **{f"{stem}.dist-info/{name}": data for name, data in new.items()}})
     return path
@@ -60,8 +63,8 @@ def finish_wheel(raw: Path, record: BuildRecord, folder: Path, platform: str | N
 def finish_pure_wheel(raw: Path, version: str, unused: Collection[str], folder: Path) -> Path:
     """Write a wheel without compiled code as ``py3-none-any`` into `folder` and return its path.
 
-    It gets another version and a new RECORD, and does not require the projects `unused`. For a project whose setup.py
-    calls the wheel compiled although it left everything compiled out.
+    It gets another version, corrected lines and a new RECORD, and does not require the projects `unused`. For a project
+    whose setup.py calls the wheel compiled although it left everything compiled out.
 
     Raises `InputError` if `raw` is not a wheel, has a damaged RECORD, or has compiled code.
     """
@@ -77,7 +80,8 @@ def finish_pure_wheel(raw: Path, version: str, unused: Collection[str], folder: 
     }
     path = folder / f"{stem}-py3-none-any.whl"
     with atomic_path(path) as written, written.open("xb") as file:
-        _write(file, wheel, stem, {f"{stem}.dist-info/{name}": data for name, data in new.items()})
+        corrected = corrected_members(wheel, Backend.TRITON)
+        _write(file, wheel, stem, {**corrected, **{f"{stem}.dist-info/{name}": data for name, data in new.items()}})
     return path
 
 
@@ -129,10 +133,12 @@ def require_matching_wheel(wheel: Wheel, record: BuildRecord) -> None:
         raise InputError("already has another label", wheel.path.name, f"build {record.cell} from its sources")
 
 
-def replace_tags(wheel: bytes, tags: Iterable[str]) -> bytes:
-    """Replace the tags in the text of WHEEL; the new ones stand sorted at its end."""
-    lines = [line for line in wheel.splitlines() if line and not line.lower().startswith(b"tag:")]
-    return b"\n".join([*lines, *(f"Tag: {tag}".encode() for tag in sorted(tags)), b""])
+def replace_tags(wheel: bytes, tags: Iterable[str], build: str | None = None) -> bytes:
+    """Replace the tags in the text of WHEEL, and with `build` the build tag; the new ones stand at its end, sorted."""
+    replaced = (b"tag:", b"build:") if build else b"tag:"
+    lines = [line for line in wheel.splitlines() if line and not line.lower().startswith(replaced)]
+    new = [f"Build: {build}".encode()] * bool(build) + [f"Tag: {tag}".encode() for tag in sorted(tags)]
+    return b"\n".join([*lines, *new, b""])
 
 
 def _renamed(name: str, dist_info: str, stem: str) -> str:

@@ -16,7 +16,7 @@ from wheelfactory.build.environments import make_empty_environment
 
 pytestmark = pytest.mark.slow
 
-NAME = "flash_attn-2.8.3+rocm72torch2.13triton-py3-none-any.whl"
+NAME = "flash_attn-2.8.3+rocm72torch2.13triton-1-py3-none-any.whl"
 
 
 @pytest.fixture(scope="module")

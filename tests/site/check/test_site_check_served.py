@@ -17,7 +17,7 @@ from wheelfactory.site.check.served import POLL_S, ServedSite, check_files, wait
 from wheelfactory.verify.result import GateResult
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
-NAME = "flash_attn-2.8.3+rocm64torch2.9triton-py3-none-any.whl"
+NAME = "flash_attn-2.8.3+rocm64torch2.9triton-1-py3-none-any.whl"
 PAGE = "simple/rocm64/torch2.9/triton/flash-attn/index.html"
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, print_messages, print_results
+from wheelfactory.commands.options import Environ, add_matrix, print_messages, print_results
 from wheelfactory.commands.targets import add_target, open_archive_host, open_publisher
 from wheelfactory.core.errors import DONE
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.progress import log_to_stderr
+from wheelfactory.matrix.load import load_matrix
 from wheelfactory.pipeline.collect import MAX_ROUNDS, SetState, buildable_cells, collect_sets, fail_after_last_round
 from wheelfactory.pipeline.jobs import WorkflowJobs, batch_matrix, output_lines
 from wheelfactory.release.manifest import published_cells
@@ -19,6 +20,7 @@ from wheelfactory.release.transaction import sha256sums
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     add_target(parser)
+    add_matrix(parser)
     parser.add_argument("--jobs", type=Path, required=True, metavar="FILE", help="jobs file written by `ci jobs`")
     parser.add_argument("--kernels", type=Path, required=True, metavar="DIR", help="directory of compiled shards")
     parser.add_argument(
@@ -41,7 +43,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Upload complete kernel sets; print the cells that can be built, as lines for ``$GITHUB_OUTPUT``."""
     jobs = WorkflowJobs.read(options.jobs)
     with log_to_stderr():
-        published = published_cells(open_publisher(options.target, environ).rows())
+        published = published_cells(open_publisher(options.target, environ).rows(), load_matrix(options.matrix))
         host = open_archive_host(options.target, environ)
         collected = fail_after_last_round(collect_sets(jobs, options.kernels, host), options.round)
     for item in collected:

@@ -74,7 +74,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     expansion = expand(matrix)
     selected = _cells_of_versions(expansion, options) if options.versions else select_cells(expansion, options.only)
     with log_to_stderr():
-        cells = unpublished_cells(selected, published_cells(open_publisher(options.target, environ).rows()))
+        rows = open_publisher(options.target, environ).rows()
+    cells = unpublished_cells(selected, published_cells(rows, matrix))
     published = len(selected) - len(cells)
     # four versions are one person's request for that cell, on the runner that the workflow was given
     cells, unplanned = (cells, ()) if options.versions else split_by_runner(cells, options.runner)

@@ -11,7 +11,7 @@ from wheelfactory.core.errors import DONE, FAILED, InputError
 from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.pipeline.jobs import WorkflowJobs
 from wheelfactory.pipeline.reconcile import job_summary, reconcile
-from wheelfactory.release.manifest import MANIFEST_NAME, published_cells, read_manifest
+from wheelfactory.release.manifest import MANIFEST_NAME, read_manifest
 from wheelfactory.site.coverage import available_cells
 
 
@@ -38,7 +38,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     if options.built.exists() and not options.built.is_dir():
         raise InputError("not a directory", str(options.built), "name the directory of the manifests")
     manifests = sorted(options.built.rglob(MANIFEST_NAME))
-    built = published_cells(row for path in manifests for row in read_manifest(path))
+    built = {str(row.cell) for path in manifests for row in read_manifest(path) if row.cell}
     with log_to_stderr():
         rows = open_publisher(options.target, environ).rows()
     pending = selected if options.kernels_pending == "true" else ()

@@ -168,8 +168,10 @@ def as_cases(found: NumericReport, limits: Sequence[KnownLimit]) -> Iterator[Val
     for case in found.cases:
         if standard is None:
             yield ValidationCase(name=case.name, status=Status.FAILED, detail=f"no bound is known for {found.backend}")
-        elif case.exception:
-            yield ValidationCase(name=case.name, status=Status.FAILED, detail=case.exception)
+        elif case.refused and case.option:
+            yield ValidationCase(name=case.name, status=Status.NOT_RUN, detail=f"refused: {case.refused}")
+        elif case.error:
+            yield ValidationCase(name=case.name, status=Status.FAILED, detail=case.error)
         else:
             yield _case(case, standard, limits)
     for name in found.left_out:

@@ -1,9 +1,32 @@
-"""The attention calls whose numbers are checked: ``small`` for every wheel, ``full`` also on a GPU."""
+"""The attention calls whose numbers are checked: ``small`` for every wheel, ``full`` also on a GPU.
+
+Cases of layouts, caches, empty rows and options stand here because a release computed them wrongly without an error
+(docs/explanation/upstream-faults.md).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Layout: TypeAlias = Literal["rows", "heads", "packed", "expanded"]
+"""Contiguous (batch, seqlen, heads, headdim); transposed from (batch, heads, seqlen, headdim); one of three tensors
+that lie between heads and headdim; one vector for all rows and heads."""
+
+Option: TypeAlias = Literal[
+    "window_size",
+    "window_size backward",
+    "softcap",
+    "alibi_slopes",
+    "alibi_slopes backward",
+    "block_table",
+    "cache_leftpad",
+    "rotary_cos",
+    "dropout_p",
+    "offsets",
+]
+"""A parameter of the public functions; ``offsets``: elements that a signed 32-bit offset cannot reach."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +51,31 @@ class AttentionCase:
     """The number of keys of a sequence that the call appends to the cache."""
     dtype: str = ""
     """Empty means every dtype."""
+    layouts: tuple[Layout, Layout, Layout, Layout] = ("rows", "rows", "rows", "rows")
+    """Of queries, keys, values, and of the gradient of the output."""
+    shift: float = 0.0
+    """Added to queries and subtracted from keys, whose other part is then a tenth: scores are very negative."""
+    sums: bool = False
+    """Whether the log-sum-exp of each row is compared too."""
+    lengths: bool = True
+    """Whether a cached call passes ``cache_seqlens``."""
+    option: Option | None = None
+    forward_only: bool = False
+
+    @property
+    def has_window(self) -> bool:
+        """Whether queries see the nearest keys only."""
+        return self.option in {"window_size", "window_size backward"}
+
+    @property
+    def has_slopes(self) -> bool:
+        """Whether each head has an ALiBi slope."""
+        return self.option in {"alibi_slopes", "alibi_slopes backward"}
+
+    @property
+    def has_gradients(self) -> bool:
+        """Whether the backward pass runs."""
+        return not self.cache and not self.forward_only
 
 
 SMALL = (
@@ -39,7 +87,29 @@ SMALL = (
     AttentionCase("packed", (33, 70, 17), (33, 70, 17), packed=True),
     AttentionCase("packed causal", (33, 70, 17), (50, 70, 90), packed=True, causal=True),
     AttentionCase("cached", (1, 1), (100, 170), cache=256),
-    AttentionCase("cached causal", (3, 3), (100, 170), heads=4, causal=True, cache=256),
+    AttentionCase("cached causal", (3, 3), (100, 170), heads=4, causal=True, cache=256, sums=True),
+    AttentionCase("transposed", (40, 40), (40, 40), dim=32, layouts=("heads", "heads", "heads", "rows")),
+    AttentionCase("packed keys", (40, 40), (40, 40), dim=32, layouts=("rows", "packed", "rows", "rows")),
+    AttentionCase("keys and values of two layouts", (40,), (40,), dim=32, layouts=("rows", "heads", "rows", "rows")),
+    AttentionCase("expanded gradient", (40, 40), (40, 40), dim=32, layouts=("rows", "rows", "rows", "expanded")),
+    AttentionCase("very negative scores", (20,), (45,), dim=32, shift=1.9),
+    AttentionCase("padded head dim causal", (128,), (64,), dim=24, causal=True),
+    AttentionCase("rows without keys causal", (100,), (30,), dim=40, causal=True, sums=True),
+    AttentionCase("packed with empty sequences causal", (5, 9, 20), (10, 0, 12), packed=True, causal=True, sums=True),
+    AttentionCase("cache of 255", (2, 2, 2), (255, 255, 255), cache=255, lengths=False, sums=True),
+    AttentionCase("empty cache", (1, 1), (0, 64), cache=64),
+    AttentionCase("empty cache of three queries", (3, 3), (0, 64), cache=64, sums=True),
+    AttentionCase("append after the end causal", (8,), (68,), cache=64, appended=8, causal=True),
+    AttentionCase("window causal", (40,), (40,), dim=32, causal=True, option="window_size", forward_only=True),
+    AttentionCase("window gradients causal", (40,), (40,), dim=32, causal=True, option="window_size backward"),
+    AttentionCase("softcap", (40,), (40,), dim=32, option="softcap"),
+    AttentionCase("alibi", (40,), (40,), dim=32, option="alibi_slopes", forward_only=True),
+    AttentionCase("alibi gradients", (40,), (40,), dim=32, option="alibi_slopes backward"),
+    AttentionCase("dropout", (64,), (64,), option="dropout_p"),  # as many keys as the head dim: see attention_calls.py
+    AttentionCase("rotary causal", (2, 2), (20, 30), dim=32, cache=64, appended=2, causal=True, option="rotary_cos"),
+    AttentionCase("pages", (1, 1), (300, 20), dim=32, cache=512, option="block_table"),
+    AttentionCase("left padding", (1, 1), (40, 30), dim=32, cache=64, option="cache_leftpad"),
+    AttentionCase("far offsets", (16, 16), (16, 16), heads=1, groups=1, dim=32, option="offsets", forward_only=True),
 )
 
 
@@ -74,6 +144,16 @@ FULL = (
     AttentionCase("grouped packed full", (113, 1, 512), (203, 256, 512), heads=4, packed=True),
     AttentionCase("grouped cached full", (1, 1), (1, 1000), heads=4, groups=1, cache=1024, dim=128),
     AttentionCase("uneven cached full", (1, 1, 1), (1, 512, 1000), cache=1024),
+    AttentionCase("cache of 511", (1,), (511,), cache=511, lengths=False),
+    AttentionCase(
+        "values of another layout",
+        (62,),
+        (62,),
+        heads=16,
+        groups=16,
+        dim=128,
+        layouts=("rows", "rows", "heads", "rows"),
+    ),
     AttentionCase("cached long causal", (113, 113), (512, 1000), cache=1024, causal=True),
     AttentionCase("cached appended full", (1, 1), (100, 1000), cache=1024, appended=1),
     AttentionCase("cached appended causal", (16, 16), (100, 1000), heads=4, cache=1024, appended=16, causal=True),

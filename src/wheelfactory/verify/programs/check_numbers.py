@@ -6,8 +6,9 @@ It calls the public functions as users do. On the CPU, flash_attn needs TRITON_I
 --non-amd-gpu the kernels for AMD run on a GPU of another vendor (see non_amd_gpu.py).
 
 The report has two errors for each result: of the package, and of the same formula with every intermediate result
-rounded to the dtype of the inputs, forward and backward. The second is what a correct implementation may have. PATTERN
-skips the backward pass of matching cases, !PATTERN skips the cases.
+rounded to the dtype of the inputs, forward and backward. The second is what a correct implementation may have. A case
+that the package refuses with NotImplementedError has the message instead. PATTERN skips the backward pass of matching
+cases, !PATTERN skips the cases.
 """
 
 from __future__ import annotations
@@ -19,20 +20,32 @@ import random
 import resource
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext, suppress
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import accumulate
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 
 sys.path.append(str(Path(__file__).resolve().parent))  # isolated mode leaves out the folder of the program
 
+from attention_calls import (  # type: ignore[import-not-found]
+    guarded,
+    public_function,
+    require_guards,
+)
 from attention_cases import SMALL, SUITES, AttentionCase  # type: ignore[import-not-found]
+from attention_reference import (  # type: ignore[import-not-found]
+    DROPOUT,
+    Attention,
+    Tensor,
+    by_sequence,
+    rounding_to,
+)
 from non_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found]
 
 ADDRESS_SPACE = 8 << 30
@@ -47,80 +60,7 @@ BACKEND_FUNCTIONS = ("fwd", "bwd", "varlen_fwd", "varlen_bwd", "fwd_kvcache")
 PUBLIC_FUNCTIONS: tuple[str, ...] = ("flash_attn_func", "flash_attn_varlen_func", "flash_attn_with_kvcache")
 """The functions that this program calls; counted for a package without a separate backend."""
 
-RESULTS = ("output", "dq", "dk", "dv")
-
-Tensor: TypeAlias = Any
-Rounding: TypeAlias = Callable[[Tensor], Tensor]
-Attention: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-def attention(queries: Tensor, keys: Tensor, values: Tensor, case: AttentionCase, rounded: Rounding) -> Tensor:
-    """Return softmax(Q K^T scale) V of one sequence; the last query sees all keys, a query without keys gives 0."""
-    # the values have the dtype already, so this rounds only their gradients: of each head, and the sum of a group
-    queries, keys, values = (rounded(rows.transpose(0, 1)) for rows in (queries, keys, values))
-    keys, values = (rounded(rows.repeat_interleave(case.heads // case.groups, 0)) for rows in (keys, values))
-    scores = rounded(queries @ keys.mT * (case.scale or case.dim**-0.5))
-    length, seen = scores.shape[-2:]
-    hidden = torch.ones(length, seen, dtype=torch.bool, device=scores.device).triu(seen - length + 1) & case.causal
-    scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)  # not -inf: a row of it has NaN gradients
-    weights = scores.softmax(-1).masked_fill(hidden.all(-1, keepdim=True), 0)
-    return rounded(rounded(weights) @ values).transpose(0, 1)
-
-
-def by_sequence(case: AttentionCase, rounded: Rounding) -> Attention:
-    """Return the reference function for all sequences of a case."""
-
-    def function(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        rows = [case.cache or length for length in case.keys]
-        parts = zip(queries.split(case.queries), keys.split(rows), values.split(rows), case.keys, strict=True)
-        return torch.cat([attention(q, k[:length], v[:length], case, rounded) for q, k, v, length in parts])
-
-    return function
-
-
-def rounding_to(dtype: Any) -> Rounding:
-    """Return a function that rounds a float64 tensor to a dtype, and its gradient too."""
-
-    def rounded(result: Tensor) -> Tensor:
-        near = result + (result.to(dtype).to(result.dtype) - result).detach()
-        if near.requires_grad:
-            near.register_hook(lambda gradient: gradient.to(dtype).to(gradient.dtype))
-        return near
-
-    return rounded
-
-
-def public_function(module: str, case: AttentionCase, device: str) -> Attention:
-    """Return a function that calls the package's public function for the layout of a case."""
-    package = import_module(module)
-    count = len(case.queries)
-    options = {"causal": case.causal, "softmax_scale": case.scale}
-
-    def integers(numbers: Iterable[int]) -> Tensor:
-        return torch.tensor(list(numbers), dtype=torch.int32, device=device)
-
-    def with_cache(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        cached = integers(length - case.appended for length in case.keys)
-        if case.appended:
-            rows = cached[:, None].long() + torch.arange(case.appended, device=device)
-            place = (torch.arange(count, device=device)[:, None], rows)
-            options.update({"k": keys[place], "v": values[place]})
-            keys, values = (cache.index_put(place, torch.zeros_like(cache[place])) for cache in (keys, values))
-        output = package.flash_attn_with_kvcache(queries, keys, values, cache_seqlens=cached, **options)
-        if case.appended and not (torch.equal(keys[place], options["k"]) and torch.equal(values[place], options["v"])):
-            raise ValueError("the appended keys and values are not in the cache")
-        return output
-
-    def function(*rows: Tensor) -> Tensor:
-        if case.packed:
-            sizes = (max(case.queries), max(case.keys))
-            starts = (integers(accumulate(lengths, initial=0)) for lengths in (case.queries, case.keys))
-            return package.flash_attn_varlen_func(*rows, *starts, *sizes, **options)
-        tensors = [tensor.unflatten(0, (count, -1)) for tensor in rows]
-        called = with_cache if case.cache else package.flash_attn_func
-        return called(*tensors, **({} if case.cache else options)).flatten(0, 1)
-
-    return function
+RESULTS = ("output", "log-sum-exp", "dq", "dk", "dv")
 
 
 @cache
@@ -137,30 +77,77 @@ def draw(case: AttentionCase) -> tuple[Tensor, ...]:
     return tuple(torch.tensor([numbers.gauss(0, 1) for _ in range(math.prod(shape))]).view(shape) for shape in shapes)
 
 
-def run_case(function: Attention, tensors: Sequence[Tensor], *, backward: bool) -> list[Tensor]:
-    """Return the output of a function and, with `backward`, its gradients for queries, keys and values."""
+def make_tensors(case: AttentionCase, dtype: Any, device: str) -> list[Tensor]:
+    """Return guarded queries, keys and values, and the gradient of the output."""
+    drawn = [tensor.to(device, dtype) for tensor in draw(case)]
+    if case.shift:
+        drawn[0], drawn[1] = drawn[0] * 0.1 + case.shift, drawn[1] * 0.1 - case.shift
+    if case.option == "dropout_p":  # the output is the weights then, and shows which are dropped
+        drawn[2] = torch.eye(case.dim, dtype=dtype, device=device)[:, None].expand_as(drawn[2])
+    gradient = drawn[3]
+    if case.layouts[3] == "expanded":
+        return [*map(guarded, drawn[:3]), gradient[:1, :1].expand_as(gradient)]
+    return [guarded(tensor) for tensor in drawn]
+
+
+def run_case(function: Attention, tensors: Sequence[Tensor], *, backward: bool) -> dict[str, Tensor]:
+    """Return the results of a function by name, with `backward` the gradients too."""
     arguments = [tensor.detach().requires_grad_(backward) for tensor in tensors[:3]]
-    output = function(*arguments)
+    output, sums = function(*arguments)
     if backward:
         output.backward(tensors[3].to(output.dtype))
-    return [output.detach(), *(argument.grad for argument in arguments if backward)]
+    found = (output.detach(), sums, *(argument.grad for argument in arguments))
+    return {name: result for name, result in zip(RESULTS, found, strict=True) if result is not None}
+
+
+def find_kept(function: Attention, tensors: Sequence[Tensor]) -> Tensor:
+    """Return the weights that dropout keeps after this seed: (heads, queries, keys).
+
+    Raises ValueError if two calls drop the same weights, or not the share that the case asks for.
+    """
+
+    def kept() -> Tensor:
+        return (run_case(function, tensors, backward=False)["output"] != 0).transpose(0, 1)
+
+    other = kept()
+    torch.manual_seed(1)
+    found = kept()
+    if torch.equal(found, other):
+        raise ValueError("two calls drop the same weights")
+    if abs(1 - DROPOUT - float(found.double().mean())) > 0.05:
+        raise ValueError(f"dropout keeps {float(found.double().mean()):.0%} of the weights")
+    torch.manual_seed(1)
+    return found
 
 
 def measure_errors(
     module: str, case: AttentionCase, dtype: Any, device: str, *, backward: bool
 ) -> dict[str, tuple[float, float]]:
-    """Return for each result of a case its largest error, and the largest error of rounding."""
-    tensors = [drawn.to(device, dtype) for drawn in draw(case)]
+    """Return for each result of a case its largest error, and the largest error of rounding.
+
+    Raises ValueError if the call wrote outside of its tensors.
+    """
+    tensors = make_tensors(case, dtype, device)
     exact = [tensor.double() for tensor in tensors]
-    found = run_case(public_function(module, case, device), tensors, backward=backward)
-    true = run_case(by_sequence(case, lambda result: result), exact, backward=backward)
-    near = run_case(by_sequence(case, rounding_to(dtype)), exact, backward=backward)
+    function = public_function(module, case, device)
+    if max(case.keys) > case.cache > 0:  # the append of a row after the end has no result, and may raise an error
+        with suppress(ValueError, IndexError):
+            run_case(function, tensors, backward=False)
+        require_guards(tensors[:3])
+        return {"memory": (0.0, 0.0)}
+    kept = find_kept(function, tensors) if case.option == "dropout_p" else None
+    found = run_case(function, tensors, backward=backward)
+    require_guards(tensors[:3])
+    true = run_case(by_sequence(case, lambda result: result, kept), exact, backward=backward)
+    near = run_case(by_sequence(case, rounding_to(dtype), kept), exact, backward=backward)
 
     def greatest_error(numbers: Tensor, truth: Tensor) -> float:
-        return float((numbers.double() - truth).abs().max())
+        return float((numbers.double() - truth).masked_fill(numbers.double() == truth, 0).abs().max())
 
-    rows = zip(RESULTS, found, near, true, strict=False)  # not strict: without a backward pass there is only the output
-    return {name: (greatest_error(one, truth), greatest_error(other, truth)) for name, one, other, truth in rows}
+    return {
+        name: (greatest_error(result, true[name]), greatest_error(near[name], true[name]))
+        for name, result in found.items()
+    }
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
@@ -174,7 +161,8 @@ def choose(options: argparse.Namespace) -> Iterator[tuple[str, AttentionCase, st
     # numpy has no bfloat16, and the interpreter computes wrong numbers with it
     for dtype in ("float16",) if interpreted else ("float16", "bfloat16"):
         for case in SUITES[options.suite]:
-            if case.dtype in ("", dtype):
+            far = case.option == "offsets" and options.device != "cpu"  # takes no memory on a CPU only
+            if case.dtype in ("", dtype) and not far:
                 yield f"{case.name} {dtype}", case, dtype
 
 
@@ -184,14 +172,16 @@ def run_cases(options: argparse.Namespace, left_out: Sequence[str]) -> Iterator[
         if name in left_out:
             continue
         sys.stderr.write(f"at: {name}\n")  # names the case if a kernel crashes the process
-        backward = not case.cache and not matches(name, options.patterns)
-        errors, error = {}, None
+        backward = case.has_gradients and not matches(name, options.patterns)
+        errors, error, refused = {}, None, None
         try:
             errors = measure_errors(options.module, case, getattr(torch, dtype), options.device, backward=backward)
+        except NotImplementedError as caught:
+            refused = str(caught)
         except Exception as caught:
             lines = str(caught).strip().splitlines() or [""]
             error = f"{type(caught).__name__}: {lines[-1]}"
-        yield {"name": name, "errors": errors, "exception": error}
+        yield {"name": name, "errors": errors, "option": case.option, "exception": error, "refused": refused}
 
 
 def use_interpreter() -> None:
@@ -209,6 +199,9 @@ def use_interpreter() -> None:
         restart_without_assertions()
         stand_in_gpu(INTERPRETED_ARCH)
         driver.set_active(StandInDriver(INTERPRETED_ARCH))
+    # flash_attn requires slopes on a GPU, and enters the GPU of its tensors to rotate them
+    torch.Tensor.is_cuda = property(lambda _: True)
+    torch.cuda.device = lambda _: nullcontext()
     # flash_attn registers its operators for GPUs only, and torch's dispatcher would reject CPU tensors
     custom_op = torch.library.custom_op
     torch.library.custom_op = lambda *names, **options: custom_op(*names, **{**options, "device_types": None})

@@ -52,6 +52,8 @@ def _check_offsets(*tensors):
 
 
 def _check_dropout(chance, batch, heads, queries, keys):
+    if chance and _OLDER:
+        _refuse("dropout_p", "do not support", "", "flash-attn 2.8.3, the CK wheel, or flash-attention-amd")
     if chance and batch * heads * queries * keys > _LARGEST_OFFSET:
         _refuse(f"dropout over {queries} x {keys} scores", "use 32-bit offsets, too short for", "", "smaller batches")
 
@@ -76,10 +78,11 @@ def _varlen_fwd(compute):
         _check_options(left, right, softcap, queries, keys, causal, paged, padded if used is None else used)
         _check_offsets(q, k, v, out)
         _check_dropout(chance, len(starts_q) - 1, q.shape[1], queries, keys)
-        return compute(
+        found, sums, *others = compute(
             q, k, v, out, starts_q, starts_k, used, padded, paged, slopes, queries, keys, chance, scale, zero, causal,
             left, right, softcap, *more, **named,
         )  # fmt: skip
+        return found, sums.T, *others  # (heads, rows), as documented
 
     return varlen_fwd
 
@@ -132,7 +135,7 @@ def _varlen_bwd(compute):
         _check_options(left, right, softcap, queries, keys, causal)
         _check_gradients(q, k, slopes)
         more = (starts_q, starts_k, slopes, queries, keys, chance, scale, zero, causal, left, right, softcap, *more)
-        return _with_one_layout(compute, d_out, q, k, v, out, sums, (dq, dk, dv), *more, **named)
+        return _with_one_layout(compute, d_out, q, k, v, out, sums.T.contiguous(), (dq, dk, dv), *more, **named)
 
     return varlen_bwd
 
@@ -156,11 +159,11 @@ def _fwd_kvcache(compute):
             q, keys, values, k, v, lengths, cos, sin, rows, padded, paged, slopes, out, scale, causal, left, right,
             softcap, *more, **named,
         )  # fmt: skip
+        sums = sums.view(q.shape[0], q.shape[2], q.shape[1])
         if not causal and k is None:
             empty = lengths == 0
             found.masked_fill_(empty[:, None, None, None], 0)
-            by_row = sums.view(q.shape[0], -1)  # the log-sum-exp is (batch * heads, queries) or (batch, heads, queries)
-            by_row.masked_fill_(empty[:, None], -math.inf)
+            sums.masked_fill_(empty[:, None, None], -math.inf)
         return found, sums
 
     return fwd_kvcache

@@ -1,4 +1,4 @@
-"""Correct single lines of upstream's files in a Triton wheel; corrections.yaml has each line with its reason."""
+"""Correct single lines of upstream's files in a wheel; corrections.yaml has each line with its reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 from pydantic import TypeAdapter
 
-from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.cell import Backend
 from wheelfactory.core.models import FrozenModel
 from wheelfactory.wheel.read import Wheel
 
@@ -27,6 +27,8 @@ class Correction(FrozenModel):
 
     file: str
     sha256: str
+    backend: Backend | None = None
+    """The backend whose wheels it is for; None for both."""
     lines: Mapping[int, Line]
 
     def apply(self, data: bytes) -> bytes:
@@ -44,13 +46,16 @@ def read_corrections() -> tuple[Correction, ...]:
     return TypeAdapter(tuple[Correction, ...]).validate_python(yaml.safe_load(text), strict=False)
 
 
-def corrected_members(wheel: Wheel, cell: Cell) -> dict[str, bytes]:
+def corrected_members(wheel: Wheel, backend: Backend) -> dict[str, bytes]:
     """Return the corrected bytes of the members of a raw wheel that corrections.yaml names, by name."""
-    if cell.backend is not Backend.TRITON:
-        return {}
-    corrected = {}
-    for correction in read_corrections():
-        data = wheel.read(correction.file) if correction.file in wheel.sizes else b""
-        if hashlib.sha256(data).hexdigest() == correction.sha256:
-            corrected[correction.file] = correction.apply(data)
-    return corrected
+    return {one.file: one.apply(wheel.read(one.file)) for one in _corrections_of(wheel, backend)}
+
+
+def corrected_lines(wheel: Wheel, backend: Backend) -> dict[str, tuple[int, ...]]:
+    """Return the numbers of the corrected lines, by member name, for the build record."""
+    return {one.file: tuple(one.lines) for one in _corrections_of(wheel, backend)}
+
+
+def _corrections_of(wheel: Wheel, backend: Backend) -> tuple[Correction, ...]:
+    known = (one for one in read_corrections() if one.file in wheel.sizes and one.backend in (None, backend))
+    return tuple(one for one in known if hashlib.sha256(wheel.read(one.file)).hexdigest() == one.sha256)

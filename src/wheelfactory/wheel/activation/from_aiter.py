@@ -4,6 +4,7 @@ flash-attn imports a module of this name, which is compiled in other wheels. Thi
 whose kernels are in aiter. Errors are a RuntimeError: flash-attn ignores an ImportError here and fails later.
 """
 
+import functools
 import importlib.util
 import inspect
 import os
@@ -39,19 +40,62 @@ _set_here = not _has_more and _TRITON_ONLY not in os.environ
 if _set_here:
     os.environ[_TRITON_ONLY] = "1"
 try:
-    from aiter.ops.triton._triton_kernels.flash_attn_triton_amd.interface_v2 import (  # type: ignore[import-not-found]
-        bwd,
-        fwd,
-        fwd_kvcache,
-        varlen_bwd,
-        varlen_fwd,
+    from aiter.ops.triton._triton_kernels.flash_attn_triton_amd import (  # type: ignore[import-not-found]
+        interface_v2 as _kernels,
     )
 finally:
     if _set_here:
         del os.environ[_TRITON_ONLY]  # aiter reads it at import only; child processes must not inherit it
 
 # flash-attn passes it; without it, as in AMD's 0.1.7, each call with packed sequences would fail
-if "num_splits" not in inspect.signature(varlen_fwd).parameters:
+if "num_splits" not in inspect.signature(_kernels.varlen_fwd).parameters:
     raise RuntimeError(_NO_KERNELS)
+
+_OTHER = not hasattr(_kernels, "CORRECTED_BY")  # an aiter whose kernels this factory did not correct
+_BLOCK = 128
+"""The most keys of a block of the backward pass."""
+
+
+def _refuse_fwd(*arguments):
+    return "repeats its mask in every call with dropout_p" if _OTHER and arguments[5] else None
+
+
+def _refuse_varlen_fwd(*arguments):
+    return "repeats its mask in every call with dropout_p" if _OTHER and arguments[12] else None
+
+
+def _refuse_bwd(*arguments):
+    ragged = not arguments[12] and arguments[2].shape[1] % _BLOCK  # blocks of a causal pass mask their keys
+    return f"can give NaN for gradients of keys that are no multiple of {_BLOCK}" if _OTHER and ragged else None
+
+
+def _refuse_varlen_bwd(*arguments):
+    return "can give NaN for gradients of packed sequences" if _OTHER and not arguments[17] else None
+
+
+def _refuse_fwd_kvcache(*arguments):
+    if arguments[9] is not None:
+        return "ignores cache_leftpad"
+    return "can read rows after the end of a cache" if _OTHER else None
+
+
+def _checked(name):
+    compute, refusal = getattr(_kernels, name), globals()[f"_refuse_{name}"]
+
+    @functools.wraps(compute)
+    def checked(*arguments, **named):
+        reason = refusal(*arguments)
+        if reason:
+            ours = "" if "leftpad" in reason else "the amd-aiter of the index that has this wheel, or "
+            raise NotImplementedError(
+                f"the aiter in {_folder} {reason}, so this call could give wrong numbers: use {ours}flash-attention-amd"
+            )
+        return compute(*arguments, **named)
+
+    return checked
+
+
+fwd, bwd, fwd_kvcache = _checked("fwd"), _checked("bwd"), _checked("fwd_kvcache")
+varlen_fwd, varlen_bwd = _checked("varlen_fwd"), _checked("varlen_bwd")
 
 __all__ = ["bwd", "fwd", "fwd_kvcache", "varlen_bwd", "varlen_fwd"]

@@ -1,0 +1,183 @@
+"""Call the public attention functions of a package as a case says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import import_module
+from itertools import accumulate
+from typing import Any
+
+import torch
+from attention_cases import AttentionCase, Layout  # type: ignore[import-not-found]
+from attention_reference import (  # type: ignore[import-not-found]
+    DROPOUT,
+    PADDING,
+    SOFTCAP,
+    WINDOW,
+    Attention,
+    Tensor,
+    alibi_slopes,
+    rotary_angles,
+)
+
+GUARD = 64
+"""Elements before and after a tensor; 128 bytes, so the tensor is aligned as others are."""
+
+PAGE = 256
+"""Rows of a page of a cache: the least that upstream's functions take."""
+
+FAR = 1 << 31
+"""The elements between two sequences that a signed 32-bit offset cannot reach."""
+
+
+def guarded(tensor: Tensor) -> Tensor:
+    """Return a copy of a tensor with NaN before and after it, in the same storage."""
+    memory = tensor.new_full((tensor.numel() + 2 * GUARD,), torch.nan)
+    return memory[GUARD:-GUARD].view(tensor.shape).copy_(tensor)
+
+
+def require_guards(tensors: Iterable[Tensor]) -> None:
+    """Raise ValueError if a call wrote before or after one of these guarded tensors."""
+    for tensor in tensors:
+        memory = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage())
+        if not (memory[:GUARD].isnan().all() and memory[-GUARD:].isnan().all()):
+            raise ValueError("the call wrote outside of its tensors")
+
+
+def lay_out(tensor: Tensor, layout: Layout) -> Tensor:
+    """Return a (batch, seqlen, heads, headdim) tensor in a layout, differentiably."""
+    if layout == "heads":
+        return tensor.transpose(1, 2).contiguous().transpose(1, 2)
+    if layout == "packed":
+        return torch.stack([tensor] * 3, -2)[..., 1, :]
+    return tensor
+
+
+def public_function(module: str, case: AttentionCase, device: str) -> Attention:
+    """Return a function that calls the package's public function for a case.
+
+    It takes rows of all sequences, (rows, heads, headdim), and returns the output so, and the log-sum-exp, (heads,
+    rows), or None where the case does not ask for it. The rows of a cache that hold no key become NaN.
+    """
+    if case.cache:
+        return _CachedCall(module, case, device)
+    if case.packed:
+        return _PackedCall(module, case, device)
+    return _Call(module, case, device)
+
+
+class _Call:
+    """A call of flash_attn_func."""
+
+    name = "flash_attn_func"
+
+    def __init__(self, module: str, case: AttentionCase, device: str) -> None:
+        self.package, self.case, self.device = import_module(module), case, device
+        self.options: dict[str, Any] = {"causal": case.causal, "softmax_scale": case.scale}
+        if case.has_window:
+            self.options["window_size"] = WINDOW
+        elif case.option == "softcap":
+            self.options["softcap"] = SOFTCAP
+        elif case.has_slopes:
+            slopes = alibi_slopes(case.heads, device)
+            self.options["alibi_slopes"] = slopes.repeat(len(case.queries), 1)  # Triton wheels take no other shape
+        elif case.option == "dropout_p":
+            self.options["dropout_p"] = DROPOUT
+
+    def __call__(self, queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor | None]:
+        batch = [tensor.unflatten(0, (len(self.case.queries), -1)) for tensor in (queries, keys, values)]
+        if self.case.option == "offsets":
+            batch[0] = _far_apart(batch[0])
+        tensors = [lay_out(*pair) for pair in zip(batch, self.case.layouts, strict=False)]
+        output, sums = self.call(*tensors)
+        return output.flatten(0, 1), None if sums is None else self._by_head(sums, tuple(batch[0].shape[:2]))
+
+    def call(self, *tensors: Tensor) -> tuple[Tensor, Tensor | None]:
+        function = getattr(self.package, self.name)
+        if not self.case.sums:
+            return function(*tensors, **self.options), None
+        return tuple(function(*tensors, **self.options, return_attn_probs=True)[:2])
+
+    def integers(self, numbers: Iterable[int]) -> Tensor:
+        return torch.tensor(list(numbers), dtype=torch.int32, device=self.device)
+
+    def _by_head(self, sums: Tensor, shape: tuple[int, ...]) -> Tensor:
+        batch, length = shape
+        _require_shape(sums, (batch, self.case.heads, length))
+        return sums.transpose(0, 1).flatten(1)
+
+
+class _PackedCall(_Call):
+    """A call of flash_attn_varlen_func."""
+
+    name = "flash_attn_varlen_func"
+
+    def __call__(self, *rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        lengths = (self.case.queries, self.case.keys)
+        starts = (self.integers(accumulate(each, initial=0)) for each in lengths)
+        output, sums = self.call(*rows, *starts, *map(max, lengths))
+        if sums is not None:
+            _require_shape(sums, (self.case.heads, sum(self.case.queries)))
+        return output, sums
+
+
+class _CachedCall(_Call):
+    """A call of flash_attn_with_kvcache."""
+
+    name = "flash_attn_with_kvcache"
+
+    def call(self, queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor | None]:
+        case, options = self.case, dict(self.options)
+        old = [length - case.appended for length in case.keys]
+        new = self._take_new(old, keys, values)
+        if case.lengths:
+            options["cache_seqlens"] = self.integers(old)
+        if case.option == "cache_leftpad":
+            options["cache_leftpad"] = self.integers([PADDING] * len(old))
+            keys[:, :PADDING], values[:, :PADDING] = torch.nan, torch.nan
+        if case.option == "rotary_cos":
+            angles = rotary_angles(case.cache, case.dim, self.device)
+            options |= {"rotary_cos": angles.cos().to(keys.dtype), "rotary_sin": angles.sin().to(keys.dtype)}
+        cache = keys, values
+        if case.option == "block_table":
+            cache = tuple(tensor.unflatten(1, (-1, PAGE)).flatten(0, 1).flip(0) for tensor in cache)
+            pages = self.integers(reversed(range(len(cache[0]))))
+            options["block_table"] = pages.view(len(old), -1)
+        found = self.package.flash_attn_with_kvcache(queries, *cache, **new, **options, return_softmax_lse=case.sums)
+        if new and not self._holds(cache, old, new):
+            raise ValueError("the appended keys and values are not in the cache")
+        return tuple(found) if case.sums else (found, None)
+
+    def _take_new(self, old: list[int], keys: Tensor, values: Tensor) -> dict[str, Tensor]:
+        """Return the keys and values to append; the rows of the cache for them, and later ones, become NaN."""
+        count, appended = len(old), self.case.appended
+        new = {}
+        if appended:
+            rows = [torch.arange(first, first + appended) % self.case.cache for first in old]
+            for name, cache in (("k", keys), ("v", values)):
+                new[name] = torch.stack([cache[number, rows[number]] for number in range(count)])
+        for number, first in enumerate(old):
+            keys[number, first:], values[number, first:] = torch.nan, torch.nan
+        return new
+
+    def _holds(self, cache: tuple[Tensor, ...], old: list[int], new: dict[str, Tensor]) -> bool:
+        """Whether a cache holds the appended keys, unless they are rotated or lie after its end, and the values."""
+        for tensor, name in zip(cache, new, strict=True):
+            for number, first in enumerate(old):
+                rows = tensor[number, first : first + self.case.appended]
+                rotated = name == "k" and self.case.option == "rotary_cos"
+                if not rotated and not torch.equal(rows, new[name][number, : len(rows)]):
+                    return False
+        return True
+
+
+def _far_apart(tensor: Tensor) -> Tensor:
+    """Return a copy whose sequences are further apart than 32-bit offsets reach; memory between them is not used."""
+    size = tensor[0].numel()
+    far = torch.empty(FAR + size, dtype=tensor.dtype, device=tensor.device)
+    return far.as_strided(tensor.shape, (FAR, *tensor.stride()[1:])).copy_(tensor)
+
+
+def _require_shape(sums: Tensor, shape: tuple[int, ...]) -> None:
+    if tuple(sums.shape) != shape:
+        raise ValueError(f"the log-sum-exp has the shape {tuple(sums.shape)} instead of {shape}")
