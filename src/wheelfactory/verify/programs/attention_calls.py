@@ -13,7 +13,6 @@ from attention_reference import (  # type: ignore[import-not-found]
     DROPOUT,
     PADDING,
     SOFTCAP,
-    WINDOW,
     Attention,
     Tensor,
     alibi_slopes,
@@ -74,9 +73,9 @@ class _Call:
     def __init__(self, module: str, case: AttentionCase, device: str) -> None:
         self.package, self.case, self.device = import_module(module), case, device
         self.options: dict[str, Any] = {"causal": case.causal, "softmax_scale": case.scale}
-        if case.has_window:
-            self.options["window_size"] = WINDOW
-        elif case.option == "softcap":
+        if case.window != (-1, -1):
+            self.options["window_size"] = case.window
+        if case.option == "softcap":
             self.options["softcap"] = SOFTCAP
         elif case.has_slopes:
             slopes = alibi_slopes(case.heads, device)

@@ -59,13 +59,10 @@ class AttentionCase:
     """Whether the log-sum-exp of each row is compared too."""
     lengths: bool = True
     """Whether a cached call passes ``cache_seqlens``."""
+    window: tuple[int, int] = (-1, -1)
+    """How many keys before and after its own a query sees; -1 means all."""
     option: Option | None = None
     forward_only: bool = False
-
-    @property
-    def has_window(self) -> bool:
-        """Whether queries see the nearest keys only."""
-        return self.option in {"window_size", "window_size backward"}
 
     @property
     def has_slopes(self) -> bool:
@@ -100,8 +97,13 @@ SMALL = (
     AttentionCase("empty cache", (1, 1), (0, 64), cache=64),
     AttentionCase("empty cache of three queries", (3, 3), (0, 64), cache=64, sums=True),
     AttentionCase("append after the end causal", (8,), (68,), cache=64, appended=8, causal=True),
-    AttentionCase("window causal", (40,), (40,), dim=32, causal=True, option="window_size", forward_only=True),
-    AttentionCase("window gradients causal", (40,), (40,), dim=32, causal=True, option="window_size backward"),
+    AttentionCase(
+        "window causal", (40,), (40,), dim=32, causal=True, window=(8, 0), option="window_size", forward_only=True
+    ),
+    AttentionCase(
+        "window gradients causal", (40,), (40,), dim=32, causal=True, window=(8, 0), option="window_size backward"
+    ),
+    AttentionCase("window of all keys causal", (40,), (40,), dim=32, causal=True, window=(39, 0)),
     AttentionCase("softcap", (40,), (40,), dim=32, option="softcap"),
     AttentionCase("alibi", (40,), (40,), dim=32, option="alibi_slopes", forward_only=True),
     AttentionCase("alibi gradients", (40,), (40,), dim=32, option="alibi_slopes backward"),

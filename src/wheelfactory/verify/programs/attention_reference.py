@@ -12,7 +12,6 @@ Tensor: TypeAlias = Any
 Rounding: TypeAlias = Callable[[Tensor], Tensor]
 Attention: TypeAlias = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
-WINDOW = (8, 0)
 SOFTCAP = 5.0
 DROPOUT = 0.3
 PADDING = 3
@@ -50,8 +49,8 @@ def _score(queries: Tensor, keys: Tensor, case: AttentionCase, rounded: Rounding
         slopes = alibi_slopes(case.heads, scores.device).double()[:, None, None]
         scores = rounded(scores - slopes * distance.abs())
     hidden = (distance < 0) & case.causal
-    if case.has_window:
-        hidden |= (distance > WINDOW[0]) | (distance < -WINDOW[1])
+    before, after = case.window
+    hidden |= ((distance > before) & (before >= 0)) | ((distance < -after) & (after >= 0))
     return scores, hidden
 
 
