@@ -306,7 +306,7 @@ def test_the_plain_build_of_aiter_is_made_for_the_cells_that_require_it(
         shown = run_command(capsys, "ci", "baseline", "--batches", batches, "--cache", str(tmp_path))
         assert shown.code == DONE, shown.err
 
-    assert made == ["2.8.3", "amd_aiter-0.0.20260602-py3-none-any.whl", PREVIEW.flash_attn]
+    assert made == ["2.8.3", "amd_aiter-0.0.20260602.post1-py3-none-any.whl", PREVIEW.flash_attn]
 
 
 @pytest.mark.parametrize("batches", ["[]", "{}", '{"include": [{"cells": 1}]}', '{"include": [{"cells": "x"}]}'])

@@ -35,7 +35,7 @@ def index_path(key: IndexKey) -> str:
 
 def is_own_aiter(version: str) -> bool:
     """Whether a version of aiter is one of this factory's: ``0.0.`` and the date of the commit."""
-    return re.fullmatch(r"0\.0\.20\d{6}", version, re.ASCII) is not None
+    return re.fullmatch(r"0\.0\.20\d{6}(\.post\d{1,3})?", version, re.ASCII) is not None
 
 
 def name_aiter(version: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from packaging.specifiers import SpecifierSet
@@ -37,7 +36,7 @@ class KnownLimit:
         return f"skipped: {self.reason}"
 
 
-# limits of the Triton backend in the small suite
+# limits of the Triton backend
 LIMITS = (
     KnownLimit(
         "grouped*",
@@ -64,33 +63,20 @@ LIMITS = (
     ),
 )
 
-# limits of the Triton backend in the full suite
-FULL_LIMITS = (
-    *LIMITS,
-    KnownLimit(
-        "uneven cached*",
-        flash_attn=">=2.7",
-        # the masks of fwd_decode.py ignore the start of a block, so the last block reads memory after the cache; its
-        # weights are 0, but 0 times NaN is NaN (seen in the interpreter)
-        reason="a KV cache that is not a whole number of blocks, because the kernel reads past its end",
-        skip_forward=True,
-    ),
-)
-
 
 def find_cell_limits(subject: Subject, arch: str | None = None) -> tuple[KnownLimit, ...]:
     """Return the limits of a wheel with its cell's Triton; without `arch`, only those for every arch."""
     cell = subject.cell
     if cell.backend is not Backend.TRITON:
         return ()
-    return find_limits(LIMITS, cell.flash_attn, subject.triton, arch)
+    return find_limits(cell.flash_attn, subject.triton, arch)
 
 
-def find_limits(limits: Iterable[KnownLimit], flash_attn: str, triton: str, arch: str | None) -> tuple[KnownLimit, ...]:
+def find_limits(flash_attn: str, triton: str, arch: str | None) -> tuple[KnownLimit, ...]:
     """Select the limits that apply to a release, a Triton version and an arch (None: only limits for every arch)."""
     return tuple(
         limit
-        for limit in limits
+        for limit in LIMITS
         if SpecifierSet(limit.flash_attn).contains(flash_attn)
         and SpecifierSet(limit.triton).contains(triton)
         and (not limit.archs or arch in limit.archs)

@@ -29,7 +29,7 @@ from wheelfactory.verify import interpreter
 from wheelfactory.verify.accuracy import FALLBACK_TOLERANCE, NUMBERS_PROGRAM, NumericReport
 from wheelfactory.verify.ahead_of_time import check_ahead_of_time, predict_minutes
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.limits import FULL_LIMITS, LIMITS, KnownLimit, find_cell_limits, find_limits
+from wheelfactory.verify.limits import KnownLimit, find_cell_limits, find_limits
 from wheelfactory.verify.proofs import HasPython, device_environ, run_program, stand_in_torch_version
 from wheelfactory.verify.result import Status
 from wheelfactory.wheel.read import Wheel
@@ -112,7 +112,7 @@ def _why_not_on_gpu(installed: InstalledPackage, place: ValidationContext) -> st
 def _on_gpu(installed: InstalledPackage, place: ValidationContext) -> ComputeResult:
     python = place.python
     logger.info("computing on %s: compiling kernels takes a while", python.device)
-    limits = _limits(installed, python, FULL_LIMITS)
+    limits = _limits(installed, python)
     module = FALLBACK_TOLERANCE.module if installed.is_fallback else "flash_attn"
     options = ("--non-amd-gpu",) if place.non_amd_gpu else ()
     answer = _ask(place, module, "cuda", "full", *options, *(limit.argument for limit in limits))
@@ -137,7 +137,7 @@ def _in_interpreter(installed: InstalledPackage, place: ValidationContext, check
         "no GPU can be used: computing small cases in the interpreter of Triton %s on the CPU, less than a minute",
         python.triton,
     )
-    limits = _limits(installed, python, LIMITS)
+    limits = _limits(installed, python)
     arguments = ("flash_attn", "cpu", "small", *(limit.argument for limit in limits))
     answer = _ask(place, *arguments, variables={"TRITON_INTERPRET": "1"})
     return _computed(as_software(python), (check,), answer, limits, interpreter.DEVICE_PHRASE)
@@ -178,11 +178,11 @@ def _ask(place: ValidationContext, *arguments: str, variables: Mapping[str, str]
     )
 
 
-def _limits(installed: InstalledPackage, python: TorchPython, known: Sequence[KnownLimit]) -> tuple[KnownLimit, ...]:
+def _limits(installed: InstalledPackage, python: TorchPython) -> tuple[KnownLimit, ...]:
     if installed.backend is not Backend.TRITON or python.triton is None:
         return ()
     release = installed.distribution.version.partition("+")[0]
-    return find_limits(known, release, python.triton.partition("+")[0], python.arch)
+    return find_limits(release, python.triton.partition("+")[0], python.arch)
 
 
 def _computed(

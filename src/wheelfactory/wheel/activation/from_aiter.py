@@ -51,7 +51,7 @@ finally:
 if "num_splits" not in inspect.signature(_kernels.varlen_fwd).parameters:
     raise RuntimeError(_NO_KERNELS)
 
-_OTHER = not hasattr(_kernels, "CORRECTED_BY")  # an aiter whose kernels this factory did not correct
+_OTHER = not hasattr(_kernels, "corrected_by")  # an aiter whose kernels this factory did not correct
 _BLOCK = 128
 """The most keys of a block of the backward pass."""
 
