@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
+import triton.runtime.interpreter as interpreter  # type: ignore[import-not-found]
 
 _custom_op = torch.library.custom_op
 torch.library.custom_op = lambda *names, **options: _custom_op(*names, **{**options, "device_types": None})
 
-from flash_attn import flash_attn_func, flash_attn_with_kvcache  # type: ignore[import-not-found]  # noqa: E402
+from flash_attn import (  # type: ignore[import-not-found]  # noqa: E402
+    flash_attn_func,
+    flash_attn_varlen_func,
+    flash_attn_with_kvcache,
+)
 
 NAN = float("nan")
 
@@ -21,24 +27,33 @@ def normal(*shape: int) -> Any:
     return torch.randn(*shape).half()
 
 
-def attention(q: Any, k: Any, v: Any) -> Any:
-    """The reference for (batch, seqlen, heads, headdim) tensors, not causal."""
-    q, k, v = (x.double().transpose(1, 2) for x in (q, k, v))
-    return ((q @ k.mT * q.shape[-1] ** -0.5).softmax(-1) @ v).transpose(1, 2)
+def attention(q: Any, k: Any, v: Any, *, causal: bool = False) -> Any:
+    """The reference for (batch, seqlen, heads, headdim) tensors, 0 in rows without keys."""
+    scores = scores_of(q, k, causal=causal)
+    shares = (scores - scores.logsumexp(-1, keepdim=True)).nan_to_num(nan=-torch.inf).exp()
+    return (shares @ v.double().transpose(1, 2)).transpose(1, 2)
 
 
-def error_of_gradients(q: Any, k: Any, v: Any, d_out: Any) -> float:
+def scores_of(q: Any, k: Any, *, causal: bool = False) -> Any:
+    q, k = (x.double().transpose(1, 2) for x in (q, k))
+    hidden = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).triu(k.shape[2] - q.shape[2] + 1) & causal
+    return (q @ k.mT * q.shape[-1] ** -0.5).masked_fill(hidden, -torch.inf)
+
+
+def error_of_gradients(q: Any, k: Any, v: Any, d_out: Any, *, causal: bool = False) -> float:
     """The largest error of the output and the gradients; inf for NaN."""
     near = [x.detach().requires_grad_() for x in (q, k, v)]
     exact = [x.detach().double().requires_grad_() for x in near]
-    out, truth = flash_attn_func(*near), attention(*exact)
+    out, truth = flash_attn_func(*near, causal=causal), attention(*exact, causal=causal)
     pairs = [(out, truth)]
     pairs += zip(torch.autograd.grad(out, near, d_out), torch.autograd.grad(truth, exact, d_out.double()), strict=True)
     return max(error(*pair) for pair in pairs)
 
 
 def error(found: Any, truth: Any) -> float:
-    return float((found.detach().double() - truth.detach().double()).abs().nan_to_num(nan=torch.inf).max())
+    """The largest difference; equal infinities differ by 0."""
+    found, truth = found.detach().double(), truth.detach().double()
+    return float((found - truth).masked_fill(found == truth, 0).abs().nan_to_num(nan=torch.inf).max())
 
 
 def plain() -> Any:
@@ -68,6 +83,43 @@ def cached(rows: int, lengths: list[int] | None, queries: int) -> float:
     return error(flash_attn_with_kvcache(q, keys, values, cache_seqlens=given), truth)
 
 
+def sums_of_a_cache() -> float:
+    """The error of the log-sum-exp, whose shape is (batch, heads, queries)."""
+    q, keys = normal(2, 3, 4, 32), normal(2, 64, 2, 32)
+    sums = flash_attn_with_kvcache(q, keys, keys, return_softmax_lse=True)[1]
+    return error(sums, scores_of(q, keys.repeat_interleave(2, 2)).logsumexp(-1))
+
+
+def packed_sequences(*, causal: bool) -> float:
+    """The largest error of output, log-sum-exp (heads, queries) and gradients; one sequence has no keys."""
+    lengths = ((65, 0), (128, 128), (3, 40))
+    queries, keys = (torch.tensor(counts).cumsum(0) for counts in zip((0, 0), *lengths, strict=True))
+    q, d_out = normal(196, 2, 32).requires_grad_(), normal(196, 2, 32)
+    k, v = normal(168, 2, 32).requires_grad_(), normal(168, 2, 32).requires_grad_()
+    out, sums, _ = flash_attn_varlen_func(
+        q, k, v, queries.int(), keys.int(), 128, 128, causal=causal, return_attn_probs=True
+    )
+    worst = 0.0
+    found = torch.autograd.grad(out, (q, k, v), d_out)
+    for number in range(3):
+        rows, seen = (slice(int(ends[number]), int(ends[number + 1])) for ends in (queries, keys))
+        one = [x.detach()[None, where].double().requires_grad_() for x, where in ((q, rows), (k, seen), (v, seen))]
+        truth = attention(*one, causal=causal)
+        exact = torch.autograd.grad(truth, one, d_out[None, rows].double())
+        pairs = [(out[rows], truth[0]), (sums[:, rows], scores_of(*one[:2], causal=causal).logsumexp(-1)[0])]
+        pairs += [(near[where], far[0]) for near, where, far in zip(found, (rows, seen, seen), exact, strict=True)]
+        worst = max([worst, *(error(*pair) for pair in pairs if pair[1].numel())])
+    return worst
+
+
+def with_work_groups_in_reverse(compute: Callable[[], float]) -> float:
+    interpreter.range = lambda *bounds: builtins.range(*bounds)[::-1]
+    try:
+        return compute()
+    finally:
+        del interpreter.range
+
+
 def guarded_append() -> float:
     """What an append of 8 rows at row 60 of 64 changes after the end of a cache."""
     memory = torch.zeros(2, 2 * 64 * 32 * 2, dtype=torch.float16)
@@ -86,14 +138,17 @@ def blind_rows() -> list[bool]:
     return [bool((sums[..., :70] == -torch.inf).all()), bool(sums[..., 70:].isfinite().all())]
 
 
-def dropout() -> list[bool]:
-    """Whether two calls have equal masks, and whether a seed repeats one."""
+def dropout() -> list[bool] | str:
+    """Whether two calls have equal masks, and whether a seed repeats one; upstream's error in an older release."""
     masks = []
     for seed in (1, None, 1):
         if seed:
             torch.manual_seed(seed)
         ones = [torch.ones(1, 40, 1, 32, dtype=torch.float16)] * 3
-        masks.append(torch.signbit(flash_attn_func(*ones, dropout_p=0.5, return_attn_probs=True)[2]))
+        try:
+            masks.append(torch.signbit(flash_attn_func(*ones, dropout_p=0.5, return_attn_probs=True)[2]))
+        except ValueError as caught:
+            return str(caught)
     return [torch.equal(masks[0], masks[1]), torch.equal(masks[0], masks[2])]
 
 
@@ -129,6 +184,18 @@ CASES: dict[str, Callable[[], object]] = {
     "cache of 255": lambda: cached(255, None, 1),
     "unused rows": lambda: cached(128, [1, 100], 3),
     "empty cache": lambda: max(cached(64, [0, 64], queries) for queries in (1, 3)),
+    "log-sum-exp of a cache": sums_of_a_cache,
+    "packed sequences": lambda: packed_sequences(causal=False),
+    "packed sequences, causal": lambda: packed_sequences(causal=True),
+    "gradients of rows without keys": lambda: error_of_gradients(
+        normal(1, 100, 2, 32), normal(1, 30, 2, 32), normal(1, 30, 2, 32), normal(1, 100, 2, 32), causal=True
+    ),
+    "padded head dim": lambda: with_work_groups_in_reverse(
+        lambda: error(
+            flash_attn_func(*(x := (normal(1, 128, 2, 24), normal(1, 64, 2, 24), normal(1, 64, 2, 24))), causal=True),
+            attention(*x, causal=True),
+        )
+    ),
     "append after the end": guarded_append,
     "rows without keys": blind_rows,
     "dropout": dropout,
