@@ -1,4 +1,7 @@
-"""Call an installed Triton wheel in Triton's interpreter, and print what each fault's smallest case gives, as JSON."""
+"""Call an installed Triton wheel in Triton's interpreter, and print what each fault's smallest case gives, as JSON.
+
+With ``-O``, as upstream asserts that some tensors are on a GPU. Its argument is the folder of `stand_in_gpu`.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,19 @@ import builtins
 import json
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 import triton.runtime.interpreter as interpreter  # type: ignore[import-not-found]
 
+if find_spec("aiter"):
+    sys.path.append(sys.argv[1])
+    from stand_in_gpu import stand_in_gpu  # type: ignore[import-not-found]
+
+    stand_in_gpu("gfx942")
+torch.cuda.device = lambda *_device: nullcontext()
 _custom_op = torch.library.custom_op
 torch.library.custom_op = lambda *names, **options: _custom_op(*names, **{**options, "device_types": None})
 
@@ -27,24 +38,43 @@ def normal(*shape: int) -> Any:
     return torch.randn(*shape).half()
 
 
-def attention(q: Any, k: Any, v: Any, *, causal: bool = False) -> Any:
+def attention(q: Any, k: Any, v: Any, **options: Any) -> Any:
     """The reference for (batch, seqlen, heads, headdim) tensors, 0 in rows without keys."""
-    scores = scores_of(q, k, causal=causal)
+    scores = scores_of(q, k, **options)
     shares = (scores - scores.logsumexp(-1, keepdim=True)).nan_to_num(nan=-torch.inf).exp()
-    return (shares @ v.double().transpose(1, 2)).transpose(1, 2)
+    return (shares @ heads_of(v, q)).transpose(1, 2)
 
 
-def scores_of(q: Any, k: Any, *, causal: bool = False) -> Any:
-    q, k = (x.double().transpose(1, 2) for x in (q, k))
-    hidden = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).triu(k.shape[2] - q.shape[2] + 1) & causal
-    return (q @ k.mT * q.shape[-1] ** -0.5).masked_fill(hidden, -torch.inf)
+def scores_of(
+    q: Any,
+    k: Any,
+    *,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Any = None,
+) -> Any:
+    scores = heads_of(q, q) @ heads_of(k, q).mT * q.shape[-1] ** -0.5
+    if softcap:
+        scores = (scores / softcap).tanh() * softcap
+    distance = torch.arange(q.shape[1])[:, None] + k.shape[1] - q.shape[1] - torch.arange(k.shape[1])
+    if alibi_slopes is not None:
+        scores = scores - alibi_slopes[:, :, None, None] * distance.abs()
+    left, right = window_size[0], 0 if causal else window_size[1]
+    hidden = (distance > (left if left >= 0 else 1 << 30)) | (-distance > (right if right >= 0 else 1 << 30))
+    return scores.masked_fill(hidden, -torch.inf)
 
 
-def error_of_gradients(q: Any, k: Any, v: Any, d_out: Any, *, causal: bool = False) -> float:
+def heads_of(x: Any, q: Any) -> Any:
+    """(batch, heads, seqlen, headdim) in float64, with as many heads as the queries."""
+    return x.double().transpose(1, 2).repeat_interleave(q.shape[2] // x.shape[2], 1)
+
+
+def error_of_gradients(q: Any, k: Any, v: Any, d_out: Any, **options: Any) -> float:
     """The largest error of the output and the gradients; inf for NaN."""
     near = [x.detach().requires_grad_() for x in (q, k, v)]
     exact = [x.detach().double().requires_grad_() for x in near]
-    out, truth = flash_attn_func(*near, causal=causal), attention(*exact, causal=causal)
+    out, truth = flash_attn_func(*near, **options), attention(*exact, **options)
     pairs = [(out, truth)]
     pairs += zip(torch.autograd.grad(out, near, d_out), torch.autograd.grad(truth, exact, d_out.double()), strict=True)
     return max(error(*pair) for pair in pairs)
@@ -87,7 +117,7 @@ def sums_of_a_cache() -> float:
     """The error of the log-sum-exp, whose shape is (batch, heads, queries)."""
     q, keys = normal(2, 3, 4, 32), normal(2, 64, 2, 32)
     sums = flash_attn_with_kvcache(q, keys, keys, return_softmax_lse=True)[1]
-    return error(sums, scores_of(q, keys.repeat_interleave(2, 2)).logsumexp(-1))
+    return error(sums, scores_of(q, keys).logsumexp(-1))
 
 
 def packed_sequences(*, causal: bool) -> float:
@@ -138,40 +168,97 @@ def blind_rows() -> list[bool]:
     return [bool((sums[..., :70] == -torch.inf).all()), bool(sums[..., 70:].isfinite().all())]
 
 
-def dropout() -> list[bool] | str:
-    """Whether two calls have equal masks, and whether a seed repeats one; upstream's error in an older release."""
+def dropout() -> list[bool]:
+    """Whether two calls have equal masks, and whether a seed repeats one."""
     masks = []
     for seed in (1, None, 1):
         if seed:
             torch.manual_seed(seed)
         ones = [torch.ones(1, 40, 1, 32, dtype=torch.float16)] * 3
-        try:
-            masks.append(torch.signbit(flash_attn_func(*ones, dropout_p=0.5, return_attn_probs=True)[2]))
-        except ValueError as caught:
-            return str(caught)
+        masks.append(torch.signbit(flash_attn_func(*ones, dropout_p=0.5, return_attn_probs=True)[2]))
     return [torch.equal(masks[0], masks[1]), torch.equal(masks[0], masks[2])]
 
 
-def refused(**options: Any) -> str:
-    """The error of a call with options; empty if it computes."""
-    cache = options.keys() & {"block_table", "cache_leftpad"}
-    try:
-        (flash_attn_with_kvcache if cache else flash_attn_func)(plain(), plain(), plain(), **options)
-    except NotImplementedError as caught:
-        return str(caught)
-    return ""
+# -- options: the error of the numbers with one, or the error that refuses it
 
 
-def beyond_32_bits() -> str:
-    far = torch.empty((1 << 31) + (1 << 20), dtype=torch.float16).as_strided((2, 64, 2, 32), (1 << 31, 64, 32, 1))
-    try:
-        flash_attn_func(far, far, far)
-    except NotImplementedError as caught:
-        return str(caught)
-    return ""
+def forward(heads: int = 2, **options: Any) -> float:
+    q, k, v = normal(1, 40, 2, 32), normal(1, 70, heads, 32), normal(1, 70, heads, 32)
+    return error(flash_attn_func(q, k, v, **options), attention(q, k, v, **options))
 
 
-TABLE = torch.zeros(1, 1, dtype=torch.int32)
+def gradients(heads: int = 2, **options: Any) -> float:
+    more = normal(1, 70, heads, 32), normal(1, 70, heads, 32), normal(1, 40, 2, 32)
+    return error_of_gradients(normal(1, 40, 2, 32), *more, **options)
+
+
+def dropped(*, backward: bool) -> float:
+    """The error against the mask that the call returns, in the signs of its probabilities."""
+    near = [plain().requires_grad_() for _ in range(3)]
+    out, _, probabilities = flash_attn_func(*near, dropout_p=0.3, return_attn_probs=True)
+    exact = [x.detach().double().requires_grad_() for x in near]
+    shares = scores_of(*exact[:2]).softmax(-1).masked_fill(torch.signbit(probabilities), 0) / 0.7
+    truth, d_out = (shares @ heads_of(exact[2], exact[0])).transpose(1, 2), plain()
+    if not backward:
+        return error(out, truth)
+    pairs = zip(torch.autograd.grad(out, near, d_out), torch.autograd.grad(truth, exact, d_out.double()), strict=True)
+    return max(error(*pair) for pair in pairs)
+
+
+def from_pages() -> float:
+    q, pages = normal(2, 1, 2, 32), normal(4, 256, 2, 32)
+    table = torch.tensor([[2, 0], [1, 3]], dtype=torch.int32)
+    lengths = torch.tensor([300, 256], dtype=torch.int32)
+    out = flash_attn_with_kvcache(q, pages, pages, cache_seqlens=lengths, block_table=table)
+    rows = [pages[row].reshape(1, 512, 2, 32)[:, :length] for row, length in zip(table.long(), lengths, strict=True)]
+    return max(error(out[n : n + 1], attention(q[n : n + 1], rows[n], rows[n])) for n in (0, 1))
+
+
+def from_packed_pages() -> float:
+    q, pages, table = normal(40, 2, 32), normal(4, 256, 2, 32), torch.tensor([[2, 0]], dtype=torch.int32)
+    queries, keys = torch.tensor([0, 40], dtype=torch.int32), torch.tensor([0, 300], dtype=torch.int32)
+    out = flash_attn_varlen_func(q, pages, pages, queries, keys, 40, 300, block_table=table)
+    rows = pages[[2, 0]].reshape(1, 512, 2, 32)[:, :300]
+    return error(out[None], attention(q[None], rows, rows))
+
+
+def padded_cache() -> float:
+    q, keys = normal(1, 1, 2, 32), normal(1, 64, 2, 32)
+    out = flash_attn_with_kvcache(q, keys, keys, cache_leftpad=torch.tensor([5], dtype=torch.int32))
+    return error(out, attention(q, keys[:, 5:], keys[:, 5:]))
+
+
+def appended(*, rotary: bool) -> float:
+    """The error of a call that appends a row to each sequence of a cache in another order, and of its lengths."""
+    q, keys, new = normal(2, 1, 2, 32), normal(3, 64, 2, 32), normal(2, 1, 2, 32)
+    lengths, order = torch.tensor([20, 41], dtype=torch.int32), torch.tensor([2, 0], dtype=torch.int32)
+    turns = (torch.outer(torch.arange(64), 0.1 ** torch.arange(16)).cos().half(),) * 2 if rotary else (None, None)
+    given, out = lengths.clone(), torch.zeros(q.shape, dtype=torch.float64)
+    for row, (length, place) in enumerate(zip(lengths.tolist(), order.tolist(), strict=True)):
+        one = turned(q[row : row + 1], turns, length), turned(new[row : row + 1], turns, length)
+        seen = torch.cat([keys[place : place + 1, :length], one[1].half()], 1)
+        values = torch.cat([keys[place : place + 1, :length], new[row : row + 1]], 1)
+        out[row] = attention(one[0].half(), seen, values)[0]
+    found = flash_attn_with_kvcache(
+        q, keys, keys.clone(), new, new, *turns, given, order, causal=True, rotary_interleaved=False
+    )
+    return max(error(found, out), error(given, lengths))
+
+
+def turned(x: Any, turns: tuple[Any, Any], place: int) -> Any:
+    """Apply a rotary embedding to one row; the cosines are also the sines, so that either is not left out."""
+    if turns[0] is None:
+        return x
+    (one, two), turn = x.double().chunk(2, -1), turns[0][place].double()
+    return torch.cat([one * turn - two * turn, one * turn + two * turn], -1)
+
+
+def beyond_32_bits() -> float:
+    far = torch.zeros((1 << 31) + (1 << 20), dtype=torch.float16).as_strided((2, 64, 2, 32), (1 << 31, 64, 32, 1))
+    return error(flash_attn_func(far, far, far), torch.zeros(1))
+
+
+SLOPES = torch.tensor([[0.3, 0.1]])
 CASES: dict[str, Callable[[], object]] = {
     "contiguous": lambda: error_of_gradients(plain(), plain(), plain(), plain()),
     "transposed": lambda: error_of_gradients(transposed(), transposed(), transposed(), plain()),
@@ -199,13 +286,37 @@ CASES: dict[str, Callable[[], object]] = {
     "append after the end": guarded_append,
     "rows without keys": blind_rows,
     "dropout": dropout,
-    "window": lambda: refused(window_size=(8, 0), causal=True),
-    "window that hides nothing": lambda: refused(window_size=(63, 0), causal=True),
-    "softcap": lambda: refused(softcap=5.0),
-    "pages": lambda: refused(block_table=TABLE),
-    "left padding": lambda: refused(cache_leftpad=TABLE[0]),
-    "beyond 32 bits": beyond_32_bits,
+    "window that hides nothing": lambda: gradients(window_size=(69, 0), causal=True),
+    "causal": lambda: gradients(causal=True),
+    "float32": lambda: error(
+        flash_attn_func(*(x := [plain().float() for _ in range(3)])),
+        attention(*x),
+    ),
+    "grouped heads": lambda: forward(1),
+    "grouped heads, gradients": lambda: gradients(1),
+    "dropout_p": lambda: dropped(backward=False),
+    "dropout_p, gradients": lambda: dropped(backward=True),
+    "alibi_slopes": lambda: forward(alibi_slopes=SLOPES, causal=True),
+    "alibi_slopes, gradients": lambda: gradients(alibi_slopes=SLOPES, causal=True),
+    "window_size": lambda: forward(window_size=(8, 3)),
+    "window_size, gradients": lambda: gradients(window_size=(8, 3)),
+    "softcap": lambda: forward(softcap=5.0),
+    "block_table": from_pages,
+    "block_table, packed sequences": from_packed_pages,
+    "cache_leftpad": padded_cache,
+    "cache_batch_idx": lambda: appended(rotary=False),
+    "rotary_cos": lambda: appended(rotary=True),
+    "more than 2**31 elements": beyond_32_bits,
 }
 
+
+def result_of(case: Callable[[], object]) -> object:
+    """What the case gives, or the error that refuses its call."""
+    try:
+        return case()
+    except (NotImplementedError, ValueError) as caught:
+        return str(caught)
+
+
 torch.manual_seed(0)
-sys.stdout.write(json.dumps({name: case() for name, case in CASES.items()}))
+sys.stdout.write(json.dumps({name: result_of(case) for name, case in CASES.items()}))

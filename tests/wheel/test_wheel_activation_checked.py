@@ -8,15 +8,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
+import runpy
 import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+from preview_sources import AITER, FLASH_ATTN, read_upstream
 from shared_folder import make_once
 from stage_arguments import StageArguments, build_arguments, local_executor
-from wheel_factory import CK, TRITON, finished_wheel, read_zip
+from wheel_factory import CK, TRITON, build_record, finished_wheel, make_wheel, read_zip
 from wheelfactory.build.environments import (
     make_build_environment,
     make_interpreter_environment,
@@ -25,47 +30,84 @@ from wheelfactory.build.environments import (
 )
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.host import Host
+from wheelfactory.core.label import Label
 from wheelfactory.core.progress import ignore_progress
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.pipeline.build import build_cell
+from wheelfactory.verify.proofs import PROGRAMS
+from wheelfactory.wheel.activation import corrections
 from wheelfactory.wheel.activation.corrections import corrected_members, read_corrections
+from wheelfactory.wheel.activation.options import read_options
+from wheelfactory.wheel.build_record import BuildRecord
 from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.rewrite import finish_pure_wheel, finish_wheel
 
 PROGRAM = Path(__file__).with_name("checked_calls_program.py")
+CHECKED_COMPILED = Path(corrections.__file__).with_name("checked_compiled.py")
 ROUNDING = 0.004
 """The largest error; contiguous inputs have a third of it."""
 
 
-OLDER = "2.7.4.post1"
-"""The release with an older backward pass; 2.8.3 to 2.8.3.post2 have the same kernels."""
+OLDER, PREVIEW = "fa2.7.4.post1-rocm7.2-torch2.13.0-py3-triton", "fa2.8.4+git4a948e9-rocm7.2-torch2.13.0-py3-triton"
+"""Cells with other kernels than 2.8.3; 2.8.3 to 2.8.3.post2 have the same."""
 
 
 @pytest.fixture(scope="module")
 def older_wheel(cache: Path, few_archs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Triton wheel of that release as this factory makes it."""
+    """The Triton wheel of 2.7.4.post1 as this factory makes it."""
     given: StageArguments = {
         "matrix": load_matrix(few_archs),
         "host": Host(cores=2, memory_gib=6),
         "environ": {"PATH": os.environ["PATH"]},
         "cache": cache,
     }
-    cell = Cell.parse(f"fa{OLDER}-rocm7.2-torch2.13.0-py3-triton")
 
     def build(folder: Path) -> None:
-        build_cell(local_executor(given), cell, folder, ignore_progress, **build_arguments(given))
+        build_cell(local_executor(given), Cell.parse(OLDER), folder, ignore_progress, **build_arguments(given))
 
     return next(make_once(tmp_path_factory.getbasetemp(), "older", build).glob("*.whl"))
 
 
-@pytest.fixture(scope="module", params=["2.8.3", OLDER])
-def wheel(request: pytest.FixtureRequest) -> Path:
-    path: Path = request.getfixturevalue("older_wheel" if request.param == OLDER else "triton_wheel")
-    return path
+@pytest.fixture(scope="module")
+def preview_wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The Triton wheel of the preview, finished from upstream's files, and its aiter."""
+    folder, cell = tmp_path_factory.mktemp("preview"), Cell.parse(PREVIEW)
+    record: BuildRecord = build_record(TRITON, cell=cell.id, label=str(Label.from_cell(cell)))
+    raw = make_wheel(folder, version="2.8.4", members=read_upstream(FLASH_ATTN, "flash_attn/"))
+    kernels = raw_aiter(folder)
+    dist = folder / "dist"
+    dist.mkdir()
+    return [finish_wheel(raw, record, dist), finish_pure_wheel(kernels, "0.0.20260602", frozenset(), dist)]
+
+
+def raw_aiter(folder: Path) -> Path:
+    metadata = "Metadata-Version: 2.1\nName: amd-aiter\nVersion: 0.0.0\n"
+    members = read_upstream(AITER, "aiter/")
+    return make_wheel(folder, name="amd_aiter", version="0.0.0", metadata=metadata, members=members)
+
+
+@pytest.fixture(scope="module", params=["Triton 2.8.3", "Triton 2.7.4.post1", "Triton preview"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """A kind of wheel of options.yaml."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def wheels(kind: str, request: pytest.FixtureRequest) -> list[Path]:
+    """The wheel, and its aiter."""
+    if kind == "Triton preview":
+        found: list[Path] = request.getfixturevalue("preview_wheels")
+        return found
+    return [request.getfixturevalue("triton_wheel" if kind == "Triton 2.8.3" else "older_wheel")]
 
 
 @pytest.fixture(scope="module", params=["TRUE", None], ids=["variable", "module"])
-def found(request: pytest.FixtureRequest, wheel: Path, cache: Path) -> dict[str, Any]:
+def found(request: pytest.FixtureRequest, wheels: list[Path], cache: Path) -> dict[str, Any]:
     """What the program found, by both ways to the backend."""
+    return run_program(wheels, cache, request.param)
+
+
+def run_program(wheels: list[Path], cache: Path, variable: str | None) -> dict[str, Any]:
     layers = [
         make_build_environment(cache),
         make_triton_environment(cache, "3.7.1"),
@@ -73,14 +115,14 @@ def found(request: pytest.FixtureRequest, wheel: Path, cache: Path) -> dict[str,
     ]
     folders = [layer.site_packages for layer in layers]
     environ = {"PATH": "/usr/bin:/bin", "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
-    if request.param:
-        environ["FLASH_ATTENTION_TRITON_AMD_ENABLE"] = request.param
-    with open_wheel_environment(cache, wheel, layers[0].python, layers[0].version, folders) as environment:
-        done = subprocess.run(
-            [environment.python, "-IB", "-W", "ignore", PROGRAM], env=environ, capture_output=True, text=True
-        )
+    if variable:
+        environ["FLASH_ATTENTION_TRITON_AMD_ENABLE"] = variable
+    wheel, *more = wheels
+    with open_wheel_environment(cache, wheel, layers[0].python, layers[0].version, folders, more) as environment:
+        command: list[str | Path] = [environment.python, "-IBO", "-W", "ignore", PROGRAM, PROGRAMS]
+        done = subprocess.run(command, env=environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
-    report: dict[str, Any] = json.loads(done.stdout)
+    report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return report
 
 
@@ -98,8 +140,6 @@ def found(request: pytest.FixtureRequest, wheel: Path, cache: Path) -> dict[str,
         "unused rows",
         "empty cache",
         "log-sum-exp of a cache",
-        "packed sequences",
-        "packed sequences, causal",
         "gradients of rows without keys",
         "padded head dim",
     ],
@@ -109,25 +149,39 @@ def test_numbers_are_right(case: str, found: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("option", read_options().refused)
+def test_an_option_is_computed_or_refused_as_the_table_says(option: str, kind: str, found: dict[str, Any]) -> None:
+    if kind in read_options().refused[option]:
+        assert re.search("this call would give wrong numbers|(is|yet) (not )?supported|not supported", found[option])
+    else:
+        assert found[option] < ROUNDING
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "words"),
     [
-        ("window", ["window_size=(8, 0)", "Mistral", "CK wheel", "sdpa"]),
+        ("window_size", ["window_size=(8, 3)", "Mistral", "CK wheel", "sdpa"]),
         ("softcap", ["softcap=5.0", "Gemma 2", "flash-attention-amd", "eager"]),
-        ("pages", ["block_table", "CK wheel"]),
-        ("left padding", ["cache_leftpad"]),
-        ("beyond 32 bits", ["32-bit offsets", "smaller batches"]),
+        ("block_table", ["block_table", "CK wheel"]),
+        ("cache_leftpad", ["cache_leftpad"]),
+        ("more than 2**31 elements", ["32-bit offsets", "smaller batches"]),
     ],
 )
 def test_what_the_kernels_ignore_is_refused_with_what_to_use(
-    case: str, words: list[str], found: dict[str, Any]
+    case: str, words: list[str], kind: str, found: dict[str, Any]
 ) -> None:
+    if kind == "Triton preview":
+        pytest.skip("aiter refuses some by itself, and computes others")
     assert [word for word in words if word not in found[case]] == []
 
 
 @pytest.mark.slow
-def test_a_window_that_hides_no_key_is_computed(found: dict[str, Any]) -> None:
-    assert found["window that hides nothing"] == ""
+def test_a_window_that_hides_no_key_is_computed(kind: str, found: dict[str, Any]) -> None:
+    if kind == "Triton preview":
+        assert "not yet supported" in found["window that hides nothing"]
+    else:
+        assert found["window that hides nothing"] < ROUNDING
 
 
 @pytest.mark.slow
@@ -136,9 +190,11 @@ def test_rows_without_keys_have_a_log_sum_exp_of_minus_infinity(found: dict[str,
 
 
 @pytest.mark.slow
-def test_dropout_differs_between_calls_and_repeats_with_a_seed(found: dict[str, Any], wheel: Path) -> None:
-    expected = "dropout is not supported on AMD's Triton Backend yet" if OLDER in wheel.name else [False, True]
-    assert found["dropout"] == expected
+def test_dropout_differs_between_calls_and_repeats_with_a_seed(kind: str, found: dict[str, Any]) -> None:
+    if kind in read_options().refused["dropout_p"]:
+        assert found["dropout"] == "dropout is not supported on AMD's Triton Backend yet"
+    else:
+        assert found["dropout"] == [False, True]
 
 
 @pytest.mark.slow
@@ -147,9 +203,23 @@ def test_an_append_after_the_end_of_a_cache_writes_nothing_there(found: dict[str
 
 
 @pytest.mark.slow
-def test_a_finished_wheel_has_every_corrected_line(triton_wheel: Path, older_wheel: Path) -> None:
-    wheels = [read_zip(path) for path in (triton_wheel, older_wheel)]
-    for correction in read_corrections():
+def test_an_aiter_without_corrections_is_refused_for_what_it_computes_wrongly(
+    preview_wheels: list[Path], cache: Path, tmp_path: Path
+) -> None:
+    found = run_program([preview_wheels[0], raw_aiter(tmp_path)], cache, None)
+
+    for case in ("dropout", "cache of 255", "very negative scores", "packed sequences", "cache_leftpad"):
+        assert "so this call would give wrong numbers" in found[case], case
+    for case in ("window_size", "alibi_slopes", "padded head dim"):
+        assert found[case] < ROUNDING, case
+
+
+@pytest.mark.slow
+def test_a_finished_wheel_has_every_corrected_line(
+    triton_wheel: Path, older_wheel: Path, preview_wheels: list[Path]
+) -> None:
+    wheels = [read_zip(path) for path in (triton_wheel, older_wheel, *preview_wheels)]
+    for correction in (known for known in read_corrections() if 10 not in known.lines):  # 2.6.3 has no Triton wheel
         files = [members[correction.file].decode().split("\n") for members in wheels if correction.file in members]
         assert any(
             all(lines[number - 1] == line.text for number, line in correction.lines.items()) for lines in files
@@ -160,14 +230,59 @@ def test_a_file_that_is_not_the_known_one_is_left_alone(tmp_path: Path) -> None:
     name = read_corrections()[0].file
     wheel = Wheel.open(finished_wheel(tmp_path, TRITON, members={name: b"another release's text\n"}))
 
-    assert corrected_members(wheel, TRITON) == {}
+    assert corrected_members(wheel) == {}
 
 
-def test_only_triton_wheels_are_corrected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cell", [CK, TRITON])
+def test_wheels_of_both_backends_are_corrected(cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CK wheel has the Triton code too, which a variable selects."""
     text = b"\n" * 900
     known = read_corrections()[0].model_copy(update={"sha256": hashlib.sha256(text).hexdigest()})
     monkeypatch.setattr("wheelfactory.wheel.activation.corrections.read_corrections", lambda: (known,))
-    wheel = Wheel.open(finished_wheel(tmp_path, TRITON, members={known.file: text}))
+    wheel = Wheel.open(finished_wheel(tmp_path, cell, members={known.file: text}))
 
-    assert list(corrected_members(wheel, TRITON)) == [known.file]
-    assert corrected_members(wheel, CK) == {}
+    assert set(corrected_members(wheel)) == {known.file, "flash_attn/flash_attn_triton_amd/checked_calls.py"}
+
+
+# -- the compiled kernels of Composable Kernel, which only take the arguments here
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A compiled extension whose functions return their arguments."""
+    extension = ModuleType("flash_attn_2_cuda")
+    extension.__file__ = "/site/flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so"
+    for name in ("fwd", "bwd", "varlen_fwd", "varlen_bwd", "fwd_kvcache"):
+        setattr(extension, name, lambda *given: given)
+    monkeypatch.setitem(sys.modules, extension.__name__, extension)
+    runpy.run_path(str(CHECKED_COMPILED))
+    return extension
+
+
+# the arguments of each function in the bindings of 2.7.4.post1 to 2.8.3.post2, up to softcap
+ARGUMENTS = {
+    "fwd": "q k v out alibi_slopes p_dropout scale causal left right softcap",
+    "bwd": "dout q k v out lse dq dk dv alibi_slopes p_dropout scale causal left right softcap",
+    "varlen_fwd": "q k v out starts_q starts_k seqused_k leftpad_k block_table alibi_slopes queries keys p_dropout "
+    "scale zero causal left right softcap",
+    "varlen_bwd": "dout q k v out lse dq dk dv starts_q starts_k alibi_slopes queries keys p_dropout scale zero causal "
+    "left right softcap",
+    "fwd_kvcache": "q k_cache v_cache k v cache_seqlens rotary_cos rotary_sin cache_batch_idx cache_leftpad "
+    "block_table alibi_slopes out scale causal left right softcap",
+}
+IGNORED = ("softcap", "seqused_k", "leftpad_k", "cache_leftpad")
+CALLS = [(function, option) for function, names in ARGUMENTS.items() for option in names.split()]
+
+
+@pytest.mark.parametrize(("function", "option"), CALLS)
+def test_a_compiled_wheel_refuses_exactly_what_its_bindings_ignore(
+    function: str, option: str, compiled: ModuleType
+) -> None:
+    given = [0.0 if name == "softcap" else None for name in ARGUMENTS[function].split()]
+    assert getattr(compiled, function)(*given) == tuple(given)
+    given[ARGUMENTS[function].split().index(option)] = 5.0
+    if option in IGNORED:
+        with pytest.raises(NotImplementedError, match=f"ignore {option}"):
+            getattr(compiled, function)(*given)
+    else:
+        assert getattr(compiled, function)(*given) == tuple(given)

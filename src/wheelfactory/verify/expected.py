@@ -47,12 +47,12 @@ def expected_from_fallback(subject: FallbackSubject) -> ExpectedContents:
 
 
 def expected_from_aiter(subject: AiterSubject) -> ExpectedContents:
-    """Return the members of the plain build, with the version of matrix.yaml and as a wheel for every platform.
+    """Return the members of the plain build, corrected, with the version of matrix.yaml and for every platform.
 
     Raises `SourceError` or `BuildError` if the plain build cannot be built.
     """
     plain, dist_info = subject.plain.make_aiter_wheel(subject.dependency), subject.wheel.dist_info
-    members = _renamed(plain, dist_info)
+    members = _renamed(plain, dist_info) | corrected_members(plain)
     lines = plain.metadata_text.split("\n")
     changed = {f"Version: {plain.version}": f"Version: {subject.dependency.version}"}
     kept = [changed.get(line, line) for line in lines if line not in _UNUSED_BY_AITER]
@@ -71,12 +71,10 @@ def expected_from_cell(subject: Subject) -> ExpectedContents:
     wheel, cell, label = subject.wheel, subject.cell, subject.matrix.label(subject.cell)
     plain = subject.plain.make_flash_attn_wheel(cell.flash_attn, subject.matrix.flash_attn[cell.flash_attn])
     dist_info = wheel.dist_info
-    members = _renamed(plain, dist_info)
+    members = _renamed(plain, dist_info) | corrected_members(plain) | added_members(cell)
     executable, others = plain.executables, {f"{dist_info}/RECORD", f"{dist_info}/{BUILD_RECORD_NAME}"}
     members[f"{dist_info}/METADATA"] = _metadata(plain.metadata_text, f"{cell.public_version}+{label}", label).encode()
-    if cell.backend is Backend.TRITON:
-        members |= corrected_members(plain, cell) | added_members(cell)
-    else:
+    if cell.backend is Backend.CK:
         name = extension_name(subject)
         executable, others = executable | {name}, others | {name}
         members[f"{dist_info}/WHEEL"] = _compiled(members[f"{dist_info}/WHEEL"], sorted(map(str, wheel.tags)))

@@ -32,8 +32,9 @@ _CHUNK = 1 << 20
 def finish_wheel(raw: Path, record: BuildRecord, folder: Path, platform: str | None = None) -> Path:
     """Write the finished wheel of a cell into `folder` and return its path.
 
-    The new wheel has the label in its version, METADATA with torch pinned, the build record, a new RECORD, the module
-    that activates Triton, and `platform` (such as ``manylinux_2_28_x86_64``) as its platform tag if given.
+    The new wheel has the label in its version, METADATA with torch pinned, the build record, a new RECORD, corrected
+    lines, the module that activates Triton, and `platform` (such as ``manylinux_2_28_x86_64``) as its platform tag if
+    given.
 
     Raises `InputError` if `raw` is not a wheel, has a damaged RECORD, or is of another release or label.
     """
@@ -51,7 +52,7 @@ def finish_wheel(raw: Path, record: BuildRecord, folder: Path, platform: str | N
         tags = parse_tag("-".join(rest.removesuffix(".whl").split("-")[-3:]))
         new["WHEEL"] = replace_tags(wheel.read(f"{wheel.dist_info}/WHEEL"), map(str, tags))
     path, cell = folder / f"{stem}-{rest}", Cell.parse(record.cell)
-    added = {**corrected_members(wheel, cell), **added_members(cell)}
+    added = {**corrected_members(wheel), **added_members(cell)}
     with atomic_path(path) as written, written.open("xb") as file:
         _write(file, wheel, stem, {**added, **{f"{stem}.dist-info/{name}": data for name, data in new.items()}})
     return path
@@ -60,8 +61,8 @@ def finish_wheel(raw: Path, record: BuildRecord, folder: Path, platform: str | N
 def finish_pure_wheel(raw: Path, version: str, unused: Collection[str], folder: Path) -> Path:
     """Write a wheel without compiled code as ``py3-none-any`` into `folder` and return its path.
 
-    It gets another version and a new RECORD, and does not require the projects `unused`. For a project whose setup.py
-    calls the wheel compiled although it left everything compiled out.
+    It gets another version, a new RECORD and corrected lines, and does not require the projects `unused`. For a project
+    whose setup.py calls the wheel compiled although it left everything compiled out.
 
     Raises `InputError` if `raw` is not a wheel, has a damaged RECORD, or has compiled code.
     """
@@ -70,14 +71,15 @@ def finish_pure_wheel(raw: Path, version: str, unused: Collection[str], folder: 
         raise InputError("has compiled code", f"{wheel.elf_files[0].name} in {raw.name}", "build it without ROCm")
     stem = f"{raw.name.split('-')[0]}-{version}"
     new = {
-        "METADATA": change_metadata(wheel.metadata_text, version, unused).encode("utf-8"),
-        "WHEEL": replace_tags(wheel.read(f"{wheel.dist_info}/WHEEL"), ["py3-none-any"]).replace(
+        **corrected_members(wheel),
+        f"{stem}.dist-info/METADATA": change_metadata(wheel.metadata_text, version, unused).encode("utf-8"),
+        f"{stem}.dist-info/WHEEL": replace_tags(wheel.read(f"{wheel.dist_info}/WHEEL"), ["py3-none-any"]).replace(
             b"Root-Is-Purelib: false", b"Root-Is-Purelib: true"
         ),
     }
     path = folder / f"{stem}-py3-none-any.whl"
     with atomic_path(path) as written, written.open("xb") as file:
-        _write(file, wheel, stem, {f"{stem}.dist-info/{name}": data for name, data in new.items()})
+        _write(file, wheel, stem, new)
     return path
 
 

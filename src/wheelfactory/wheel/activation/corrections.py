@@ -1,4 +1,4 @@
-"""Correct single lines of upstream's files in a Triton wheel; corrections.yaml has each line with its reason."""
+"""Correct single lines of upstream's files in a wheel; corrections.yaml has each line with its reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 from pydantic import TypeAdapter
 
-from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.digest import content_key, file_sha256
 from wheelfactory.core.models import FrozenModel
 from wheelfactory.wheel.read import Wheel
 
@@ -28,6 +28,8 @@ class Correction(FrozenModel):
     file: str
     sha256: str
     lines: Mapping[int, Line]
+    adds: tuple[str, ...] = ()
+    """The names of files of this package that the lines import; they join the corrected file in its folder."""
 
     def apply(self, data: bytes) -> bytes:
         """Return the corrected file."""
@@ -44,13 +46,19 @@ def read_corrections() -> tuple[Correction, ...]:
     return TypeAdapter(tuple[Correction, ...]).validate_python(yaml.safe_load(text), strict=False)
 
 
-def corrected_members(wheel: Wheel, cell: Cell) -> dict[str, bytes]:
-    """Return the corrected bytes of the members of a raw wheel that corrections.yaml names, by name."""
-    if cell.backend is not Backend.TRITON:
-        return {}
-    corrected = {}
+def corrections_id() -> str:
+    """Return a digest of all corrections and the files that they add."""
+    folder = Path(__file__).parent
+    return content_key("\n".join(file_sha256(path) for path in sorted(folder.iterdir()) if path.is_file()))
+
+
+def corrected_members(wheel: Wheel) -> dict[str, bytes]:
+    """Return the corrected and added files of a raw wheel, by member name."""
+    members = {}
     for correction in read_corrections():
-        data = wheel.read(correction.file) if correction.file in wheel.sizes else b""
-        if hashlib.sha256(data).hexdigest() == correction.sha256:
-            corrected[correction.file] = correction.apply(data)
-    return corrected
+        data = wheel.read(correction.file) if correction.file in wheel.sizes else None
+        if data is not None and hashlib.sha256(data).hexdigest() == correction.sha256:
+            folder = correction.file.rpartition("/")[0]
+            members[correction.file] = correction.apply(data)
+            members |= {f"{folder}/{name}": Path(__file__).with_name(name).read_bytes() for name in correction.adds}
+    return members
