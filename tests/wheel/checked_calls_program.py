@@ -100,9 +100,13 @@ def negative() -> float:
 
 
 def cached(rows: int, lengths: list[int] | None, queries: int) -> float:
-    """The error of a call with a cache, whose unused rows are NaN; a sequence without keys gives 0."""
+    """The error of a call with a cache, whose unused rows are NaN; a sequence without keys gives 0.
+
+    The scores are so negative that a further key of zeros would have all the weight.
+    """
     count = len(lengths or [rows])
-    q, keys, values = normal(count, queries, 2, 32), normal(count, rows, 2, 32), normal(count, rows, 2, 32)
+    q, keys = normal(count, queries, 2, 32) * 0.1 + 1.9, normal(count, rows, 2, 32) * 0.1 - 1.9
+    values = normal(count, rows, 2, 32)
     truth = torch.zeros(q.shape, dtype=torch.float64)
     for number, length in enumerate(lengths or [rows]):
         keys[number, length:], values[number, length:] = NAN, NAN
@@ -169,14 +173,20 @@ def blind_rows() -> list[bool]:
 
 
 def dropout() -> list[bool]:
-    """Whether two calls have equal masks, and whether a seed repeats one."""
-    masks = []
-    for seed in (1, None, 1):
-        if seed:
-            torch.manual_seed(seed)
-        ones = [torch.ones(1, 40, 1, 32, dtype=torch.float16)] * 3
-        masks.append(torch.signbit(flash_attn_func(*ones, dropout_p=0.5, return_attn_probs=True)[2]))
-    return [torch.equal(masks[0], masks[1]), torch.equal(masks[0], masks[2])]
+    """Whether two calls have equal masks, and whether a seed repeats one; then the same for packed sequences."""
+    found, starts = [], torch.tensor([0, 40], dtype=torch.int32)
+    one = torch.ones(1, 40, 1, 32, dtype=torch.float16)
+    for compute, given in (
+        (flash_attn_func, [one] * 3),
+        (flash_attn_varlen_func, [*[one[0]] * 3, starts, starts, 40, 40]),
+    ):
+        masks = []
+        for seed in (1, None, 1):
+            if seed:
+                torch.manual_seed(seed)
+            masks.append(torch.signbit(compute(*given, dropout_p=0.5, return_attn_probs=True)[2]))
+        found += [torch.equal(masks[0], masks[1]), torch.equal(masks[0], masks[2])]
+    return found
 
 
 # -- options: the error of the numbers with one, or the error that refuses it
@@ -245,6 +255,14 @@ def appended(*, rotary: bool) -> float:
     return max(error(found, out), error(given, lengths))
 
 
+def appended_to_pages() -> float:
+    q, pages, lengths = normal(1, 2, 2, 32), normal(3, 128, 2, 32), torch.tensor([127], dtype=torch.int32)
+    new, given, order = normal(1, 2, 2, 32), lengths.clone(), torch.tensor([[2, 0]], dtype=torch.int32)
+    seen = torch.cat([pages[2:, :127], new], 1)
+    found = flash_attn_with_kvcache(q, pages, pages, new, new, cache_seqlens=given, block_table=order, causal=True)
+    return max(error(found, attention(q, seen, seen, causal=True)), error(given, lengths))
+
+
 def turned(x: Any, turns: tuple[Any, Any], place: int) -> Any:
     """Apply a rotary embedding to one row; the cosines are also the sines, so that either is not left out."""
     if turns[0] is None:
@@ -303,6 +321,7 @@ CASES: dict[str, Callable[[], object]] = {
     "softcap": lambda: forward(softcap=5.0),
     "block_table": from_pages,
     "block_table, packed sequences": from_packed_pages,
+    "block_table, new keys": appended_to_pages,
     "cache_leftpad": padded_cache,
     "cache_batch_idx": lambda: appended(rotary=False),
     "rotary_cos": lambda: appended(rotary=True),

@@ -140,11 +140,13 @@
     const gpus = wheel.archs.map((arch) =>
       element("li", {}, element("b", {}, arch), ` ${factory.productsOf(model, arch)}`),
     );
+    const refused = `Raises an error for ${wheel.refused.join("; ")}. Older wheels ignore some of these options.`;
+    const limits = wheel.refused.length > 0 ? [element("p", {}, refused)] : [];
     const published = element("time", { datetime: wheel.published }, wheel.published);
     return element(
       "div",
       { className: "inside" },
-      element("p", {}, `Raises an error for ${wheel.refused.join("; ")}. Older wheels ignore some of these options.`),
+      ...limits,
       element("p", {}, "GPUs:"),
       element("ul", {}, ...gpus),
       element("p", {}, "File: ", wheel.yanked === null ? link(address, wheel.file) : wheel.file),
