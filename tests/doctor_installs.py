@@ -177,7 +177,7 @@ def ck_site(
 def triton_site(site: Site, *, ours: bool) -> Site:
     """Install a Triton wheel, ours or built elsewhere, beside torch, Triton and einops."""
     site.add({**TORCH_MODULE, **EINOPS, **TRITON_MODULE})
-    added = {ACTIVATION_MODULE: added_members(TRITON, ())[ACTIVATION_MODULE]} if ours else {}
+    added = {ACTIVATION_MODULE: added_members(TRITON)[ACTIVATION_MODULE]} if ours else {}
     return site.add_flash_attn(TRITON_VERSION, {**PACKAGE, **added})
 
 

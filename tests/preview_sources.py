@@ -19,7 +19,9 @@ from wheelfactory.build.sources import fetch_file
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.matrix.facts import FlashAttn
 
-UPSTREAM = Path(__file__).resolve().parents[2] / "shared/data/flash-attention-4a948e9c.tar.gz"
+_DATA = Path(__file__).resolve().parents[2] / "shared/data"
+FLASH_ATTN, AITER = _DATA / "flash-attention-4a948e9c.tar.gz", _DATA / "aiter-9bab8388-python.tar.gz"
+"""The sources of the preview, and of the aiter that it names."""
 VERSION = "2.8.4+git4a948e9"
 
 _AITER = "amd_aiter-0.1.7.post2.dev18"
@@ -33,7 +35,7 @@ def make_preview_release(cache: Path, archs: list[str]) -> FlashAttn:
 
     Skips the test where the shared sources are missing, as in a clone of this repository alone.
     """
-    _require_upstream()
+    _require(FLASH_ATTN)
     name = f"flash_attn-{VERSION.partition('+')[0]}.tar.gz"
     made = cache / "sources" / name
     _pack(cache, made)
@@ -48,30 +50,38 @@ def make_preview_release(cache: Path, archs: list[str]) -> FlashAttn:
 
 def read_setup_py() -> tuple[str, str]:
     """The commit of the shared sources, as ``git archive`` wrote it into them, and their setup.py. Skips as above."""
-    _require_upstream()
-    with _open_upstream() as tree:
+    _require(FLASH_ATTN)
+    with _open(FLASH_ATTN) as tree:
         (member,) = (member for member in tree if member.name.endswith("/setup.py") and member.name.count("/") == 1)
         setup = tree.extractfile(member)
         assert setup
         return tree.pax_headers["comment"], setup.read().decode()
 
 
-def _require_upstream() -> None:
-    if not UPSTREAM.is_file():
-        pytest.skip(f"no sources of the commit: {UPSTREAM.name} is in no registry")
+def read_upstream(archive: Path, folder: str) -> dict[str, bytes]:
+    """The files below a folder of shared sources, such as ``aiter/``, by path. Skips as above."""
+    _require(archive)
+    with _open(archive) as tree:
+        files = {member.name.partition("/")[2]: tree.extractfile(member) for member in tree if member.isfile()}
+        return {name: file.read() for name, file in files.items() if file and name.startswith(folder)}
 
 
-def _open_upstream() -> tarfile.TarFile:
-    raw = gzip.decompress(UPSTREAM.read_bytes())
-    # a line of git's output precedes the archive in this file
-    return tarfile.open(fileobj=io.BytesIO(raw[raw.index(b"pax_global_header") :]))
+def _require(archive: Path) -> None:
+    if not archive.is_file():
+        pytest.skip(f"no sources of the commit: {archive.name} is in no registry")
+
+
+def _open(archive: Path) -> tarfile.TarFile:
+    raw = gzip.decompress(archive.read_bytes())
+    # a line of git's output precedes the archive in one file
+    return tarfile.open(fileobj=io.BytesIO(raw[max(0, raw.find(b"pax_global_header")) :]))
 
 
 def _pack(cache: Path, archive: Path) -> None:
     sdist = fetch_file("amd-aiter", f"{_AITER}.tar.gz", _AITER_SHA256, cache / "sources", os.environ)
     root = f"flash_attn-{VERSION.partition('+')[0]}"
     with tarfile.open(archive, "w:gz", compresslevel=1) as packed:
-        with _open_upstream() as tree:
+        with _open(FLASH_ATTN) as tree:
             for member in tree:
                 _, _, path = member.name.partition("/")
                 _copy(tree, member, f"{root}/{path}", packed)

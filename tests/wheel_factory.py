@@ -20,7 +20,7 @@ from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
 from wheelfactory.core.label import Label
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.wheel.activation.members import CHECKED_CALLS, added_members
+from wheelfactory.wheel.activation.members import added_members
 from wheelfactory.wheel.build_record import BuildRecord, Toolchain
 from wheelfactory.wheel.read import BUILD_RECORD_NAME
 
@@ -32,7 +32,6 @@ DATE = (2025, 8, 14, 9, 30, 0)
 PACKAGE: Mapping[str, bytes] = {
     "flash_attn/__init__.py": b"",
     "flash_attn/flash_attn_interface.py": b"def flash_attn_func() -> None: ...\n",
-    CHECKED_CALLS: b"",
 }
 """The smallest package that the import gate accepts as flash_attn."""
 
@@ -239,8 +238,8 @@ def extension(*targets: str, bundles: int = 2, **more: Any) -> bytes:
 def payload(cell: Cell = CK, **more: Any) -> dict[str, bytes]:
     """Return the correct members of a wheel outside dist-info; `more` changes the extension of a CK wheel."""
     if cell.backend is Backend.TRITON:
-        return {**PACKAGE, **added_members(cell, PACKAGE)}
-    return {**PACKAGE, **added_members(cell, PACKAGE), extension_name(cell): extension(*MATRIX.archs(cell), **more)}
+        return {**PACKAGE, **added_members(cell)}
+    return {**PACKAGE, extension_name(cell): extension(*MATRIX.archs(cell), **more)}
 
 
 def finished_wheel(

@@ -12,6 +12,7 @@ import pytest
 from docs.pages import Page, repository_files
 from wheelfactory.cli import COMMANDS, SUBCOMMANDS
 from wheelfactory.core.checkout import ROOT
+from wheelfactory.wheel.activation.options import read_options
 
 ENVIRONMENT = Page("docs/reference/environment.md")
 
@@ -106,3 +107,12 @@ def test_every_variable_that_is_described_is_read_or_set() -> None:
 )
 def test_a_workflows_own_variables_are_not_the_projects(text: str, found: set[str]) -> None:
     assert set(variables_of_workflow(text)) == found
+
+
+def test_the_options_of_each_wheel_are_those_that_tests_measure() -> None:
+    options = read_options()
+    rows = [["", *options.wheels], ["---"] * (len(options.wheels) + 1)]
+    for option, refused in options.refused.items():
+        rows.append([f"`{option}`", *("error" if kind in refused else "yes" for kind in options.wheels)])
+    table = "".join(f"| {' | '.join(row)} |\n" for row in rows).replace("|  |", "| |").replace(" --- ", "---")
+    assert table in Page("docs/explanation/backends.md").text

@@ -67,7 +67,7 @@ def preview(site: Site) -> Site:
     """The wheel, beside torch, Triton, einops and a Triton-only aiter."""
     kernels = {KERNELS: KERNELS_TEXT.encode(), "aiter/__init__.py": AITER.encode()}
     site.add({**TORCH_MODULE, **EINOPS, **TRITON_MODULE, **kernels})
-    members = {**PACKAGE, "flash_attn/flash_attn_interface.py": INTERFACE.encode(), **added_members(PREVIEW, ())}
+    members = {**PACKAGE, "flash_attn/flash_attn_interface.py": INTERFACE.encode(), **added_members(PREVIEW)}
     return site.add_flash_attn(VERSION, members, requires=("einops", "amd-aiter>=0.0", "torch==2.13.*"))
 
 

@@ -26,7 +26,7 @@ def site(tmp_path: Path) -> Path:
     (tmp_path / KERNELS).parent.mkdir(parents=True)
     (tmp_path / KERNELS).write_text(KERNELS_TEXT)
     (tmp_path / "aiter/__init__.py").write_text(f"import os\nseen = os.environ.get('{TRITON_ONLY}')\n")
-    (tmp_path / ACTIVATION_MODULE).write_bytes(added_members(PREVIEW, ())[ACTIVATION_MODULE])
+    (tmp_path / ACTIVATION_MODULE).write_bytes(added_members(PREVIEW)[ACTIVATION_MODULE])
     return tmp_path
 
 
@@ -95,31 +95,3 @@ def test_an_aiter_without_these_kernels_is_named_with_its_folder(older: str, sit
         (site / KERNELS).write_text(older)
     _, error = python(site)
     assert error.startswith(f"RuntimeError: the aiter in {site / 'aiter'} has no kernels for this flash-attn")
-
-
-@pytest.mark.parametrize(
-    ("call", "reason"),
-    [
-        ("fwd(*[None] * 5, 0.1)", "repeats its mask in every call with dropout_p"),
-        ("varlen_fwd(*[None] * 12, 0.1)", "repeats its mask in every call with dropout_p"),
-        ("bwd(None, None, Keys, *[None] * 9, False)", "can give NaN for gradients of keys that are no multiple of 128"),
-        ("varlen_bwd(*[None] * 17, False)", "can give NaN for gradients of packed sequences"),
-        ("fwd_kvcache(*[None] * 10)", "can read rows after the end of a cache"),
-    ],
-)
-def test_an_aiter_of_others_is_not_asked_for_what_it_computes_wrongly(site: Path, call: str, reason: str) -> None:
-    code = f"import flash_attn_2_cuda as found\nclass Keys: shape = (1, 100)\nfound.{call}"
-    _, error = python(site, code)
-    assert error.startswith("NotImplementedError: the aiter in ")
-    assert (
-        f"{reason}, so this call could give wrong numbers: use the amd-aiter of the index that has this wheel" in error
-    )
-
-    (site / KERNELS).write_text(KERNELS_TEXT + "corrected_by = 'wheelfactory'\n")
-    assert "NotImplementedError" not in python(site, code)[1]
-
-
-def test_left_padding_is_refused_with_every_aiter(site: Path) -> None:
-    (site / KERNELS).write_text(KERNELS_TEXT + "corrected_by = 'wheelfactory'\n")
-    _, error = python(site, "import flash_attn_2_cuda as found\nfound.fwd_kvcache(*[None] * 9, 1)")
-    assert error.endswith("ignores cache_leftpad, so this call could give wrong numbers: use flash-attention-amd")

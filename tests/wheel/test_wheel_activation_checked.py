@@ -1,46 +1,117 @@
-"""A Triton wheel of 2.8.3 computes right, or refuses by name, what upstream's kernels get wrong in silence.
+"""A Triton wheel computes right, or refuses by name, what upstream's kernels get wrong in silence.
 
-In Triton's interpreter, by both ways to the backend. Upstream's own files fail in most of the gates' cases, and end the
-process in one.
+In Triton's interpreter. Each case fails with upstream's own files, where one of them ends the process.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+import runpy
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from wheel_factory import TRITON, finished_wheel
+from preview_sources import AITER, FLASH_ATTN, read_upstream
+from shared_folder import make_once
+from stage_arguments import StageArguments, build_arguments, local_executor
+from wheel_factory import CK, TRITON, build_record, finished_wheel, make_wheel, read_zip
 from wheelfactory.build.environments import (
     make_build_environment,
     make_interpreter_environment,
     make_triton_environment,
     open_wheel_environment,
 )
-from wheelfactory.core.cell import Backend
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.host import Host
+from wheelfactory.core.label import Label
+from wheelfactory.core.progress import ignore_progress
+from wheelfactory.matrix.load import load_matrix
+from wheelfactory.pipeline.build import build_cell
 from wheelfactory.verify.accuracy import (
     NUMBERS_PROGRAM,
     NumericReport,
+    error_bounds,
     find_numeric_faults,
     find_tolerance,
-    refused_options,
 )
 from wheelfactory.verify.proofs import run_program
+from wheelfactory.wheel.activation import corrections
 from wheelfactory.wheel.activation.corrections import corrected_members, read_corrections
-from wheelfactory.wheel.build_record import read_build_record
+from wheelfactory.wheel.activation.options import read_options, refused_options
+from wheelfactory.wheel.build_record import BuildRecord
 from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.rewrite import finish_pure_wheel, finish_wheel
 
-REFUSED = ("window_size", "window_size backward", "softcap", "block_table", "cache_leftpad", "offsets")
+CHECKED_COMPILED = Path(corrections.__file__).with_name("checked_compiled.py")
+
+OLDER, PREVIEW = "fa2.7.4.post1-rocm7.2-torch2.13.0-py3-triton", "fa2.8.4+git4a948e9-rocm7.2-torch2.13.0-py3-triton"
+"""Cells with other kernels than 2.8.3; 2.8.3 to 2.8.3.post2 have the same."""
+
+
+@pytest.fixture(scope="module")
+def older_wheel(cache: Path, few_archs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Triton wheel of 2.7.4.post1 as this factory makes it."""
+    given: StageArguments = {
+        "matrix": load_matrix(few_archs),
+        "host": Host(cores=2, memory_gib=6),
+        "environ": {"PATH": os.environ["PATH"]},
+        "cache": cache,
+    }
+
+    def build(folder: Path) -> None:
+        build_cell(local_executor(given), Cell.parse(OLDER), folder, ignore_progress, **build_arguments(given))
+
+    return next(make_once(tmp_path_factory.getbasetemp(), "older", build).glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def preview_wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The Triton wheel of the preview, finished from upstream's files, and its aiter."""
+    folder, cell = tmp_path_factory.mktemp("preview"), Cell.parse(PREVIEW)
+    record: BuildRecord = build_record(TRITON, cell=cell.id, label=str(Label.from_cell(cell)))
+    raw = make_wheel(folder, version="2.8.4", members=read_upstream(FLASH_ATTN, "flash_attn/"))
+    kernels = raw_aiter(folder)
+    dist = folder / "dist"
+    dist.mkdir()
+    return [finish_wheel(raw, record, dist), finish_pure_wheel(kernels, "0.0.20260602", frozenset(), dist)]
+
+
+def raw_aiter(folder: Path) -> Path:
+    metadata = "Metadata-Version: 2.1\nName: amd-aiter\nVersion: 0.0.0\n"
+    members = read_upstream(AITER, "aiter/")
+    return make_wheel(folder, name="amd_aiter", version="0.0.0", metadata=metadata, members=members)
+
+
+@pytest.fixture(scope="module", params=["Triton 2.8.3", "Triton 2.7.4.post1", "Triton preview"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """A kind of wheel of options.yaml."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def wheels(kind: str, request: pytest.FixtureRequest) -> list[Path]:
+    """The wheel, and its aiter."""
+    if kind == "Triton preview":
+        found: list[Path] = request.getfixturevalue("preview_wheels")
+        return found
+    return [request.getfixturevalue("triton_wheel" if kind == "Triton 2.8.3" else "older_wheel")]
 
 
 @pytest.fixture(scope="module", params=["TRUE", None], ids=["variable", "module"])
-def report(
-    request: pytest.FixtureRequest, triton_wheel: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory
-) -> NumericReport:
+def report(request: pytest.FixtureRequest, wheels: list[Path], cache: Path, scratch: Path) -> NumericReport:
     """What the gates' cases give, by both ways to the backend."""
+    return run_cases(wheels, cache, scratch, request.param)
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("scratch")
+
+
+def run_cases(wheels: list[Path], cache: Path, scratch: Path, variable: str | None) -> NumericReport:
     layers = [
         make_build_environment(cache),
         make_triton_environment(cache, "3.7.1"),
@@ -48,26 +119,29 @@ def report(
     ]
     folders = [layer.site_packages for layer in layers]
     environ = {"PATH": os.environ["PATH"], "TRITON_INTERPRET": "1"}
-    if request.param:
-        environ["FLASH_ATTENTION_TRITON_AMD_ENABLE"] = request.param
-    command = (NUMBERS_PROGRAM, "flash_attn", "cpu", "small")
-    with open_wheel_environment(cache, triton_wheel, layers[0].python, layers[0].version, folders) as environment:
-        scratch = tmp_path_factory.mktemp("scratch")
+    if variable:
+        environ["FLASH_ATTENTION_TRITON_AMD_ENABLE"] = variable
+    wheel, *more = wheels
+    command = (NUMBERS_PROGRAM, "flash_attn", "cpu", "small", "grouped*")
+    with open_wheel_environment(cache, wheel, layers[0].python, layers[0].version, folders, more) as environment:
         found = run_program(command, NumericReport, environment, environ, scratch=scratch, timeout=600)
     assert isinstance(found, NumericReport), found
     return found
 
 
 @pytest.mark.slow
-def test_all_numbers_are_right(report: NumericReport) -> None:
-    assert list(find_numeric_faults("wheel", find_tolerance(TRITON), report, "in the interpreter")) == []
+def test_numbers_are_right_and_options_are_refused_as_the_table_says(kind: str, report: NumericReport) -> None:
+    cell = Cell.parse({"Triton 2.8.3": TRITON.id, "Triton 2.7.4.post1": OLDER, "Triton preview": PREVIEW}[kind])
+    faults = find_numeric_faults("wheel", find_tolerance(cell), report, "in the interpreter", refused_options(cell))
+    assert list(faults) == []
 
 
 @pytest.mark.slow
-def test_what_the_kernels_ignore_is_refused_with_what_to_use(report: NumericReport) -> None:
-    assert refused_options(report) == REFUSED
+def test_an_option_that_the_kernels_ignore_is_refused_with_what_to_use(kind: str, report: NumericReport) -> None:
+    if kind == "Triton preview":
+        pytest.skip("aiter refuses some by itself, and computes others")
     words = {
-        "window causal float16": ["window_size=(8, 0)", "Mistral", "CK wheel", "sdpa"],
+        "window float16": ["window_size=(8, 3)", "Mistral", "CK wheel", "sdpa"],
         "softcap float16": ["softcap=5.0", "Gemma 2", "flash-attention-amd", "eager"],
         "pages float16": ["block_table", "CK wheel"],
         "left padding float16": ["cache_leftpad"],
@@ -78,33 +152,100 @@ def test_what_the_kernels_ignore_is_refused_with_what_to_use(report: NumericRepo
 
 
 @pytest.mark.slow
-def test_the_build_record_names_every_corrected_line(triton_wheel: Path, upstream: Mapping[str, bytes]) -> None:
-    record = read_build_record(Wheel.open(triton_wheel))
-    assert record
-    assert record.corrections
-    known = {(one.file, tuple(one.lines)): one for one in read_corrections()}
-    texts = {
-        (name, number): (upstream[name].decode().split("\n")[number - 1], known[name, numbers].lines[number].text)
-        for name, numbers in record.corrections.items()
-        for number in numbers
+def test_every_option_of_the_table_but_the_first_rows_has_a_case(report: NumericReport) -> None:
+    """The first rows are cases without options."""
+    measured = {case.option for case in report.cases} - {""}
+    rows = list(read_options().refused)
+    assert measured == {*rows[rows.index("dropout_p") :], "float32"}
+
+
+@pytest.mark.slow
+def test_an_aiter_without_corrections_is_refused_for_what_it_computes_wrongly(
+    preview_wheels: list[Path], cache: Path, tmp_path: Path
+) -> None:
+    found = run_cases([preview_wheels[0], raw_aiter(tmp_path)], cache, tmp_path, None)
+
+    messages = {case.name.removesuffix(" float16"): str(case.refused) for case in found.cases}
+    for case in ("dropout", "cache of 255", "very negative scores", "packed", "left padding"):
+        assert "so this call would give wrong numbers" in messages[case], case
+    tolerance = find_tolerance(Cell.parse(PREVIEW))
+    right = {
+        case.name
+        for case in found.cases
+        if case.errors and all(error <= bound for error, bound in error_bounds(case, tolerance).values())
     }
-    assert len(texts) == 13
-    assert [place for place, (found, expected) in texts.items() if found != expected] == []
+    assert {"window float16", "alibi float16", "causal float16", "packed causal float16"} <= right
+
+
+@pytest.mark.slow
+def test_a_finished_wheel_has_every_corrected_line(
+    triton_wheel: Path, older_wheel: Path, preview_wheels: list[Path]
+) -> None:
+    wheels = [read_zip(path) for path in (triton_wheel, older_wheel, *preview_wheels)]
+    for correction in (known for known in read_corrections() if 10 not in known.lines):  # 2.6.3 has no Triton wheel
+        files = [members[correction.file].decode().split("\n") for members in wheels if correction.file in members]
+        assert any(
+            all(lines[number - 1] == line.text for number, line in correction.lines.items()) for lines in files
+        ), correction.file
 
 
 def test_a_file_that_is_not_the_known_one_is_left_alone(tmp_path: Path) -> None:
     name = read_corrections()[0].file
     wheel = Wheel.open(finished_wheel(tmp_path, TRITON, members={name: b"another release's text\n"}))
 
-    assert corrected_members(wheel, Backend.TRITON) == {}
+    assert corrected_members(wheel) == {}
 
 
-def test_a_correction_is_for_the_wheels_of_its_backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cell", [CK, TRITON])
+def test_wheels_of_both_backends_are_corrected(cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CK wheel has the Triton code too, which a variable selects."""
     text = b"\n" * 900
-    changed = {"sha256": hashlib.sha256(text).hexdigest(), "backend": Backend.TRITON}
-    known = read_corrections()[0].model_copy(update=changed)
+    known = read_corrections()[0].model_copy(update={"sha256": hashlib.sha256(text).hexdigest()})
     monkeypatch.setattr("wheelfactory.wheel.activation.corrections.read_corrections", lambda: (known,))
-    wheel = Wheel.open(finished_wheel(tmp_path, TRITON, members={known.file: text}))
+    wheel = Wheel.open(finished_wheel(tmp_path, cell, members={known.file: text}))
 
-    assert list(corrected_members(wheel, Backend.TRITON)) == [known.file]
-    assert corrected_members(wheel, Backend.CK) == {}
+    assert set(corrected_members(wheel)) == {known.file, "flash_attn/flash_attn_triton_amd/checked_calls.py"}
+
+
+# -- the compiled kernels of Composable Kernel, which only take the arguments here
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A compiled extension whose functions return their arguments."""
+    extension = ModuleType("flash_attn_2_cuda")
+    extension.__file__ = "/site/flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so"
+    for name in ("fwd", "bwd", "varlen_fwd", "varlen_bwd", "fwd_kvcache"):
+        setattr(extension, name, lambda *given: given)
+    monkeypatch.setitem(sys.modules, extension.__name__, extension)
+    runpy.run_path(str(CHECKED_COMPILED))
+    return extension
+
+
+# the arguments of each function in the bindings of 2.7.4.post1 to 2.8.3.post2, up to softcap
+ARGUMENTS = {
+    "fwd": "q k v out alibi_slopes p_dropout scale causal left right softcap",
+    "bwd": "dout q k v out lse dq dk dv alibi_slopes p_dropout scale causal left right softcap",
+    "varlen_fwd": "q k v out starts_q starts_k seqused_k leftpad_k block_table alibi_slopes queries keys p_dropout "
+    "scale zero causal left right softcap",
+    "varlen_bwd": "dout q k v out lse dq dk dv starts_q starts_k alibi_slopes queries keys p_dropout scale zero causal "
+    "left right softcap",
+    "fwd_kvcache": "q k_cache v_cache k v cache_seqlens rotary_cos rotary_sin cache_batch_idx cache_leftpad "
+    "block_table alibi_slopes out scale causal left right softcap",
+}
+IGNORED = ("softcap", "seqused_k", "leftpad_k", "cache_leftpad")
+CALLS = [(function, option) for function, names in ARGUMENTS.items() for option in names.split()]
+
+
+@pytest.mark.parametrize(("function", "option"), CALLS)
+def test_a_compiled_wheel_refuses_exactly_what_its_bindings_ignore(
+    function: str, option: str, compiled: ModuleType
+) -> None:
+    given = [0.0 if name == "softcap" else None for name in ARGUMENTS[function].split()]
+    assert getattr(compiled, function)(*given) == tuple(given)
+    given[ARGUMENTS[function].split().index(option)] = 5.0
+    if option in IGNORED:
+        with pytest.raises(NotImplementedError, match=f"ignore {option}"):
+            getattr(compiled, function)(*given)
+    else:
+        assert getattr(compiled, function)(*given) == tuple(given)

@@ -17,6 +17,7 @@ from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import atomic_path, scratch_dir
 from wheelfactory.core.progress import logger
 from wheelfactory.matrix.origins import Dependency
+from wheelfactory.wheel.activation.corrections import corrections_id
 from wheelfactory.wheel.rewrite import finish_pure_wheel
 
 # variables that aiter's setup.py reads, observed for commit 9bab8388: no ROCm modules, and no pip install of a Triton
@@ -46,7 +47,8 @@ def make_aiter(dependency: Dependency, cache: Path, environ: Mapping[str, str]) 
     Raises `SourceError` if the sources cannot be fetched, `BuildError` if the build fails or makes another wheel.
     """
     source = fetch_aiter(dependency, cache, environ)
-    made_by = (str(sorted(_VARIABLES.items())), str(sorted(UNUSED_REQUIREMENTS)), *build_requirements())
+    changes = (corrections_id(), str(sorted(UNUSED_REQUIREMENTS)))
+    made_by = (*changes, str(sorted(_VARIABLES.items())), *build_requirements())
     cached = cache / "raw" / content_key("\n".join([source.identity, dependency.wheel, *made_by])) / dependency.wheel
     if not cached.is_file():
         logger.info("building %s", AITER_NAME)

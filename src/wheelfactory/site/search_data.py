@@ -28,17 +28,19 @@ from wheelfactory.site.install_lines import install_templates
 from wheelfactory.site.support_tables import support_tables
 from wheelfactory.site.wheel_text import evidence_lines, missing_checks, preferred_first_key
 from wheelfactory.verify.result import GateResult, Status
+from wheelfactory.wheel.activation.options import refused_options
 
 COLUMNS = (
     *("file", "version", "flash-attn", "python", "torch", "rocm", "backend", "pythons", "archs"),
-    *("glibc", "size", "sha256", "published", "yanked", "unverified", "checks", "evidence", "base", "index"),
+    *("glibc", "size", "sha256", "published", "yanked", "unverified", "checks", "evidence", "base", "index", "refused"),
 )
 """The values of a wheel.
 
-``pythons``, ``archs``, ``unverified``, ``checks``, ``evidence``, ``base`` and ``index`` are positions in the tables of
-these names. The address of a file is its base and its name, or ``base`` itself if that is a text. ``unverified`` names
-the checks that are missing, and is empty for a verified wheel. ``index`` is a folder below the site. ``evidence`` has
-the archs on which the wheel computed correctly, and a text for each run on a GPU.
+``pythons``, ``archs``, ``unverified``, ``checks``, ``evidence``, ``base``, ``index`` and ``refused`` are positions in
+the tables of these names. The address of a file is its base and its name, or ``base`` itself if that is a text.
+``unverified`` names the checks that are missing, and is empty for a verified wheel. ``index`` is a folder below the
+site. ``evidence`` has the archs on which the wheel computed correctly, and a text for each run on a GPU. ``refused``
+are options that raise an error.
 """
 
 # the axes, the easiest for a user to change first. The GPU is last, because it has to be bought
@@ -118,7 +120,7 @@ def _request_form(wheels: Iterable[WheelRow]) -> str | None:
 def _wheels(matrix: Matrix, expansion: Expansion, wheels: Iterable[WheelRow]) -> dict[str, object]:
     """The wheels and their tables."""
     served = {cell.id: pythons for cell, pythons in expansion.pythons.items()}
-    names = ("pythons", "archs", "unverified", "checks", "evidence", "base", "index")
+    names = ("pythons", "archs", "unverified", "checks", "evidence", "base", "index", "refused")
     tables: dict[str, Table] = {name: {} for name in names}
     listed = []
     for row in wheels:
@@ -135,6 +137,7 @@ def _wheels(matrix: Matrix, expansion: Expansion, wheels: Iterable[WheelRow]) ->
                 _position(tables["evidence"], (verified_archs(row), tuple(evidence_lines(row)))),
                 _base(row, tables["base"]),
                 _position(tables["index"], index_path(row.index_key) if row.index_key else ""),
+                _position(tables["refused"], refused_options(cell)),
             ]
         )
     return {"columns": COLUMNS, **{name: list(table) for name, table in tables.items()}, "wheels": listed}

@@ -6,7 +6,7 @@ The limits are the same in Triton's interpreter and on a GPU.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from wheelfactory.core.cell import Backend, Cell
@@ -15,6 +15,7 @@ from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import KnownLimit
 from wheelfactory.verify.proofs import PROGRAMS, ProgramReport, payload_sha256
 from wheelfactory.verify.result import Finding, GateResult, is_within
+from wheelfactory.wheel.activation.options import refused_options
 
 NUMBERS_PROGRAM = PROGRAMS / "check_numbers.py"
 
@@ -59,17 +60,18 @@ class NumericCase(ProgramReport):
     name: str
     errors: dict[str, tuple[float, float]]
     """Per result: its largest error, and that of a reference which rounds every intermediate result to the dtype."""
-    option: str | None = None
-    """The option that the case is about."""
+    option: str = ""
+    """The row of options.yaml that the case measures; empty for a call without options."""
     exception: str | None
     """The exception, if one was raised."""
     refused: str | None = None
     """The message, if the package refused the call instead of computing wrong numbers."""
 
-    @property
-    def error(self) -> str | None:
-        """The exception or the refusal of a call that must not be refused; only options may be."""
-        return self.exception or (None if self.option else self.refused)
+    def error(self, refused: Collection[str]) -> str | None:
+        """The exception, a refusal of anything but the options `refused`, or the lack of a refusal; None if right."""
+        if self.exception or bool(self.refused) is (self.option in refused):
+            return self.exception
+        return self.refused or f"computed, but {self.option} is refused by options.yaml"
 
 
 class NumericReport(ProgramReport):
@@ -95,11 +97,12 @@ class NumericReport(ProgramReport):
 
 
 def find_numeric_faults(
-    file: str, tolerance: Tolerance, report: NumericReport | str, device_phrase: str
+    file: str, tolerance: Tolerance, report: NumericReport | str, device_phrase: str, refused: Collection[str] = ()
 ) -> Iterator[Finding]:
     """Check the errors that a run of the wheel `file` reported; `report` is the error message if the program failed.
 
-    `device_phrase` completes the message: ``on gfx942``.
+    `device_phrase` completes the message: ``on gfx942``. `refused` are the options for which the wheel must raise an
+    error.
     """
 
     def finding(expected: str, found: str, remedy: str = _REMEDY) -> Finding:
@@ -119,8 +122,8 @@ def find_numeric_faults(
     if not report.cases:
         yield finding(f"attention to run {device_phrase}", "no case")
     for case in report.cases:
-        if case.error:
-            yield finding(f"{case.name} to run {device_phrase}", case.error)
+        if wrong := case.error(refused):
+            yield finding(f"{case.name} to run {device_phrase}", wrong)
         for result, (error, bound) in error_bounds(case, tolerance).items():
             if not is_within(error, bound):
                 expected = (
@@ -143,10 +146,10 @@ def numeric_gate_result(
     `device_phrase` completes the findings (``on gfx942``). `versions_text` lists the versions, for the detail of the
     result. `limits` are the known limits whose cases were skipped.
     """
-    tolerance = find_tolerance(subject.cell)
+    tolerance, refused = find_tolerance(subject.cell), refused_options(subject.cell)
     return GateResult.from_findings(
         gate,
-        list(find_numeric_faults(subject.wheel.path.name, tolerance, report, device_phrase)),
+        list(find_numeric_faults(subject.wheel.path.name, tolerance, report, device_phrase, refused)),
         "; ".join([f"{versions_text}, against float64", *map(str, limits), *_refusals(report)]),
         versions={"flash-attn payload": payload_sha256(subject.wheel)[:16], **versions},
         figures=worst_errors(report, tolerance),
@@ -154,8 +157,9 @@ def numeric_gate_result(
 
 
 def _refusals(report: NumericReport | str) -> Iterator[str]:
-    if refused := refused_options(report):
-        yield f"refused: {', '.join(refused)}"
+    cases = () if isinstance(report, str) else report.cases
+    if refused := dict.fromkeys(case.option for case in cases if case.refused):
+        yield f"raises an error for {'; '.join(refused)}"
 
 
 def error_bounds(case: NumericCase, tolerance: Tolerance) -> dict[str, tuple[float, float]]:
@@ -164,12 +168,6 @@ def error_bounds(case: NumericCase, tolerance: Tolerance) -> dict[str, tuple[flo
         name: (error, (tolerance.output if name == "output" else tolerance.gradient) * unit)
         for name, (error, unit) in case.errors.items()
     }
-
-
-def refused_options(report: NumericReport | str) -> tuple[str, ...]:
-    """Return the options that the package refuses, in the order of the cases."""
-    cases = () if isinstance(report, str) else report.cases
-    return tuple(dict.fromkeys(case.option for case in cases if case.option and case.refused))
 
 
 def worst_errors(report: NumericReport | str, tolerance: Tolerance) -> dict[str, float]:

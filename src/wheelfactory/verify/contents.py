@@ -58,7 +58,7 @@ def check_aiter_contents(subject: AiterSubject) -> GateResult:
 def _correction_findings(subject: Subject) -> Iterator[Finding]:
     release = subject.matrix.flash_attn[subject.cell.flash_attn]
     plain = subject.plain.make_flash_attn_wheel(subject.cell.flash_attn, release)
-    expected = corrected_lines(plain, subject.cell.backend)
+    expected = corrected_lines(plain)
     if subject.record.corrections != expected:
         found = "none" if subject.record.corrections is None else str(dict(subject.record.corrections))
         yield Finding(file="build record corrections", expected=str(expected), found=found, remedy=_AGAIN)

@@ -47,12 +47,12 @@ def expected_from_fallback(subject: FallbackSubject) -> ExpectedContents:
 
 
 def expected_from_aiter(subject: AiterSubject) -> ExpectedContents:
-    """Return the members of the plain build, corrected, with the version of matrix.yaml, and for every platform.
+    """Return the members of the plain build, corrected, with the version of matrix.yaml and for every platform.
 
     Raises `SourceError` or `BuildError` if the plain build cannot be built.
     """
     plain, dist_info = subject.plain.make_aiter_wheel(subject.dependency), subject.wheel.dist_info
-    members = _renamed(plain, dist_info) | corrected_members(plain, Backend.TRITON)
+    members = _renamed(plain, dist_info) | corrected_members(plain)
     lines = plain.metadata_text.split("\n")
     changed = {f"Version: {plain.version}": f"Version: {subject.dependency.version}"}
     kept = [changed.get(line, line) for line in lines if line not in _UNUSED_BY_AITER]
@@ -71,15 +71,13 @@ def expected_from_cell(subject: Subject) -> ExpectedContents:
     wheel, cell, label = subject.wheel, subject.cell, subject.matrix.label(subject.cell)
     plain = subject.plain.make_flash_attn_wheel(cell.flash_attn, subject.matrix.flash_attn[cell.flash_attn])
     dist_info = wheel.dist_info
-    members = _renamed(plain, dist_info)
+    members = _renamed(plain, dist_info) | corrected_members(plain) | added_members(cell)
     executable, others = plain.executables, {f"{dist_info}/RECORD", f"{dist_info}/{BUILD_RECORD_NAME}"}
     members[f"{dist_info}/METADATA"] = _metadata(plain.metadata_text, f"{cell.public_version}+{label}", label).encode()
     build = subject.matrix.build_tag(cell)
-    members |= corrected_members(plain, cell.backend) | added_members(cell, plain.sizes)
-    if cell.backend is Backend.TRITON:
-        if build:
-            members[f"{dist_info}/WHEEL"] = _tagged(members[f"{dist_info}/WHEEL"], ["py3-none-any"], build)
-    else:
+    if build and cell.backend is Backend.TRITON:
+        members[f"{dist_info}/WHEEL"] = _tagged(members[f"{dist_info}/WHEEL"], ["py3-none-any"], build)
+    if cell.backend is Backend.CK:
         name = extension_name(subject)
         executable, others = executable | {name}, others | {name}
         members[f"{dist_info}/WHEEL"] = _tagged(

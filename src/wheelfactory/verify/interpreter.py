@@ -6,6 +6,8 @@ and 128. Not covered: bf16, which the interpreter does not support, and the comp
 
 from __future__ import annotations
 
+from typing import TypeGuard
+
 from wheelfactory.build.environments import interpreter_requirements, make_interpreter_environment
 from wheelfactory.core.progress import logger
 from wheelfactory.verify.accuracy import (
@@ -29,6 +31,7 @@ from wheelfactory.verify.proofs import (
     stand_in_torch_version,
 )
 from wheelfactory.verify.result import GateResult
+from wheelfactory.wheel.activation.options import refused_options
 
 DEVICE_PHRASE = "in Triton's interpreter"
 
@@ -50,13 +53,15 @@ def compute(subject: Subject) -> NumericReport | str:
     arguments = ("flash_attn", "cpu", "small", *(limit.argument for limit in find_cell_limits(subject)))
     environment_parts = (*stand_in_requirements(subject.triton, subject.aiter), *interpreter_requirements())
     key = ProofKey(NUMBERS_PROGRAM, arguments, payload_sha256(subject.wheel), environment_parts)
-    proofs, file, tolerance = (
-        ProofCache(subject.cache / "proofs"),
-        subject.wheel.path.name,
-        find_tolerance(subject.cell),
-    )
+    file, tolerance, refused = subject.wheel.path.name, find_tolerance(subject.cell), refused_options(subject.cell)
+
+    def is_right(report: NumericReport | str | None) -> TypeGuard[NumericReport]:
+        faults = find_numeric_faults(file, tolerance, report, DEVICE_PHRASE, refused) if report else ()
+        return isinstance(report, NumericReport) and not any(faults)
+
+    proofs = ProofCache(subject.cache / "proofs")
     cached = proofs.find(key, NumericReport)
-    if cached is not None and not any(find_numeric_faults(file, tolerance, cached, DEVICE_PHRASE)):
+    if is_right(cached):
         return cached
     environ = {**program_environ(subject.environ, subject.cell), "TRITON_INTERPRET": "1"}
     numpy = make_interpreter_environment(subject.cache)
@@ -64,6 +69,6 @@ def compute(subject: Subject) -> NumericReport | str:
     with stand_in_environment(subject, numpy) as environment:
         home = environment.folder / "home"
         report = run_program(key.command, NumericReport, environment, environ, scratch=home, timeout=TIMEOUT_S)
-    if isinstance(report, NumericReport) and not any(find_numeric_faults(file, tolerance, report, DEVICE_PHRASE)):
+    if is_right(report):
         proofs.write(key, report)
     return report

@@ -28,6 +28,7 @@ from wheelfactory.core.process import failure_reason, run
 from wheelfactory.core.progress import logger
 from wheelfactory.matrix.origins import Dependency
 from wheelfactory.verify.gate import Subject
+from wheelfactory.wheel.activation.corrections import corrections_id
 from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.read import Wheel
 
@@ -167,9 +168,9 @@ def _describe_failure(done: subprocess.CompletedProcess[str]) -> str:
 def stand_in_requirements(triton: str, kernels: Dependency | None = None) -> tuple[str, ...]:
     """Return what replaces ROCm's torch and Triton on machines without ROCm: a CPU torch, and Triton from PyPI.
 
-    With the commit of `kernels`, the pin of aiter if they come from there.
+    With the commit and the corrections of `kernels`, the pin of aiter if they come from there.
     """
-    pinned = (f"{kernels.wheel} of {kernels.git.commit}",) if kernels and kernels.git else ()
+    pinned = (f"{kernels.wheel} of {kernels.git.commit}", corrections_id()) if kernels and kernels.git else ()
     return (f"Python {PYTHON}", *build_requirements(), f"triton=={triton}", *pinned)
 
 

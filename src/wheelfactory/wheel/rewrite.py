@@ -14,7 +14,7 @@ from typing import IO
 
 from packaging.tags import parse_tag
 
-from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import atomic_path
 from wheelfactory.core.label import Label
@@ -42,7 +42,7 @@ def finish_wheel(raw: Path, record: BuildRecord, folder: Path, platform: str | N
     label = Label.parse(record.label)
     require_matching_wheel(wheel, record)
     cell = Cell.parse(record.cell)
-    record = record.model_copy(update={"corrections": corrected_lines(wheel, cell.backend)})
+    record = record.model_copy(update={"corrections": corrected_lines(wheel)})
     project, _, *builds, python, abi, platforms = raw.name.removesuffix(".whl").split("-")
     stem = f"{project}-{label_version(wheel.version, label)}"
     new = {
@@ -54,7 +54,7 @@ def finish_wheel(raw: Path, record: BuildRecord, folder: Path, platform: str | N
         text = wheel.read(f"{wheel.dist_info}/WHEEL")
         new["WHEEL"] = replace_tags(text, map(str, parse_tag(tags)), record.build)
     path = folder / f"{'-'.join([stem, *([record.build] if record.build else builds), tags])}.whl"
-    added = {**corrected_members(wheel, cell.backend), **added_members(cell, wheel.sizes)}
+    added = {**corrected_members(wheel), **added_members(cell)}
     with atomic_path(path) as written, written.open("xb") as file:
         _write(file, wheel, stem, {**added, **{f"{stem}.dist-info/{name}": data for name, data in new.items()}})
     return path
@@ -73,15 +73,15 @@ def finish_pure_wheel(raw: Path, version: str, unused: Collection[str], folder: 
         raise InputError("has compiled code", f"{wheel.elf_files[0].name} in {raw.name}", "build it without ROCm")
     stem = f"{raw.name.split('-')[0]}-{version}"
     new = {
-        "METADATA": change_metadata(wheel.metadata_text, version, unused).encode("utf-8"),
-        "WHEEL": replace_tags(wheel.read(f"{wheel.dist_info}/WHEEL"), ["py3-none-any"]).replace(
+        **corrected_members(wheel),
+        f"{stem}.dist-info/METADATA": change_metadata(wheel.metadata_text, version, unused).encode("utf-8"),
+        f"{stem}.dist-info/WHEEL": replace_tags(wheel.read(f"{wheel.dist_info}/WHEEL"), ["py3-none-any"]).replace(
             b"Root-Is-Purelib: false", b"Root-Is-Purelib: true"
         ),
     }
     path = folder / f"{stem}-py3-none-any.whl"
     with atomic_path(path) as written, written.open("xb") as file:
-        corrected = corrected_members(wheel, Backend.TRITON)
-        _write(file, wheel, stem, {**corrected, **{f"{stem}.dist-info/{name}": data for name, data in new.items()}})
+        _write(file, wheel, stem, new)
     return path
 
 

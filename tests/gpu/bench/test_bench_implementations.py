@@ -58,7 +58,7 @@ def test_without_an_extension_the_backend_is_not_there(implementations: Any) -> 
 
 
 def test_a_triton_wheel_lacks_the_ck_backend(implementations: Any, site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (site / ACTIVATION_MODULE).write_bytes(added_members(TRITON, ())[ACTIVATION_MODULE])
+    (site / ACTIVATION_MODULE).write_bytes(added_members(TRITON)[ACTIVATION_MODULE])
     monkeypatch.setenv("FLASH_ATTENTION_TRITON_AMD_ENABLE", "FALSE")
     with pytest.raises(implementations.NotRunError, match="asks for the Composable Kernel backend"):
         implementations.load_implementation("flash-attn", "cuda", "")
@@ -80,7 +80,7 @@ def test_a_preview_is_measured_through_the_module_of_the_wheel(
     (site / KERNELS).parent.mkdir(parents=True)
     (site / KERNELS).write_text(KERNELS_TEXT)
     (site / "aiter/__init__.py").write_text("import os\nassert os.environ['AITER_TRITON_ONLY'] == '1'\n")
-    (site / ACTIVATION_MODULE).write_bytes(added_members(PREVIEW, ())[ACTIVATION_MODULE])
+    (site / ACTIVATION_MODULE).write_bytes(added_members(PREVIEW)[ACTIVATION_MODULE])
     (site / "flash_attn/flash_attn_interface.py").write_text(UPSTREAMS_CHOICE + INTERFACE)
     (site / "amd_aiter-0.0.20260602.dist-info").mkdir()
     (site / "amd_aiter-0.0.20260602.dist-info/METADATA").write_text("Name: amd-aiter\nVersion: 0.0.20260602\n")

@@ -191,7 +191,7 @@ def test_a_call_of_aiter_names_whose_it_is(version: str, whose: str) -> None:
     assert called("backend", with_kernels(version), report).status is Status.PASSED
     module = called("module", with_kernels(version), report)
     assert (module.status, module.detail) == (Status.PASSED, f"called a file of amd-aiter {version}, {whose}")
-    assert all(case.status is Status.PASSED for case in as_cases(report, ()))
+    assert all(case.status is Status.PASSED for case in as_cases(report, (), None))
 
 
 def test_a_changed_file_of_aiter_has_failed() -> None:

@@ -20,7 +20,7 @@ CACHED = KnownLimit("cached*", flash_attn=">=2", reason="a cache", skip_forward=
 def only(
     found: rule.NumericCase, backend: Backend = Backend.TRITON, limits: Sequence[KnownLimit] = ()
 ) -> ValidationCase:
-    (made,) = as_cases(numbers(backend, found), limits)
+    (made,) = as_cases(numbers(backend, found), limits, None)
     return made
 
 
@@ -62,13 +62,13 @@ def test_a_case_without_a_result_has_failed() -> None:
 
 
 def test_an_unknown_module_has_no_bound() -> None:
-    (made,) = as_cases(numbers(backend="some.module"), ())
+    (made,) = as_cases(numbers(backend="some.module"), (), None)
     assert (made.status, made.detail) == (Status.FAILED, "no bound is known for some.module")
 
 
 def test_cases_excluded_by_a_limit_are_not_run_with_its_reason() -> None:
     found = numbers(Backend.TRITON, case(), left_out=("cached full float16",))
-    made = list(as_cases(found, (GROUPED, CACHED)))
+    made = list(as_cases(found, (GROUPED, CACHED), None))
     assert [(one.name, one.status) for one in made] == [
         ("causal float16", Status.PASSED),
         ("cached full float16", Status.NOT_RUN),

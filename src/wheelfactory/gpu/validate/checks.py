@@ -6,7 +6,7 @@ The bounds are the gates' bounds (`verify.accuracy`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from wheelfactory.core.cell import same_rocm
@@ -162,16 +162,21 @@ def find_standard(backend: str) -> Tolerance | None:
     )
 
 
-def as_cases(found: NumericReport, limits: Sequence[KnownLimit]) -> Iterator[ValidationCase]:
-    """The cases that ran with their bounds, then the cases that a limit excludes."""
+def as_cases(
+    found: NumericReport, limits: Sequence[KnownLimit], refused: Collection[str] | None
+) -> Iterator[ValidationCase]:
+    """The cases that ran with their bounds, then the cases that a limit excludes.
+
+    `refused` are the options for which the package must raise an error; None if they are unknown.
+    """
     standard = find_standard(found.backend)
     for case in found.cases:
         if standard is None:
             yield ValidationCase(name=case.name, status=Status.FAILED, detail=f"no bound is known for {found.backend}")
-        elif case.refused and case.option:
+        elif error := case.error([case.option] * bool(case.refused and case.option) if refused is None else refused):
+            yield ValidationCase(name=case.name, status=Status.FAILED, detail=error)
+        elif case.refused:
             yield ValidationCase(name=case.name, status=Status.NOT_RUN, detail=f"refused: {case.refused}")
-        elif case.error:
-            yield ValidationCase(name=case.name, status=Status.FAILED, detail=case.error)
         else:
             yield _case(case, standard, limits)
     for name in found.left_out:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import KnownLimit, find_cell_limits, find_limits
 from wheelfactory.verify.proofs import HasPython, device_environ, run_program, stand_in_torch_version
 from wheelfactory.verify.result import Status
+from wheelfactory.wheel.activation.options import refused_options
 from wheelfactory.wheel.read import Wheel
 
 TIMEOUT = 3600.0
@@ -91,7 +92,7 @@ def compute_cases(installed: InstalledPackage, context: ValidationContext) -> Co
     if installed.is_fallback:
         logger.info("no GPU can be used: computing every case on the CPU, about a minute")
         answer = _ask(context, FALLBACK_TOLERANCE.module, "cpu", "full")
-        return _computed(as_software(context.python), (check,), answer, (), "on the CPU")
+        return _computed(as_software(context.python), (check,), answer, (), (), "on the CPU")
     if installed.backend is Backend.CK:
         return ComputeResult(as_software(context.python), (check,))
     if context.wheel:
@@ -123,7 +124,9 @@ def _on_gpu(installed: InstalledPackage, place: ValidationContext) -> ComputeRes
     else:
         right = answer.gpu == python.arch
         check = made_check("GPU", right, here if right else f"computed on {answer.gpu or 'none'} instead of {here}")
-    return _computed(as_software(python), (check,), answer, limits, f"on {python.device}", as_hardware(python))
+    return _computed(
+        as_software(python), (check,), answer, limits, _refused(installed), f"on {python.device}", as_hardware(python)
+    )
 
 
 def _in_interpreter(installed: InstalledPackage, place: ValidationContext, check: ValidationCheck) -> ComputeResult:
@@ -140,7 +143,7 @@ def _in_interpreter(installed: InstalledPackage, place: ValidationContext, check
     limits = _limits(installed, python)
     arguments = ("flash_attn", "cpu", "small", *(limit.argument for limit in limits))
     answer = _ask(place, *arguments, variables={"TRITON_INTERPRET": "1"})
-    return _computed(as_software(python), (check,), answer, limits, interpreter.DEVICE_PHRASE)
+    return _computed(as_software(python), (check,), answer, limits, _refused(installed), interpreter.DEVICE_PHRASE)
 
 
 def _with_stand_in(
@@ -165,7 +168,15 @@ def _with_stand_in(
     checks = (check, ValidationCheck(name=found.gate, status=found.status, detail=detail))
     software = Software(python=PYTHON, torch=stand_in_torch_version(), triton=subject.triton)
     answer = interpreter.compute(subject)
-    return _computed(software, checks, answer, find_cell_limits(subject), interpreter.DEVICE_PHRASE, stand_in=True)
+    return _computed(
+        software,
+        checks,
+        answer,
+        find_cell_limits(subject),
+        refused_options(cell),
+        interpreter.DEVICE_PHRASE,
+        stand_in=True,
+    )
 
 
 def _ask(place: ValidationContext, *arguments: str, variables: Mapping[str, str] | None = None) -> NumericReport | str:
@@ -185,18 +196,26 @@ def _limits(installed: InstalledPackage, python: TorchPython) -> tuple[KnownLimi
     return find_limits(release, python.triton.partition("+")[0], python.arch)
 
 
+def _refused(installed: InstalledPackage) -> Collection[str] | None:
+    """The options for which the package must raise an error; None for a package that is not of this factory."""
+    if installed.is_fallback:
+        return ()
+    return refused_options(Cell.parse(installed.record.cell)) if installed.record else None
+
+
 def _computed(
     software: Software,
     checks: tuple[ValidationCheck, ...],
     answer: NumericReport | str,
     limits: Sequence[KnownLimit],
+    refused: Collection[str] | None,
     where: str,
     hardware: Hardware | None = None,
     *,
     stand_in: bool = False,
 ) -> ComputeResult:
     numbers = None if isinstance(answer, str) else answer
-    cases = tuple(as_cases(numbers, limits)) if numbers else ()
+    cases = tuple(as_cases(numbers, limits, refused)) if numbers else ()
     if numbers is None or not numbers.cases:  # cases that a limit excludes do not count as a pass
         nothing = answer if isinstance(answer, str) else "no case"
         cases = (ValidationCase(name=f"all {where}", status=Status.FAILED, detail=nothing), *cases)

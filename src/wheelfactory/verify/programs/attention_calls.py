@@ -11,8 +11,6 @@ import torch
 from attention_cases import AttentionCase, Layout  # type: ignore[import-not-found]
 from attention_reference import (  # type: ignore[import-not-found]
     DROPOUT,
-    PADDING,
-    SOFTCAP,
     Attention,
     Tensor,
     alibi_slopes,
@@ -75,17 +73,17 @@ class _Call:
         self.options: dict[str, Any] = {"causal": case.causal, "softmax_scale": case.scale}
         if case.window != (-1, -1):
             self.options["window_size"] = case.window
-        if case.option == "softcap":
-            self.options["softcap"] = SOFTCAP
-        elif case.has_slopes:
+        if case.softcap:
+            self.options["softcap"] = case.softcap
+        if case.alibi:
             slopes = alibi_slopes(case.heads, device)
             self.options["alibi_slopes"] = slopes.repeat(len(case.queries), 1)  # Triton wheels take no other shape
-        elif case.option == "dropout_p":
+        if case.dropout:
             self.options["dropout_p"] = DROPOUT
 
     def __call__(self, queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor | None]:
         batch = [tensor.unflatten(0, (len(self.case.queries), -1)) for tensor in (queries, keys, values)]
-        if self.case.option == "offsets":
+        if self.case.far:
             batch[0] = _far_apart(batch[0])
         tensors = [lay_out(*pair) for pair in zip(batch, self.case.layouts, strict=False)]
         output, sums = self.call(*tensors)
@@ -114,6 +112,11 @@ class _PackedCall(_Call):
     def __call__(self, *rows: Tensor) -> tuple[Tensor, Tensor | None]:
         lengths = (self.case.queries, self.case.keys)
         starts = (self.integers(accumulate(each, initial=0)) for each in lengths)
+        if self.case.pages:
+            unused = -rows[1].shape[0] % PAGE
+            paged = (torch.nn.functional.pad(each, (0, 0, 0, 0, 0, unused), value=torch.nan) for each in rows[1:])
+            rows = (rows[0], *(each.unflatten(0, (-1, PAGE)).flip(0) for each in paged))
+            self.options["block_table"] = self.integers(reversed(range(len(rows[1]))))[None]
         output, sums = self.call(*rows, *starts, *map(max, lengths))
         if sums is not None:
             _require_shape(sums, (self.case.heads, sum(self.case.queries)))
@@ -128,23 +131,29 @@ class _CachedCall(_Call):
     def call(self, queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor | None]:
         case, options = self.case, dict(self.options)
         old = [length - case.appended for length in case.keys]
-        new = self._take_new(old, keys, values)
+        new, lengths = self._take_new(old, keys, values), self.integers(old)
         if case.lengths:
-            options["cache_seqlens"] = self.integers(old)
-        if case.option == "cache_leftpad":
-            options["cache_leftpad"] = self.integers([PADDING] * len(old))
-            keys[:, :PADDING], values[:, :PADDING] = torch.nan, torch.nan
-        if case.option == "rotary_cos":
+            options["cache_seqlens"] = lengths
+        if case.padding:
+            options["cache_leftpad"] = self.integers([case.padding] * len(old))
+            keys[:, : case.padding], values[:, : case.padding] = torch.nan, torch.nan
+        if case.rotary:
             angles = rotary_angles(case.cache, case.dim, self.device)
             options |= {"rotary_cos": angles.cos().to(keys.dtype), "rotary_sin": angles.sin().to(keys.dtype)}
         cache = keys, values
-        if case.option == "block_table":
-            cache = tuple(tensor.unflatten(1, (-1, PAGE)).flatten(0, 1).flip(0) for tensor in cache)
-            pages = self.integers(reversed(range(len(cache[0]))))
-            options["block_table"] = pages.view(len(old), -1)
+        if case.pages:
+            cache = tuple(tensor.unflatten(1, (-1, PAGE)).flatten(0, 1) for tensor in cache)
+        if case.pages or case.reordered:
+            cache = tuple(tensor.flip(0) for tensor in cache)
+            order = self.integers(reversed(range(len(cache[0]))))
+            options |= {"block_table": order.view(len(old), -1)} if case.pages else {"cache_batch_idx": order}
         found = self.package.flash_attn_with_kvcache(queries, *cache, **new, **options, return_softmax_lse=case.sums)
+        if case.pages or case.reordered:
+            cache = tuple(tensor.flip(0).view(keys.shape) for tensor in cache)
         if new and not self._holds(cache, old, new):
             raise ValueError("the appended keys and values are not in the cache")
+        if lengths.tolist() != old:
+            raise ValueError("the call changed cache_seqlens")
         return tuple(found) if case.sums else (found, None)
 
     def _take_new(self, old: list[int], keys: Tensor, values: Tensor) -> dict[str, Tensor]:
@@ -164,7 +173,7 @@ class _CachedCall(_Call):
         for tensor, name in zip(cache, new, strict=True):
             for number, first in enumerate(old):
                 rows = tensor[number, first : first + self.case.appended]
-                rotated = name == "k" and self.case.option == "rotary_cos"
+                rotated = name == "k" and self.case.rotary
                 if not rotated and not torch.equal(rows, new[name][number, : len(rows)]):
                     return False
         return True

@@ -14,20 +14,6 @@ Layout: TypeAlias = Literal["rows", "heads", "packed", "expanded"]
 """Contiguous (batch, seqlen, heads, headdim); transposed from (batch, heads, seqlen, headdim); one of three tensors
 that lie between heads and headdim; one vector for all rows and heads."""
 
-Option: TypeAlias = Literal[
-    "window_size",
-    "window_size backward",
-    "softcap",
-    "alibi_slopes",
-    "alibi_slopes backward",
-    "block_table",
-    "cache_leftpad",
-    "rotary_cos",
-    "dropout_p",
-    "offsets",
-]
-"""A parameter of the public functions; ``offsets``: elements that a signed 32-bit offset cannot reach."""
-
 
 @dataclass(frozen=True)
 class AttentionCase:
@@ -61,13 +47,23 @@ class AttentionCase:
     """Whether a cached call passes ``cache_seqlens``."""
     window: tuple[int, int] = (-1, -1)
     """How many keys before and after its own a query sees; -1 means all."""
-    option: Option | None = None
+    softcap: float = 0.0
+    alibi: bool = False
+    """Whether each head has an ALiBi slope."""
+    dropout: bool = False
+    rotary: bool = False
+    padding: int = 0
+    """Unused rows of a cache before the first key."""
+    pages: bool = False
+    reordered: bool = False
+    """Whether the sequences stand in a cache in another order than in the queries."""
+    far: bool = False
+    """Whether sequences are further apart than 32-bit offsets reach."""
+    reverse: bool = False
+    """Whether the interpreter runs the work-groups in reverse order; a GPU's order is its own."""
     forward_only: bool = False
-
-    @property
-    def has_slopes(self) -> bool:
-        """Whether each head has an ALiBi slope."""
-        return self.option in {"alibi_slopes", "alibi_slopes backward"}
+    option: str = ""
+    """The row of options.yaml that the case measures; a wheel may refuse it."""
 
     @property
     def has_gradients(self) -> bool:
@@ -91,27 +87,63 @@ SMALL = (
     AttentionCase("expanded gradient", (40, 40), (40, 40), dim=32, layouts=("rows", "rows", "rows", "expanded")),
     AttentionCase("very negative scores", (20,), (45,), dim=32, shift=1.9),
     AttentionCase("padded head dim causal", (128,), (64,), dim=24, causal=True),
+    AttentionCase("padded head dim reversed causal", (128,), (64,), dim=24, causal=True, reverse=True),
     AttentionCase("rows without keys causal", (100,), (30,), dim=40, causal=True, sums=True),
     AttentionCase("packed with empty sequences causal", (5, 9, 20), (10, 0, 12), packed=True, causal=True, sums=True),
     AttentionCase("cache of 255", (2, 2, 2), (255, 255, 255), cache=255, lengths=False, sums=True),
     AttentionCase("empty cache", (1, 1), (0, 64), cache=64),
     AttentionCase("empty cache of three queries", (3, 3), (0, 64), cache=64, sums=True),
     AttentionCase("append after the end causal", (8,), (68,), cache=64, appended=8, causal=True),
+    AttentionCase("window of all keys causal", (40,), (40,), dim=32, causal=True, window=(39, 0), forward_only=True),
+    AttentionCase("float32", (40,), (40,), dim=32, dtype="float32", option="float32"),
+    AttentionCase("window", (40,), (70,), dim=32, window=(8, 3), forward_only=True, option="window_size"),
+    AttentionCase("window gradients", (40,), (70,), dim=32, window=(8, 3), option="window_size, gradients"),
+    AttentionCase("softcap", (40,), (40,), dim=32, softcap=5.0, option="softcap"),
+    AttentionCase("alibi", (40,), (70,), dim=32, alibi=True, forward_only=True, option="alibi_slopes"),
+    AttentionCase("alibi gradients", (40,), (40,), dim=32, alibi=True, option="alibi_slopes, gradients"),
+    # as many keys as the head dim: see `find_kept` in check_numbers.py
+    AttentionCase("dropout", (64,), (64,), dropout=True, option="dropout_p"),
+    AttentionCase("dropout packed", (64,), (64,), packed=True, dropout=True, option="dropout_p"),
     AttentionCase(
-        "window causal", (40,), (40,), dim=32, causal=True, window=(8, 0), option="window_size", forward_only=True
+        "rotary causal", (2, 2), (20, 30), dim=32, cache=64, appended=2, causal=True, rotary=True, option="rotary_cos"
     ),
     AttentionCase(
-        "window gradients causal", (40,), (40,), dim=32, causal=True, window=(8, 0), option="window_size backward"
+        "other order", (1, 1), (20, 42), dim=32, cache=64, appended=1, reordered=True, option="cache_batch_idx"
     ),
-    AttentionCase("window of all keys causal", (40,), (40,), dim=32, causal=True, window=(39, 0)),
-    AttentionCase("softcap", (40,), (40,), dim=32, option="softcap"),
-    AttentionCase("alibi", (40,), (40,), dim=32, option="alibi_slopes", forward_only=True),
-    AttentionCase("alibi gradients", (40,), (40,), dim=32, option="alibi_slopes backward"),
-    AttentionCase("dropout", (64,), (64,), option="dropout_p"),  # as many keys as the head dim: see attention_calls.py
-    AttentionCase("rotary causal", (2, 2), (20, 30), dim=32, cache=64, appended=2, causal=True, option="rotary_cos"),
-    AttentionCase("pages", (1, 1), (300, 20), dim=32, cache=512, option="block_table"),
-    AttentionCase("left padding", (1, 1), (40, 30), dim=32, cache=64, option="cache_leftpad"),
-    AttentionCase("far offsets", (16, 16), (16, 16), heads=1, groups=1, dim=32, option="offsets", forward_only=True),
+    AttentionCase("pages", (1, 1), (300, 20), dim=32, cache=512, pages=True, option="block_table"),
+    AttentionCase(
+        "pages appended causal",
+        (2,),
+        (258,),
+        dim=32,
+        cache=512,
+        appended=2,
+        causal=True,
+        pages=True,
+        option="block_table, new keys",
+    ),
+    AttentionCase(
+        "pages packed",
+        (40,),
+        (300,),
+        dim=32,
+        packed=True,
+        pages=True,
+        forward_only=True,
+        option="block_table, packed sequences",
+    ),
+    AttentionCase("left padding", (1, 1), (40, 30), dim=32, cache=64, padding=3, option="cache_leftpad"),
+    AttentionCase(
+        "far offsets",
+        (16, 16),
+        (16, 16),
+        heads=1,
+        groups=1,
+        dim=32,
+        far=True,
+        forward_only=True,
+        option="more than 2**31 elements",
+    ),
 )
 
 

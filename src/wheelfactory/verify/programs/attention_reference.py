@@ -12,10 +12,7 @@ Tensor: TypeAlias = Any
 Rounding: TypeAlias = Callable[[Tensor], Tensor]
 Attention: TypeAlias = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
-SOFTCAP = 5.0
 DROPOUT = 0.3
-PADDING = 3
-"""Rows of a cache before the first key, for a call with left padding."""
 
 
 def alibi_slopes(heads: int, device: Any) -> Tensor:
@@ -40,12 +37,12 @@ def rotate(rows: Tensor, first: int, rounded: Rounding) -> Tensor:
 def _score(queries: Tensor, keys: Tensor, case: AttentionCase, rounded: Rounding) -> tuple[Tensor, Tensor]:
     """Return the scores of one sequence, (heads, queries, keys), and which of them are hidden."""
     scores = rounded(queries @ keys.mT * (case.scale or case.dim**-0.5))
-    if case.option == "softcap":
-        scores = rounded((scores / SOFTCAP).tanh() * SOFTCAP)
+    if case.softcap:
+        scores = rounded((scores / case.softcap).tanh() * case.softcap)
     length, seen = scores.shape[-2:]
     positions = torch.arange(length, device=scores.device)[:, None] + seen - length
     distance = positions - torch.arange(seen, device=scores.device)  # of a key before its query, greater than 0
-    if case.has_slopes:
+    if case.alibi:
         slopes = alibi_slopes(case.heads, scores.device).double()[:, None, None]
         scores = rounded(scores - slopes * distance.abs())
     hidden = (distance < 0) & case.causal
@@ -82,12 +79,11 @@ def by_sequence(case: AttentionCase, rounded: Rounding, kept: Tensor | None = No
         parts = zip(queries.split(case.queries), keys.split(rows), values.split(rows), case.keys, strict=True)
         found = []
         for q, k, v, length in parts:
-            first = PADDING if case.option == "cache_leftpad" else 0
-            seen = k[first:length]
-            if case.option == "rotary_cos":
+            seen = k[case.padding : length]
+            if case.rotary:
                 old = length - case.appended
                 q, seen = rotate(q, old, rounded), torch.cat([seen[:old], rotate(seen[old:], old, rounded)])
-            found.append(attention(q, seen, v[first:length], case, rounded, kept))
+            found.append(attention(q, seen, v[case.padding : length], case, rounded, kept))
         outputs, sums = zip(*found, strict=True)
         return torch.cat(outputs), torch.cat(sums, -1)
 
@@ -95,7 +91,11 @@ def by_sequence(case: AttentionCase, rounded: Rounding, kept: Tensor | None = No
 
 
 def rounding_to(dtype: Any) -> Rounding:
-    """Return a function that rounds a float64 tensor to a dtype, and its gradient too."""
+    """Return a function that rounds a float64 tensor to a dtype, and its gradient too.
+
+    For float32 to the ten bits of float16, to which matrix instructions may round (xf32 of gfx942, TF32).
+    """
+    dtype = torch.float16 if dtype is torch.float32 else dtype
 
     def rounded(result: Tensor) -> Tensor:
         near = result + (result.to(dtype).to(result.dtype) - result).detach()

@@ -7,7 +7,7 @@ It calls the public functions as users do. On the CPU, flash_attn needs TRITON_I
 
 The report has two errors for each result: of the package, and of the same formula with every intermediate result
 rounded to the dtype of the inputs, forward and backward. The second is what a correct implementation may have. A case
-that the package refuses with NotImplementedError has the message instead. PATTERN skips the backward pass of matching
+that the package refuses has the message instead. PATTERN skips the backward pass of matching
 cases, !PATTERN skips the cases.
 """
 
@@ -82,7 +82,7 @@ def make_tensors(case: AttentionCase, dtype: Any, device: str) -> list[Tensor]:
     drawn = [tensor.to(device, dtype) for tensor in draw(case)]
     if case.shift:
         drawn[0], drawn[1] = drawn[0] * 0.1 + case.shift, drawn[1] * 0.1 - case.shift
-    if case.option == "dropout_p":  # the output is the weights then, and shows which are dropped
+    if case.dropout:  # the output is the weights then, and shows which are dropped
         drawn[2] = torch.eye(case.dim, dtype=dtype, device=device)[:, None].expand_as(drawn[2])
     gradient = drawn[3]
     if case.layouts[3] == "expanded":
@@ -135,7 +135,7 @@ def measure_errors(
             run_case(function, tensors, backward=False)
         require_guards(tensors[:3])
         return {"memory": (0.0, 0.0)}
-    kept = find_kept(function, tensors) if case.option == "dropout_p" else None
+    kept = find_kept(function, tensors) if case.dropout else None
     found = run_case(function, tensors, backward=backward)
     require_guards(tensors[:3])
     true = run_case(by_sequence(case, lambda result: result, kept), exact, backward=backward)
@@ -159,10 +159,10 @@ def choose(options: argparse.Namespace) -> Iterator[tuple[str, AttentionCase, st
     """Yield name, case and dtype of every case of the suite in every dtype."""
     interpreted = options.device == "cpu" and options.module == "flash_attn"
     # numpy has no bfloat16, and the interpreter computes wrong numbers with it
-    for dtype in ("float16",) if interpreted else ("float16", "bfloat16"):
+    for dtype in ("float16", "float32") if interpreted else ("float16", "bfloat16", "float32"):
         for case in SUITES[options.suite]:
-            far = case.option == "offsets" and options.device != "cpu"  # takes no memory on a CPU only
-            if case.dtype in ("", dtype) and not far:
+            far = case.far and options.device != "cpu"  # takes no memory on a CPU only
+            if dtype == (case.dtype or dtype) and (case.dtype or dtype != "float32") and not far:
                 yield f"{case.name} {dtype}", case, dtype
 
 
@@ -175,13 +175,21 @@ def run_cases(options: argparse.Namespace, left_out: Sequence[str]) -> Iterator[
         backward = case.has_gradients and not matches(name, options.patterns)
         errors, error, refused = {}, None, None
         try:
+            reverse_work_groups(case.reverse)
             errors = measure_errors(options.module, case, getattr(torch, dtype), options.device, backward=backward)
-        except NotImplementedError as caught:
-            refused = str(caught)
         except Exception as caught:
             lines = str(caught).strip().splitlines() or [""]
-            error = f"{type(caught).__name__}: {lines[-1]}"
+            if isinstance(caught, NotImplementedError) or (case.option and "support" in str(caught)):
+                refused = lines[0]
+            else:
+                error = f"{type(caught).__name__}: {lines[-1]}"
         yield {"name": name, "errors": errors, "option": case.option, "exception": error, "refused": refused}
+
+
+def reverse_work_groups(reverse: bool) -> None:
+    """Make the interpreter run work-groups from the last to the first, or in their order again."""
+    if interpreter := sys.modules.get("triton.runtime.interpreter"):
+        interpreter.range = (lambda *bounds: range(*bounds)[::-1]) if reverse else range  # type: ignore[attr-defined]
 
 
 def use_interpreter() -> None:

@@ -5,7 +5,6 @@ Upstream's file of this name is empty. Every way to the backend imports this pac
 """
 
 import functools
-import math
 
 import torch
 
@@ -52,8 +51,6 @@ def _check_offsets(*tensors):
 
 
 def _check_dropout(chance, batch, heads, queries, keys):
-    if chance and _OLDER:
-        _refuse("dropout_p", "do not support", "", "flash-attn 2.8.3, the CK wheel, or flash-attention-amd")
     if chance and batch * heads * queries * keys > _LARGEST_OFFSET:
         _refuse(f"dropout over {queries} x {keys} scores", "use 32-bit offsets, too short for", "", "smaller batches")
 
@@ -78,11 +75,11 @@ def _varlen_fwd(compute):
         _check_options(left, right, softcap, queries, keys, causal, paged, padded if used is None else used)
         _check_offsets(q, k, v, out)
         _check_dropout(chance, len(starts_q) - 1, q.shape[1], queries, keys)
-        found, sums, *others = compute(
+        found, sums, *rest = compute(
             q, k, v, out, starts_q, starts_k, used, padded, paged, slopes, queries, keys, chance, scale, zero, causal,
             left, right, softcap, *more, **named,
         )  # fmt: skip
-        return found, sums.T, *others  # (heads, rows), as documented
+        return found, sums.mT.contiguous(), *rest  # the kernels write (queries, heads)
 
     return varlen_fwd
 
@@ -107,8 +104,14 @@ def _with_one_layout(compute, d_out, q, k, v, out, sums, gradients, *more, **nam
     return found[0], written[0].copy_(dk), written[1].copy_(dv), *found[3:]
 
 
-def _check_gradients(q, k, slopes):
-    """Raise for gradients that 2.7.4.post1 computes wrongly: it writes past the end of those of grouped heads."""
+def _check_gradients(q, k, slopes, queries, keys):
+    """Raise for gradients that 2.7.4.post1 computes wrongly: it writes past the end of those of grouped heads.
+
+    It adds up one gradient of all queries for each block of keys.
+    """
+    blocks = -(-keys // (32 if min(queries, keys) <= 32 else 64))
+    if _OLDER and blocks * q.numel() > _LARGEST_OFFSET:
+        _refuse(f"gradients over {keys} keys", "use 32-bit offsets, too short for", "", "smaller batches")
     if _OLDER and q.shape[-2] != k.shape[-2]:
         _refuse("grouped heads in the backward pass", "do not support", "Llama 3", "flash-attn 2.8.3, or the CK wheel")
     if _OLDER and slopes is not None:
@@ -119,7 +122,7 @@ def _bwd(compute):
     @functools.wraps(compute)
     def bwd(d_out, q, k, v, out, sums, dq, dk, dv, slopes, chance, scale, causal, left, right, softcap, *more, **named):
         _check_options(left, right, softcap, q.shape[1], k.shape[1], causal)
-        _check_gradients(q, k, slopes)
+        _check_gradients(q, k, slopes, q.shape[1], k.shape[1])
         more = (slopes, chance, scale, causal, left, right, softcap, *more)
         return _with_one_layout(compute, d_out, q, k, v, out, sums, (dq, dk, dv), *more, **named)
 
@@ -133,9 +136,9 @@ def _varlen_bwd(compute):
         left, right, softcap, *more, **named,
     ):  # fmt: skip
         _check_options(left, right, softcap, queries, keys, causal)
-        _check_gradients(q, k, slopes)
+        _check_gradients(q, k, slopes, queries, keys)
         more = (starts_q, starts_k, slopes, queries, keys, chance, scale, zero, causal, left, right, softcap, *more)
-        return _with_one_layout(compute, d_out, q, k, v, out, sums.T.contiguous(), (dq, dk, dv), *more, **named)
+        return _with_one_layout(compute, d_out, q, k, v, out, sums.mT.contiguous(), (dq, dk, dv), *more, **named)
 
     return varlen_bwd
 
@@ -152,19 +155,11 @@ def _fwd_kvcache(compute):
             _refuse("rotary_cos", "ignore", "", "flash-attn 2.8.3, the CK wheel, or keys that are rotated before")
         if lengths is None and k is not None:
             raise ValueError("k and v are given without cache_seqlens: pass the lengths of the cache before them")
-        if lengths is None:  # without lengths the kernels read past the end of a cache of 255 keys
-            lengths = torch.full((q.shape[0],), keys.shape[1], dtype=torch.int32, device=q.device)
-        causal = causal or q.shape[1] == 1  # the last query sees all keys; a cache without keys then gives no NaN
         found, sums = compute(
             q, keys, values, k, v, lengths, cos, sin, rows, padded, paged, slopes, out, scale, causal, left, right,
             softcap, *more, **named,
         )  # fmt: skip
-        sums = sums.view(q.shape[0], q.shape[2], q.shape[1])
-        if not causal and k is None:
-            empty = lengths == 0
-            found.masked_fill_(empty[:, None, None, None], 0)
-            sums.masked_fill_(empty[:, None, None], -math.inf)
-        return found, sums
+        return found, sums.view(q.shape[0], q.shape[2], q.shape[1])
 
     return fwd_kvcache
 

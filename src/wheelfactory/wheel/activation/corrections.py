@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 from pydantic import TypeAdapter
 
-from wheelfactory.core.cell import Backend
+from wheelfactory.core.digest import content_key, file_sha256
 from wheelfactory.core.models import FrozenModel
 from wheelfactory.wheel.read import Wheel
 
@@ -27,9 +27,9 @@ class Correction(FrozenModel):
 
     file: str
     sha256: str
-    backend: Backend | None = None
-    """The backend whose wheels it is for; None for both."""
     lines: Mapping[int, Line]
+    adds: tuple[str, ...] = ()
+    """The names of files of this package that the lines import; they join the corrected file in its folder."""
 
     def apply(self, data: bytes) -> bytes:
         """Return the corrected file."""
@@ -46,16 +46,27 @@ def read_corrections() -> tuple[Correction, ...]:
     return TypeAdapter(tuple[Correction, ...]).validate_python(yaml.safe_load(text), strict=False)
 
 
-def corrected_members(wheel: Wheel, backend: Backend) -> dict[str, bytes]:
-    """Return the corrected bytes of the members of a raw wheel that corrections.yaml names, by name."""
-    return {one.file: one.apply(wheel.read(one.file)) for one in _corrections_of(wheel, backend)}
+def corrections_id() -> str:
+    """Return a digest of all corrections and the files that they add."""
+    folder = Path(__file__).parent
+    return content_key("\n".join(file_sha256(path) for path in sorted(folder.iterdir()) if path.is_file()))
 
 
-def corrected_lines(wheel: Wheel, backend: Backend) -> dict[str, tuple[int, ...]]:
-    """Return the numbers of the corrected lines, by member name, for the build record."""
-    return {one.file: tuple(one.lines) for one in _corrections_of(wheel, backend)}
+def corrected_members(wheel: Wheel) -> dict[str, bytes]:
+    """Return the corrected and added files of a raw wheel, by member name."""
+    members = {}
+    for correction in _corrections_of(wheel):
+        folder = correction.file.rpartition("/")[0]
+        members[correction.file] = correction.apply(wheel.read(correction.file))
+        members |= {f"{folder}/{name}": Path(__file__).with_name(name).read_bytes() for name in correction.adds}
+    return members
 
 
-def _corrections_of(wheel: Wheel, backend: Backend) -> tuple[Correction, ...]:
-    known = (one for one in read_corrections() if one.file in wheel.sizes and one.backend in (None, backend))
+def corrected_lines(wheel: Wheel) -> dict[str, tuple[int, ...]]:
+    """Return the numbers of the corrected lines of a raw wheel, by member name, for the build record."""
+    return {correction.file: tuple(correction.lines) for correction in _corrections_of(wheel)}
+
+
+def _corrections_of(wheel: Wheel) -> tuple[Correction, ...]:
+    known = (one for one in read_corrections() if one.file in wheel.sizes)
     return tuple(one for one in known if hashlib.sha256(wheel.read(one.file)).hexdigest() == one.sha256)

@@ -4,8 +4,6 @@
 (() => {
   const factory = globalThis.wheelfactory;
   const { MAY_WORK, button, element, hiddenText, link, nameOf, unbroken } = factory;
-  const TRITON_LIMITS =
-    "Raises an error for window_size, softcap and block_table, except in older wheels, which ignore them.";
 
   // `recommended` marks it; `change` takes several changes at once: {field: value}.
   function card(context, wheel, recommended, change) {
@@ -142,7 +140,8 @@
     const gpus = wheel.archs.map((arch) =>
       element("li", {}, element("b", {}, arch), ` ${factory.productsOf(model, arch)}`),
     );
-    const limits = wheel.backend === "triton" ? [element("p", {}, TRITON_LIMITS)] : [];
+    const refused = `Raises an error for ${wheel.refused.join("; ")}. Older wheels ignore some of these options.`;
+    const limits = wheel.refused.length > 0 ? [element("p", {}, refused)] : [];
     const published = element("time", { datetime: wheel.published }, wheel.published);
     return element(
       "div",

@@ -35,7 +35,8 @@
 
   function makeWheel(data, row) {
     const wheel = Object.fromEntries(data.columns.map((column, position) => [column, row[position]]));
-    for (const column of ["pythons", "archs", "unverified", "checks"]) wheel[column] = data[column][wheel[column]];
+    for (const column of ["pythons", "archs", "unverified", "checks", "refused"])
+      wheel[column] = data[column][wheel[column]];
     [wheel.verified, wheel.evidence] = data.evidence[wheel.evidence];
     wheel.proved = wheel.unverified ? "tested" : "verified"; // the word for a correct run on an AMD GPU
     wheel.index = data.index[wheel.index];
