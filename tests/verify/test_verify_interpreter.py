@@ -42,7 +42,7 @@ def test_upstreams_kernels_are_right(tmp_path: Path, bare_cache: Path, upstream:
     assert (result.gate, result.status, result.findings) == ("interpreter", Status.PASSED, ())
     assert result.detail == f"Triton 3.7.1, against float64; {REFUSED}"
     assert (result.versions["torch"], result.versions["triton"]) == ("2.13.0+cpu", "3.7.1")
-    assert len(result.figures) == 2 * 29  # not the eight cases that are refused, and the append after the end
+    assert len(result.figures) == 2 * 30  # not the eight cases that are refused, and the append after the end
     assert 0 < result.figures["causal float16 error"] <= result.figures["causal float16 bound"] < 0.01
 
     (proof,) = (bare_cache / "proofs").iterdir()
