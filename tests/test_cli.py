@@ -23,9 +23,10 @@ from wheelfactory.core.checkout import ROOT
 from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, DONE, FAILED, VERIFICATION_FAILED, InputError
 from wheelfactory.core.files import lock_folder
 from wheelfactory.core.host import Host
+from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.kernels.source_list import SourceList, write_source_list
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.release.manifest import MANIFEST_NAME, manifest_bytes, read_manifest
+from wheelfactory.release.manifest import manifest_bytes, read_manifest
 from wheelfactory.verify.result import GateResult
 
 MATRIX = str(ROOT / "examples/seed-matrix.yaml")

@@ -10,7 +10,8 @@ from command_line import Cli
 from loopback import served
 from release_factory import flash_attn_wheel, make_release, stub_wheel
 from wheelfactory.core.errors import BAD_INPUT, DONE, VERIFICATION_FAILED
-from wheelfactory.release.manifest import MANIFEST_NAME, manifest_bytes, read_manifest
+from wheelfactory.core.published import MANIFEST_NAME
+from wheelfactory.release.manifest import manifest_bytes, read_manifest
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
 

@@ -15,13 +15,7 @@ from report_rows import rows_of
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.gpus import product_names
 from wheelfactory.doctor.detect import read_gpus, read_torch
-from wheelfactory.doctor.fit import (
-    Fit,
-    find_fallback,
-    find_fit,
-    find_missing_dependencies,
-    version_key,
-)
+from wheelfactory.doctor.fit import Fit, find_fallback, find_fit, find_missing_dependencies
 from wheelfactory.doctor.gpu_match import find_cautions, find_condition, list_visible_gpus
 from wheelfactory.doctor.machine import InstalledTorch, Machine, Python
 from wheelfactory.doctor.published_wheels import PublishedWheel
@@ -392,20 +386,3 @@ def test_the_fallback_needs_a_torch_that_imports_and_is_new_enough(tmp_path: Pat
     ]
     for torch, runs in expected:
         assert (find_fallback(wheels, replace(MI300X, torch=torch), FACTS) is not None) == runs
-
-
-def test_versions_are_sorted_as_numbers() -> None:
-    ordered = [
-        "2.7.4.post1",
-        "2.8.0rc1",
-        "2.8.0",
-        "2.8.3",
-        "2.8.3.post1",
-        "2.8.3.post2",
-        "2.8.3.post10",
-        "2.8.10",
-        "2.10.0",
-    ]
-    shuffled = sorted(ordered)  # as strings
-    assert shuffled != ordered
-    assert sorted(shuffled, key=version_key) == ordered

@@ -56,7 +56,7 @@ class Cell:
     @property
     def public_version(self) -> str:
         """The version of flash-attn in the wheel's name, such as ``2.8.4``: without the commit of a preview."""
-        return self.flash_attn.partition("+")[0]
+        return public_version(self.flash_attn)
 
     @property
     def commit(self) -> str:
@@ -96,6 +96,16 @@ class Cell:
             )
         python = f"3.{match['minor']}" if match["minor"] else ANY_PYTHON
         return cls(match["flash_attn"], python, match["torch"], match["rocm"], Backend(match["backend"]))
+
+
+def public_version(version: str) -> str:
+    """Return a version without its local part: ``2.8.3`` for ``2.8.3+rocm62torch2.5``."""
+    return version.partition("+")[0]
+
+
+def local_version(version: str) -> str:
+    """Return the local part of a version: ``rocm62torch2.5`` for ``2.8.3+rocm62torch2.5``; empty without one."""
+    return version.partition("+")[2]
 
 
 def preview_commit(flash_attn: str) -> str:

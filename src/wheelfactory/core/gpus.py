@@ -96,13 +96,18 @@ def arch_sort_key(arch: str) -> tuple[int, str]:
     return len(arch), arch
 
 
+def without_features(arch: str) -> str:
+    """An arch without features: gfx90a for ``gfx90a:sramecc+:xnack-``."""
+    return arch.partition(":")[0]
+
+
 def product_names(arch: str) -> str:
     """List the products of an offload arch on one line, each brand once; empty for an unknown arch.
 
     Features such as ``:xnack-`` are ignored.
     """
     names, brand = [], ""
-    for name in PRODUCTS.get(arch.partition(":")[0], ()):
+    for name in PRODUCTS.get(without_features(arch), ()):
         first, _, rest = name.partition(" ")
         names.append(rest if first == brand else name)
         brand = first

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from wheelfactory.core.cell import major_minor
+from wheelfactory.core.cell import major_minor, public_version
 from wheelfactory.core.support import SupportTables
 
 
@@ -53,7 +53,7 @@ class DoctorFacts:
 
     def find_triton_window(self, release: str) -> tuple[tuple[int, int], tuple[int, int]] | None:
         """Return the supported Triton window [first, end) of a release, with or without label; None if unknown."""
-        release = release.partition("+")[0]
+        release = public_version(release)
         # a post-release has the kernels of its release, so it shares the window
         base = release.partition(".post")[0]
         related = (window for name, window in self.triton_windows.items() if name.partition(".post")[0] == base)

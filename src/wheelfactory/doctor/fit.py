@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
-from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, Backend, Cell, major_minor
+from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, Backend, Cell, local_version, major_minor, public_version
+from wheelfactory.core.published import best_first_key, version_key
 from wheelfactory.core.support import Answer
 from wheelfactory.doctor.aiter_checks import find_overwritten_aiter
 from wheelfactory.doctor.diagnosis import abi_age, find_major_minor, format_major_minor
@@ -64,9 +66,10 @@ def find_fit(
         if wheel.project == FLASH_ATTN_PROJECT
         and wheel.label
         and backend in (None, wheel.label.backend)
-        and flash_attn in (None, wheel.version.partition("+")[0], wheel.version)
+        and flash_attn in (None, public_version(wheel.version), wheel.version)
     ]
-    candidates.sort(key=lambda wheel: _preference(wheel, machine, facts), reverse=True)
+    candidates.sort(key=lambda wheel: wheel.filename, reverse=True)  # the newest Python first among equals
+    candidates.sort(key=lambda wheel: _preference(wheel, machine, facts))
     judged = [
         (wheel, tuple(_torch_reasons(wheel, machine, facts)), tuple(_other_reasons(wheel, machine, facts)))
         for wheel in candidates
@@ -131,28 +134,13 @@ def find_fallback(wheels: Iterable[PublishedWheel], machine: Machine, facts: Doc
     return max(found, key=lambda wheel: version_key(wheel.version), default=None)
 
 
-def version_key(version: str) -> tuple[tuple[int, ...], int, str]:
-    """Return a sort key: numeric, pre-releases before their release, post-releases after it.
-
-    A subset of PEP 440 without the `packaging` library, sufficient for the versions in a manifest.
-    """
-    public = version.partition("+")[0]
-    release = re.match(r"\d+(\.\d+)*", public)
-    numbers = tuple(int(part) for part in release[0].split(".")) if release else ()
-    later = re.search(r"post(\d+)", public)
-    prerelease = re.search(r"\d(a|b|rc|\.?dev)\d", public)
-    return numbers, int(later[1]) + 1 if later else -1 if prerelease else 0, public
-
-
 def _preference(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> tuple[object, ...]:
-    """Return a sort key, best last: releases, wheels that promise all GPUs, CK before Triton, then the newest."""
+    """Return a sort key: wheels whose GPUs need no hiding first, then releases, then wheels that promise all GPUs."""
     assert wheel.label  # find_fit keeps only wheels with a label
-    version = version_key(wheel.version)
-    label = wheel.label
     promised = not any(True for _ in find_cautions(wheel, machine, facts))
-    # CK is compiled ahead of time, Triton on first use
-    newest = label.backend is Backend.CK, version, label.torch, label.rocm, wheel.published, wheel.filename
-    return not find_condition(wheel, machine, facts), not label.commit, promised, *newest
+    published = datetime.fromisoformat(wheel.published.replace("Z", "+00:00"))
+    best_first = best_first_key(wheel.label, wheel.version, published)
+    return bool(find_condition(wheel, machine, facts)), bool(wheel.label.commit), not promised, best_first
 
 
 def _torch_reasons(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> Iterator[str]:
@@ -201,7 +189,7 @@ def find_torch_rocm(torch: InstalledTorch) -> tuple[int, int] | None:
 
 def torch_build_text(torch: InstalledTorch) -> str:
     """Describe a torch that `find_torch_rocm` finds no ROCm for."""
-    local = torch.version.partition("+")[2]
+    local = local_version(torch.version)
     if torch.cuda or (torch.error and re.match(r"cu\d", local)):
         return "torch is a CUDA build"
     if torch.error and local != "cpu":

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from wheelfactory.core.cell import AITER_NAME, Backend
-from wheelfactory.core.gpus import find_override_arch, product_names
+from wheelfactory.core.gpus import find_override_arch, product_names, without_features
 from wheelfactory.core.label import is_own_aiter
 from wheelfactory.core.support import Answer, Support, SupportTables, name_choice, other_ways
 from wheelfactory.doctor.facts import DoctorFacts
@@ -54,7 +54,7 @@ def _judge_arch(arch: str, tables: SupportTables) -> GpuSupport:
 def judge_gpu(wheel: PublishedWheel, arch: str, facts: DoctorFacts) -> Support:
     """Return whether a wheel works on a GPU: by its own archs, and by the rules of the matrix."""
     assert wheel.label
-    is_own = arch in {own.partition(":")[0] for own in wheel.archs}  # without features such as ``:xnack-``
+    is_own = arch in set(map(without_features, wheel.archs))
     if not is_own and wheel.label.backend is Backend.CK:
         return Support(Answer.DOES_NOT_WORK, (f"has no code for {arch}",))
     cell = wheel.cell

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from wheelfactory.core.cell import Cell
+from wheelfactory.core.cell import Cell, local_version
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.gpus import without_features
 from wheelfactory.core.label import Label
 from wheelfactory.doctor.diagnosis import find_major_minor, format_major_minor
 from wheelfactory.doctor.machine import InstalledFlashAttn
@@ -70,7 +71,7 @@ def list_compiled_archs(installed: InstalledFlashAttn) -> tuple[str, ...]:
     """Return the offload archs it has compiled code for, without features; empty if unknown."""
     listed = installed.build_record.get("offload_archs")
     if isinstance(listed, (list, tuple)) and listed:
-        return tuple(str(arch).partition(":")[0] for arch in listed)
+        return tuple(without_features(str(arch)) for arch in listed)
     return installed.extension_archs
 
 
@@ -85,7 +86,7 @@ def has_label(installed: InstalledFlashAttn) -> bool:
 
 
 def _local(installed: InstalledFlashAttn) -> str:
-    return installed.version.partition("+")[2]
+    return local_version(installed.version)
 
 
 def _toolchain(installed: InstalledFlashAttn) -> Mapping[str, object]:

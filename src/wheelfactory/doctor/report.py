@@ -10,8 +10,8 @@ from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import DONE, FAILED, FactoryError
 from wheelfactory.core.installer import InstallCommand, pip_for, uv_for
 from wheelfactory.core.label import index_path
+from wheelfactory.core.published import why_unverified
 from wheelfactory.core.support import Answer
-from wheelfactory.core.verified import why_unverified
 from wheelfactory.doctor.advice import find_alternatives, find_answer, find_torch
 from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, INSTALL_TORCH, Diagnosis
 from wheelfactory.doctor.facts import DoctorFacts

@@ -13,7 +13,7 @@ from packaging.version import Version
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from wheelfactory.core.cell import AITER_NAME, preview_commit
+from wheelfactory.core.cell import AITER_NAME, preview_commit, public_version
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file
 from wheelfactory.core.label import is_own_aiter
@@ -173,7 +173,7 @@ def _check_previews(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
     for version, release in matrix.flash_attn.items():
         commit = release.git.commit[:7] if release.git and release.git.commit and not release.git.tag else ""
         if preview_commit(version) != commit:
-            public = version.partition("+")[0]
+            public = public_version(version)
             what = f"{version} is built from {f'the commit {commit}' if commit else 'a release'}"
             yield ("flash-attn", version), what, f"write '{public}+git{commit}'" if commit else f"write '{public}'"
 

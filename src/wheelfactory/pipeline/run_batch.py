@@ -20,12 +20,13 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.host import Host
 from wheelfactory.core.progress import ProgressCallback, Steps, logger
+from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.kernels.setup_env import CompileScope
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.pipeline.build import build_cell
 from wheelfactory.pipeline.run import Failure, run_in_order
 from wheelfactory.release.additions import as_addition
-from wheelfactory.release.manifest import MANIFEST_NAME, manifest_bytes, read_manifest
+from wheelfactory.release.manifest import manifest_bytes, read_manifest
 from wheelfactory.verify.gates import PROOF_GATES, verify
 from wheelfactory.wheel.build_record import read_build_record
 from wheelfactory.wheel.read import Wheel

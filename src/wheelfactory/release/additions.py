@@ -15,10 +15,11 @@ from wheelfactory.core.errors import VerificationError
 from wheelfactory.core.host import Host
 from wheelfactory.core.label import Label
 from wheelfactory.core.progress import logger
+from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.origins import Dependency
 from wheelfactory.release.directory import DirectoryPublisher
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest
+from wheelfactory.release.manifest import WheelRow, read_manifest
 from wheelfactory.release.transaction import Addition, Publisher
 from wheelfactory.release.verified import unverified_reason
 from wheelfactory.verify.gates import (

@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from wheelfactory.core.cell import WITHOUT_CELL
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.verified import why_unverified
+from wheelfactory.core.published import why_unverified
 from wheelfactory.doctor.fit import FLASH_ATTN_PROJECT
 from wheelfactory.gpu.validate.installed import read_archive_sha256
 from wheelfactory.release.additions import row_differences

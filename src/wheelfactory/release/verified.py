@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, Cell
-from wheelfactory.core.verified import why_unverified
+from wheelfactory.core.published import why_unverified
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.verify.gates import AITER_REQUIRED_GATES, FALLBACK_REQUIRED_GATES, required_gates
 from wheelfactory.verify.result import Status

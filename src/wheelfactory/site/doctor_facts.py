@@ -9,7 +9,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from wheelfactory.build.fallback import read_fallback_project
-from wheelfactory.core.cell import Backend, major_minor
+from wheelfactory.core.cell import Backend, major_minor, public_version
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.site.support_tables import support_tables
 from wheelfactory.verify.gates import required_gates
@@ -22,7 +22,7 @@ def doctor_facts(matrix: Matrix) -> str:
     torches = sorted(matrix.torch.items(), key=lambda entry: Version(entry[0]), reverse=True)
     facts = {
         "windows": {
-            name.partition("+")[0]: _bounds(release.triton.window)
+            public_version(name): _bounds(release.triton.window)
             for name, release in matrix.flash_attn.items()
             if release.triton
         },

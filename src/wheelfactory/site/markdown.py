@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from urllib.parse import quote, urlsplit
 
 from wheelfactory.core.gpus import product_names
-from wheelfactory.release.manifest import MANIFEST_NAME
+from wheelfactory.core.published import MANIFEST_NAME
 
 # what starts markup anywhere in a line, and what GitHub turns into links
 _SPECIAL = re.compile(r"[\\`*_\[\]<>&~$!]|(?<=:)//|(?<=www)\.", re.IGNORECASE)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from urllib.parse import quote
 
 from wheelfactory.core.cell import AITER_NAME
+from wheelfactory.core.published import wheel_url
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.coverage import page_runner_note
@@ -64,11 +64,11 @@ def packages_html(matrix: Matrix, rows: Iterable[WheelRow], site: str = "") -> b
         {
             "title": "ROCm {}, torch {}, {}".format(*axis_values(members[0])),
             "command": index_install_line(key, site) if site else "",
-            "files": [(row, _address(row, site), _about(row)) for row in members],
+            "files": [(row, wheel_url(row.filename, row.url, site), _about(row)) for row in members],
         }
         for key, members in group_by_index(ordered).items()
     ]
-    others = [(row, _address(row, site), "") for row in ordered if not row.label]
+    others = [(row, wheel_url(row.filename, row.url, site), "") for row in ordered if not row.label]
     if others:
         title = f"Dependencies. {_where_listed(row for row, *_ in others)}"
         groups.append({"title": title, "command": "", "files": others})
@@ -91,13 +91,9 @@ def _about(row: WheelRow) -> str:
     return f"for {archs}, {size_text(row.size)}, {row.published:%Y-%m-%d}{notes}"
 
 
-def _address(row: WheelRow, site: str) -> str:
-    return row.url or "/".join(filter(None, (site.rstrip("/"), "wheels", quote(row.filename))))
-
-
 def _file(row: WheelRow, site: str) -> Iterator[str]:
     """The cells of a row. The link ends in the full sha256, which pip and uv verify."""
-    address = _address(row, site)
+    address = wheel_url(row.filename, row.url, site)
     yield escape(row.version) if row.label is None else versions_text([row])
     yield pythons_text([row])
     yield " ".join(map(escape, row.offload_archs)) or "any"

@@ -16,8 +16,9 @@ from urllib.parse import quote
 from packaging.utils import parse_wheel_filename
 
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.gpus import OVERRIDES, PRODUCTS, find_override_arch
+from wheelfactory.core.gpus import OVERRIDES, PRODUCTS, find_override_arch, without_features
 from wheelfactory.core.label import index_path
+from wheelfactory.core.published import wheel_url
 from wheelfactory.core.support import other_ways
 from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.facts import Matrix
@@ -45,8 +46,6 @@ the archs on which the wheel computed correctly, and a text for each run on a GP
 # the axes, the easiest for a user to change first. The GPU is last, because it has to be bought
 CHANGE_ORDER = ("backend", "flash-attn", "python", "rocm", "torch", GPU)
 
-# the folder of files without a URL, relative to the page
-_BESIDE = "wheels/"
 _RELEASE = re.compile(r"https://github\.com/([\w.-]+/[\w.-]+)/releases/download/", re.ASCII)
 # not quoted by JavaScript's encodeURIComponent, besides letters, digits and ``-_.``
 _COMPONENT = "!'()*~"
@@ -63,7 +62,7 @@ def search_data(matrix: Matrix, rows: Iterable[WheelRow], *, docs: bool) -> dict
     expansion = expand(matrix)
     coverage = compute_coverage(expansion, wheels)
     texts: Table = {"": 0}
-    tables = support_tables(matrix, (_without_features(arch) for row in wheels for arch in row.offload_archs))
+    tables = support_tables(matrix, (without_features(arch) for row in wheels for arch in row.offload_archs))
     return {
         "support": tables.as_json(),
         "changes": CHANGE_ORDER,
@@ -80,11 +79,6 @@ def search_data(matrix: Matrix, rows: Iterable[WheelRow], *, docs: bool) -> dict
         "request": _request_form(wheels),
         **_wheels(expansion, wheels),
     }
-
-
-def _without_features(arch: str) -> str:
-    """An arch without features such as ``:xnack-``."""
-    return arch.partition(":")[0]
 
 
 def _position(table: Table, value: Hashable) -> int:
@@ -129,7 +123,7 @@ def _wheels(expansion: Expansion, wheels: Iterable[WheelRow]) -> dict[str, objec
             [
                 *(row.filename, row.version, cell.flash_attn, cell.python, cell.torch, cell.rocm, str(cell.backend)),
                 _position(tables["pythons"], tuple(pythons)),
-                _position(tables["archs"], tuple(map(_without_features, row.offload_archs))),
+                _position(tables["archs"], tuple(map(without_features, row.offload_archs))),
                 *(row.glibc, row.size, row.sha256, f"{row.published:%Y-%m-%d}", row.yanked),
                 _position(tables["unverified"], unverified_reason(row)),
                 _position(tables["checks"], tuple(map(_check, row.gates))),
@@ -153,6 +147,5 @@ def _check(gate: GateResult) -> tuple[str, ...]:
 
 
 def _base(row: WheelRow, bases: Table) -> int | str:
-    name = quote(row.filename, safe=_COMPONENT)
-    url = row.url or _BESIDE + name
+    name, url = quote(row.filename, safe=_COMPONENT), wheel_url(row.filename, row.url, "")
     return _position(bases, url.removesuffix(name)) if url.endswith(name) else url

@@ -13,9 +13,9 @@ from fake_github import FakeGitHub
 from fake_github.outcome import Added, assert_published, content_of, files_of, published_rows, sha256
 from release_factory import additions, flash_attn_wheel, stub_wheel
 from wheelfactory.core.errors import InputError, PublishError
+from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.release.github import parts
 from wheelfactory.release.github.publisher import GitHubPublisher
-from wheelfactory.release.manifest import MANIFEST_NAME
 from wheelfactory.release.transaction import Asset, publish, stage, yank
 
 NewPublisher: TypeAlias = Callable[..., GitHubPublisher]

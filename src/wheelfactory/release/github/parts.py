@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterable, Mapping
 
 from wheelfactory.core.errors import InputError, PublishError
+from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.kernels.kernel_set import STORED_SET_PREFIX
 from wheelfactory.matrix.forms import ASSET_BYTES
 from wheelfactory.release.bundle import BUNDLE_SUFFIX
-from wheelfactory.release.manifest import MANIFEST_NAME
 from wheelfactory.release.transaction import SUMS_NAME, Asset
 
 # the files of a part beside its wheels. They are written last, because they name the wheels

@@ -12,6 +12,7 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
+from wheelfactory.core.cell import local_version
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.installed import find_packages
@@ -213,7 +214,7 @@ def _read_distribution(
     name: str, version: str, tags: Iterable[str], metadata: Message, record: BuildRecord | None
 ) -> DistributionFacts:
     try:
-        label = Label.parse(version.partition("+")[2])
+        label = Label.parse(local_version(version))
     except InputError:
         label = None
     return DistributionFacts(
