@@ -90,7 +90,7 @@ def test_the_matrices_of_the_repository_load() -> None:
 
 def test_line_and_column_count_from_one(path: Path) -> None:
     error = refuse(path, edited(("python: ['3.12', '3.11']", "python: ['3.12', 3.11]")))
-    assert error.what == "one mistake in the matrix"
+    assert error.what == "1 mistake in the matrix"
     assert error.which == f"{path}:3:18: python.1: 3.11 is a number, not text"
     assert error.hint == "write '3.11' in quotes: unquoted, 7.10 and 7.1 are the same number"
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +18,7 @@ import requests
 
 from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.core.digest import content_key
-from wheelfactory.core.files import scratch_dir
+from wheelfactory.core.files import atomic_path, scratch_dir
 from wheelfactory.core.http import http_session
 from wheelfactory.core.process import DEFAULT_HINT, capture, watch
 from wheelfactory.core.progress import announced_progress, logger
@@ -216,6 +217,30 @@ def pip_install_large(environment: Environment, *arguments: str | Path, hint: st
         # quiet pip shows no progress; raw is the form for programs, since pip 24.1
         options = ("install", "--disable-pip-version-check", "--no-input", "--progress-bar", "raw")
         watch([*_PIP, environment.python, *options, *arguments], read_line, environ=_pip_environ(), hint=hint)
+
+
+def content_folder(folder: Path, content: Iterable[str]) -> Path:
+    """Return the folder below `folder` of a wheel that is made from `content`."""
+    return folder / content_key("\n".join(content))
+
+
+def cached_wheel(folder: Path, cache: Path, make: Callable[[Path], Path]) -> Path:
+    """Return the wheel in `folder`; if there is none, `make` builds it in a scratch folder of the cache."""
+    for path in sorted(folder.glob("*.whl")):
+        return path
+    with scratch_dir(cache) as scratch:
+        made = make(scratch)
+        with atomic_path(folder / made.name) as written:
+            shutil.copyfile(made, written)
+    return folder / made.name
+
+
+def copy_wheel(wheel: Path, folder: Path) -> Path:
+    """Copy a cached wheel into `folder`; return its path there."""
+    path = folder / wheel.name
+    with atomic_path(path) as written:
+        shutil.copyfile(wheel, written)
+    return path
 
 
 def pip_wheel(environment: Environment, source: Path, folder: Path, epoch: int, environ: Mapping[str, str]) -> Path:

@@ -14,10 +14,10 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.host import Host
 from wheelfactory.core.terminal import TextColumn, TextTable, table_lines, wrap_lines
+from wheelfactory.core.wrap import count_text
 from wheelfactory.kernels.kernel_set import KernelSet
 from wheelfactory.kernels.set_estimates import EstimateOrReason, total_cpu_hours
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.site.markdown import count_text
 
 BUILDS_HERE = "builds here"
 """How `local_build` begins for a cell that this machine can build."""

@@ -33,6 +33,7 @@ from wheelfactory.core.errors import DONE
 from wheelfactory.core.host import read_host
 from wheelfactory.core.progress import log_to_stderr, show_meanwhile
 from wheelfactory.core.terminal import rich_table
+from wheelfactory.core.wrap import count_text
 from wheelfactory.kernels.estimate import Runners
 from wheelfactory.kernels.kernel_set import KernelSet, group_kernel_sets
 from wheelfactory.kernels.set_estimates import (
@@ -57,7 +58,6 @@ from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, select_cells
 from wheelfactory.pipeline.batches import RunForecast, cut_batches, predict_run
 from wheelfactory.pipeline.jobs import split_by_runner
 from wheelfactory.site.coverage import available_cells
-from wheelfactory.site.markdown import count_text
 
 _PREVIEW_NOTE = "listing kernel sources to estimate CPU h: about 10 s a release, then kept in the cache"
 

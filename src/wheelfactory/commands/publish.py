@@ -30,6 +30,7 @@ from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import lock_folder, read_file, remove_scratch, write_atomic
 from wheelfactory.core.host import Host, read_host
 from wheelfactory.core.progress import Steps, log_to_stderr
+from wheelfactory.core.wrap import count_text
 from wheelfactory.gpu.validate.report import read_validation
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
@@ -56,7 +57,6 @@ from wheelfactory.release.transaction import (
 )
 from wheelfactory.release.transaction import publish as publish_wheels
 from wheelfactory.release.transaction import yank as yank_wheel
-from wheelfactory.site.markdown import count_text
 from wheelfactory.site.notes import release_notes
 from wheelfactory.site.site import render_site
 from wheelfactory.verify.gates import parse_extended

@@ -35,6 +35,7 @@ from wheelfactory.commands.options import (
 from wheelfactory.core.errors import BUILD_FAILED, DONE, NOTHING_TO_DO
 from wheelfactory.core.files import lock_folder, remove_scratch
 from wheelfactory.core.host import read_host
+from wheelfactory.core.wrap import count_text
 from wheelfactory.explain.error_hint import find_hint
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
@@ -45,7 +46,6 @@ from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.verified import unverified_reason
 from wheelfactory.site import install_lines
-from wheelfactory.site.markdown import count_text
 from wheelfactory.verify.gates import parse_extended
 
 

@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from wheelfactory.core.errors import FactoryError
@@ -116,14 +116,37 @@ def lock_folder(folder: Path, *, wait: bool = False) -> Iterator[None]:
 
     Raises `FactoryError` if another process holds the lock, without `wait`.
     """
+
+    def refuse() -> None:
+        if not wait:
+            raise FactoryError("in use by another run", str(folder), "wait for it, or choose another folder")
+
     folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
+    with _flock(os.open(folder, os.O_RDONLY), refuse):
+        yield
+
+
+@contextlib.contextmanager
+def wait_for_lock(path: Path, tell: Callable[[], None]) -> Iterator[None]:
+    """Lock the file at `path`, which is created; call `tell` before waiting for another process."""
+    with _flock(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), tell):
+        yield
+
+
+@contextlib.contextmanager
+def _flock(descriptor: int, when_busy: Callable[[], None]) -> Iterator[None]:
+    """Lock an open file or folder, and close it afterwards. If it is locked, call `when_busy`, then wait."""
+    # flock, not the existence of a file: the kernel releases it however the process ends
     try:
-        # flock, not a lock file: the kernel releases it however the process ends
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise FactoryError("in use by another run", str(folder), "wait for it, or choose another folder") from None
+            is_busy = True
+        else:
+            is_busy = False
+        if is_busy:
+            when_busy()
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)

@@ -45,3 +45,9 @@ def parse_kernel_name(name: str) -> KernelName | None:
     if match is None:
         return None
     return KernelName(match["operation"], match["head_dim"] or "", match["rest"] or "", match["arch"] or "")
+
+
+def is_dispatch(name: str) -> bool:
+    """Whether a generated source (name without extension) chooses a kernel for a call, and is no kernel itself."""
+    kernel = parse_kernel_name(name)
+    return kernel is not None and kernel.is_api

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from wheelfactory.core.digest import files_sha256
+from wheelfactory.kernels.compiler.key import list_source_files
 
 _GENERATED = "build"
 
@@ -25,16 +26,11 @@ def digest_kernel_sources(tree: Path, generator: str) -> str:
     """
     library = tree.joinpath(*Path(generator).parts[:2])
     setup = (tree / "setup.py").read_text(encoding="utf-8")
-    calls = "\n".join(_generator_statements(setup, Path(generator).name))
-    return files_sha256([("setup.py", calls.encode()), *_read_files(tree, [library, tree / _GENERATED])])
-
-
-def _read_files(tree: Path, folders: Sequence[Path]) -> Iterator[tuple[str, bytes]]:
-    for folder in folders:
-        # running the generator leaves .pyc files, which differ from Python to Python
-        files = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
-        for name, path in sorted((path.relative_to(tree).as_posix(), path) for path in files):
-            yield name, path.read_bytes()
+    sources = [("setup.py", "\n".join(_generator_statements(setup, Path(generator).name)).encode())]
+    for folder in (library, tree / _GENERATED):
+        names = sorted((path.relative_to(tree).as_posix(), path) for path in list_source_files([folder]))
+        sources += [(name, path.read_bytes()) for name, path in names]
+    return files_sha256(sources)
 
 
 def _generator_statements(setup: str, generator: str) -> Iterator[str]:

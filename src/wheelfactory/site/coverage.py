@@ -13,12 +13,13 @@ from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from wheelfactory.core.cell import Cell
+from wheelfactory.core.wrap import count_text
 from wheelfactory.matrix.expand import Excluded, Expansion, expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.select import matches_glob, needs_runner, select_cells
 from wheelfactory.release.manifest import WheelRow, published_cells
 from wheelfactory.release.verified import unverified_reason
-from wheelfactory.site.markdown import count_text, escape
+from wheelfactory.site.markdown import escape
 
 Key = TypeVar("Key", bound=Hashable)
 

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator
 
 from wheelfactory.core.cell import AITER_NAME
 from wheelfactory.core.published import wheel_url
+from wheelfactory.core.wrap import count_text
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.coverage import page_runner_note
 from wheelfactory.site.index import newest_date, page_templates
 from wheelfactory.site.install_lines import index_install_line
-from wheelfactory.site.markdown import code_block, code_span, count_text, escape, gpu_text, link, size_text, table
+from wheelfactory.site.markdown import code_block, code_span, escape, gpu_text, link, size_text, table
 from wheelfactory.site.wheel_text import (
     axis_values,
     group_by_index,

@@ -19,6 +19,7 @@ from wheelfactory.commands.targets import add_target, open_archive_host, open_pu
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.progress import log_to_stderr
+from wheelfactory.core.wrap import count_text
 from wheelfactory.kernels.kernel_set import KernelSet, describe_older_sets, group_kernel_sets, stored_set_name
 from wheelfactory.kernels.set_estimates import WORKFLOW_SHARDING, estimate_sets, read_cost_model, source_reader
 from wheelfactory.kernels.setup_env import ledger_path
@@ -36,7 +37,6 @@ from wheelfactory.pipeline.jobs import (
 )
 from wheelfactory.release.manifest import published_cells
 from wheelfactory.site.coverage import NEEDS_RUNNER, RUNNER_HINT
-from wheelfactory.site.markdown import count_text
 
 
 def add(parser: argparse.ArgumentParser) -> None:

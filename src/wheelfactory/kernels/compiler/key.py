@@ -70,7 +70,7 @@ def make_keys(
 
 def rocm_headers_sha256(rocm: str) -> str:
     """The digest of the HIP headers in ROCm's folder, which kernels include."""
-    paths = _header_paths([Path(rocm, "include/hip")])
+    paths = list_source_files([Path(rocm, "include/hip")])
     return files_sha256((str(path.relative_to(rocm)), path.read_bytes()) for path in paths)
 
 
@@ -84,11 +84,12 @@ def key_environment(environ: Mapping[str, str], rocm: str) -> dict[str, str]:
 def header_paths(flags: Sequence[str], root: Path) -> list[Path]:
     """List the files of the header folders below `root` that these flags name, sorted."""
     named = [value for option, value in split_options(flags) if option in HEADER_OPTIONS]
-    return _header_paths(Path(root, folder) for folder in named if not Path(folder).is_absolute())
+    return list_source_files(Path(root, folder) for folder in named if not Path(folder).is_absolute())
 
 
-def _header_paths(folders: Iterable[Path]) -> list[Path]:
-    # the generator is beside the headers, and running it leaves .pyc files
+def list_source_files(folders: Iterable[Path]) -> list[Path]:
+    """List the files below these folders, sorted."""
+    # the generator is beside the headers, and running it leaves .pyc files, which differ from Python to Python
     found = {path for folder in folders for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
     return sorted(found)
 

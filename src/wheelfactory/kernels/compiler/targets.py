@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from wheelfactory.core.kernel_name import parse_kernel_name
+from wheelfactory.core.kernel_name import is_dispatch
 
 HOST = "host"
 """The target of host code; every other target is an arch."""
@@ -32,12 +32,7 @@ def whole_targets(archs: Sequence[str]) -> tuple[str, ...]:
 def compiled_sources(names: Iterable[str], targets: Sequence[str]) -> list[str]:
     """Return those of the sources, by name, that are compiled for these targets, sorted."""
     # the sources that choose a kernel define none: their objects have no device code (the samples verify that)
-    return sorted(name for name in names if HOST in targets or not _is_api(name))
-
-
-def _is_api(name: str) -> bool:
-    kernel = parse_kernel_name(name)
-    return kernel is not None and kernel.is_api
+    return sorted(name for name in names if HOST in targets or not is_dispatch(name))
 
 
 def target_flags(flags: Iterable[str], targets: Sequence[str]) -> list[str]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
+from wheelfactory.core.kernel_name import is_dispatch
 from wheelfactory.kernels.trim.constants import assigns_field, find_constants
 from wheelfactory.kernels.trim.if_chain import (
     Block,
@@ -31,11 +32,6 @@ _MAX_SHOWN = 160
 
 Kernel: TypeAlias = "tuple[Tokens, str]"
 """The type that a kernel's template is specialized for, and the tag of its GPU family (empty up to 2.8.3)."""
-
-
-def is_dispatch(name: str) -> bool:
-    """Whether a generated source (name without extension) chooses a kernel for a call, and is no kernel itself."""
-    return name.endswith("_api")
 
 
 def find_differences(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from wheelfactory.site.markdown import count_text
+from wheelfactory.core.wrap import count_text
 from wheelfactory.verify.gates import is_refused
 from wheelfactory.verify.result import GateResult, Status, result_lines
 
