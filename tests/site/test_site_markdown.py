@@ -8,7 +8,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from report_rows import BLANK, active, shown, table_rows, tokens
-from wheelfactory.core.wrap import count_text
 from wheelfactory.site.markdown import code_block, code_span, escape, link, one_line, size_text, table
 
 ANY = st.one_of(
@@ -113,7 +112,3 @@ def test_sizes_are_in_thousands() -> None:
     ]
     for size, text in cases:
         assert size_text(size) == text
-
-
-def test_one_wheel_is_not_wheels() -> None:
-    assert [count_text(number, "wheel") for number in (0, 1, 2)] == ["0 wheels", "1 wheel", "2 wheels"]

@@ -14,6 +14,7 @@ from typing import Any
 
 from wheelfactory.core.cell import FALLBACK_NAME, Backend
 from wheelfactory.core.gpus import OVERRIDES, find_override_arch
+from wheelfactory.core.strict import read_record
 
 Choices = Mapping[str, str]
 """Values by axis; a missing axis means any value."""
@@ -86,13 +87,9 @@ class SupportTables:
     tables: tuple[SupportTable, ...]
 
     @classmethod
-    def parse(cls, found: Mapping[str, Any]) -> SupportTables:
+    def from_document(cls, found: Mapping[str, Any]) -> SupportTables:
         """Read what `as_json` returns."""
-        return cls(
-            {axis: tuple(values) for axis, values in found["axes"].items()},
-            (None, *(Finding(Answer(answer), reason) for answer, reason in found["findings"])),
-            tuple(SupportTable(tuple(axes), tuple(positions)) for axes, positions in found["tables"]),
-        )
+        return read_record(cls, {**found, "findings": [None, *found["findings"]]})
 
     def as_json(self) -> dict[str, object]:
         """Return plain JSON values."""

@@ -12,7 +12,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, Backend, Cell, local_version, major_minor, public_version
+from wheelfactory.core.cell import (
+    AITER_NAME,
+    FALLBACK_NAME,
+    Backend,
+    Cell,
+    local_version,
+    major_minor,
+    name_python,
+    public_version,
+)
 from wheelfactory.core.published import best_first_key, version_key
 from wheelfactory.core.support import Answer
 from wheelfactory.doctor.aiter_checks import find_overwritten_aiter
@@ -211,19 +220,11 @@ def _other_reasons(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) 
 def _python_reasons(wheel: PublishedWheel, machine: Machine) -> Iterator[str]:
     python = machine.python
     if wheel.python_tag not in (None, python.tag):
-        yield f"built for Python {_tag_text(str(wheel.python_tag))}, you have {_tag_text(python.tag)}"
+        yield f"built for Python {name_python(str(wheel.python_tag))}, you have {name_python(python.tag)}"
     least = re.search(r">=\s*(\d+)\.(\d+)", wheel.requires_python)
     have = find_major_minor(python.version)
     if least and have and have < (int(least[1]), int(least[2])):
         yield f"needs Python {least[1]}.{least[2]} or newer, you have {format_major_minor(have)}"
-
-
-def _tag_text(tag: str) -> str:
-    """Return ``3.11`` for ``cp311``, ``3.13 free-threaded`` for ``cp313t``, ``PyPy 3.10`` for ``pp310``."""
-    match = re.fullmatch(r"(cp|pp)(\d)(\d+)(t?)", tag)
-    if match is None:
-        return tag
-    return f"{'PyPy ' if match[1] == 'pp' else ''}{match[2]}.{match[3]}{' free-threaded' if match[4] else ''}"
 
 
 def _system_reasons(wheel: PublishedWheel, machine: Machine) -> Iterator[str]:

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from packaging.utils import parse_wheel_filename
 
-from wheelfactory.core.cell import Cell
+from wheelfactory.core.cell import Cell, name_python
 from wheelfactory.core.gpus import OVERRIDES, PRODUCTS, find_override_arch, without_features
 from wheelfactory.core.label import index_path
 from wheelfactory.core.published import wheel_url
@@ -138,7 +138,7 @@ def _wheels(expansion: Expansion, wheels: Iterable[WheelRow]) -> dict[str, objec
 def _tagged(row: WheelRow) -> list[str]:
     """Return the Pythons in the tags of a wheel whose cell left the matrix; empty if it supports every Python."""
     tags = (tag.interpreter for tag in parse_wheel_filename(row.filename)[3])
-    return sorted({f"3.{tag.removeprefix('cp3')}" for tag in tags if tag.startswith("cp3")})
+    return sorted({name_python(tag) for tag in tags if tag.startswith("cp3")})
 
 
 def _check(gate: GateResult) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from packaging.utils import parse_wheel_filename
 
-from wheelfactory.core.cell import name_flash_attn, public_version
+from wheelfactory.core.cell import name_flash_attn, name_python, public_version
 from wheelfactory.core.label import IndexKey, Label
 from wheelfactory.core.published import best_first_key, version_key
 from wheelfactory.release.evidence import Evidence
@@ -69,9 +69,8 @@ def _version_name(wheel: WheelRow) -> str:
 def pythons_text(wheels: Iterable[WheelRow]) -> str:
     """``3.10, 3.11``, or ``any`` for wheels without compiled code, by the tags of the file names."""
     tags = {tag.interpreter for wheel in wheels for tag in parse_wheel_filename(wheel.filename)[3]}
-    return ", ".join(
-        "any" if tag == "py3" else f"{tag[2:3]}.{tag[3:]}" for tag in sorted(tags, key=lambda tag: (len(tag), tag))
-    )
+    ordered = sorted(tags, key=lambda tag: (len(tag), tag))
+    return ", ".join("any" if tag == "py3" else name_python(tag) for tag in ordered)
 
 
 def status_notes(row: WheelRow) -> Iterator[str]:

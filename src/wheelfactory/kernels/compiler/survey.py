@@ -21,6 +21,7 @@ sys.path.append(str(Path(__file__).resolve().parents[3]))
 
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import write_atomic
+from wheelfactory.core.strict import parse_record
 from wheelfactory.kernels.compiler.commands import PLACEHOLDER, read_driver_bundler
 from wheelfactory.kernels.compiler.compiler import read_compiler
 from wheelfactory.kernels.compiler.edges import CompileInputs
@@ -71,12 +72,7 @@ class Survey:
     @classmethod
     def read(cls, path: Path) -> Survey:
         """Read the file that `write_survey` wrote."""
-        document = json.loads(path.read_text(encoding="utf-8"))
-        parts = [
-            SurveyPart(SetKey.from_document(part["key"]), tuple(part["command"]), tuple(part["sources"]))
-            for part in document["parts"]
-        ]
-        return cls(**{**document, "headers": tuple(document["headers"]), "parts": tuple(parts)})
+        return parse_record(cls, path.read_bytes())
 
 
 def worker_compiler(content: str, rocm: str) -> str:
