@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 
 from packaging.version import Version
 
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import Finding, GateResult
 from wheelfactory.wheel.elf.read import ElfFile
-from wheelfactory.wheel.repair import EXTERNAL_LIBRARIES
-
-# libraries of every manylinux system. Source: PEP 600, and the policies in auditwheel
-SYSTEM_LIBRARIES = (
-    *("libc.so.6", "libm.so.6", "libdl.so.2", "librt.so.1", "libpthread.so.0", "ld-linux-*.so.*"),
-    *("libgcc_s.so.1", "libstdc++.so.6"),
-)
+from wheelfactory.wheel.repair import foreign_libraries
 
 
 def check_linking(subject: Subject) -> GateResult:
@@ -40,11 +33,9 @@ def check_linking(subject: Subject) -> GateResult:
 
 
 def _library_findings(elf: ElfFile) -> Iterator[Finding]:
-    for name in elf.needed:
-        # a name with a slash is relative to the user's working directory, where another user could plant a library
-        if "/" in name or not any(fnmatchcase(name, pattern) for pattern in (*EXTERNAL_LIBRARIES, *SYSTEM_LIBRARIES)):
-            remedy = "link it statically, or not at all: users of the wheel do not have it"
-            yield Finding(file=elf.name, expected="libraries of torch, ROCm and the system", found=name, remedy=remedy)
+    for name in foreign_libraries(elf):
+        remedy = "link it statically, or not at all: users of the wheel do not have it"
+        yield Finding(file=elf.name, expected="libraries of torch, ROCm and the system", found=name, remedy=remedy)
     for path in elf.runpath:
         if not path.startswith("$ORIGIN"):
             # an absolute path of the build machine may hold anything on another machine
