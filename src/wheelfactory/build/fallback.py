@@ -6,7 +6,7 @@ The wheel has no label, and the same bytes wherever and whenever it is built.
 from __future__ import annotations
 
 import hashlib
-import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,11 @@ from wheelfactory.core.files import read_file
 from wheelfactory.core.models import FrozenModel, parse_model
 from wheelfactory.core.progress import logger
 from wheelfactory.wheel.rewrite import rewrite_wheel
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 PACKAGE = "flash_attention_amd"
 """The package in its wheel, and the distribution name as the wheel spells it."""
@@ -112,15 +117,12 @@ def _read(path: Path) -> bytes:
 
 def _read_project_table(path: Path) -> _ProjectTable:
     """Read the ``[project]`` keys. Raises `InputError` if one is missing."""
-    # tomllib needs Python 3.11, but strings and one-line lists of TOML are JSON too
-    section = _read(path).decode().partition("\n[project]\n")[2].partition("\n[")[0]
-    pairs = [line.partition(" = ") for line in section.splitlines()]
-    hint = f"it needs {', '.join(_KEYS)} in [project], each on one line"
+    refusal = InputError("cannot read flash-attention-amd", str(path), f"it needs {', '.join(_KEYS)} in [project]")
     try:
-        table = {name: json.loads(value) for name, _, value in pairs if name in _KEYS}
+        project = tomllib.loads(_read(path).decode()).get("project", {})
     except ValueError as error:
-        raise InputError("cannot read flash-attention-amd", f"{path}: {error}", hint) from None
-    return parse_model(_ProjectTable, table, InputError("cannot read flash-attention-amd", str(path), hint))
+        raise InputError(refusal.what, f"{path}: {error}", refusal.hint) from None
+    return parse_model(_ProjectTable, {name: project[name] for name in _KEYS if name in project}, refusal)
 
 
 ZIP_EPOCH = 315532800

@@ -80,7 +80,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             print_results(str(build_aiter(matrix.dependencies[AITER_NAME], dest, cache, environ)))
         return DONE
     cells, local_build = _cells_to_build(options, environ, matrix, host)
-    scope = read_scope(options, environ, started, matrix, cells)
+    scope = read_scope(options, environ, started)
     remove_scratch(dest)  # leftovers of a killed run
     paths, compiled = [], has_compiled_cell(cells)
     with open_executor(options, compiled=compiled, matrix=matrix, host=host, environ=environ, cache=cache) as executor:

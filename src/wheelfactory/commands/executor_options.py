@@ -14,7 +14,6 @@ from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.host import Host
 from wheelfactory.core.progress import log_to_stderr
-from wheelfactory.kernels.kernel_set import describe_older_sets, group_kernel_sets
 from wheelfactory.kernels.remote.settings import Remote, parse_remote
 from wheelfactory.kernels.setup_env import CompileScope, store_folder
 from wheelfactory.kernels.store_limit import keep_used_sets, limit_store
@@ -36,14 +35,9 @@ def add_kernels(parser: argparse.ArgumentParser) -> None:
     add_remote(parser)
 
 
-def read_scope(
-    options: argparse.Namespace, environ: Mapping[str, str], started: float, matrix: Matrix, cells: Iterable[Cell]
-) -> CompileScope:
-    """Return the kernel archives, the deadline and the cluster for these cells; `started` is in seconds since 1970."""
+def read_scope(options: argparse.Namespace, environ: Mapping[str, str], started: float) -> CompileScope:
+    """Return the kernel archives, the deadline and the cluster of a build; `started` is in seconds since 1970."""
     archives = as_directory(options.kernels) if options.kernels else None
-    if archives:
-        names = (path.name for path in archives.glob("*"))
-        print_messages(*describe_older_sets(group_kernel_sets(matrix, cells), names))
     return CompileScope(
         archives=archives, deadline=read_deadline(options, started), remote=read_remote(options, environ)
     )

@@ -23,7 +23,6 @@ from wheelfactory.commands.options import (
     add_matrix,
     as_directory,
     prepare_cache,
-    print_messages,
     print_results,
 )
 from wheelfactory.commands.targets import open_archive_host, parse_repository
@@ -34,7 +33,7 @@ from wheelfactory.core.progress import Steps, log_to_stderr
 from wheelfactory.kernels.archive_host import download_set, upload_set
 from wheelfactory.kernels.compile import compile_kernels
 from wheelfactory.kernels.compiler.shards import Shard
-from wheelfactory.kernels.kernel_set import describe_older_sets, group_kernel_sets, require_set, stored_set_name
+from wheelfactory.kernels.kernel_set import group_kernel_sets, require_set, stored_set_name
 from wheelfactory.kernels.resume import merge_set
 from wheelfactory.kernels.setup_env import CompileScope, store_folder
 from wheelfactory.matrix.expand import expand
@@ -90,13 +89,10 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     matrix, cache, dest = load_matrix(options.matrix), prepare_cache(options, environ), as_directory(options.dest)
     kernel_set = require_set(group_kernel_sets(matrix, expand(matrix).cells), options.set)
     remove_scratch(dest)  # leftovers of a killed run
-    print_messages(*describe_older_sets([kernel_set], (path.name for path in dest.glob("*"))))
     if options.download:
         name = stored_set_name(matrix, kernel_set, slim=options.slim)
         with use_store(cache, options.cache_size), log_to_stderr():
-            host = open_archive_host(options.download, environ)
-            print_messages(*describe_older_sets([kernel_set], host.names()))
-            archive = download_set(host, name, kernel_set.id, dest)
+            archive = download_set(open_archive_host(options.download, environ), name, kernel_set.id, dest)
     elif options.merge:
         with use_store(cache, options.cache_size), log_to_stderr():
             archive = merge_set(dest, kernel_set.id, store_folder(cache))

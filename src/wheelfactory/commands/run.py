@@ -69,7 +69,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     extended = tuple(parse_extended(options.extended))
     matrix, host, cache = load_matrix(options.matrix), read_host(environ), prepare_cache(options, environ)
     cells = select_cells(expand(matrix), options.only)
-    scope = require_release_remote(read_scope(options, environ, started, matrix, cells))
+    scope = require_release_remote(read_scope(options, environ, started))
     publisher, compiled = DirectoryPublisher(as_directory(options.dest)), has_compiled_cell(cells)
     with (
         lock_folder(publisher.folder),

@@ -7,7 +7,7 @@ release takes no file afterwards, and a draft does not count as stored.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from wheelfactory.core.digest import file_sha256
@@ -39,10 +39,6 @@ class GitHubArchiveHost:
 
     def __init__(self, releases: Releases) -> None:
         self._releases = releases
-
-    def names(self) -> Iterable[str]:
-        """The tags of all releases, as only those with the name of an archive can be one."""
-        return [release.tag_name for release in self._releases.list_releases()]
 
     def has(self, name: str) -> bool:
         """Whether an attested archive is published under this name. Raises as `_find_archive` does."""
