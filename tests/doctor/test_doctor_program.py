@@ -251,7 +251,7 @@ def test_a_working_wheel_from_elsewhere_is_recognised(wheels: tuple[PublishedWhe
     assert f"To replace it with the matching wheel: {CK_FILE}" in lines
     assert report.exit_code == DONE
     broken = replace(machine, flash_attn=replace(machine.flash_attn or InstalledFlashAttn("", ""), error="ImportError"))
-    assert not report_on(broken, wheels, Diagnosis("kind", "problem", "remedy")).foreign
+    assert not report_on(broken, wheels, Diagnosis("kind", "problem", "remedy")).replaces_other
 
 
 def test_a_working_installed_wheel_is_not_reinstalled(wheels: tuple[PublishedWheel, ...]) -> None:

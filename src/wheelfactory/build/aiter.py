@@ -1,6 +1,6 @@
 """Build the Triton-only wheel of aiter, which the previews of flash-attn take their Triton kernels from.
 
-aiter's own setup.py, which two variables make leave out all that needs ROCm: pure Python, one wheel for every cell.
+Two variables make aiter's setup.py skip everything that needs ROCm, so one pure Python wheel fits every cell.
 """
 
 from __future__ import annotations

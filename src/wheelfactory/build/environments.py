@@ -161,7 +161,7 @@ def make_empty_environment(folder: Path) -> Environment:
 
 
 def make_layered_environment(folder: Path, base: Path, version: str, layers: Sequence[Path]) -> Environment:
-    """Make an environment of the Python `base` (of that version) that also imports from the folders `layers`."""
+    """Create a venv from the Python `base`, of this version, that can also import from `layers`."""
     capture([base, "-m", "venv", "--symlinks", "--without-pip", folder])
     environment = Environment(folder, version)
     # unlike a plain path line, addsitedir also reads the .pth files of a layer

@@ -27,7 +27,7 @@ from wheelfactory.core.support import Answer
 from wheelfactory.doctor.aiter_checks import find_overwritten_aiter
 from wheelfactory.doctor.diagnosis import abi_age, find_major_minor, format_major_minor
 from wheelfactory.doctor.facts import DoctorFacts
-from wheelfactory.doctor.gpu_match import find_cautions, find_condition, find_lacking
+from wheelfactory.doctor.gpu_match import gpu_warnings, hide_gpus_hint, missing_archs
 from wheelfactory.doctor.machine import InstalledTorch, Machine, Python
 from wheelfactory.doctor.published_wheels import PublishedWheel
 from wheelfactory.doctor.torch_checks import find_tritons
@@ -146,10 +146,10 @@ def find_fallback(wheels: Iterable[PublishedWheel], machine: Machine, facts: Doc
 def _preference(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> tuple[object, ...]:
     """Return a sort key: wheels whose GPUs need no hiding first, then releases, then wheels that promise all GPUs."""
     assert wheel.label  # find_fit keeps only wheels with a label
-    promised = not any(True for _ in find_cautions(wheel, machine, facts))
+    promised = not any(True for _ in gpu_warnings(wheel, machine, facts))
     published = datetime.fromisoformat(wheel.published.replace("Z", "+00:00"))
     best_first = best_first_key(wheel.label, wheel.version, published)
-    return bool(find_condition(wheel, machine, facts)), bool(wheel.label.commit), not promised, best_first
+    return bool(hide_gpus_hint(wheel, machine, facts)), bool(wheel.label.commit), not promised, best_first
 
 
 def _torch_reasons(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> Iterator[str]:
@@ -211,8 +211,8 @@ def _other_reasons(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) 
     yield from _python_reasons(wheel, machine)
     yield from _system_reasons(wheel, machine)
     yield from find_overwritten_aiter(wheel, machine)
-    if not find_condition(wheel, machine, facts):  # otherwise the GPUs without code can be hidden
-        yield from find_lacking(wheel, machine, facts)
+    if not hide_gpus_hint(wheel, machine, facts):  # otherwise the GPUs without code can be hidden
+        yield from missing_archs(wheel, machine, facts)
     if wheel.yanked is not None:
         yield f"yanked: {wheel.yanked or 'no reason given'}"
 

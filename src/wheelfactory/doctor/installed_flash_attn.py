@@ -71,9 +71,8 @@ def _of_metadata(packages: Packages) -> InstalledFlashAttn | None:
     (place, _), dist = next(iter(found.items()))
     origin = packages.origins["flash_attn"]
     folder = Path(origin).resolve().parents[1] if origin else place
-    compiled = _compiled(
-        [*map(Path, packages.search_path), folder]
-    )  # the directory of an editable install may not be on the path
+    # the directory of an editable install may not be on the path
+    compiled = _compiled([*map(Path, packages.search_path), folder])
     listed = {path for path in compiled if path.parent == folder}
     if folder == place and dist.read_text("RECORD") is not None:
         # the RECORD of an editable install lists no code; an egg from `setup.py install` lists its sources at best

@@ -114,9 +114,8 @@ class _SafeRedirects(HTTPRedirectHandler):
 
 
 def _download(address: str) -> bytes:
-    opener = (
-        OpenerDirector()
-    )  # not `build_opener`, which adds FTP and would open local files that a server redirects to
+    # not `build_opener`, which adds FTP and would open local files that a server redirects to
+    opener = OpenerDirector()
     for handler in (
         *(ProxyHandler(), HTTPHandler(), HTTPSHandler(), _SafeRedirects()),
         *(HTTPErrorProcessor(), HTTPDefaultErrorHandler()),

@@ -138,9 +138,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = diagnose_and_report(options, python, facts, TORCH_PROBE, site, os.environ, show=show, tell=_tell)
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # otherwise Python prints an error when it flushes at exit
+        # otherwise Python prints an error when it flushes at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141  # what a shell reports for SIGPIPE: 128 + 13
     except KeyboardInterrupt:
         return _fail_with(FactoryError("interrupted", "by Ctrl-C", "run the same command again"))
@@ -225,7 +224,9 @@ def _confirm(report: DoctorReport) -> bool:
     """Return whether the answer is yes. Raises FactoryError if stdin is closed."""
     sys.stdout.flush()
     installed = report.machine.flash_attn
-    replaced = f"Replace flash-attn {installed.version}, which works" if report.foreign and installed else "Install it"
+    replaced = (
+        f"Replace flash-attn {installed.version}, which works" if report.replaces_other and installed else "Install it"
+    )
     sys.stderr.write(f"{replaced}? [y/N] ")
     sys.stderr.flush()
     answer = sys.stdin.readline() if sys.stdin else ""

@@ -167,9 +167,8 @@ def diagnose_missing_triton(machine: Machine, installed: InstalledFlashAttn) -> 
     if torch is None or index is None:
         remedy = f"install the Triton that {format_torch(machine)} requires, from the source of that torch"
         return Diagnosis("no Triton", what, remedy)
-    again = choose_installer(machine).install_torch(
-        f"torch=={torch.version}", index
-    )  # keeps torch and adds its missing dependencies
+    # keeps torch and adds its missing dependencies
+    again = choose_installer(machine).install_torch(f"torch=={torch.version}", index)
     return Diagnosis("no Triton", what, shlex.join(again))
 
 

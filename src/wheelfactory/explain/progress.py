@@ -184,9 +184,8 @@ def estimate_remaining_time(progress: Progress, jobs: int, archs: int, jobs_so_f
     one_arch, left_count = mean_cpu_seconds(1), progress.total - progress.done
     factor = ordinary_cost("fmha_bwd_d128", archs).cpu_s / ordinary_cost("fmha_bwd_d128", 1).cpu_s
     done_s = progress.cost_done + (progress.done - min(progress.named_count, progress.done)) * one_arch
-    cheapest = min(
-        ordinary_cost(source, 1).cpu_s for source in glossary().typical_kernel_counts
-    )  # a lower limit, if the actual mix is cheaper
+    # a lower limit, if the actual mix is cheaper
+    cheapest = min(ordinary_cost(source, 1).cpu_s for source in glossary().typical_kernel_counts)
     left_s = max(one_arch * progress.total - done_s, left_count * cheapest) * factor if left_count else 0.0
     whole_s = one_arch * progress.total * factor
     time_s = left_s / jobs

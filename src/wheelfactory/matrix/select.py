@@ -85,7 +85,7 @@ def unpublished_cells(cells: Iterable[Cell], published: Collection[str]) -> tupl
 
 
 def github_matrix(matrix: Matrix, cells: Sequence[Cell], *, shards: bool = False) -> str:
-    """Write ``{"include":[...]}`` on one line, with string values only; `shards` selects `sharded_strategy_json`."""
+    """Write ``{"include":[...]}`` on one line, string values only; with `shards`, nest the cells in groups of 256."""
     entries = [
         {
             "id": cell.id,

@@ -1,7 +1,6 @@
 """Build, prove and verify the wheels of one batch, each step in a job of its own.
 
-A cell that fails does not stop the others. A step skips what is there already, so that a repeated job does only what an
-earlier attempt did not.
+A cell that fails does not stop the others. Rerunning a job skips finished wheels.
 """
 
 from __future__ import annotations

@@ -211,7 +211,7 @@ def add_attestation(publisher: Publisher, bundle: bytes, source: str) -> dict[st
     """Store an attestation bundle beside each staged wheel that it names. Publishes nothing.
 
     Returns, by name, whether a wheel of that sha256 is staged: a workflow attests all wheels of a run, and another run
-    may have published some of them before. The signature is not verified here: that is for whoever downloads a wheel.
+    may have published some of them before. Signatures are verified by `verify --from`, not here.
     Raises `InputError` if it is not a bundle; `source` is its name there.
     """
     wheels = {subject.name: subject.digest.sha256 for subject in read_subjects(bundle, source)}

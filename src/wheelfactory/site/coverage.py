@@ -49,7 +49,7 @@ class CellState(str, Enum):
 
 
 def has_runner(published: Iterable[str]) -> bool:
-    """Whether a factory has a runner of its own: one of its published cells, yanked ones included, needs one.
+    """True if any published cell (yanked or not) needed a self-hosted runner.
 
     Only the rows say so: pages are generated from them in jobs and on machines that do not know the runner's label.
     """

@@ -96,7 +96,7 @@ class CompileCommands:
         return is_empty(self.inputs.guards.get(name, ""), targets)
 
     def kernel(self, name: str, targets: tuple[str, ...], output: Path, shortcuts: Shortcuts = ORDINARY) -> Compile:
-        """The compile of a kernel for one target, with the shortcuts that apply to it; or of a whole object."""
+        """Return the command that compiles one kernel for one target, or as a whole object."""
         source, folder = self.inputs.kernels[name].source, self.inputs.root
         command, header = self._hipcc(targets), shortcuts.headers.get((self.preamble(name), targets))
         empty = shortcuts.empty_sources and self.is_empty(name, targets)

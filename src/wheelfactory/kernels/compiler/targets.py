@@ -20,7 +20,7 @@ _HOST_MACRO = "-D_GLIBCXX_USE_CXX11_ABI="
 
 
 def split_targets(archs: Sequence[str]) -> tuple[tuple[str, ...], ...]:
-    """The targets that are compiled one by one, for objects with these archs."""
+    """Return one list of targets for each arch, and one for host code."""
     return (*((arch,) for arch in archs), (HOST,))
 
 

@@ -69,7 +69,7 @@ class Client:
             raise InputError("the server executes nothing", self.remote.address, hint)
 
     async def watch(self) -> None:
-        """Ask the server for ever whether it is there. Raises as `check`."""
+        """Poll the server until cancelled. Raises as `check`."""
         # a stream that says nothing for an hour may be a compile, or a connection that is dead
         while True:
             await asyncio.sleep(HEARTBEAT_S)

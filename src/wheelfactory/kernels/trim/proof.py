@@ -76,7 +76,7 @@ def _compare_dispatch(
 
 
 def _constants(dispatch: str, bindings: Sequence[str], headers: Sequence[str]) -> dict[Tokens, bool]:
-    """The expressions of a dispatch file that have one value in all calls of the bindings, and that value."""
+    """Return the dispatch conditions that are constant for every binding, with their value."""
     parameters = set(_DISPATCHED.findall(dispatch))
     if len(parameters) != 1:
         return {}
