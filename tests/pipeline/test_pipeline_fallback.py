@@ -37,7 +37,7 @@ from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import manifest_bytes
 from wheelfactory.release.transaction import publish
 from wheelfactory.verify.contents import MAX_FALLBACK_SIZE
-from wheelfactory.verify.fallback_importing import check_fallback_import
+from wheelfactory.verify.fallback import check_fallback_import
 from wheelfactory.verify.gate import FallbackSubject
 from wheelfactory.verify.gates import FALLBACK_PUBLISH_GATES, FALLBACK_REQUIRED_GATES, verify, verify_fallback
 from wheelfactory.verify.proofs import ProgramReport, ProofKey
@@ -399,7 +399,7 @@ def test_a_cached_proof_is_used_only_while_it_passes(
         asked.append(question.program.name)
         return kind.model_validate({"version": answers.pop(0)})
 
-    monkeypatch.setattr("wheelfactory.verify.fallback_program._run", run)
+    monkeypatch.setattr("wheelfactory.verify.fallback._run", run)
     subject = FallbackSubject(Wheel.open(wheel), project, {"PATH": ""}, tmp_path / "cache")
     assert check_fallback_import(subject).status is Status.FAILED
     assert not (tmp_path / "cache/proofs").exists()

@@ -1,4 +1,4 @@
-"""Python environments for builds and imports, made by pip and cached by their content."""
+"""Python environments for builds and imports, made by pip and cached by their content; wheels cached likewise."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from pathlib import Path
 
 import requests
 
-from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.core.digest import content_key
 from wheelfactory.core.files import atomic_path, scratch_dir
 from wheelfactory.core.http import http_session
@@ -269,3 +268,20 @@ def _pip(
 
 def _pip_environ() -> dict[str, str]:
     return {name: value for name, value in clean_environ(os.environ).items() if not name.startswith("PYTHON")}
+
+
+# prefixes of variables that upstream's setup.py, torch's cpp_extension, a compiler, a compiler cache that the user has
+# in front of one, or Python reads
+_REMOVED_PREFIXES = (
+    *("FLASH_ATT", "GPU_ARCHS", "OPT_DIM", "CK_TILE_", "MAX_JOBS", "PYTORCH_ROCM_ARCH", "BUILD_TRITON_BACKEND"),
+    *("HIPCC_", "PYTORCH_NVCC", "NVCC_", "TORCH_NVCC_", "CCACHE_", "SCCACHE_", "WHEELFACTORY_"),
+    # setup.py of aiter
+    *("AITER_", "ENABLE_CK", "PREBUILD_", "PRETUNE_", "SETUPTOOLS_SCM_"),
+    *("CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "ARCHFLAGS"),
+    *("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONUSERBASE"),
+)
+
+
+def clean_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """Copy an environment without variables that influence builds."""
+    return {name: value for name, value in environ.items() if not name.startswith(_REMOVED_PREFIXES)}

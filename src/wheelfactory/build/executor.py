@@ -9,8 +9,7 @@ from typing import Protocol
 
 from ninja import BIN_DIR
 
-from wheelfactory.build.clean_environ import clean_environ
-from wheelfactory.build.environments import make_build_environment
+from wheelfactory.build.environments import clean_environ, make_build_environment
 from wheelfactory.build.rocm_python import discard_rocm_python, find_rocm_python, prepare_rocm_python
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host

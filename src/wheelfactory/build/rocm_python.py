@@ -7,10 +7,10 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.build.environments import (
     Environment,
     build_tool_requirements,
+    clean_environ,
     find_package_folders,
     keep_environment,
     make_layered_environment,

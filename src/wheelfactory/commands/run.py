@@ -27,6 +27,7 @@ from wheelfactory.commands.options import (
     add_only,
     add_quick,
     as_directory,
+    find_hint,
     prepare_cache,
     print_messages,
     print_results,
@@ -36,7 +37,6 @@ from wheelfactory.core.errors import BUILD_FAILED, DONE, NOTHING_TO_DO
 from wheelfactory.core.files import lock_folder, remove_scratch
 from wheelfactory.core.host import read_host
 from wheelfactory.core.wrap import count_text
-from wheelfactory.explain.error_hint import find_hint
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix

@@ -24,8 +24,8 @@ from wheelfactory.core.cell import WITHOUT_CELL, Cell
 from wheelfactory.core.errors import DONE, VERIFICATION_FAILED, InputError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.host import read_host
-from wheelfactory.core.installed import find_packages
 from wheelfactory.core.progress import log_to_stderr
+from wheelfactory.core.query import find_packages
 from wheelfactory.gpu.torch_python import find_user_python
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.additions import read_wheel_row

@@ -14,8 +14,7 @@ from importlib.metadata import Distribution
 from pathlib import Path
 
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.installed import Packages, find_packages
-from wheelfactory.core.query import query_program
+from wheelfactory.core.query import Packages, find_packages, query_program
 from wheelfactory.doctor.machine import InstalledFlashAttn
 
 _ASK_IMPORT = r"""

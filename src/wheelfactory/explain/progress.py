@@ -14,13 +14,13 @@ from wheelfactory.explain.glossary import glossary
 from wheelfactory.explain.log_lines import LogLine, is_wall_clock
 from wheelfactory.kernels.compiler.costs import ordinary_cost
 from wheelfactory.kernels.compiler.flags import kernel_name
-from wheelfactory.kernels.compiler.status import estimate_time_left
+from wheelfactory.kernels.compiler.schedule import estimate_time_left
 
 ONE_HEAD_DIM = 704
 """Objects of 2.8.3 with one head dim, the smallest possible library."""
 
 _STATUS = re.compile(r"^\[(\d{1,6})/(\d{1,6})\] (.+)$")
-# what `wheelfactory.kernels.compiler.status` puts after ``[n/m]``
+# what `wheelfactory.kernels.compiler.schedule` puts after ``[n/m]``
 _OURS = re.compile(r"(\d+(?:\.\d+)?)/min, (.+?) left, peak (\d+) MiB(?:: (\S+))?$")
 # what `wheelfactory.core.progress` prints for a long step without a terminal
 _STEP = re.compile(r"^[^\[]+: \[(\d{1,6})/(\d{1,6})\] (\d{1,9}) s, (.+)$")

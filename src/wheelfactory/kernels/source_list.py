@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from wheelfactory.build.clean_environ import clean_environ
+from wheelfactory.build.environments import clean_environ
 from wheelfactory.build.sources import Source, fetch_source, unpack_source
 from wheelfactory.core.digest import content_key
 from wheelfactory.core.errors import InputError, SourceError
@@ -20,8 +20,7 @@ from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger
 from wheelfactory.core.strict import read_record
 from wheelfactory.kernels.compiler.guards import read_guard
-from wheelfactory.kernels.generator_commands import GENERATOR, parse_generator_commands
-from wheelfactory.kernels.source_digest import digest_kernel_sources
+from wheelfactory.kernels.generator_commands import GENERATOR, digest_kernel_sources, parse_generator_commands
 from wheelfactory.kernels.trim.filtered_run import (
     FilteredCommand,
     UnprovedError,

@@ -23,8 +23,8 @@ from wheelfactory.core.progress import ProgressCallback, Steps, ignore_progress
 from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.select import unpublished_cells
+from wheelfactory.pipeline.batches import split_into_waves
 from wheelfactory.pipeline.build import build_cell
-from wheelfactory.pipeline.waves import split_into_waves
 from wheelfactory.release.additions import (
     as_addition,
     fetch_missing_dependencies,

@@ -26,8 +26,8 @@ from wheelfactory.matrix.rules import GPU
 from wheelfactory.release.manifest import WheelRow, verified_archs
 from wheelfactory.release.verified import unverified_reason
 from wheelfactory.site.coverage import NEEDS_RUNNER, RUNNER_HINT, CellState, Coverage, compute_coverage
+from wheelfactory.site.doctor_facts import support_tables
 from wheelfactory.site.install_lines import install_templates
-from wheelfactory.site.support_tables import support_tables
 from wheelfactory.site.wheel_text import evidence_lines, preferred_first_key
 from wheelfactory.verify.result import GateResult, Status
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from wheelfactory.build.clean_environ import clean_environ
+from wheelfactory.build.environments import clean_environ
 from wheelfactory.build.executor import BuildCommand, BuildHost
 from wheelfactory.build.rocm_python import find_rocm_python
 from wheelfactory.build.setup_py import log_path

@@ -14,20 +14,17 @@ from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.select import require_in_matrix
 from wheelfactory.verify.ahead_of_time import check_ahead_of_time
-from wheelfactory.verify.archive import check_archive
 from wheelfactory.verify.code_objects import check_code_objects
 from wheelfactory.verify.contents import check_aiter_contents, check_contents, check_fallback_contents
-from wheelfactory.verify.fallback_accuracy import check_fallback_accuracy
-from wheelfactory.verify.fallback_importing import check_fallback_import
+from wheelfactory.verify.fallback import check_fallback_accuracy, check_fallback_import
 from wheelfactory.verify.gate import AiterSubject, AnySubject, FallbackSubject, Gate, Subject
 from wheelfactory.verify.gpu import check_on_gpu
 from wheelfactory.verify.identity import check_aiter_identity, check_fallback_identity, check_identity
 from wheelfactory.verify.importing import check_import
 from wheelfactory.verify.interpreter import check_in_interpreter
-from wheelfactory.verify.linking import check_linking
-from wheelfactory.verify.record import check_record
+from wheelfactory.verify.record import check_archive, check_record
 from wheelfactory.verify.result import Finding, GateResult, Status
-from wheelfactory.verify.symbols import check_symbols
+from wheelfactory.verify.symbols import check_linking, check_symbols
 from wheelfactory.wheel.build_record import read_build_record
 from wheelfactory.wheel.read import Wheel
 

@@ -12,6 +12,7 @@ from wheelfactory.commands.options import (
     add_extended,
     add_matrix,
     as_directory,
+    find_hint,
     prepare_cache,
     print_messages,
     print_results,
@@ -20,7 +21,6 @@ from wheelfactory.commands.options import (
 from wheelfactory.core.cell import WITHOUT_CELL
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.host import read_host
-from wheelfactory.explain.error_hint import find_hint
 from wheelfactory.kernels.setup_env import CompileScope
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix

@@ -22,8 +22,11 @@ from wheelfactory.gpu.bench.reports import (
     TrainingConfig,
     TrainingReport,
     TrainingResult,
+    attention_tflops,
+    is_steady,
+    median,
+    percentiles,
 )
-from wheelfactory.gpu.bench.timing import attention_tflops, is_steady, median, percentiles
 from wheelfactory.gpu.torch_python import AUTOTUNE_VARIABLE, TorchPython
 from wheelfactory.gpu.validate.report import as_hardware, as_software
 from wheelfactory.verify.accuracy import AITER_TOLERANCE, TOLERANCES

@@ -14,10 +14,9 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from statistics import median
 
-from wheelfactory.core.kernel_name import parse_kernel_name
 from wheelfactory.core.strict import parse_record
 from wheelfactory.kernels.compiler.guards import NO_GUARDS, Guards, is_empty
-from wheelfactory.kernels.compiler.targets import HOST
+from wheelfactory.kernels.compiler.targets import HOST, parse_kernel_name
 
 # memory of hipcc and the clang driver beside the large process of a compile (measured with `SEED_COSTS`)
 DRIVER_MIB = 100

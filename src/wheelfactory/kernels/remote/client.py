@@ -15,8 +15,14 @@ import grpc.aio
 from wheelfactory.core.errors import InputError
 from wheelfactory.kernels.remote import messages_pb2 as messages
 from wheelfactory.kernels.remote.action import Blob
-from wheelfactory.kernels.remote.channel import make_method, open_channel
-from wheelfactory.kernels.remote.failures import Attempts, ClusterLostError, ResultError, result_error
+from wheelfactory.kernels.remote.channel import (
+    Attempts,
+    ClusterLostError,
+    ResultError,
+    make_method,
+    open_channel,
+    result_error,
+)
 from wheelfactory.kernels.remote.settings import Remote, read_token
 
 BATCH_BYTES = 3 << 20

@@ -7,8 +7,8 @@ import hashlib
 from wheelfactory.core.wrap import as_printable
 from wheelfactory.kernels.compiler.store import ObjectRecord
 from wheelfactory.kernels.remote import messages_pb2 as messages
+from wheelfactory.kernels.remote.channel import ResultError
 from wheelfactory.kernels.remote.client import Client
-from wheelfactory.kernels.remote.failures import ResultError
 
 _MAX_SHOWN = 200
 """Characters of a server's text in a message."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from wheelfactory.core.kernel_name import is_dispatch
+from wheelfactory.kernels.compiler.targets import is_dispatch
 from wheelfactory.kernels.trim.constants import assigns_field, find_constants
 from wheelfactory.kernels.trim.if_chain import (
     Block,
