@@ -1,4 +1,4 @@
-"""Options and output shared by several commands."""
+"""Options, output and hints shared by several commands and by the scripts that edit matrix.yaml."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from wheelfactory.core.cell import AITER_NAME, local_version
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.label import Label, is_own_aiter
 from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, Diagnosis, uninstall_command
+from wheelfactory.doctor.installed_flash_attn import format_flash_attn
 from wheelfactory.doctor.machine import InstalledFlashAttn, Machine
-from wheelfactory.doctor.origin import format_flash_attn
 from wheelfactory.doctor.published_wheels import PublishedWheel
 from wheelfactory.doctor.torch_checks import TRITON_VARIABLE
 

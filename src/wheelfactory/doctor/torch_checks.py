@@ -19,8 +19,7 @@ from wheelfactory.doctor.diagnosis import (
     uninstall_command,
 )
 from wheelfactory.doctor.facts import DoctorFacts
-from wheelfactory.doctor.machine import InstalledFlashAttn, Machine
-from wheelfactory.doctor.origin import (
+from wheelfactory.doctor.installed_flash_attn import (
     find_build_cxx11_abi,
     find_build_rocm,
     find_build_torch,
@@ -28,6 +27,7 @@ from wheelfactory.doctor.origin import (
     format_flash_attn,
     is_compiled,
 )
+from wheelfactory.doctor.machine import InstalledFlashAttn, Machine
 from wheelfactory.wheel.elf.mangled import find_string_abi, format_symbol, guess_provider
 
 TRITON_VARIABLE = "FLASH_ATTENTION_TRITON_AMD_ENABLE"

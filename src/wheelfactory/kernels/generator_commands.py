@@ -1,6 +1,6 @@
-"""Read the commands with which a release's setup.py runs upstream's generator of kernels.
+"""Read from setup.py how it runs upstream's generator of kernels; digest what kernels are compiled from.
 
-setup.py is parsed, not run: it would import torch.
+setup.py is parsed, not run: it would import torch. Equal digests make one kernel set.
 """
 
 from __future__ import annotations

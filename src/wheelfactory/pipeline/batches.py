@@ -1,7 +1,8 @@
-"""Cut the cells of a workflow run into batches, and predict what their jobs take.
+"""Cut the cells of a workflow run into batches, predict what their jobs take, and group cells into waves.
 
 One job builds the cells of a batch one after the other, and a job on another machine verifies their wheels. The CK
-cells of a batch share a base image, which each of the two jobs pulls once.
+cells of a batch share a base image, which each of the two jobs pulls once. Cells of one wave never wait for the same
+slow build.
 """
 
 from __future__ import annotations

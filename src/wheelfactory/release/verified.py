@@ -1,4 +1,7 @@
-"""Whether a published wheel passed every gate that this checkout requires. The row itself does not say what counts."""
+"""Whether a published wheel passed every gate that this checkout requires, and merging two rows of one wheel.
+
+A row itself does not say which gates count.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The facts about the matrix and the gates that ``doctor.py`` contains, as JSON."""
+"""The rules of a matrix as tables, and all facts that ``doctor.py`` contains, as JSON."""
 
 from __future__ import annotations
 

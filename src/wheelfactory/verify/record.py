@@ -1,4 +1,4 @@
-"""Gate: RECORD lists exactly the members, once each, with their sha256 and size."""
+"""Gates: the archive is undamaged and extracts the same everywhere, and RECORD lists exactly its members."""
 
 from __future__ import annotations
 

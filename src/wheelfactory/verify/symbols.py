@@ -1,4 +1,4 @@
-"""Gate: the torch and the HIP of the cell define every undefined symbol of the extension."""
+"""Gates: the extension needs only libraries of torch, ROCm and the system, and these define its symbols."""
 
 from __future__ import annotations
 

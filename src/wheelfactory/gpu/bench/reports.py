@@ -1,4 +1,4 @@
-"""The benchmark reports and their JSON files. Cheap to import."""
+"""The benchmark reports and their JSON files, and what repeated timings in them say. Cheap to import."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Run independent compiles in parallel. If Linux kills one for memory, halve the jobs and retry it.
 
 This replaces ninja, which neither retries a compile nor changes its number of jobs. Compiles stay in setup.py's process
-group, so that a signal to the group ends them.
+group, so that a signal to the group ends them. The status line is ninja's.
 """
 
 from __future__ import annotations

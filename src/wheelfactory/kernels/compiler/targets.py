@@ -1,7 +1,11 @@
-"""What a kernel is compiled for: an arch gives its device code, `HOST` its host code, all together the whole object.
+"""What a kernel is compiled for, and what its name says.
 
-Device code for one arch and host code are the same bytes, whichever other archs the object has. So each is compiled and
-kept by itself, and `fat_binary` puts the object together.
+An arch gives device code, `HOST` host code, all together the whole object. Device code for one arch and host code are
+the same bytes, whichever other archs the object has. So each is compiled and kept by itself, and `fat_binary` puts the
+object together.
+
+Names such as ``fmha_bwd_d128_bf16_batch_..._gfx9`` and ``fmha_fwd_splitkv_api`` come from the generators of Composable
+Kernel (example/ck_tile/01_fmha/codegen/ops/*.py), up to August 2026.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The connection to a server of the Remote Execution API, and the methods that are called through it."""
+"""The connection to a server of the Remote Execution API, its methods, and what their failures mean.
+
+A failure means: try again, do without one result, do without the cluster, or stop.
+"""
 
 from __future__ import annotations
 

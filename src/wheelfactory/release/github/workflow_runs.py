@@ -1,4 +1,4 @@
-"""Workflow runs on GitHub: what the API says of one."""
+"""Workflow runs on GitHub, and whether another run may continue with the kernels of one."""
 
 from __future__ import annotations
 
