@@ -19,9 +19,8 @@ import pytest
 from command_line import Cli, CommandResult
 from release_factory import content_of, flash_attn_wheel, links_on, make_release, stub_wheel
 from wheelfactory.cli import CLOSED_PIPE, COMMANDS, SUBCOMMANDS, WORKFLOW_COMMANDS, _parser, main
-from wheelfactory.core.checkout import ROOT
 from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, DONE, FAILED, VERIFICATION_FAILED, InputError
-from wheelfactory.core.files import lock_folder
+from wheelfactory.core.files import ROOT, lock_folder
 from wheelfactory.core.host import Host
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.kernels.source_list import SourceList, write_source_list

@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 from wheelfactory.commands.options import find_hint
-from wheelfactory.core.checkout import factory_version
 from wheelfactory.core.errors import FactoryError, InputError
+from wheelfactory.core.files import factory_version
 from wheelfactory.core.wrap import wrap_line
 
 COMMANDS = {

@@ -13,8 +13,8 @@ import pytest
 
 from command_line import Cli
 from release_factory import flash_attn_wheel, make_release, stub_wheel
-from wheelfactory.core.checkout import ROOT
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED
+from wheelfactory.core.files import ROOT
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.release.manifest import read_manifest
 

@@ -20,8 +20,8 @@ from doctor.known import FACTS, PROBE_TEXT, WRITTEN
 from doctor.releases import BASE, as_read, fallback_row, small_release
 from release_factory import quick_gates
 from wheelfactory.commands.doctor import add, execute
-from wheelfactory.core.checkout import ROOT
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, FactoryError, InputError
+from wheelfactory.core.files import ROOT
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.doctor import program
 from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, Diagnosis

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from wheelfactory.build.sources import fetch_source, unpack_source
-from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import SourceError
+from wheelfactory.core.files import MATRIX
 from wheelfactory.kernels.generator_commands import digest_kernel_sources, parse_generator_commands
 from wheelfactory.matrix.load import load_matrix
 

@@ -8,8 +8,8 @@ import pytest
 
 from small_matrix import Edit, small_matrix
 from wheelfactory.core.cell import Backend
-from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.files import MATRIX
 from wheelfactory.kernels.kernel_set import (
     KernelSet,
     group_kernel_sets,

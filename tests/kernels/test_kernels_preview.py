@@ -15,7 +15,7 @@ from hip_toolchain import HipToolchain
 from preview_sources import VERSION, make_preview_release, read_setup_py
 from real_kernels import SYSTEM_GLIBC, Bench, Built, Wanted, make_bench
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.files import MATRIX
 from wheelfactory.core.label import Label
 from wheelfactory.kernels.compiler.guards import is_empty
 from wheelfactory.kernels.compiler.request import READY_TO_LINK

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from small_matrix import PREVIEW, SMALL, edited, small_matrix
-from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import BAD_INPUT, InputError
+from wheelfactory.core.files import MATRIX
 from wheelfactory.matrix.document import MAX_VALUES, Document, UnreadableError
 from wheelfactory.matrix.load import MAX_BYTES, MAX_COMBINATIONS, load_matrix
 from wheelfactory.matrix.origins import Fact

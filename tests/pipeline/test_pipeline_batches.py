@@ -13,7 +13,6 @@ import pytest
 
 from small_matrix import small_matrix
 from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import (
     BUILD_FAILED,
     DONE,
@@ -24,6 +23,7 @@ from wheelfactory.core.errors import (
     RunAgainError,
     VerificationError,
 )
+from wheelfactory.core.files import MATRIX
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix

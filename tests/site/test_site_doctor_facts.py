@@ -9,7 +9,7 @@ import pytest
 from small_matrix import PREVIEW, small_matrix
 from wheelfactory.build.fallback import read_fallback_project
 from wheelfactory.core.cell import major_minor
-from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.files import MATRIX
 from wheelfactory.core.support import Answer
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.matrix.facts import Matrix

@@ -9,7 +9,7 @@ import pytest
 from stage_arguments import StageArguments
 from wheel_factory import TRITON, build_record, finished_wheel
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.files import MATRIX
 from wheelfactory.core.host import Host
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.verify.gate import Subject

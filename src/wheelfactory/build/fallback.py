@@ -23,9 +23,8 @@ from wheelfactory.build.environments import (
     pip_wheel,
 )
 from wheelfactory.core.cell import FALLBACK_NAME
-from wheelfactory.core.checkout import FALLBACK_SOURCES
 from wheelfactory.core.errors import BuildError, InputError
-from wheelfactory.core.files import read_file
+from wheelfactory.core.files import FALLBACK_SOURCES, read_file
 from wheelfactory.core.models import FrozenModel, parse_model
 from wheelfactory.core.progress import logger
 from wheelfactory.wheel.rewrite import rewrite_wheel

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import DONE, FAILED, BuildError, FactoryError, InputError
+from wheelfactory.core.files import MATRIX
 from wheelfactory.core.wrap import terminal_width, wrap_line
 from wheelfactory.matrix.expand import Expansion
 from wheelfactory.matrix.select import require_in_matrix

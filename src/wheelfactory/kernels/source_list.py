@@ -21,7 +21,7 @@ from wheelfactory.core.progress import logger
 from wheelfactory.core.strict import read_record
 from wheelfactory.kernels.compiler.guards import read_guard
 from wheelfactory.kernels.generator_commands import GENERATOR, digest_kernel_sources, parse_generator_commands
-from wheelfactory.kernels.trim.filtered_run import (
+from wheelfactory.kernels.trim.proof import (
     FilteredCommand,
     UnprovedError,
     filter_commands,

@@ -16,8 +16,8 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TypeAlias
 
-from wheelfactory.core.checkout import TOOLCHAIN_PROBE
 from wheelfactory.core.errors import FactoryError, InputError
+from wheelfactory.core.files import TOOLCHAIN_PROBE
 
 Import: TypeAlias = ast.Import | ast.ImportFrom
 

@@ -15,7 +15,7 @@ from wheelfactory.build.container.container import GPU_DEVICES, ResourceShare, _
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.executor import ContainerExecutor
 from wheelfactory.build.executor import BuildCommand
-from wheelfactory.core.checkout import BUILD_SCRIPT
+from wheelfactory.core.files import BUILD_SCRIPT
 from wheelfactory.core.host import Host
 from wheelfactory.matrix.load import load_matrix
 

@@ -13,8 +13,8 @@ import pytest
 from pydantic import ValidationError
 
 from gpu.bench.made_reports import attention_report, not_trained, timed, trained, training_report
-from wheelfactory.core.checkout import ROOT
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.files import ROOT
 from wheelfactory.gpu.bench.bench_text import attention_lines
 from wheelfactory.gpu.bench.reports import (
     NOISE_LIMIT,

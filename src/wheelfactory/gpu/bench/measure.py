@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from wheelfactory.core.cell import Backend
-from wheelfactory.core.checkout import FALLBACK_SOURCES, factory_version
+from wheelfactory.core.files import FALLBACK_SOURCES, factory_version
 from wheelfactory.core.host import cpu_name
 from wheelfactory.core.process import failure_reason, run
 from wheelfactory.gpu.bench.reports import (

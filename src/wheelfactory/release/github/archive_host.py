@@ -14,8 +14,7 @@ from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError, VerificationError
 from wheelfactory.core.files import atomic_path
 from wheelfactory.release.bundle import BUILD_WORKFLOW, BUNDLE_SUFFIX, MAX_BUNDLE_BYTES, require_sigstore
-from wheelfactory.release.github.drafts import Draft
-from wheelfactory.release.github.parts import require_size
+from wheelfactory.release.github.drafts import Draft, require_size
 from wheelfactory.release.github.releases import Releases, StoredAsset
 from wheelfactory.release.transaction import Asset
 from wheelfactory.verify.result import Status

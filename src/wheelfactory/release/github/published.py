@@ -10,7 +10,7 @@ from pathlib import Path
 
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.published import MANIFEST_NAME
-from wheelfactory.release.github.parts import wheel_name
+from wheelfactory.release.github.drafts import wheel_name
 from wheelfactory.release.github.releases import Release, Releases, StoredAsset
 from wheelfactory.release.manifest import WheelRow, parse_rows
 from wheelfactory.release.transaction import Asset, asset_digests
