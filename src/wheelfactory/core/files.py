@@ -1,4 +1,4 @@
-"""Atomic file writes, scratch folders and folder locks: no reader and no rerun ever sees half a file.
+"""Atomic file writes, scratch folders, locks, and files of the project: no reader sees half a file.
 
 Also runs inside the build container, so it uses only the standard library of Python 3.9.
 """

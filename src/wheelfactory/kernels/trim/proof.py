@@ -1,4 +1,7 @@
-"""Prove that a generator run with filters dispatches every call of the bindings as the run without filters does."""
+"""Run the generator with filters, as setup.py then does, and prove that its output replaces the full one.
+
+It does if it dispatches every call of the bindings as the output of the run without filters does.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The draft releases of one tag: upload their assets, and number them as parts of one release."""
+"""Divide wheels among GitHub releases ("parts"), and upload the draft release of each part.
+
+A release holds 1000 assets, and none can be added once it is published. Other wheels go to another part.
+"""
 
 from __future__ import annotations
 
