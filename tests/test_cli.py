@@ -229,7 +229,7 @@ def test_a_damaged_toolchain_file_is_refused(cli: Cli, tmp_path: Path) -> None:
 
 def test_a_cell_that_cannot_be_built_here_is_refused(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     without_rocm = Host(cores=4, memory_gib=16)
-    monkeypatch.setattr("wheelfactory.commands.build.read_host", lambda environ: without_rocm)
+    monkeypatch.setattr("wheelfactory.commands.options.read_host", lambda environ: without_rocm)
     shown = cli("build", CK_CELL, "--matrix", MATRIX, "--executor", "local")
     assert_refused(shown, BUILD_FAILED, f"cannot build {CK_CELL} here: ", "ROCM_PATH")
 

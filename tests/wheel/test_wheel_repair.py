@@ -188,7 +188,7 @@ def test_an_installer_and_the_identity_gate_take_it(finished: Path, tmp_path: Pa
     found = read_build_record(wheel)
     assert found
 
-    result = check_identity(Subject(wheel, found, CELL, **small_machine(tmp_path)))
+    result = check_identity(Subject(wheel, found, CELL, context=small_machine(tmp_path)))
 
     assert [finding for finding in result.findings if "Requires-Python" not in finding.file] == []
     assert result.status is Status.PASSED

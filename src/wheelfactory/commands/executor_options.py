@@ -12,12 +12,11 @@ from wheelfactory.build.executor import Executor, LocalExecutor, PerBackendExecu
 from wheelfactory.commands.options import as_directory, byte_size, positive_int, positive_number, print_messages
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError, InputError
-from wheelfactory.core.host import Host
 from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.kernels.remote.settings import Remote, parse_remote
 from wheelfactory.kernels.setup_env import CompileScope, store_folder
 from wheelfactory.kernels.store_limit import keep_used_sets, limit_store
-from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.facts import Context
 
 REMOTE_VARIABLE = "WHEELFACTORY_REMOTE"
 """The environment variable for `--remote`."""
@@ -193,14 +192,12 @@ def add_gate_executor(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def open_executor(
-    options: argparse.Namespace, *, compiled: bool, matrix: Matrix, host: Host, environ: Mapping[str, str], cache: Path
-) -> Iterator[Executor]:
+def open_executor(options: argparse.Namespace, *, compiled: bool, context: Context) -> Iterator[Executor]:
     """Open the executor that ``--executor`` selects; `compiled` is whether any cell has compiled kernels.
 
     Raises `BuildError` for ``--executor docker`` if no container engine answers.
     """
-    local = LocalExecutor(matrix, host, environ, cache)
+    local = LocalExecutor(context)
     if options.executor == "local" or (options.executor == "auto" and not compiled):
         yield local
         return
@@ -209,7 +206,7 @@ def open_executor(
     from wheelfactory.build.container.executor import open_containers
 
     try:
-        engine = connect_engine(environ)
+        engine = connect_engine(context.environ)
     except BuildError as error:
         if options.executor == "docker":
             raise
@@ -217,7 +214,7 @@ def open_executor(
         yield local
         return
     with open_containers(
-        engine, options.memory, slim=options.slim, matrix=matrix, machine=host, cache=cache
+        engine, options.memory, slim=options.slim, matrix=context.matrix, machine=context.host, cache=context.cache
     ) as executor:
         # auto: Triton wheels need no ROCm, so they do not wait for an image
         yield executor if options.executor == "docker" else PerBackendExecutor(executor, local)

@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import DONE, FAILED, BuildError, FactoryError, InputError
 from wheelfactory.core.files import MATRIX
+from wheelfactory.core.host import read_host
 from wheelfactory.core.wrap import terminal_width, wrap_line
 from wheelfactory.matrix.expand import Expansion
+from wheelfactory.matrix.facts import Context
+from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import require_in_matrix
 
 Environ: TypeAlias = Mapping[str, str]
@@ -89,6 +92,11 @@ def prepare_cache(options: argparse.Namespace, environ: Environ) -> Path:
     truststore.inject_into_ssl()
     home = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return as_directory(options.cache or home / "wheelfactory")
+
+
+def read_context(options: argparse.Namespace, environ: Environ) -> Context:
+    """Read the matrix of the options and this machine, and create the cache. Raises the errors of both."""
+    return Context(load_matrix(options.matrix), read_host(environ), environ, prepare_cache(options, environ))
 
 
 def as_directory(path: Path) -> Path:

@@ -22,7 +22,7 @@ from wheelfactory.kernels.remote.samples import verify_samples
 from wheelfactory.kernels.remote.survey_and_fill import fill_from_cluster
 from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope, read_outcome, setup_env, store_folder
 from wheelfactory.kernels.source_list import list_planned_sources
-from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.facts import Context
 from wheelfactory.wheel.build_record import BuildRecord, Toolchain
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.repair import find_platform
@@ -35,9 +35,7 @@ def build_cell(
     folder: Path,
     report_progress: ProgressCallback,
     *,
-    matrix: Matrix,
-    environ: Mapping[str, str],
-    cache: Path,
+    context: Context,
     local_build: bool = False,
     scope: CompileScope = FULL_SCOPE,
 ) -> Path:
@@ -47,6 +45,7 @@ def build_cell(
     download if this machine cannot build the cell, `SourceError` if the sources cannot be fetched, `BuildError` with
     the path of the log if the build fails, `RunAgainError` if the time limit is reached.
     """
+    matrix, environ, cache = context.matrix, context.environ, context.cache
     recipe = make_recipe(matrix, cell, executor.describe_host(cell), environ, local_build=local_build)
     source = fetch_source(cell.flash_attn, matrix.flash_attn[cell.flash_attn], cache / "sources", environ)
     if cell.backend is Backend.TRITON:
