@@ -213,9 +213,7 @@ def open_executor(options: argparse.Namespace, *, compiled: bool, context: Conte
         print_messages(f"not using containers: {error}")
         yield local
         return
-    with open_containers(
-        engine, options.memory, slim=options.slim, matrix=context.matrix, machine=context.host, cache=context.cache
-    ) as executor:
+    with open_containers(engine, options.memory, slim=options.slim, context=context) as executor:
         # auto: Triton wheels need no ROCm, so they do not wait for an image
         yield executor if options.executor == "docker" else PerBackendExecutor(executor, local)
 

@@ -89,7 +89,7 @@ def shop(hip: HipToolchain, engine: Engine, cache: Path, tmp_path_factory: pytes
     given = Context(
         make_matrix(source, [CELL], ARCHS, tag=tag, python=PYTHON), Host(cores=2, memory_gib=6), {}, folder / "cache"
     )
-    with open_containers(engine, matrix=given.matrix, machine=given.host, cache=given.cache) as executor:
+    with open_containers(engine, context=given) as executor:
         yield Shop(given, executor)
 
 
