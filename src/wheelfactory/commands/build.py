@@ -88,12 +88,12 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             make_recipe(matrix, cell, executor.describe_host(cell), environ, local_build=local_build)
         with use_store(cache, options.cache_size, compiled=compiled), Steps(len(cells)) as steps:
             for cell in cells:
-                with steps.step(cell.id) as part:
+                with steps.step(cell.id) as report_progress:
                     path = build_cell(
                         executor,
                         cell,
                         dest,
-                        part,
+                        report_progress,
                         context=context,
                         local_build=local_build,
                         scope=scope,

@@ -109,9 +109,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             use_store(cache, options.cache_size),
             open_executor(options, compiled=True, context=context) as executor,
             Steps(1) as steps,
-            steps.step(f"{kernel_set.id} {options.shard or ''}".rstrip()) as part,
+            steps.step(f"{kernel_set.id} {options.shard or ''}".rstrip()) as report_progress,
         ):
-            archive = compile_kernels(executor, kernel_set, scope, dest, part, context=context)
+            archive = compile_kernels(executor, kernel_set, scope, dest, report_progress, context=context)
     print_results(str(archive))
     return DONE
 

@@ -159,12 +159,12 @@ class CellPipeline:
 
     def build_and_publish(self, executor: Executor, cell: Cell) -> None:
         """Build, verify and publish a cell. Raises `FactoryError`."""
-        with self.steps.step(cell.id) as part:
+        with self.steps.step(cell.id) as report_progress:
             path = build_cell(
                 executor,
                 cell,
                 self.scratch,
-                self._stop_between_steps(part),
+                self._stop_between_steps(report_progress),
                 context=self.context,
                 scope=self.scope,
             )

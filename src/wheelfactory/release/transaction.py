@@ -126,9 +126,9 @@ def stage(publisher: Publisher, additions: Iterable[Addition], step: BeginStep =
     additions = tuple(additions)
     rows = _add_rows(publisher.rows(), additions)
     for row, path in additions:
-        with step(row.filename) as part:
+        with step(row.filename) as report_progress:
             for asset in wheel_assets(row, path) if path else ():
-                publisher.put_asset(asset, part)
+                publisher.put_asset(asset, report_progress)
             if not (path or publisher.has_wheel(row)):
                 hint = "publish with --stage and its file first"
                 raise PublishError("file is neither given nor staged", row.filename, hint)
