@@ -100,4 +100,4 @@ def _read_mapping(parts: list[ast.expr], value: Any, path: str, names: Mapping[s
 
 def _require(right: bool, value: object, path: str, what: str) -> None:
     if not right:
-        raise ValueError(f"{path}: not a {what}: {ascii(value)[:80]}")
+        raise ValueError(f"{path}: expected {what}, found {ascii(value)[:80]}")
