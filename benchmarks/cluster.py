@@ -38,7 +38,7 @@ from kernel_flags import FLAGS
 from remote_cluster import cluster
 from remote_server import remote_server
 from wheelfactory.build.sources import fetch_source, unpack_source
-from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.files import MATRIX
 from wheelfactory.core.progress import ignore_progress
 from wheelfactory.kernels.compiler.costs import SEED_ERROR, Ledger, seed_cost
 from wheelfactory.kernels.compiler.key import header_paths

@@ -31,7 +31,7 @@ from hip_rocm import make_hip_rocm
 from hip_toolchain import make_hip_toolchain
 from kernel_flags import FLAGS
 from wheelfactory.build.sources import fetch_source, unpack_source
-from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.files import MATRIX
 from wheelfactory.core.process import capture
 from wheelfactory.kernels.compiler.commands import PLACEHOLDER, CompileCommands, Shortcuts
 from wheelfactory.kernels.compiler.compiler import read_compiler

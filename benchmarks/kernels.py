@@ -20,8 +20,8 @@ from zlib import crc32
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import SourceError
+from wheelfactory.core.files import MATRIX
 from wheelfactory.kernels.compiler.costs import Ledger, ordinary_cost, parse_kernel_kind, shard_costs
 from wheelfactory.kernels.compiler.shards import cut_shards, wall_time
 from wheelfactory.kernels.compiler.targets import HOST

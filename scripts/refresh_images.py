@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import argparse
 
-from wheelfactory.commands.chore import run_chore
-from wheelfactory.commands.options import add_matrix
+from wheelfactory.commands.options import add_matrix, run_chore
 from wheelfactory.matrix.refresh.images import refresh_images
 from wheelfactory.matrix.refresh.registry import DOCKER_HUB, Registry
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from wheelfactory.commands.chore import run_chore
-from wheelfactory.commands.options import add_cache, add_matrix, prepare_cache
+from wheelfactory.commands.options import add_cache, add_matrix, prepare_cache, run_chore
 from wheelfactory.kernels.refresh_sources import refresh_kernel_sources
 
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from wheelfactory.commands.chore import run_chore
-from wheelfactory.commands.options import add_matrix
+from wheelfactory.commands.options import add_matrix, run_chore
 from wheelfactory.matrix.refresh.torch_index import PYTORCH, TorchIndex
 from wheelfactory.matrix.refresh.torch_releases import refresh_torch
 

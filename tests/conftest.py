@@ -30,11 +30,12 @@ from rocm_machine import (
     pack_kernels,
 )
 from shared_folder import file_lock, make_once
-from stage_arguments import StageArguments, build_arguments, local_executor
+from stage_arguments import local_executor
 from wheel_factory import read_zip
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.host import Host, read_host
 from wheelfactory.core.progress import ignore_progress
+from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.pipeline.build import build_cell
 from wheelfactory.verify.gates import is_refused, verify
@@ -154,16 +155,11 @@ def few_archs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def triton_wheel(cache: Path, few_archs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Triton wheel of flash-attn 2.8.3 as this factory makes it."""
-    given: StageArguments = {
-        "matrix": load_matrix(few_archs),
-        "host": Host(cores=2, memory_gib=6),
-        "environ": {"PATH": os.environ["PATH"]},
-        "cache": cache,
-    }
+    given = Context(load_matrix(few_archs), Host(cores=2, memory_gib=6), {"PATH": os.environ["PATH"]}, cache)
     cell = Cell.parse("fa2.8.3-rocm7.2-torch2.13.0-py3-triton")
 
     def build(folder: Path) -> None:
-        build_cell(local_executor(given), cell, folder, ignore_progress, **build_arguments(given))
+        build_cell(local_executor(given), cell, folder, ignore_progress, context=given)
 
     return next(make_once(tmp_path_factory.getbasetemp(), "upstream", build).glob("*.whl"))
 
@@ -176,7 +172,7 @@ def proved(cache: Path, few_archs: Path, triton_wheel: Path) -> Path:
     """
     matrix, environ = load_matrix(few_archs), dict(os.environ)
     with file_lock(cache, "proofs"):
-        results = verify(triton_wheel, matrix=matrix, host=read_host(environ), environ=environ, cache=cache)
+        results = verify(triton_wheel, context=Context(matrix, read_host(environ), environ, cache))
     assert not is_refused(results), results
     return cache
 

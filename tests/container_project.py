@@ -17,8 +17,7 @@ from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.leftovers import RUN_LABEL
 from wheelfactory.build.executor import BuildCommand
 from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.core.checkout import BUILD_SCRIPT, MATRIX, ROOT, TOOLCHAIN_PROBE
-from wheelfactory.core.files import write_atomic
+from wheelfactory.core.files import BUILD_SCRIPT, MATRIX, ROOT, TOOLCHAIN_PROBE, write_atomic
 
 ROCM, TORCH = "7.2", "2.13.0"
 """The versions in the image of `container_images.make_rocm_pytorch`."""

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from small_release import SETUP
-from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.digest import file_sha256
+from wheelfactory.core.files import MATRIX
 
 FILTER = "*_nlogits_*_lse"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.files import MATRIX
 
 FEW_ARCHS = ("gfx90a", "gfx1100", "gfx1201")
 """One of CDNA, RDNA 3 and RDNA 4 each, which differ in wave size and matrix instructions."""

@@ -11,7 +11,7 @@ from doctor.sites import IMPORTABLE
 from release_factory import PUBLISHED, flash_attn_wheel, passed_gates, stub_wheel
 from wheel_factory import make_wheel, metadata_text
 from wheelfactory.core.cell import FALLBACK_NAME, Cell
-from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.files import MATRIX
 from wheelfactory.release.additions import read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.manifest import WheelRow

@@ -22,16 +22,16 @@ from pathlib import Path
 
 from hip_rocm import make_hip_rocm
 from hip_toolchain import HipToolchain
-from stage_arguments import StageArguments, local_executor
+from stage_arguments import local_executor
 from stub_torch import find_other_python, make_stub_torch
 from wheelfactory.build.environments import make_build_environment
 from wheelfactory.build.recipe import make_recipe
 from wheelfactory.build.setup_py import RawWheel, SetupRun, log_path, run_setup
 from wheelfactory.build.sources import Source, fetch_source, unpack_source
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.checkout import MATRIX as MATRIX_FILE
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BuildError
+from wheelfactory.core.files import MATRIX as MATRIX_FILE
 from wheelfactory.core.host import Host
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import ignore_progress
@@ -40,7 +40,7 @@ from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE
 from wheelfactory.kernels.compiler.request import CompileResult
 from wheelfactory.kernels.compiler.store import ObjectRecord, Store
 from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope, read_outcome, setup_env, store_folder
-from wheelfactory.matrix.facts import FlashAttn, Matrix
+from wheelfactory.matrix.facts import Context, FlashAttn, Matrix
 from wheelfactory.matrix.load import load_matrix
 
 FILTER = "*_d[136]*_fp16_*_psskddv"
@@ -196,7 +196,7 @@ class Bench:
     cells: Mapping[Cell, Path]
     """The Python of each cell."""
 
-    def given(self, cell: Cell, cache: str, **more: str) -> StageArguments:
+    def given(self, cell: Cell, cache: str, **more: str) -> Context:
         """Return a host with the torch of a cell; `cache` is the name of a cache, `more` are variables."""
         environ = {
             **os.environ,
@@ -207,22 +207,18 @@ class Bench:
             **more,
         }
         host = Host(cores=2, memory_gib=16, rocm="6.4.43484", rocm_path=self.rocm)
-        return {"matrix": self.matrix, "host": host, "environ": environ, "cache": self.folder / cache}
+        return Context(self.matrix, host, environ, self.folder / cache)
 
     def build(self, cell: Cell, cache: str = "cache", wanted: CompileScope = FULL_SCOPE, **environ: str) -> Built:
         """Run setup.py in a new folder, as the factory does."""
         given = self.given(cell, cache, **environ)
-        kernels, log = store_folder(given["cache"]), log_path(given["cache"], cell.id)
+        kernels, log = store_folder(given.cache), log_path(given.cache, cell.id)
         scratch = self.folder / f"build{len(list(self.folder.glob('build*')))}"
         scratch.mkdir()
-        recipe = make_recipe(
-            self.matrix, cell, given["host"], given["environ"], local_build="PYTORCH_ROCM_ARCH" in environ
-        )
+        recipe = make_recipe(self.matrix, cell, given.host, given.environ, local_build="PYTORCH_ROCM_ARCH" in environ)
         place = local_executor(given).prepare_host(cell, ignore_progress)
         setup = SetupRun(recipe, self.source, place, scratch)
-        handed = setup_env(
-            setup, ("small",), wanted, cache=given["cache"], appended=given["environ"].get(APPEND_VARIABLE)
-        )
+        handed = setup_env(setup, ("small",), wanted, cache=given.cache, appended=given.environ.get(APPEND_VARIABLE))
         self._log.write_text("")
         before, raw = _cpu_s(), None
         with suppress(BuildError):  # a shard is not linked; the report has any other error

@@ -19,8 +19,7 @@ from pathlib import Path
 
 from hip_toolchain import HipToolchain
 from shared_folder import file_lock
-from wheelfactory.core.checkout import ROOT
-from wheelfactory.core.files import scratch_dir
+from wheelfactory.core.files import ROOT, scratch_dir
 
 PACKAGES = ("buildgrid==0.4.4", "psycopg2-binary==2.9.13")
 EXAMPLE = ROOT / "examples/cluster"

@@ -19,7 +19,7 @@ from shared_folder import file_lock
 from wheelfactory.build.environments import Environment, make_build_environment, make_empty_environment
 from wheelfactory.build.rocm_python import prepare_rocm_python
 from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.files import MATRIX
 from wheelfactory.kernels.archive import pack_archive
 from wheelfactory.kernels.compiler.fat_binary import embed
 from wheelfactory.kernels.compiler.flags import kernel_name

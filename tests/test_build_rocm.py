@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from wheelfactory.core.checkout import BUILD_SCRIPT
+from wheelfactory.core.files import BUILD_SCRIPT
 
 Done = subprocess.CompletedProcess[str]
 

@@ -19,13 +19,13 @@ import pytest
 from command_line import Cli, CommandResult
 from release_factory import content_of, flash_attn_wheel, links_on, make_release, stub_wheel
 from wheelfactory.cli import CLOSED_PIPE, COMMANDS, SUBCOMMANDS, WORKFLOW_COMMANDS, _parser, main
-from wheelfactory.core.checkout import ROOT
 from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, DONE, FAILED, VERIFICATION_FAILED, InputError
-from wheelfactory.core.files import lock_folder
+from wheelfactory.core.files import ROOT, lock_folder
 from wheelfactory.core.host import Host
+from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.kernels.source_list import SourceList, write_source_list
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.release.manifest import MANIFEST_NAME, manifest_bytes, read_manifest
+from wheelfactory.release.manifest import manifest_bytes, read_manifest
 from wheelfactory.verify.result import GateResult
 
 MATRIX = str(ROOT / "examples/seed-matrix.yaml")
@@ -229,7 +229,7 @@ def test_a_damaged_toolchain_file_is_refused(cli: Cli, tmp_path: Path) -> None:
 
 def test_a_cell_that_cannot_be_built_here_is_refused(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     without_rocm = Host(cores=4, memory_gib=16)
-    monkeypatch.setattr("wheelfactory.commands.build.read_host", lambda environ: without_rocm)
+    monkeypatch.setattr("wheelfactory.commands.options.read_host", lambda environ: without_rocm)
     shown = cli("build", CK_CELL, "--matrix", MATRIX, "--executor", "local")
     assert_refused(shown, BUILD_FAILED, f"cannot build {CK_CELL} here: ", "ROCM_PATH")
 

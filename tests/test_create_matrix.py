@@ -18,11 +18,12 @@ from unittest.mock import patch
 import pytest
 
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED
+from wheelfactory.core.files import MATRIX
 from wheelfactory.core.label import Label
+from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, manifest_bytes
+from wheelfactory.release.manifest import WheelRow, manifest_bytes
 
 ROOT = MATRIX.parent
 SEED = ("--matrix", str(ROOT / "examples/seed-matrix.yaml"))

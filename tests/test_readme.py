@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from command_line import Cli
-from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.files import MATRIX
 
 README = MATRIX.with_name("README.md")
 BEGIN, END = "<!-- ./factory matrix --table -->\n\n", "\n<!-- end -->"

@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from packaging.utils import NormalizedName, canonicalize_name
 
 from docs.pages import repository_files
-from wheelfactory.core.checkout import ROOT
+from wheelfactory.core.files import ROOT
 
 LOCKS = {"factory": ("verify",), "check": ("check",), "docs": ("docs", "verify"), "dev": ("dev",)}
 """The name of each lock file -> the extras of pyproject.toml that it has beside the dependencies; smallest first."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from stub_torch import find_other_python, make_stub_torch, real_modules
-from wheelfactory.core.checkout import TOOLCHAIN_PROBE
+from wheelfactory.core.files import TOOLCHAIN_PROBE
 from wheelfactory.core.process import capture
 from wheelfactory.wheel.build_record import Toolchain
 

@@ -14,12 +14,11 @@ from typing import Any
 from packaging.tags import parse_tag
 
 from elf_factory import hip_bundle, library, section
-from stage_arguments import StageArguments
 from wheelfactory.build.plain import PlainBuilds
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
 from wheelfactory.core.label import Label
-from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.facts import Context, Matrix
 from wheelfactory.wheel.activation.members import added_members
 from wheelfactory.wheel.build_record import BuildRecord, Toolchain
 from wheelfactory.wheel.read import BUILD_RECORD_NAME
@@ -282,12 +281,7 @@ def finished_wheel(
     )
 
 
-def small_machine(cache: Path, environ: Mapping[str, str] | None = None) -> StageArguments:
+def small_machine(cache: Path, environ: Mapping[str, str] | None = None) -> Context:
     """Return the small matrix on a small host with a cached plain build; PATH is empty by default."""
     keep_plain(cache)
-    return {
-        "matrix": MATRIX,
-        "host": Host(cores=1, memory_gib=1),
-        "environ": {"PATH": ""} if environ is None else environ,
-        "cache": cache,
-    }
+    return Context(MATRIX, Host(cores=1, memory_gib=1), {"PATH": ""} if environ is None else environ, cache)

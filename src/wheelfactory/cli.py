@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
-from wheelfactory.core.checkout import factory_version
+from wheelfactory.commands.options import find_hint
 from wheelfactory.core.errors import FactoryError, InputError
+from wheelfactory.core.files import factory_version
 from wheelfactory.core.wrap import wrap_line
-from wheelfactory.explain.error_hint import find_hint
 
 COMMANDS = {
     "doctor": "find the wheel for this machine, or diagnose a broken install",

@@ -15,7 +15,7 @@ import pytest
 from cgroups import find_missing_requirement
 from small_release import DEVICE_KERNELS, KERNELS
 from wheelfactory.build.environments import make_build_environment
-from wheelfactory.core.checkout import FALLBACK_SOURCES, ROOT
+from wheelfactory.core.files import FALLBACK_SOURCES, ROOT
 
 pytestmark = pytest.mark.slow
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from aiter_factory import VERSION, WHEEL, make_aiter_repository
 from rocm_machine import make_machine
-from stage_arguments import StageArguments
 from wheel_factory import make_wheel, read_zip, small_machine, tamper
 from wheelfactory.build.aiter import build_aiter
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BuildError, InputError
+from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.origins import Dependency
 from wheelfactory.verify.gates import AITER_REQUIRED_GATES, verify
 from wheelfactory.verify.result import GateResult, Status
@@ -80,11 +81,11 @@ def test_compiled_code_is_never_called_pure(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def given(dependency: Dependency, cache: Path, tmp_path: Path) -> StageArguments:
+def given(dependency: Dependency, cache: Path, tmp_path: Path) -> Context:
     """A machine that can build it; sizes are not looked at, because this aiter is small."""
     small = small_machine(make_machine(tmp_path / "gates", cache, {}).cache, os.environ)
-    matrix = small["matrix"].model_copy(update={"dependencies": {"amd-aiter": dependency}})
-    return {**small, "matrix": matrix}
+    matrix = small.matrix.model_copy(update={"dependencies": {"amd-aiter": dependency}})
+    return replace(small, matrix=matrix)
 
 
 @pytest.fixture(autouse=True)
@@ -96,8 +97,8 @@ def failed(results: tuple[GateResult, ...]) -> dict[str, str]:
     return {result.gate: str(result.findings[0]) for result in results if result.status is Status.FAILED}
 
 
-def test_it_passes_the_gates_of_every_wheel(build: Build, given: StageArguments) -> None:
-    results = verify(build("dist"), **given)
+def test_it_passes_the_gates_of_every_wheel(build: Build, given: Context) -> None:
+    results = verify(build("dist"), context=given)
 
     assert tuple(result.gate for result in results) == AITER_REQUIRED_GATES
     assert {result.status for result in results} == {Status.PASSED}
@@ -114,16 +115,16 @@ def test_it_passes_the_gates_of_every_wheel(build: Build, given: StageArguments)
     ],
 )
 def test_what_is_not_of_the_commit_is_refused(
-    change: dict[str, bytes], gate: str, build: Build, given: StageArguments
+    change: dict[str, bytes], gate: str, build: Build, given: Context
 ) -> None:
     path = build("dist")
     tamper(path, change)
 
-    assert gate in failed(verify(path, **given))
+    assert gate in failed(verify(path, context=given))
 
 
-def test_a_matrix_without_it_cannot_verify_it(build: Build, given: StageArguments) -> None:
-    without: StageArguments = {**given, "matrix": given["matrix"].model_copy(update={"dependencies": {}})}
+def test_a_matrix_without_it_cannot_verify_it(build: Build, given: Context) -> None:
+    without: Context = replace(given, matrix=given.matrix.model_copy(update={"dependencies": {}}))
 
     with pytest.raises(InputError, match=r"matrix\.yaml builds no aiter"):
-        verify(build("dist"), **without)
+        verify(build("dist"), context=without)

@@ -18,6 +18,7 @@ from wheelfactory.build import environments
 from wheelfactory.build.environments import (
     Environment,
     build_requirements,
+    clean_environ,
     cpu_torch_options,
     cpu_torch_requirement,
     find_package_folders,
@@ -163,3 +164,17 @@ def test_the_interpreter_gets_numpy_and_nothing_else(cache: Path) -> None:
     packages = {path.name.partition("-")[0] for path in made.site_packages.glob("*.dist-info")}
     assert packages == {"numpy"}
     assert make_interpreter_environment(cache) == made
+
+
+CHANGES_A_BUILD = (
+    *("FLASH_ATTN_LOCAL_VERSION", "FLASH_ATTENTION_SKIP_CUDA_BUILD", "GPU_ARCHS", "OPT_DIM", "PYTORCH_ROCM_ARCH"),
+    *("CK_TILE_FLOAT_TO_BFLOAT16_DEFAULT", "HIPCC_COMPILE_FLAGS_APPEND", "PYTORCH_NVCC", "CFLAGS", "CXXFLAGS"),
+    *("CCACHE_IGNOREOPTIONS", "SCCACHE_DIR", "WHEELFACTORY_COMPILE_REQUEST"),
+    *("PYTHONPATH", "PYTHONHOME", "MAX_JOBS", "BUILD_TRITON_BACKEND"),
+)
+NEEDED = ("PATH", "HOME", "ROCM_PATH", "HTTPS_PROXY", "PIP_INDEX_URL", "TMPDIR", "LD_LIBRARY_PATH")
+
+
+def test_variables_that_change_a_build_are_removed_and_needed_ones_stay() -> None:
+    needed = dict.fromkeys(NEEDED, "value")
+    assert clean_environ({**needed, **dict.fromkeys(CHANGES_A_BUILD, "value")}) == needed

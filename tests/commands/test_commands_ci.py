@@ -21,7 +21,6 @@ from wheelfactory.core.cell import FALLBACK_NAME
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_FAILED
 from wheelfactory.kernels.archive_host import DirectoryArchiveHost
 from wheelfactory.kernels.kernel_set import group_kernel_sets, stored_set_name
-from wheelfactory.kernels.refresh_sources import edit_kernel_sources
 from wheelfactory.kernels.source_list import SourceList, write_source_list
 from wheelfactory.matrix.expand import expand
 from wheelfactory.pipeline.jobs import WorkflowJobs
@@ -126,24 +125,6 @@ def test_jobs_skips_published_cells_and_uploaded_kernel_sets(steps: Steps) -> No
     nothing = steps.run("jobs", "--only", TRITON)
     assert (nothing.code, nothing.outputs["count"], nothing.outputs["kernel-count"]) == (DONE, "0", "0")
     assert "nothing to build" in nothing.err
-
-
-def test_jobs_tells_once_of_stored_sets_with_an_older_name_and_ignores_them(steps: Steps) -> None:
-    matrix, digest = steps.jobs.with_name("matrix.yaml"), "1a2b3c4d" + 56 * "0"
-    matrix.write_text(edit_kernel_sources(matrix.read_text(), {"2.8.3": digest}))
-    pin = small_matrix().flash_attn["2.8.3"].source_pin
-    write_source_list(SourceList(SOURCES, 10**8, digest), pin, steps.jobs.with_name("cache"))
-    ids = ("fa2.8.3-rocm6.2-gfx90a_gfx942-precxx11", "fa2.8.3-rocm6.4-gfx942-cxx11")
-    older = [f"kernels-{set_id}-0123456789ab" for set_id in ids]
-    for name in older:
-        archive = steps.jobs.with_name(f"{name}.tar.zst")
-        archive.write_bytes(b"kernels")
-        DirectoryArchiveHost(steps.release).upload(name, archive)
-    shown = steps.run("jobs", "--only", "fa2.8.3-*", "--runner", "large")
-    assert {entry["set"].partition("-rocm")[0] for entry in shown.entries("kernels")} == {"ck-1a2b3c4d"}
-    assert [line for line in shown.err.splitlines() if "ignored" in line] == [
-        f"ignored {older[0]} and 1 more: each arch and each C++ ABI now has a kernel set of its own"
-    ]
 
 
 def test_without_a_runner_ck_cells_are_left_out_and_named_by_every_step(steps: Steps) -> None:

@@ -45,11 +45,6 @@ def test_an_unknown_set_is_refused_with_the_command_that_lists_sets(refused: Ref
     assert "`wheelfactory plan --all`" in text
 
 
-def test_a_set_of_an_earlier_version_is_refused_with_the_sets_that_replace_it(refused: Refused) -> None:
-    text = refused(BAD_INPUT, "kernels", "fa2.8.3-rocm6.4-gfx942-cxx11")
-    assert text.endswith("hint: use the sets that replace it: fa2.8.3-rocm6.4-gfx942, fa2.8.3-rocm6.4-cxx11")
-
-
 @pytest.mark.parametrize(
     ("options", "error"),
     [

@@ -13,9 +13,10 @@ import pytest
 
 from command_line import Cli
 from release_factory import flash_attn_wheel, make_release, stub_wheel
-from wheelfactory.core.checkout import ROOT
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED
-from wheelfactory.release.manifest import MANIFEST_NAME, read_manifest
+from wheelfactory.core.files import ROOT
+from wheelfactory.core.published import MANIFEST_NAME
+from wheelfactory.release.manifest import read_manifest
 
 MATRIX = ("--matrix", str(ROOT / "examples/seed-matrix.yaml"))
 CELL = "fa2.8.3-rocm6.1-torch2.6.0-py3-triton"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from wheelfactory.cli import COMMANDS
-from wheelfactory.core.checkout import ROOT
+from wheelfactory.core.files import ROOT
 
 PYTHON = f"""#!/bin/sh
 PYTHONPATH={ROOT}/src exec {sys.executable} "$@"

@@ -1,4 +1,4 @@
-"""AMD GPUs: products by arch, and the GPUs that the driver lists."""
+"""AMD GPUs: products by arch, the GPUs that the driver lists, and where ROCm is."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from wheelfactory.core.gpus import (
     find_override_arch,
     product_names,
     read_gpu_archs,
+    rocm_folders,
 )
 
 
@@ -96,3 +97,16 @@ def test_a_node_without_a_version_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "0/properties").write_text("simd_count 256\n")
 
     assert read_gpu_archs(tmp_path) == []
+
+
+def test_rocm_is_searched_in_the_environment_then_on_path_then_in_opt(tmp_path: Path) -> None:
+    for name in ("opt/rocm-7.2.0", "opt/rocm-7.14.1", "on-path/bin", "bin"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "on-path/bin/hipcc").write_text("#!/bin/sh\n")
+    (tmp_path / "on-path/bin/hipcc").chmod(0o755)
+    (tmp_path / "bin/hipcc").symlink_to(tmp_path / "on-path/bin/hipcc")  # as distributions link it into /usr/bin
+    environ = {"ROCM_PATH": "/first", "ROCM_HOME": "/second", "PATH": f"{tmp_path}/bin"}
+    opt = [tmp_path / name for name in ("opt/rocm", "opt/rocm-7.14.1", "opt/rocm-7.2.0")]
+
+    assert list(rocm_folders(environ, tmp_path)) == [Path("/first"), Path("/second"), tmp_path / "on-path", *opt]
+    assert list(rocm_folders({"ROCM_PATH": "", "PATH": ""}, tmp_path)) == opt

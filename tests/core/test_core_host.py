@@ -8,14 +8,8 @@ from pathlib import Path
 import pytest
 
 from fake_gpus import make_nodes
-from wheelfactory.core import host
-from wheelfactory.core.host import cpu_name, find_rocm, read_host
-
-
-@pytest.fixture(autouse=True)
-def opt_rocm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A ROCm in place of the one that this machine may have in /opt."""
-    monkeypatch.setattr(host, "OPT_ROCM", make_rocm(tmp_path / "opt/rocm"))
+from wheelfactory.core.gpus import KFD_NODES
+from wheelfactory.core.host import cpu_name, read_host
 
 
 def make_rocm(folder: Path, *, version: str | None = "6.2.4-120\n", hipcc: str = "#!/bin/sh\n") -> Path:
@@ -30,9 +24,9 @@ def make_rocm(folder: Path, *, version: str | None = "6.2.4-120\n", hipcc: str =
 
 
 def test_each_arch_counts_once(tmp_path: Path) -> None:
-    nodes = make_nodes(tmp_path, *[90402] * 8, 90010)
+    make_nodes(tmp_path / KFD_NODES, *[90402] * 8, 90010)
 
-    assert read_host({"PATH": ""}, nodes).gpu_archs == ("gfx942", "gfx90a")
+    assert read_host({"PATH": ""}, tmp_path).gpu_archs == ("gfx942", "gfx90a")
 
 
 def test_cores_and_memory_are_the_usable_ones(tmp_path: Path) -> None:
@@ -72,32 +66,14 @@ def test_without_an_info_file_the_version_comes_from_hipcc(tmp_path: Path, hipcc
     assert read_host({"ROCM_PATH": str(rocm), "PATH": ""}, tmp_path).rocm == version
 
 
-def test_rocm_is_searched_in_the_environment_then_on_path_then_in_opt(tmp_path: Path) -> None:
-    names = ("ROCM_PATH", "ROCM_HOME", "PATH")
-    folders = [make_rocm(tmp_path / name) for name in names]
-    environ = {"ROCM_PATH": str(folders[0]), "ROCM_HOME": str(folders[1]), "PATH": f"{folders[2]}/bin"}
-    found = []
-    for name in names:
-        found.append(find_rocm(environ))
-        environ[name] = ""
+def test_rocm_counts_only_with_a_hipcc(tmp_path: Path) -> None:
+    (tmp_path / "opt/rocm/.info").mkdir(parents=True)
+    (tmp_path / "opt/rocm/.info/version").write_text("7.2.1-120\n")
 
-    assert found == folders
-    assert find_rocm(environ) == host.OPT_ROCM
-
-
-def test_a_link_to_hipcc_on_path_is_resolved(tmp_path: Path) -> None:
-    rocm = make_rocm(tmp_path / "rocm")
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/hipcc").symlink_to(rocm / "bin/hipcc")
-
-    assert find_rocm({"PATH": f"{tmp_path}/bin"}) == rocm
-
-
-def test_a_folder_without_hipcc_is_no_rocm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "OPT_ROCM", tmp_path)
-
-    assert find_rocm({"ROCM_PATH": str(tmp_path), "PATH": ""}) is None
     assert read_host({"PATH": ""}, tmp_path).rocm is None
+    rocm = make_rocm(tmp_path / "opt/rocm-6.2.4")
+    found = read_host({"PATH": ""}, tmp_path)
+    assert (found.rocm_path, found.rocm) == (rocm, "6.2.4")
 
 
 def test_the_processor_has_the_name_that_the_kernel_gives(tmp_path: Path) -> None:

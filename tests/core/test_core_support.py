@@ -79,7 +79,7 @@ def test_the_smallest_changes_that_help_are_named(
 
 
 def test_tables_survive_json() -> None:
-    assert SupportTables.parse(json.loads(json.dumps(TABLES.as_json()))) == TABLES
+    assert SupportTables.from_document(json.loads(json.dumps(TABLES.as_json()))) == TABLES
 
 
 def test_an_answer_is_one_line_with_its_reasons() -> None:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from wheelfactory import cli
-from wheelfactory.core.checkout import ROOT
 from wheelfactory.core.errors import FactoryError
+from wheelfactory.core.files import ROOT
 
 PLACEHOLDER = re.compile(r"[A-Z][A-Z0-9_./:-]*(?:\.\.\.)?")
 """What a reader replaces, such as ``SET``, ``I/N`` or ``OWNER/REPO``."""

@@ -24,7 +24,7 @@ from itertools import pairwise
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from wheelfactory.core.checkout import ROOT
+from wheelfactory.core.files import ROOT
 
 REASONS = (
     "needs an AMD GPU",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from docs.pages import Block, Page, repository_files
-from wheelfactory.core.checkout import ROOT
+from wheelfactory.core.files import ROOT
 
 TIME_LIMIT_S = 180
 """For a page. The slowest takes a tenth of it on two cores."""

@@ -13,7 +13,7 @@ import yaml
 from docs.command_lines import factory_commands, why_wrong
 from docs.pages import COMMANDS, DATA, REASONS, Page, pages
 from wheelfactory.cli import SUBCOMMANDS
-from wheelfactory.core.checkout import ROOT
+from wheelfactory.core.files import ROOT
 
 EXECUTED_BY = re.compile(r"executed by (tests/[\w/]+\.py)::(test_\w+)")
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from docs.pages import Page, pages, repository_files
-from wheelfactory.core.checkout import ROOT
+from wheelfactory.core.files import ROOT
 
 SECTIONS = ("tutorial", "how-to", "reference", "explanation")
 

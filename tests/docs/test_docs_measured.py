@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from docs.pages import Page
-from wheelfactory.core.checkout import ROOT
+from wheelfactory.core.files import ROOT
 from wheelfactory.gpu.bench.bench_text import attention_lines, training_lines
 from wheelfactory.gpu.bench.reports import AttentionReport, read_report
 from wheelfactory.gpu.validate.report import read_validation

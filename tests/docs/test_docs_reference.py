@@ -11,7 +11,7 @@ import pytest
 
 from docs.pages import Page, repository_files
 from wheelfactory.cli import COMMANDS, SUBCOMMANDS
-from wheelfactory.core.checkout import ROOT
+from wheelfactory.core.files import ROOT
 from wheelfactory.wheel.activation.options import read_options
 
 ENVIRONMENT = Page("docs/reference/environment.md")

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser
 from docs.pages import pages
 from search_page import Visitor, chromium, serving
 from shared_folder import make_once
-from wheelfactory.core.checkout import ROOT
+from wheelfactory.core.files import ROOT
 
 pytestmark = pytest.mark.slow
 

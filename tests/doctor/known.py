@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wheelfactory.core.checkout import MATRIX, TOOLCHAIN_PROBE
+from wheelfactory.core.files import MATRIX, TOOLCHAIN_PROBE
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.site.doctor_facts import doctor_facts

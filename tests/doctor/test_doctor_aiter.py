@@ -27,7 +27,7 @@ from wheelfactory.core.label import is_own_aiter
 from wheelfactory.doctor.diagnose import diagnose_machine
 from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.fit import dependencies_of, find_fit, find_missing_dependencies
-from wheelfactory.doctor.gpu_match import find_cautions
+from wheelfactory.doctor.gpu_match import gpu_warnings
 from wheelfactory.doctor.machine import Machine
 from wheelfactory.doctor.published_wheels import PublishedWheel
 from wheelfactory.doctor.report_text import machine_lines
@@ -214,9 +214,9 @@ def test_a_wheel_whose_aiter_would_overwrite_one_under_its_former_name_does_not_
 def test_an_aiter_of_amds_that_stays_is_a_caution(published: tuple[PublishedWheel, ...]) -> None:
     wheel = next(one for one in published if one.label and one.label.commit)
     machine = replace(good_machine(), packages={"amd-aiter": OF_AMD})
-    assert any(f"the installed amd-aiter {OF_AMD}, which stays" in one for one in find_cautions(wheel, machine, FACTS))
+    assert any(f"the installed amd-aiter {OF_AMD}, which stays" in one for one in gpu_warnings(wheel, machine, FACTS))
     ours = replace(machine, packages={"amd-aiter": OURS})
-    assert not any("which stays" in one for one in find_cautions(wheel, ours, FACTS))
+    assert not any("which stays" in one for one in gpu_warnings(wheel, ours, FACTS))
 
 
 # a CK wheel of a preview: flash-attn hides why its extension does not load

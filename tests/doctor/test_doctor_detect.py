@@ -102,15 +102,11 @@ def test_without_rocminfo_the_enumerator_lists_archs(tmp_path: Path) -> None:
     assert found == (("gfx90a", "gfx90a"), ("", ""))
 
 
-def test_rocm_is_found_from_the_environment_then_opt_rocm_then_the_newest(tmp_path: Path) -> None:
-    for folder, version in (("rocm-6.4.3", "6.4.3-128"), ("rocm-7.2.0", "7.2.0-43"), ("rocm-7.14.1", "7.14.1")):
+def test_rocm_counts_with_a_version_and_without_a_hipcc(tmp_path: Path) -> None:
+    for folder, version in (("rocm-6.4.3", "6.4.3-128"), ("rocm-7.14.1", "7.14.1")):
         write(tmp_path / f"opt/{folder}/.info/version", f"{version}\n")
-    opt = tmp_path / "opt"
-    assert find_rocm(tmp_path, {}) == ("7.14.1", str(opt / "rocm-7.14.1"))
-    (opt / "rocm").symlink_to("rocm-7.2.0")
-    assert find_rocm(tmp_path, {}) == ("7.2.0", str(opt / "rocm"))
-    named = str(opt / "rocm-6.4.3")
-    assert find_rocm(tmp_path, {"ROCM_PATH": named}) == ("6.4.3", named)
+    program(tmp_path / "opt/rocm/bin/hipcc", "no version\n")
+    assert find_rocm(tmp_path, {}) == ("7.14.1", str(tmp_path / "opt/rocm-7.14.1"))
 
 
 def test_a_directory_without_a_version_is_no_rocm(tmp_path: Path) -> None:

@@ -15,14 +15,8 @@ from report_rows import rows_of
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.gpus import product_names
 from wheelfactory.doctor.detect import read_gpus, read_torch
-from wheelfactory.doctor.fit import (
-    Fit,
-    find_fallback,
-    find_fit,
-    find_missing_dependencies,
-    version_key,
-)
-from wheelfactory.doctor.gpu_match import find_cautions, find_condition, list_visible_gpus
+from wheelfactory.doctor.fit import Fit, find_fallback, find_fit, find_missing_dependencies
+from wheelfactory.doctor.gpu_match import gpu_warnings, hide_gpus_hint, list_visible_gpus
 from wheelfactory.doctor.machine import InstalledTorch, Machine, Python
 from wheelfactory.doctor.published_wheels import PublishedWheel
 from wheelfactory.release.manifest import WheelRow
@@ -285,11 +279,11 @@ def test_a_preview_is_offered_after_every_release(preview: tuple[PublishedWheel,
 def test_a_preview_and_an_arch_that_nobody_tested_may_work(preview: tuple[PublishedWheel, ...]) -> None:
     radeon = replace(MI300X, torch=TORCH_213, gpus=("gfx1101",), gpu_names=("Radeon RX 7800 XT",))
     (wheel,) = [wheel for wheel in find_fit(preview, radeon, FACTS).fitting if wheel.version == PREVIEW]
-    (caution,) = find_cautions(wheel, radeon, FACTS)
+    (caution,) = gpu_warnings(wheel, radeon, FACTS)
     assert caution.startswith("may work: ")
     assert "2.8.4 preview (commit 4a948e9) is no release of upstream" in caution
     assert "compiled for gfx1101, and not proved on it" in caution
-    assert not [*find_cautions(preview[0], replace(radeon, gpus=("gfx942",)), FACTS)], "a release"
+    assert not [*gpu_warnings(preview[0], replace(radeon, gpus=("gfx942",)), FACTS)], "a release"
 
 
 def test_a_preview_does_not_fit_an_arch_of_a_listed_family_that_is_not_listed(
@@ -308,7 +302,7 @@ def test_a_wheel_for_some_gpus_matches_if_the_others_are_hidden(wheels: tuple[Pu
     fit = find_fit(wheels, MIXED, FACTS)
     assert best(fit) == [f"{TRITON} None"]
     igpu = product_names("gfx1036")
-    assert find_condition(fit.fitting[0], MIXED, FACTS) == (
+    assert hide_gpus_hint(fit.fitting[0], MIXED, FACTS) == (
         f"first run `export HIP_VISIBLE_DEVICES=1`: the wheel was not checked for gfx1036 ({igpu})"
     )
     assert why(fit, CK) == (
@@ -320,9 +314,9 @@ def test_a_wheel_for_some_gpus_matches_if_the_others_are_hidden(wheels: tuple[Pu
 def test_a_wheel_for_all_gpus_comes_first(wheels: tuple[PublishedWheel, ...]) -> None:
     both = replace(MI300X, gpus=("gfx942", "gfx1100"), gpu_names=("", ""))
     first, *others = find_fit(wheels, both, FACTS).fitting
-    assert (first.version, find_condition(first, both, FACTS)) == (TRITON, "")
+    assert (first.version, hide_gpus_hint(first, both, FACTS)) == (TRITON, "")
     assert others[0].version == CK
-    assert find_condition(others[0], both, FACTS).startswith(
+    assert hide_gpus_hint(others[0], both, FACTS).startswith(
         "first run `export HIP_VISIBLE_DEVICES=0`: the wheel has no code for gfx1100"
     )
 
@@ -392,20 +386,3 @@ def test_the_fallback_needs_a_torch_that_imports_and_is_new_enough(tmp_path: Pat
     ]
     for torch, runs in expected:
         assert (find_fallback(wheels, replace(MI300X, torch=torch), FACTS) is not None) == runs
-
-
-def test_versions_are_sorted_as_numbers() -> None:
-    ordered = [
-        "2.7.4.post1",
-        "2.8.0rc1",
-        "2.8.0",
-        "2.8.3",
-        "2.8.3.post1",
-        "2.8.3.post2",
-        "2.8.3.post10",
-        "2.8.10",
-        "2.10.0",
-    ]
-    shuffled = sorted(ordered)  # as strings
-    assert shuffled != ordered
-    assert sorted(shuffled, key=version_key) == ordered

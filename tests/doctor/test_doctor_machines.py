@@ -18,9 +18,10 @@ from doctor.releases import fallback_row
 from report_rows import einops_row
 from search_rows import row_of
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.files import MATRIX
+from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.release.manifest import MANIFEST_NAME, manifest_bytes
+from wheelfactory.release.manifest import manifest_bytes
 from wheelfactory.site.single_file import build_single_file
 
 CELLS = (

@@ -20,8 +20,9 @@ from doctor.known import FACTS, PROBE_TEXT, WRITTEN
 from doctor.releases import BASE, as_read, fallback_row, small_release
 from release_factory import quick_gates
 from wheelfactory.commands.doctor import add, execute
-from wheelfactory.core.checkout import ROOT
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, FactoryError, InputError
+from wheelfactory.core.files import ROOT
+from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.doctor import program
 from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, Diagnosis
 from wheelfactory.doctor.fit import find_fit
@@ -31,7 +32,7 @@ from wheelfactory.doctor.program import add_options, diagnose_and_report, main
 from wheelfactory.doctor.published_wheels import PublishedWheel
 from wheelfactory.doctor.report import DoctorReport, as_json, make_report
 from wheelfactory.doctor.report_text import report_lines
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, manifest_bytes
+from wheelfactory.release.manifest import WheelRow, manifest_bytes
 
 SOURCE = ManifestSource(f"{BASE}manifest.jsonl", BASE, has_index=True)
 PYTHON = Python("/venv/bin/python", "3.11.7", "cp311", glibc="2.36", pip="25.0")
@@ -250,7 +251,7 @@ def test_a_working_wheel_from_elsewhere_is_recognised(wheels: tuple[PublishedWhe
     assert f"To replace it with the matching wheel: {CK_FILE}" in lines
     assert report.exit_code == DONE
     broken = replace(machine, flash_attn=replace(machine.flash_attn or InstalledFlashAttn("", ""), error="ImportError"))
-    assert not report_on(broken, wheels, Diagnosis("kind", "problem", "remedy")).foreign
+    assert not report_on(broken, wheels, Diagnosis("kind", "problem", "remedy")).replaces_other
 
 
 def test_a_working_installed_wheel_is_not_reinstalled(wheels: tuple[PublishedWheel, ...]) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from wheelfactory.commands.options import find_hint
 from wheelfactory.core.errors import BuildError, FactoryError, ProgramError
-from wheelfactory.explain.error_hint import find_hint
 
 KILLED = "c++: fatal error: Killed signal terminated program cc1plus\n"
 REFUSED = "AssertionError: One of GPU archs of ['gfx9999'] is invalid or not supported by Flash-Attention\n"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from explain.build_logs import KERNEL_283, KERNEL_MAIN
-from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.files import MATRIX
 from wheelfactory.explain.kernel_meaning import KernelMeaning, find_kernel_meaning
 from wheelfactory.kernels.source_list import list_sources
 from wheelfactory.matrix.load import load_matrix

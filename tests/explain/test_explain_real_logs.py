@@ -15,8 +15,8 @@ import pytest
 from rocm_machine import make_machine
 from wheelfactory.build.sources import fetch_source, unpack_source
 from wheelfactory.cli import main
-from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import DONE
+from wheelfactory.core.files import MATRIX
 from wheelfactory.matrix.load import load_matrix
 
 pytestmark = pytest.mark.slow

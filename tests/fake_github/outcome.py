@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TypeAlias
 
 from fake_github.repository import FakeRelease, Repository
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, parse_rows
+from wheelfactory.core.published import MANIFEST_NAME
+from wheelfactory.release.manifest import WheelRow, parse_rows
 
 Added: TypeAlias = list[tuple[WheelRow, Path]]
 """Wheels to publish, with their rows."""

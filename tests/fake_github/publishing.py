@@ -20,7 +20,7 @@ from fake_github.outcome import Added
 from fake_github.repository import OWNER_REPO
 from release_factory import additions
 from wheelfactory.commands.targets import open_publisher
-from wheelfactory.release.github import parts
+from wheelfactory.release.github import drafts
 from wheelfactory.release.transaction import publish
 
 
@@ -60,7 +60,7 @@ def publishing_process() -> Iterator[PublishingProcess]:
 
 
 def _publish(asked: dict[str, Any]) -> None:
-    parts.MAX_WHEELS = asked["most_wheels"]
+    drafts.MAX_WHEELS = asked["most_wheels"]
     publisher = open_publisher(f"github:{OWNER_REPO}", asked["environ"], tag="v1")
     publish(publisher, additions(Path(wheel) for wheel in asked["wheels"]))
 

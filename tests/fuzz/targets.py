@@ -156,7 +156,7 @@ class WheelFile(Target):
             ):
                 with suppress(InputError):
                     look()
-            check_record(Subject(wheel, self._record, CK, **self._given))
+            check_record(Subject(wheel, self._record, CK, context=self._given))
 
     def _unpack(self) -> None:
         root = self._path.parent / "unpacked"

@@ -29,7 +29,7 @@ from rocm_machine import (
     read_compiles,
 )
 from stub_torch import find_other_python, make_stub_torch
-from wheelfactory.core.checkout import BUILD_SCRIPT, MATRIX
+from wheelfactory.core.files import BUILD_SCRIPT, MATRIX
 from wheelfactory.kernels.archive import read_archive_manifest
 from wheelfactory.kernels.compiler.store import ObjectRecord
 from wheelfactory.kernels.source_list import list_sources

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 
 import pytest
 
+from wheelfactory.build.sources import fetch_source, unpack_source
 from wheelfactory.core.errors import SourceError
-from wheelfactory.kernels.generator_commands import parse_generator_commands
+from wheelfactory.core.files import MATRIX
+from wheelfactory.kernels.generator_commands import digest_kernel_sources, parse_generator_commands
+from wheelfactory.matrix.load import load_matrix
 
 SETUP = """\
 ck_dir = "csrc/ck"
@@ -54,3 +59,82 @@ for direction in ["fwd", "bwd"]:
     assert parse_generator_commands(setup, "9", ("gfx942", "gfx1100")) == tuple(
         (sys.executable, "generate.py", "-d", direction, "--targets", "gfx942,gfx1100") for direction in ("fwd", "bwd")
     )
+
+
+GENERATOR = "csrc/ck/example/generate.py"
+DIGESTED_SETUP = """\
+import os, subprocess, torch
+
+def rename(sources):
+    pass
+
+if not IS_ROCM:
+    nvcc_flags = ["-O3"]
+elif IS_ROCM:
+    subprocess.run(["python", "csrc/ck/example/generate.py", "-d", "fwd"])
+    flags = ["-O3", "-DCK_USE_XDL"]
+
+setup(name="flash_attn")
+"""
+TREE = {
+    "setup.py": DIGESTED_SETUP,
+    GENERATOR: "print()",
+    "csrc/ck/include/tile.hpp": "// tile",
+    "csrc/flash_attn/cuda.h": "// CUDA",
+    "build/fmha_fwd_d32.cpp": "// kernel",
+    "flash_attn/__init__.py": "__version__ = '9'",
+}
+
+
+def digest_of(folder: Path, **changes: str) -> str:
+    """The digest of `TREE` with other files; a file without text is missing."""
+    for name, text in {**TREE, **changes}.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        if not text:
+            path.unlink()
+    return digest_kernel_sources(folder, GENERATOR)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        pytest.param("csrc/ck/include/tile.hpp", "// Tile", id="a byte of a header"),
+        pytest.param("csrc/ck/include/new.hpp", "// tile", id="a new header"),
+        pytest.param(GENERATOR, "print(1)", id="the generator"),
+        pytest.param("build/fmha_fwd_d32.cpp", "// Kernel", id="a byte of a generated file"),
+        pytest.param("build/fmha_fwd_d64.cpp", "// kernel", id="one more generated file"),
+        pytest.param("build/fmha_fwd_d32.cpp", "", id="one generated file less"),
+        pytest.param("setup.py", DIGESTED_SETUP.replace('"fwd"', '"bwd"'), id="an argument of the generator"),
+        pytest.param("setup.py", DIGESTED_SETUP.replace("XDL", "WMMA"), id="a flag of the kernels"),
+    ],
+)
+def test_what_reaches_a_kernel_changes_the_digest(name: str, text: str, tmp_path: Path) -> None:
+    assert digest_of(tmp_path / "other", **{name: text}) != digest_of(tmp_path / "one")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        pytest.param("csrc/flash_attn/cuda.h", "// another", id="a header of CUDA"),
+        pytest.param("setup.py", DIGESTED_SETUP.replace("nvcc_flags = [", "nvcc_flags = ['-g', "), id="a flag of CUDA"),
+        pytest.param("setup.py", "# a line\n" + DIGESTED_SETUP, id="a line above"),
+        pytest.param("flash_attn/__init__.py", "__version__ = '10'", id="the version"),
+        pytest.param("csrc/ck/example/__pycache__/generate.pyc", "bytecode", id="what a run of the generator leaves"),
+    ],
+)
+def test_what_does_not_reach_a_kernel_does_not_change_it(name: str, text: str, tmp_path: Path) -> None:
+    assert digest_of(tmp_path / "other", **{name: text}) == digest_of(tmp_path / "one")
+
+
+@pytest.mark.slow
+def test_one_byte_of_the_real_composable_kernel_changes_the_digest(cache: Path, tmp_path: Path) -> None:
+    release = load_matrix(MATRIX).flash_attn["2.8.3"]
+    tree = unpack_source(fetch_source("2.8.3", release, cache / "sources", os.environ), tmp_path)
+    generator = "csrc/composable_kernel/example/ck_tile/01_fmha/generate.py"
+    before = digest_kernel_sources(tree, generator)
+
+    header = tree / "csrc/composable_kernel/include/ck_tile/core/tensor/tile_window.hpp"
+    header.write_bytes(header.read_bytes()[:-1] + b" ")
+    assert digest_kernel_sources(tree, generator) != before

@@ -8,11 +8,10 @@ import pytest
 
 from small_matrix import Edit, small_matrix
 from wheelfactory.core.cell import Backend
-from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.files import MATRIX
 from wheelfactory.kernels.kernel_set import (
     KernelSet,
-    describe_older_sets,
     group_kernel_sets,
     require_set,
     sets_of_cell,
@@ -156,39 +155,6 @@ def test_the_stored_name_of_shared_kernels_does_not_depend_on_the_release() -> N
     shared, other = digests(DIGEST, DIGEST), f"{DIGEST[:-1]}1"
     assert name(*shared) == name(*shared, ("1e71dd64", "2e71dd64"))
     assert name(*shared) != name(*digests(other, other))
-
-
-OLDER_IDS = ("fa2.6.3-rocm6.2-gfx90a_gfx942-precxx11", "ck-1a2b3c4d-rocm6.2-gfx90a_gfx942-precxx11")
-
-
-@pytest.mark.parametrize("older", OLDER_IDS, ids=["by version", "by digest"])
-def test_an_older_id_is_refused_with_the_sets_that_replace_it(older: str) -> None:
-    sets = tuple(sets_of(*digests(DIGEST, DIGEST)).values())
-    with pytest.raises(InputError, match="unknown kernel set") as refused:
-        require_set(sets, older)
-    assert refused.value.hint == (
-        "use the sets that replace it: "
-        "ck-1a2b3c4d-rocm6.2-gfx90a, ck-1a2b3c4d-rocm6.2-gfx942, ck-1a2b3c4d-rocm6.2-precxx11"
-    )
-
-
-def test_the_older_ids_of_device_code_have_both_abis() -> None:
-    matrix = load_matrix(MATRIX)
-    sets = {item.id: item for item in group_kernel_sets(matrix, expand(matrix).cells)}
-    prefix = "fa2.6.3-rocm6.1-"
-    assert sets[f"{prefix}gfx942"].older_ids == (f"{prefix}gfx90a_gfx942-cxx11", f"{prefix}gfx90a_gfx942-precxx11")
-    assert sets[f"{prefix}precxx11"].older_ids == (f"{prefix}gfx90a_gfx942-precxx11",)
-
-
-def test_archives_and_stored_sets_with_an_older_name_are_described_in_one_line() -> None:
-    sets = tuple(sets_of(*digests(DIGEST, DIGEST)).values())
-    current, other = f"{sets[0].id}-0123456789abcdef.tar.zst", "fa2.9-rocm6.4-gfx942-cxx11-0123456789abcdef.tar.zst"
-    assert describe_older_sets(sets, [current, other, "kernels-" + sets[0].id + "-0123456789ab"]) == []
-
-    older = [f"{older_id}-0123456789abcdef.tar.zst" for older_id in OLDER_IDS]
-    (line,) = describe_older_sets(sets, [current, *older, f"kernels-{OLDER_IDS[0]}-0123456789ab", other])
-    assert line.startswith(f"ignored {min(older)} and 2 more: ")
-    assert describe_older_sets(sets[:2], older) == []  # of another ROCm
 
 
 def test_triton_cells_need_no_kernels() -> None:

@@ -15,7 +15,7 @@ from hip_toolchain import HipToolchain
 from preview_sources import VERSION, make_preview_release, read_setup_py
 from real_kernels import SYSTEM_GLIBC, Bench, Built, Wanted, make_bench
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.files import MATRIX
 from wheelfactory.core.label import Label
 from wheelfactory.kernels.compiler.guards import is_empty
 from wheelfactory.kernels.compiler.request import READY_TO_LINK
@@ -148,7 +148,7 @@ def finish(bench: Bench, cell: Cell, built: Built, archs: tuple[str, ...]) -> Pa
         toolchain=built.raw.toolchain.model_copy(update={"glibc": SYSTEM_GLIBC}),
     )
     folder = bench.folder / "-".join(("finished", *archs))
-    return finish_raw_wheel(built.raw.path, record, folder, bench.given(cell, "cache")["environ"])
+    return finish_raw_wheel(built.raw.path, record, folder, bench.given(cell, "cache").environ)
 
 
 def test_every_bundle_of_the_extension_has_both_archs(wheel: Path) -> None:
@@ -162,7 +162,7 @@ def test_the_wheel_says_which_commit_it_is(wheel: Path) -> None:
 
 
 def findings(bench: Bench, cell: Cell, wheel: Path) -> dict[str, tuple[Finding, ...]]:
-    results = {result.gate: result for result in verify(wheel, **bench.given(cell, "cache")) if result.required}
+    results = {result.gate: result for result in verify(wheel, context=bench.given(cell, "cache")) if result.required}
     del results["import"]  # needs torch itself
     return {name: result.findings for name, result in results.items() if result.status is not Status.PASSED}
 

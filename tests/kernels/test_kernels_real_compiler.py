@@ -76,9 +76,7 @@ def wheel(bench: Bench, cells: tuple[Cell, Cell], first: Built) -> Path:
         kernels=first.report.key,
         toolchain=first.raw.toolchain.model_copy(update={"glibc": SYSTEM_GLIBC}),
     )
-    return finish_raw_wheel(
-        first.raw.path, record, bench.folder / "finished", bench.given(cells[0], "cache")["environ"]
-    )
+    return finish_raw_wheel(first.raw.path, record, bench.folder / "finished", bench.given(cells[0], "cache").environ)
 
 
 def parts(*targets: str) -> list[str]:
@@ -180,7 +178,9 @@ def test_repair_grafts_nothing_and_leaves_hip_outside(wheel: Path) -> None:
 
 def test_every_gate_but_the_import_accepts_the_wheel(bench: Bench, cells: tuple[Cell, Cell], wheel: Path) -> None:
     """The import needs torch itself, which the package imports, and a system as new as the compiler's."""
-    results = {result.gate: result for result in verify(wheel, **bench.given(cells[0], "cache")) if result.required}
+    results = {
+        result.gate: result for result in verify(wheel, context=bench.given(cells[0], "cache")) if result.required
+    }
     del results["import"]
     assert results.keys() == {"archive", "identity", "record", "contents", "linking", "code-objects", "symbols"}
     assert {name: result.findings for name, result in results.items() if result.status is not Status.PASSED} == {}

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from small_matrix import edited, small_matrix
-from wheelfactory.core.checkout import ROOT
 from wheelfactory.core.errors import DONE
+from wheelfactory.core.files import ROOT
 from wheelfactory.kernels.refresh_sources import edit_kernel_sources, refresh_kernel_sources
 from wheelfactory.kernels.source_list import SourceList, write_source_list
 from wheelfactory.matrix.load import load_matrix

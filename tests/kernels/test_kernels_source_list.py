@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from wheelfactory.build.sources import fetch_source, unpack_source
-from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import InputError, SourceError
+from wheelfactory.core.files import MATRIX
 from wheelfactory.core.process import capture
 from wheelfactory.kernels import source_list
 from wheelfactory.kernels.generator_commands import parse_generator_commands

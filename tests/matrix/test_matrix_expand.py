@@ -11,8 +11,8 @@ import pytest
 
 from small_matrix import small_matrix
 from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import BAD_INPUT, InputError
+from wheelfactory.core.files import MATRIX
 from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix

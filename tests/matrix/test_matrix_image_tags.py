@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.files import MATRIX
 from wheelfactory.matrix.image_tags import additional_tags, newest_patch, parse_tag, split_reference
 from wheelfactory.matrix.load import load_matrix
 

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from small_matrix import PREVIEW, SMALL, edited, small_matrix
-from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import BAD_INPUT, InputError
+from wheelfactory.core.files import MATRIX
 from wheelfactory.matrix.document import MAX_VALUES, Document, UnreadableError
 from wheelfactory.matrix.load import MAX_BYTES, MAX_COMBINATIONS, load_matrix
 from wheelfactory.matrix.origins import Fact
@@ -90,7 +90,7 @@ def test_the_matrices_of_the_repository_load() -> None:
 
 def test_line_and_column_count_from_one(path: Path) -> None:
     error = refuse(path, edited(("python: ['3.12', '3.11']", "python: ['3.12', 3.11]")))
-    assert error.what == "one mistake in the matrix"
+    assert error.what == "1 mistake in the matrix"
     assert error.which == f"{path}:3:18: python.1: 3.11 is a number, not text"
     assert error.hint == "write '3.11' in quotes: unquoted, 7.10 and 7.1 are the same number"
 

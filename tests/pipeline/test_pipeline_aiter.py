@@ -11,11 +11,12 @@ import pytest
 
 from aiter_factory import PREVIEW, VERSION, WHEEL, keep_plain_aiter, pin
 from release_factory import flash_attn_wheel, passed_gates
-from stage_arguments import StageArguments, local_executor
+from stage_arguments import local_executor
 from wheel_factory import TRITON, finished_wheel, make_wheel, metadata_text, small_machine
 from wheelfactory.build.executor import Executor
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError, VerificationError
+from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline import run as running
 from wheelfactory.pipeline.jobs import CellJob, batch_matrix, parse_batch_cells
 from wheelfactory.pipeline.run import CellPipeline, Failure, Worklist, run_worklist
@@ -34,11 +35,11 @@ PASSED = tuple(GateResult(gate=name, status=Status.PASSED) for name in AITER_REQ
 
 
 @pytest.fixture
-def given(tmp_path: Path) -> StageArguments:
+def given(tmp_path: Path) -> Context:
     """A small machine whose matrix pins aiter, with its plain build as a test double."""
     small, dependency = small_machine(tmp_path / "cache"), pin()
-    keep_plain_aiter(small["cache"], dependency)
-    return {**small, "matrix": small["matrix"].model_copy(update={"dependencies": {NAME: dependency}})}
+    keep_plain_aiter(small.cache, dependency)
+    return replace(small, matrix=small.matrix.model_copy(update={"dependencies": {NAME: dependency}}))
 
 
 def write_aiter(folder: Path) -> Path:
@@ -80,14 +81,12 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def run(given: StageArguments, publisher: DirectoryPublisher, *cells: Cell, published: tuple[Cell, ...] = ()) -> None:
+def run(given: Context, publisher: DirectoryPublisher, *cells: Cell, published: tuple[Cell, ...] = ()) -> None:
     worklist = Worklist(to_build=cells, published=published, unbuildable=())
-    run_worklist(local_executor(given), worklist, publisher, **given)
+    run_worklist(local_executor(given), worklist, publisher, context=given)
 
 
-def test_it_is_published_before_the_cells_that_require_it(
-    given: StageArguments, done: list[str], tmp_path: Path
-) -> None:
+def test_it_is_published_before_the_cells_that_require_it(given: Context, done: list[str], tmp_path: Path) -> None:
     publisher = DirectoryPublisher(tmp_path / "release")
     run(given, publisher, TRITON, PREVIEW)
 
@@ -96,14 +95,12 @@ def test_it_is_published_before_the_cells_that_require_it(
     assert (row.filename, row.cell, unverified_reason(row)) == (WHEEL, None, "")
 
 
-def test_it_is_not_built_for_releases_of_flash_attn(given: StageArguments, done: list[str], tmp_path: Path) -> None:
+def test_it_is_not_built_for_releases_of_flash_attn(given: Context, done: list[str], tmp_path: Path) -> None:
     run(given, DirectoryPublisher(tmp_path / "release"), TRITON)
     assert done == [TRITON.id]
 
 
-def test_it_is_built_once_and_again_where_its_file_is_lost(
-    given: StageArguments, done: list[str], tmp_path: Path
-) -> None:
+def test_it_is_built_once_and_again_where_its_file_is_lost(given: Context, done: list[str], tmp_path: Path) -> None:
     publisher = DirectoryPublisher(tmp_path / "release")
     run(given, publisher, PREVIEW)
     run(given, publisher, published=(PREVIEW,))
@@ -126,12 +123,12 @@ def test_a_workflow_builds_it_in_the_first_batch_with_a_cell_that_requires_it() 
     assert batches() == []
 
 
-def test_a_batch_proves_nothing_of_it_and_verifies_it(given: StageArguments, tmp_path: Path) -> None:
+def test_a_batch_proves_nothing_of_it_and_verifies_it(given: Context, tmp_path: Path) -> None:
     write_aiter(tmp_path / "wheels")
     executor = local_executor(given)
 
-    assert prove_batch(executor, [NAME], tmp_path / "wheels", **given) == ()
-    assert verify_batch(executor, [NAME], tmp_path / "wheels", tmp_path / "rows", **given) == ()
+    assert prove_batch(executor, [NAME], tmp_path / "wheels", context=given) == ()
+    assert verify_batch(executor, [NAME], tmp_path / "wheels", tmp_path / "rows", context=given) == ()
 
     (row,) = read_manifest(tmp_path / "rows" / NAME / "manifest.jsonl")
     assert (row.filename, unverified_reason(row)) == (WHEEL, "")
@@ -153,22 +150,22 @@ def job_release(folder: Path, gates: tuple[GateResult, ...] = PASSED) -> Path:
     return folder / "release"
 
 
-def test_its_row_is_accepted_with_its_gates_only(given: StageArguments, tmp_path: Path) -> None:
-    ((row, _),) = read_additions(job_release(tmp_path / "good"), expected=(), **given)
+def test_its_row_is_accepted_with_its_gates_only(given: Context, tmp_path: Path) -> None:
+    ((row, _),) = read_additions(job_release(tmp_path / "good"), expected=(), context=given)
     assert row.filename == WHEEL
     with pytest.raises(VerificationError, match="not checked: contents"):
-        read_additions(job_release(tmp_path / "bad", PASSED[:-1]), **given)
+        read_additions(job_release(tmp_path / "bad", PASSED[:-1]), context=given)
 
 
-def test_the_gates_of_its_row_run_again_on_its_file(given: StageArguments, tmp_path: Path) -> None:
+def test_the_gates_of_its_row_run_again_on_its_file(given: Context, tmp_path: Path) -> None:
     folder = job_release(tmp_path)
-    (plain,) = given["cache"].glob("plain/*/amd_aiter*.whl")
+    (plain,) = given.cache.glob("plain/*/amd_aiter*.whl")
     plain.unlink()
     other = pin(commit="8" * 40)
-    keep_plain_aiter(given["cache"], other).rename(plain)
+    keep_plain_aiter(given.cache, other).rename(plain)
     make_wheel(plain.parent, name="amd_aiter", version="0.0.0", tags="cp311-cp311-linux_x86_64")
     with pytest.raises(VerificationError, match="contents: "):
-        read_additions(folder, **given)
+        read_additions(folder, context=given)
 
 
 def test_a_wheel_that_requires_it_is_not_published_without_it(tmp_path: Path) -> None:
@@ -191,7 +188,7 @@ def test_a_wheel_that_requires_it_is_not_published_without_it(tmp_path: Path) ->
 
 
 def test_a_run_publishes_no_wheel_whose_aiter_could_not_be_published(
-    given: StageArguments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    given: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cannot_build(*_arguments: object) -> Path:
         raise BuildError("no network", "aiter", "")
@@ -203,7 +200,7 @@ def test_a_run_publishes_no_wheel_whose_aiter_could_not_be_published(
     publisher = DirectoryPublisher(tmp_path / "release")
     worklist = Worklist(to_build=(PREVIEW,), published=(), unbuildable=())
 
-    failures = run_worklist(local_executor(given), worklist, publisher, **given)
+    failures = run_worklist(local_executor(given), worklist, publisher, context=given)
 
     assert [failure.name for failure in failures] == [NAME, PREVIEW.id, "flash-attention-amd"]
     assert "amd-aiter is not published" in str(failures[1].error)

@@ -9,12 +9,12 @@ from typing import Any, cast
 import pytest
 
 from release_factory import passed_gates
-from stage_arguments import StageArguments, build_arguments
 from wheel_factory import CK, TRITON, finished_wheel, small_machine
 from wheelfactory.build.executor import Executor
 from wheelfactory.core.cell import FALLBACK_NAME, Cell
 from wheelfactory.core.errors import BuildError, RunAgainError
 from wheelfactory.kernels.setup_env import FULL_SCOPE
+from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline import run_batch
 from wheelfactory.pipeline.run_batch import build_batch, find_wheels, prove_batch, verify_batch
 from wheelfactory.release.manifest import read_manifest
@@ -58,7 +58,7 @@ class Machine:
 
 
 @pytest.fixture
-def given(tmp_path: Path) -> StageArguments:
+def given(tmp_path: Path) -> Context:
     return small_machine(tmp_path / "cache")
 
 
@@ -70,44 +70,44 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     return made
 
 
-def test_a_cell_that_fails_stops_no_other(machine: Machine, given: StageArguments, tmp_path: Path) -> None:
+def test_a_cell_that_fails_stops_no_other(machine: Machine, given: Context, tmp_path: Path) -> None:
     machine.failing = frozenset({CK.id})
     names = [CK.id, OTHER.id, TRITON.id]
-    failures = build_batch(machine.executor, names, tmp_path, FULL_SCOPE, **build_arguments(given))
+    failures = build_batch(machine.executor, names, tmp_path, FULL_SCOPE, context=given)
     assert [(failure.name, failure.error.what) for failure in failures] == [(CK.id, "build failed")]
     assert sorted(find_wheels(tmp_path)) == sorted([OTHER.id, TRITON.id])
 
 
-def test_a_repeated_build_makes_only_what_is_missing(machine: Machine, given: StageArguments, tmp_path: Path) -> None:
+def test_a_repeated_build_makes_only_what_is_missing(machine: Machine, given: Context, tmp_path: Path) -> None:
     finished_wheel(tmp_path, OTHER)
-    assert build_batch(machine.executor, [CK.id, OTHER.id], tmp_path, FULL_SCOPE, **build_arguments(given)) == ()
+    assert build_batch(machine.executor, [CK.id, OTHER.id], tmp_path, FULL_SCOPE, context=given) == ()
     assert machine.built == [CK.id]
 
 
-def test_an_environment_is_removed_after_its_last_cell(machine: Machine, given: StageArguments, tmp_path: Path) -> None:
+def test_an_environment_is_removed_after_its_last_cell(machine: Machine, given: Context, tmp_path: Path) -> None:
     machine.failing = frozenset({OTHER.id})
     names = [CK.id, SAME_ENVIRONMENT.id, OTHER.id, TRITON.id, CK.id]
-    build_batch(machine.executor, names, tmp_path, FULL_SCOPE, **build_arguments(given))
+    build_batch(machine.executor, names, tmp_path, FULL_SCOPE, context=given)
     # also after a failure; Triton cells share one environment, which stays
     assert machine.discarded == [SAME_ENVIRONMENT.id, OTHER.id, CK.id]
 
 
 def test_time_that_is_up_for_one_cell_is_up_for_the_others(
-    machine: Machine, given: StageArguments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, given: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def out_of_time(executor: object, cell: Cell, *_: object, **__: object) -> None:
         raise RunAgainError("time limit reached", cell.id, "run it again")
 
     monkeypatch.setattr(run_batch, "build_cell", out_of_time)
-    failures = build_batch(machine.executor, [CK.id, OTHER.id], tmp_path, FULL_SCOPE, **build_arguments(given))
+    failures = build_batch(machine.executor, [CK.id, OTHER.id], tmp_path, FULL_SCOPE, context=given)
     assert [failure.name for failure in failures] == [CK.id]
 
 
-def test_each_verified_wheel_has_a_manifest_of_its_own(machine: Machine, given: StageArguments, tmp_path: Path) -> None:
+def test_each_verified_wheel_has_a_manifest_of_its_own(machine: Machine, given: Context, tmp_path: Path) -> None:
     wheels, rows = tmp_path / "wheels", tmp_path / "rows"
     paths = {cell.id: finished_wheel(wheels, cell) for cell in (CK, OTHER)}
     machine.failing = frozenset({OTHER.id})
-    failures = verify_batch(machine.executor, [CK.id, OTHER.id, TRITON.id], wheels, rows, **given)
+    failures = verify_batch(machine.executor, [CK.id, OTHER.id, TRITON.id], wheels, rows, context=given)
     assert [failure.name for failure in failures] == [OTHER.id], "TRITON was not built, which its build job reports"
     assert [path.name for path in rows.iterdir()] == [CK.id]
     (row,) = read_manifest(rows / CK.id)
@@ -115,28 +115,26 @@ def test_each_verified_wheel_has_a_manifest_of_its_own(machine: Machine, given: 
     assert not list(rows.rglob("*.whl")), "the wheel is an artifact already"
 
 
-def test_a_wheel_is_verified_again_only_if_its_bytes_changed(
-    machine: Machine, given: StageArguments, tmp_path: Path
-) -> None:
+def test_a_wheel_is_verified_again_only_if_its_bytes_changed(machine: Machine, given: Context, tmp_path: Path) -> None:
     wheels, rows = tmp_path / "wheels", tmp_path / "rows"
     path = finished_wheel(wheels, CK)
     for _ in range(2):
-        verify_batch(machine.executor, [CK.id], wheels, rows, **given)
+        verify_batch(machine.executor, [CK.id], wheels, rows, context=given)
     assert machine.verified == [CK.id]
     path.unlink()
     finished_wheel(wheels, CK, more={"AUTHORS": b"another"})
-    verify_batch(machine.executor, [CK.id], wheels, rows, **given)
+    verify_batch(machine.executor, [CK.id], wheels, rows, context=given)
     assert machine.verified == [CK.id, CK.id]
 
     machine.failing = frozenset({CK.id})
     path.unlink()
     finished_wheel(wheels, CK)
-    verify_batch(machine.executor, [CK.id], wheels, rows, **given)
+    verify_batch(machine.executor, [CK.id], wheels, rows, context=given)
     assert not list(rows.rglob("manifest.jsonl")), "the row of other bytes would stop the upload of the batch"
 
 
 def test_the_slow_gates_run_after_those_that_only_read(
-    machine: Machine, given: StageArguments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, given: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gates: list[str] = []
 
@@ -146,13 +144,13 @@ def test_the_slow_gates_run_after_those_that_only_read(
 
     monkeypatch.setattr(run_batch, "verify", recorded)
     finished_wheel(tmp_path, TRITON)
-    assert prove_batch(machine.executor, [TRITON.id, CK.id], tmp_path, **given) == ()
+    assert prove_batch(machine.executor, [TRITON.id, CK.id], tmp_path, context=given) == ()
     assert gates[:3] == ["identity", "record", "contents"]
     assert gates[-2:] == ["ahead-of-time", "interpreter"]
     assert "import" not in gates
 
 
-def test_other_files_are_no_wheels_of_a_cell(given: StageArguments, tmp_path: Path) -> None:
+def test_other_files_are_no_wheels_of_a_cell(given: Context, tmp_path: Path) -> None:
     finished_wheel(tmp_path, CK)
     (tmp_path / "flash_attn-1.0-py3-none-any.whl").write_bytes(b"damaged")
     finished_wheel(tmp_path, name="flash_attention_amd", version="0.1")

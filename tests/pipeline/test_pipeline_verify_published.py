@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from release_factory import passed_gates, quick_gates
-from stage_arguments import StageArguments, local_executor
+from stage_arguments import local_executor
 from wheel_factory import TRITON, finished_wheel, small_machine
 from wheelfactory.core.errors import BuildError, VerificationError
+from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline import run as running
 from wheelfactory.pipeline.run import Worklist, run_worklist
 from wheelfactory.release.additions import read_wheel_row
@@ -20,7 +21,7 @@ from wheelfactory.verify.result import Finding, GateResult
 
 
 @pytest.fixture
-def given(tmp_path: Path) -> StageArguments:
+def given(tmp_path: Path) -> Context:
     return small_machine(tmp_path / "cache")
 
 
@@ -38,7 +39,7 @@ def worklist_of(publisher: DirectoryPublisher) -> Worklist:
 
 
 def test_a_verified_wheel_gets_a_new_row_and_new_pages(
-    given: StageArguments, publisher: DirectoryPublisher, monkeypatch: pytest.MonkeyPatch
+    given: Context, publisher: DirectoryPublisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verified: list[Path] = []
 
@@ -49,7 +50,7 @@ def test_a_verified_wheel_gets_a_new_row_and_new_pages(
     monkeypatch.setattr(running, "verify", passing)
     (before,) = publisher.rows()
 
-    assert run_worklist(local_executor(given), worklist_of(publisher), publisher, **given) == ()
+    assert run_worklist(local_executor(given), worklist_of(publisher), publisher, context=given) == ()
 
     assert verified == [publisher.wheels_dir / before.filename]
     assert publisher.rows() == (before.model_copy(update={"gates": passed_gates(TRITON.id)}),)
@@ -73,7 +74,7 @@ def unable(*_: object, **__: object) -> tuple[GateResult, ...]:
     ],
 )
 def test_a_wheel_that_stays_unverified_is_a_failure_and_keeps_its_row(
-    given: StageArguments,
+    given: Context,
     publisher: DirectoryPublisher,
     monkeypatch: pytest.MonkeyPatch,
     gates: object,
@@ -83,7 +84,7 @@ def test_a_wheel_that_stays_unverified_is_a_failure_and_keeps_its_row(
     monkeypatch.setattr(running, "verify", gates)
     before: tuple[WheelRow, ...] = publisher.rows()
 
-    (failure,) = run_worklist(local_executor(given), worklist_of(publisher), publisher, **given)
+    (failure,) = run_worklist(local_executor(given), worklist_of(publisher), publisher, context=given)
 
     assert (failure.name, type(failure.error)) == (TRITON.id, kind)
     assert failure.error.hint.startswith(hint)

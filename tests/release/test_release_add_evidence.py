@@ -9,13 +9,14 @@ import pytest
 from command_line import Cli
 from release_factory import content_of, flash_attn_wheel, make_release, stub_wheel
 from validations import CASES, LATER, TIME, amd_validation, nvidia_validation, write_validation
-from wheelfactory.core.checkout import ROOT
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, InputError, PublishError
+from wheelfactory.core.files import ROOT
+from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.gpu.validate.report import Validation
 from wheelfactory.release.additions import read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.evidence import as_evidence
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest, verified_archs
+from wheelfactory.release.manifest import WheelRow, read_manifest, verified_archs
 from wheelfactory.release.transaction import add_evidence, publish
 from wheelfactory.verify.result import Status
 

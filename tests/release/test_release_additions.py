@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from release_factory import passed_gates, quick_gates
-from stage_arguments import StageArguments, local_executor
+from stage_arguments import local_executor
 from wheel_factory import TRITON, finished_wheel, make_wheel, small_machine
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError, VerificationError
+from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.origins import Dependency
 from wheelfactory.pipeline.run import make_worklist
 from wheelfactory.release.additions import as_addition, fetch_missing_dependencies, read_additions
@@ -24,23 +26,23 @@ PASSED = passed_gates(TRITON.id)
 
 
 @pytest.fixture
-def given(tmp_path: Path) -> StageArguments:
+def given(tmp_path: Path) -> Context:
     """A small machine; its matrix has the dependency einops, which is already downloaded."""
     small = small_machine(tmp_path / "cache")
     made = make_wheel(tmp_path / "made", name="einops", version="0.8.2")
     digest = file_sha256(made)
-    kept = small["cache"] / "sources" / digest[:16] / made.name
+    kept = small.cache / "sources" / digest[:16] / made.name
     kept.parent.mkdir(parents=True)
     made.rename(kept)
     facts = {"version": "0.8.2", "wheel": kept.name, "sha256": digest, "source": "written for the tests"}
-    matrix = small["matrix"].model_copy(update={"dependencies": {"einops": Dependency.model_validate(facts)}})
-    return {**small, "matrix": matrix}
+    matrix = small.matrix.model_copy(update={"dependencies": {"einops": Dependency.model_validate(facts)}})
+    return replace(small, matrix=matrix)
 
 
-def missing(given: StageArguments, publisher: DirectoryPublisher) -> Iterator[tuple[WheelRow, Path]]:
+def missing(given: Context, publisher: DirectoryPublisher) -> Iterator[tuple[WheelRow, Path]]:
     """The dependencies that the release lacks."""
-    wanted = given["matrix"].dependencies
-    return fetch_missing_dependencies(wanted, publisher, cache=given["cache"], environ=given["environ"])
+    wanted = given.matrix.dependencies
+    return fetch_missing_dependencies(wanted, publisher, cache=given.cache, environ=given.environ)
 
 
 @pytest.fixture
@@ -49,25 +51,25 @@ def publisher(tmp_path: Path) -> DirectoryPublisher:
 
 
 @pytest.fixture
-def released(given: StageArguments, publisher: DirectoryPublisher, tmp_path: Path) -> Path:
+def released(given: Context, publisher: DirectoryPublisher, tmp_path: Path) -> Path:
     """The file of a published Triton wheel, with its dependency in the same folder."""
     wheel = finished_wheel(tmp_path / "finished", TRITON)
     publish(publisher, [*missing(given, publisher), as_addition(wheel, PASSED)])
     return publisher.wheels_dir / wheel.name
 
 
-def test_missing_dependencies_are_added(given: StageArguments, publisher: DirectoryPublisher) -> None:
+def test_missing_dependencies_are_added(given: Context, publisher: DirectoryPublisher) -> None:
     publish(publisher, missing(given, publisher))
     assert [row.filename for row in publisher.rows()] == ["einops-0.8.2-py3-none-any.whl"]
 
 
 @pytest.mark.usefixtures("released")
-def test_an_existing_dependency_is_not_added_again(given: StageArguments, publisher: DirectoryPublisher) -> None:
+def test_an_existing_dependency_is_not_added_again(given: Context, publisher: DirectoryPublisher) -> None:
     assert list(missing(given, publisher)) == []
 
 
 def test_a_dependency_whose_file_is_gone_is_put_back(
-    given: StageArguments, publisher: DirectoryPublisher, released: Path
+    given: Context, publisher: DirectoryPublisher, released: Path
 ) -> None:
     released.with_name("einops-0.8.2-py3-none-any.whl").unlink()
     publish(publisher, missing(given, publisher))
@@ -102,8 +104,8 @@ def test_a_wheel_that_did_not_pass_every_gate_is_no_addition(
 
 
 @pytest.mark.usefixtures("released")
-def test_a_published_cell_is_not_built_again(given: StageArguments, publisher: DirectoryPublisher) -> None:
-    job = make_worklist(local_executor(given), [TRITON], publisher, matrix=given["matrix"], environ=given["environ"])
+def test_a_published_cell_is_not_built_again(given: Context, publisher: DirectoryPublisher) -> None:
+    job = make_worklist(local_executor(given), [TRITON], publisher, context=given)
     assert (job.to_build, job.published) == ((), (TRITON,))
 
 
@@ -117,45 +119,41 @@ def make_quick(publisher: DirectoryPublisher, **changes: object) -> WheelRow:
 
 @pytest.mark.usefixtures("released")
 @pytest.mark.parametrize("quick", [False, True], ids=["run", "run --quick"])
-def test_a_full_run_verifies_a_wheel_of_a_quick_run(
-    given: StageArguments, publisher: DirectoryPublisher, quick: bool
-) -> None:
+def test_a_full_run_verifies_a_wheel_of_a_quick_run(given: Context, publisher: DirectoryPublisher, quick: bool) -> None:
     row = make_quick(publisher)
-    job = make_worklist(
-        local_executor(given), [TRITON], publisher, quick=quick, matrix=given["matrix"], environ=given["environ"]
-    )
+    job = make_worklist(local_executor(given), [TRITON], publisher, quick=quick, context=given)
     assert (job.to_build, job.published, job.to_verify) == (((), (TRITON,), ()) if quick else ((), (), (row,)))
 
 
 @pytest.mark.usefixtures("released")
-def test_a_yanked_wheel_is_not_verified_any_more(given: StageArguments, publisher: DirectoryPublisher) -> None:
+def test_a_yanked_wheel_is_not_verified_any_more(given: Context, publisher: DirectoryPublisher) -> None:
     make_quick(publisher, yanked="broken")
-    job = make_worklist(local_executor(given), [TRITON], publisher, matrix=given["matrix"], environ=given["environ"])
+    job = make_worklist(local_executor(given), [TRITON], publisher, context=given)
     assert (job.published, job.to_verify) == ((TRITON,), ())
 
 
 @pytest.mark.usefixtures("released")
-def test_an_unverified_wheel_is_refused_with_the_remedy(given: StageArguments, publisher: DirectoryPublisher) -> None:
+def test_an_unverified_wheel_is_refused_with_the_remedy(given: Context, publisher: DirectoryPublisher) -> None:
     make_quick(publisher)
     with pytest.raises(VerificationError, match="not checked: kernels compiled for its GPUs, numbers") as refused:
-        read_additions(publisher.folder, **given)
+        read_additions(publisher.folder, context=given)
     assert "`wheelfactory run` without --quick" in refused.value.hint
 
 
 def test_a_cell_whose_published_file_is_gone_is_built_again(
-    given: StageArguments, publisher: DirectoryPublisher, released: Path
+    given: Context, publisher: DirectoryPublisher, released: Path
 ) -> None:
     released.unlink()
-    job = make_worklist(local_executor(given), [TRITON], publisher, matrix=given["matrix"], environ=given["environ"])
+    job = make_worklist(local_executor(given), [TRITON], publisher, context=given)
     assert (job.to_build, job.published) == ((TRITON,), ())
 
 
 def test_a_published_file_that_was_changed_is_an_error_that_names_it(
-    given: StageArguments, publisher: DirectoryPublisher, released: Path
+    given: Context, publisher: DirectoryPublisher, released: Path
 ) -> None:
     released.write_bytes(released.read_bytes() + b"x")
     with pytest.raises(PublishError) as refused:
-        make_worklist(local_executor(given), [TRITON], publisher, matrix=given["matrix"], environ=given["environ"])
+        make_worklist(local_executor(given), [TRITON], publisher, context=given)
     assert refused.value.which == str(released)
     assert "remove it and run the same command again" in refused.value.hint
 

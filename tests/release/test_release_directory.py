@@ -26,9 +26,10 @@ from validations import amd_validation
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.files import remove_scratch
+from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.release import directory
 from wheelfactory.release.directory import DirectoryPublisher, write_pages
-from wheelfactory.release.manifest import MANIFEST_NAME, read_manifest
+from wheelfactory.release.manifest import read_manifest
 from wheelfactory.release.transaction import Asset, add_evidence, stage, yank
 from wheelfactory.site.index import render_index
 from wheelfactory.wheel.read import Wheel

@@ -19,15 +19,9 @@ from hypothesis import strategies as st
 from validations import amd_validation, nvidia_validation, with_evidence
 from wheel_factory import MATRIX
 from wheelfactory.core.errors import InputError, PublishError
+from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.core.row import ROW_FORMS
-from wheelfactory.release.manifest import (
-    MANIFEST_NAME,
-    WheelRow,
-    has_row,
-    manifest_bytes,
-    published_cells,
-    read_manifest,
-)
+from wheelfactory.release.manifest import WheelRow, has_row, manifest_bytes, published_cells, read_manifest
 from wheelfactory.verify.result import Finding, GateResult, Status
 
 CK = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from wheelfactory.core.checkout import ROOT
+from wheelfactory.core.files import ROOT
 
 SCRIPT = ROOT / "scripts/check_pins.py"
 OTHER = "1" * 40

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from wheelfactory.core.checkout import ROOT
+from wheelfactory.core.files import ROOT
 
 SCRIPT = ROOT / "scripts/free_disk.py"
 HOSTED = {"RUNNER_ENVIRONMENT": "github-hosted"}

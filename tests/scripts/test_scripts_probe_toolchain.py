@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from doctor.fake_machines import ROCM_TORCH, FakeTorch, make_python
-from wheelfactory.core.checkout import TOOLCHAIN_PROBE
+from wheelfactory.core.files import TOOLCHAIN_PROBE
 from wheelfactory.core.query import QueryResult, query_program
 from wheelfactory.wheel.build_record import Toolchain
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from scripts.git_server import serving_git
-from wheelfactory.core.checkout import ROOT
+from wheelfactory.core.files import ROOT
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from wheelfactory.core.checkout import ROOT
+from wheelfactory.core.files import ROOT
 
 SCRIPT = ROOT / "scripts/report_drift.py"
 RUN = "https://github.com/someone/wheels/actions/runs/42"

@@ -11,8 +11,8 @@ from release_factory import PUBLISHED
 from report_rows import einops_row, rows_of
 from small_matrix import small_matrix
 from wheelfactory.core.cell import Backend
-from wheelfactory.core.checkout import MATRIX
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.files import MATRIX
 from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.manifest import WheelRow

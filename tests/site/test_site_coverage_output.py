@@ -11,7 +11,7 @@ import pytest
 from release_factory import quick_gates
 from report_rows import rows_of, shown, table_rows
 from small_matrix import small_matrix
-from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.files import MATRIX
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.site.coverage import NEEDS_RUNNER, RUNNER_HINT, Coverage, compute_coverage

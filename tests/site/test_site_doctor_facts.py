@@ -6,13 +6,15 @@ import json
 
 import pytest
 
+from small_matrix import PREVIEW, small_matrix
 from wheelfactory.build.fallback import read_fallback_project
 from wheelfactory.core.cell import major_minor
-from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.files import MATRIX
+from wheelfactory.core.support import Answer
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.site.doctor_facts import doctor_facts
+from wheelfactory.site.doctor_facts import doctor_facts, support_tables
 
 
 @pytest.fixture
@@ -70,4 +72,20 @@ def test_a_torch_is_known_as_soon_as_the_matrix_has_it(matrix: Matrix) -> None:
 
 
 def test_the_oldest_torch_of_the_fallback_comes_from_its_project(matrix: Matrix) -> None:
-    assert list(read_fallback_project().requires) == [f"torch>={json.loads(doctor_facts(matrix))['fallback_torch']}"]
+    major, minor = json.loads(doctor_facts(matrix))["fallback_torch"]
+    assert list(read_fallback_project().requires) == [f"torch>={major}.{minor}"]
+
+
+TABLES = support_tables(small_matrix(PREVIEW))
+# the exclusion of the small matrix leaves Python 3.12 out
+PLACE = {"rocm": "6.4", "torch": "2.9.1", "python": "3.11", "backend": "ck"}
+
+
+def test_where_only_a_preview_has_code_the_answer_is_may_work() -> None:
+    found = TABLES.find_support({**PLACE, "gpu": "gfx1100"})
+    assert found.answer is Answer.MAY_WORK
+    assert any("2.8.4 preview (commit 4a948e9) is no release of upstream" in reason for reason in found.reasons)
+
+
+def test_a_preview_does_not_lessen_what_a_release_promises() -> None:
+    assert TABLES.find_support({**PLACE, "gpu": "gfx942"}).answer is Answer.WORKS

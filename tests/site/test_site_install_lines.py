@@ -10,7 +10,7 @@ import pytest
 
 from wheelfactory.build.environments import cpu_torch_requirement
 from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.files import MATRIX
 from wheelfactory.core.label import Label
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix

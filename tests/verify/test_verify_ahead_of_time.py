@@ -6,17 +6,18 @@ import os
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from few_archs import FEW_ARCHS
-from stage_arguments import StageArguments
 from wheel_factory import MATRIX, TRITON, build_record, finished_wheel, small_machine
 from wheelfactory.build.environments import Environment
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.host import read_host
+from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.verify import ahead_of_time as module
 from wheelfactory.verify.ahead_of_time import (
@@ -88,8 +89,8 @@ def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeProgram:
     return found
 
 
-def subject_of(path: Path, given: StageArguments, *archs: str, cell: Cell = TRITON) -> Subject:
-    return Subject(Wheel.open(path), build_record(cell, offload_archs=archs), cell, **given)
+def subject_of(path: Path, given: Context, *archs: str, cell: Cell = TRITON) -> Subject:
+    return Subject(Wheel.open(path), build_record(cell, offload_archs=archs), cell, context=given)
 
 
 def result_of(tmp_path: Path, *archs: str, **members: bytes) -> GateResult:
@@ -204,7 +205,7 @@ def test_the_minutes_follow_from_archs_and_parallel_compiles(
 ) -> None:
     """Ten archs took 4 min 28 s on two cores."""
     given = small_machine(tmp_path / "cache")
-    given["environ"] = {**given["environ"], "MAX_JOBS": str(jobs)}
+    given = replace(given, environ={**given.environ, "MAX_JOBS": str(jobs)})
     path = finished_wheel(tmp_path / "wheels", TRITON, members={"flash_attn.py": b""})
     assert predict_minutes(subject_of(path, given, *(f"gfx{number}" for number in range(archs)))) == minutes
 
@@ -271,7 +272,7 @@ def real_result(folder: Path, cache: Path, members: Mapping[str, bytes], arch: s
     """With upstream's code, really compiled."""
     torch = {TRITON.torch: MATRIX.torch[TRITON.torch].model_copy(update={"triton": triton})}
     given = small_machine(cache, os.environ)
-    given["matrix"] = MATRIX.model_copy(update={"torch": torch})
+    given = replace(given, matrix=MATRIX.model_copy(update={"torch": torch}))
     return check_ahead_of_time(subject_of(finished_wheel(folder, TRITON, members=members), given, arch))
 
 
@@ -288,7 +289,7 @@ def test_upstreams_kernels_compile_for_an_arch_of_each_family(
 ) -> None:
     """The results that other tests and the documentation reuse: Triton links in its own process."""
     matrix, environ = load_matrix(few_archs), dict(os.environ)
-    results = verify(triton_wheel, matrix=matrix, host=read_host(environ), environ=environ, cache=proved)
+    results = verify(triton_wheel, context=Context(matrix, read_host(environ), environ, proved))
     (result,) = (result for result in results if result.gate == "ahead-of-time")
     assert {arch: result.figures[f"{arch} kernels"] for arch in FEW_ARCHS} == dict.fromkeys(FEW_ARCHS, 24)
     assert all(result.figures[f"{arch} code object bytes"] > 100_000 for arch in FEW_ARCHS)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,7 +60,7 @@ def test_the_wheel_is_imported_with_its_aiter(cache: Path, tmp_path: Path) -> No
         "flash_attn/flash_attn_interface.py": b"import aiter\n\ndef flash_attn_func() -> None: ...\n",
     }
     path = finished_wheel(tmp_path, PREVIEW, record=record, members=interface)
-    subject = Subject(Wheel.open(path), record, PREVIEW, matrix, given["host"], os.environ, machine)
+    subject = Subject(Wheel.open(path), record, PREVIEW, replace(given, matrix=matrix))
 
     result = check_import(subject)
 

@@ -304,7 +304,7 @@ def _no_torch_needed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=lambda cell: cell.id)
 def test_the_good_wheel_they_are_made_from_passes(tmp_path: Path, cell: Cell) -> None:
-    results = verify(finished_wheel(tmp_path, cell), cell, **small_machine(tmp_path))
+    results = verify(finished_wheel(tmp_path, cell), cell, context=small_machine(tmp_path))
 
     assert not is_refused(results), results
 
@@ -313,7 +313,7 @@ def test_the_good_wheel_they_are_made_from_passes(tmp_path: Path, cell: Cell) ->
 def test_a_bad_wheel_is_refused_for_its_own_reason(tmp_path: Path, kind: str) -> None:
     bad = BAD_WHEELS[kind]
 
-    results = verify(bad.make(tmp_path), bad.cell, **small_machine(tmp_path))
+    results = verify(bad.make(tmp_path), bad.cell, context=small_machine(tmp_path))
 
     failed = [result for result in results if result.status is Status.FAILED]
     assert {result.gate for result in failed} == {bad.gate, *bad.also}
@@ -342,14 +342,14 @@ def test_the_table_has_the_kinds_it_promises() -> None:
 def test_good_device_code_of_other_forms_passes(tmp_path: Path, fatbin: bytes) -> None:
     path = finished_wheel(tmp_path, members=payload(CK, fatbin=fatbin))
 
-    assert not is_refused(verify(path, CK, **small_machine(tmp_path)))
+    assert not is_refused(verify(path, CK, context=small_machine(tmp_path)))
 
 
 def test_counts_are_in_the_result(tmp_path: Path) -> None:
     fatbin = section(hip_bundle(*ARCHS), packed(hip_bundle(*ARCHS)))
     path = finished_wheel(tmp_path, members=payload(CK, fatbin=fatbin))
 
-    figures = {result.gate: result.figures for result in verify(path, CK, **small_machine(tmp_path))}
+    figures = {result.gate: result.figures for result in verify(path, CK, context=small_machine(tmp_path))}
 
     assert figures["code-objects"] == {"bundles": 2, "gfx90a bytes": 512, "gfx942 bytes": 512}
     assert figures["contents"]["bytes"] == path.stat().st_size

@@ -7,7 +7,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,6 @@ from hypothesis import given as with_data
 from hypothesis import strategies as st
 
 from elf_factory import library
-from stage_arguments import StageArguments
 from wheel_factory import (
     CK,
     MATRIX,
@@ -39,6 +38,7 @@ from wheel_factory import (
 )
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError
+from wheelfactory.matrix.facts import Context
 from wheelfactory.verify.gates import PUBLISH_GATES, is_refused, verify
 from wheelfactory.verify.result import Finding
 from wheelfactory.wheel.activation.members import ACTIVATION_MODULE
@@ -59,7 +59,9 @@ def findings(path: Path, cell: Cell, cache: Path) -> dict[str, tuple[Finding, ..
     given = small_machine(cache)
     keep_plain(cache, members=UPSTREAM)
     return {
-        result.gate: result.findings for result in verify(path, cell, gates=PUBLISH_GATES, **given) if result.findings
+        result.gate: result.findings
+        for result in verify(path, cell, gates=PUBLISH_GATES, context=given)
+        if result.findings
     }
 
 
@@ -335,12 +337,14 @@ def test_another_release_under_a_new_name_is_refused(tmp_path: Path) -> None:
     record = build_record(TRITON, cell=cell.id, source=newer.source_pin)
     path = finished_wheel(tmp_path, cell, members={**UPSTREAM, **payload(cell)}, record=record)
     given = small_machine(tmp_path / "cache")
-    given["matrix"] = matrix
+    given = replace(given, matrix=matrix)
     newest = {**UPSTREAM, "flash_attn/new.py": b""}
     keep_plain(tmp_path / "cache", matrix=matrix, version="2.8.3.post2", members=newest)
 
     found = {
-        result.gate: result.findings for result in verify(path, cell, gates=PUBLISH_GATES, **given) if result.findings
+        result.gate: result.findings
+        for result in verify(path, cell, gates=PUBLISH_GATES, context=given)
+        if result.findings
     }
 
     assert {gate: [finding.expected for finding in all_found] for gate, all_found in found.items()} == {
@@ -350,10 +354,10 @@ def test_another_release_under_a_new_name_is_refused(tmp_path: Path) -> None:
 
 def test_without_a_plain_build_verification_is_an_error(tmp_path: Path) -> None:
     given = small_machine(tmp_path / "cache")
-    given["cache"] = tmp_path / "empty"
+    given = replace(given, cache=tmp_path / "empty")
     path = wheel(tmp_path)
     with pytest.raises(BuildError, match="missing plain wheel to compare with") as error:
-        verify(path, TRITON, gates=PUBLISH_GATES, may_build=False, **given)
+        verify(path, TRITON, gates=PUBLISH_GATES, may_build=False, context=given)
     assert "`wheelfactory verify`" in error.value.hint
 
 
@@ -404,7 +408,7 @@ def test_a_member_changed_added_removed_or_renamed_is_refused(
     folder = tmp_path_factory.mktemp("altered")
     write_zip(folder / path.name, members, executable=[EXTENSION])
 
-    results = verify(folder / path.name, cell, gates=PUBLISH_GATES, **plain_machine(folder))
+    results = verify(folder / path.name, cell, gates=PUBLISH_GATES, context=plain_machine(folder))
 
     assert is_refused(results), (how, name)
 
@@ -423,7 +427,7 @@ def test_any_changed_byte_that_affects_installation_is_refused(
     altered = folder / path.name
     altered.write_bytes(content)
     try:
-        results = verify(altered, cell, gates=PUBLISH_GATES, **plain_machine(folder))
+        results = verify(altered, cell, gates=PUBLISH_GATES, context=plain_machine(folder))
     except Exception as error:  # any other exception would be a traceback
         assert type(error).__name__ == "InputError", error
         return
@@ -440,7 +444,7 @@ def may_differ(path: Path, at: int) -> bool:
     return 10 <= at - header < 14 or at >= header + 30 + name + extra
 
 
-def plain_machine(folder: Path) -> StageArguments:
+def plain_machine(folder: Path) -> Context:
     made = small_machine(folder / "cache")
     keep_plain(folder / "cache", members=UPSTREAM)
     return made

@@ -66,7 +66,7 @@ def statuses(results: tuple[GateResult, ...]) -> dict[str, Status]:
 def test_a_true_wheel_passes_every_gate(tmp_path: Path, imported: list[str], cell: Cell) -> None:
     path = finished_wheel(tmp_path, cell)
 
-    results = verify(path, cell, **small_machine(tmp_path))
+    results = verify(path, cell, context=small_machine(tmp_path))
 
     assert statuses(results) == passing(cell)
     assert not is_refused(results)
@@ -76,7 +76,7 @@ def test_a_true_wheel_passes_every_gate(tmp_path: Path, imported: list[str], cel
 def test_a_finished_wheel_passes(tmp_path: Path, imported: list[str]) -> None:
     raw = keep_plain(tmp_path / "raw")
 
-    assert not is_refused(verify(finish_wheel(raw, build_record(TRITON), tmp_path), **small_machine(tmp_path)))
+    assert not is_refused(verify(finish_wheel(raw, build_record(TRITON), tmp_path), context=small_machine(tmp_path)))
 
 
 def lying(folder: Path) -> Path:
@@ -97,7 +97,7 @@ def changed(folder: Path) -> Path:
 def test_only_the_gates_concerned_fail_and_nothing_is_imported(
     tmp_path: Path, imported: list[str], make: Callable[[Path], Path], failed: set[str]
 ) -> None:
-    results = verify(make(tmp_path), CK, **small_machine(tmp_path))
+    results = verify(make(tmp_path), CK, context=small_machine(tmp_path))
 
     assert statuses(results) == passing(CK) | {"import": NOT_RUN} | dict.fromkeys(failed, FAILED)
     (detail,) = (result.detail for result in results if result.gate == "import")
@@ -107,7 +107,7 @@ def test_only_the_gates_concerned_fail_and_nothing_is_imported(
 
 
 def test_gates_after_a_failed_gate_still_report(tmp_path: Path, imported: list[str]) -> None:
-    results = verify(tamper(lying(tmp_path), {"added.py": b""}), CK, **small_machine(tmp_path))
+    results = verify(tamper(lying(tmp_path), {"added.py": b""}), CK, context=small_machine(tmp_path))
 
     failed = dict.fromkeys(("identity", "record", "contents"), FAILED)
     assert statuses(results) == passing(CK) | failed | {"import": NOT_RUN}
@@ -126,7 +126,7 @@ def test_only_gates_that_need_the_build_host_request_it(
     def elsewhere(wanted: Cell) -> None:
         places.append(wanted)
 
-    verify(finished_wheel(tmp_path, cell), cell, (), elsewhere, **small_machine(tmp_path))
+    verify(finished_wheel(tmp_path, cell), cell, (), elsewhere, context=small_machine(tmp_path))
     assert (cell in places) == asked
 
 
@@ -139,7 +139,7 @@ def test_the_triton_gates_are_required() -> None:
 
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=lambda cell: cell.id)
 def test_quick_skips_exactly_the_slow_gates(tmp_path: Path, imported: list[str], cell: Cell) -> None:
-    results = verify(finished_wheel(tmp_path, cell), cell, quick=True, **small_machine(tmp_path))
+    results = verify(finished_wheel(tmp_path, cell), cell, quick=True, context=small_machine(tmp_path))
 
     assert statuses(results) == passing(cell) | (dict.fromkeys(SLOW, NOT_RUN) if cell is TRITON else {})
     left_out = {result.gate: (result.required, result.detail) for result in results if result.gate in SLOW}
@@ -157,7 +157,7 @@ def test_a_slow_gate_that_cannot_run_here_names_another_python_and_quick(
     monkeypatch.setattr(gates, "GATES", made)
 
     with pytest.raises(BuildError, match="pip failed: no triton") as error:
-        verify(finished_wheel(tmp_path, TRITON), **small_machine(tmp_path))
+        verify(finished_wheel(tmp_path, TRITON), context=small_machine(tmp_path))
 
     assert error.value.hint == (
         "Triton 3.7.1 must be installable for Python 3.20; use another Python, "
@@ -168,8 +168,8 @@ def test_a_slow_gate_that_cannot_run_here_names_another_python_and_quick(
 def test_the_cell_is_the_one_of_the_build_record_unless_given(tmp_path: Path, imported: list[str]) -> None:
     path = finished_wheel(tmp_path, CK)
 
-    assert not is_refused(verify(path, **small_machine(tmp_path)))
-    assert statuses(verify(path, TRITON, **small_machine(tmp_path)))["identity"] is FAILED
+    assert not is_refused(verify(path, context=small_machine(tmp_path)))
+    assert statuses(verify(path, TRITON, context=small_machine(tmp_path)))["identity"] is FAILED
 
 
 def results(**changes: Status) -> list[GateResult]:
@@ -209,7 +209,7 @@ def test_a_wheel_without_a_build_record_is_refused(
 ) -> None:
     path = make(tmp_path)
 
-    results = verify(path, CK, **small_machine(tmp_path))
+    results = verify(path, CK, context=small_machine(tmp_path))
 
     assert statuses(results) == {"archive": PASSED, "identity": FAILED}
     (finding,) = results[-1].findings
@@ -229,7 +229,7 @@ def test_a_wheel_without_a_build_record_is_refused(
 def test_unreadable_data_is_a_finding_of_the_gate_that_reads_it(
     tmp_path: Path, imported: list[str], member: str, content: bytes, gate: str, found: str
 ) -> None:
-    results = verify(tamper(finished_wheel(tmp_path), {member: content}), CK, **small_machine(tmp_path))
+    results = verify(tamper(finished_wheel(tmp_path), {member: content}), CK, context=small_machine(tmp_path))
 
     failed = next(result for result in results if result.gate == gate)
     assert failed.status is FAILED
@@ -253,7 +253,7 @@ def test_a_cell_that_the_matrix_does_not_have_is_an_input_error(tmp_path: Path, 
     path = finished_wheel(tmp_path, record=build_record(CK, cell=cell))
 
     with pytest.raises(InputError, match=what):
-        verify(path, **small_machine(tmp_path))
+        verify(path, context=small_machine(tmp_path))
 
 
 def test_a_damaged_wheel_is_an_input_error(tmp_path: Path) -> None:
@@ -261,4 +261,4 @@ def test_a_damaged_wheel_is_an_input_error(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-30])
 
     with pytest.raises(InputError, match="not a zip file"):
-        verify(path, CK, **small_machine(tmp_path))
+        verify(path, CK, context=small_machine(tmp_path))

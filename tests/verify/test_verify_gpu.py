@@ -87,8 +87,9 @@ def with_gpu(
 
 def subject_of(tmp_path: Path, cell: Cell, *gpus: str, environ: Mapping[str, str] | None = None) -> Subject:
     given = small_machine(tmp_path / "cache", environ)
-    subject = Subject(Wheel.open(finished_wheel(tmp_path, cell)), build_record(cell), cell, **given)
-    return replace(subject, host=replace(subject.host, gpu_archs=gpus))
+    subject = Subject(Wheel.open(finished_wheel(tmp_path, cell)), build_record(cell), cell, context=given)
+    host = replace(given.host, gpu_archs=gpus)
+    return replace(subject, context=replace(given, host=host))
 
 
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=lambda cell: cell.id)
@@ -163,9 +164,11 @@ def test_a_rocm_torch_without_a_gpu_is_not_run(tmp_path: Path, rocm: Mapping[str
     members = {"flash_attn/__init__.py": b"", "flash_attn/flash_attn_interface.py": interface}
     extension = b"def fwd(): ...\nbwd = varlen_fwd = varlen_bwd = fwd_kvcache = fwd\n"
     path = finished_wheel(tmp_path, cell, members={**members, "flash_attn_2_cuda.py": extension})
-    subject = Subject(Wheel.open(path), build_record(cell), cell, **small_machine(tmp_path / "cache", rocm))
+    given = small_machine(tmp_path / "cache", rocm)
+    host = replace(given.host, gpu_archs=("gfx942",))
+    subject = Subject(Wheel.open(path), build_record(cell), cell, context=replace(given, host=host))
 
-    result = check_on_gpu(replace(subject, host=replace(subject.host, gpu_archs=("gfx942",))))
+    result = check_on_gpu(subject)
 
     assert result.status is Status.NOT_RUN
     assert result.detail == "torch computes on no AMD GPU, but the wheel promises gfx942"

@@ -25,7 +25,7 @@ def findings_of(path: Path, cell: Cell) -> tuple[Finding, ...]:
     wheel = Wheel.open(path)
     record = read_build_record(wheel)
     assert record
-    result = check_identity(Subject(wheel, record, cell, **small_machine(path.parent)))
+    result = check_identity(Subject(wheel, record, cell, context=small_machine(path.parent)))
     assert result.status is (Status.FAILED if result.findings else Status.PASSED)
     assert all(finding.remedy for finding in result.findings)
     return result.findings

@@ -40,7 +40,7 @@ assert "FLASH_ATTN_LOCAL_VERSION" not in os.environ
 
 
 def result_of(path: Path, cell: Cell, cache: Path, environ: Mapping[str, str] = os.environ) -> GateResult:
-    return check_import(Subject(Wheel.open(path), build_record(cell), cell, **small_machine(cache, environ)))
+    return check_import(Subject(Wheel.open(path), build_record(cell), cell, context=small_machine(cache, environ)))
 
 
 def wheel_with(folder: Path, init: bytes) -> Path:

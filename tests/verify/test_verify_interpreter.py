@@ -29,7 +29,7 @@ REFUSED = (
 def result_of(folder: Path, cache: Path, members: Mapping[str, bytes], environ: Mapping[str, str]) -> GateResult:
     path = finished_wheel(folder, TRITON, members=members)
     return check_in_interpreter(
-        Subject(Wheel.open(path), build_record(TRITON), TRITON, **small_machine(cache, environ))
+        Subject(Wheel.open(path), build_record(TRITON), TRITON, context=small_machine(cache, environ))
     )
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from stage_arguments import StageArguments
 from wheel_factory import TRITON, build_record, finished_wheel
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.files import MATRIX
 from wheelfactory.core.host import Host
+from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import LIMITS, find_cell_limits
@@ -23,13 +23,8 @@ GROUPED, LDS, BF16 = LIMITS
 def subject(tmp_path_factory: pytest.TempPathFactory) -> Subject:
     """A wheel with the real matrix; tests replace its cell."""
     folder = tmp_path_factory.mktemp("wheel")
-    given: StageArguments = {
-        "matrix": load_matrix(MATRIX),
-        "host": Host(cores=1, memory_gib=1),
-        "environ": {},
-        "cache": folder,
-    }
-    return Subject(Wheel.open(finished_wheel(folder, TRITON)), build_record(TRITON), TRITON, **given)
+    given = Context(load_matrix(MATRIX), Host(cores=1, memory_gib=1), {}, folder)
+    return Subject(Wheel.open(finished_wheel(folder, TRITON)), build_record(TRITON), TRITON, context=given)
 
 
 def of(subject: Subject, cell: str, arch: str | None = None) -> tuple[object, ...]:

@@ -19,7 +19,7 @@ RECORD = "flash_attn-2.8.3+rocm64torch2.9.dist-info/RECORD"
 
 
 def result_of(path: Path) -> GateResult:
-    return check_record(Subject(Wheel.open(path), build_record(CK), CK, **small_machine(path.parent)))
+    return check_record(Subject(Wheel.open(path), build_record(CK), CK, context=small_machine(path.parent)))
 
 
 @pytest.mark.parametrize("name", ["a, b.py", 'say "x".py', "\N{GREEK SMALL LETTER ALPHA}.py", "deep/er/a.py"])

@@ -118,7 +118,7 @@ def test_the_scope_is_the_libraries_theirs_and_the_interpreter(tmp_path: Path) -
 
 
 def result_of(path: Path, cell: Cell, cache: Path, environ: Mapping[str, str]) -> GateResult:
-    return check_symbols(Subject(Wheel.open(path), build_record(cell), cell, **small_machine(cache, environ)))
+    return check_symbols(Subject(Wheel.open(path), build_record(cell), cell, context=small_machine(cache, environ)))
 
 
 def test_without_the_torch_of_the_cell_it_is_not_run(tmp_path: Path) -> None:

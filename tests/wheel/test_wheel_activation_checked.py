@@ -16,7 +16,7 @@ import pytest
 
 from preview_sources import AITER, FLASH_ATTN, read_upstream
 from shared_folder import make_once
-from stage_arguments import StageArguments, build_arguments, local_executor
+from stage_arguments import local_executor
 from wheel_factory import CK, TRITON, build_record, finished_wheel, make_wheel, read_zip
 from wheelfactory.build.environments import (
     make_build_environment,
@@ -28,6 +28,7 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.host import Host
 from wheelfactory.core.label import Label
 from wheelfactory.core.progress import ignore_progress
+from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.pipeline.build import build_cell
 from wheelfactory.verify.accuracy import (
@@ -54,15 +55,10 @@ OLDER, PREVIEW = "fa2.7.4.post1-rocm7.2-torch2.13.0-py3-triton", "fa2.8.4+git4a9
 @pytest.fixture(scope="module")
 def older_wheel(cache: Path, few_archs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Triton wheel of 2.7.4.post1 as this factory makes it."""
-    given: StageArguments = {
-        "matrix": load_matrix(few_archs),
-        "host": Host(cores=2, memory_gib=6),
-        "environ": {"PATH": os.environ["PATH"]},
-        "cache": cache,
-    }
+    given = Context(load_matrix(few_archs), Host(cores=2, memory_gib=6), {"PATH": os.environ["PATH"]}, cache)
 
     def build(folder: Path) -> None:
-        build_cell(local_executor(given), Cell.parse(OLDER), folder, ignore_progress, **build_arguments(given))
+        build_cell(local_executor(given), Cell.parse(OLDER), folder, ignore_progress, context=given)
 
     return next(make_once(tmp_path_factory.getbasetemp(), "older", build).glob("*.whl"))
 

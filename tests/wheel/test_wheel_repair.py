@@ -1,8 +1,9 @@
-"""Repairing a real extension with the real auditwheel: only its platform tag is used, any other change is refused."""
+"""The platform of a real extension, by the real auditwheel: its symbols decide, and foreign libraries are refused."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import re
@@ -17,14 +18,13 @@ import pytest
 from installer.sources import WheelFile
 from packaging.version import Version
 
-from elf_factory import hip_bundle, library, section
+from elf_factory import library, section
 from wheel_factory import (
     PACKAGE,
     build_record,
     make_wheel,
     read_zip,
     small_machine,
-    tamper,
     toolchain_of,
 )
 from wheelfactory.core.cell import Backend, Cell
@@ -37,8 +37,7 @@ from wheelfactory.wheel import repair
 from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.build_record import BuildRecord, read_build_record
 from wheelfactory.wheel.read import Wheel
-from wheelfactory.wheel.repair import EXTERNAL_LIBRARIES, find_platform, require_unchanged, require_valid_platform
-from wheelfactory.wheel.stripped import write_stripped_wheel
+from wheelfactory.wheel.repair import EXTERNAL_LIBRARIES, find_platform, manylinux_platforms
 
 pytestmark = pytest.mark.slow
 
@@ -152,29 +151,8 @@ def audited(path: Path, folder: Path) -> str:
     return made.stem.rpartition("-")[2]
 
 
-def test_the_stripped_wheel_gets_the_same_tag_as_the_whole_wheel(linked: Path, finished: Path, tmp_path: Path) -> None:
-    stripped = write_stripped_wheel(linked, tmp_path)
-
-    assert stripped
-    assert (
-        Wheel.open(stripped).sizes["flash_attn_2_cuda.so"] < Wheel.open(linked).sizes["flash_attn_2_cuda.so"] - 90_000
-    )
-    whole = audited(linked, tmp_path / "whole")
-    assert whole == audited(stripped, tmp_path / "stripped")
-    assert finished.stem.endswith(whole)
-
-
-def test_where_nothing_can_be_cut_auditwheel_gets_the_whole_file(tmp_path: Path) -> None:
-    (tmp_path / "script").write_text(LLD.replace("AFTER .rela.plt", "BEFORE .hash"))
-    data = extension(*KNOWN, fatbin=section(hip_bundle("gfx942")), flags=(f"-Wl,-T,{tmp_path}/script",))
-    raw = raw_wheel(tmp_path, data)
-    (tmp_path / "stripped").mkdir()
-
-    stripped = write_stripped_wheel(raw, tmp_path / "stripped")
-
-    assert stripped
-    assert read_zip(stripped)["flash_attn_2_cuda.so"] == data
-    assert "manylinux_2_" in finish_raw_wheel(raw, record(), tmp_path, os.environ).name
+def test_the_platform_is_the_one_that_a_repair_chooses(linked: Path, finished: Path, tmp_path: Path) -> None:
+    assert finished.stem.endswith(audited(linked, tmp_path / "whole"))
 
 
 def test_a_name_that_has_a_platform_gets_the_one_that_its_symbols_ask_for(
@@ -210,7 +188,7 @@ def test_an_installer_and_the_identity_gate_take_it(finished: Path, tmp_path: Pa
     found = read_build_record(wheel)
     assert found
 
-    result = check_identity(Subject(wheel, found, CELL, **small_machine(tmp_path)))
+    result = check_identity(Subject(wheel, found, CELL, context=small_machine(tmp_path)))
 
     assert [finding for finding in result.findings if "Requires-Python" not in finding.file] == []
     assert result.status is Status.PASSED
@@ -248,39 +226,15 @@ def test_a_wheel_without_compiled_code_keeps_its_platform(tmp_path: Path) -> Non
     assert finish_raw_wheel(make_wheel(tmp_path), record(), tmp_path, {}).name.endswith("-py3-none-any.whl")
 
 
-def test_an_unknown_library_is_refused(tmp_path: Path) -> None:
-    raw = raw_wheel(tmp_path, extension(*KNOWN, UNKNOWN))
+@pytest.mark.parametrize("name", [UNKNOWN, f"libpython{PYTHON}.so.1.0"])
+def test_a_library_that_users_do_not_have_is_refused(libraries: Path, tmp_path: Path, name: str) -> None:
+    raw = raw_wheel(tmp_path, extension(*KNOWN, name, fatbin=DEVICE))
 
-    with pytest.raises(VerificationError, match="auditwheel failed") as caught:
-        finish_raw_wheel(raw, record(), tmp_path / "dist", os.environ)
+    for search in ({}, {"LD_LIBRARY_PATH": str(libraries)}):  # where it is found, a repair would graft it
+        with pytest.raises(VerificationError, match=f"^libraries that are not of torch, ROCm or the system: .* {name}"):
+            finish_raw_wheel(raw, record(), tmp_path / "dist", {**os.environ, **search})
 
-    assert raw.name in caught.value.which
-    assert f'"{UNKNOWN}" could not be located' in caught.value.which
-    assert "\n" not in str(caught.value)
-    assert list((tmp_path / "dist").iterdir()) == []
-
-
-@pytest.mark.parametrize("fatbin", [b"", DEVICE], ids=["whole", "stripped"])
-def test_a_library_that_auditwheel_could_graft_is_refused(libraries: Path, tmp_path: Path, fatbin: bytes) -> None:
-    raw = raw_wheel(tmp_path, extension(*KNOWN, UNKNOWN, fatbin=fatbin))
-
-    with pytest.raises(VerificationError, match="auditwheel grafted libraries") as caught:
-        finish_raw_wheel(raw, record(), tmp_path / "dist", {**os.environ, "LD_LIBRARY_PATH": str(libraries)})
-
-    assert "libsomething" in caught.value.which
-    assert "EXTERNAL_LIBRARIES" in caught.value.hint
-    assert list((tmp_path / "dist").iterdir()) == []
-
-
-def test_libpython_is_refused(tmp_path: Path) -> None:
-    raw = raw_wheel(tmp_path, extension(f"libpython{PYTHON}.so.1.0"))
-
-    with pytest.raises(VerificationError, match="auditwheel changed NEEDED or RUNPATH") as caught:
-        finish_raw_wheel(raw, record(), tmp_path / "dist", os.environ)
-
-    assert f"expected NEEDED libc.so.6, libm.so.6, libpython{PYTHON}.so.1.0" in caught.value.which
-    assert "found NEEDED libc.so.6, libm.so.6 and" in caught.value.which
-    assert "libpython" in caught.value.hint
+    assert not (tmp_path / "dist").exists()
 
 
 def test_a_machine_older_than_the_symbols_of_the_wheel_is_refused(raw: Path, tmp_path: Path) -> None:
@@ -296,123 +250,94 @@ def test_a_wheel_of_another_project_is_refused_before_auditwheel_runs(tmp_path: 
         finish_raw_wheel(other, record(), tmp_path / "dist", os.environ)
 
 
+SHOWN: Mapping[str, object] = {
+    "sym_tag": f"manylinux_2_31_{MACHINE}",
+    "unsupported_isa": False,
+    "policy_upgrades": {f"manylinux_2_31_{MACHINE}": {"libs_to_eliminate": [*KNOWN]}},
+}
+
+
 @pytest.fixture
-def auditwheel(monkeypatch: pytest.MonkeyPatch) -> Callable[[Mapping[str, Mapping[str, bytes | None]]], None]:
-    """Replace auditwheel by a program that copies the wheel to these names, with these members changed."""
+def show(monkeypatch: pytest.MonkeyPatch) -> Callable[[object, int], None]:
+    """Replace auditwheel by a program that prints this, and ends with this exit code."""
 
-    def install(made: Mapping[str, Mapping[str, bytes | None]]) -> None:
-        def run(command: list[str | Path], **_: object) -> subprocess.CompletedProcess[str]:
-            folder, path = map(Path, command[-2:])
-            folder.mkdir()
-            for name, changes in made.items():
-                tamper(Path(shutil.copy(path, folder / name)), changes)
-            return subprocess.CompletedProcess([], 0, "", "")
-
-        monkeypatch.setattr(repair, "run", run)
+    def install(document: object, code: int = 0) -> None:
+        text = document if isinstance(document, str) else json.dumps(document)
+        done = subprocess.CompletedProcess([], code, text, "a reason")
+        monkeypatch.setattr(repair, "run", lambda _command, **_: done)
 
     return install
 
 
-GOOD = f"flash_attn-2.8.3-{TAG}-{TAG}-manylinux_2_31_{MACHINE}.whl"
-
-
 @pytest.mark.parametrize(
-    ("made", "what"),
+    ("tag", "platform"),
     [
-        pytest.param({}, "expected one wheel, found nothing", id="no wheel"),
-        pytest.param({GOOD: {}, f"other-{GOOD}": {}}, f"found {GOOD}, other-{GOOD}", id="two wheels"),
-        pytest.param(
-            {GOOD: {"flash_attn.libs/libm-1.so": b""}}, r"grafted libraries: flash_attn\.libs/libm-1", id="graft"
-        ),
-        pytest.param({GOOD: {"more.so": b""}}, r"found more\.so added, nothing removed", id="one more member"),
-        pytest.param({GOOD: {"flash_attn_2_cuda.so": None}}, r"expected .*flash_attn_2_cuda\.so", id="one less"),
-        pytest.param(
-            {GOOD.replace("2.8.3", "2.8.4"): {}}, "a name that starts with flash_attn-2.8.3-", id="another version"
-        ),
-        pytest.param({GOOD.replace(TAG, "cp39"): {}}, f"starts with flash_attn-2.8.3-{TAG}", id="another Python"),
-        pytest.param(
-            {GOOD.replace("many", ""): {}}, f"expected one platform, manylinux_X_Y_{MACHINE}", id="no platform"
-        ),
-        pytest.param({GOOD.replace("2_31", "2_17"): {}}, r"expected a platform of glibc 2\.29 or newer", id="too old"),
-    ],
-)
-def test_any_other_change_by_auditwheel_is_refused(
-    tmp_path: Path,
-    auditwheel: Callable[[Mapping[str, Mapping[str, bytes | None]]], None],
-    made: Mapping[str, Mapping[str, bytes | None]],
-    what: str,
-) -> None:
-    raw = raw_wheel(tmp_path, extension(*KNOWN))
-    auditwheel(made)
-
-    with pytest.raises(VerificationError, match=what) as caught:
-        finish_raw_wheel(raw, record(), tmp_path / "dist", os.environ)
-
-    assert caught.value.hint
-    assert list((tmp_path / "dist").iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        pytest.param(lambda: extension("libamdhip64.so.6"), id="NEEDED"),
-        pytest.param(lambda: extension(*KNOWN, flags=("-Wl,-rpath,/opt/rocm",)), id="RUNPATH"),
-    ],
-)
-def test_a_changed_extension_is_refused(tmp_path: Path, changed: Callable[[], bytes]) -> None:
-    before = raw_wheel(tmp_path / "before", extension(*KNOWN))
-    after = raw_wheel(tmp_path / "after", changed())
-
-    with pytest.raises(VerificationError, match="auditwheel changed NEEDED or RUNPATH: flash_attn_2_cuda") as caught:
-        require_unchanged(Wheel.open(before), Wheel.open(after))
-
-    assert "expected NEEDED libamdhip64.so.6, libc.so.6, libc10.so" in caught.value.which
-
-
-@pytest.mark.parametrize(
-    ("needs", "tag", "built_on"),
-    [
-        ("2.28", "manylinux_2_28_x86_64", "2.31"),
-        ("2.28", "manylinux_2_31_x86_64", "2.31"),
-        ("2.14", "manylinux2014_x86_64.manylinux_2_17_x86_64", "2.17"),
-        ("2.2.5", "manylinux1_x86_64.manylinux_2_5_x86_64", "2.39"),
-        (None, "manylinux_2_28_x86_64", "2.31"),
-        ("2.28", "manylinux_2_39_x86_64", None),
+        ("manylinux_2_31", f"manylinux_2_31_{MACHINE}"),
+        ("manylinux_2_29", f"manylinux_2_29_{MACHINE}"),
     ],
 )
 def test_a_platform_between_the_symbols_and_the_machine_is_right(
-    tmp_path: Path, needs: str | None, tag: str, built_on: str | None
+    raw: Path, tmp_path: Path, show: Callable[..., None], tag: str, platform: str
 ) -> None:
-    wheel = Wheel.open(make_wheel(tmp_path, tags=f"cp311-cp311-{tag}"))
+    show({**SHOWN, "sym_tag": f"{tag}_{MACHINE}"})
+    assert find_platform(raw, "2.31", tmp_path, {}) == platform
 
-    require_valid_platform(wheel, "x86_64", Version(needs) if needs else None, Version(built_on) if built_on else None)
 
-
-ONE = "one platform, manylinux_X_Y_x86_64"
+def test_a_platform_has_its_legacy_name_beside_it() -> None:
+    for glibc, names in (
+        ("2.5", "manylinux1_x86_64.manylinux_2_5_x86_64"),
+        ("2.17", "manylinux2014_x86_64.manylinux_2_17_x86_64"),
+        ("2.28", "manylinux_2_28_x86_64"),
+    ):
+        assert ".".join(sorted(manylinux_platforms(Version(glibc), "x86_64"))) == names
 
 
 @pytest.mark.parametrize(
-    ("tag", "expected"),
+    ("changes", "what"),
     [
-        ("manylinux2014_x86_64.manylinux_2_17_x86_64", "a platform of glibc 2.28 or newer"),
-        ("manylinux_2_27_x86_64", "a platform of glibc 2.28 or newer"),
-        ("manylinux_2_34_x86_64", "a platform of glibc 2.31 (the build machine) or older"),
-        ("manylinux_2_28_aarch64", ONE),
-        ("manylinux_2_28_x86_64.manylinux_2_31_x86_64", ONE),
-        ("manylinux2014_x86_64.manylinux_2_28_x86_64", ONE),
-        ("linux_x86_64.manylinux_2_28_x86_64", ONE),
-        ("linux_x86_64", ONE),
-        ("musllinux_1_2_x86_64", ONE),
+        ({"sym_tag": "manylinux_2_28_" + MACHINE}, "expected a platform of glibc 2.29 or newer, found manylinux_2_28"),
+        ({"sym_tag": "manylinux_2_34_" + MACHINE}, r"of glibc 2.31 \(the build machine\) or older, found"),
+        ({"sym_tag": "linux_" + MACHINE}, f"expected a platform manylinux_X_Y_{MACHINE}, found linux_{MACHINE}"),
+        ({"sym_tag": "manylinux_2_31_other"}, f"expected a platform manylinux_X_Y_{MACHINE}, found"),
+        ({"sym_tag": "musllinux_1_2_" + MACHINE}, f"expected a platform manylinux_X_Y_{MACHINE}, found"),
+        ({"unsupported_isa": True}, "found instructions that not every x86-64 processor has"),
+        (
+            {"policy_upgrades": {f"manylinux_2_31_{MACHINE}": {"blacklisted_symbols": {"libz.so.1": ["_dist_code"]}}}},
+            "found symbols of libz.so.1",
+        ),
+        ({"sym_tag": 1}, "auditwheel failed: .*sym_tag"),
     ],
 )
-def test_any_other_platform_is_refused(tmp_path: Path, tag: str, expected: str) -> None:
-    wheel = Wheel.open(make_wheel(tmp_path, tags=f"cp311-cp311-{tag}"))
-
-    with pytest.raises(VerificationError, match=re.escape(f"{wheel.path.name}: expected {expected}, found")) as caught:
-        require_valid_platform(wheel, "x86_64", Version("2.28"), Version("2.31"))
-
-    assert caught.value.which.endswith(", ".join(wheel.platform_tags))
+def test_any_other_answer_of_auditwheel_is_refused(
+    raw: Path, tmp_path: Path, show: Callable[..., None], changes: Mapping[str, object], what: str
+) -> None:
+    show({**SHOWN, **changes})
+    with pytest.raises(VerificationError, match=what) as caught:
+        find_platform(raw, "2.31", tmp_path, {})
+    assert raw.name in caught.value.which
     assert caught.value.hint
+
+
+def test_a_failure_of_auditwheel_is_an_error(raw: Path, tmp_path: Path, show: Callable[..., None]) -> None:
+    show("", 1)
+    with pytest.raises(VerificationError, match=r"auditwheel failed: .*a reason"):
+        find_platform(raw, "2.31", tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    "platform", ["any", "win_amd64", "linux_x86_64.linux_aarch64", "manylinux_2_28_i686", "linux_x86_64.any"]
+)
+def test_compiled_code_that_is_not_tagged_for_one_linux_is_refused(tmp_path: Path, platform: str) -> None:
+    raw = raw_wheel(tmp_path, extension(), tags=f"{TAG}-{TAG}-{platform}")
+    with pytest.raises(VerificationError, match="expected linux_x86_64 or linux_aarch64, found") as caught:
+        find_platform(raw, None, tmp_path, {})
+    assert caught.value.which.endswith(", ".join(Wheel.open(raw).platform_tags))
+
+
+def test_a_damaged_elf_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    raw = raw_wheel(tmp_path, extension()[:1000])
+    with pytest.raises(InputError, match=r"damaged ELF file: flash_attn_2_cuda\.so"):
+        find_platform(raw, None, tmp_path, {})
 
 
 @pytest.mark.parametrize(

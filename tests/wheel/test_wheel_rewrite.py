@@ -283,7 +283,7 @@ def test_record_keeps_the_lines_of_unchanged_members(tmp_path: Path) -> None:
 
     assert record_lines(path)["flash_attn/__init__.py"] == record_lines(raw)["flash_attn/__init__.py"]
     assert record_lines(path)[renamed] == record_lines(raw)[name]
-    (found,) = [result for result in verify(path, **small_machine(tmp_path)) if result.gate == "record"]
+    (found,) = [result for result in verify(path, context=small_machine(tmp_path)) if result.gate == "record"]
     assert found.status is Status.FAILED
     assert [finding.file for finding in found.findings] == [renamed, "flash_attn/__init__.py"]
 
@@ -292,7 +292,7 @@ def test_a_member_that_was_damaged_after_the_build_is_refused_by_a_gate(tmp_path
     stored = repack(raw, tmp_path / "other", compression=zipfile.ZIP_STORED)
     stored.write_bytes(stored.read_bytes().replace(b"x = 1\n", b"x = 2\n"))
 
-    results = verify(finish(stored, tmp_path / "dist"), **small_machine(tmp_path))
+    results = verify(finish(stored, tmp_path / "dist"), context=small_machine(tmp_path))
 
     assert is_refused(results)
     assert "flash_attn/__init__.py" in results[0].findings[0].file

@@ -15,7 +15,7 @@ from pathlib import Path
 from few_archs import write_few_archs
 from rocm_machine import NO_ENGINE, make_machine
 from small_release import SMALL_KERNELS, make_small_release
-from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.files import MATRIX
 from wheelfactory.kernels.source_list import SourceList, write_source_list
 from wheelfactory.matrix.load import load_matrix
 from workflows.expressions import Expressions

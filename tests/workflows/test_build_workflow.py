@@ -14,7 +14,7 @@ import pytest
 from rocm_machine import ARCHS, count_targets, read_compiles
 from small_release import DEVICE_KERNELS, KERNELS, SMALL_KERNELS
 from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.files import MATRIX
 from wheelfactory.kernels.compiler.compiler import read_compiler
 from wheelfactory.kernels.compiler.costs import Measurement, seed_cost
 from wheelfactory.kernels.kernel_set import group_kernel_sets, sets_of_cell, stored_set_name

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from published_site import make_torch_index, publish_cells, write_matrix_of_this_python
-from wheelfactory.release.manifest import MANIFEST_NAME, manifest_bytes, read_manifest
+from wheelfactory.core.published import MANIFEST_NAME
+from wheelfactory.release.manifest import manifest_bytes, read_manifest
 from workflows.events import dispatch, schedule
 from workflows.expressions import Expressions
 from workflows.factory_repository import make_repository, make_target

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from wheelfactory.core.checkout import ROOT
+from wheelfactory.core.files import ROOT
 
 FORMS = sorted(path for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml")
 

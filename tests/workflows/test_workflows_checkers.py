@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.files import MATRIX
 from workflows.checkers import CHECKERS, Finding, NothingCheckedError, zizmor
 from workflows.definition import FOLDER
 from workflows.document import WorkflowError

@@ -1,6 +1,6 @@
 """Build the Triton-only wheel of aiter, which the previews of flash-attn take their Triton kernels from.
 
-aiter's own setup.py, which two variables make leave out all that needs ROCm: pure Python, one wheel for every cell.
+Two variables make aiter's setup.py skip everything that needs ROCm, so one pure Python wheel fits every cell.
 """
 
 from __future__ import annotations
@@ -9,12 +9,17 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from wheelfactory.build.environments import build_requirements, make_build_environment, pip_wheel
+from wheelfactory.build.environments import (
+    build_requirements,
+    cached_wheel,
+    content_folder,
+    copy_wheel,
+    make_build_environment,
+    pip_wheel,
+)
 from wheelfactory.build.sources import Source, fetch_git, unpack_source
 from wheelfactory.core.cell import AITER_NAME
-from wheelfactory.core.digest import content_key
 from wheelfactory.core.errors import BuildError
-from wheelfactory.core.files import atomic_path, scratch_dir
 from wheelfactory.core.progress import logger
 from wheelfactory.matrix.origins import Dependency
 from wheelfactory.wheel.activation.corrections import corrections_id
@@ -35,10 +40,7 @@ def fetch_aiter(dependency: Dependency, cache: Path, environ: Mapping[str, str])
 
 def build_aiter(dependency: Dependency, folder: Path, cache: Path, environ: Mapping[str, str]) -> Path:
     """Build the wheel into `folder`, or copy it from the cache. Raises the errors of `make_aiter`."""
-    path = folder / dependency.wheel
-    with atomic_path(path) as written:
-        shutil.copyfile(make_aiter(dependency, cache, environ), written)
-    return path
+    return copy_wheel(make_aiter(dependency, cache, environ), folder)
 
 
 def make_aiter(dependency: Dependency, cache: Path, environ: Mapping[str, str]) -> Path:
@@ -47,20 +49,19 @@ def make_aiter(dependency: Dependency, cache: Path, environ: Mapping[str, str]) 
     Raises `SourceError` if the sources cannot be fetched, `BuildError` if the build fails or makes another wheel.
     """
     source = fetch_aiter(dependency, cache, environ)
+
+    def make(scratch: Path) -> Path:
+        logger.info("building %s", AITER_NAME)
+        raw = run_aiter_setup(source, scratch, cache)
+        made = finish_pure_wheel(raw, dependency.version, UNUSED_REQUIREMENTS, scratch)
+        if made.name != dependency.wheel:
+            hint = f"expected {dependency.wheel}: check the commit in matrix.yaml"
+            raise BuildError("the build made an unexpected wheel", made.name, hint)
+        return made
+
     changes = (corrections_id(), str(sorted(UNUSED_REQUIREMENTS)))
     made_by = (*changes, str(sorted(_VARIABLES.items())), *build_requirements())
-    cached = cache / "raw" / content_key("\n".join([source.identity, dependency.wheel, *made_by])) / dependency.wheel
-    if not cached.is_file():
-        logger.info("building %s", AITER_NAME)
-        with scratch_dir(cache) as scratch:
-            raw = run_aiter_setup(source, scratch, cache)
-            made = finish_pure_wheel(raw, dependency.version, UNUSED_REQUIREMENTS, scratch)
-            if made.name != dependency.wheel:
-                hint = f"expected {dependency.wheel}: check the commit in matrix.yaml"
-                raise BuildError("the build made an unexpected wheel", made.name, hint)
-            with atomic_path(cached) as written:
-                made.replace(written)
-    return cached
+    return cached_wheel(content_folder(cache / "raw", (source.identity, dependency.wheel, *made_by)), cache, make)
 
 
 def run_aiter_setup(source: Source, scratch: Path, cache: Path) -> Path:

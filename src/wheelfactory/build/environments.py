@@ -1,12 +1,13 @@
-"""Python environments for builds and imports, made by pip and cached by their content."""
+"""Python environments for builds and imports, made by pip and cached by their content; wheels cached likewise."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -15,9 +16,8 @@ from pathlib import Path
 
 import requests
 
-from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.core.digest import content_key
-from wheelfactory.core.files import scratch_dir
+from wheelfactory.core.files import atomic_path, scratch_dir
 from wheelfactory.core.http import http_session
 from wheelfactory.core.process import DEFAULT_HINT, capture, watch
 from wheelfactory.core.progress import announced_progress, logger
@@ -160,7 +160,7 @@ def make_empty_environment(folder: Path) -> Environment:
 
 
 def make_layered_environment(folder: Path, base: Path, version: str, layers: Sequence[Path]) -> Environment:
-    """Make an environment of the Python `base` (of that version) that also imports from the folders `layers`."""
+    """Create a venv from the Python `base`, of this version, that can also import from `layers`."""
     capture([base, "-m", "venv", "--symlinks", "--without-pip", folder])
     environment = Environment(folder, version)
     # unlike a plain path line, addsitedir also reads the .pth files of a layer
@@ -218,6 +218,30 @@ def pip_install_large(environment: Environment, *arguments: str | Path, hint: st
         watch([*_PIP, environment.python, *options, *arguments], read_line, environ=_pip_environ(), hint=hint)
 
 
+def content_folder(folder: Path, content: Iterable[str]) -> Path:
+    """Return the folder below `folder` of a wheel that is made from `content`."""
+    return folder / content_key("\n".join(content))
+
+
+def cached_wheel(folder: Path, cache: Path, make: Callable[[Path], Path]) -> Path:
+    """Return the wheel in `folder`; if there is none, `make` builds it in a scratch folder of the cache."""
+    for path in sorted(folder.glob("*.whl")):
+        return path
+    with scratch_dir(cache) as scratch:
+        made = make(scratch)
+        with atomic_path(folder / made.name) as written:
+            shutil.copyfile(made, written)
+    return folder / made.name
+
+
+def copy_wheel(wheel: Path, folder: Path) -> Path:
+    """Copy a cached wheel into `folder`; return its path there."""
+    path = folder / wheel.name
+    with atomic_path(path) as written:
+        shutil.copyfile(wheel, written)
+    return path
+
+
 def pip_wheel(environment: Environment, source: Path, folder: Path, epoch: int, environ: Mapping[str, str]) -> Path:
     """Build the wheel of `source` into `folder` with the packages of the environment only, offline.
 
@@ -244,3 +268,20 @@ def _pip(
 
 def _pip_environ() -> dict[str, str]:
     return {name: value for name, value in clean_environ(os.environ).items() if not name.startswith("PYTHON")}
+
+
+# prefixes of variables that upstream's setup.py, torch's cpp_extension, a compiler, a compiler cache that the user has
+# in front of one, or Python reads
+_REMOVED_PREFIXES = (
+    *("FLASH_ATT", "GPU_ARCHS", "OPT_DIM", "CK_TILE_", "MAX_JOBS", "PYTORCH_ROCM_ARCH", "BUILD_TRITON_BACKEND"),
+    *("HIPCC_", "PYTORCH_NVCC", "NVCC_", "TORCH_NVCC_", "CCACHE_", "SCCACHE_", "WHEELFACTORY_"),
+    # setup.py of aiter
+    *("AITER_", "ENABLE_CK", "PREBUILD_", "PRETUNE_", "SETUPTOOLS_SCM_"),
+    *("CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "ARCHFLAGS"),
+    *("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "PYTHONUSERBASE"),
+)
+
+
+def clean_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """Copy an environment without variables that influence builds."""
+    return {name: value for name, value in environ.items() if not name.startswith(_REMOVED_PREFIXES)}

@@ -9,14 +9,13 @@ from typing import Protocol
 
 from ninja import BIN_DIR
 
-from wheelfactory.build.clean_environ import clean_environ
-from wheelfactory.build.environments import make_build_environment
+from wheelfactory.build.environments import clean_environ, make_build_environment
 from wheelfactory.build.rocm_python import discard_rocm_python, find_rocm_python, prepare_rocm_python
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
 from wheelfactory.core.process import run_logged
 from wheelfactory.core.progress import ProgressCallback
-from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.facts import Context
 
 
 @dataclass(frozen=True)
@@ -87,43 +86,41 @@ class Executor(Protocol):
 class LocalExecutor(Executor):
     """Builds on this machine with its own ROCm and Pythons; one cell at a time, because each uses all cores."""
 
-    matrix: Matrix
-    machine: Host
-    environ: Mapping[str, str]
-    cache: Path
+    context: Context
 
     def describe_host(self, _cell: Cell) -> Host:
         """This machine."""
-        return self.machine
+        return self.context.host
 
     def choose_cheapest(self, cells: Sequence[Cell]) -> Cell:
         """The first cell whose torch is already installed, else the first."""
 
         def find_python(cell: Cell) -> Path | None:
-            index = self.matrix.rocm[cell.rocm].index
-            return find_rocm_python(cell, index=index, cache=self.cache, environ=self.environ)
+            index = self.context.matrix.rocm[cell.rocm].index
+            return find_rocm_python(cell, index=index, cache=self.context.cache, environ=self.context.environ)
 
         return next(filter(find_python, cells), cells[0])
 
     def prepare_host(self, cell: Cell, _report_progress: ProgressCallback) -> BuildHost:
         """This machine with a Python for the cell: for CK one with the cell's torch, for Triton any."""
+        environ, cache = self.context.environ, self.context.cache
         if cell.backend is Backend.TRITON:
-            python = make_build_environment(self.cache).python
+            python = make_build_environment(cache).python
         else:
-            index = self.matrix.rocm[cell.rocm].index
-            python = prepare_rocm_python(cell, index=index, cache=self.cache, environ=self.environ)
-        path = self.environ.get("PATH", "")
+            index = self.context.matrix.rocm[cell.rocm].index
+            python = prepare_rocm_python(cell, index=index, cache=cache, environ=environ)
+        path = environ.get("PATH", "")
         return BuildHost(
-            machine=self.machine,
+            machine=self.context.host,
             python=python,
             ninja=Path(BIN_DIR) / "ninja",
-            environ={**clean_environ(self.environ), "PATH": f"{python.parent}:{path}"},  # ninja is beside the Python
+            environ={**clean_environ(environ), "PATH": f"{python.parent}:{path}"},  # ninja is beside the Python
             run=_run_here,
         )
 
     def discard_host(self, cell: Cell) -> None:
         """Remove the environment with the cell's torch, unless it is the user's own."""
-        discard_rocm_python(cell, index=self.matrix.rocm[cell.rocm].index, cache=self.cache)
+        discard_rocm_python(cell, index=self.context.matrix.rocm[cell.rocm].index, cache=self.context.cache)
 
     def stop(self) -> None:
         """Nothing to do: programs here are children of the caller and end with it."""

@@ -6,8 +6,7 @@ The wheel has no label, and the same bytes wherever and whenever it is built.
 from __future__ import annotations
 
 import hashlib
-import json
-import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,15 +14,25 @@ from typing import Literal
 
 from pydantic import Field
 
-from wheelfactory.build.environments import build_requirements, make_build_environment, pip_wheel
+from wheelfactory.build.environments import (
+    build_requirements,
+    cached_wheel,
+    content_folder,
+    copy_wheel,
+    make_build_environment,
+    pip_wheel,
+)
 from wheelfactory.core.cell import FALLBACK_NAME
-from wheelfactory.core.checkout import FALLBACK_SOURCES
-from wheelfactory.core.digest import content_key
 from wheelfactory.core.errors import BuildError, InputError
-from wheelfactory.core.files import atomic_path, read_file, scratch_dir
+from wheelfactory.core.files import FALLBACK_SOURCES, read_file
 from wheelfactory.core.models import FrozenModel, parse_model
 from wheelfactory.core.progress import logger
 from wheelfactory.wheel.rewrite import rewrite_wheel
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 PACKAGE = "flash_attention_amd"
 """The package in its wheel, and the distribution name as the wheel spells it."""
@@ -107,15 +116,12 @@ def _read(path: Path) -> bytes:
 
 def _read_project_table(path: Path) -> _ProjectTable:
     """Read the ``[project]`` keys. Raises `InputError` if one is missing."""
-    # tomllib needs Python 3.11, but strings and one-line lists of TOML are JSON too
-    section = _read(path).decode().partition("\n[project]\n")[2].partition("\n[")[0]
-    pairs = [line.partition(" = ") for line in section.splitlines()]
-    hint = f"it needs {', '.join(_KEYS)} in [project], each on one line"
+    refusal = InputError("cannot read flash-attention-amd", str(path), f"it needs {', '.join(_KEYS)} in [project]")
     try:
-        table = {name: json.loads(value) for name, _, value in pairs if name in _KEYS}
+        project = tomllib.loads(_read(path).decode()).get("project", {})
     except ValueError as error:
-        raise InputError("cannot read flash-attention-amd", f"{path}: {error}", hint) from None
-    return parse_model(_ProjectTable, table, InputError("cannot read flash-attention-amd", str(path), hint))
+        raise InputError(refusal.what, f"{path}: {error}", refusal.hint) from None
+    return parse_model(_ProjectTable, {name: project[name] for name in _KEYS if name in project}, refusal)
 
 
 ZIP_EPOCH = 315532800
@@ -124,24 +130,17 @@ ZIP_EPOCH = 315532800
 
 def build_fallback(project: FallbackProject, folder: Path, cache: Path) -> Path:
     """Build the wheel into `folder`, or copy it from the cache. Raises `BuildError`."""
-    content = "\n".join([project.identity, *build_requirements()])
-    cached, path = cache / "raw" / content_key(content) / project.filename, folder / project.filename
-    if not cached.is_file():
-        _build_into_cache(project, cached, cache)
-    with atomic_path(path) as written:
-        shutil.copyfile(cached, written)
-    return path
 
-
-def _build_into_cache(project: FallbackProject, cached: Path, cache: Path) -> None:
-    environment = make_build_environment(cache)
-    logger.info("building %s", FALLBACK_NAME)
-    with scratch_dir(cache) as scratch:
+    def make(scratch: Path) -> Path:
+        environment = make_build_environment(cache)
+        logger.info("building %s", FALLBACK_NAME)
         project.write_sources(scratch / "source")
         raw = pip_wheel(environment, scratch / "source", scratch / "raw", ZIP_EPOCH, {})
         if raw.name != project.filename:
             raise BuildError(
                 "the build made an unexpected wheel", raw.name, f"expected {project.filename}: check its pyproject.toml"
             )
-        with atomic_path(cached) as written:
-            rewrite_wheel(raw, scratch).replace(written)
+        return rewrite_wheel(raw, scratch)
+
+    cached = content_folder(cache / "raw", (project.identity, *build_requirements()))
+    return copy_wheel(cached_wheel(cached, cache, make), folder)

@@ -6,19 +6,23 @@ seconds and is cached by everything that it is made from.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from wheelfactory.build.aiter import fetch_aiter, run_aiter_setup
-from wheelfactory.build.environments import build_requirements, make_build_environment, pip_wheel
+from wheelfactory.build.environments import (
+    build_requirements,
+    cached_wheel,
+    content_folder,
+    make_build_environment,
+    pip_wheel,
+)
 from wheelfactory.build.fallback import ZIP_EPOCH, FallbackProject
 from wheelfactory.build.sources import Source, fetch_source, unpack_source
 from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME
-from wheelfactory.core.digest import content_key, file_sha256
+from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BuildError
-from wheelfactory.core.files import atomic_path, scratch_dir
 from wheelfactory.core.progress import logger
 from wheelfactory.matrix.facts import FlashAttn
 from wheelfactory.matrix.origins import Dependency
@@ -95,19 +99,15 @@ class PlainBuilds:
 
     def wheel_folder(self, what: str, identity: str) -> Path:
         """The cache folder for sources of this identity; `what` is their name in messages."""
-        content = [what, identity, *build_requirements(), str(sorted(_NO_BACKEND.items()))]
-        return self.folder / content_key("\n".join(content))
+        content = (what, identity, *build_requirements(), str(sorted(_NO_BACKEND.items())))
+        return content_folder(self.folder, content)
 
     def _make_cached(self, what: str, identity: str, make: Callable[[Path], Path]) -> Wheel:
-        folder = self.wheel_folder(what, identity)
-        for path in sorted(folder.glob("*.whl")):
-            return Wheel.open(path)
-        if not self.may_build:
-            hint = "this command must not run setup.py: run `wheelfactory verify` on the same wheels first"
-            raise BuildError("missing plain wheel to compare with", what, hint)
-        logger.info("building the plain wheel of %s, to compare with", what)
-        with scratch_dir(self.cache) as scratch:
-            made = make(scratch)
-            with atomic_path(folder / made.name) as written:
-                shutil.copyfile(made, written)
-        return Wheel.open(folder / made.name)
+        def make_here(scratch: Path) -> Path:
+            if not self.may_build:
+                hint = "this command must not run setup.py: run `wheelfactory verify` on the same wheels first"
+                raise BuildError("missing plain wheel to compare with", what, hint)
+            logger.info("building the plain wheel of %s, to compare with", what)
+            return make(scratch)
+
+        return Wheel.open(cached_wheel(self.wheel_folder(what, identity), self.cache, make_here))

@@ -7,10 +7,10 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.build.environments import (
     Environment,
     build_tool_requirements,
+    clean_environ,
     find_package_folders,
     keep_environment,
     make_layered_environment,
@@ -18,10 +18,9 @@ from wheelfactory.build.environments import (
     pip_install_large,
 )
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.checkout import TOOLCHAIN_PROBE
 from wheelfactory.core.digest import content_key
 from wheelfactory.core.errors import BuildError
-from wheelfactory.core.files import scratch_dir
+from wheelfactory.core.files import TOOLCHAIN_PROBE, scratch_dir
 from wheelfactory.core.models import parse_model
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger

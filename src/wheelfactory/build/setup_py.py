@@ -9,9 +9,8 @@ from pathlib import Path
 from wheelfactory.build.executor import BuildCommand, BuildHost
 from wheelfactory.build.recipe import Recipe
 from wheelfactory.build.sources import Source, unpack_source
-from wheelfactory.core.checkout import BUILD_SCRIPT, TOOLCHAIN_PROBE
 from wheelfactory.core.errors import BuildError
-from wheelfactory.core.files import read_file
+from wheelfactory.core.files import BUILD_SCRIPT, TOOLCHAIN_PROBE, read_file
 from wheelfactory.core.models import parse_model
 from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.wheel.build_record import Toolchain

@@ -190,9 +190,8 @@ def _pack(tree: Path, archive: Path, epoch: int) -> None:
         if Path(member.name).name == ".git":
             return None
         member.mtime, member.uid, member.gid, member.uname, member.gname = epoch, 0, 0, "", ""
-        member.mode = (
-            0o755 if member.mode & 0o100 else 0o644
-        )  # git stores only the executable bit; the rest is the umask
+        # git stores only the executable bit; the rest is the umask
+        member.mode = 0o755 if member.mode & 0o100 else 0o644
         return member
 
     with tarfile.open(archive, "w") as tar:

@@ -25,16 +25,15 @@ from wheelfactory.commands.options import (
     as_directory,
     prepare_cache,
     print_results,
+    read_context,
     require_cell,
 )
 from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, WITHOUT_CELL, Backend, Cell
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import remove_scratch
-from wheelfactory.core.host import Host, read_host
 from wheelfactory.core.progress import Steps, log_to_stderr
 from wheelfactory.matrix.expand import expand
-from wheelfactory.matrix.facts import Matrix
-from wheelfactory.matrix.load import load_matrix
+from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.select import require_in_matrix
 from wheelfactory.pipeline.build import build_cell
 
@@ -69,34 +68,33 @@ def add(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Build one cell (two with BUILD_TRITON_BACKEND=true) or a wheel without one; print the path of each wheel."""
     started = time.time()  # first: --budget includes reading the matrix and preparing images
-    cache, dest = prepare_cache(options, environ), as_directory(options.dest)
+    dest = as_directory(options.dest)
     if options.cell == [FALLBACK_NAME] and options.backend is None:
         with log_to_stderr():
-            print_results(str(build_fallback(read_fallback_project(), dest, cache)))
+            print_results(str(build_fallback(read_fallback_project(), dest, prepare_cache(options, environ))))
         return DONE
-    matrix, host = load_matrix(options.matrix), read_host(environ)
+    context = read_context(options, environ)
+    matrix, cache = context.matrix, context.cache
     if options.cell == [AITER_NAME] and options.backend is None and AITER_NAME in matrix.dependencies:
         with log_to_stderr():
             print_results(str(build_aiter(matrix.dependencies[AITER_NAME], dest, cache, environ)))
         return DONE
-    cells, local_build = _cells_to_build(options, environ, matrix, host)
-    scope = read_scope(options, environ, started, matrix, cells)
+    cells, local_build = _cells_to_build(options, context)
+    scope = read_scope(options, environ, started)
     remove_scratch(dest)  # leftovers of a killed run
     paths, compiled = [], has_compiled_cell(cells)
-    with open_executor(options, compiled=compiled, matrix=matrix, host=host, environ=environ, cache=cache) as executor:
+    with open_executor(options, compiled=compiled, context=context) as executor:
         for cell in cells:  # check every cell before the first download
             make_recipe(matrix, cell, executor.describe_host(cell), environ, local_build=local_build)
         with use_store(cache, options.cache_size, compiled=compiled), Steps(len(cells)) as steps:
             for cell in cells:
-                with steps.step(cell.id) as part:
+                with steps.step(cell.id) as report_progress:
                     path = build_cell(
                         executor,
                         cell,
                         dest,
-                        part,
-                        matrix=matrix,
-                        environ=environ,
-                        cache=cache,
+                        report_progress,
+                        context=context,
                         local_build=local_build,
                         scope=scope,
                     )
@@ -105,11 +103,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     return DONE
 
 
-def _cells_to_build(
-    options: argparse.Namespace, environ: Environ, matrix: Matrix, host: Host
-) -> tuple[list[Cell], bool]:
+def _cells_to_build(options: argparse.Namespace, context: Context) -> tuple[list[Cell], bool]:
     """Return the cells that the arguments name, and whether they name four versions: a build for this machine."""
-    expansion = expand(matrix)
+    expansion = expand(context.matrix)
     if len(options.cell) == 1 and options.cell[0].startswith("fa") and options.backend is None:
         return [require_cell(expansion, options.cell[0])], False
     if len(options.cell) != 4:
@@ -119,9 +115,9 @@ def _cells_to_build(
             f"name a cell id, FLASH_ATTN PYTHON TORCH ROCM (such as 2.8.3 3.11 2.9.1 6.4), or {_OTHERS}",
         )
     flash_attn, python, torch, rocm = options.cell
-    rocm = resolve_rocm_version(matrix, host, rocm)
+    rocm = resolve_rocm_version(context.matrix, context.host, rocm)
     backends = [Backend(options.backend or "ck")]
-    if _has_triton_flag(environ) and Backend.TRITON not in backends:
+    if _has_triton_flag(context.environ) and Backend.TRITON not in backends:
         backends.append(Backend.TRITON)
     return [
         require_in_matrix(expansion, Cell.from_axes(flash_attn, python, torch, rocm, backend), python)

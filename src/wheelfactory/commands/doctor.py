@@ -6,7 +6,7 @@ import argparse
 
 from wheelfactory.commands.options import Environ, default_matrix, print_messages, print_results
 from wheelfactory.commands.targets import parse_repository
-from wheelfactory.core.checkout import TOOLCHAIN_PROBE
+from wheelfactory.core.files import TOOLCHAIN_PROBE
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.program import EXIT_CODES, add_options, diagnose_and_report
 from wheelfactory.gpu.torch_python import find_user_python

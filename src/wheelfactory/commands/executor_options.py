@@ -12,13 +12,11 @@ from wheelfactory.build.executor import Executor, LocalExecutor, PerBackendExecu
 from wheelfactory.commands.options import as_directory, byte_size, positive_int, positive_number, print_messages
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError, InputError
-from wheelfactory.core.host import Host
 from wheelfactory.core.progress import log_to_stderr
-from wheelfactory.kernels.kernel_set import describe_older_sets, group_kernel_sets
 from wheelfactory.kernels.remote.settings import Remote, parse_remote
 from wheelfactory.kernels.setup_env import CompileScope, store_folder
 from wheelfactory.kernels.store_limit import keep_used_sets, limit_store
-from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.facts import Context
 
 REMOTE_VARIABLE = "WHEELFACTORY_REMOTE"
 """The environment variable for `--remote`."""
@@ -36,14 +34,9 @@ def add_kernels(parser: argparse.ArgumentParser) -> None:
     add_remote(parser)
 
 
-def read_scope(
-    options: argparse.Namespace, environ: Mapping[str, str], started: float, matrix: Matrix, cells: Iterable[Cell]
-) -> CompileScope:
-    """Return the kernel archives, the deadline and the cluster for these cells; `started` is in seconds since 1970."""
+def read_scope(options: argparse.Namespace, environ: Mapping[str, str], started: float) -> CompileScope:
+    """Return the kernel archives, the deadline and the cluster of a build; `started` is in seconds since 1970."""
     archives = as_directory(options.kernels) if options.kernels else None
-    if archives:
-        names = (path.name for path in archives.glob("*"))
-        print_messages(*describe_older_sets(group_kernel_sets(matrix, cells), names))
     return CompileScope(
         archives=archives, deadline=read_deadline(options, started), remote=read_remote(options, environ)
     )
@@ -199,14 +192,12 @@ def add_gate_executor(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def open_executor(
-    options: argparse.Namespace, *, compiled: bool, matrix: Matrix, host: Host, environ: Mapping[str, str], cache: Path
-) -> Iterator[Executor]:
+def open_executor(options: argparse.Namespace, *, compiled: bool, context: Context) -> Iterator[Executor]:
     """Open the executor that ``--executor`` selects; `compiled` is whether any cell has compiled kernels.
 
     Raises `BuildError` for ``--executor docker`` if no container engine answers.
     """
-    local = LocalExecutor(matrix, host, environ, cache)
+    local = LocalExecutor(context)
     if options.executor == "local" or (options.executor == "auto" and not compiled):
         yield local
         return
@@ -215,16 +206,14 @@ def open_executor(
     from wheelfactory.build.container.executor import open_containers
 
     try:
-        engine = connect_engine(environ)
+        engine = connect_engine(context.environ)
     except BuildError as error:
         if options.executor == "docker":
             raise
         print_messages(f"not using containers: {error}")
         yield local
         return
-    with open_containers(
-        engine, options.memory, slim=options.slim, matrix=matrix, machine=host, cache=cache
-    ) as executor:
+    with open_containers(engine, options.memory, slim=options.slim, context=context) as executor:
         # auto: Triton wheels need no ROCm, so they do not wait for an image
         yield executor if options.executor == "docker" else PerBackendExecutor(executor, local)
 

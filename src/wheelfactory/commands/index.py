@@ -11,11 +11,12 @@ from wheelfactory.commands.targets import add_site, add_target, find_site_url, o
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import lock_folder, write_atomic
 from wheelfactory.core.progress import log_to_stderr
+from wheelfactory.core.published import MANIFEST_NAME
+from wheelfactory.core.wrap import count_text
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.directory import DirectoryPublisher, count_index_pages, write_pages
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, manifest_bytes, read_manifest
+from wheelfactory.release.manifest import WheelRow, manifest_bytes, read_manifest
 from wheelfactory.release.transaction import Publisher
-from wheelfactory.site.markdown import count_text
 from wheelfactory.site.packages import packages_page
 from wheelfactory.site.site import render_site
 

@@ -22,23 +22,20 @@ from wheelfactory.commands.options import (
     add_dest,
     add_matrix,
     as_directory,
-    prepare_cache,
-    print_messages,
     print_results,
+    read_context,
 )
 from wheelfactory.commands.targets import open_archive_host, parse_repository
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import remove_scratch
-from wheelfactory.core.host import read_host
 from wheelfactory.core.progress import Steps, log_to_stderr
 from wheelfactory.kernels.archive_host import download_set, upload_set
 from wheelfactory.kernels.compile import compile_kernels
 from wheelfactory.kernels.compiler.shards import Shard
-from wheelfactory.kernels.kernel_set import describe_older_sets, group_kernel_sets, require_set, stored_set_name
+from wheelfactory.kernels.kernel_set import group_kernel_sets, require_set, stored_set_name
 from wheelfactory.kernels.resume import merge_set
 from wheelfactory.kernels.setup_env import CompileScope, store_folder
 from wheelfactory.matrix.expand import expand
-from wheelfactory.matrix.load import load_matrix
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -87,16 +84,14 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Compile a kernel set or one shard, merge its shards, or download it; print the path of the archive."""
     started = time.time()  # first: --budget includes reading the matrix and preparing images
     _check_combinations(options)
-    matrix, cache, dest = load_matrix(options.matrix), prepare_cache(options, environ), as_directory(options.dest)
+    context, dest = read_context(options, environ), as_directory(options.dest)
+    matrix, cache = context.matrix, context.cache
     kernel_set = require_set(group_kernel_sets(matrix, expand(matrix).cells), options.set)
     remove_scratch(dest)  # leftovers of a killed run
-    print_messages(*describe_older_sets([kernel_set], (path.name for path in dest.glob("*"))))
     if options.download:
         name = stored_set_name(matrix, kernel_set, slim=options.slim)
         with use_store(cache, options.cache_size), log_to_stderr():
-            host = open_archive_host(options.download, environ)
-            print_messages(*describe_older_sets([kernel_set], host.names()))
-            archive = download_set(host, name, kernel_set.id, dest)
+            archive = download_set(open_archive_host(options.download, environ), name, kernel_set.id, dest)
     elif options.merge:
         with use_store(cache, options.cache_size), log_to_stderr():
             archive = merge_set(dest, kernel_set.id, store_folder(cache))
@@ -112,15 +107,11 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         )
         with (
             use_store(cache, options.cache_size),
-            open_executor(
-                options, compiled=True, matrix=matrix, host=read_host(environ), environ=environ, cache=cache
-            ) as executor,
+            open_executor(options, compiled=True, context=context) as executor,
             Steps(1) as steps,
-            steps.step(f"{kernel_set.id} {options.shard or ''}".rstrip()) as part,
+            steps.step(f"{kernel_set.id} {options.shard or ''}".rstrip()) as report_progress,
         ):
-            archive = compile_kernels(
-                executor, kernel_set, scope, dest, part, matrix=matrix, environ=environ, cache=cache
-            )
+            archive = compile_kernels(executor, kernel_set, scope, dest, report_progress, context=context)
     print_results(str(archive))
     return DONE
 

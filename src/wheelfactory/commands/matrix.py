@@ -7,6 +7,7 @@ from pathlib import Path
 
 from wheelfactory.commands.options import Environ, add_matrix, add_only, print_messages, print_results
 from wheelfactory.core.errors import DONE
+from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
@@ -17,7 +18,7 @@ from wheelfactory.matrix.select import (
     select_cells,
     unpublished_cells,
 )
-from wheelfactory.release.manifest import MANIFEST_NAME, published_cells, read_manifest
+from wheelfactory.release.manifest import published_cells, read_manifest
 from wheelfactory.site.supported import supported_tables
 
 

@@ -1,4 +1,4 @@
-"""Options and output shared by several commands."""
+"""Options, output and hints shared by several commands and by the scripts that edit matrix.yaml."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.checkout import MATRIX
-from wheelfactory.core.errors import InputError
+from wheelfactory.core.errors import DONE, FAILED, BuildError, FactoryError, InputError
+from wheelfactory.core.files import MATRIX
+from wheelfactory.core.host import read_host
 from wheelfactory.core.wrap import terminal_width, wrap_line
 from wheelfactory.matrix.expand import Expansion
+from wheelfactory.matrix.facts import Context
+from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import require_in_matrix
 
 Environ: TypeAlias = Mapping[str, str]
@@ -91,6 +94,11 @@ def prepare_cache(options: argparse.Namespace, environ: Environ) -> Path:
     return as_directory(options.cache or home / "wheelfactory")
 
 
+def read_context(options: argparse.Namespace, environ: Environ) -> Context:
+    """Read the matrix of the options and this machine, and create the cache. Raises the errors of both."""
+    return Context(load_matrix(options.matrix), read_host(environ), environ, prepare_cache(options, environ))
+
+
 def as_directory(path: Path) -> Path:
     """Return the absolute path of a directory, which may be missing. Raises `InputError` if it is a file."""
     if os.path.lexists(path) and not path.is_dir():
@@ -151,3 +159,49 @@ def print_messages(*lines: str) -> None:
     for line in lines:
         for part in wrap_line(line, width):
             print(part, file=sys.stderr)
+
+
+# for this cause the error's own hint is better, because it names the available memory
+OUT_OF_MEMORY = "out of memory"
+
+
+def find_hint(error: FactoryError) -> str:
+    """Return the hint for an error; reads the build log if the error has one."""
+    if not isinstance(error, BuildError) or error.log is None:
+        return error.hint
+    from wheelfactory.explain.causes import find_cause  # imported late: every command imports this module
+
+    try:
+        with error.log.open(encoding="utf-8", errors="replace") as file:
+            cause = find_cause(file)
+    except OSError:  # the log was removed; the error is still valid
+        return error.hint
+    known = f"{cause.name} ({cause.evidence}): {cause.remedy}" if cause else ""
+    if error.hint and (cause is None or cause.name == OUT_OF_MEMORY):
+        known = error.hint
+    return "; ".join(filter(None, (known, f"the full log is {error.log}")))
+
+
+if TYPE_CHECKING:
+    from wheelfactory.kernels import refresh_sources
+    from wheelfactory.matrix.refresh import images, torch_releases
+
+
+def run_chore(
+    refresh: Callable[[], images.ImageChanges | torch_releases.TorchChanges | refresh_sources.SourceChanges],
+) -> int:
+    """Run a script's refresh, print its findings, and return the exit code."""
+    import truststore  # many networks use their own certificate authority
+
+    truststore.inject_into_ssl()
+    try:
+        findings = refresh()
+    except FactoryError as error:
+        print_messages(f"error: {error}", f"hint: {error.hint}")
+        return error.exit_code
+    except KeyboardInterrupt:
+        print_messages("error: interrupted: by Ctrl-C", "hint: matrix.yaml is unchanged; run the same command again")
+        return FAILED
+    print_results(*findings.lines)
+    print_messages(findings.summary)
+    return DONE

@@ -9,15 +9,14 @@ from functools import cache
 from packaging.version import Version
 
 from wheelfactory.build.recipe import make_recipe
-from wheelfactory.commands.options import Environ
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.host import Host
 from wheelfactory.core.terminal import TextColumn, TextTable, table_lines, wrap_lines
+from wheelfactory.core.wrap import count_text
 from wheelfactory.kernels.kernel_set import KernelSet
 from wheelfactory.kernels.set_estimates import EstimateOrReason, total_cpu_hours
-from wheelfactory.matrix.facts import Matrix
-from wheelfactory.site.markdown import count_text
+from wheelfactory.matrix.facts import Context
 
 BUILDS_HERE = "builds here"
 """How `local_build` begins for a cell that this machine can build."""
@@ -95,11 +94,12 @@ def _hours(cells: Collection[Cell], estimates: Iterable[tuple[KernelSet, Estimat
     return " + ".join(filter(None, (known, "?" if unknown else "")))
 
 
-def local_build(matrix: Matrix, host: Host, environ: Environ, cell: Cell) -> str:
+def local_build(context: Context, cell: Cell) -> str:
     """Whether this machine can build a cell: a text that starts with `BUILDS_HERE`, or why it cannot."""
     try:
-        make_recipe(matrix, cell, host, environ, local_build=False)
+        make_recipe(context.matrix, cell, context.host, context.environ, local_build=False)
     except BuildError as error:
+        environ = context.environ
         has_engine = _has_engine(environ.get("DOCKER_HOST", ""), environ.get("XDG_RUNTIME_DIR", ""))
         return f"{BUILDS_HERE} in a container" if has_engine else error.which
     return BUILDS_HERE

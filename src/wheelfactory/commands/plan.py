@@ -21,18 +21,18 @@ from wheelfactory.commands.options import (
     add_only,
     positive_int,
     positive_number,
-    prepare_cache,
     print_messages,
     print_results,
     print_text,
+    read_context,
 )
 from wheelfactory.commands.overview import local_build, local_build_lines, overview_lines, overview_table
 from wheelfactory.commands.targets import DEFAULT_DIRECTORY, add_readonly_target, read_published_rows
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import DONE
-from wheelfactory.core.host import read_host
 from wheelfactory.core.progress import log_to_stderr, show_meanwhile
 from wheelfactory.core.terminal import rich_table
+from wheelfactory.core.wrap import count_text
 from wheelfactory.kernels.estimate import Runners
 from wheelfactory.kernels.kernel_set import KernelSet, group_kernel_sets
 from wheelfactory.kernels.set_estimates import (
@@ -52,12 +52,10 @@ from wheelfactory.kernels.set_estimates import (
 from wheelfactory.kernels.setup_env import ledger_path
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, select_cells
 from wheelfactory.pipeline.batches import RunForecast, cut_batches, predict_run
 from wheelfactory.pipeline.jobs import split_by_runner
 from wheelfactory.site.coverage import available_cells
-from wheelfactory.site.markdown import count_text
 
 _PREVIEW_NOTE = "listing kernel sources to estimate CPU h: about 10 s a release, then kept in the cache"
 
@@ -127,10 +125,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Print a table of the selected cells, then what their kernel sets, images and workflow take."""
     runners = Runners(count=options.runners, cores=options.cores, memory_gib=options.memory, disk_gb=options.disk)
     sharding = Sharding(runners, options.shards, options.budget)
-    matrix, host, cache = load_matrix(options.matrix), read_host(environ), prepare_cache(options, environ)
-    local_builds = {
-        cell: local_build(matrix, host, environ, cell) for cell in select_cells(expand(matrix), options.only)
-    }
+    context = read_context(options, environ)
+    matrix, cache = context.matrix, context.cache
+    local_builds = {cell: local_build(context, cell) for cell in select_cells(expand(matrix), options.only)}
     sets = group_kernel_sets(matrix, local_builds)
     cost_model = read_cost_model(options.measured_costs, ledger_path(cache))
     published = None if options.json else _read_published(options.target, environ)
@@ -151,7 +148,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         return DONE
     table = overview_table(local_builds, published, tuple(zip(sets, estimates, strict=True)))
     print_results(*overview_lines(table, "?: kernel sets without an estimate"))
-    print_text(*local_build_lines(local_builds, host))
+    print_text(*local_build_lines(local_builds, context.host))
     print_text(*(_each(plan) if options.all else ()), *_summary(plan, each_image=options.all))
     if published is None:
         print_messages(f"published: unknown, as there is no {DEFAULT_DIRECTORY} here; name a release as TARGET")

@@ -28,10 +28,11 @@ from wheelfactory.commands.targets import (
 )
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import lock_folder, read_file, remove_scratch, write_atomic
-from wheelfactory.core.host import Host, read_host
+from wheelfactory.core.host import read_host
 from wheelfactory.core.progress import Steps, log_to_stderr
+from wheelfactory.core.wrap import count_text
 from wheelfactory.gpu.validate.report import read_validation
-from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.origins import Dependency
 from wheelfactory.release.additions import (
@@ -56,7 +57,6 @@ from wheelfactory.release.transaction import (
 )
 from wheelfactory.release.transaction import publish as publish_wheels
 from wheelfactory.release.transaction import yank as yank_wheel
-from wheelfactory.site.markdown import count_text
 from wheelfactory.site.notes import release_notes
 from wheelfactory.site.site import render_site
 from wheelfactory.verify.gates import parse_extended
@@ -118,8 +118,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     _require_one_action(options, publisher)
     if options.attestation:
         return _add_attestation(options, publisher)
-    host, cache = read_host(environ), prepare_cache(options, environ)
-    additions = _collect_additions(options, publisher, matrix=matrix, host=host, environ=environ, cache=cache)
+    context = Context(matrix, read_host(environ), environ, prepare_cache(options, environ))
+    additions = _collect_additions(options, publisher, context=context)
     validations = [read_validation(path) for path in options.evidence]
     rows: Sequence[WheelRow]
     with _lock(publisher, dry_run=options.dry_run):
@@ -131,7 +131,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
                     else add_evidence(publisher, validations)
                 )
         else:
-            rows = _add_wheels(publisher, additions, matrix.dependencies, cache, environ, stage_only=options.stage)
+            rows = _add_wheels(
+                publisher, additions, matrix.dependencies, context.cache, environ, stage_only=options.stage
+            )
         if isinstance(publisher, DirectoryPublisher) and not options.stage:
             publisher.write_site(render_site(matrix, rows, options.site))
     if options.checksums and (sums := {row.filename: row.sha256 for row in rows if row.project in ATTESTED}):
@@ -173,25 +175,20 @@ def _require_one_action(options: argparse.Namespace, publisher: Publisher) -> No
         require_target(target)
 
 
-def _verify_wheels(
-    options: argparse.Namespace, *, matrix: Matrix, host: Host, environ: Environ, cache: Path
-) -> list[Addition]:
+def _verify_wheels(options: argparse.Namespace, *, context: Context) -> list[Addition]:
     """Run the gates on the wheels among the arguments."""
     extended = tuple(parse_extended(options.extended))
     wheels = [path for path in options.paths if not path.is_dir()]
     compiled = has_platform_wheel(wheels)
     additions: list[Addition] = []
-    with open_executor(options, compiled=compiled, matrix=matrix, host=host, environ=environ, cache=cache) as executor:
+    with open_executor(options, compiled=compiled, context=context) as executor:
         for path in wheels:
             with log_to_stderr():
                 results = run_gates(
                     path,
                     extended=extended,
                     find_gate_host=executor.find_gate_host,
-                    matrix=matrix,
-                    host=host,
-                    environ=environ,
-                    cache=cache,
+                    context=context,
                 )
                 additions.append(as_addition(path, results))
     return additions
@@ -201,23 +198,16 @@ def _collect_additions(
     options: argparse.Namespace,
     publisher: Publisher,
     *,
-    matrix: Matrix,
-    host: Host,
-    environ: Environ,
-    cache: Path,
+    context: Context,
 ) -> list[Addition]:
     """Return the wheels and rows that the arguments name, without duplicates."""
     expected = None if options.expect is None else frozenset(options.expect.split())
-    additions = _verify_wheels(options, matrix=matrix, host=host, environ=environ, cache=cache)
+    additions = _verify_wheels(options, context=context)
     folders = [path for path in options.paths if path.is_dir()]
     # the recorded gates are trusted here: the job with the release token must not run code of these wheels
     with log_to_stderr():
         recorded = [
-            addition
-            for path in folders
-            for addition in read_additions(
-                path, expected, options.wheels, matrix=matrix, host=host, environ=environ, cache=cache
-            )
+            addition for path in folders for addition in read_additions(path, expected, options.wheels, context=context)
         ]
     new, changed = split_published(recorded, publisher.rows() if recorded else ())
     for name in changed:

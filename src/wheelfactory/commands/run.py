@@ -27,25 +27,23 @@ from wheelfactory.commands.options import (
     add_only,
     add_quick,
     as_directory,
-    prepare_cache,
+    find_hint,
     print_messages,
     print_results,
     print_text,
+    read_context,
 )
 from wheelfactory.core.errors import BUILD_FAILED, DONE, NOTHING_TO_DO
 from wheelfactory.core.files import lock_folder, remove_scratch
-from wheelfactory.core.host import read_host
-from wheelfactory.explain.error_hint import find_hint
+from wheelfactory.core.wrap import count_text
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import select_cells
 from wheelfactory.pipeline.run import Failure, Worklist, exit_code, make_worklist, run_worklist
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.verified import unverified_reason
 from wheelfactory.site import install_lines
-from wheelfactory.site.markdown import count_text
 from wheelfactory.verify.gates import parse_extended
 
 
@@ -67,19 +65,20 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Build, verify and publish the selected cells into a directory with an index; print install commands."""
     started = time.time()  # first: --budget includes reading the matrix and preparing images
     extended = tuple(parse_extended(options.extended))
-    matrix, host, cache = load_matrix(options.matrix), read_host(environ), prepare_cache(options, environ)
+    context = read_context(options, environ)
+    matrix, cache = context.matrix, context.cache
     cells = select_cells(expand(matrix), options.only)
-    scope = require_release_remote(read_scope(options, environ, started, matrix, cells))
+    scope = require_release_remote(read_scope(options, environ, started))
     publisher, compiled = DirectoryPublisher(as_directory(options.dest)), has_compiled_cell(cells)
     with (
         lock_folder(publisher.folder),
         use_store(cache, options.cache_size, compiled=compiled),
-        open_executor(options, compiled=compiled, matrix=matrix, host=host, environ=environ, cache=cache) as executor,
+        open_executor(options, compiled=compiled, context=context) as executor,
     ):
         # under the lock, so these are leftovers of a killed run
         remove_scratch(publisher.folder)
         remove_scratch(cache)
-        worklist = make_worklist(executor, cells, publisher, quick=options.quick, matrix=matrix, environ=environ)
+        worklist = make_worklist(executor, cells, publisher, quick=options.quick, context=context)
         before = publisher.rows()
         failures = run_worklist(
             executor,
@@ -88,16 +87,13 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             extended,
             scope,
             quick=options.quick,
-            matrix=matrix,
-            host=host,
-            environ=environ,
-            cache=cache,
+            context=context,
         )
     # a wheel without a cell, such as flash-attention-amd, can be all that was missing
     has_added = publisher.rows() != before
     if not (worklist.to_build or worklist.to_verify or failures or has_added) and worklist.published:
         print_messages(f"nothing to build: {count_text(len(worklist.published), 'selected cell')} already published")
-    _report(worklist, failures, publisher, matrix if host.rocm is None else None)
+    _report(worklist, failures, publisher, matrix if context.host.rocm is None else None)
     if failures or worklist.unbuildable:
         return exit_code(failures) or BUILD_FAILED
     return DONE if worklist.to_build or worklist.to_verify or has_added else NOTHING_TO_DO

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable
-from pathlib import Path
 
 from wheelfactory.commands.options import (
     Environ,
@@ -26,7 +25,7 @@ from wheelfactory.kernels.kernel_set import group_kernel_sets
 from wheelfactory.kernels.set_estimates import WORKFLOW_SHARDING, estimate_sets, read_cost_model, source_reader
 from wheelfactory.kernels.setup_env import ledger_path
 from wheelfactory.matrix.expand import expand
-from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.manifest import WheelRow, current_rows
 from wheelfactory.site.coverage import Coverage, available_cells, compute_coverage
@@ -56,7 +55,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     elif options.markdown:
         print_results(coverage_markdown(coverage).removesuffix("\n"))
     else:
-        table = _table(coverage, rows, matrix, prepare_cache(options, environ), environ)
+        table = _table(coverage, rows, Context(matrix, read_host(environ), environ, prepare_cache(options, environ)))
         print_results(*overview_lines(table, "?: `wheelfactory plan` estimates the other kernel sets"))
         print_text(*(cell_lines(coverage) if options.all else ()))
         print_text(*summary_lines(coverage, target, each_reason=options.all))
@@ -65,12 +64,12 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     return DONE if coverage.counts.published == coverage.counts.wanted else FAILED
 
 
-def _table(coverage: Coverage, rows: Iterable[WheelRow], matrix: Matrix, cache: Path, environ: Environ) -> TextTable:
+def _table(coverage: Coverage, rows: Iterable[WheelRow], context: Context) -> TextTable:
     """The overview of the selected cells; hours only for releases whose kernel sources are in the cache."""
     cells = [covered.cell for covered in coverage.cells]
-    host, sets = read_host(environ), group_kernel_sets(matrix, cells)
-    read_sources = source_reader(matrix.flash_attn, cache, environ, download=False)
-    cost_model = read_cost_model(None, ledger_path(cache))
+    sets = group_kernel_sets(context.matrix, cells)
+    read_sources = source_reader(context.matrix.flash_attn, context.cache, context.environ, download=False)
+    cost_model = read_cost_model(None, ledger_path(context.cache))
     estimates = estimate_sets(sets, cost_model, WORKFLOW_SHARDING, read_sources)
-    local_builds = {cell: local_build(matrix, host, environ, cell) for cell in cells}
+    local_builds = {cell: local_build(context, cell) for cell in cells}
     return overview_table(local_builds, available_cells(rows), tuple(zip(sets, estimates, strict=True)))

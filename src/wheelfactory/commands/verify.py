@@ -18,16 +18,15 @@ from wheelfactory.commands.options import (
     print_messages,
     print_results,
     print_text,
+    read_context,
 )
 from wheelfactory.commands.targets import open_site
 from wheelfactory.core.cell import WITHOUT_CELL, Cell
 from wheelfactory.core.errors import DONE, VERIFICATION_FAILED, InputError
 from wheelfactory.core.files import scratch_dir
-from wheelfactory.core.host import read_host
-from wheelfactory.core.installed import find_packages
 from wheelfactory.core.progress import log_to_stderr
+from wheelfactory.core.query import find_packages
 from wheelfactory.gpu.torch_python import find_user_python
-from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.additions import read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.published_checks import check_installed, check_wheel, describe_checks
@@ -65,14 +64,12 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Print the gate results, or with --from the checks, of each wheel; exit code 3 if any wheel is refused."""
     if options.site:
         return _compare_with_site(options, environ)
-    matrix, host, cache = load_matrix(options.matrix), read_host(environ), prepare_cache(options, environ)
+    context = read_context(options, environ)
     cell = Cell.parse(options.cell) if options.cell else None
     extended = tuple(parse_extended(options.extended))
     any_refused = False
     paths = [wheel for given in options.wheels for wheel in _wheels(given)]
-    with open_executor(
-        options, compiled=has_platform_wheel(paths), matrix=matrix, host=host, environ=environ, cache=cache
-    ) as executor:
+    with open_executor(options, compiled=has_platform_wheel(paths), context=context) as executor:
         for path in paths:
             with log_to_stderr():
                 results = run_gates(
@@ -81,10 +78,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
                     extended,
                     executor.find_gate_host,
                     quick=options.quick,
-                    matrix=matrix,
-                    host=host,
-                    environ=environ,
-                    cache=cache,
+                    context=context,
                 )
             any_refused = any_refused or is_refused(results)
             verdict = "" if is_refused(results) else unverified_reason(read_wheel_row(path, results)) or "verified"

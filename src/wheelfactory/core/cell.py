@@ -56,7 +56,7 @@ class Cell:
     @property
     def public_version(self) -> str:
         """The version of flash-attn in the wheel's name, such as ``2.8.4``: without the commit of a preview."""
-        return self.flash_attn.partition("+")[0]
+        return public_version(self.flash_attn)
 
     @property
     def commit(self) -> str:
@@ -66,7 +66,7 @@ class Cell:
     @property
     def uses_aiter(self) -> bool:
         """Whether the wheel takes its kernels from `AITER_NAME`: flash-attn's Triton backend does since 2.8.3."""
-        return bool(self.commit) and self.backend is Backend.TRITON
+        return takes_aiter_kernels(self.commit, self.backend)
 
     @property
     def python_tag(self) -> str:
@@ -96,6 +96,29 @@ class Cell:
             )
         python = f"3.{match['minor']}" if match["minor"] else ANY_PYTHON
         return cls(match["flash_attn"], python, match["torch"], match["rocm"], Backend(match["backend"]))
+
+
+def name_python(tag: str) -> str:
+    """Name the Python of a tag: ``3.11`` for cp311, ``3.13 free-threaded`` for cp313t, ``PyPy 3.10`` for pp310."""
+    match = re.fullmatch(r"(cp|pp)(\d)(\d+)(t?)", tag)
+    if match is None:
+        return tag
+    return f"{'PyPy ' if match[1] == 'pp' else ''}{match[2]}.{match[3]}{' free-threaded' if match[4] else ''}"
+
+
+def public_version(version: str) -> str:
+    """Return a version without its local part: ``2.8.3`` for ``2.8.3+rocm62torch2.5``."""
+    return version.partition("+")[0]
+
+
+def local_version(version: str) -> str:
+    """Return the local part of a version: ``rocm62torch2.5`` for ``2.8.3+rocm62torch2.5``; empty without one."""
+    return version.partition("+")[2]
+
+
+def takes_aiter_kernels(commit: str, backend: Backend) -> bool:
+    """Whether the wheel of this commit takes its kernels from aiter; a release (no commit) never does."""
+    return bool(commit) and backend is Backend.TRITON
 
 
 def preview_commit(flash_attn: str) -> str:

@@ -1,4 +1,4 @@
-"""Atomic file writes, scratch folders and folder locks: no reader and no rerun ever sees half a file.
+"""Atomic file writes, scratch folders, locks, and files of the project: no reader sees half a file.
 
 Also runs inside the build container, so it uses only the standard library of Python 3.9.
 """
@@ -11,7 +11,8 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 from wheelfactory.core.errors import FactoryError
@@ -116,14 +117,63 @@ def lock_folder(folder: Path, *, wait: bool = False) -> Iterator[None]:
 
     Raises `FactoryError` if another process holds the lock, without `wait`.
     """
+
+    def refuse() -> None:
+        if not wait:
+            raise FactoryError("in use by another run", str(folder), "wait for it, or choose another folder")
+
     folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
+    with _flock(os.open(folder, os.O_RDONLY), refuse):
+        yield
+
+
+@contextlib.contextmanager
+def wait_for_lock(path: Path, tell: Callable[[], None]) -> Iterator[None]:
+    """Lock the file at `path`, which is created; call `tell` before waiting for another process."""
+    with _flock(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), tell):
+        yield
+
+
+@contextlib.contextmanager
+def _flock(descriptor: int, when_busy: Callable[[], None]) -> Iterator[None]:
+    """Lock an open file or folder, and close it afterwards. If it is locked, call `when_busy`, then wait."""
+    # flock, not the existence of a file: the kernel releases it however the process ends
     try:
-        # flock, not a lock file: the kernel releases it however the process ends
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise FactoryError("in use by another run", str(folder), "wait for it, or choose another folder") from None
+            is_busy = True
+        else:
+            is_busy = False
+        if is_busy:
+            when_busy()
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
+
+
+PACKAGE_DIR = Path(__file__).resolve().parents[1]
+"""The package folder; programs in a container import modules from it."""
+
+_DATA = PACKAGE_DIR / "data"
+ROOT = _DATA if _DATA.is_dir() else PACKAGE_DIR.parents[1]
+"""The folder of the files below; pyproject.toml gives an installation the layout of a checkout."""
+
+MATRIX = ROOT / "matrix.yaml"
+BUILD_SCRIPT = ROOT / "build_rocm.sh"
+"""The script that runs upstream's setup.py, on the host and in a container."""
+TOOLCHAIN_PROBE = ROOT / "scripts/probe_toolchain.py"
+"""Reports the torch and the compiler of the Python that runs it."""
+DOCKER = ROOT / "docker"
+"""The Dockerfile template of the build images."""
+FALLBACK_SOURCES = ROOT / "packages/flash_attention_amd"
+"""The sources of flash-attention-amd, which every release carries beside flash-attn."""
+
+
+def factory_version() -> str:
+    """The version of the installed distribution; in a checkout, which is not installed, that of pyproject.toml."""
+    if _DATA.is_dir():
+        return version("wheelfactory")
+    lines = (ROOT / "pyproject.toml").read_text(encoding="utf-8").splitlines()
+    return next(line for line in lines if line.startswith("version = ")).split('"')[1]

@@ -1,12 +1,17 @@
-"""AMD GPUs: offload archs, product names, and the GPUs of this machine.
+"""AMD GPUs and ROCm: offload archs, product names, and the GPUs and the ROCm of this machine.
 
 Part of doctor.py, so it uses only the standard library of Python 3.9.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+from wheelfactory.core.query import query_program
 
 # product names by offload arch. Sources:
 # - the table of targets in ROCm/TheRock's RELEASES.md, August 2026; for MI308X, RX 6950 XT, RX 7600 XT, Radeon 890M and
@@ -82,13 +87,18 @@ FAMILIES = {
 """GPU families by the suffix of a kernel's name, in flash-attn from 2025-12 on. A kernel is compiled for all archs, but
 an #if in the generated source makes it empty for other families."""
 
-KFD_NODES = Path("/sys/class/kfd/kfd/topology/nodes")
-"""The compute nodes that the amdgpu driver lists."""
+KFD_NODES = "sys/class/kfd/kfd/topology/nodes"
+"""The compute nodes that the amdgpu driver lists, below the root of the file system."""
 
 
 def arch_sort_key(arch: str) -> tuple[int, str]:
     """A sort key that puts gfx90a before gfx1030: minor version and stepping are one character each (LLVM AMDGPU)."""
     return len(arch), arch
+
+
+def without_features(arch: str) -> str:
+    """An arch without features: gfx90a for ``gfx90a:sramecc+:xnack-``."""
+    return arch.partition(":")[0]
 
 
 def product_names(arch: str) -> str:
@@ -97,7 +107,7 @@ def product_names(arch: str) -> str:
     Features such as ``:xnack-`` are ignored.
     """
     names, brand = [], ""
-    for name in PRODUCTS.get(arch.partition(":")[0], ()):
+    for name in PRODUCTS.get(without_features(arch), ()):
         first, _, rest = name.partition(" ")
         names.append(rest if first == brand else name)
         brand = first
@@ -110,7 +120,7 @@ def find_override_arch(version: str) -> str | None:
     return f"gfx{match[1]}{int(match[2]):x}{int(match[3]):x}" if match else None
 
 
-def read_gpu_archs(kfd_nodes: Path = KFD_NODES) -> list[str]:
+def read_gpu_archs(kfd_nodes: Path) -> list[str]:
     """Read the offload arch of each GPU from the driver's ``gfx_target_version``: 90402 is gfx942, 90010 is gfx90a."""
     archs = []
     for properties in kfd_node_files(kfd_nodes):
@@ -129,3 +139,33 @@ def read_gpu_archs(kfd_nodes: Path = KFD_NODES) -> list[str]:
 def kfd_node_files(kfd_nodes: Path) -> list[Path]:
     """Find the properties file of each node, in the order in which programs number GPUs: 10 after 9."""
     return sorted(kfd_nodes.glob("*/properties"), key=lambda path: (len(path.parent.name), path.parent.name))
+
+
+def rocm_folders(environ: Mapping[str, str], root: Path = Path("/")) -> Iterator[Path]:
+    """Yield the folders that may be ROCm, the preferred one first; some may not exist.
+
+    From ``ROCM_PATH``, ``ROCM_HOME``, the hipcc on PATH, ``/opt/rocm``, and ``/opt/rocm-*`` with the newest first.
+    """
+    yield from (Path(environ[name]) for name in ("ROCM_PATH", "ROCM_HOME") if environ.get(name))
+    hipcc = shutil.which("hipcc", path=environ.get("PATH", ""))
+    if hipcc:
+        # resolved, because /usr/bin/hipcc can link into ROCm; torch locates ROCm the same way
+        yield Path(hipcc).resolve().parent.parent
+    yield root / "opt/rocm"
+    yield from sorted((root / "opt").glob("rocm-*"), key=lambda path: file_numbers(path.name), reverse=True)
+
+
+def file_numbers(name: str) -> list[int]:
+    """The numbers in a file name, as a sort key: renderD129 after renderD128, rocm-7.14.0 after rocm-7.2.0."""
+    return [int(number) for number in re.findall(r"\d+", name)]
+
+
+def rocm_version(folder: Path) -> str | None:
+    """``6.2.4`` from ``.info/version``, which reads ``6.2.4-120``, else from ``hipcc --version``; None without both."""
+    try:
+        text = (folder / ".info/version").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        answer = query_program([str(folder / "bin/hipcc"), "--version"], os.environ, 60)
+        text = answer.stdout.partition("HIP version:")[2]
+    match = re.match(r"\s*(\d+\.\d+(?:\.\d+)?)", text)
+    return match[1] if match else None

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfactory.core.gpus import KFD_NODES, read_gpu_archs
-from wheelfactory.core.query import query_program
+from wheelfactory.core.gpus import KFD_NODES, read_gpu_archs, rocm_folders, rocm_version
 
 MIB = 1 << 20
 _CGROUP_V2_FILES = ("memory.max", "memory.current", "memory.events", r"^oom_kill (\d+)$", r"^inactive_file (\d+)$")
@@ -97,10 +95,6 @@ def _read_text(path: Path) -> str:
         return ""
 
 
-OPT_ROCM = Path("/opt/rocm")
-"""The ROCm folder of AMD's packages."""
-
-
 @dataclass(frozen=True)
 class Host:
     """The resources that a build can use; `rocm` is None if no ROCm was found."""
@@ -113,15 +107,15 @@ class Host:
     gpu_archs: tuple[str, ...] = ()
 
 
-def read_host(environ: Mapping[str, str], kfd_nodes: Path = KFD_NODES) -> Host:
-    """Read the resources of this machine; ``ROCM_PATH`` and ``ROCM_HOME`` in `environ` locate ROCm."""
-    rocm_path = find_rocm(environ)
+def read_host(environ: Mapping[str, str], root: Path = Path("/")) -> Host:
+    """Read the resources of this machine, whose file system is at `root`. ROCm counts only with a hipcc."""
+    rocm = next((folder for folder in rocm_folders(environ, root) if (folder / "bin/hipcc").exists()), None)
     return Host(
         cores=len(os.sched_getaffinity(0)),  # not cpu_count: a container may use fewer cores than there are
         memory_gib=free_mib() / 1024,
-        rocm=_rocm_version(rocm_path) if rocm_path else None,
-        rocm_path=rocm_path,
-        gpu_archs=tuple(dict.fromkeys(read_gpu_archs(kfd_nodes))),
+        rocm=rocm_version(rocm) if rocm else None,
+        rocm_path=rocm,
+        gpu_archs=tuple(dict.fromkeys(read_gpu_archs(root / KFD_NODES))),
     )
 
 
@@ -129,26 +123,3 @@ def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str | None:
     """The name of the first processor, such as ``AMD EPYC 9654 96-Core Processor``; None if the kernel gives none."""
     found = re.search(r"^model name\s*: *(.+?) *$", _read_text(cpuinfo), re.MULTILINE)
     return found[1] if found else None
-
-
-def find_rocm(environ: Mapping[str, str]) -> Path | None:
-    """Find the ROCm folder that has a hipcc: from ``ROCM_PATH``, ``ROCM_HOME``, PATH, or /opt/rocm, in this order."""
-    hipcc = shutil.which("hipcc", path=environ.get("PATH", ""))
-    # resolved, because /usr/bin/hipcc can link into ROCm; torch locates ROCm the same way
-    on_path = Path(hipcc).resolve().parent.parent if hipcc else None
-    for candidate in (environ.get("ROCM_PATH"), environ.get("ROCM_HOME"), on_path, OPT_ROCM):
-        if candidate and (Path(candidate) / "bin/hipcc").exists():
-            return Path(candidate)
-    return None
-
-
-def _rocm_version(rocm_path: Path) -> str | None:
-    """``6.2.4`` from ``.info/version``, which reads ``6.2.4-120``, else from ``hipcc --version``."""
-    try:
-        text = (rocm_path / ".info/version").read_text(encoding="utf-8")
-    except OSError:
-        text = query_program([str(rocm_path / "bin/hipcc"), "--version"], os.environ, 60).stdout.partition(
-            "HIP version:"
-        )[2]
-    match = re.match(r"\s*(\d+\.\d+(?:\.\d+)?)", text)
-    return match[1] if match else None

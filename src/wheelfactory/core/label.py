@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from wheelfactory.core.cell import AITER_NAME, Backend, Cell, major_minor
+from wheelfactory.core.cell import AITER_NAME, Backend, Cell, major_minor, takes_aiter_kernels
 from wheelfactory.core.errors import InputError
 
 _LABEL = re.compile(
@@ -86,7 +86,7 @@ class Label:
     @property
     def uses_aiter(self) -> bool:
         """Whether the wheel takes its kernels from aiter (see `Cell.uses_aiter`)."""
-        return bool(self.commit) and self.backend is Backend.TRITON
+        return takes_aiter_kernels(self.commit, self.backend)
 
     @property
     def requirements(self) -> tuple[str, ...]:

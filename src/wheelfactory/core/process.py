@@ -154,7 +154,7 @@ def run_logged(
     report_progress: ProgressCallback,
     deadline: float | None = None,
 ) -> str:
-    """Run a long command, write its stderr to `log`, report ninja's ``[n/m]`` lines to `part`, and return its stdout.
+    """Run a long command, write its stderr to `log`, report ninja's ``[n/m]`` lines, and return its stdout.
 
     Raises `BuildError` with the last lines of the log if the command fails, and `RunAgainError` at `deadline` (seconds
     since 1970), when the command and its children are killed.

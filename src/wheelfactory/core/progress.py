@@ -146,7 +146,7 @@ def _progress_callback(console: Console, bars: Progress | None, task: TaskID | N
     """Report to the bar `task`, or without bars as a line every `SECONDS_BETWEEN_LINES`."""
     start = last_line = time.monotonic()
 
-    def part(done: int, total: int, note: str = "") -> None:
+    def report(done: int, total: int, note: str = "") -> None:
         nonlocal last_line
         now = time.monotonic()
         if bars and task is not None:
@@ -156,7 +156,7 @@ def _progress_callback(console: Console, bars: Progress | None, task: TaskID | N
             left = note or f"about {(now - start) / done * (total - done):.0f} s left"
             console.print(f"    {text.strip()}: [{done}/{total}] {now - start:.0f} s, {left}")
 
-    return part
+    return report
 
 
 @contextmanager

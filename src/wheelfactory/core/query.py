@@ -1,18 +1,23 @@
-"""Run a program and read its output. A crash, a timeout or a missing program is a result, never an exception.
+"""Run a program and read its output; list the packages that another Python finds.
 
-`core.process` runs the programs whose failure is an error.
+A crash, a timeout or a missing program is a result, never an exception: `core.process` runs the programs whose failure
+is an error. Part of doctor.py, so it uses only the standard library of Python 3.9.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import metadata
 from typing import Any
+
+from wheelfactory.core.errors import InputError
 
 MAX_OUTPUT = 1 << 20
 """Characters kept of each stream. The doctor's largest query prints a few kB; the rest is a runaway program."""
@@ -92,3 +97,46 @@ def describe_signal(number: int) -> str:
         return f"killed by {signal.Signals(number).name}"
     except ValueError:  # real-time signals have no name in `signal.Signals`
         return f"killed by signal {number}"
+
+
+# runs on Python 3.8 and newer
+_QUERY = r"""
+import json, sys
+sys.path[:] = [folder for folder in sys.path if folder]  # the working directory holds no installed packages
+from importlib import util
+def origin(name):
+    try:
+        return util.find_spec(name).origin
+    except Exception:
+        return None
+print("answer:" + json.dumps({"path": sys.path, "origins": {name: origin(name) for name in sys.argv[1:]}}))
+"""
+
+
+@dataclass(frozen=True)
+class Packages:
+    """Where an interpreter finds its imports."""
+
+    search_path: tuple[str, ...]
+    """Its ``sys.path`` without the working directory."""
+    origins: Mapping[str, str | None]
+    """The file of each requested module; None if it is not installed."""
+
+    def distributions(self, name: str) -> Iterator[metadata.Distribution]:
+        """Find the distributions of that name in any spelling; Python imports from the first."""
+        return iter(metadata.distributions(name=name, path=list(self.search_path)))
+
+
+def find_packages(
+    python: Sequence[str], environ: Mapping[str, str], seconds: float = 60, modules: Sequence[str] = ()
+) -> Packages:
+    """Query an interpreter, given as a command, for its search path and the files of `modules`, without importing any.
+
+    Raises `InputError` if the interpreter does not run.
+    """
+    result = query_program([*python, "-c", _QUERY, *modules], environ, seconds)
+    if "path" not in result.answers:
+        which = f"{python[0]} ({result.last_line or 'no output'})"
+        raise InputError("cannot examine this Python", which, "name a Python 3.8 or newer with --python")
+    importlib.invalidate_caches()  # a caller may install a package and query again
+    return Packages(tuple(result.answers["path"]), result.answers["origins"])

@@ -12,8 +12,9 @@ from enum import Enum
 from itertools import combinations, product
 from typing import Any
 
-from wheelfactory.core.cell import FALLBACK_NAME
+from wheelfactory.core.cell import FALLBACK_NAME, Backend
 from wheelfactory.core.gpus import OVERRIDES, find_override_arch
+from wheelfactory.core.strict import read_record
 
 Choices = Mapping[str, str]
 """Values by axis; a missing axis means any value."""
@@ -30,6 +31,7 @@ _DROP_ORDER = ("flash-attn", "python", "rocm", "torch", "gpu")
 _CHANGEABLE = ("backend", "flash-attn", "python", "rocm", "torch")
 
 _UNITS = {"rocm": "ROCm ", "torch": "torch ", "python": "Python ", "flash-attn": "flash-attn "}
+_BACKEND_NAMES = {backend.value: backend.display_name for backend in Backend}
 
 
 class Answer(str, Enum):
@@ -85,13 +87,9 @@ class SupportTables:
     tables: tuple[SupportTable, ...]
 
     @classmethod
-    def parse(cls, found: Mapping[str, Any]) -> SupportTables:
+    def from_document(cls, found: Mapping[str, Any]) -> SupportTables:
         """Read what `as_json` returns."""
-        return cls(
-            {axis: tuple(values) for axis, values in found["axes"].items()},
-            (None, *(Finding(Answer(answer), reason) for answer, reason in found["findings"])),
-            tuple(SupportTable(tuple(axes), tuple(positions)) for axes, positions in found["tables"]),
-        )
+        return read_record(cls, {**found, "findings": [None, *found["findings"]]})
 
     def as_json(self) -> dict[str, object]:
         """Return plain JSON values."""
@@ -126,9 +124,7 @@ class SupportTables:
         chosen = [axis for axis in _CHANGEABLE if axis in choices]
         values = {axis: self._values(choices, (axis,), worst) for axis in chosen}
         if any(values.values()):
-            return tuple(
-                name_choice(axis, _either([one for (one,) in found])) for axis, found in values.items() if found
-            )
+            return tuple(name_choice(axis, *(one for (one,) in found)) for axis, found in values.items() if found)
         pairs = ((axes, self._values(choices, axes, worst)) for axes in combinations(chosen, 2))
         return tuple(" with ".join(map(name_choice, axes, found[0])) for axes, found in pairs if found)
 
@@ -239,10 +235,10 @@ def _depth(table: SupportTable, axes: Sequence[str]) -> int:
     return max(axes.index(axis) for axis in table.axes) if all(axis in axes for axis in table.axes) else -1
 
 
-def name_choice(axis: str, value: str) -> str:
-    """Return a choice for a message: ``ROCm 6.4``, ``CK``, ``gfx942``."""
-    name = value.replace("ck", "CK").replace("triton", "Triton") if axis == "backend" else value
-    return f"{_UNITS.get(axis, '')}{name}"
+def name_choice(axis: str, *values: str) -> str:
+    """Return a choice for a message: ``ROCm 6.4``, ``CK``, ``gfx942``; of several values ``torch 2.9, 2.8 or 2.7``."""
+    names = [_BACKEND_NAMES.get(value, value) if axis == "backend" else value for value in values]
+    return f"{_UNITS.get(axis, '')}{' or '.join(filter(None, (', '.join(names[:-1]), names[-1])))}"
 
 
 def other_ways(arch: str) -> tuple[str, ...]:
@@ -252,7 +248,3 @@ def other_ways(arch: str) -> tuple[str, ...]:
         line, other = f"export HSA_OVERRIDE_GFX_VERSION={override}", find_override_arch(override)
         ways.insert(0, f"at your own risk, as owners of such GPUs do: {line}, so that ROCm uses code for {other}")
     return tuple(ways)
-
-
-def _either(values: Sequence[str]) -> str:
-    return " or ".join(filter(None, (", ".join(values[:-1]), values[-1])))

@@ -1,4 +1,7 @@
-"""Wrap lines at the width of a terminal. Standard library only, because the doctor also runs as a single file."""
+"""Text for people: safe for a terminal, counted, and wrapped at its width.
+
+Part of doctor.py, so it uses only the standard library of Python 3.9.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,16 @@ NO_BREAK = "\x1f"
 """A space where a line must not be broken, such as in a command; `wrap_line` replaces it by a space."""
 
 _QUOTED_COMMAND = re.compile(r"`[^`]+`")
+
+
+def as_printable(text: str) -> str:
+    """Escape the characters of someone else's text that a terminal or a page interprets or hides: ``\\x1b``."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+def count_text(number: int, thing: str) -> str:
+    """``1 wheel``, ``2 wheels``."""
+    return f"{number} {thing}" + ("" if number == 1 else "s")
 
 
 def terminal_width(stream: TextIO | None) -> int | None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from itertools import product
 
-from wheelfactory.core.cell import Backend
+from wheelfactory.core.cell import Backend, public_version
 from wheelfactory.core.support import Answer
 from wheelfactory.doctor.diagnosis import find_major_minor, format_major_minor
 from wheelfactory.doctor.facts import DoctorFacts
@@ -37,7 +37,7 @@ def _torch_choices(torch: InstalledTorch, facts: DoctorFacts) -> Mapping[str, st
     named = re.search(r"\+rocm([\d.]+)", torch.version)
     choices = {}
     if version:
-        choices["torch"] = _value(facts.support.axes["torch"], torch.version.partition("+")[0], version)
+        choices["torch"] = _value(facts.support.axes["torch"], public_version(torch.version), version)
     if rocm:  # 6.2 and 6.2.4 have indexes of their own, and only the version names the second
         choices["rocm"] = _value(facts.support.axes["rocm"], named[1] if named else "", rocm)
     return choices

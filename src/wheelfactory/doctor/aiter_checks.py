@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from wheelfactory.core.cell import AITER_NAME
+from wheelfactory.core.cell import AITER_NAME, local_version
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.label import Label, is_own_aiter
 from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, Diagnosis, uninstall_command
+from wheelfactory.doctor.installed_flash_attn import format_flash_attn
 from wheelfactory.doctor.machine import InstalledFlashAttn, Machine
-from wheelfactory.doctor.origin import format_flash_attn
 from wheelfactory.doctor.published_wheels import PublishedWheel
 from wheelfactory.doctor.torch_checks import TRITON_VARIABLE
 
@@ -27,7 +27,7 @@ _RELEASES = "https://github.com/ROCm/aiter/releases"
 def uses_aiter(installed: InstalledFlashAttn) -> bool:
     """Whether the installed flash-attn is a wheel of this factory that takes its kernels from aiter."""
     try:
-        return Label.parse(installed.version.partition("+")[2]).uses_aiter
+        return Label.parse(local_version(installed.version)).uses_aiter
     except InputError:
         return False
 

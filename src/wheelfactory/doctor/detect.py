@@ -15,7 +15,7 @@ from pathlib import Path
 
 from wheelfactory.core.cell import AITER_NAME
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.gpus import kfd_node_files, read_gpu_archs
+from wheelfactory.core.gpus import KFD_NODES, file_numbers, kfd_node_files, read_gpu_archs, rocm_folders, rocm_version
 from wheelfactory.core.query import query_program
 from wheelfactory.doctor.aiter_checks import FORMER_NAME
 from wheelfactory.doctor.installed_flash_attn import read_flash_attn
@@ -24,7 +24,6 @@ from wheelfactory.doctor.machine import Device, InstalledTorch, Machine, Python
 # the first import of torch for ROCm reads several GB, sometimes from a network disk
 IMPORT_TIMEOUT_S = 120.0
 
-_NODES = "sys/class/kfd/kfd/topology/nodes"
 # timeout for rocminfo and rocm_agent_enumerator, which hang if the driver hangs
 _TOOL_SECONDS = 30
 
@@ -155,7 +154,7 @@ def read_gpus(root: Path, rocm_path: str | None, environ: Mapping[str, str]) -> 
 
     An unknown name is empty.
     """
-    archs = read_gpu_archs(root / _NODES)
+    archs = read_gpu_archs(root / KFD_NODES)
     if archs:
         names = list(_driver_names(root))
         return tuple(archs), tuple(names if len(names) == len(archs) else [""] * len(archs))
@@ -171,7 +170,7 @@ def read_gpus(root: Path, rocm_path: str | None, environ: Mapping[str, str]) -> 
 
 def _driver_names(root: Path) -> Iterator[str]:
     """Yield the driver's product name of each GPU, in the order of `read_gpu_archs`."""
-    for node in kfd_node_files(root / _NODES):
+    for node in kfd_node_files(root / KFD_NODES):
         text = _text_of(node)
         if re.search(r"^gfx_target_version [1-9]", text, re.MULTILINE):
             minor = re.search(r"^drm_render_minor (\d+)$", text, re.MULTILINE)
@@ -188,23 +187,14 @@ def _tool(name: str, rocm_path: str | None, environ: Mapping[str, str]) -> str:
 
 
 def find_rocm(root: Path, environ: Mapping[str, str]) -> tuple[str | None, str | None]:
-    """Return ROCm's version and directory: from the environment, ``/opt/rocm``, or the newest ``/opt/rocm-*``."""
-    named = [Path(environ[name]) for name in ("ROCM_PATH", "ROCM_HOME") if environ.get(name)]
-    versioned = sorted((root / "opt").glob("rocm-*"), key=lambda path: _numbers(path.name), reverse=True)
-    for folder in [*named, root / "opt/rocm", *versioned]:
-        match = re.match(r"\s*(\d+\.\d+(?:\.\d+)?)", _text_of(folder / ".info/version"))
-        if match:
-            return match[1], str(folder)
-    return None, None
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", text)]
+    """Return ROCm's version and directory, the first one whose version is known; a hipcc is not needed."""
+    found = ((rocm_version(folder), str(folder)) for folder in rocm_folders(environ, root))
+    return next(((version, folder) for version, folder in found if version), (None, None))
 
 
 def read_devices(root: Path) -> tuple[Device, ...]:
     """Return ``/dev/kfd``, even if missing, and all render nodes."""
-    nodes = sorted((root / "dev/dri").glob("renderD*"), key=lambda path: _numbers(path.name))
+    nodes = sorted((root / "dev/dri").glob("renderD*"), key=lambda path: file_numbers(path.name))
     found = []
     for path in (root / "dev/kfd", *nodes):
         exists, group = path.exists(), ""

@@ -18,8 +18,14 @@ from wheelfactory.doctor.diagnosis import (
 )
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.gpu_access import check_gpu_access, check_gpu_code
+from wheelfactory.doctor.installed_flash_attn import (
+    find_build_rocm,
+    format_flash_attn,
+    has_cuda_label,
+    has_label,
+    is_compiled,
+)
 from wheelfactory.doctor.machine import InstalledFlashAttn, Machine
-from wheelfactory.doctor.origin import find_build_rocm, format_flash_attn, has_cuda_label, has_label, is_compiled
 from wheelfactory.doctor.torch_checks import (
     TRITON_VARIABLE,
     check_torch,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from wheelfactory.core.cell import major_minor
+from wheelfactory.core.cell import public_version
+from wheelfactory.core.strict import parse_record
 from wheelfactory.core.support import SupportTables
 
 
@@ -26,7 +26,7 @@ class DoctorFacts:
     """All embedded facts."""
 
     triton_windows: Mapping[str, tuple[tuple[int, int], tuple[int, int]]]
-    """For each flash-attn release: the first Triton that compiles its kernels, and the first later one that fails."""
+    """By flash-attn release: the Triton range [first, end) in which its kernels compile."""
     torches: tuple[TorchFacts, ...]
     """Newest first."""
     fallback_torch: tuple[int, int]
@@ -39,21 +39,11 @@ class DoctorFacts:
     @classmethod
     def parse(cls, text: str) -> DoctorFacts:
         """Parse the JSON that `wheelfactory.site.doctor_facts` writes."""
-        found = json.loads(text.replace("\n", " "))  # doctor.py wraps the lines, also within texts
-        return cls(
-            {release: _pair(window) for release, window in found["windows"].items()},
-            tuple(
-                TorchFacts(major_minor(version), _pair(pythons), triton)
-                for version, pythons, triton in found["torches"]
-            ),
-            major_minor(found["fallback_torch"]),
-            {backend: tuple(gates) for backend, gates in found["required"].items()},
-            SupportTables.parse(found["support"]),
-        )
+        return parse_record(cls, text.replace("\n", " "))  # doctor.py wraps the lines, also within texts
 
     def find_triton_window(self, release: str) -> tuple[tuple[int, int], tuple[int, int]] | None:
         """Return the supported Triton window [first, end) of a release, with or without label; None if unknown."""
-        release = release.partition("+")[0]
+        release = public_version(release)
         # a post-release has the kernels of its release, so it shares the window
         base = release.partition(".post")[0]
         related = (window for name, window in self.triton_windows.items() if name.partition(".post")[0] == base)
@@ -67,8 +57,3 @@ class DoctorFacts:
     def rocm_triton_packages(self) -> tuple[str, ...]:
         """The distributions of Triton for ROCm, oldest torch first."""
         return tuple(dict.fromkeys(known.triton_package for known in reversed(self.torches)))
-
-
-def _pair(versions: list[str]) -> tuple[tuple[int, int], tuple[int, int]]:
-    first, second = versions
-    return major_minor(first), major_minor(second)

@@ -10,13 +10,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
-from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, Backend, Cell, major_minor
+from wheelfactory.core.cell import (
+    AITER_NAME,
+    FALLBACK_NAME,
+    Backend,
+    Cell,
+    local_version,
+    major_minor,
+    name_python,
+    public_version,
+)
+from wheelfactory.core.published import best_first_key, version_key
 from wheelfactory.core.support import Answer
 from wheelfactory.doctor.aiter_checks import find_overwritten_aiter
 from wheelfactory.doctor.diagnosis import abi_age, find_major_minor, format_major_minor
 from wheelfactory.doctor.facts import DoctorFacts
-from wheelfactory.doctor.gpu_match import find_cautions, find_condition, find_lacking
+from wheelfactory.doctor.gpu_match import gpu_warnings, hide_gpus_hint, missing_archs
 from wheelfactory.doctor.machine import InstalledTorch, Machine, Python
 from wheelfactory.doctor.published_wheels import PublishedWheel
 from wheelfactory.doctor.torch_checks import find_tritons
@@ -64,9 +75,10 @@ def find_fit(
         if wheel.project == FLASH_ATTN_PROJECT
         and wheel.label
         and backend in (None, wheel.label.backend)
-        and flash_attn in (None, wheel.version.partition("+")[0], wheel.version)
+        and flash_attn in (None, public_version(wheel.version), wheel.version)
     ]
-    candidates.sort(key=lambda wheel: _preference(wheel, machine, facts), reverse=True)
+    candidates.sort(key=lambda wheel: wheel.filename, reverse=True)  # the newest Python first among equals
+    candidates.sort(key=lambda wheel: _preference(wheel, machine, facts))
     judged = [
         (wheel, tuple(_torch_reasons(wheel, machine, facts)), tuple(_other_reasons(wheel, machine, facts)))
         for wheel in candidates
@@ -131,28 +143,13 @@ def find_fallback(wheels: Iterable[PublishedWheel], machine: Machine, facts: Doc
     return max(found, key=lambda wheel: version_key(wheel.version), default=None)
 
 
-def version_key(version: str) -> tuple[tuple[int, ...], int, str]:
-    """Return a sort key: numeric, pre-releases before their release, post-releases after it.
-
-    A subset of PEP 440 without the `packaging` library, sufficient for the versions in a manifest.
-    """
-    public = version.partition("+")[0]
-    release = re.match(r"\d+(\.\d+)*", public)
-    numbers = tuple(int(part) for part in release[0].split(".")) if release else ()
-    later = re.search(r"post(\d+)", public)
-    prerelease = re.search(r"\d(a|b|rc|\.?dev)\d", public)
-    return numbers, int(later[1]) + 1 if later else -1 if prerelease else 0, public
-
-
 def _preference(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> tuple[object, ...]:
-    """Return a sort key, best last: releases, wheels that promise all GPUs, CK before Triton, then the newest."""
+    """Return a sort key: wheels whose GPUs need no hiding first, then releases, then wheels that promise all GPUs."""
     assert wheel.label  # find_fit keeps only wheels with a label
-    version = version_key(wheel.version)
-    label = wheel.label
-    promised = not any(True for _ in find_cautions(wheel, machine, facts))
-    # CK is compiled ahead of time, Triton on first use
-    newest = label.backend is Backend.CK, version, label.torch, label.rocm, wheel.published, wheel.filename
-    return not find_condition(wheel, machine, facts), not label.commit, promised, *newest
+    promised = not any(True for _ in gpu_warnings(wheel, machine, facts))
+    published = datetime.fromisoformat(wheel.published.replace("Z", "+00:00"))
+    best_first = best_first_key(wheel.label, wheel.version, published)
+    return bool(hide_gpus_hint(wheel, machine, facts)), bool(wheel.label.commit), not promised, best_first
 
 
 def _torch_reasons(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> Iterator[str]:
@@ -201,7 +198,7 @@ def find_torch_rocm(torch: InstalledTorch) -> tuple[int, int] | None:
 
 def torch_build_text(torch: InstalledTorch) -> str:
     """Describe a torch that `find_torch_rocm` finds no ROCm for."""
-    local = torch.version.partition("+")[2]
+    local = local_version(torch.version)
     if torch.cuda or (torch.error and re.match(r"cu\d", local)):
         return "torch is a CUDA build"
     if torch.error and local != "cpu":
@@ -214,8 +211,8 @@ def _other_reasons(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) 
     yield from _python_reasons(wheel, machine)
     yield from _system_reasons(wheel, machine)
     yield from find_overwritten_aiter(wheel, machine)
-    if not find_condition(wheel, machine, facts):  # otherwise the GPUs without code can be hidden
-        yield from find_lacking(wheel, machine, facts)
+    if not hide_gpus_hint(wheel, machine, facts):  # otherwise the GPUs without code can be hidden
+        yield from missing_archs(wheel, machine, facts)
     if wheel.yanked is not None:
         yield f"yanked: {wheel.yanked or 'no reason given'}"
 
@@ -223,19 +220,11 @@ def _other_reasons(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) 
 def _python_reasons(wheel: PublishedWheel, machine: Machine) -> Iterator[str]:
     python = machine.python
     if wheel.python_tag not in (None, python.tag):
-        yield f"built for Python {_tag_text(str(wheel.python_tag))}, you have {_tag_text(python.tag)}"
+        yield f"built for Python {name_python(str(wheel.python_tag))}, you have {name_python(python.tag)}"
     least = re.search(r">=\s*(\d+)\.(\d+)", wheel.requires_python)
     have = find_major_minor(python.version)
     if least and have and have < (int(least[1]), int(least[2])):
         yield f"needs Python {least[1]}.{least[2]} or newer, you have {format_major_minor(have)}"
-
-
-def _tag_text(tag: str) -> str:
-    """Return ``3.11`` for ``cp311``, ``3.13 free-threaded`` for ``cp313t``, ``PyPy 3.10`` for ``pp310``."""
-    match = re.fullmatch(r"(cp|pp)(\d)(\d+)(t?)", tag)
-    if match is None:
-        return tag
-    return f"{'PyPy ' if match[1] == 'pp' else ''}{match[2]}.{match[3]}{' free-threaded' if match[4] else ''}"
 
 
 def _system_reasons(wheel: PublishedWheel, machine: Machine) -> Iterator[str]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, Diagnosis, format_torch
 from wheelfactory.doctor.gpu_match import OVERRIDE, format_gpu, list_visible_gpus
+from wheelfactory.doctor.installed_flash_attn import format_flash_attn, is_compiled, list_compiled_archs
 from wheelfactory.doctor.machine import Device, InstalledFlashAttn, Machine
-from wheelfactory.doctor.origin import format_flash_attn, is_compiled, list_compiled_archs
 from wheelfactory.doctor.torch_checks import uses_triton
 
 # each limits programs to the GPUs that it lists (ROCm documentation, "GPU isolation techniques")

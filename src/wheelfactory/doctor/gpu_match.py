@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from wheelfactory.core.cell import AITER_NAME, Backend
-from wheelfactory.core.gpus import find_override_arch, product_names
+from wheelfactory.core.gpus import find_override_arch, product_names, without_features
 from wheelfactory.core.label import is_own_aiter
 from wheelfactory.core.support import Answer, Support, SupportTables, name_choice, other_ways
 from wheelfactory.doctor.facts import DoctorFacts
@@ -51,10 +51,10 @@ def _judge_arch(arch: str, tables: SupportTables) -> GpuSupport:
     return GpuSupport(arch, answers, other_ways(arch) if fails else ())
 
 
-def judge_gpu(wheel: PublishedWheel, arch: str, facts: DoctorFacts) -> Support:
+def gpu_support(wheel: PublishedWheel, arch: str, facts: DoctorFacts) -> Support:
     """Return whether a wheel works on a GPU: by its own archs, and by the rules of the matrix."""
     assert wheel.label
-    is_own = arch in {own.partition(":")[0] for own in wheel.archs}  # without features such as ``:xnack-``
+    is_own = arch in set(map(without_features, wheel.archs))
     if not is_own and wheel.label.backend is Backend.CK:
         return Support(Answer.DOES_NOT_WORK, (f"has no code for {arch}",))
     cell = wheel.cell
@@ -68,10 +68,10 @@ def judge_gpu(wheel: PublishedWheel, arch: str, facts: DoctorFacts) -> Support:
     return found or Support(Answer.DOES_NOT_WORK, (f"was not checked for {arch}",))
 
 
-def find_cautions(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> Iterator[str]:
+def gpu_warnings(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> Iterator[str]:
     """Yield why a wheel that matches may still not work: for GPUs that it does not promise, and under an override."""
     for arch, _ in dict.fromkeys(list_visible_gpus(machine)):
-        support = judge_gpu(wheel, arch, facts)
+        support = gpu_support(wheel, arch, facts)
         if support.answer is Answer.MAY_WORK:
             yield str(support)
     aiter_version = machine.packages.get(AITER_NAME)
@@ -84,13 +84,13 @@ def find_cautions(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -
         yield f"may work: {OVERRIDE}={override} makes {own} use code for {target}, which AMD does not support"
 
 
-def find_condition(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> str:
+def hide_gpus_hint(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> str:
     """Return how to hide the GPUs that a wheel does not work on, on a machine that mixes GPU types.
 
     Empty if the wheel works on all visible GPUs, or on none of them, or if some GPUs are hidden already.
     """
     seen = list_visible_gpus(machine)
-    answers = [judge_gpu(wheel, arch, facts).answer for arch, _ in seen]
+    answers = [gpu_support(wheel, arch, facts).answer for arch, _ in seen]
     # a GPU that a wheel promises is worth hiding one that it only may work on
     good = Answer.WORKS if Answer.WORKS in answers else Answer.MAY_WORK
     covered = [number for number, answer in enumerate(answers) if answer is good]
@@ -102,10 +102,10 @@ def find_condition(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) 
     return f"first run `export HIP_VISIBLE_DEVICES={','.join(map(str, covered))}`: the wheel {why}"
 
 
-def find_lacking(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> Iterator[str]:
+def missing_archs(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> Iterator[str]:
     """Yield each visible GPU that a wheel does not work on, with its product name."""
     for arch, name in dict(list_visible_gpus(machine)).items():
-        support = judge_gpu(wheel, arch, facts)
+        support = gpu_support(wheel, arch, facts)
         if support.answer is Answer.DOES_NOT_WORK:
             yield from (reason.replace(arch, format_gpu(arch, name), 1) for reason in support.reasons)
 

@@ -22,8 +22,8 @@ from urllib.request import (
 )
 
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.published import MANIFEST_NAME
 
-MANIFEST_FILE = "manifest.jsonl"
 MAX_MANIFEST_BYTES = 1 << 28
 """Room for 25,000 wheels at 10 KB each."""
 READ_TIMEOUT_S = 30.0
@@ -54,12 +54,12 @@ def resolve_site(site: str) -> ManifestSource:
         if address.endswith(".jsonl"):
             return ManifestSource(address, folder, has_index=False)
         base = folder if address.endswith(".html") else address.rstrip("/") + "/"
-        return ManifestSource(base + MANIFEST_FILE, base, has_index=True)
+        return ManifestSource(base + MANIFEST_NAME, base, has_index=True)
     path = Path(site).absolute()
     if "://" in site or not path.exists():
         hint = "pass a site's address starting with https://, a release directory, or a manifest file"
         raise InputError("no such site", site, hint)
-    manifest = path / MANIFEST_FILE if path.is_dir() else path
+    manifest = path / MANIFEST_NAME if path.is_dir() else path
     return ManifestSource(manifest.as_uri(), manifest.parent.as_uri() + "/", has_index=(path / "simple").is_dir())
 
 
@@ -114,9 +114,8 @@ class _SafeRedirects(HTTPRedirectHandler):
 
 
 def _download(address: str) -> bytes:
-    opener = (
-        OpenerDirector()
-    )  # not `build_opener`, which adds FTP and would open local files that a server redirects to
+    # not `build_opener`, which adds FTP and would open local files that a server redirects to
+    opener = OpenerDirector()
     for handler in (
         *(ProxyHandler(), HTTPHandler(), HTTPSHandler(), _SafeRedirects()),
         *(HTTPErrorProcessor(), HTTPDefaultErrorHandler()),

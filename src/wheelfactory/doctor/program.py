@@ -17,6 +17,7 @@ from typing import NoReturn, TextIO
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.errors import DONE, FAILED, FactoryError, InputError
 from wheelfactory.core.installer import InstallCommand
+from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.core.wrap import terminal_width, wrap_line
 from wheelfactory.doctor.detect import IMPORT_TIMEOUT_S, detect_machine
 from wheelfactory.doctor.diagnose import diagnose_machine
@@ -24,7 +25,7 @@ from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.fit import find_fit
 from wheelfactory.doctor.installed_flash_attn import read_flash_attn
 from wheelfactory.doctor.machine import Machine
-from wheelfactory.doctor.manifest_source import MANIFEST_FILE, read_manifest_bytes, resolve_site
+from wheelfactory.doctor.manifest_source import read_manifest_bytes, resolve_site
 from wheelfactory.doctor.published_wheels import parse_wheels
 from wheelfactory.doctor.report import DoctorReport, Offer, as_json, make_report, report_without_site
 from wheelfactory.doctor.report_text import report_lines
@@ -131,15 +132,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options = parser.parse_args(arguments)
         folder = Path(own).resolve().parent if own else None  # with a manifest: a release, or a copy of a site
-        site = options.site or SITE or (str(folder) if folder and (folder / MANIFEST_FILE).is_file() else "")
+        site = options.site or SITE or (str(folder) if folder and (folder / MANIFEST_NAME).is_file() else "")
         python, facts = options.python or sys.executable, DoctorFacts.parse(FACTS)
         show = partial(_write_line, sys.stdout)
         code = diagnose_and_report(options, python, facts, TORCH_PROBE, site, os.environ, show=show, tell=_tell)
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # otherwise Python prints an error when it flushes at exit
+        # otherwise Python prints an error when it flushes at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141  # what a shell reports for SIGPIPE: 128 + 13
     except KeyboardInterrupt:
         return _fail_with(FactoryError("interrupted", "by Ctrl-C", "run the same command again"))
@@ -224,7 +224,9 @@ def _confirm(report: DoctorReport) -> bool:
     """Return whether the answer is yes. Raises FactoryError if stdin is closed."""
     sys.stdout.flush()
     installed = report.machine.flash_attn
-    replaced = f"Replace flash-attn {installed.version}, which works" if report.foreign and installed else "Install it"
+    replaced = (
+        f"Replace flash-attn {installed.version}, which works" if report.replaces_other and installed else "Install it"
+    )
     sys.stderr.write(f"{replaced}? [y/N] ")
     sys.stderr.flush()
     answer = sys.stdin.readline() if sys.stdin else ""

@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.gpus import arch_sort_key
 from wheelfactory.core.label import Label
+from wheelfactory.core.published import is_amd_proof, names_local_file, sort_proved_archs, wheel_url
 from wheelfactory.core.row import parse_lines
+from wheelfactory.core.wrap import as_printable
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class PublishedWheel:
     gates: tuple[tuple[str, str], ...] = ()
     """Each gate and its status: ``passed``, ``failed``, ``not run``."""
     verified_on: tuple[str, ...] = ()
-    """Archs of the AMD GPUs on which its results were correct (`wheelfactory.release.manifest.verified_on`)."""
+    """Archs of the AMD GPUs on which its results were correct (`wheelfactory.release.manifest.verified_archs`)."""
 
     @property
     def python_tag(self) -> str | None:
@@ -65,9 +65,9 @@ class PublishedWheel:
 
 
 def parse_wheels(data: bytes, source_name: str, base: str) -> tuple[PublishedWheel, ...]:
-    """Parse a manifest. `which` names it in errors; `base` is the URL of its directory.
+    """Parse a manifest. `source_name` names it in errors; `base` is the URL of its directory.
 
-    Raises InputError with `which` and the line number for an invalid row (`wheelfactory.core.row.parse_lines`).
+    Raises InputError with `source_name` and the line number for an invalid row (`wheelfactory.core.row.parse_lines`).
     """
     if data.lstrip()[:1] == b"<":
         raise InputError(
@@ -79,40 +79,33 @@ def parse_wheels(data: bytes, source_name: str, base: str) -> tuple[PublishedWhe
 
 def _wheel(row: Mapping[str, Any], base: str, place: InputError) -> PublishedWheel:
     cell, label, url = row.get("cell"), row.get("label"), row.get("url")
-    # a site must not direct pip to a local file
-    if url and url.startswith("file:") and not base.startswith("file:"):
+    if names_local_file(url, base):
         raise InputError(place.what, f"{place.which}: url: a file on another machine", place.hint)
     return PublishedWheel(
         project=row["project"],
         version=row["version"],
         filename=row["filename"],
-        url=(url or f"{base.rstrip('/')}/wheels/{quote(row['filename'])}").replace("+", "%2B"),
+        url=wheel_url(row["filename"], url, base).replace("+", "%2B"),
         sha256=row["sha256"],
         size=row["size"],
         requires_python=row["requires_python"],
         published=row["published"],
-        yanked=None if row.get("yanked") is None else _as_printable(row["yanked"]),
+        yanked=None if row.get("yanked") is None else as_printable(row["yanked"]),
         cell=None if cell is None else Cell.parse(cell),
         label=None if label is None else Label.parse(label),
         archs=tuple(row.get("offload_archs", ())),
         cxx11_abi=row.get("cxx11_abi"),
         glibc=row.get("glibc"),
-        gates=tuple((_as_printable(gate["gate"]), _as_printable(gate["status"])) for gate in row.get("gates", ())),
-        verified_on=tuple(sorted(set(_verified_archs(row)), key=arch_sort_key)),
+        gates=tuple((as_printable(gate["gate"]), as_printable(gate["status"])) for gate in row.get("gates", ())),
+        verified_on=sort_proved_archs(_proved_archs(row)),
     )
 
 
-def _as_printable(text: str) -> str:
-    """Replace characters such as terminal escapes."""
-    # another person wrote the manifest, and the text goes to a terminal
-    return "".join(character if character.isprintable() else " " for character in text)
-
-
-def _verified_archs(row: Mapping[str, Any]) -> Iterator[str]:
+def _proved_archs(row: Mapping[str, Any]) -> Iterator[str]:
     """Yield archs from AMD evidence outside the non-AMD GPU test mode, and from a passed ``gpu`` gate."""
     for piece in row.get("evidence", ()):
-        if piece.get("vendor") == "amd" and piece.get("dropped_launch_options") is None:
-            yield piece["arch"].partition(":")[0]
+        if is_amd_proof(piece.get("vendor"), piece.get("dropped_launch_options")):
+            yield piece["arch"]
     for gate in row.get("gates", ()):
         if (gate["gate"], gate["status"]) == ("gpu", "passed") and "gpu" in gate.get("versions", {}):
-            yield gate["versions"]["gpu"].partition(":")[0]
+            yield gate["versions"]["gpu"]

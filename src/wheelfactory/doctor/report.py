@@ -10,13 +10,13 @@ from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import DONE, FAILED, FactoryError
 from wheelfactory.core.installer import InstallCommand, pip_for, uv_for
 from wheelfactory.core.label import index_path
+from wheelfactory.core.published import why_unverified
 from wheelfactory.core.support import Answer
-from wheelfactory.core.verified import why_unverified
 from wheelfactory.doctor.advice import find_alternatives, find_answer, find_torch
 from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, INSTALL_TORCH, Diagnosis
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.fit import Fit, dependencies_of, find_missing_dependencies, has_rocm_torch
-from wheelfactory.doctor.gpu_match import GpuSupport, find_cautions, find_condition, judge_gpus
+from wheelfactory.doctor.gpu_match import GpuSupport, gpu_warnings, hide_gpus_hint, judge_gpus
 from wheelfactory.doctor.machine import Machine
 from wheelfactory.doctor.manifest_source import ManifestSource
 from wheelfactory.doctor.published_wheels import PublishedWheel
@@ -47,9 +47,9 @@ class Offer:
     installed: bool = False
     """Whether this version is installed and imports already."""
     condition: str = ""
-    """How to hide the GPUs that the wheel has no code for; empty if not needed (`find_condition`)."""
+    """How to hide the GPUs that the wheel has no code for; empty if not needed (`hide_gpus_hint`)."""
     cautions: tuple[str, ...] = ()
-    """Why it may still not work (`find_cautions`)."""
+    """Why it may still not work (`gpu_warnings`)."""
     unverified: str = ""
     """Why the wheel is not verified; empty if it is."""
 
@@ -78,8 +78,8 @@ class DoctorReport:
     """Other versions or the other backend, if no wheel can match what is installed."""
     is_supported: bool = False
     """Whether the matrix has a wheel for what is installed, so that a site only lacks it."""
-    foreign: bool = False
-    """Whether a flash-attn that is not of this site is installed and works, so that the steps would replace it."""
+    replaces_other: bool = False
+    """True if a working flash-attn from another source is installed: the steps would replace it."""
 
     @property
     def exit_code(self) -> int:
@@ -127,7 +127,7 @@ def make_report(
         judge_gpus(machine, facts),
         alternatives=find_alternatives(machine, facts, backend) if is_dead_end and not is_supported else (),
         is_supported=is_dead_end and is_supported and has_rocm_torch(machine.python),
-        foreign=works and installed is not None and installed.version not in {wheel.version for wheel in wheels},
+        replaces_other=works and installed is not None and installed.version not in {wheel.version for wheel in wheels},
     )
     site = source.base if source.has_index else ""
     report = replace(report, steps=tuple(_steps(report, needed, site, doctor)))
@@ -201,15 +201,15 @@ def _offer(wheel: PublishedWheel, needed: Sequence[PublishedWheel], machine: Mac
         pip,
         uv,
         installed=installed is not None and again and not installed.error,
-        condition=find_condition(wheel, machine, facts) if judged else "",
-        cautions=tuple(find_cautions(wheel, machine, facts)) if judged else (),
+        condition=hide_gpus_hint(wheel, machine, facts) if judged else "",
+        cautions=tuple(gpu_warnings(wheel, machine, facts)) if judged else (),
         unverified=_unverified(wheel, facts),
     )
 
 
 def _torch_offer(wheel: PublishedWheel, cell: Cell, machine: Machine, facts: DoctorFacts) -> Offer:
     pip, uv = (torch_command(one(machine.python.executable), cell.torch, cell.rocm) for one in (pip_for, uv_for))
-    cautions = tuple(find_cautions(wheel, machine, facts))
+    cautions = tuple(gpu_warnings(wheel, machine, facts))
     return Offer(wheel, pip, uv, cautions=cautions, unverified=_unverified(wheel, facts))
 
 

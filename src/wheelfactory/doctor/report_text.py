@@ -94,7 +94,7 @@ def _matching_lines(report: DoctorReport, command_width: int) -> Iterator[str]:
         yield from _wheel_lines("Already installed", best)
         yield "  to compare it with what was published:"
         yield f"    wheelfactory verify --from {shlex.quote(str(report.site))} flash-attn"
-    elif report.foreign and report.machine.flash_attn:
+    elif report.replaces_other and report.machine.flash_attn:
         yield f"flash-attn {report.machine.flash_attn.version} works. It is not from this site; you can keep it."
         yield ""
         yield from _wheel_lines("To replace it with the matching wheel", best)

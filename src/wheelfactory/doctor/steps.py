@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from wheelfactory.core.cell import FALLBACK_NAME
+from wheelfactory.core.cell import FALLBACK_NAME, public_version
 from wheelfactory.core.installer import InstallCommand, Installer, pip_for, url_with_sha256, uv_for
 from wheelfactory.core.label import index_path
 from wheelfactory.core.wrap import NO_BREAK
@@ -80,7 +80,7 @@ def wheel_step(
     `needed`: the dependencies that the Python lacks. `again`: whether this version is installed already.
     """
     assert wheel.label
-    title = f"Install flash-attn {wheel.version.partition('+')[0]}, {wheel.label.backend.display_name} backend:"
+    title = f"Install flash-attn {public_version(wheel.version)}, {wheel.label.backend.display_name} backend:"
     installer = target.installer
     if not site:
         pip, uv = exact_commands(target.executable, (*needed, wheel), again=again)

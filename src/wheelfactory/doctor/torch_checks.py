@@ -19,8 +19,7 @@ from wheelfactory.doctor.diagnosis import (
     uninstall_command,
 )
 from wheelfactory.doctor.facts import DoctorFacts
-from wheelfactory.doctor.machine import InstalledFlashAttn, Machine
-from wheelfactory.doctor.origin import (
+from wheelfactory.doctor.installed_flash_attn import (
     find_build_cxx11_abi,
     find_build_rocm,
     find_build_torch,
@@ -28,6 +27,7 @@ from wheelfactory.doctor.origin import (
     format_flash_attn,
     is_compiled,
 )
+from wheelfactory.doctor.machine import InstalledFlashAttn, Machine
 from wheelfactory.wheel.elf.mangled import find_string_abi, format_symbol, guess_provider
 
 TRITON_VARIABLE = "FLASH_ATTENTION_TRITON_AMD_ENABLE"
@@ -167,9 +167,8 @@ def diagnose_missing_triton(machine: Machine, installed: InstalledFlashAttn) -> 
     if torch is None or index is None:
         remedy = f"install the Triton that {format_torch(machine)} requires, from the source of that torch"
         return Diagnosis("no Triton", what, remedy)
-    again = choose_installer(machine).install_torch(
-        f"torch=={torch.version}", index
-    )  # keeps torch and adds its missing dependencies
+    # keeps torch and adds its missing dependencies
+    again = choose_installer(machine).install_torch(f"torch=={torch.version}", index)
     return Diagnosis("no Triton", what, shlex.join(again))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.wrap import count_text
 from wheelfactory.explain.causes import HINT_PREFIX, Cause, CauseFinder, may_show_error
 from wheelfactory.explain.compiler_command import CompilerCommand, find_compiler_command
 from wheelfactory.explain.glossary import glossary
@@ -128,7 +129,7 @@ class _Reader:
                 raise InputError("empty log", name, "pass the output of the build: stdout and stderr together")
             raise InputError(
                 "no flash-attn build in this log",
-                f"{name} ({self.lines} line{'' if self.lines == 1 else 's'})",
+                f"{name} ({count_text(self.lines, 'line')})",
                 "pass the output of pip, setup.py or wheelfactory; pip prints the build only with `pip install -v`",
             )
         return BuildLog(

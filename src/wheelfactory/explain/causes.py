@@ -92,7 +92,7 @@ def find_cause(lines: Iterable[str]) -> Cause | None:
 
 
 def _remedy(known: KnownCause, jobs: int | None, *, is_cuda: bool) -> str:
-    """The remedy with a number of jobs that is likely to fit: half of those that did not."""
+    """The remedy; for too little memory, suggest half of the MAX_JOBS that failed."""
     if known.remedy == glossary().remedies["fewer jobs"] and jobs == 1:
         return glossary().remedies["more memory"]
     remedy = known.cuda_remedy if is_cuda and known.cuda_remedy else known.remedy

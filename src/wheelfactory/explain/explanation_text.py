@@ -16,7 +16,7 @@ from wheelfactory.explain.explanation import JOBS_FROM_CORES, Explanation
 from wheelfactory.explain.glossary import glossary
 from wheelfactory.explain.kernel_meaning import KernelMeaning
 from wheelfactory.explain.progress import Progress, RemainingTime
-from wheelfactory.kernels.compiler.status import format_duration
+from wheelfactory.kernels.compiler.schedule import format_duration
 
 # the version of the JSON document. Increase it when a key is renamed, removed or changes its meaning
 FORMAT = 2

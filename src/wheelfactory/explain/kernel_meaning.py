@@ -7,8 +7,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from wheelfactory.core.gpus import FAMILIES
-from wheelfactory.core.kernel_name import parse_kernel_name
 from wheelfactory.explain.glossary import Operation, glossary
+from wheelfactory.kernels.compiler.targets import parse_kernel_name
 
 _SIZES = re.compile(r"([brw])(\d+(?:x\d+)*)")
 _OCCUPANCY = re.compile(r"o(-?\d+)")

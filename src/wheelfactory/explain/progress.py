@@ -14,13 +14,13 @@ from wheelfactory.explain.glossary import glossary
 from wheelfactory.explain.log_lines import LogLine, is_wall_clock
 from wheelfactory.kernels.compiler.costs import ordinary_cost
 from wheelfactory.kernels.compiler.flags import kernel_name
-from wheelfactory.kernels.compiler.status import estimate_time_left
+from wheelfactory.kernels.compiler.schedule import estimate_time_left
 
 ONE_HEAD_DIM = 704
 """Objects of 2.8.3 with one head dim, the smallest possible library."""
 
 _STATUS = re.compile(r"^\[(\d{1,6})/(\d{1,6})\] (.+)$")
-# what `wheelfactory.kernels.compiler.status` puts after ``[n/m]``
+# what `wheelfactory.kernels.compiler.schedule` puts after ``[n/m]``
 _OURS = re.compile(r"(\d+(?:\.\d+)?)/min, (.+?) left, peak (\d+) MiB(?:: (\S+))?$")
 # what `wheelfactory.core.progress` prints for a long step without a terminal
 _STEP = re.compile(r"^[^\[]+: \[(\d{1,6})/(\d{1,6})\] (\d{1,9}) s, (.+)$")
@@ -184,9 +184,8 @@ def estimate_remaining_time(progress: Progress, jobs: int, archs: int, jobs_so_f
     one_arch, left_count = mean_cpu_seconds(1), progress.total - progress.done
     factor = ordinary_cost("fmha_bwd_d128", archs).cpu_s / ordinary_cost("fmha_bwd_d128", 1).cpu_s
     done_s = progress.cost_done + (progress.done - min(progress.named_count, progress.done)) * one_arch
-    cheapest = min(
-        ordinary_cost(source, 1).cpu_s for source in glossary().typical_kernel_counts
-    )  # a lower limit, if the actual mix is cheaper
+    # a lower limit, if the actual mix is cheaper
+    cheapest = min(ordinary_cost(source, 1).cpu_s for source in glossary().typical_kernel_counts)
     left_s = max(one_arch * progress.total - done_s, left_count * cheapest) * factor if left_count else 0.0
     whole_s = one_arch * progress.total * factor
     time_s = left_s / jobs

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from wheelfactory.core.cell import major_minor
-from wheelfactory.core.checkout import TOOLCHAIN_PROBE
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.files import TOOLCHAIN_PROBE
 from wheelfactory.core.query import QueryResult, query_program
 
 # limit for importing torch from a cold disk and listing the GPUs

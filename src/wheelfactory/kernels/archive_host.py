@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -28,9 +28,6 @@ _CHECKSUM_LINE = re.compile(rf"([0-9a-f]{{64}})  ([0-9A-Za-z][0-9A-Za-z._+-]*{re
 
 class ArchiveHost(Protocol):
     """Stores each archive under its own name (`kernel_set.stored_set_name`)."""
-
-    def names(self) -> Iterable[str]:
-        """The names of all archives, also of incomplete ones."""
 
     def has(self, name: str) -> bool:
         """Whether the host has a complete archive of this name.
@@ -58,10 +55,6 @@ class DirectoryArchiveHost:
     """A directory with ``kernels/<name>/``: the archive, and SHA256SUMS, which is written last and completes it."""
 
     folder: Path
-
-    def names(self) -> Iterable[str]:
-        """See `ArchiveHost.names`."""
-        return [path.name for path in self.folder.glob("kernels/*")]
 
     def has(self, name: str) -> bool:
         """See `ArchiveHost.has`."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 from wheelfactory.core.errors import BuildError, InputError
+from wheelfactory.core.strict import read_record
 from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import FORMAT, ObjectRecord, SetKey
 
@@ -18,7 +19,6 @@ _MAX_OBJECT_BYTES = (1 << 33) - 1
 # nesting levels of key parts; ours have 2
 _MAX_KEY_DEPTH = 8
 _SET_ID = re.compile("[0-9A-Za-z][0-9A-Za-z._+-]{0,99}")
-_FIELDS = {"format", "set", "key", "shard", "expected", "totals", "parts", "sources", "objects"}
 
 ARCHIVE_SUFFIX = ".tar.zst"
 
@@ -134,40 +134,43 @@ def parse_archive_manifest(data: bytes, place: str) -> ArchiveManifest:
         raise InputError("damaged kernel manifest", f"{place}: {why}", hint) from None
 
 
+@dataclass(frozen=True)
+class _Document:
+    """The JSON object of a manifest."""
+
+    format: int
+    set: str
+    key: str
+    shard: str | None
+    expected: tuple[str, ...] | None
+    totals: Mapping[str, float]
+    parts: Mapping[str, Any]
+    sources: tuple[str, ...]
+    objects: Mapping[str, Mapping[str, Any]]
+
+
 def _manifest(document: Any) -> ArchiveManifest:
     """Create the manifest from parsed JSON. Raises `ValueError` at the first problem."""
     # only the first: a hostile manifest could have millions of problems
-    key = SetKey.from_document(document)
-    if document.keys() != _FIELDS:
-        raise ValueError(f"its fields are not {', '.join(sorted(_FIELDS))}")
+    key, found = SetKey.from_document(document), read_record(_Document, document)
     if not _is_shallow(key.parts, _MAX_KEY_DEPTH):
         raise ValueError("its key parts are nested too deeply")
     if list(key.sources) != sorted(set(key.sources)):
         raise ValueError("its sources are not sorted and unique")
-    set_id, shard = document["set"], document["shard"]
-    if not isinstance(set_id, str) or not _SET_ID.fullmatch(set_id):
+    if not _SET_ID.fullmatch(found.set):
         raise ValueError("its kernel set id is invalid")
-    if shard is not None and not (isinstance(shard, str) and str(Shard.parse(shard)) == shard):
+    if found.shard is not None and str(Shard.parse(found.shard)) != found.shard:
         raise ValueError("its shard is not of the form 2/8")
-    expected = _parse_expected(document["expected"], shard, key.sources)
-    manifest = ArchiveManifest(set_id, key, shard, expected, _parse_objects(document["objects"], frozenset(expected)))
+    if (found.shard is None) != (found.expected is None):
+        raise ValueError("only the archive of a shard lists its sources")
+    expected = key.sources if found.expected is None else found.expected
+    if list(expected) != sorted(set(expected)) or not {*expected} <= {*key.sources}:
+        raise ValueError("its shard sources are not sorted and unique sources of the set")
+    manifest = ArchiveManifest(found.set, key, found.shard, expected, _parse_objects(found.objects, {*expected}))
     _require_packable(manifest)
-    if document["totals"] != manifest.totals:
+    if found.totals != manifest.totals:
         raise ValueError("its totals are not the sums over its objects")
     return manifest
-
-
-def _parse_expected(document: Any, shard: str | None, sources: tuple[str, ...]) -> tuple[str, ...]:
-    if shard is None:
-        if document is not None:
-            raise ValueError("it lists shard sources, but is the archive of a whole set")
-        return sources
-    known = frozenset(sources)
-    if not isinstance(document, list) or not all(isinstance(name, str) and name in known for name in document):
-        raise ValueError("its list of shard sources is invalid")
-    if document != sorted(set(document)):
-        raise ValueError("its shard sources are not sorted and unique")
-    return tuple(document)
 
 
 def _is_shallow(value: Any, levels: int) -> bool:
@@ -175,12 +178,10 @@ def _is_shallow(value: Any, levels: int) -> bool:
     return levels >= 0 and all(_is_shallow(item, levels - 1) for item in items)
 
 
-def _parse_objects(document: Any, sources: frozenset[str]) -> dict[str, ObjectRecord]:
-    if not isinstance(document, dict):
-        raise ValueError("its objects are not a JSON object keyed by source")
+def _parse_objects(objects: Mapping[str, Mapping[str, Any]], sources: Collection[str]) -> dict[str, ObjectRecord]:
     found: dict[str, ObjectRecord] = {}
-    for source, costs in document.items():
-        entry = ObjectRecord.from_document({**costs, "source": source}) if isinstance(costs, dict) else None
+    for source, costs in objects.items():
+        entry = ObjectRecord.from_document({**costs, "source": source})
         if entry is None or source not in sources:
             raise ValueError(f"an object is invalid or not of this set: {source[:100]!a}")
         found[source] = entry

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from wheelfactory.kernels.remote.survey_and_fill import fill_from_cluster
 from wheelfactory.kernels.resume import log_ignored_archives, unpack_archives
 from wheelfactory.kernels.setup_env import CompileScope, read_interrupted_result, read_outcome, setup_env, store_folder
 from wheelfactory.kernels.source_list import list_planned_sources
-from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.facts import Context
 
 
 def compile_kernels(
@@ -36,9 +36,7 @@ def compile_kernels(
     folder: Path,
     report_progress: ProgressCallback,
     *,
-    matrix: Matrix,
-    environ: Mapping[str, str],
-    cache: Path,
+    context: Context,
 ) -> Path:
     """Compile a shard of a kernel set, pack its objects into `folder`, and return the archive.
 
@@ -48,6 +46,7 @@ def compile_kernels(
     Raises `BuildError` if it cannot be compiled here or a compile fails. Raises `RunAgainError` if it runs out of time,
     after packing the finished objects.
     """
+    matrix, environ, cache = context.matrix, context.environ, context.cache
     kernels = store_folder(cache)
     # a whole set is also its only shard
     shard_name = None if scope.shard in (None, Shard(1, 1)) else str(scope.shard)
@@ -57,7 +56,7 @@ def compile_kernels(
         return folder / complete[0].file_name
     if complete:  # only a run of setup.py computes the right key
         logger.info("%d archives of different keys in %s: asking the compiler which one fits", len(complete), folder)
-    recipe, source = _choose_recipe(executor, kernel_set.cells, matrix=matrix, environ=environ, cache=cache)
+    recipe, source = _choose_recipe(executor, kernel_set.cells, context=context)
     cell, release = recipe.cell, matrix.flash_attn[recipe.cell.flash_attn]
     build_host = executor.prepare_host(cell, report_progress)
     with scratch_dir(cache) as scratch:
@@ -77,24 +76,22 @@ def compile_kernels(
     return _pack_result(store, kernel_set.id, folder, shard_name, result.sources, time_error)
 
 
-def _choose_recipe(
-    executor: Executor, cells: Sequence[Cell], *, matrix: Matrix, environ: Mapping[str, str], cache: Path
-) -> tuple[Recipe, Source]:
+def _choose_recipe(executor: Executor, cells: Sequence[Cell], *, context: Context) -> tuple[Recipe, Source]:
     """Choose the cheapest of `cells`, which all give the same kernels, among the releases that can be fetched.
 
     Raises `BuildError` if it cannot be compiled here, `SourceError` if no release can be fetched.
     """
     cell = executor.choose_cheapest(cells)
-    recipe = make_recipe(matrix, cell, executor.describe_host(cell), environ, local_build=False)
+    recipe = make_recipe(context.matrix, cell, executor.describe_host(cell), context.environ, local_build=False)
     try:
-        release = matrix.flash_attn[cell.flash_attn]
-        return recipe, fetch_source(cell.flash_attn, release, cache / "sources", environ)
+        release = context.matrix.flash_attn[cell.flash_attn]
+        return recipe, fetch_source(cell.flash_attn, release, context.cache / "sources", context.environ)
     except SourceError as error:
         others = [other for other in cells if other.flash_attn != cell.flash_attn]
         if not others:
             raise
         logger.warning("%s; compiling the same kernels from flash-attn %s", error, others[0].flash_attn)
-    return _choose_recipe(executor, others, matrix=matrix, environ=environ, cache=cache)
+    return _choose_recipe(executor, others, context=context)
 
 
 def _compile(

@@ -24,7 +24,6 @@ class KernelSet:
 
     The generated sources include neither torch nor Python. Their objects depend on the sources and on ROCm's compiler
     and flags. Only host code depends on the C++ ABI, which changes the names of symbols that pass a `std::string`.
-    A set with archs and an ABI has whole objects, as earlier versions of the factory compiled them.
     """
 
     sources: str
@@ -36,8 +35,6 @@ class KernelSet:
     """The C++ ABI of host code; None for device code."""
     cells: tuple[Cell, ...] = ()
     """In matrix order. Running setup.py for any one of them compiles the set."""
-    older_ids: tuple[str, ...] = ()
-    """Ids that earlier versions of the factory gave to sets with all code of one of the cells, this code included."""
 
     @property
     def id(self) -> str:
@@ -62,11 +59,7 @@ class KernelSet:
 def sources_name(matrix: Matrix, flash_attn: str) -> str:
     """Name what the kernels of a release are compiled from: ``ck-8e52d489`` by digest, or ``fa2.6.3`` without one."""
     digest = matrix.flash_attn[flash_attn].kernel_sources
-    return f"ck-{digest[:8]}" if digest else _version_name(flash_attn)
-
-
-def _version_name(flash_attn: str) -> str:
-    return f"fa{flash_attn}"
+    return f"ck-{digest[:8]}" if digest else f"fa{flash_attn}"
 
 
 def group_kernel_sets(matrix: Matrix, cells: Iterable[Cell]) -> tuple[KernelSet, ...]:
@@ -75,10 +68,7 @@ def group_kernel_sets(matrix: Matrix, cells: Iterable[Cell]) -> tuple[KernelSet,
     for cell in cells:
         for kernel_set in _sets_of(matrix, cell, matrix.archs(cell)):
             shared.setdefault(kernel_set, []).append(cell)
-    return tuple(
-        replace(kernel_set, cells=tuple(members), older_ids=_older_ids(matrix, members))
-        for kernel_set, members in shared.items()
-    )
+    return tuple(replace(kernel_set, cells=tuple(members)) for kernel_set, members in shared.items())
 
 
 def sets_of_cell(matrix: Matrix, cell: Cell, archs: tuple[str, ...] | None = None) -> tuple[str, ...]:
@@ -95,17 +85,6 @@ def _sets_of(matrix: Matrix, cell: Cell, archs: tuple[str, ...]) -> Iterator[Ker
         yield KernelSet(sources, cell.rocm, (), matrix.torch[cell.torch].cxx11_abi)
 
 
-def _older_ids(matrix: Matrix, cells: Iterable[Cell]) -> tuple[str, ...]:
-    """Return the ids of sets with both codes of a cell, named by its version and by the digest of its sources."""
-    return tuple(
-        dict.fromkeys(
-            KernelSet(sources, cell.rocm, matrix.archs(cell), matrix.torch[cell.torch].cxx11_abi).id
-            for cell in cells
-            for sources in (_version_name(cell.flash_attn), sources_name(matrix, cell.flash_attn))
-        )
-    )
-
-
 def require_set(sets: Sequence[KernelSet], text: str) -> KernelSet:
     """Find the set with this id. Raises `InputError` if there is none."""
     by_id = {kernel_set.id: kernel_set for kernel_set in sets}
@@ -115,10 +94,7 @@ def require_set(sets: Sequence[KernelSet], text: str) -> KernelSet:
             if sets
             else "no CK cell is selected, so there are no kernel sets"
         )
-        successors = [kernel_set.id for kernel_set in sets if text in kernel_set.older_ids]
-        raise InputError(
-            "unknown kernel set", text, f"use the sets that replace it: {', '.join(successors)}" if successors else hint
-        )
+        raise InputError("unknown kernel set", text, hint)
     return by_id[text]
 
 
@@ -142,13 +118,3 @@ def stored_set_name(matrix: Matrix, kernel_set: KernelSet, *, slim: bool = False
     sources = release.kernel_sources or [release.source_pin, *matrix.archs(kernel_set.cells[0])]
     facts = json.dumps([CACHE_VERSION, sources, systems, *filters])
     return f"{STORED_SET_PREFIX}{kernel_set.id}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"
-
-
-def describe_older_sets(sets: Iterable[KernelSet], names: Iterable[str]) -> list[str]:
-    """Describe in one line the archives and stored sets among `names` that have an older id of `sets`; else no line."""
-    older = tuple(f"{prefix}{name}-" for item in sets for name in item.older_ids for prefix in ("", STORED_SET_PREFIX))
-    found = sorted(name for name in names if name.startswith(older))
-    if not found:
-        return []
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    return [f"ignored {found[0]}{more}: each arch and each C++ ABI now has a kernel set of its own"]

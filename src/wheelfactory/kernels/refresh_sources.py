@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yaml
 
-from wheelfactory.build.clean_environ import clean_environ
+from wheelfactory.build.environments import clean_environ
 from wheelfactory.core.errors import SourceError
 from wheelfactory.kernels.source_list import list_sources
 from wheelfactory.matrix.edit import Edit, apply_edits, compose_yaml, find_node, line_ending, write_matrix

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from wheelfactory.build.clean_environ import clean_environ
+from wheelfactory.build.environments import clean_environ
 from wheelfactory.core.cell import name_flash_attn
 from wheelfactory.core.errors import InputError, SourceError
 from wheelfactory.kernels.compiler.costs import Ledger

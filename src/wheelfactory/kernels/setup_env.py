@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wheelfactory.build.setup_py import SetupExtras, SetupRun
-from wheelfactory.core.checkout import PACKAGE_DIR
 from wheelfactory.core.errors import BuildError, RunAgainError
-from wheelfactory.core.files import write_atomic
+from wheelfactory.core.files import PACKAGE_DIR, write_atomic
 from wheelfactory.core.progress import logger
 from wheelfactory.kernels.archive import find_archives, unpack_archive
 from wheelfactory.kernels.compiler import launcher
@@ -26,7 +25,7 @@ from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.remote.settings import Remote
 from wheelfactory.kernels.source_list import SourceList
 from wheelfactory.kernels.timeline import render_trace
-from wheelfactory.kernels.trim.filtered_run import filter_environ
+from wheelfactory.kernels.trim.proof import filter_environ
 
 
 @dataclass(frozen=True)

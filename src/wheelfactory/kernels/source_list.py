@@ -11,17 +11,17 @@ from dataclasses import asdict, dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from wheelfactory.build.clean_environ import clean_environ
+from wheelfactory.build.environments import clean_environ
 from wheelfactory.build.sources import Source, fetch_source, unpack_source
 from wheelfactory.core.digest import content_key
 from wheelfactory.core.errors import InputError, SourceError
 from wheelfactory.core.files import scratch_dir, write_atomic
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger
-from wheelfactory.kernels.compiler.guards import Guards, read_guard
-from wheelfactory.kernels.generator_commands import GENERATOR, parse_generator_commands
-from wheelfactory.kernels.source_digest import digest_kernel_sources
-from wheelfactory.kernels.trim.filtered_run import (
+from wheelfactory.core.strict import read_record
+from wheelfactory.kernels.compiler.guards import read_guard
+from wheelfactory.kernels.generator_commands import GENERATOR, digest_kernel_sources, parse_generator_commands
+from wheelfactory.kernels.trim.proof import (
     FilteredCommand,
     UnprovedError,
     filter_commands,
@@ -54,7 +54,8 @@ class SourceList:
     """Why nothing is left out although matrix.yaml has filters."""
     archs: tuple[str, ...] = ()
     """The archs that the generator was run for; empty if it makes the same sources for all."""
-    guards: Guards = field(default_factory=dict)
+    guards: Mapping[str, str] = field(default_factory=dict)
+    """See `wheelfactory.kernels.compiler.guards`."""
 
 
 def list_sources(
@@ -97,7 +98,7 @@ def find_cached_list(release: FlashAttn, cache: Path, archs: Sequence[str] | Non
     archs = _all_archs(release) if archs is None else archs
     paths = [_list_path(cache, release.source_pin, release.trim, names) for names in ((), archs)] if is_pinned else []
     cached = next(filter(None, map(_read_list, paths)), None)
-    # a wrong digest may be of the cache, so only that of the sources themselves is refused
+    # a stale cache entry can have a wrong digest: ignore it here, and reject only freshly generated sources
     return cached if cached and _has_digest(cached, release) else None
 
 
@@ -143,23 +144,12 @@ def _read_list(path: Path) -> SourceList | None:
     """Read a cached list; None if it is missing, damaged or of another format."""
     try:
         document = json.loads(path.read_bytes())
-        found = SourceList(
-            sources=tuple(document["sources"]),
-            total_bytes=document["total_bytes"],
-            digest=document["digest"],
-            filtered=tuple(FilteredCommand(tuple(item["arguments"]), item["filter"]) for item in document["filtered"]),
-            left_out=document["left_out"],
-            unproved=document["unproved"],
-            archs=tuple(document["archs"]),
-            guards=dict(document["guards"]),
-        )
-        is_current = document["format"] == SOURCE_LIST_FORMAT
-    except (OSError, ValueError, TypeError, KeyError):
+        if not isinstance(document, dict) or document.pop("format", None) != SOURCE_LIST_FORMAT:
+            return None
+        found = read_record(SourceList, document)
+    except (OSError, ValueError, RecursionError):
         return None
-    is_valid = isinstance(found.total_bytes, int) and all(
-        isinstance(name, str) for name in (*found.sources, found.digest, *found.guards.values())
-    )
-    return found if is_current and is_valid and found.sources else None
+    return found if found.sources else None
 
 
 def _generate_sources(

@@ -6,12 +6,16 @@ value of its axis and the facts about it, so a new version needs one new entry.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 from packaging.specifiers import SpecifierSet
 from pydantic import Field, model_validator
 
 from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.host import Host
 from wheelfactory.core.label import Label
 from wheelfactory.matrix.forms import (
     AbsolutePath,
@@ -276,3 +280,14 @@ def common_archs(release: FlashAttn, rocm: Rocm, backend: Backend) -> tuple[str,
 def in_window(window: str, version: str) -> bool:
     """Whether a version is in a `Window`; pre-releases count."""
     return SpecifierSet(window).contains(version, prereleases=True)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a command reads once. Stages that need most of it take it whole; leaves take what they need."""
+
+    matrix: Matrix
+    host: Host
+    environ: Mapping[str, str]
+    """Of the process of the command."""
+    cache: Path

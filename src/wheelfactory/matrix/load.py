@@ -13,10 +13,11 @@ from packaging.version import Version
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from wheelfactory.core.cell import AITER_NAME, preview_commit
+from wheelfactory.core.cell import AITER_NAME, preview_commit, public_version
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file
 from wheelfactory.core.label import is_own_aiter
+from wheelfactory.core.wrap import as_printable, count_text
 from wheelfactory.matrix.document import Document, KeyPath, Number, Problem, UnreadableError, quote
 from wheelfactory.matrix.facts import Matrix, in_window
 
@@ -74,8 +75,7 @@ def load_matrix(path: Path) -> Matrix:
             problems.add(Problem.at_mark(document.mark(key_path), *texts))
         problems.update(Problem(1, 1, *texts) for texts in _check_size(matrix))
     if problems:
-        count = "one mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
-        raise _as_error(path, f"{count} in the matrix", problems)
+        raise _as_error(path, f"{count_text(len(problems), 'mistake')} in the matrix", problems)
     return matrix
 
 
@@ -97,18 +97,15 @@ def _read_text(path: Path) -> str:
 
 def _as_error(path: Path, what: str, problems: Iterable[Problem]) -> InputError:
     ordered = sorted(problems)
-    lines = [f"{path}:{problem.line}:{problem.column}: {_printable(problem.what)}" for problem in ordered[:_MAX_LINES]]
+    lines = [f"{path}:{problem.line}:{problem.column}: {_shorten(problem.what)}" for problem in ordered[:_MAX_LINES]]
     if len(ordered) > _MAX_LINES:
         lines.append(f"and {len(ordered) - _MAX_LINES:,} more")
-    return InputError(
-        what, "\n  ".join(lines), "; ".join(dict.fromkeys(_printable(problem.hint) for problem in ordered))
-    )
+    return InputError(what, "\n  ".join(lines), "; ".join(dict.fromkeys(_shorten(problem.hint) for problem in ordered)))
 
 
-def _printable(text: str) -> str:
+def _shorten(text: str) -> str:
     """Make a message with a piece of the file safe for a terminal: bounded, and without invisible characters."""
-    visible = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text[:_MAX_CHARACTERS])
-    return visible + "..." * (len(text) > _MAX_CHARACTERS)
+    return as_printable(text[:_MAX_CHARACTERS]) + "..." * (len(text) > _MAX_CHARACTERS)
 
 
 def _explain(document: Document, details: ErrorDetails) -> Problem:
@@ -173,7 +170,7 @@ def _check_previews(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
     for version, release in matrix.flash_attn.items():
         commit = release.git.commit[:7] if release.git and release.git.commit and not release.git.tag else ""
         if preview_commit(version) != commit:
-            public = version.partition("+")[0]
+            public = public_version(version)
             what = f"{version} is built from {f'the commit {commit}' if commit else 'a release'}"
             yield ("flash-attn", version), what, f"write '{public}+git{commit}'" if commit else f"write '{public}'"
 

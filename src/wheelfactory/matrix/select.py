@@ -10,6 +10,7 @@ from packaging.version import Version
 
 from wheelfactory.core.cell import ANY_PYTHON, Backend, Cell
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.wrap import count_text
 from wheelfactory.matrix.expand import Excluded, Expansion, find_excluded
 from wheelfactory.matrix.facts import Matrix
 
@@ -84,7 +85,7 @@ def unpublished_cells(cells: Iterable[Cell], published: Collection[str]) -> tupl
 
 
 def github_matrix(matrix: Matrix, cells: Sequence[Cell], *, shards: bool = False) -> str:
-    """Write ``{"include":[...]}`` on one line, with string values only; `shards` selects `sharded_strategy_json`."""
+    """Write ``{"include":[...]}`` on one line, string values only; with `shards`, nest the cells in groups of 256."""
     entries = [
         {
             "id": cell.id,
@@ -142,5 +143,5 @@ def _totals(expansion: Expansion, backend: Backend) -> str:
     served = {cell: len(pythons) for cell, pythons in expansion.pythons.items() if cell.backend == backend}
     refused = sum(item.combination[4] == backend for item in expansion.excluded)
     total = sum(served.values()) + refused
-    unit = "cell" if len(served) == 1 else "cells"
-    return f"{backend}: {total} combinations = {sum(served.values())} in {len(served)} {unit} + {refused} refused"
+    cells = count_text(len(served), "cell")
+    return f"{backend}: {total} combinations = {sum(served.values())} in {cells} + {refused} refused"

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from wheelfactory.build.environments import build_requirements
+from wheelfactory.build.environments import build_requirements, cached_wheel, content_folder
 from wheelfactory.build.executor import Executor
 from wheelfactory.build.recipe import Recipe, make_recipe
 from wheelfactory.build.setup_py import RawWheel, SetupExtras, SetupRun, log_path, run_setup
 from wheelfactory.build.sources import Source, fetch_source
 from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.core.digest import content_key
 from wheelfactory.core.errors import BuildError
-from wheelfactory.core.files import atomic_path, scratch_dir
+from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.progress import ProgressCallback
 from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE
 from wheelfactory.kernels.compiler.request import CompileResult
@@ -24,7 +22,7 @@ from wheelfactory.kernels.remote.samples import verify_samples
 from wheelfactory.kernels.remote.survey_and_fill import fill_from_cluster
 from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope, read_outcome, setup_env, store_folder
 from wheelfactory.kernels.source_list import list_planned_sources
-from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.facts import Context
 from wheelfactory.wheel.build_record import BuildRecord, Toolchain
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.repair import find_platform
@@ -37,9 +35,7 @@ def build_cell(
     folder: Path,
     report_progress: ProgressCallback,
     *,
-    matrix: Matrix,
-    environ: Mapping[str, str],
-    cache: Path,
+    context: Context,
     local_build: bool = False,
     scope: CompileScope = FULL_SCOPE,
 ) -> Path:
@@ -49,6 +45,7 @@ def build_cell(
     download if this machine cannot build the cell, `SourceError` if the sources cannot be fetched, `BuildError` with
     the path of the log if the build fails, `RunAgainError` if the time limit is reached.
     """
+    matrix, environ, cache = context.matrix, context.environ, context.cache
     recipe = make_recipe(matrix, cell, executor.describe_host(cell), environ, local_build=local_build)
     source = fetch_source(cell.flash_attn, matrix.flash_attn[cell.flash_attn], cache / "sources", environ)
     if cell.backend is Backend.TRITON:
@@ -120,15 +117,11 @@ def _raw_triton_wheel(
     cache: Path,
 ) -> Path:
     """Return the raw Triton wheel of a flash-attn release, built once for all its labels."""
-    content = "\n".join([source.identity, *build_requirements(), json.dumps(recipe.setup_variables, sort_keys=True)])
-    folder = cache / "raw" / content_key(content)
-    for path in folder.glob("*.whl"):
-        return path
-    host = executor.prepare_host(recipe.cell, report_progress)
-    with scratch_dir(cache) as scratch:
-        raw = run_setup(
-            SetupRun(recipe, source, host, scratch), log_path(cache, recipe.cell.id), extras, report_progress
-        )
-        with atomic_path(folder / raw.path.name) as written:
-            shutil.copyfile(raw.path, written)
-    return folder / raw.path.name
+
+    def make(scratch: Path) -> Path:
+        host = executor.prepare_host(recipe.cell, report_progress)
+        setup = SetupRun(recipe, source, host, scratch)
+        return run_setup(setup, log_path(cache, recipe.cell.id), extras, report_progress).path
+
+    variables = json.dumps(recipe.setup_variables, sort_keys=True)
+    return cached_wheel(content_folder(cache / "raw", (source.identity, *build_requirements(), variables)), cache, make)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from wheelfactory.core.wrap import count_text
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.verified import unverified_reason
 from wheelfactory.site.coverage import NEEDS_RUNNER, decisive_rows, runner_note
-from wheelfactory.site.markdown import MarkdownSection, code_span, count_text, escape, fit_sections, size_text, table
+from wheelfactory.site.markdown import MarkdownSection, code_span, escape, fit_sections, size_text, table
 from wheelfactory.verify.result import Status
 
 _NOT_BUILT = "no verified wheel reached the upload"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -17,14 +17,13 @@ from wheelfactory.build.recipe import make_recipe
 from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, Backend, Cell
 from wheelfactory.core.errors import DONE, RUN_AGAIN, BuildError, FactoryError, PublishError, RunAgainError
 from wheelfactory.core.files import scratch_dir
-from wheelfactory.core.host import Host
 from wheelfactory.core.process import kill_running
 from wheelfactory.core.progress import ProgressCallback, Steps, ignore_progress
 from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope
-from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.facts import Context, Matrix
 from wheelfactory.matrix.select import unpublished_cells
+from wheelfactory.pipeline.batches import split_into_waves
 from wheelfactory.pipeline.build import build_cell
-from wheelfactory.pipeline.waves import split_into_waves
 from wheelfactory.release.additions import (
     as_addition,
     fetch_missing_dependencies,
@@ -67,8 +66,7 @@ def make_worklist(
     publisher: Publisher,
     *,
     quick: bool = False,
-    matrix: Matrix,
-    environ: Mapping[str, str],
+    context: Context,
 ) -> Worklist:
     """Split the cells into those to build, to verify, already published, and impossible to build on this machine.
 
@@ -76,16 +74,16 @@ def make_worklist(
     wheels are verified unless they are yanked. Raises `PublishError` if a published file was changed.
     """
     present = [row for row in publisher.rows() if publisher.has_wheel(row)]
-    missing = unpublished_cells(cells, published_cells(present, matrix))
+    missing = unpublished_cells(cells, published_cells(present, context.matrix))
     to_build, unbuildable = [], []
     for cell in missing:
         try:
-            make_recipe(matrix, cell, executor.describe_host(cell), environ, local_build=False)
+            make_recipe(context.matrix, cell, executor.describe_host(cell), context.environ, local_build=False)
             to_build.append(cell)
         except BuildError as error:
             unbuildable.append(Failure(cell.id, error))
     ids = {cell.id for cell in cells}
-    to_verify = () if quick else tuple(row for row in present if row.cell in ids and _needs_gates(row, matrix))
+    to_verify = () if quick else tuple(row for row in present if row.cell in ids and _needs_gates(row, context.matrix))
     unverified = {row.cell for row in to_verify}
     published = tuple(cell for cell in cells if cell not in missing and cell.id not in unverified)
     return Worklist(tuple(to_build), published, tuple(unbuildable), to_verify)
@@ -103,10 +101,7 @@ def run_worklist(
     scope: CompileScope = FULL_SCOPE,
     *,
     quick: bool = False,
-    matrix: Matrix,
-    host: Host,
-    environ: Mapping[str, str],
-    cache: Path,
+    context: Context,
 ) -> tuple[Failure, ...]:
     """Build, verify and publish a worklist wheel by wheel, write the index, and return what failed.
 
@@ -115,6 +110,7 @@ def run_worklist(
     flash-attention-amd after them, unless the deadline has passed. A failure of one wheel does not stop the others.
     Raises `PublishError` if the release is damaged.
     """
+    matrix, environ, cache = context.matrix, context.environ, context.cache
     # an interrupted run may have published its cells only
     fallback = find_missing_fallback(publisher) if worklist.to_build or worklist.published else None
     kernels = find_missing_aiter(matrix, publisher, worklist.to_build + worklist.published)
@@ -123,7 +119,7 @@ def run_worklist(
         if worklist.to_build:
             # an index of the release replaces PyPI for pip, so it must have the dependencies
             publish(publisher, fetch_missing_dependencies(matrix.dependencies, publisher, cache=cache, environ=environ))
-        pipeline = CellPipeline(matrix, host, environ, cache, publisher, scratch, steps, extended, scope, quick)
+        pipeline = CellPipeline(context, publisher, scratch, steps, extended, scope, quick)
         failures = list(
             run_in_order(
                 (str(row.cell), partial(pipeline.verify_published, executor, row)) for row in worklist.to_verify
@@ -148,10 +144,7 @@ def run_worklist(
 class CellPipeline:
     """Takes a cell from its sources to its row in the release; safe to share between threads."""
 
-    matrix: Matrix
-    host: Host
-    environ: Mapping[str, str]
-    cache: Path
+    context: Context
     publisher: DirectoryPublisher
     scratch: Path
     steps: Steps
@@ -166,20 +159,18 @@ class CellPipeline:
 
     def build_and_publish(self, executor: Executor, cell: Cell) -> None:
         """Build, verify and publish a cell. Raises `FactoryError`."""
-        with self.steps.step(cell.id) as part:
+        with self.steps.step(cell.id) as report_progress:
             path = build_cell(
                 executor,
                 cell,
                 self.scratch,
-                self._stop_between_steps(part),
-                matrix=self.matrix,
-                environ=self.environ,
-                cache=self.cache,
+                self._stop_between_steps(report_progress),
+                context=self.context,
                 scope=self.scope,
             )
             added = as_addition(path, self._verify(path, cell, executor.find_gate_host))
             with self.publish_lock:
-                require_aiter(added[:1], self.publisher.rows(), self.matrix.dependencies)
+                require_aiter(added[:1], self.publisher.rows(), self.context.matrix.dependencies)
                 publish(self.publisher, [added])
 
     def verify_published(self, executor: Executor, row: WheelRow) -> None:
@@ -210,10 +201,7 @@ class CellPipeline:
                 self.extended,
                 elsewhere,
                 quick=self.quick,
-                matrix=self.matrix,
-                host=self.host,
-                environ=self.environ,
-                cache=self.cache,
+                context=self.context,
             )
 
     def _stop_between_steps(self, report_progress: ProgressCallback) -> ProgressCallback:

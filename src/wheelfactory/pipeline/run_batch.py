@@ -1,12 +1,11 @@
 """Build, prove and verify the wheels of one batch, each step in a job of its own.
 
-A cell that fails does not stop the others. A step skips what is there already, so that a repeated job does only what an
-earlier attempt did not.
+A cell that fails does not stop the others. Rerunning a job skips finished wheels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,14 +17,14 @@ from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, WITHOUT_CELL, Back
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import write_atomic
-from wheelfactory.core.host import Host
 from wheelfactory.core.progress import ProgressCallback, Steps, logger
+from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.kernels.setup_env import CompileScope
-from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline.build import build_cell
 from wheelfactory.pipeline.run import Failure, run_in_order
 from wheelfactory.release.additions import as_addition
-from wheelfactory.release.manifest import MANIFEST_NAME, manifest_bytes, read_manifest
+from wheelfactory.release.manifest import manifest_bytes, read_manifest
 from wheelfactory.verify.gates import PROOF_GATES, verify
 from wheelfactory.wheel.build_record import read_build_record
 from wheelfactory.wheel.read import Wheel
@@ -57,27 +56,23 @@ def build_batch(
     dest: Path,
     scope: CompileScope,
     *,
-    matrix: Matrix,
-    environ: Mapping[str, str],
-    cache: Path,
+    context: Context,
 ) -> tuple[Failure, ...]:
     """Build the wheels of these cells, or of `WITHOUT_CELL`, that `dest` does not have; return what failed."""
 
     def build(name: str, report_progress: ProgressCallback) -> None:
         if name == FALLBACK_NAME:
-            build_fallback(read_fallback_project(), dest, cache)
+            build_fallback(read_fallback_project(), dest, context.cache)
             return
         if name == AITER_NAME:
-            build_aiter(matrix.dependencies[AITER_NAME], dest, cache, environ)
+            build_aiter(context.matrix.dependencies[AITER_NAME], dest, context.cache, context.environ)
             return
         build_cell(
             executor,
             Cell.parse(name),
             dest,
             report_progress,
-            matrix=matrix,
-            environ=environ,
-            cache=cache,
+            context=context,
             scope=scope,
         )
 
@@ -90,10 +85,7 @@ def prove_batch(
     names: Sequence[str],
     wheels: Path,
     *,
-    matrix: Matrix,
-    host: Host,
-    environ: Mapping[str, str],
-    cache: Path,
+    context: Context,
 ) -> tuple[Failure, ...]:
     """Run the slow gates of the wheels of these cells, whose proofs stay in the cache; return what they refuse.
 
@@ -106,10 +98,7 @@ def prove_batch(
             found[name],
             Cell.parse(name),
             gates=PROOF_GATES,
-            matrix=matrix,
-            host=host,
-            environ=environ,
-            cache=cache,
+            context=context,
         )
         as_addition(found[name], results, "the job that verifies the wheel runs these gates again")
 
@@ -124,10 +113,7 @@ def verify_batch(
     rows: Path,
     extended: Collection[str] = (),
     *,
-    matrix: Matrix,
-    host: Host,
-    environ: Mapping[str, str],
-    cache: Path,
+    context: Context,
 ) -> tuple[Failure, ...]:
     """Verify the wheels of these cells, or of `WITHOUT_CELL`, and write a manifest of one row for each.
 
@@ -144,10 +130,7 @@ def verify_batch(
             None if name in WITHOUT_CELL else Cell.parse(name),
             extended,
             find_gate_host=executor.find_gate_host,
-            matrix=matrix,
-            host=host,
-            environ=environ,
-            cache=cache,
+            context=context,
         )
         row, _ = as_addition(found[name], results)
         write_atomic(manifest, manifest_bytes([row]))

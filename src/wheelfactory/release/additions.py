@@ -12,13 +12,13 @@ from wheelfactory.build.sources import fetch_file
 from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, Cell
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import VerificationError
-from wheelfactory.core.host import Host
 from wheelfactory.core.label import Label
 from wheelfactory.core.progress import logger
-from wheelfactory.matrix.facts import Matrix
+from wheelfactory.core.published import MANIFEST_NAME
+from wheelfactory.matrix.facts import Context, Matrix
 from wheelfactory.matrix.origins import Dependency
 from wheelfactory.release.directory import DirectoryPublisher
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, read_manifest
+from wheelfactory.release.manifest import WheelRow, read_manifest
 from wheelfactory.release.transaction import Addition, Publisher
 from wheelfactory.release.verified import unverified_reason
 from wheelfactory.verify.gates import (
@@ -50,10 +50,7 @@ def read_additions(
     expected: Collection[str] | None = None,
     wheels: Path | None = None,
     *,
-    matrix: Matrix,
-    host: Host,
-    environ: Mapping[str, str],
-    cache: Path,
+    context: Context,
 ) -> tuple[Addition, ...]:
     """Read the wheels of a release directory, with the gates that its manifest records. No code of a wheel runs.
 
@@ -69,7 +66,7 @@ def read_additions(
     for row in read_manifest(folder / MANIFEST_NAME):
         path = (wheels or DirectoryPublisher(folder).wheels_dir) / row.filename
         exists = path.is_file()
-        wrong = _unpinned(row, matrix) or unverified_reason(row) or None
+        wrong = _unpinned(row, context.matrix) or unverified_reason(row) or None
         if row.cell and expected is not None and row.cell not in expected:
             wrong = f"{row.cell} is not in the list of --expect"
         wrong = wrong or (_differs(row, path) if exists else None)
@@ -79,7 +76,7 @@ def read_additions(
             continue
         # a manifest can claim anything, so these gates run again; they build nothing, because this job can hold a token
         if not wrong and exists:
-            wrong = _gate_error(row, path, matrix=matrix, host=host, environ=environ, cache=cache)
+            wrong = _gate_error(row, path, context=context)
         if wrong:
             hint = f"nothing of {folder} was published"
             if wrong == unverified_reason(row) and not any(gate.status is Status.FAILED for gate in row.gates):
@@ -89,20 +86,16 @@ def read_additions(
     return tuple(additions)
 
 
-def _gate_error(
-    row: WheelRow, path: Path, *, matrix: Matrix, host: Host, environ: Mapping[str, str], cache: Path
-) -> str | None:
+def _gate_error(row: WheelRow, path: Path, *, context: Context) -> str | None:
     """The findings of the gates that need only the wheel file, or None. A file of PyPI has no gates: it is pinned."""
     results: tuple[GateResult, ...] = ()
     if row.cell:
         cell = Cell.parse(row.cell)
-        results = verify(
-            path, cell, gates=PUBLISH_GATES, may_build=False, matrix=matrix, host=host, environ=environ, cache=cache
-        )
+        results = verify(path, cell, gates=PUBLISH_GATES, may_build=False, context=context)
     elif row.project == FALLBACK_NAME:
-        results = verify_fallback(path, FALLBACK_PUBLISH_GATES, may_build=False, environ=environ, cache=cache)
+        results = verify_fallback(path, FALLBACK_PUBLISH_GATES, may_build=False, context=context)
     elif row.project == AITER_NAME:
-        results = verify_aiter(path, may_build=False, matrix=matrix, environ=environ, cache=cache)
+        results = verify_aiter(path, may_build=False, context=context)
     found = [f"{result.gate}: {finding}" for result in results for finding in result.findings]
     return "; ".join(found) or "a gate did not pass" if results and is_refused(results) else None
 

@@ -14,8 +14,9 @@ from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.files import atomic_path, write_atomic
 from wheelfactory.core.progress import ProgressCallback, ignore_progress
+from wheelfactory.core.published import MANIFEST_NAME, WHEELS_FOLDER
 from wheelfactory.release.bundle import BUNDLE_SUFFIX
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, has_row, manifest_bytes, read_manifest
+from wheelfactory.release.manifest import WheelRow, has_row, manifest_bytes, read_manifest
 from wheelfactory.release.transaction import SUMS_NAME, Asset, asset_digests, sha256sums
 
 INDEX_FOLDER = "simple/"
@@ -31,7 +32,7 @@ class DirectoryPublisher:
     @property
     def wheels_dir(self) -> Path:
         """The folder of the wheels."""
-        return self.folder / "wheels"
+        return self.folder / WHEELS_FOLDER
 
     def rows(self) -> tuple[WheelRow, ...]:
         """The rows of the manifest. Raises `PublishError` for a folder with an index but no manifest."""
@@ -85,7 +86,9 @@ class DirectoryPublisher:
     def commit(self, rows: Sequence[WheelRow]) -> None:
         """Write SHA256SUMS, then the manifest. Raises `PublishError`, and writes nothing, for invalid rows."""
         manifest = manifest_bytes(rows)
-        self._write(SUMS_NAME, sha256sums({f"wheels/{name}": digest for name, digest in asset_digests(rows).items()}))
+        self._write(
+            SUMS_NAME, sha256sums({f"{WHEELS_FOLDER}/{name}": digest for name, digest in asset_digests(rows).items()})
+        )
         self._write(MANIFEST_NAME, manifest)
 
     def write_site(self, pages: Mapping[str, bytes]) -> None:

@@ -8,8 +8,9 @@ from typing import Literal
 from pydantic import AwareDatetime, Field, model_validator
 
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.gpus import arch_sort_key
+from wheelfactory.core.gpus import arch_sort_key, without_features
 from wheelfactory.core.models import FrozenModel
+from wheelfactory.core.published import is_amd_proof
 from wheelfactory.gpu.validate.report import Validation, ValidationCase
 from wheelfactory.verify.result import Status, is_within
 
@@ -66,7 +67,7 @@ class Evidence(FrozenModel, allow_inf_nan=False):
     @property
     def is_amd_proof(self) -> bool:
         """Whether this counts for AMD GPUs: only an AMD GPU outside the test mode does."""
-        return self.vendor == "amd" and not self.is_test_mode
+        return is_amd_proof(self.vendor, self.dropped_launch_options)
 
     @property
     def key(self) -> tuple[str, bool]:
@@ -90,7 +91,7 @@ def as_evidence(validation: Validation) -> Evidence:
     return Evidence(
         vendor=hardware.vendor,
         device=hardware.device,
-        arch=hardware.arch.partition(":")[0],  # without features such as :xnack-
+        arch=without_features(hardware.arch),
         torch=software.torch,
         hip=software.hip,
         cuda=software.cuda,

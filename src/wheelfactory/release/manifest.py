@@ -12,15 +12,13 @@ from pydantic_core import PydanticSerializationError
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.files import read_file
-from wheelfactory.core.gpus import arch_sort_key
 from wheelfactory.core.label import Label
 from wheelfactory.core.models import FrozenModel, parse_model
+from wheelfactory.core.published import MANIFEST_NAME, sort_proved_archs
 from wheelfactory.core.row import ROW_FORMAT, parse_lines
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.evidence import Evidence
 from wheelfactory.verify.result import GateResult, Status
-
-MANIFEST_NAME = "manifest.jsonl"
 
 _RESTORE = "the manifest is written by `wheelfactory publish`; restore it from the release"
 
@@ -154,9 +152,8 @@ def outdated_reason(row: WheelRow, matrix: Matrix) -> str:
 
 def verified_archs(row: WheelRow) -> tuple[str, ...]:
     """The AMD archs on which the wheel computed correctly: by evidence, or by a passed ``gpu`` gate."""
-    archs = {piece.arch for piece in row.evidence if piece.is_amd_proof}
-    archs |= {gate.versions["gpu"].partition(":")[0] for gate in passed_gpu_gates(row)}
-    return tuple(sorted(archs, key=arch_sort_key))
+    evidence = (piece.arch for piece in row.evidence if piece.is_amd_proof)
+    return sort_proved_archs([*evidence, *(gate.versions["gpu"] for gate in passed_gpu_gates(row))])
 
 
 def passed_gpu_gates(row: WheelRow) -> tuple[GateResult, ...]:

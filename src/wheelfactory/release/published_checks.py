@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from wheelfactory.core.cell import WITHOUT_CELL
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.verified import why_unverified
+from wheelfactory.core.published import why_unverified
 from wheelfactory.doctor.fit import FLASH_ATTN_PROJECT
 from wheelfactory.gpu.validate.installed import read_archive_sha256
 from wheelfactory.release.additions import row_differences
@@ -64,7 +64,7 @@ def check_wheel(path: Path, site: PublishedSite, scratch: Path, environ: Mapping
 
 
 def _check_row(row: WheelRow) -> GateResult:
-    """Check that the row says of the wheel that it is verified; a yanked wheel is called that, and not refused."""
+    """Check that the row marks the wheel as verified. A yanked wheel passes, with a note."""
     yanked = f"yanked: {row.yanked}" if row.yanked else ""
     unverified = unverified_reason(row)
     if row.project == FLASH_ATTN_PROJECT and row.cell is None:

@@ -1,4 +1,4 @@
-"""A site that wheels are published on, as one reads it who checks a wheel: rows, wheels and attestations."""
+"""Read a published site: its rows, wheels and attestations."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import requests
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.http import http_error_reason, http_session
+from wheelfactory.core.published import names_local_file, wheel_url
 from wheelfactory.doctor.manifest_source import read_manifest_bytes, resolve_site
 from wheelfactory.release.bundle import BUNDLE_SUFFIX, MAX_BUNDLE_BYTES
 from wheelfactory.release.manifest import WheelRow, parse_rows
@@ -108,11 +109,10 @@ class PublishedSite:
     def _url(self, row: WheelRow) -> str:
         if row.url is None and self.base is None:
             raise InputError("the published wheel is missing", row.filename, f"its file was deleted from {self.name}")
-        url = row.url or f"{self.base}wheels/{quote(row.filename)}"
-        if url.startswith("file:") and not self.is_local:
+        if names_local_file(row.url, self.base or ""):
             hint = "a site must not name files of your machine: use another one"
             raise InputError("not a manifest row", f"{row.filename}: url: a file on another machine", hint)
-        return url
+        return wheel_url(row.filename, row.url, self.base or "")
 
 
 def read_site(name: str) -> PublishedSite:

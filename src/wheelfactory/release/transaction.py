@@ -126,9 +126,9 @@ def stage(publisher: Publisher, additions: Iterable[Addition], step: BeginStep =
     additions = tuple(additions)
     rows = _add_rows(publisher.rows(), additions)
     for row, path in additions:
-        with step(row.filename) as part:
+        with step(row.filename) as report_progress:
             for asset in wheel_assets(row, path) if path else ():
-                publisher.put_asset(asset, part)
+                publisher.put_asset(asset, report_progress)
             if not (path or publisher.has_wheel(row)):
                 hint = "publish with --stage and its file first"
                 raise PublishError("file is neither given nor staged", row.filename, hint)
@@ -211,7 +211,7 @@ def add_attestation(publisher: Publisher, bundle: bytes, source: str) -> dict[st
     """Store an attestation bundle beside each staged wheel that it names. Publishes nothing.
 
     Returns, by name, whether a wheel of that sha256 is staged: a workflow attests all wheels of a run, and another run
-    may have published some of them before. The signature is not verified here: that is for whoever downloads a wheel.
+    may have published some of them before. Signatures are verified by `verify --from`, not here.
     Raises `InputError` if it is not a bundle; `source` is its name there.
     """
     wheels = {subject.name: subject.digest.sha256 for subject in read_subjects(bundle, source)}

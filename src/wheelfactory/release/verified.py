@@ -1,9 +1,15 @@
-"""Whether a published wheel passed every gate that this checkout requires. The row itself does not say what counts."""
+"""Whether a published wheel passed every gate that this checkout requires, and merging two rows of one wheel.
+
+A row itself does not say which gates count.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, Cell
-from wheelfactory.core.verified import why_unverified
+from wheelfactory.core.published import why_unverified
+from wheelfactory.release.evidence import merge_evidence
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.verify.gates import AITER_REQUIRED_GATES, FALLBACK_REQUIRED_GATES, required_gates
 from wheelfactory.verify.result import Status
@@ -34,3 +40,27 @@ def merge_verified_gates(published: WheelRow, row: WheelRow) -> WheelRow:
     passed = {gate.gate: gate for gate in published.gates if gate.status is Status.PASSED}
     gates = tuple(passed.get(gate.gate, gate) if gate.status is Status.NOT_RUN else gate for gate in row.gates)
     return published.model_copy(update={"gates": gates})
+
+
+def merge_rows(newer: Iterable[WheelRow], older: Iterable[WheelRow]) -> tuple[WheelRow, ...]:
+    """The rows of `newer` with what only `older` has: rows, yanks, evidence and gates. Rows are only ever added.
+
+    The result equals `newer` if that was made from `older`. Of two rows of one name with different files, the newer
+    one counts.
+    """
+    rows = {row.filename: row for row in newer}
+    for row in older:
+        rows[row.filename] = _merge_row(rows.get(row.filename, row), row)
+    return tuple(rows.values())
+
+
+def _merge_row(newer: WheelRow, older: WheelRow) -> WheelRow:
+    if newer.sha256 != older.sha256:
+        return newer
+    times = {piece.key: piece.time for piece in newer.evidence}
+    evidence = newer.evidence
+    for piece in older.evidence:
+        if piece.key not in times or times[piece.key] < piece.time:
+            evidence = merge_evidence(evidence, piece)
+    changes = {"yanked": newer.yanked or older.yanked, "evidence": evidence}
+    return merge_verified_gates(newer, older).model_copy(update=changes)

@@ -13,12 +13,13 @@ from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from wheelfactory.core.cell import Cell
+from wheelfactory.core.wrap import count_text
 from wheelfactory.matrix.expand import Excluded, Expansion, expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.select import matches_glob, needs_runner, select_cells
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.verified import unverified_reason
-from wheelfactory.site.markdown import count_text, escape
+from wheelfactory.site.markdown import escape
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -48,7 +49,7 @@ class CellState(str, Enum):
 
 
 def has_runner(published: Iterable[str]) -> bool:
-    """Whether a factory has a runner of its own: one of its published cells, yanked ones included, needs one.
+    """True if any published cell (yanked or not) needed a self-hosted runner.
 
     Only the rows say so: pages are generated from them in jobs and on machines that do not know the runner's label.
     """

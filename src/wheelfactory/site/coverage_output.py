@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from wheelfactory.core.wrap import count_text
 from wheelfactory.site.coverage import CellState, Coverage, CoverageCounts, runner_note
-from wheelfactory.site.markdown import code_span, count_text, details, escape, table
+from wheelfactory.site.markdown import code_span, details, escape, table
 
 SHOWN_REASONS = 10
 """Number of reasons shown; the others are counted. A full matrix has some 80."""

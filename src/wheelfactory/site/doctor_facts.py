@@ -1,17 +1,23 @@
-"""The facts about the matrix and the gates that ``doctor.py`` contains, as JSON."""
+"""The rules of a matrix as tables, and all facts that ``doctor.py`` contains, as JSON."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple
+from itertools import product
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from wheelfactory.build.fallback import read_fallback_project
-from wheelfactory.core.cell import Backend, major_minor
+from wheelfactory.core.cell import Backend, major_minor, public_version
+from wheelfactory.core.gpus import PRODUCTS, arch_sort_key
+from wheelfactory.core.support import Finding, SupportTable, SupportTables
+from wheelfactory.doctor.facts import DoctorFacts, TorchFacts
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.site.support_tables import support_tables
+from wheelfactory.matrix.rules import GPU, Rule, cell_rules, gpu_rules
 from wheelfactory.verify.gates import required_gates
 
 
@@ -19,24 +25,60 @@ def doctor_facts(matrix: Matrix) -> str:
     """Return the JSON for `DoctorFacts.parse`. Raises `InputError` if the fallback's project is missing."""
     # the one requirement of the fallback is ``torch>=2.5``
     ((fallback_torch,),) = (Requirement(line).specifier for line in read_fallback_project().requires)
-    torches = sorted(matrix.torch.items(), key=lambda entry: Version(entry[0]), reverse=True)
-    facts = {
-        "windows": {
-            name.partition("+")[0]: _bounds(release.triton.window)
+    facts = DoctorFacts(
+        triton_windows={
+            public_version(name): _bounds(release.triton.window)
             for name, release in matrix.flash_attn.items()
             if release.triton
         },
-        "torches": [
-            (version, (min(torch.python, key=major_minor), max(torch.python, key=major_minor)), torch.triton_package)
-            for version, torch in torches
-        ],
-        "fallback_torch": fallback_torch.version,
-        "required": {str(backend): required_gates(backend) for backend in Backend},
-        "support": support_tables(matrix).as_json(),
-    }
-    return json.dumps(facts)
+        torches=tuple(
+            TorchFacts(
+                major_minor(version),
+                (min(map(major_minor, torch.python)), max(map(major_minor, torch.python))),
+                torch.triton_package,
+            )
+            for version, torch in sorted(matrix.torch.items(), key=lambda entry: Version(entry[0]), reverse=True)
+        ),
+        fallback_torch=major_minor(fallback_torch.version),
+        required_gates={str(backend): required_gates(backend) for backend in Backend},
+        support=support_tables(matrix),
+    )
+    return json.dumps(
+        {**vars(facts), "torches": [astuple(known) for known in facts.torches], "support": facts.support.as_json()}
+    )
 
 
-def _bounds(window: str) -> list[str]:
+def _bounds(window: str) -> tuple[tuple[int, int], tuple[int, int]]:
     """Both versions of ``>=3.2.0,<3.9``, the form of every window (`matrix.facts.TritonWindow`)."""
-    return [bound.version for bound in sorted(SpecifierSet(window), key=lambda bound: Version(bound.version))]
+    first, end = sorted(major_minor(bound.version) for bound in SpecifierSet(window))
+    return first, end
+
+
+Axes = Mapping[str, tuple[str, ...]]
+
+
+def support_tables(matrix: Matrix, archs: Iterable[str] = ()) -> SupportTables:
+    """Return every rule of a matrix as a table, for all known GPUs and also for `archs`."""
+    axes = support_axes(matrix, archs)
+    findings: dict[Finding | None, int] = {None: 0}
+    tables = tuple(_table(rule, axes, findings) for rule in (*cell_rules(matrix), *gpu_rules(matrix)))
+    return SupportTables(axes, tuple(findings), tables)
+
+
+def support_axes(matrix: Matrix, archs: Iterable[str] = ()) -> Axes:
+    """Return the values of each axis in the order of matrix.yaml, and every known arch, older ones first."""
+    built_for = {arch for rocm in matrix.rocm.values() for arch in rocm.archs}
+    return {
+        "flash-attn": tuple(matrix.flash_attn),
+        "python": tuple(matrix.python),
+        "torch": tuple(matrix.torch),
+        "rocm": tuple(matrix.rocm),
+        "backend": tuple(map(str, matrix.backend)),
+        GPU: tuple(sorted({*built_for, *archs, *PRODUCTS}, key=arch_sort_key)),
+    }
+
+
+def _table(rule: Rule, axes: Axes, findings: dict[Finding | None, int]) -> SupportTable:
+    """Judge each point of a rule's axes, the last axis fastest; add new findings to `findings`."""
+    points = product(*(map(Backend, axes[axis]) if axis == "backend" else axes[axis] for axis in rule.axes))
+    return SupportTable(rule.axes, tuple(findings.setdefault(rule.judge(*point), len(findings)) for point in points))

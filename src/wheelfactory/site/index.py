@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from wheelfactory.core.cell import AITER_NAME
 from wheelfactory.core.label import AITER_INDEX, IndexKey, index_path
+from wheelfactory.core.published import wheel_url
 from wheelfactory.release.manifest import WheelRow
 
 INDEX_DEPTH = 3
@@ -35,9 +35,7 @@ def render_index(rows: Iterable[WheelRow]) -> dict[str, bytes]:
         for project, members in projects.items():
             folder = f"{index_path(key)}/{project}"
             above = folder.split("/")
-            wheels = "../" * len(above) + "wheels/"
-            # quoted, because some servers read a + as a blank
-            listed = [(row, row.url or wheels + quote(row.filename)) for row in members]
+            listed = [(row, wheel_url(row.filename, row.url, "../" * len(above))) for row in members]
             about = f"The files of {project} for {_describe(key)}: pip and uv read this page."
             date = newest_date(members)
             pages[f"{folder}/index.html"] = files.render(title=project, about=about, files=listed, date=date).encode()

@@ -12,6 +12,7 @@ from wheelfactory.build.environments import cpu_torch_options, cpu_torch_require
 from wheelfactory.core.cell import AITER_NAME, Backend, Cell
 from wheelfactory.core.installer import pip_for, url_with_sha256, uv_for
 from wheelfactory.core.label import IndexKey, Label, index_path
+from wheelfactory.core.published import WHEELS_FOLDER
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.wheel_text import group_by_index
@@ -114,7 +115,7 @@ def install_templates() -> dict[str, tuple[str, ...]]:
 def smoke_test_line(row: WheelRow, folder: Path, matrix: Matrix) -> str:
     """The install command for a machine without ROCm: the wheel with CPU torch and the cell's Triton, all pinned."""
     triton = matrix.torch[Cell.parse(str(row.cell)).torch].triton
-    options = [*cpu_torch_options(), "--find-links", str(folder.resolve() / "wheels")]
+    options = [*cpu_torch_options(), "--find-links", str(folder.resolve() / WHEELS_FOLDER)]
     pins = [cpu_torch_requirement(), f"triton=={triton}", f"flash-attn=={row.version}"]
     return shlex.join([*pip_for().install_command, *options, *pins])
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from urllib.parse import quote, urlsplit
 
 from wheelfactory.core.gpus import product_names
-from wheelfactory.release.manifest import MANIFEST_NAME
+from wheelfactory.core.published import MANIFEST_NAME
+from wheelfactory.core.wrap import as_printable
 
 # what starts markup anywhere in a line, and what GitHub turns into links
 _SPECIAL = re.compile(r"[\\`*_\[\]<>&~$!]|(?<=:)//|(?<=www)\.", re.IGNORECASE)
@@ -23,9 +24,8 @@ _ADDRESS_CHARACTERS = ":/?#@!$&*+,;=%~"
 
 
 def one_line(text: str) -> str:
-    """Text on one line, with single blanks. Invisible and direction-changing characters become ``?``."""
-    shown = "".join(c if c.isprintable() or c.isspace() else "?" for c in text)
-    return " ".join(shown.split())
+    """Text on one line, with single blanks; invisible and direction-changing characters are escaped."""
+    return as_printable(" ".join(text.split()))
 
 
 def code_span(text: str) -> str:
@@ -89,11 +89,6 @@ def size_text(size: int) -> str:
         if size >= scale:
             return f"{size / scale:.1f} {unit}" if size < 100 * scale else f"{size / scale:.0f} {unit}"
     return f"{size} B"
-
-
-def count_text(number: int, thing: str) -> str:
-    """``1 wheel``, ``2 wheels``."""
-    return f"{number} {thing}" + ("" if number == 1 else "s")
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from wheelfactory.core.wrap import count_text
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.verified import unverified_reason
@@ -16,7 +17,6 @@ from wheelfactory.site.markdown import (
     MarkdownSection,
     code_block,
     code_span,
-    count_text,
     escape,
     fit_sections,
     gpu_text,

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from urllib.parse import quote
 
 from wheelfactory.core.cell import AITER_NAME
+from wheelfactory.core.published import wheel_url
+from wheelfactory.core.wrap import count_text
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.coverage import page_runner_note
 from wheelfactory.site.index import newest_date, page_templates
 from wheelfactory.site.install_lines import index_install_line
-from wheelfactory.site.markdown import code_block, code_span, count_text, escape, gpu_text, link, size_text, table
+from wheelfactory.site.markdown import code_block, code_span, escape, gpu_text, link, size_text, table
 from wheelfactory.site.wheel_text import (
     axis_values,
     group_by_index,
@@ -64,11 +65,11 @@ def packages_html(matrix: Matrix, rows: Iterable[WheelRow], site: str = "") -> b
         {
             "title": "ROCm {}, torch {}, {}".format(*axis_values(members[0])),
             "command": index_install_line(key, site) if site else "",
-            "files": [(row, _address(row, site), _about(row, matrix)) for row in members],
+            "files": [(row, wheel_url(row.filename, row.url, site), _about(row, matrix)) for row in members],
         }
         for key, members in group_by_index(ordered).items()
     ]
-    others = [(row, _address(row, site), "") for row in ordered if not row.label]
+    others = [(row, wheel_url(row.filename, row.url, site), "") for row in ordered if not row.label]
     if others:
         title = f"Dependencies. {_where_listed(row for row, *_ in others)}"
         groups.append({"title": title, "command": "", "files": others})
@@ -91,13 +92,9 @@ def _about(row: WheelRow, matrix: Matrix) -> str:
     return f"for {archs}, {size_text(row.size)}, {row.published:%Y-%m-%d}{notes}"
 
 
-def _address(row: WheelRow, site: str) -> str:
-    return row.url or "/".join(filter(None, (site.rstrip("/"), "wheels", quote(row.filename))))
-
-
 def _file(row: WheelRow, site: str, matrix: Matrix) -> Iterator[str]:
     """The cells of a row. The link ends in the full sha256, which pip and uv verify."""
-    address = _address(row, site)
+    address = wheel_url(row.filename, row.url, site)
     yield escape(row.version) if row.label is None else versions_text([row])
     yield pythons_text([row])
     yield " ".join(map(escape, row.offload_archs)) or "any"

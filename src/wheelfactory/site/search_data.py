@@ -15,17 +15,18 @@ from urllib.parse import quote
 
 from packaging.utils import parse_wheel_filename
 
-from wheelfactory.core.cell import Cell
-from wheelfactory.core.gpus import OVERRIDES, PRODUCTS, find_override_arch
+from wheelfactory.core.cell import Cell, name_python
+from wheelfactory.core.gpus import OVERRIDES, PRODUCTS, find_override_arch, without_features
 from wheelfactory.core.label import index_path
+from wheelfactory.core.published import wheel_url
 from wheelfactory.core.support import other_ways
 from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.rules import GPU
 from wheelfactory.release.manifest import WheelRow, current_rows, verified_archs
 from wheelfactory.site.coverage import NEEDS_RUNNER, RUNNER_HINT, CellState, Coverage, compute_coverage
+from wheelfactory.site.doctor_facts import support_tables
 from wheelfactory.site.install_lines import install_templates
-from wheelfactory.site.support_tables import support_tables
 from wheelfactory.site.wheel_text import evidence_lines, missing_checks, preferred_first_key
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.activation.options import refused_options
@@ -46,8 +47,6 @@ are options that raise an error.
 # the axes, the easiest for a user to change first. The GPU is last, because it has to be bought
 CHANGE_ORDER = ("backend", "flash-attn", "python", "rocm", "torch", GPU)
 
-# the folder of files without a URL, relative to the page
-_BESIDE = "wheels/"
 _RELEASE = re.compile(r"https://github\.com/([\w.-]+/[\w.-]+)/releases/download/", re.ASCII)
 # not quoted by JavaScript's encodeURIComponent, besides letters, digits and ``-_.``
 _COMPONENT = "!'()*~"
@@ -64,7 +63,7 @@ def search_data(matrix: Matrix, rows: Iterable[WheelRow], *, docs: bool) -> dict
     expansion = expand(matrix)
     coverage = compute_coverage(expansion, current_rows(wheels, matrix))
     texts: Table = {"": 0}
-    tables = support_tables(matrix, (_without_features(arch) for row in wheels for arch in row.offload_archs))
+    tables = support_tables(matrix, (without_features(arch) for row in wheels for arch in row.offload_archs))
     return {
         "support": tables.as_json(),
         "changes": CHANGE_ORDER,
@@ -81,11 +80,6 @@ def search_data(matrix: Matrix, rows: Iterable[WheelRow], *, docs: bool) -> dict
         "request": _request_form(wheels),
         **_wheels(matrix, expansion, wheels),
     }
-
-
-def _without_features(arch: str) -> str:
-    """An arch without features such as ``:xnack-``."""
-    return arch.partition(":")[0]
 
 
 def _position(table: Table, value: Hashable) -> int:
@@ -130,7 +124,7 @@ def _wheels(matrix: Matrix, expansion: Expansion, wheels: Iterable[WheelRow]) ->
             [
                 *(row.filename, row.version, cell.flash_attn, cell.python, cell.torch, cell.rocm, str(cell.backend)),
                 _position(tables["pythons"], tuple(pythons)),
-                _position(tables["archs"], tuple(map(_without_features, row.offload_archs))),
+                _position(tables["archs"], tuple(map(without_features, row.offload_archs))),
                 *(row.glibc, row.size, row.sha256, f"{row.published:%Y-%m-%d}", row.yanked),
                 _position(tables["unverified"], missing_checks(row, matrix)),
                 _position(tables["checks"], tuple(map(_check, row.gates))),
@@ -146,7 +140,7 @@ def _wheels(matrix: Matrix, expansion: Expansion, wheels: Iterable[WheelRow]) ->
 def _tagged(row: WheelRow) -> list[str]:
     """Return the Pythons in the tags of a wheel whose cell left the matrix; empty if it supports every Python."""
     tags = (tag.interpreter for tag in parse_wheel_filename(row.filename)[3])
-    return sorted({f"3.{tag.removeprefix('cp3')}" for tag in tags if tag.startswith("cp3")})
+    return sorted({name_python(tag) for tag in tags if tag.startswith("cp3")})
 
 
 def _check(gate: GateResult) -> tuple[str, ...]:
@@ -155,6 +149,5 @@ def _check(gate: GateResult) -> tuple[str, ...]:
 
 
 def _base(row: WheelRow, bases: Table) -> int | str:
-    name = quote(row.filename, safe=_COMPONENT)
-    url = row.url or _BESIDE + name
+    name, url = quote(row.filename, safe=_COMPONENT), wheel_url(row.filename, row.url, "")
     return _position(bases, url.removesuffix(name)) if url.endswith(name) else url

@@ -16,8 +16,8 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TypeAlias
 
-from wheelfactory.core.checkout import TOOLCHAIN_PROBE
 from wheelfactory.core.errors import FactoryError, InputError
+from wheelfactory.core.files import TOOLCHAIN_PROBE
 
 Import: TypeAlias = ast.Import | ast.ImportFrom
 
@@ -161,7 +161,7 @@ def _reject_duplicate_names(modules: Sequence[SourceModule]) -> None:
                 )
             sources[name] = module.name
         for node in ast.walk(module.tree):
-            if isinstance(node, (ast.Import, ast.ImportFrom)) and not _can_be_hoist_imports(node, module):
+            if isinstance(node, (ast.Import, ast.ImportFrom)) and not _can_hoist(node, module):
                 raise FactoryError(
                     "this import cannot be moved into the single file",
                     f"{module.name}: {ast.unparse(node)}",
@@ -169,7 +169,7 @@ def _reject_duplicate_names(modules: Sequence[SourceModule]) -> None:
                 )
 
 
-def _can_be_hoist_imports(node: Import, module: SourceModule) -> bool:
+def _can_hoist(node: Import, module: SourceModule) -> bool:
     """Whether an import can move to the top of the file without a change in its meaning."""
     # an import of a wheelfactory module within a function would stay in the file, where it fails
     if any(alias.asname not in (None, alias.name) for alias in node.names):

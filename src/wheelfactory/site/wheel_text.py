@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from packaging.utils import parse_wheel_filename
-from packaging.version import Version
 
-from wheelfactory.core.cell import name_flash_attn
+from wheelfactory.core.cell import name_flash_attn, name_python, public_version
 from wheelfactory.core.label import IndexKey, Label
+from wheelfactory.core.published import best_first_key, version_key
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.evidence import Evidence
 from wheelfactory.release.manifest import WheelRow, outdated_reason, passed_gpu_gates, verified_archs
@@ -25,25 +25,21 @@ def newest_first_key(wheel: WheelRow) -> tuple[object, ...]:
     if wheel.label is None:
         return 1, wheel.filename
     label = Label.parse(wheel.label)
-    version = Version(wheel.version)
     older = tuple(-part for part in (*label.rocm, *label.torch))
     return (
         0,
         bool(label.commit),
         older,
         str(label.backend),
-        [-part for part in version.release],
-        -(version.post or 0),
+        tuple(-number for number in version_key(wheel.version)),
         wheel.filename,
     )
 
 
 def preferred_first_key(wheel: WheelRow) -> tuple[object, ...]:
     """Sort key of a wheel with a label: the order in which the doctor offers wheels (`doctor.fit`), previews last."""
-    label, version = Label.parse(str(wheel.label)), Version(wheel.version)
-    release = [-part for part in version.release], -(version.post or 0)
-    older = tuple(-part for part in (*label.torch, *label.rocm))
-    return bool(label.commit), str(label.backend), release, older, -wheel.published.timestamp(), wheel.filename
+    label = Label.parse(str(wheel.label))
+    return bool(label.commit), best_first_key(label, wheel.version, wheel.published), wheel.filename
 
 
 def axis_values(wheel: WheelRow) -> tuple[str, str, str]:
@@ -67,16 +63,15 @@ def versions_text(wheels: Iterable[WheelRow]) -> str:
 
 
 def _version_name(wheel: WheelRow) -> str:
-    public, commit = wheel.version.partition("+")[0], Label.parse(str(wheel.label)).commit
+    public, commit = public_version(wheel.version), Label.parse(str(wheel.label)).commit
     return name_flash_attn(f"{public}+git{commit}" if commit else public)
 
 
 def pythons_text(wheels: Iterable[WheelRow]) -> str:
     """``3.10, 3.11``, or ``any`` for wheels without compiled code, by the tags of the file names."""
     tags = {tag.interpreter for wheel in wheels for tag in parse_wheel_filename(wheel.filename)[3]}
-    return ", ".join(
-        "any" if tag == "py3" else f"{tag[2:3]}.{tag[3:]}" for tag in sorted(tags, key=lambda tag: (len(tag), tag))
-    )
+    ordered = sorted(tags, key=lambda tag: (len(tag), tag))
+    return ", ".join("any" if tag == "py3" else name_python(tag) for tag in ordered)
 
 
 def missing_checks(row: WheelRow, matrix: Matrix) -> str:

@@ -139,9 +139,8 @@ def _compile(subject: Subject, keys: Mapping[str, ProofKey]) -> Iterator[tuple[s
     environ = program_environ(subject.environ, subject.cell)
     with stand_in_environment(subject) as environment:
         if _needs_linker(subject.triton):
-            linker = (
-                environment.folder / "ld.lld"
-            )  # old Tritons start the linker as a program, without arguments of ours
+            # old Tritons start the linker as a program, without arguments of ours
+            linker = environment.folder / "ld.lld"
             command = [make_triton_environment(subject.cache, LINKER).python, "-I", "-B", LINK]
             linker.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, command))} "$@"\n', encoding="utf-8")
             linker.chmod(0o755)

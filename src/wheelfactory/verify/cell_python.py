@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from wheelfactory.build.clean_environ import clean_environ
+from wheelfactory.build.environments import clean_environ
 from wheelfactory.build.executor import BuildCommand, BuildHost
 from wheelfactory.build.rocm_python import find_rocm_python
 from wheelfactory.build.setup_py import log_path
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.checkout import PACKAGE_DIR, TOOLCHAIN_PROBE
 from wheelfactory.core.errors import BuildError, RunAgainError
+from wheelfactory.core.files import PACKAGE_DIR, TOOLCHAIN_PROBE
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import ignore_progress
 from wheelfactory.verify.gate import Subject

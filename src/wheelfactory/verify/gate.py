@@ -13,7 +13,7 @@ from wheelfactory.build.fallback import FallbackProject
 from wheelfactory.build.plain import PlainBuilds
 from wheelfactory.core.cell import AITER_NAME, Backend, Cell
 from wheelfactory.core.host import Host
-from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.facts import Context, Matrix
 from wheelfactory.matrix.origins import Dependency
 from wheelfactory.verify.result import GateResult
 from wheelfactory.wheel.build_record import BuildRecord
@@ -48,14 +48,31 @@ class Subject(_WithPlainBuilds):
     wheel: Wheel
     record: BuildRecord
     cell: Cell
-    matrix: Matrix
-    host: Host
-    environ: Mapping[str, str]
-    cache: Path
+    context: Context
     find_gate_host: Callable[[Cell], BuildHost | None] = lambda _: None
     """Returns the build host with the torch of a CK cell, None for this machine."""
     may_build: bool = True
     """Whether to make a plain build if the cache has none; if not, a missing one is an error."""
+
+    @property
+    def matrix(self) -> Matrix:
+        """The matrix that the cell is from."""
+        return self.context.matrix
+
+    @property
+    def host(self) -> Host:
+        """This machine."""
+        return self.context.host
+
+    @property
+    def environ(self) -> Mapping[str, str]:  # type: ignore[override]
+        """The environment of the command."""
+        return self.context.environ
+
+    @property
+    def cache(self) -> Path:  # type: ignore[override]
+        """The cache folder."""
+        return self.context.cache
 
     @property
     def aiter(self) -> Dependency | None:

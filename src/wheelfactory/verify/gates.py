@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 from wheelfactory.build.executor import BuildHost
 from wheelfactory.build.fallback import read_fallback_project
 from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, WITHOUT_CELL, Backend, Cell
 from wheelfactory.core.errors import BuildError, InputError
-from wheelfactory.core.host import Host
 from wheelfactory.matrix.expand import expand
-from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.select import require_in_matrix
 from wheelfactory.verify.ahead_of_time import check_ahead_of_time
-from wheelfactory.verify.archive import check_archive
 from wheelfactory.verify.code_objects import check_code_objects
 from wheelfactory.verify.contents import check_aiter_contents, check_contents, check_fallback_contents
-from wheelfactory.verify.fallback_accuracy import check_fallback_accuracy
-from wheelfactory.verify.fallback_importing import check_fallback_import
+from wheelfactory.verify.fallback import check_fallback_accuracy, check_fallback_import
 from wheelfactory.verify.gate import AiterSubject, AnySubject, FallbackSubject, Gate, Subject
 from wheelfactory.verify.gpu import check_on_gpu
 from wheelfactory.verify.identity import check_aiter_identity, check_fallback_identity, check_identity
 from wheelfactory.verify.importing import check_import
 from wheelfactory.verify.interpreter import check_in_interpreter
-from wheelfactory.verify.linking import check_linking
-from wheelfactory.verify.record import check_record
+from wheelfactory.verify.record import check_archive, check_record
 from wheelfactory.verify.result import Finding, GateResult, Status
-from wheelfactory.verify.symbols import check_symbols
+from wheelfactory.verify.symbols import check_linking, check_symbols
 from wheelfactory.wheel.build_record import read_build_record
 from wheelfactory.wheel.read import Wheel
 
@@ -87,10 +83,7 @@ def verify(
     *,
     may_build: bool = True,
     quick: bool = False,
-    matrix: Matrix,
-    host: Host,
-    environ: Mapping[str, str],
-    cache: Path,
+    context: Context,
 ) -> tuple[GateResult, ...]:
     """Run `gates` (default: all) on a wheel of `cell` (default: the cell in its build record); return their results.
 
@@ -104,9 +97,9 @@ def verify(
     if cell and name in WITHOUT_CELL:
         raise InputError("this wheel has no cell", path.name, "omit --cell: it is the same for every ROCm and torch")
     if name == FALLBACK_NAME:
-        return verify_fallback(path, may_build=may_build, environ=environ, cache=cache)
+        return verify_fallback(path, may_build=may_build, context=context)
     if name == AITER_NAME:
-        return verify_aiter(path, may_build=may_build, matrix=matrix, environ=environ, cache=cache)
+        return verify_aiter(path, may_build=may_build, context=context)
     opened = check_archive(path)
     if opened.status is Status.FAILED:  # every other gate would fail to open it too
         return (opened,)
@@ -119,8 +112,8 @@ def verify(
         remedy = "run `wheelfactory build` or `wheelfactory repair`: it is not a finished wheel of this factory"
         finding = Finding(file=path.name, expected="a build record", found="none", remedy=remedy)
         return opened, GateResult.from_findings("identity", [finding])
-    cell = require_in_matrix(expand(matrix), cell or Cell.parse(record.cell))
-    subject = Subject(wheel, record, cell, matrix, host, environ, cache, find_gate_host, may_build)
+    cell = require_in_matrix(expand(context.matrix), cell or Cell.parse(record.cell))
+    subject = Subject(wheel, record, cell, context, find_gate_host, may_build)
     selected = [gate for gate in (GATES if gates is None else gates) if cell.backend in gate.backends]
     return _run_gates(selected, subject, extended, opened, quick=quick)
 
@@ -130,8 +123,7 @@ def verify_fallback(
     gates: Sequence[Gate[FallbackSubject]] = FALLBACK_GATES,
     *,
     may_build: bool = True,
-    environ: Mapping[str, str],
-    cache: Path,
+    context: Context,
 ) -> tuple[GateResult, ...]:
     """Run `gates` on a wheel of flash-attention-amd, compared with the checkout's sources; return their results.
 
@@ -141,24 +133,27 @@ def verify_fallback(
     if opened.status is Status.FAILED:
         return (opened,)
     return _run_gates(
-        gates, FallbackSubject(Wheel.open(path), read_fallback_project(), environ, cache, may_build), (), opened
+        gates,
+        FallbackSubject(Wheel.open(path), read_fallback_project(), context.environ, context.cache, may_build),
+        (),
+        opened,
     )
 
 
-def verify_aiter(
-    path: Path, *, may_build: bool = True, matrix: Matrix, environ: Mapping[str, str], cache: Path
-) -> tuple[GateResult, ...]:
+def verify_aiter(path: Path, *, may_build: bool = True, context: Context) -> tuple[GateResult, ...]:
     """Run `AITER_GATES` on a wheel of aiter, which run none of its code; return their results.
 
     Raises `InputError` if the file name is not a wheel's or the matrix builds no aiter.
     """
-    dependency = matrix.dependencies.get(AITER_NAME)
+    dependency = context.matrix.dependencies.get(AITER_NAME)
     if dependency is None or dependency.git is None:
         raise InputError("matrix.yaml builds no aiter", path.name, f"add {AITER_NAME} with git to its dependencies")
     opened = check_archive(path)
     if opened.status is Status.FAILED:
         return (opened,)
-    return _run_gates(AITER_GATES, AiterSubject(Wheel.open(path), dependency, environ, cache, may_build), (), opened)
+    return _run_gates(
+        AITER_GATES, AiterSubject(Wheel.open(path), dependency, context.environ, context.cache, may_build), (), opened
+    )
 
 
 def _run_gates(

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from wheelfactory.build.clean_environ import clean_environ
-from wheelfactory.build.environments import find_package_folders, open_wheel_environment
+from wheelfactory.build.environments import clean_environ, find_package_folders, open_wheel_environment
 from wheelfactory.build.rocm_python import probe_python
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.progress import logger

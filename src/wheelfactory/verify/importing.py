@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from wheelfactory.build.clean_environ import clean_environ
 from wheelfactory.build.environments import (
+    clean_environ,
     cpu_torch_requirement,
     find_package_folders,
     make_build_environment,

@@ -49,7 +49,7 @@ AnyReport = TypeVar("AnyReport", bound=ProgramReport)
 
 
 def content_id(program: Path) -> str:
-    """Return an id of a program that changes with its text and with any program in its folder, which it may import."""
+    """Hash a program together with its folder, because programs import each other."""
     # all siblings: check_numbers.py imports attention_cases.py, and a stale proof is worse than a repeated run
     siblings = (file_sha256(path) for path in sorted(program.parent.glob("*.py")))
     return f"{program.name} sha256:{hashlib.sha256(''.join(siblings).encode()).hexdigest()}"

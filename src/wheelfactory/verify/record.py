@@ -1,4 +1,4 @@
-"""Gate: RECORD lists exactly the members, once each, with their sha256 and size."""
+"""Gates: the archive is undamaged and extracts the same everywhere, and RECORD lists exactly its members."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import islice
+from pathlib import Path
 
+from wheelfactory.core.errors import InputError
 from wheelfactory.verify.gate import HasWheel
 from wheelfactory.verify.result import Finding, GateResult
-from wheelfactory.wheel.archive import open_archive
+from wheelfactory.wheel.archive import find_archive_faults, open_archive
 from wheelfactory.wheel.read import Wheel
 
 _REMEDY = "the file was changed after it was built: build or download it again"
@@ -67,3 +69,22 @@ def _line(*fields: str) -> bytes:
 
 def _shown(line: bytes) -> str:
     return ascii(line.decode("utf-8", "replace"))[1:-1][:_MAX_SHOWN]
+
+
+def check_archive(path: Path) -> GateResult:
+    """Check headers, directory and unpacked members of an archive.
+
+    Raises `InputError` if the file is not a wheel at all.
+    """
+    wheel = Wheel.open(path)
+    remedy = "do not install it; build or download it again"
+    try:
+        faults = find_archive_faults(path)
+    except InputError as error:
+        finding = Finding(file=path.name, expected="an undamaged archive", found=error.which, remedy=remedy)
+        return GateResult.from_findings("archive", [finding])
+    findings = [
+        Finding(file=f"{fault.member} in {path.name}", expected=fault.expected, found=fault.found, remedy=remedy)
+        for fault in faults
+    ]
+    return GateResult.from_findings("archive", findings, "" if findings else f"{len(wheel.sizes)} members")

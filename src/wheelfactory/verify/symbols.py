@@ -1,8 +1,10 @@
-"""Gate: the torch and the HIP of the cell define every undefined symbol of the extension."""
+"""Gates: the extension needs only libraries of torch, ROCm and the system, and these define its symbols."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+from packaging.version import Version
 
 from wheelfactory.verify.cell_python import find_cell_python, no_python_result
 from wheelfactory.verify.gate import Subject
@@ -12,6 +14,7 @@ from wheelfactory.wheel.elf.dynamic import Symbol
 from wheelfactory.wheel.elf.mangled import find_qualified_name, find_string_abi, format_symbol, guess_provider
 from wheelfactory.wheel.elf.read import ElfFile
 from wheelfactory.wheel.elf.scope import Scope
+from wheelfactory.wheel.repair import foreign_libraries
 
 # findings of one file; with a wrong torch hundreds of symbols are missing
 _MAX_FINDINGS = 20
@@ -82,3 +85,34 @@ def explain_symbol(symbol: str, same: Sequence[str], toolchain: Toolchain) -> st
     if guess_provider(symbol) == "HIP":
         return f"HIP {toolchain.hip} does not have it, so this was built for another ROCm: build with the cell's ROCm"
     return "no needed library defines it: link the missing object, or name the library at link time"
+
+
+def check_linking(subject: Subject) -> GateResult:
+    """Compare NEEDED, RUNPATH and symbol versions with the allowed libraries and the platform tag."""
+    files, promised, image = subject.wheel.elf_files, subject.wheel.glibc, subject.matrix.image(subject.cell)
+    findings = [finding for elf in files for finding in _library_findings(elf)]
+    if promised and promised > Version(image.glibc):
+        remedy = f"build it in {image.tag}, or on a system that is no newer"
+        expected = f"glibc {image.glibc} or older, as in the image of the cell"
+        found = f"glibc {promised}"
+        findings.append(Finding(file=subject.wheel.path.name, expected=expected, found=found, remedy=remedy))
+    for elf in files:
+        if elf.glibc and promised and elf.glibc > promised:
+            remedy = "run `wheelfactory repair` on the raw wheel: the tag includes systems that cannot load it"
+            expected, found = f"symbols of glibc {promised}", f"glibc {elf.glibc}"
+            findings.append(Finding(file=elf.name, expected=expected, found=found, remedy=remedy))
+    needed = {name for elf in files for name in elf.needed}
+    return GateResult.from_findings(
+        "linking", findings, f"needs {len(needed)} libraries", figures={"libraries": len(needed)}
+    )
+
+
+def _library_findings(elf: ElfFile) -> Iterator[Finding]:
+    for name in foreign_libraries(elf):
+        remedy = "link it statically, or not at all: users of the wheel do not have it"
+        yield Finding(file=elf.name, expected="libraries of torch, ROCm and the system", found=name, remedy=remedy)
+    for path in elf.runpath:
+        if not path.startswith("$ORIGIN"):
+            # an absolute path of the build machine may hold anything on another machine
+            remedy = "link without -rpath"
+            yield Finding(file=elf.name, expected="no RUNPATH, or one below $ORIGIN", found=path or "''", remedy=remedy)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from wheelfactory.core.cell import Cell, same_rocm
+from wheelfactory.core.cell import Cell, public_version, same_rocm
 from wheelfactory.core.digest import SHA256
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.models import FrozenModel, parse_model
@@ -32,7 +32,7 @@ class Toolchain(FrozenModel):
         """Whether it has the cell's Python, and the cell's torch built for the cell's ROCm."""
         if self.torch is None or self.hip is None or self.python != cell.python:
             return False
-        return self.torch.partition("+")[0] == cell.torch and same_rocm(self.hip, cell.rocm)
+        return public_version(self.torch) == cell.torch and same_rocm(self.hip, cell.rocm)
 
 
 class BuildRecord(FrozenModel):

@@ -7,13 +7,13 @@ import re
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from email.message import Message
 from email.parser import HeaderParser
 from functools import cached_property
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -23,7 +23,8 @@ from packaging.version import Version
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.wheel.archive import open_archive
-from wheelfactory.wheel.elf.image import MAGIC, DamagedElfError
+from wheelfactory.wheel.elf.dynamic import Dynamic, read_dynamic
+from wheelfactory.wheel.elf.image import MAGIC, DamagedElfError, ElfImage
 from wheelfactory.wheel.elf.read import ElfFile, read_elf
 
 BUILD_RECORD_NAME = "wheelfactory.json"
@@ -163,6 +164,16 @@ class Wheel:
             found = [read_elf_member(archive, name) for name in sorted(self.sizes)]
         return tuple(item for item in found if item)
 
+    @cached_property
+    def dynamics(self) -> Mapping[str, Dynamic]:
+        """What every ELF file tells the loader, by name; its device code is not read."""
+        with open_archive(self.path) as archive:
+            found = {name: map_elf_member(archive, name) for name in sorted(self.sizes)}
+            return {name: _read_elf(name, data, _read_dynamic) for name, data in found.items() if data is not None}
+
+
+_Elf = TypeVar("_Elf", bound=Dynamic)
+
 
 def _decode(data: bytes, member: str, path: Path) -> str:
     if len(data) > _MAX_HEADERS:
@@ -181,17 +192,21 @@ def _too_long(member: str, path: Path, size: int) -> InputError:
 def read_elf_member(archive: zipfile.ZipFile, name: str) -> ElfFile | None:
     """Read a member as an ELF file; None if it is something else. Raises `InputError` if it is damaged."""
     data = map_elf_member(archive, name)
-    return None if data is None else _read_elf(name, data)
+    return None if data is None else _read_elf(name, data, read_elf)
 
 
 def read_elf_file(name: str, file: IO[bytes]) -> ElfFile:
     """Read an open ELF file. Raises `InputError` that names `name` if it is damaged."""
-    return _read_elf(name, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    return _read_elf(name, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), read_elf)
 
 
-def _read_elf(name: str, data: mmap.mmap) -> ElfFile:
+def _read_dynamic(_name: str, data: mmap.mmap) -> Dynamic:
+    return read_dynamic(ElfImage(data))
+
+
+def _read_elf(name: str, data: mmap.mmap, read: Callable[[str, mmap.mmap], _Elf]) -> _Elf:
     try:
-        return read_elf(name, data)
+        return read(name, data)
     except DamagedElfError as error:
         raise InputError("damaged ELF file", f"{name} ({error})", "build or download it again") from None
 

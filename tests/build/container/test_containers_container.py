@@ -15,8 +15,9 @@ from wheelfactory.build.container.container import GPU_DEVICES, ResourceShare, _
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.executor import ContainerExecutor
 from wheelfactory.build.executor import BuildCommand
-from wheelfactory.core.checkout import BUILD_SCRIPT
+from wheelfactory.core.files import BUILD_SCRIPT
 from wheelfactory.core.host import Host
+from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.load import load_matrix
 
 RUN = Path("/cache/.scratch-run")
@@ -171,14 +172,14 @@ def test_a_split_executor_gives_each_build_host_its_part_and_at_least_a_core(now
 
 def test_a_build_host_has_the_rocm_of_its_image(nowhere: Engine, tmp_path: Path) -> None:
     executor = _executor(nowhere, tmp_path, ResourceShare(2, 8))
-    own = replace(executor.machine, rocm="6.1", rocm_path=Path("/usr"), gpu_archs=("gfx942",))
-    host = replace(executor, machine=own).describe_host(CELL)
+    own = replace(executor.context.host, rocm="6.1", rocm_path=Path("/usr"), gpu_archs=("gfx942",))
+    host = replace(executor, context=replace(executor.context, host=own)).describe_host(CELL)
     assert (host.rocm, host.rocm_path, host.gpu_archs) == ("7.2", Path("/opt/rocm"), ("gfx942",))
 
 
 def _executor(engine: Engine, folder: Path, share: ResourceShare) -> ContainerExecutor:
     matrix = load_matrix(write_matrix(folder / "matrix.yaml"))
-    return ContainerExecutor(matrix, Host(cores=64, memory_gib=256), folder, engine, RUN, share)
+    return ContainerExecutor(Context(matrix, Host(cores=64, memory_gib=256), {}, folder), engine, RUN, share)
 
 
 def _said(*pieces: bytes) -> list[str]:

@@ -23,7 +23,7 @@ from small_matrix import Edit, small_matrix
 from wheelfactory.build.container.dockerfile import Dockerfile, render_dockerfile
 from wheelfactory.build.environments import build_requirements
 from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.files import MATRIX
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 

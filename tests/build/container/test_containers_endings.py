@@ -14,8 +14,8 @@ from container_project import containers_of, make_command, wait_until
 from wheelfactory.build.container.container import ResourceShare, run_in_container
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.leftovers import run_folder
+from wheelfactory.commands.options import find_hint
 from wheelfactory.core.errors import BuildError, FactoryError, RunAgainError
-from wheelfactory.explain.error_hint import find_hint
 
 pytestmark = pytest.mark.slow
 

@@ -19,7 +19,6 @@ import container_images
 from container_images import make_hip_image
 from hip_toolchain import HipToolchain
 from real_kernels import ARCHS, SYSTEM_GLIBC, TORCHES, append_kernels, keep_source, make_bench, make_matrix
-from stage_arguments import StageArguments, build_arguments
 from stub_torch import TORCH_REQUIREMENTS
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.executor import ContainerExecutor, open_containers
@@ -29,6 +28,7 @@ from wheelfactory.core.progress import ignore_progress
 from wheelfactory.kernels.compiler.store import SetKey, Store
 from wheelfactory.kernels.compiler.targets import HOST
 from wheelfactory.kernels.setup_env import store_folder
+from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline.build import build_cell
 from wheelfactory.verify.gates import verify
 from wheelfactory.verify.result import Status
@@ -67,12 +67,12 @@ COPY torch /opt/venv/lib/python{PYTHON}/site-packages/torch
 class Shop:
     """An engine, a machine, and the sources in its cache."""
 
-    given: StageArguments
+    given: Context
     executor: ContainerExecutor
 
     def compiled(self) -> Mapping[str, float]:
         """When each kernel was compiled, by name and target."""
-        kernels = store_folder(self.given["cache"])
+        kernels = store_folder(self.given.cache)
         stores = [Store(kernels, SetKey.from_bytes(path.read_bytes())) for path in kernels.glob("*/set.json")]
         entries = [entry for store in stores for entry in store.read_records().values()]
         return {f"{entry.source} for {' '.join(entry.targets)}": entry.start for entry in entries}
@@ -86,13 +86,10 @@ def shop(hip: HipToolchain, engine: Engine, cache: Path, tmp_path_factory: pytes
     torch = next(bench.cells[next(iter(bench.cells))].parents[1].glob("lib/python*/site-packages/torch"))
     tag = _make_base(engine, make_hip_image(cache, engine.client), torch)
     source = keep_source(bench.source, folder / "cache", cache)
-    given: StageArguments = {
-        "matrix": make_matrix(source, [CELL], ARCHS, tag=tag, python=PYTHON),
-        "host": Host(cores=2, memory_gib=6),
-        "environ": {},
-        "cache": folder / "cache",
-    }
-    with open_containers(engine, matrix=given["matrix"], machine=given["host"], cache=given["cache"]) as executor:
+    given = Context(
+        make_matrix(source, [CELL], ARCHS, tag=tag, python=PYTHON), Host(cores=2, memory_gib=6), {}, folder / "cache"
+    )
+    with open_containers(engine, context=given) as executor:
         yield Shop(given, executor)
 
 
@@ -115,9 +112,7 @@ def _make_base(engine: Engine, hip: str, torch: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheel(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_cell(
-        shop.executor, CELL, tmp_path_factory.mktemp("dist"), ignore_progress, **build_arguments(shop.given)
-    )
+    return build_cell(shop.executor, CELL, tmp_path_factory.mktemp("dist"), ignore_progress, context=shop.given)
 
 
 def test_the_wheel_has_device_code_for_each_arch_and_is_of_the_image(wheel: Path) -> None:
@@ -137,7 +132,7 @@ def test_the_compiled_kernels_are_kept_and_a_second_build_compiles_none(
     before = shop.compiled()
     assert {*before} == {*(f"{KERNEL} for {target}" for target in (*ARCHS, HOST)), f"{API} for {HOST}"}
 
-    again = build_cell(shop.executor, CELL, tmp_path, ignore_progress, **build_arguments(shop.given))
+    again = build_cell(shop.executor, CELL, tmp_path, ignore_progress, context=shop.given)
 
     assert shop.compiled() == before
     assert again.read_bytes() == wheel.read_bytes()
@@ -145,7 +140,9 @@ def test_the_compiled_kernels_are_kept_and_a_second_build_compiles_none(
 
 def test_it_is_verified_in_the_image_where_the_torch_of_the_cell_is(shop: Shop, wheel: Path) -> None:
     """The import needs torch itself, which a torch on paper is not: the gate says so, and that it was asked there."""
-    results = {result.gate: result for result in verify(wheel, CELL, (), shop.executor.find_gate_host, **shop.given)}
+    results = {
+        result.gate: result for result in verify(wheel, CELL, (), shop.executor.find_gate_host, context=shop.given)
+    }
     imported = results.pop("import")
     assert {name: result.status for name, result in results.items() if result.required} == dict.fromkeys(
         [name for name, result in results.items() if result.required], Status.PASSED
@@ -157,6 +154,6 @@ def test_it_is_verified_in_the_image_where_the_torch_of_the_cell_is(shop: Shop, 
 
 
 def test_without_the_image_those_gates_do_not_run_and_the_wheel_is_refused(shop: Shop, wheel: Path) -> None:
-    results = {result.gate: result for result in verify(wheel, CELL, **shop.given)}
+    results = {result.gate: result for result in verify(wheel, CELL, context=shop.given)}
     assert {results[name].status for name in ("symbols", "import")} == {Status.NOT_RUN}
     assert "--executor docker" in results["symbols"].detail

@@ -11,7 +11,7 @@ import pytest
 
 from container_project import BASE, CELL
 from small_matrix import small_matrix
-from stage_arguments import StageArguments, local_executor
+from stage_arguments import local_executor
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.executor import ContainerExecutor
 from wheelfactory.build.executor import PerBackendExecutor
@@ -19,6 +19,7 @@ from wheelfactory.commands.executor_options import add_executor, has_compiled_ce
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.host import Host
+from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.load import load_matrix
 
 CK = Cell.from_axes("2.8.3", "3.11", "2.9.1", "6.4", Backend.CK)
@@ -29,13 +30,8 @@ FAR = "tcp://10.0.0.7:2375"
 
 
 @pytest.fixture
-def given(tmp_path: Path) -> StageArguments:
-    return {
-        "matrix": small_matrix(),
-        "host": Host(cores=4, memory_gib=32),
-        "environ": {"DOCKER_HOST": FAR},
-        "cache": tmp_path / "cache",
-    }
+def given(tmp_path: Path) -> Context:
+    return Context(small_matrix(), Host(cores=4, memory_gib=32), {"DOCKER_HOST": FAR}, tmp_path / "cache")
 
 
 def options(*arguments: str) -> argparse.Namespace:
@@ -45,24 +41,22 @@ def options(*arguments: str) -> argparse.Namespace:
 
 
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=["ck", "triton"])
-def test_local_never_asks_an_engine(given: StageArguments, cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
-    with open_executor(options("--executor", "local"), compiled=has_compiled_cell([cell]), **given) as executor:
+def test_local_never_asks_an_engine(given: Context, cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
+    with open_executor(options("--executor", "local"), compiled=has_compiled_cell([cell]), context=given) as executor:
         assert executor == local_executor(given)
     assert capsys.readouterr() == ("", "")
 
 
-def test_neither_does_auto_for_cells_without_compiled_code(
-    given: StageArguments, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with open_executor(options(), compiled=has_compiled_cell([TRITON]), **given) as executor:
+def test_neither_does_auto_for_cells_without_compiled_code(given: Context, capsys: pytest.CaptureFixture[str]) -> None:
+    with open_executor(options(), compiled=has_compiled_cell([TRITON]), context=given) as executor:
         assert executor == local_executor(given)
     assert capsys.readouterr() == ("", "")
 
 
 def test_auto_builds_compiled_code_here_where_no_engine_answers_and_says_why(
-    given: StageArguments, capsys: pytest.CaptureFixture[str]
+    given: Context, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with open_executor(options(), compiled=has_compiled_cell([TRITON, CK]), **given) as executor:
+    with open_executor(options(), compiled=has_compiled_cell([TRITON, CK]), context=given) as executor:
         assert executor == local_executor(given)
     output = capsys.readouterr()
     assert output.out == ""
@@ -71,10 +65,10 @@ def test_auto_builds_compiled_code_here_where_no_engine_answers_and_says_why(
 
 
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=["ck", "triton"])
-def test_docker_without_an_engine_is_an_error(given: StageArguments, cell: Cell) -> None:
+def test_docker_without_an_engine_is_an_error(given: Context, cell: Cell) -> None:
     with (
         pytest.raises(BuildError, match="must be on this machine"),
-        open_executor(options("--executor", "docker"), compiled=has_compiled_cell([cell]), **given),
+        open_executor(options("--executor", "docker"), compiled=has_compiled_cell([cell]), context=given),
     ):
         pass
 
@@ -85,54 +79,51 @@ def test_an_unknown_executor_is_refused() -> None:
 
 
 @pytest.fixture
-def served(given: StageArguments, engine: Engine) -> StageArguments:
+def served(given: Context, engine: Engine) -> Context:
     """The same with an engine."""
-    return {**given, "environ": {"DOCKER_HOST": engine.url}}
+    return replace(given, environ={"DOCKER_HOST": engine.url})
 
 
 @pytest.mark.slow
-def test_auto_builds_compiled_code_in_containers_and_the_rest_here(served: StageArguments) -> None:
-    with open_executor(options(), compiled=has_compiled_cell([TRITON, CK]), **served) as executor:
+def test_auto_builds_compiled_code_in_containers_and_the_rest_here(served: Context) -> None:
+    with open_executor(options(), compiled=has_compiled_cell([TRITON, CK]), context=served) as executor:
         assert isinstance(executor, PerBackendExecutor)
         assert isinstance(executor.ck, ContainerExecutor)
         assert executor.triton == local_executor(served)
 
 
 @pytest.mark.slow
-def test_docker_builds_everything_in_containers_that_share_all_of_the_machine(served: StageArguments) -> None:
-    with open_executor(options("--executor", "docker"), compiled=has_compiled_cell([TRITON]), **served) as executor:
+def test_docker_builds_everything_in_containers_that_share_all_of_the_machine(served: Context) -> None:
+    with open_executor(
+        options("--executor", "docker"), compiled=has_compiled_cell([TRITON]), context=served
+    ) as executor:
         assert isinstance(executor, ContainerExecutor)
         assert (executor.share.cores, executor.share.memory_gib) == (4, 32)
         assert not executor.slim
 
 
 @pytest.mark.slow
-def test_the_memory_of_the_containers_and_the_slim_image_are_as_asked(served: StageArguments) -> None:
+def test_the_memory_of_the_containers_and_the_slim_image_are_as_asked(served: Context) -> None:
     asked = options("--executor", "docker", "--memory", "12", "--slim")
-    with open_executor(asked, compiled=has_compiled_cell([TRITON]), **served) as executor:
+    with open_executor(asked, compiled=has_compiled_cell([TRITON]), context=served) as executor:
         assert isinstance(executor, ContainerExecutor)
         assert executor.share.memory_gib == 12
         assert executor.slim
 
 
 @pytest.mark.slow
-def test_a_run_leaves_no_folder(served: StageArguments) -> None:
-    with open_executor(options("--executor", "docker"), compiled=has_compiled_cell([TRITON]), **served):
-        assert list(served["cache"].iterdir())
-    assert list(served["cache"].iterdir()) == []
+def test_a_run_leaves_no_folder(served: Context) -> None:
+    with open_executor(options("--executor", "docker"), compiled=has_compiled_cell([TRITON]), context=served):
+        assert list(served.cache.iterdir())
+    assert list(served.cache.iterdir()) == []
 
 
 @pytest.mark.slow
 def test_the_build_host_of_a_cell_is_its_image(
     engine: Engine, cell_image: str, matrix_file: Path, tmp_path: Path
 ) -> None:
-    given: StageArguments = {
-        "matrix": load_matrix(matrix_file),
-        "host": Host(4, 32),
-        "environ": {**os.environ, "DOCKER_HOST": engine.url},
-        "cache": tmp_path,
-    }
-    with open_executor(options("--executor", "docker"), compiled=has_compiled_cell([CELL]), **given) as executor:
+    given = Context(load_matrix(matrix_file), Host(4, 32), {**os.environ, "DOCKER_HOST": engine.url}, tmp_path)
+    with open_executor(options("--executor", "docker"), compiled=has_compiled_cell([CELL]), context=given) as executor:
         place = executor.prepare_host(CELL, lambda *_: None)
         other = replace(CELL, torch="2.12.1")  # whose image is not here
         assert executor.choose_cheapest([other, CELL]) == CELL

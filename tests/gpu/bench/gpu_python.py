@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wheelfactory.core.checkout import TOOLCHAIN_PROBE
+from wheelfactory.core.files import TOOLCHAIN_PROBE
 
 _TORCH = """
 from types import SimpleNamespace as Names

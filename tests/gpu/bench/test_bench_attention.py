@@ -15,8 +15,7 @@ from wheelfactory.build.environments import make_build_environment, make_layered
 from wheelfactory.core.errors import DONE, FAILED
 from wheelfactory.core.host import cpu_name
 from wheelfactory.gpu.bench.measure import PROGRAMS
-from wheelfactory.gpu.bench.reports import AttentionReport, AttentionRow, read_report
-from wheelfactory.gpu.bench.timing import is_steady
+from wheelfactory.gpu.bench.reports import AttentionReport, AttentionRow, is_steady, read_report
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from typing import Any, get_args
 import pytest
 
 from wheelfactory.build.environments import make_build_environment
-from wheelfactory.core.checkout import FALLBACK_SOURCES
+from wheelfactory.core.files import FALLBACK_SOURCES
 from wheelfactory.gpu.bench.measure import PROGRAMS
 from wheelfactory.gpu.bench.reports import AttentionPreset
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,9 +13,22 @@ import pytest
 from pydantic import ValidationError
 
 from gpu.bench.made_reports import attention_report, not_trained, timed, trained, training_report
-from wheelfactory.core.checkout import ROOT
 from wheelfactory.core.errors import InputError
-from wheelfactory.gpu.bench.reports import AttentionReport, TrainingReport, read_report, read_training_report
+from wheelfactory.core.files import ROOT
+from wheelfactory.gpu.bench.bench_text import attention_lines
+from wheelfactory.gpu.bench.reports import (
+    NOISE_LIMIT,
+    AttentionPreset,
+    AttentionReport,
+    TrainingReport,
+    attention_tflops,
+    is_steady,
+    median,
+    percentiles,
+    read_report,
+    read_training_report,
+    spread,
+)
 
 TRAINING = training_report(trained("triton"), not_trained("ck"))
 ATTENTION = attention_report(timed("sdpa", 128, 1.0), timed("plain", 128, 2.0, 5.0))
@@ -113,3 +127,104 @@ def test_an_attention_report_is_no_training_report(tmp_path: Path) -> None:
     path = written(tmp_path / "report.json", ATTENTION)
     with pytest.raises(InputError, match=r"^not a training report: .* has format wheelfactory-bench-attention/2"):
         read_training_report(path)
+
+
+CONFIG = attention_report(timed("plain", 1024, 1.0)).config
+
+
+def test_the_median_is_the_one_in_the_middle() -> None:
+    cases: list[tuple[Sequence[float], float | None]] = [
+        ((), None),  # none
+        ((3.0,), 3.0),  # one
+        ((9.0, 1.0, 2.0), 2.0),  # odd
+        ((4.0, 1.0, 2.0, 100.0), 3.0),  # even
+    ]
+    for numbers, found in cases:
+        assert median(numbers) == found
+
+
+def test_a_tenth_of_the_times_is_below_p10_and_a_tenth_above_p90() -> None:
+    assert percentiles([float(number) for number in range(101)]) == (10.0, 90.0)
+    assert percentiles([1.0, 2.0]) == pytest.approx((1.1, 1.9))
+    assert percentiles([3.0]) == (3.0, 3.0)
+    assert percentiles([]) == (None, None)
+
+
+def test_the_spread_is_a_share_of_the_median_and_decides_what_is_steady() -> None:
+    assert spread(timed("sdpa", 128, 4.0, noise=0.5)) == pytest.approx(0.5)
+    assert is_steady(timed("sdpa", 128, 4.0, noise=NOISE_LIMIT - 0.01))
+    assert not is_steady(timed("sdpa", 128, 4.0, noise=NOISE_LIMIT + 0.01))
+    assert not is_steady(timed("sdpa", 128, 4.0).model_copy(update={"p10_ms": None}))
+
+
+@pytest.mark.parametrize(("backward", "products"), [(False, 2.0), (True, 7.0)])
+def test_tflops_count_two_products_of_each_visible_pair_forward_and_five_backward(
+    backward: bool, products: float
+) -> None:
+    config = CONFIG.model_copy(update={"backward": backward})
+    multiply_adds = config.heads * 5000.0 * config.head_dim
+    assert attention_tflops(config, 5000.0, 1.0) == pytest.approx(products * 2 * multiply_adds / 1e9)
+    assert attention_tflops(config, 5000.0, None) is None
+    assert attention_tflops(config, None, 1.0) is None
+
+
+def test_the_table_has_the_arithmetic_the_repetitions_and_the_spread() -> None:
+    report = attention_report(timed("sdpa", 128, 2.0, 1.0, noise=0.1), timed("plain", 128, 6.0, 4.0), cpu="AMD EPYC")
+    first, *_, header, sdpa, plain = attention_lines(report)
+    assert first.startswith("AMD Instinct MI300X (gfx942), CPU AMD EPYC, torch ")
+    assert header.split("  ")[0] == "tokens"
+    assert re.split("  +", header)[2:7] == ["TFLOP/s", "median ms", "p10 ms", "p90 ms", "repetitions"]
+    assert sdpa.split()[:7] == ["128", "sdpa", "1", "2", "1.9", "2.1", "15"]
+    assert "3.00 x" in sdpa
+    assert "1.00 x" in plain
+
+
+@pytest.mark.parametrize(
+    ("preset", "words"),
+    [
+        (None, "float16, causal, forward"),
+        ("window", "float16, window of 256 keys, causal, forward"),
+        ("softcap", "float16, softcap 30, causal, forward"),
+        ("alibi", "float16, ALiBi, causal, forward"),
+        ("deterministic", "float16, deterministic gradients, causal, forward"),
+        ("varlen", "float16, packed sequences of 1/64 of the length to the length, causal, forward"),
+    ],
+)
+def test_the_configuration_names_the_preset(preset: AttentionPreset | None, words: str) -> None:
+    report = attention_report(timed("sdpa", 128, 2.0), config=CONFIG.model_copy(update={"preset": preset}))
+    assert f"batch 2, 8 heads, head dim 64, {words}" in attention_lines(report)
+
+
+def test_noise_is_warned_of_and_gives_no_ratio() -> None:
+    report = attention_report(timed("sdpa", 128, 2.0, noise=0.75), timed("plain", 128, 6.0))
+    *_, header, sdpa, _, warning = attention_lines(report)
+    assert "faster than plain" in header
+    assert " x" not in sdpa
+    assert warning == (
+        "warning: times of sdpa vary by more than 20 % at 128 (75 %) tokens, p10 to p90 over the median: "
+        "no ratio to plain is given there"
+    )
+    steady = attention_report(timed("sdpa", 128, 2.0, noise=0.1), timed("plain", 128, 6.0))
+    assert not any(line.startswith("warning") for line in attention_lines(steady))
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_a_terminal_gets_every_column_within_its_width(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A narrow one in two tables, which both name the rows."""
+    rows = (timed(name, 128, 2.0, 1.0, noise=0.1) for name in ("flash-attn", "plain"))
+    report = attention_report(*rows, cpu="AMD EPYC 9654 96-Core Processor")
+    for name in ("NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"TERM": "xterm-256color", "FORCE_COLOR": "1", "COLUMNS": str(width)}.items():
+        monkeypatch.setenv(name, value)
+    lines = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in attention_lines(report)]
+    assert max(map(len, lines)) <= width
+    named = [line for line in lines if line.split()[:2] == ["128", "flash-attn"]]
+    assert len(named) == (1 if width == 160 else 2)
+    for title in ("implementation", "repetitions", "difference"):
+        assert any(title in line for line in lines), "no title is broken"
+
+
+def test_columns_in_which_nothing_was_measured_are_left_out() -> None:
+    lines = list(attention_lines(attention_report(timed("sdpa", 128, 2.0))))
+    assert not any("extra MiB" in line or "memory of plain" in line for line in lines)

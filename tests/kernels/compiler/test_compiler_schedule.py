@@ -13,7 +13,15 @@ import pytest
 
 from wheelfactory.core import host
 from wheelfactory.core.errors import BuildError
-from wheelfactory.kernels.compiler.schedule import Compile, EndedCompile, jobs_after_kill, run_compiles
+from wheelfactory.kernels.compiler.schedule import (
+    Compile,
+    EndedCompile,
+    estimate_time_left,
+    format_duration,
+    jobs_after_kill,
+    render_status_line,
+    run_compiles,
+)
 
 KILLED_ONCE = "[ -e killed ] || { touch killed; kill -KILL $$; }"
 
@@ -147,3 +155,17 @@ def test_closing_the_iterator_kills_all_compiles(tmp_path: Path) -> None:
     process = int((tmp_path / "process").read_text())
     with pytest.raises(ProcessLookupError):
         os.kill(process, 0)
+
+
+def test_time_left_is_the_prediction_scaled_by_the_speed_so_far() -> None:
+    assert estimate_time_left(8000.0, 4000.0, elapsed_s=600.0, jobs=4) == 1200.0
+    assert estimate_time_left(8000.0, 0.0, elapsed_s=600.0, jobs=4) == 2000.0
+
+
+def test_a_status_line_shows_rate_time_left_and_memory() -> None:
+    line = render_status_line("fmha_x", 300, 2525, elapsed_s=600.0, left_s=1200.0, peak_mib=1204)
+    assert line == "[300/2525] 30.0/min, 20 min left, peak 1204 MiB: fmha_x"
+
+
+def test_durations_are_rounded_for_readers() -> None:
+    assert [format_duration(seconds) for seconds in (0.4, 99, 4521, 7500)] == ["0 s", "99 s", "75 min", "2 h 05 min"]

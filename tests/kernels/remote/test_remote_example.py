@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from remote_cluster import EXAMPLE, PACKAGES
-from wheelfactory.core.checkout import ROOT
+from wheelfactory.core.files import ROOT
 
 HADOLINT = Path(sysconfig.get_path("scripts"), "hadolint")
 

@@ -489,7 +489,7 @@ def test_a_cached_result_of_a_server_that_was_told_to_execute_is_refused(
 def test_the_name_of_a_worker_cannot_control_a_terminal() -> None:
     result = messages_pb2.ActionResult()
     result.execution_metadata.worker = "\x1b[2Jworker\n1"
-    assert worker_name(result) == "[2Jworker1"
+    assert worker_name(result) == r"\x1b[2Jworker\n1"
 
 
 def compile_here(filled: Filled, data: bytes) -> None:

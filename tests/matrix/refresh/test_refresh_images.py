@@ -13,8 +13,8 @@ import pytest
 
 from container_registry import ContainerRegistry
 from small_matrix import edited
-from wheelfactory.core.checkout import MATRIX, ROOT
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, FactoryError
+from wheelfactory.core.files import MATRIX, ROOT
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.refresh.images import refresh_images
 from wheelfactory.matrix.refresh.registry import Registry

@@ -14,8 +14,8 @@ from packaging.version import Version
 
 from matrix.refresh.torch_pages import TorchPages
 from small_matrix import Edit, edited
-from wheelfactory.core.checkout import MATRIX, ROOT
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, FactoryError
+from wheelfactory.core.files import MATRIX, ROOT
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Rocm
 from wheelfactory.matrix.load import load_matrix

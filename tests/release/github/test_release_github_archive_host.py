@@ -17,7 +17,7 @@ from fake_sigstore import KERNELS, FakeSigstore, Signer, other
 from wheelfactory.core.errors import InputError, PublishError, VerificationError
 from wheelfactory.release import bundle as bundles
 from wheelfactory.release.github import archive_host as archive_hosts
-from wheelfactory.release.github import parts
+from wheelfactory.release.github import drafts
 from wheelfactory.release.github.archive_host import GitHubArchiveHost
 from wheelfactory.release.github.client import Client
 from wheelfactory.release.github.releases import Releases
@@ -353,7 +353,7 @@ def test_a_release_without_its_archive_is_an_error(
 def test_a_large_archive_is_refused_before_uploading(
     github: FakeGitHub, archive_host: GitHubArchiveHost, archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "ASSET_BYTES", len(CONTENT))
+    monkeypatch.setattr(drafts, "ASSET_BYTES", len(CONTENT))
     with pytest.raises(PublishError, match="too large for a release"):
         archive_host.upload(NAME, archive)
     assert github.calls == []

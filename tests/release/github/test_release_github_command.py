@@ -27,10 +27,11 @@ from wheelfactory.commands.targets import open_archive_host, open_publisher
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_FAILED, InputError
+from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.release.additions import read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.evidence import as_evidence
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, manifest_bytes, read_manifest, verified_archs
+from wheelfactory.release.manifest import WheelRow, manifest_bytes, read_manifest, verified_archs
 from wheelfactory.release.transaction import publish
 from wheelfactory.site.index import render_index
 from wheelfactory.verify.gates import required_gates

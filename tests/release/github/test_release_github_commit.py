@@ -12,7 +12,7 @@ from fake_github.repository import OWNER_REPO
 from fake_sigstore import KERNELS, FakeSigstore
 from wheelfactory.commands.targets import open_attested_archive_host, open_publisher
 from wheelfactory.core.errors import PublishError
-from wheelfactory.release.github import parts
+from wheelfactory.release.github import drafts
 from wheelfactory.release.transaction import publish, yank
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -37,7 +37,7 @@ def test_a_new_tag_is_at_the_commit_of_the_run(
     sigstore: FakeSigstore,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(parts, "MAX_WHEELS", 2)
+    monkeypatch.setattr(drafts, "MAX_WHEELS", 2)
     publish(open_publisher(GITHUB, environ, tag="v1"), added)
     yank(open_publisher(GITHUB, environ, tag="yank-1"), added[0][0].filename, "wrong kernels")
     host = open_attested_archive_host(GITHUB, environ)

@@ -15,10 +15,11 @@ from fake_github.outcome import Added, assert_published, sha256
 from fake_github.repository import OWNER_REPO
 from release_factory import additions, flash_attn_wheel
 from wheelfactory.core.errors import PublishError
+from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.release.github.client import Client
 from wheelfactory.release.github.publisher import GitHubPublisher
 from wheelfactory.release.github.releases import Releases
-from wheelfactory.release.manifest import MANIFEST_NAME, manifest_bytes
+from wheelfactory.release.manifest import manifest_bytes
 from wheelfactory.release.transaction import publish, stage, yank
 
 NewPublisher: TypeAlias = Callable[..., GitHubPublisher]

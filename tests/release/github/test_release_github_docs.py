@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fake_github import FAULTS
 from fake_github.faults import SITUATIONS
-from wheelfactory.core.checkout import ROOT
+from wheelfactory.core.files import ROOT
 
 PAGE = ROOT / "docs/reference/github-releases.md"
 

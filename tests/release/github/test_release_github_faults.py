@@ -13,7 +13,7 @@ from fake_github import FAULTS, FakeGitHub, Fault
 from fake_github.faults import CUT_AFTER, CUT_AND_LAG, DAMAGED, KILL_AFTER, PRIMARY, STARTER
 from fake_github.outcome import Added, assert_published
 from fake_github.publishing import PublishingProcess, publishing_process
-from wheelfactory.release.github import parts
+from wheelfactory.release.github import drafts
 from wheelfactory.release.github.publisher import GitHubPublisher
 from wheelfactory.release.transaction import publish, stage
 
@@ -43,7 +43,7 @@ def staged(publisher: NewPublisher, added: Added) -> None:
 def in_parts(publisher: NewPublisher, added: Added) -> None:
     """Each part takes only one wheel, so that there are three parts."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parts, "MAX_WHEELS", 1)
+        patch.setattr(drafts, "MAX_WHEELS", 1)
         publish(publisher(), added)
 
 

@@ -13,9 +13,9 @@ from fake_github import FakeGitHub
 from fake_github.outcome import Added, assert_published, content_of, files_of, published_rows, sha256
 from release_factory import additions, flash_attn_wheel, stub_wheel
 from wheelfactory.core.errors import InputError, PublishError
-from wheelfactory.release.github import parts
+from wheelfactory.core.published import MANIFEST_NAME
+from wheelfactory.release.github import drafts
 from wheelfactory.release.github.publisher import GitHubPublisher
-from wheelfactory.release.manifest import MANIFEST_NAME
 from wheelfactory.release.transaction import Asset, publish, stage, yank
 
 NewPublisher: TypeAlias = Callable[..., GitHubPublisher]
@@ -185,7 +185,7 @@ def test_two_gigabytes_are_refused_before_anything_is_sent(
 def test_a_file_just_under_the_limit_is_sent(
     github: FakeGitHub, publisher: NewPublisher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "ASSET_BYTES", 8)
+    monkeypatch.setattr(drafts, "ASSET_BYTES", 8)
     publisher().put_asset(asset("a.whl", b"7 bytes"))
     assert [draft.files() for draft in github.repository.drafts()] == [{"a.whl": sha256(b"7 bytes")}]
 
@@ -193,11 +193,11 @@ def test_a_file_just_under_the_limit_is_sent(
 def test_a_full_release_is_followed_by_another_and_only_the_last_has_the_manifest(
     github: FakeGitHub, publisher: NewPublisher, added: Added, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "MAX_WHEELS", 2)
+    monkeypatch.setattr(drafts, "MAX_WHEELS", 2)
     publish(publisher(), added)
     first, second = github.repository.published()
     assert (first.tag, second.tag) == ("v1", "wheels-v1-2")
-    assert len(parts.wheel_names(first.files())) == 2
+    assert len(drafts.wheel_names(first.files())) == 2
     assert MANIFEST_NAME not in first.files()
     assert (first.was_latest, second.latest) == (False, True)
     assert "wheels-v1-2" in str(first.body)
@@ -254,7 +254,7 @@ def test_of_several_empty_drafts_of_a_tag_one_is_kept(
 def test_the_first_part_has_the_tag_although_an_earlier_one_was_not_needed(
     github: FakeGitHub, publisher: NewPublisher, added: Added, later: Added, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "MAX_WHEELS", 1)
+    monkeypatch.setattr(drafts, "MAX_WHEELS", 1)
     stage(publisher(), later)
     stage(publisher(), added[:2])
     assert {draft.tag for draft in github.repository.drafts()} == {"v1", "wheels-v1-2", "wheels-v1-3"}

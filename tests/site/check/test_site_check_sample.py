@@ -9,7 +9,7 @@ import pytest
 
 from search_rows import FIRST, row_of
 from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
-from wheelfactory.core.checkout import MATRIX
+from wheelfactory.core.files import MATRIX
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.manifest import WheelRow

@@ -11,7 +11,8 @@ import pytest
 from loopback import served
 from release_factory import flash_attn_wheel, make_release, stub_wheel
 from wheelfactory.core.errors import InputError
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, manifest_bytes, read_manifest
+from wheelfactory.core.published import MANIFEST_NAME
+from wheelfactory.release.manifest import WheelRow, manifest_bytes, read_manifest
 from wheelfactory.release.published_site import read_site
 from wheelfactory.site.check.served import POLL_S, ServedSite, check_files, wait_for_site
 from wheelfactory.verify.result import GateResult

@@ -58,7 +58,7 @@ def wheel(data: dict[str, Any], number: int = 0) -> dict[str, Any]:
 
 def tables_of(data: dict[str, Any]) -> SupportTables:
     """The rules as the page has them."""
-    return SupportTables.parse(data["support"])
+    return SupportTables.from_document(data["support"])
 
 
 def test_every_combination_of_matrix_yaml_has_the_reason_of_expand(whole_matrix: Matrix) -> None:

@@ -15,13 +15,13 @@ from release_factory import quick_gates
 from search_page import Visit, choose, count, serving, standing, write_page
 from search_rows import example_rows, row_of
 from validations import H200, amd_validation, nvidia_validation, with_evidence
+from wheelfactory.commands.ci.answer import search_link
 from wheelfactory.core.cell import Cell, preview_commit
 from wheelfactory.matrix.expand import expand as expand_matrix
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.rules import AXES
 from wheelfactory.release.manifest import WheelRow, verified_archs
 from wheelfactory.site.coverage import compute_coverage
-from wheelfactory.site.request import search_link
 
 pytestmark = pytest.mark.slow
 

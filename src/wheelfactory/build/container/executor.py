@@ -19,7 +19,7 @@ from wheelfactory.build.setup_py import log_path
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.host import Host
 from wheelfactory.core.progress import ProgressCallback, ignore_progress
-from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.facts import Context
 
 # minimum memory of each parallel container: three compiles of the largest kind measured (1.2 GiB each), and the torch
 # that setup.py imports
@@ -32,9 +32,7 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 class ContainerExecutor:
     """Builds cells in containers of one engine, for one run of the factory."""
 
-    matrix: Matrix
-    machine: Host
-    cache: Path
+    context: Context
     engine: Engine
     run: Path
     """The run's folder (see `leftovers.run_folder`)."""
@@ -52,7 +50,7 @@ class ContainerExecutor:
     def describe_host(self, cell: Cell) -> Host:
         """A share of this machine, its GPUs, and the ROCm of the image."""
         return replace(
-            self.machine,
+            self.context.host,
             cores=max(1, int(self.share.cores)),
             memory_gib=self.share.memory_gib,
             rocm=cell.rocm,
@@ -63,7 +61,7 @@ class ContainerExecutor:
         """Choose a cell whose image exists, else a cell that uses the torch of its base image, else the first cell."""
 
         def missing(cell: Cell) -> tuple[bool, bool]:
-            dockerfile, image = self._dockerfile(cell), self.matrix.image(cell, slim=self.slim)
+            dockerfile, image = self._dockerfile(cell), self.context.matrix.image(cell, slim=self.slim)
             return not has_image(self.engine, dockerfile.tag), dockerfile.python != image.python_path
 
         return min(cells, key=missing)
@@ -73,8 +71,8 @@ class ContainerExecutor:
         dockerfile = self._dockerfile(cell)
         if not has_image(self.engine, dockerfile.tag):
             with self._making:
-                pull_image(self.engine, self.matrix.image(cell, slim=self.slim), report_progress)
-                log = log_path(self.cache, f"image-{dockerfile.tag.rpartition(':')[2]}")
+                pull_image(self.engine, self.context.matrix.image(cell, slim=self.slim), report_progress)
+                log = log_path(self.context.cache, f"image-{dockerfile.tag.rpartition(':')[2]}")
                 build_image(self.engine, dockerfile, log, report_progress)
         python = Path(dockerfile.python)
         return BuildHost(
@@ -107,14 +105,14 @@ class ContainerExecutor:
         remove_containers(self.engine, self.run)
 
     def _dockerfile(self, cell: Cell) -> Dockerfile:
-        return render_dockerfile(self.matrix, cell, slim=self.slim)
+        return render_dockerfile(self.context.matrix, cell, slim=self.slim)
 
 
 @contextmanager
 def open_containers(
-    engine: Engine, memory_gib: float | None = None, *, slim: bool = False, matrix: Matrix, machine: Host, cache: Path
+    engine: Engine, memory_gib: float | None = None, *, slim: bool = False, context: Context
 ) -> Iterator[ContainerExecutor]:
     """Open an executor with all of this machine, or `memory_gib` of its memory; remove its containers on exit."""
-    share = ResourceShare(float(machine.cores), memory_gib or machine.memory_gib)
-    with run_folder(engine, cache) as run:
-        yield ContainerExecutor(matrix, machine, cache, engine, run, share, slim)
+    share = ResourceShare(float(context.host.cores), memory_gib or context.host.memory_gib)
+    with run_folder(engine, context.cache) as run:
+        yield ContainerExecutor(context, engine, run, share, slim)

@@ -12,18 +12,16 @@ from wheelfactory.commands.options import (
     add_extended,
     add_matrix,
     as_directory,
-    prepare_cache,
+    find_hint,
     print_messages,
     print_results,
+    read_context,
     require_cell,
 )
 from wheelfactory.core.cell import WITHOUT_CELL
 from wheelfactory.core.errors import DONE, InputError
-from wheelfactory.core.host import read_host
-from wheelfactory.explain.error_hint import find_hint
 from wheelfactory.kernels.setup_env import CompileScope
 from wheelfactory.matrix.expand import expand
-from wheelfactory.matrix.load import load_matrix
 from wheelfactory.pipeline.jobs import output_lines
 from wheelfactory.pipeline.run_batch import build_batch, prove_batch, verify_batch
 from wheelfactory.verify.gates import parse_extended
@@ -60,27 +58,25 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     """
     if (options.action == "verify") != bool(options.rows) or (options.kernels and options.action != "build"):
         raise InputError("bad arguments", options.action, "--rows belongs to verify, --kernels to build")
-    matrix, host, cache = load_matrix(options.matrix), read_host(environ), prepare_cache(options, environ)
+    context = read_context(options, environ)
     extended = tuple(parse_extended(options.extended))
     names, wheels = options.cells.split(), as_directory(options.wheels)
-    expansion = expand(matrix)
+    expansion = expand(context.matrix)
     cells = [require_cell(expansion, name) for name in names if name not in WITHOUT_CELL]
     compiled = has_compiled_cell(cells)
     with (
-        use_store(cache, compiled=compiled),
-        open_executor(options, compiled=compiled, matrix=matrix, host=host, environ=environ, cache=cache) as executor,
+        use_store(context.cache, compiled=compiled),
+        open_executor(options, compiled=compiled, context=context) as executor,
     ):
         if options.action == "build":
             scope = CompileScope(archives=as_directory(Path(options.kernels)) if options.kernels else None)
             wheels.mkdir(parents=True, exist_ok=True)
-            failures = build_batch(executor, names, wheels, scope, matrix=matrix, environ=environ, cache=cache)
+            failures = build_batch(executor, names, wheels, scope, context=context)
         elif options.action == "prove":
-            failures = prove_batch(executor, names, wheels, matrix=matrix, host=host, environ=environ, cache=cache)
+            failures = prove_batch(executor, names, wheels, context=context)
         else:
             rows = as_directory(options.rows)
-            failures = verify_batch(
-                executor, names, wheels, rows, extended, matrix=matrix, host=host, environ=environ, cache=cache
-            )
+            failures = verify_batch(executor, names, wheels, rows, extended, context=context)
     for failure in failures:
         print_messages(f"error: {failure.name}: {failure.error}", f"hint: {find_hint(failure.error)}")
     failed = [failure.name for failure in failures]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from pathlib import Path
 
@@ -28,15 +29,17 @@ from wheelfactory.commands.targets import (
 from wheelfactory.core.errors import DONE, VERIFICATION_FAILED, FactoryError, InputError
 from wheelfactory.core.files import scratch_dir, write_atomic
 from wheelfactory.core.progress import log_to_stderr
+from wheelfactory.core.wrap import count_text
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.bundle import require_sigstore
 from wheelfactory.release.manifest import WheelRow, read_manifest
 from wheelfactory.site.check.install import InstallSource, check_install, require_uv
-from wheelfactory.site.check.report import Checked, has_drift, report_lines
 from wheelfactory.site.check.sample import choose_sample, count_weeks
 from wheelfactory.site.check.served import check_files, wait_for_site
+from wheelfactory.verify.gates import is_refused
+from wheelfactory.verify.result import GateResult, Status, result_lines
 
 _SAMPLE = 4
 """The newest wheel, one of each other kind (CK, Triton, flash-attention-amd), and one more of the newest's kind."""
@@ -144,3 +147,45 @@ def _check_sample(
 def _write_report(path: Path | None, lines: Sequence[str]) -> None:
     if path:
         write_atomic(path, "".join(f"{line}\n" for line in lines).encode())
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A site or a sampled wheel, and the results of its checks."""
+
+    name: str
+    title: str
+    """The name with details."""
+    results: tuple[GateResult, ...]
+
+
+def has_drift(checked: Sequence[Checked]) -> bool:
+    """Whether any check failed."""
+    return any(is_refused(one.results) for one in checked)
+
+
+def report_lines(checked: Sequence[Checked]) -> Iterator[str]:
+    """Report the checks of a site, which comes first in `checked`, and of its sampled wheels."""
+    failures = [
+        f"failed: {one.name}: {result.gate}: {str(finding).removeprefix(f'{one.name}: ')}"
+        for one in checked
+        for result in one.results
+        for finding in result.findings
+    ]
+    not_run = [
+        f"not run: {one.name}: {result.gate}: {result.detail}"
+        for one in checked
+        for result in one.results
+        if result.status is Status.NOT_RUN
+    ]
+    site, *wheels = checked
+    verdict = f"drift, {count_text(len(failures), 'failure')}" if failures else "no drift"
+    yield f"{site.name}: {verdict}; {count_text(len(wheels), 'wheel')} in the sample"
+    yield from failures
+    yield from not_run
+    if not wheels:
+        yield "not run: installs: the site has no verified wheel of a cell in matrix.yaml"
+    for one in checked:
+        yield ""
+        yield one.title
+        yield from result_lines(one.results)

@@ -8,8 +8,7 @@ from wheelfactory.commands.options import Environ, print_messages
 from wheelfactory.commands.targets import open_client
 from wheelfactory.core.errors import DONE
 from wheelfactory.core.progress import log_to_stderr
-from wheelfactory.pipeline.previous_run import require_own_run
-from wheelfactory.release.github.workflow_runs import read_run
+from wheelfactory.release.github.workflow_runs import read_run, require_own_run
 
 
 def add(parser: argparse.ArgumentParser) -> None:

@@ -19,7 +19,8 @@ from wheelfactory.commands.targets import add_target, open_archive_host, open_pu
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.progress import log_to_stderr
-from wheelfactory.kernels.kernel_set import KernelSet, describe_older_sets, group_kernel_sets, stored_set_name
+from wheelfactory.core.wrap import count_text
+from wheelfactory.kernels.kernel_set import KernelSet, group_kernel_sets, stored_set_name
 from wheelfactory.kernels.set_estimates import WORKFLOW_SHARDING, estimate_sets, read_cost_model, source_reader
 from wheelfactory.kernels.setup_env import ledger_path
 from wheelfactory.matrix.expand import Expansion, expand
@@ -36,7 +37,6 @@ from wheelfactory.pipeline.jobs import (
 )
 from wheelfactory.release.manifest import published_cells
 from wheelfactory.site.coverage import NEEDS_RUNNER, RUNNER_HINT
-from wheelfactory.site.markdown import count_text
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -116,13 +116,10 @@ def _cells_of_versions(expansion: Expansion, options: argparse.Namespace) -> tup
 
 
 def _find_stored_sets(target: str, matrix: Matrix, sets: Sequence[KernelSet], environ: Environ) -> frozenset[str]:
-    """Return the ids of the sets that the archive host has. Describe its archives with older ids, if it lacks a set."""
+    """Return the ids of the sets that the archive host has."""
     with log_to_stderr():
         archives = open_archive_host(target, environ)
-        stored = frozenset(kernel_set.id for kernel_set in sets if archives.has(stored_set_name(matrix, kernel_set)))
-        if len(stored) < len(sets):
-            print_messages(*describe_older_sets(sets, archives.names()))
-    return stored
+        return frozenset(kernel_set.id for kernel_set in sets if archives.has(stored_set_name(matrix, kernel_set)))
 
 
 def _choose_shards(

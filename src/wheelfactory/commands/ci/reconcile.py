@@ -9,9 +9,10 @@ from wheelfactory.commands.options import Environ, print_messages, print_results
 from wheelfactory.commands.targets import add_target, open_publisher
 from wheelfactory.core.errors import DONE, FAILED, InputError
 from wheelfactory.core.progress import log_to_stderr
+from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.pipeline.jobs import WorkflowJobs
 from wheelfactory.pipeline.reconcile import job_summary, reconcile
-from wheelfactory.release.manifest import MANIFEST_NAME, read_manifest
+from wheelfactory.release.manifest import read_manifest
 from wheelfactory.site.coverage import available_cells
 
 

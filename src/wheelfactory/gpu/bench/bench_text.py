@@ -9,13 +9,14 @@ from wheelfactory.core.terminal import TextColumn, TextTable, table_lines, wrap_
 from wheelfactory.gpu.bench.compare import FigureChange, TrendPoint
 from wheelfactory.gpu.bench.programs.call_options import SHORTEST, SOFTCAP, WINDOW
 from wheelfactory.gpu.bench.reports import (
+    NOISE_LIMIT,
     AttentionConfig,
     AttentionReport,
     AttentionRow,
     MeasuredImplementation,
     TrainingReport,
+    spread,
 )
-from wheelfactory.gpu.bench.timing import NOISE_LIMIT, spread
 from wheelfactory.gpu.validate.report import Hardware, Software
 
 DISPLAY_NAMES = {"ck": "FA2 (ck)", "triton": "FA3 (triton)"}

@@ -96,9 +96,8 @@ def _changes(old: TrainingResult, new: TrainingResult, threshold: float) -> Iter
     for figure, less_is_better in LOWER_IS_BETTER.items():
         before, now = getattr(old, figure), getattr(new, figure)
         if before and now is not None:
-            percent = round(
-                (now - before) / before * 100, 6
-            )  # rounded: float noise must not push 5 % over a threshold of 5 %
+            # rounded: float noise must not push 5 % over a threshold of 5 %
+            percent = round((now - before) / before * 100, 6)
             worse = percent if less_is_better else -percent
             yield FigureChange(name, figure, before, now, percent, is_worse=worse > threshold)
     for figure, bound in LOSS_BOUNDS.items():

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from wheelfactory.core.cell import Backend
-from wheelfactory.core.checkout import FALLBACK_SOURCES, factory_version
+from wheelfactory.core.files import FALLBACK_SOURCES, factory_version
 from wheelfactory.core.host import cpu_name
 from wheelfactory.core.process import failure_reason, run
 from wheelfactory.gpu.bench.reports import (
@@ -22,8 +22,11 @@ from wheelfactory.gpu.bench.reports import (
     TrainingConfig,
     TrainingReport,
     TrainingResult,
+    attention_tflops,
+    is_steady,
+    median,
+    percentiles,
 )
-from wheelfactory.gpu.bench.timing import attention_tflops, is_steady, median, percentiles
 from wheelfactory.gpu.torch_python import AUTOTUNE_VARIABLE, TorchPython
 from wheelfactory.gpu.validate.report import as_hardware, as_software
 from wheelfactory.verify.accuracy import AITER_TOLERANCE, TOLERANCES

@@ -23,7 +23,7 @@ from wheelfactory.gpu.validate.report import (
     as_software,
 )
 from wheelfactory.matrix.expand import expand
-from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.facts import Context, Matrix
 from wheelfactory.matrix.select import require_in_matrix
 from wheelfactory.verify import interpreter
 from wheelfactory.verify.accuracy import FALLBACK_TOLERANCE, NUMBERS_PROGRAM, NumericReport
@@ -156,7 +156,7 @@ def _with_stand_in(
         cell = require_in_matrix(expand(place.matrix), Cell.parse(installed.record.cell))
     except InputError as error:
         return ComputeResult(as_software(place.python), (check, skipped_check("interpreter", str(error))))
-    subject = Subject(wheel, installed.record, cell, place.matrix, place.host, place.environ, place.cache)
+    subject = Subject(wheel, installed.record, cell, Context(place.matrix, place.host, place.environ, place.cache))
     logger.info(
         "no GPU can be used. Step 1 of 2: compile the kernels for %d archs, about %d min on an idle machine, kept for "
         "the next time. Step 2 of 2: compute small cases in Triton's interpreter on the CPU, less than a minute",

@@ -17,8 +17,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, Backend
 from wheelfactory.core.digest import SHA256
 from wheelfactory.core.errors import BuildError, InputError
-from wheelfactory.core.installed import find_packages
 from wheelfactory.core.label import Label
+from wheelfactory.core.query import find_packages
 from wheelfactory.gpu.validate.report import ValidatedPackage
 from wheelfactory.verify.proofs import HasPython, ProgramReport
 from wheelfactory.wheel.build_record import BuildRecord, parse_build_record

@@ -8,13 +8,16 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from wheelfactory.build.aiter import make_aiter
-from wheelfactory.build.clean_environ import clean_environ
-from wheelfactory.build.environments import find_package_folders, make_build_environment, open_wheel_environment
+from wheelfactory.build.environments import (
+    clean_environ,
+    find_package_folders,
+    make_build_environment,
+    open_wheel_environment,
+)
 from wheelfactory.core.cell import AITER_NAME
-from wheelfactory.core.checkout import factory_version
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BuildError, InputError
-from wheelfactory.core.files import scratch_dir
+from wheelfactory.core.files import factory_version, scratch_dir
 from wheelfactory.core.host import Host
 from wheelfactory.core.label import Label
 from wheelfactory.gpu.torch_python import TorchPython, find_torch_python

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -11,10 +11,11 @@ from pathlib import Path
 from wheelfactory.core.digest import content_key
 from wheelfactory.kernels.compiler.costs import HEADER_CPU_S, Ledger, predict_cost
 from wheelfactory.kernels.compiler.edges import CompileInputs, Edge
+from wheelfactory.kernels.compiler.fat_binary import Bundler, read_bundler
 from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE, kernel_command
 from wheelfactory.kernels.compiler.guards import NO_GUARDS, is_empty
 from wheelfactory.kernels.compiler.schedule import Compile
-from wheelfactory.kernels.compiler.targets import HOST, target_flags, target_options
+from wheelfactory.kernels.compiler.targets import HOST, target_flags, target_options, whole_targets
 
 BINDING_CPU_S = 60.0
 """CPU seconds to assume for a binding; a guess, not measured."""
@@ -24,7 +25,9 @@ _MAX_PREAMBLE = 4096
 _DIRECTIVE = re.compile(rb'(?://[^\n]*\n|\s)*#((?:include "[^"\n]+"|define \w+ \w+|undef \w+))[ \t]*(?=\n)')
 
 PLACEHOLDER = "placeholder"
-"""The file in the scratch folder that host code embeds until the device code is there."""
+"""The file in the folder of a compile that host code embeds until the device code is there."""
+
+PLACEHOLDER_BYTES = b"\0"
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ class CompileCommands:
         return is_empty(self.inputs.guards.get(name, ""), targets)
 
     def kernel(self, name: str, targets: tuple[str, ...], output: Path, shortcuts: Shortcuts = ORDINARY) -> Compile:
-        """The compile of a kernel for one target, with the shortcuts that apply to it; or of a whole object."""
+        """Return the command that compiles one kernel for one target, or as a whole object."""
         source, folder = self.inputs.kernels[name].source, self.inputs.root
         command, header = self._hipcc(targets), shortcuts.headers.get((self.preamble(name), targets))
         empty = shortcuts.empty_sources and self.is_empty(name, targets)
@@ -133,3 +136,12 @@ class CompileCommands:
 def _to_clang(*options: str) -> list[str]:
     """Options that the driver hands over to the compiler itself."""
     return [word for option in options for word in ("-Xclang", option)]
+
+
+def read_driver_bundler(
+    inputs: CompileInputs, scratch: Path, environ: Mapping[str, str], archs: Sequence[str]
+) -> Bundler:
+    """Read how the driver bundles device code. Raises `CannotComposeError` if that is another way than ours."""
+    commands = CompileCommands(inputs, environ, Ledger(), scratch)
+    asked = commands.kernel(next(iter(inputs.kernels)), whole_targets(archs), scratch / "asked.o")
+    return read_bundler(asked.argv, asked.folder, asked.environ, archs)

@@ -17,8 +17,13 @@ from pathlib import Path
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.kernels.compiler.costs import Measurement
 from wheelfactory.kernels.compiler.request import CompileRequest
-from wheelfactory.kernels.compiler.schedule import Compile, EndedCompile, run_compiles
-from wheelfactory.kernels.compiler.status import estimate_time_left, render_status_line
+from wheelfactory.kernels.compiler.schedule import (
+    Compile,
+    EndedCompile,
+    estimate_time_left,
+    render_status_line,
+    run_compiles,
+)
 from wheelfactory.kernels.compiler.store import ObjectRecord, Store
 
 MIN_FREE_BYTES = 1 << 20

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from wheelfactory.core.errors import BuildError
-from wheelfactory.core.files import scratch_dir
+from wheelfactory.core.files import scratch_dir, wait_for_lock
 from wheelfactory.core.query import NOTICE_PREFIX
-from wheelfactory.kernels.compiler.commands import ORDINARY, PLACEHOLDER, CompileCommands, Shortcuts
+from wheelfactory.kernels.compiler.commands import (
+    ORDINARY,
+    PLACEHOLDER,
+    PLACEHOLDER_BYTES,
+    CompileCommands,
+    Shortcuts,
+    read_driver_bundler,
+)
 from wheelfactory.kernels.compiler.compile_run import CompileRun
 from wheelfactory.kernels.compiler.costs import Ledger, Measurement, shard_costs
 from wheelfactory.kernels.compiler.edges import CompileInputs
-from wheelfactory.kernels.compiler.fat_binary import Bundler, CannotComposeError, bundle, embed, read_bundler
+from wheelfactory.kernels.compiler.fat_binary import Bundler, CannotComposeError, bundle, embed
 from wheelfactory.kernels.compiler.flags import EARLY_INLINE, FUNCTION_CALLS
 from wheelfactory.kernels.compiler.limits import (
     increase_stack_limit_for_link,
@@ -59,9 +65,10 @@ def compile_set(request: CompileRequest, inputs: CompileInputs, environ: Mapping
         increase_stack_limit_for_link(os.getppid(), outputs, environ)  # the parent is setup.py, which starts the linker
     kernels = Path(request.kernels)
     with scratch_dir(kernels) as scratch:
-        (scratch / PLACEHOLDER).write_bytes(b"\0")
+        (scratch / PLACEHOLDER).write_bytes(PLACEHOLDER_BYTES)
         try:
-            bundler = _read_bundler(inputs, scratch, environ, parts)
+            archs = [targets[0] for targets in parts if targets != (HOST,)] or inputs.archs[:1]
+            bundler = read_driver_bundler(inputs, scratch, environ, archs)
             return _Build(request, inputs, environ, scratch, bundler, parts).compile()
         except CannotComposeError as error:
             require_supported_archs(inputs.hipcc, inputs.archs, environ)  # else that is the reason
@@ -71,16 +78,6 @@ def compile_set(request: CompileRequest, inputs: CompileInputs, environ: Mapping
             print(f"{NOTICE_PREFIX}{error}: compiling whole objects the ordinary way", flush=True)
         whole = (whole_targets(inputs.archs),)
         return _Build(request, inputs, environ, scratch, None, whole).compile()
-
-
-def _read_bundler(
-    inputs: CompileInputs, scratch: Path, environ: Mapping[str, str], parts: Sequence[Targets]
-) -> Bundler:
-    """How the driver bundles device code. Raises `CannotComposeError` if that is another way than ours."""
-    archs = [targets[0] for targets in parts if targets != (HOST,)] or inputs.archs[:1]
-    commands = CompileCommands(inputs, environ, Ledger(), scratch)
-    asked = commands.kernel(next(iter(inputs.kernels)), whole_targets(archs), scratch / "asked.o")
-    return read_bundler(asked.argv, asked.folder, asked.environ, archs)
 
 
 @dataclass
@@ -103,8 +100,10 @@ class _Build:
         with ExitStack() as held:
             for store in sorted(stores.values(), key=lambda store: store.folder):  # in one order, against a deadlock
                 store.create()
-                held.enter_context(_locked(store.folder, request.shard))
-            missing = {targets: _missing(stores[targets], compiled_sources(selected, targets)) for targets in stores}
+                held.enter_context(
+                    wait_for_lock(store.folder / f"lock{request.shard.replace('/', '-')}", _tell_of_wait)
+                )
+            missing = {targets: stores[targets].find_missing(compiled_sources(selected, targets)) for targets in stores}
             missing = {targets: names for targets, names in missing.items() if names}
             total = sum(len(compiled_sources(selected, targets)) for targets in stores)
             lacking = sum(map(len, missing.values()))
@@ -191,20 +190,8 @@ class _Build:
         output.write_bytes(host)
 
 
-@contextmanager
-def _locked(folder: Path, shard: str) -> Iterator[None]:
-    """Lock a store, or one shard of it, so that two builds do not compile the same kernels twice."""
-    # flock, because the kernel releases it however the process ends
-    descriptor = os.open(folder / f"lock{shard.replace('/', '-')}", os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print(f"{NOTICE_PREFIX}waiting for another build that compiles these kernels", flush=True)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+def _tell_of_wait() -> None:
+    print(f"{NOTICE_PREFIX}waiting for another build that compiles these kernels", flush=True)
 
 
 def _state(request: CompileRequest, run: CompileRun, lacking: int) -> str:
@@ -220,12 +207,6 @@ def _state(request: CompileRequest, run: CompileRun, lacking: int) -> str:
         which = f"{lacking} kernels are missing"
         raise BuildError("too little time to compile one kernel", which, "give more hours: --budget")
     return TIME_UP
-
-
-def _missing(store: Store, names: Sequence[str]) -> list[str]:
-    """Return those of the sources whose objects are missing or damaged."""
-    finished = store.read_records()
-    return [name for name in names if name not in finished or not store.has_object(finished[name])]
 
 
 def _notes(

@@ -14,9 +14,9 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from statistics import median
 
-from wheelfactory.core.kernel_name import parse_kernel_name
+from wheelfactory.core.strict import parse_record
 from wheelfactory.kernels.compiler.guards import NO_GUARDS, Guards, is_empty
-from wheelfactory.kernels.compiler.targets import HOST
+from wheelfactory.kernels.compiler.targets import HOST, parse_kernel_name
 
 # memory of hipcc and the clang driver beside the large process of a compile (measured with `SEED_COSTS`)
 DRIVER_MIB = 100
@@ -198,19 +198,11 @@ class Measurement:
     def from_line(cls, line: str) -> Measurement | None:
         """Parse a line of `to_line`; None if it is truncated or something else."""
         try:
-            document = json.loads(line)
-            entry = cls(**{**document, "targets": tuple(document["targets"])})
-        except (ValueError, TypeError, KeyError, RecursionError):
+            entry = parse_record(cls, line)
+        except ValueError:
             return None
-        texts = (entry.source, entry.compiler, *entry.targets)
         numbers = (entry.cpu_s, entry.peak_mib, entry.size)
-        is_list = isinstance(document["targets"], list) and entry.targets
-        is_valid = is_list and all(isinstance(text, str) for text in texts) and all(map(_is_amount, numbers))
-        return entry if is_valid else None
-
-
-def _is_amount(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < _MAX_MEASUREMENT
+        return entry if entry.targets and min(numbers) > 0 and max(numbers) < _MAX_MEASUREMENT else None
 
 
 @dataclass(frozen=True)

@@ -31,9 +31,9 @@ _ARCH_MACRO = re.compile("__(gfx9[0-9a-f]{2}|gfx1[0-9a-f]{3})__")
 
 @cache
 def read_guard(source: str) -> str:
-    """Read the condition on archs that a source (a path) puts round all of its code.
+    """Return the preprocessor condition around the whole source (a path); empty if there is none.
 
-    Empty if there is none: nothing may be said then about its device code.
+    Without a condition, assume that the source has device code for every arch.
     """
     text = _COMMENTS.sub("", Path(source).read_text(encoding="utf-8", errors="replace"))
     lines = [line for line in map(str.strip, text.splitlines()) if line]

@@ -70,7 +70,7 @@ def make_keys(
 
 def rocm_headers_sha256(rocm: str) -> str:
     """The digest of the HIP headers in ROCm's folder, which kernels include."""
-    paths = _header_paths([Path(rocm, "include/hip")])
+    paths = list_source_files([Path(rocm, "include/hip")])
     return files_sha256((str(path.relative_to(rocm)), path.read_bytes()) for path in paths)
 
 
@@ -84,11 +84,12 @@ def key_environment(environ: Mapping[str, str], rocm: str) -> dict[str, str]:
 def header_paths(flags: Sequence[str], root: Path) -> list[Path]:
     """List the files of the header folders below `root` that these flags name, sorted."""
     named = [value for option, value in split_options(flags) if option in HEADER_OPTIONS]
-    return _header_paths(Path(root, folder) for folder in named if not Path(folder).is_absolute())
+    return list_source_files(Path(root, folder) for folder in named if not Path(folder).is_absolute())
 
 
-def _header_paths(folders: Iterable[Path]) -> list[Path]:
-    # the generator is beside the headers, and running it leaves .pyc files
+def list_source_files(folders: Iterable[Path]) -> list[Path]:
+    """List the files below these folders, sorted."""
+    # the generator is beside the headers, and running it leaves .pyc files, which differ from Python to Python
     found = {path for folder in folders for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"}
     return sorted(found)
 
@@ -115,7 +116,7 @@ def diff_key_parts(parts: Mapping[str, Any], other: Mapping[str, Any]) -> list[s
         if isinstance(one, Mapping) and isinstance(two, Mapping):
             found += [f"{name}.{difference}" for difference in diff_key_parts(one, two)]
         elif _plain(one) != _plain(two):
-            found.append(f"{name}: {_short(*_differing_part(one, two))}, other {_short(*_differing_part(two, one))}")
+            found.append(f"{name}: {_describe_difference(one, two)}, other {_describe_difference(two, one)}")
     return found
 
 
@@ -123,25 +124,29 @@ def _plain(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def _differing_part(value: Any, other: Any) -> tuple[Any, str]:
-    """Reduce a list to the items that `other` lacks; also return the word that introduces them in a message."""
-    if not isinstance(value, (list, tuple)) or not isinstance(other, (list, tuple)):
-        return value, ""
-    mine, theirs = {_plain(item) for item in value}, {_plain(item) for item in other}
-    if mine == theirs or not mine & theirs:
-        return value, ""
-    return [item for item in value if _plain(item) not in theirs], "with "
+def _describe_difference(value: Any, other: Any) -> str:
+    """Describe a value; of two lists that share items, only ``with`` the items that `other` lacks."""
+    if not (isinstance(value, (list, tuple)) and isinstance(other, (list, tuple))):
+        return _short(value)
+    missing = missing_items(value, other)
+    if len(missing) == len(value) or not (missing or missing_items(other, value)):
+        return _short(value)
+    return f"with {_short(missing)}" if missing else "without"
 
 
-def _short(value: Any, before: str) -> str:
+def missing_items(value: Iterable[Any], other: Iterable[Any]) -> list[Any]:
+    """Return the items that `other` lacks."""
+    known = {_plain(item) for item in other}
+    return [item for item in value if _plain(item) not in known]
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        value = " ".join(map(str, value)) or None
     if value is None:
         return "nothing"
-    if isinstance(value, (list, tuple)):
-        if not value:
-            return "without" if before else "nothing"
-        value = " ".join(map(str, value))
     text = value if isinstance(value, str) else _plain(value)
     text = text.encode("unicode_escape").decode()
     if re.fullmatch("[0-9a-f]{40,}", text):
-        return f"{before}{text[:12]}..."
-    return before + (text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}...")
+        return f"{text[:12]}..."
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."

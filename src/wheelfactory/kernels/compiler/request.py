@@ -11,6 +11,7 @@ from typing import Any
 
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import write_atomic
+from wheelfactory.core.strict import parse_record, read_record
 
 REQUEST_VARIABLE = "WHEELFACTORY_COMPILE_REQUEST"
 """The environment variable of setup.py that holds the path of the request."""
@@ -56,9 +57,7 @@ class CompileRequest:
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> CompileRequest:
         """Read the request that `REQUEST_VARIABLE` names."""
-        document = json.loads(Path(environ[REQUEST_VARIABLE]).read_text(encoding="utf-8"))
-        lists = {name: tuple(document[name]) for name in ("archive_keys", "planned_sources", "targets")}
-        return cls(**{**document, **lists})
+        return parse_record(cls, Path(environ[REQUEST_VARIABLE]).read_bytes())
 
     def write_answer(self, document: Mapping[str, Any]) -> None:
         """Write the result file: a `CompileResult`, or what, which and hint of an error."""
@@ -76,7 +75,7 @@ class CompileResult:
     sources: tuple[str, ...]
     """The requested sources: of the shard, or all."""
     total: int
-    """Number of objects that it needs: for each target one of each source that is compiled for it."""
+    """Objects needed: one per (source, target) pair."""
     reused: int
     """How many of them came from the store."""
     compiled: int
@@ -101,4 +100,4 @@ class CompileResult:
         document = json.loads(path.read_text(encoding="utf-8"))
         if "what" in document:
             raise BuildError(document["what"], document["which"], document["hint"])
-        return cls(**{**document, **{name: tuple(document[name]) for name in ("keys", "sources")}})
+        return read_record(cls, document)

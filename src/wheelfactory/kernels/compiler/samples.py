@@ -100,7 +100,7 @@ class Samples:
         return self.commands.scratch / "-".join(targets) / f"{name}.o"
 
     def _difference(self, name: str) -> str:
-        """Say in what the parts of a sample are not those of its ordinary object; empty if they are equal."""
+        """Describe how the composed sample differs from the ordinary object; empty if they are equal."""
         ordinary = self._ordinary(name).output.read_bytes()
         archs = [targets[0] for targets in self.missing if targets != (HOST,) and compiled_sources([name], targets)]
         code = {arch: self._path(name, (arch,)) for arch in archs}

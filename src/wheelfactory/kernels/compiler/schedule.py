@@ -1,7 +1,7 @@
 """Run independent compiles in parallel. If Linux kills one for memory, halve the jobs and retry it.
 
 This replaces ninja, which neither retries a compile nor changes its number of jobs. Compiles stay in setup.py's process
-group, so that a signal to the group ends them.
+group, so that a signal to the group ends them. The status line is ninja's.
 """
 
 from __future__ import annotations
@@ -157,3 +157,27 @@ def _wait(running: dict[int, _Running]) -> tuple[_Running, EndedCompile]:
 def _was_killed(started: _Running, ended: EndedCompile) -> bool:
     # a driver whose compiler was killed exits with a status of its own, so also ask for the count of kills
     return ended.code == -signal.SIGKILL or (ended.code != 0 and host.out_of_memory_kills() > started.kills)
+
+
+def estimate_time_left(predicted_left_s: float, predicted_done_s: float, elapsed_s: float, jobs: int) -> float:
+    """Estimate the seconds left: the predicted CPU seconds of the rest, scaled by the speed so far.
+
+    Before the first compile ends, assumes that all `jobs` are always busy.
+    """
+    if not predicted_done_s:
+        return predicted_left_s / jobs
+    return predicted_left_s * elapsed_s / predicted_done_s
+
+
+def render_status_line(name: str, done: int, total: int, *, elapsed_s: float, left_s: float, peak_mib: int) -> str:
+    """Render a line in ninja's format: ``[111/2525] 38.2/min, 75 min left, peak 1204 MiB: NAME``."""
+    rate = done / elapsed_s * 60 if elapsed_s else 0.0
+    return f"[{done}/{total}] {rate:.1f}/min, {format_duration(left_s)} left, peak {peak_mib} MiB: {name}"
+
+
+def format_duration(seconds: float) -> str:
+    """Render a duration: ``45 s``, ``20 min``, ``2 h 05 min``."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02} min"

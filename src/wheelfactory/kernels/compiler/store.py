@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,6 +24,7 @@ from typing import Any
 
 from wheelfactory.core.digest import SHA256, file_sha256
 from wheelfactory.core.files import lock_folder, write_atomic
+from wheelfactory.core.strict import read_record
 
 FORMAT = 2
 """Format number of ``set.json`` and of an archive's manifest."""
@@ -125,21 +125,11 @@ class ObjectRecord:
     def from_document(cls, document: Any) -> ObjectRecord | None:
         """Parse a JSON object; None if it is something else."""
         try:
-            entry = cls(**{**document, "targets": tuple(document["targets"])})
-            counts, times = (entry.size, entry.peak_mib), (entry.cpu_s, entry.start, entry.end)
-            is_valid = (
-                is_source_name(entry.source)
-                and isinstance(entry.made_by, str)
-                and isinstance(entry.cached, bool)
-                and isinstance(document["targets"], list)
-                and all(isinstance(target, str) for target in entry.targets)
-                and re.fullmatch(SHA256, entry.sha256)
-                and all(isinstance(count, int) and count >= 0 for count in counts)
-                and all(isinstance(time, (int, float)) and math.isfinite(time) for time in times)
-                and entry.cpu_s >= 0
-            )
-        except (TypeError, KeyError, OverflowError):  # not a JSON object, no targets, an integer too large for a float
+            entry = read_record(cls, document)
+        except ValueError:
             return None
+        numbers = entry.size, entry.peak_mib, entry.cpu_s
+        is_valid = is_source_name(entry.source) and re.fullmatch(SHA256, entry.sha256) and min(numbers) >= 0
         return entry if is_valid else None
 
 

@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,23 +21,18 @@ sys.path.append(str(Path(__file__).resolve().parents[3]))
 
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import write_atomic
-from wheelfactory.kernels.compiler.commands import CompileCommands
+from wheelfactory.core.strict import parse_record
+from wheelfactory.kernels.compiler.commands import PLACEHOLDER, read_driver_bundler
 from wheelfactory.kernels.compiler.compiler import read_compiler
-from wheelfactory.kernels.compiler.costs import Ledger
 from wheelfactory.kernels.compiler.edges import CompileInputs
-from wheelfactory.kernels.compiler.fat_binary import CannotComposeError, read_bundler
+from wheelfactory.kernels.compiler.fat_binary import CannotComposeError
 from wheelfactory.kernels.compiler.flags import rocm_root
 from wheelfactory.kernels.compiler.guards import is_empty
 from wheelfactory.kernels.compiler.key import header_paths, key_environment, rocm_headers_sha256
 from wheelfactory.kernels.compiler.limits import require_supported_archs
 from wheelfactory.kernels.compiler.request import SURVEYED, CompileRequest, CompileResult
 from wheelfactory.kernels.compiler.store import SetKey
-from wheelfactory.kernels.compiler.targets import split_targets, target_flags, target_options, whole_targets
-
-PLACEHOLDER = "placeholder"
-"""The file in the root of a compile that host code embeds until the device code is there."""
-
-PLACEHOLDER_BYTES = b"\0"
+from wheelfactory.kernels.compiler.targets import split_targets, target_flags, target_options
 
 
 @dataclass(frozen=True)
@@ -77,12 +72,7 @@ class Survey:
     @classmethod
     def read(cls, path: Path) -> Survey:
         """Read the file that `write_survey` wrote."""
-        document = json.loads(path.read_text(encoding="utf-8"))
-        parts = [
-            SurveyPart(SetKey.from_document(part["key"]), tuple(part["command"]), tuple(part["sources"]))
-            for part in document["parts"]
-        ]
-        return cls(**{**document, "headers": tuple(document["headers"]), "parts": tuple(parts)})
+        return parse_record(cls, path.read_bytes())
 
 
 def worker_compiler(content: str, rocm: str) -> str:
@@ -119,7 +109,11 @@ def write_survey(request: CompileRequest, inputs: CompileInputs, environ: Mappin
         "parts": [
             {
                 "key": json.loads(inputs.keys[targets].to_bytes()),
-                "command": [inputs.hipcc, *target_flags(inputs.flags, targets), *_options(targets, inputs.archs)],
+                "command": [
+                    inputs.hipcc,
+                    *target_flags(inputs.flags, targets),
+                    *target_options(targets, inputs.archs, PLACEHOLDER),
+                ],
                 "sources": [
                     name for name in inputs.keys[targets].sources if not is_empty(inputs.guards.get(name, ""), targets)
                 ],
@@ -132,17 +126,11 @@ def write_survey(request: CompileRequest, inputs: CompileInputs, environ: Mappin
 
 
 def _require_composable(inputs: CompileInputs, environ: Mapping[str, str]) -> None:
-    commands = CompileCommands(inputs, environ, Ledger(), Path.cwd())
-    asked = commands.kernel(next(iter(inputs.kernels)), whole_targets(inputs.archs), Path("asked.o"))
     try:
-        read_bundler(asked.argv, asked.folder, asked.environ, inputs.archs)
+        read_driver_bundler(inputs, Path.cwd(), environ, inputs.archs)
     except CannotComposeError as error:
         hint = "compile whole objects with each cell: build without --remote"
         raise BuildError("this compiler's objects cannot be put together", str(error), hint) from None
-
-
-def _options(targets: tuple[str, ...], archs: Sequence[str]) -> list[str]:
-    return target_options(targets, archs, PLACEHOLDER)
 
 
 def _read_comment(hipcc: str, environ: Mapping[str, str]) -> str:

@@ -15,8 +15,14 @@ import grpc.aio
 from wheelfactory.core.errors import InputError
 from wheelfactory.kernels.remote import messages_pb2 as messages
 from wheelfactory.kernels.remote.action import Blob
-from wheelfactory.kernels.remote.channel import make_method, open_channel
-from wheelfactory.kernels.remote.failures import Attempts, ClusterLostError, ResultError, result_error
+from wheelfactory.kernels.remote.channel import (
+    Attempts,
+    ClusterLostError,
+    ResultError,
+    make_method,
+    open_channel,
+    result_error,
+)
 from wheelfactory.kernels.remote.settings import Remote, read_token
 
 BATCH_BYTES = 3 << 20
@@ -69,7 +75,7 @@ class Client:
             raise InputError("the server executes nothing", self.remote.address, hint)
 
     async def watch(self) -> None:
-        """Ask the server for ever whether it is there. Raises as `check`."""
+        """Poll the server until cancelled. Raises as `check`."""
         # a stream that says nothing for an hour may be a compile, or a connection that is dead
         while True:
             await asyncio.sleep(HEARTBEAT_S)

@@ -13,14 +13,15 @@ from pathlib import Path
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.progress import ProgressCallback, logger
+from wheelfactory.kernels.compiler.commands import PLACEHOLDER, PLACEHOLDER_BYTES
 from wheelfactory.kernels.compiler.costs import Ledger, predict_cost
 from wheelfactory.kernels.compiler.flags import kernel_command
 from wheelfactory.kernels.compiler.store import Store
-from wheelfactory.kernels.compiler.survey import PLACEHOLDER, PLACEHOLDER_BYTES, Survey, SurveyPart
+from wheelfactory.kernels.compiler.survey import Survey, SurveyPart
 from wheelfactory.kernels.remote import messages_pb2 as messages
 from wheelfactory.kernels.remote.action import TIMEOUT_S, RemoteAction, make_action, make_folder
+from wheelfactory.kernels.remote.channel import ClusterLostError, MissingInputsError, ResultError
 from wheelfactory.kernels.remote.client import Client
-from wheelfactory.kernels.remote.failures import ClusterLostError, MissingInputsError, ResultError
 from wheelfactory.kernels.remote.results import make_record, read_object, worker_name
 from wheelfactory.kernels.remote.samples import NOTHING_FILLED, Filled, Sample
 from wheelfactory.kernels.remote.settings import Remote

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 
+from wheelfactory.core.wrap import as_printable
 from wheelfactory.kernels.compiler.store import ObjectRecord
 from wheelfactory.kernels.remote import messages_pb2 as messages
+from wheelfactory.kernels.remote.channel import ResultError
 from wheelfactory.kernels.remote.client import Client
-from wheelfactory.kernels.remote.failures import ResultError
+
+_MAX_SHOWN = 200
+"""Characters of a server's text in a message."""
 
 
 def worker_name(result: messages.ActionResult) -> str:
     """The worker that executed it, as the server says."""
-    return _printable(result.execution_metadata.worker) or "unnamed worker"
+    return as_printable(result.execution_metadata.worker[:_MAX_SHOWN]) or "unnamed worker"
 
 
 async def read_object(client: Client, result: messages.ActionResult, output: str, comment: str) -> bytes:
@@ -28,7 +32,7 @@ async def read_object(client: Client, result: messages.ActionResult, output: str
             text = await client.read(result.stderr_digest)
         lines = text.decode(errors="replace").strip().splitlines() or [f"exit status {result.exit_code}"]
         first = next((line for line in lines if "error:" in line), lines[-1])
-        raise ResultError(f"failed on {worker}: {_printable(first)}")
+        raise ResultError(f"failed on {worker}: {as_printable(first[:_MAX_SHOWN])}")
     outputs = [file for file in result.output_files if file.path == output]
     if not outputs:
         raise ResultError(f"{worker} made no object")
@@ -58,8 +62,3 @@ def make_record(
         made_by=worker_name(result),
         cached=is_cached,
     )
-
-
-def _printable(text: str) -> str:
-    """Without control characters, which could change what a terminal shows, and at most 200 characters."""
-    return "".join(filter(str.isprintable, text))[:200]

@@ -25,7 +25,7 @@ class Filled:
     """What a cluster has done for a build."""
 
     stores: tuple[Store, ...]
-    """All that it may have filled."""
+    """Stores that may have received objects."""
     samples: Sequence[Sample]
 
 

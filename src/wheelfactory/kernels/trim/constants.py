@@ -53,7 +53,7 @@ class _Program:
 
 
 def find_constants(structure: str, headers: Sequence[str], bindings: Sequence[str]) -> dict[str, bool]:
-    """The fields of a structure that have one value wherever these C++ files fill it, and that value.
+    """Return the struct fields that every C++ call sets to the same value, with that value.
 
     `headers` declare the structure. Empty if a binding uses the structure in a way that is not understood.
     """

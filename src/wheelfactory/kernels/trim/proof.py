@@ -1,11 +1,21 @@
-"""Prove that a generator run with filters dispatches every call of the bindings as the run without filters does."""
+"""Run the generator with filters, as setup.py then does, and prove that its output replaces the full one.
+
+It does if it dispatches every call of the bindings as the output of the run without filters does.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
 from typing import TypeAlias
 
+from wheelfactory.kernels.compiler import generator_filter
+from wheelfactory.kernels.compiler.targets import is_dispatch
 from wheelfactory.kernels.trim.constants import assigns_field, find_constants
 from wheelfactory.kernels.trim.if_chain import (
     Block,
@@ -17,6 +27,7 @@ from wheelfactory.kernels.trim.if_chain import (
     restrict,
     tokenize,
 )
+from wheelfactory.matrix.facts import GeneratorFilter
 
 _DISPATCHED = re.compile(r"\b(\w+_traits) (\w+) ?,")
 _ALIAS = re.compile(r"\busing (\w+) *= *([^;{}]*);")
@@ -31,11 +42,6 @@ _MAX_SHOWN = 160
 
 Kernel: TypeAlias = "tuple[Tokens, str]"
 """The type that a kernel's template is specialized for, and the tag of its GPU family (empty up to 2.8.3)."""
-
-
-def is_dispatch(name: str) -> bool:
-    """Whether a generated source (name without extension) chooses a kernel for a call, and is no kernel itself."""
-    return name.endswith("_api")
 
 
 def find_differences(
@@ -80,7 +86,7 @@ def _compare_dispatch(
 
 
 def _constants(dispatch: str, bindings: Sequence[str], headers: Sequence[str]) -> dict[Tokens, bool]:
-    """The expressions of a dispatch file that have one value in all calls of the bindings, and that value."""
+    """Return the dispatch conditions that are constant for every binding, with their value."""
     parameters = set(_DISPATCHED.findall(dispatch))
     if len(parameters) != 1:
         return {}
@@ -154,3 +160,79 @@ def _plain(text: str) -> str:
     plain = " ".join(_COMMENT.sub(" ", text).split())
     # a dispatch file writes a padding as (8 > 0) where the kernel has true
     return _COMPARED.sub(lambda found: "true" if int(found[1]) > int(found[2]) else "false", plain)
+
+
+_FILTER_OPTIONS = ("-f", "--filter")
+_DIRECTION_OPTIONS = ("-d", "--direction", "-a", "--api")
+_CPP_SUFFIXES = frozenset({".cpp", ".hpp", ".h", ".cu", ".cuh", ".hip"})
+_CALLS_KERNELS = re.compile(rb"\bfmha_\w*_traits\b")
+"""In a C++ file that fills the structures with which kernels are called."""
+
+
+class UnprovedError(Exception):
+    """Why a release is compiled without its filters, in one line."""
+
+
+@dataclass(frozen=True)
+class FilteredCommand:
+    """A generator command of setup.py, without its Python, and the filter to add to it."""
+
+    arguments: tuple[str, ...]
+    filter: str
+
+
+def filter_commands(
+    commands: Iterable[Sequence[str]], filters: Iterable[GeneratorFilter]
+) -> tuple[FilteredCommand, ...]:
+    """Find the generator command of each filter. Raises `UnprovedError` if setup.py has not exactly one."""
+    all_arguments = [tuple(command[1:]) for command in commands]
+    found = []
+    for item in filters:
+        named = [arguments for arguments in all_arguments if _directions(arguments) == [item.direction]]
+        if len(named) != 1 or not {*_FILTER_OPTIONS}.isdisjoint(named[0]):
+            raise UnprovedError(f"setup.py does not run the generator once, without a filter, for {item.direction}")
+        found.append(FilteredCommand(named[0], item.filter))
+    return tuple(found)
+
+
+def _directions(arguments: Sequence[str]) -> list[str]:
+    return [value for option, value in pairwise(arguments) if option in _DIRECTION_OPTIONS]
+
+
+def filter_environ(folder: Path, commands: Iterable[FilteredCommand]) -> dict[str, str]:
+    """Write a new folder for PYTHONPATH, and return the variables that make setup.py's generator use these filters."""
+    folder.mkdir()
+    shutil.copyfile(str(generator_filter.__file__), folder / "sitecustomize.py")
+    pairs = [(command.arguments, command.filter) for command in commands]
+    (folder / generator_filter.FILTERS_FILE).write_text(json.dumps(pairs), encoding="utf-8")
+    return {"PYTHONPATH": str(folder)}
+
+
+def require_proof(full: Mapping[str, Path], trimmed: Mapping[str, Path], tree: Path, generator: Path) -> None:
+    """Raise `UnprovedError` unless these sources of a filtered run serve every call of the bindings in `tree`.
+
+    `full` and `trimmed` are the generated files by name without extension; `generator` is the path of the program in
+    `tree`.
+    """
+    if len(trimmed) >= len(full):
+        raise UnprovedError("the filters leave nothing out")
+    bindings = list(_bindings(tree, tree.joinpath(*generator.parts[:2])))
+    headers = [_read(path) for path in sorted((tree / generator).parent.glob("*.hpp"))]
+    texts = [{name: _read(path) for name, path in files.items()} for files in (full, trimmed)]
+    differences = find_differences(texts[0], texts[1], bindings, headers)
+    if differences:
+        more = f"; and {len(differences) - 1} more differences" if len(differences) > 1 else ""
+        raise UnprovedError(differences[0] + more)
+
+
+def _bindings(tree: Path, kernels: Path) -> Iterator[str]:
+    """The C++ files of upstream's own folders from which kernels are called; `kernels` is Composable Kernel's."""
+    files = [path for path in sorted((tree / "csrc").rglob("*")) if path.suffix in _CPP_SUFFIXES and path.is_file()]
+    own = [path for path in files if kernels not in path.parents]
+    # whole folders, because a function there may pass on a value that another one fills in
+    folders = {path.parent for path in own if _CALLS_KERNELS.search(path.read_bytes())}
+    yield from (_read(path) for path in own if path.parent in folders)
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")

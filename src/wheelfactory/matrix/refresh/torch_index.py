@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 from packaging.version import Version
 
+from wheelfactory.core.cell import name_python
 from wheelfactory.core.errors import FactoryError
 from wheelfactory.core.http import http_error_reason
 from wheelfactory.core.package_index import INDEX_ERRORS, package_index
@@ -20,7 +21,7 @@ PYTORCH = "https://download.pytorch.org/whl"
 TorchReleases: TypeAlias = Mapping[Version, frozenset[str]]
 """The Pythons (``3.12``) with a wheel, by torch release without its ROCm label."""
 
-_PYTHON = re.compile("cp3([1-9][0-9]?)")
+_PYTHON = re.compile("cp3[1-9][0-9]?")
 _MAX_FILENAME = 255
 """The limit of Linux. Compressed tag sets multiply, so that a longer name could expand to fill the memory."""
 _PLATFORM = re.compile("(linux|manylinux[0-9_]+)_x86_64")
@@ -76,9 +77,9 @@ def parse_torch_releases(filenames: Iterable[str], entry: str) -> dict[Version, 
         if name != "torch" or version.is_prerelease or version != Version(f"{release}+rocm{entry}"):
             continue
         pythons = {
-            f"3.{match[1]}"
+            name_python(tag.interpreter)
             for tag in tags
-            if (match := _PYTHON.fullmatch(tag.interpreter))
+            if _PYTHON.fullmatch(tag.interpreter)
             and tag.abi == tag.interpreter  # not cp313t, the free-threaded build
             and _PLATFORM.fullmatch(tag.platform)
         }

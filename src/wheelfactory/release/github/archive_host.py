@@ -7,15 +7,14 @@ release takes no file afterwards, and a draft does not count as stored.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError, VerificationError
 from wheelfactory.core.files import atomic_path
 from wheelfactory.release.bundle import BUILD_WORKFLOW, BUNDLE_SUFFIX, MAX_BUNDLE_BYTES, require_sigstore
-from wheelfactory.release.github.drafts import Draft
-from wheelfactory.release.github.parts import require_size
+from wheelfactory.release.github.drafts import Draft, require_size
 from wheelfactory.release.github.releases import Releases, StoredAsset
 from wheelfactory.release.transaction import Asset
 from wheelfactory.verify.result import Status
@@ -39,10 +38,6 @@ class GitHubArchiveHost:
 
     def __init__(self, releases: Releases) -> None:
         self._releases = releases
-
-    def names(self) -> Iterable[str]:
-        """The tags of all releases, as only those with the name of an archive can be one."""
-        return [release.tag_name for release in self._releases.list_releases()]
 
     def has(self, name: str) -> bool:
         """Whether an attested archive is published under this name. Raises as `_find_archive` does."""

@@ -9,11 +9,12 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from wheelfactory.core.errors import PublishError
-from wheelfactory.release.github.parts import wheel_name
+from wheelfactory.core.published import MANIFEST_NAME
+from wheelfactory.release.github.drafts import wheel_name
 from wheelfactory.release.github.releases import Release, Releases, StoredAsset
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, parse_rows
-from wheelfactory.release.merge import merge_rows
+from wheelfactory.release.manifest import WheelRow, parse_rows
 from wheelfactory.release.transaction import Asset, asset_digests
+from wheelfactory.release.verified import merge_rows
 
 # a run can publish this long after it read the rows: a request waits up to 3 h for a rate limit (`client`), and the
 # requests themselves take time. A manifest published within it may lack the rows of the manifest before

@@ -11,12 +11,12 @@ from typing import TypeAlias
 
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.progress import ProgressCallback, ignore_progress, logger
+from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.release.bundle import BUNDLE_SUFFIX
-from wheelfactory.release.github.drafts import Draft, Drafts
-from wheelfactory.release.github.parts import parse_release_tag, require_size, wheel_name, wheel_names
+from wheelfactory.release.github.drafts import Draft, Drafts, parse_release_tag, require_size, wheel_name, wheel_names
 from wheelfactory.release.github.published import PublishedReleases
 from wheelfactory.release.github.releases import Release, Releases
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow, manifest_bytes
+from wheelfactory.release.manifest import WheelRow, manifest_bytes
 from wheelfactory.release.transaction import SUMS_NAME, Asset, ConcurrentPublishError, asset_digests, sha256sums
 
 WriteNotes: TypeAlias = Callable[[Sequence[WheelRow], Sequence[WheelRow]], str]

@@ -76,7 +76,7 @@ def _sampled(row: WheelRow, newest: WheelRow, pythons: Pythons, week: int) -> Sa
 
 
 def _choose(newest: WheelRow, others: Iterable[WheelRow], number: int, week: int) -> list[WheelRow]:
-    """Choose `number` - 1 of `others`, so that each kind of wheel gets a place before any gets its second one."""
+    """Pick round-robin over kinds of wheel: `newest`, and `number` - 1 of `others`."""
     queues: dict[str, list[WheelRow]] = defaultdict(list)
     for row in others:
         queues[_kind(row)].append(row)

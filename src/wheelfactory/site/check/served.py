@@ -12,7 +12,8 @@ from pypi_simple import Link, RepositoryPage
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.progress import logger
-from wheelfactory.release.manifest import MANIFEST_NAME, WheelRow
+from wheelfactory.core.published import MANIFEST_NAME
+from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.published_site import PublishedSite, read_site
 from wheelfactory.site.index import render_index
 from wheelfactory.verify.result import Finding, GateResult, Status

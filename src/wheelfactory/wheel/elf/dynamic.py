@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import repeat
+
+from packaging.version import Version
 
 from wheelfactory.wheel.elf.image import PT_DYNAMIC, DamagedElfError, ElfImage, StringTable
 
@@ -20,6 +23,9 @@ _MAX_ENTRIES = 1 << 16
 _MAX_SYMBOLS = 1 << 21
 # needed versions of a file; a symbol has 15 bits for its version index
 _MAX_VERSIONS = 1 << 15
+
+
+_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,21 @@ class Dynamic:
     defined: frozenset[str] = frozenset()
     versions: tuple[tuple[str, str], ...] = ()
     """Library and version of each needed version, such as ``("libc.so.6", "GLIBC_2.14")``."""
+
+    @property
+    def glibc(self) -> Version | None:
+        """The oldest glibc that can load it; None if it needs no version."""
+        return max(self._numbers("GLIBC_"), default=None)
+
+    @property
+    def glibcxx(self) -> Version | None:
+        """The oldest GLIBCXX (symbol version of libstdc++) that can load it; None if it needs no version."""
+        return max(self._numbers("GLIBCXX_"), default=None)
+
+    def _numbers(self, prefix: str) -> Iterator[Version]:
+        for _, version in self.versions:
+            if version.startswith(prefix) and _NUMBER.fullmatch(version, len(prefix)):  # skips GLIBC_PRIVATE
+                yield Version(version.removeprefix(prefix))
 
 
 def read_dynamic(image: ElfImage) -> Dynamic:

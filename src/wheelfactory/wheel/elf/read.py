@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-
-from packaging.version import Version
 
 from wheelfactory.wheel.elf.dynamic import Dynamic, read_dynamic
 from wheelfactory.wheel.elf.image import EM_AMDGPU, Buffer, ElfImage
@@ -15,8 +11,6 @@ from wheelfactory.wheel.elf.linker_layout import find_layout_faults
 from wheelfactory.wheel.elf.offload import Bundle, read_bundles
 from wheelfactory.wheel.elf.offload_package import read_packages
 from wheelfactory.wheel.elf.targets import arch_from_flags
-
-_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})*")
 
 FATBIN = b".hip_fatbin"
 """The section with the device code of a HIP library, one bundle for each linked object."""
@@ -56,21 +50,6 @@ class ElfFile(Dynamic):
     """What a linker must write, and what the file has instead (`linker_layout.find_layout_faults`)."""
     code_for: str | None
     """The arch if the file is itself a code object, else None."""
-
-    @property
-    def glibc(self) -> Version | None:
-        """The oldest glibc that can load it; None if it needs no version."""
-        return max(self._numbers("GLIBC_"), default=None)
-
-    @property
-    def glibcxx(self) -> Version | None:
-        """The oldest GLIBCXX (symbol version of libstdc++) that can load it; None if it needs no version."""
-        return max(self._numbers("GLIBCXX_"), default=None)
-
-    def _numbers(self, prefix: str) -> Iterator[Version]:
-        for _, version in self.versions:
-            if version.startswith(prefix) and _NUMBER.fullmatch(version, len(prefix)):  # skips GLIBC_PRIVATE
-                yield Version(version.removeprefix(prefix))
 
 
 def read_elf(name: str, data: Buffer) -> ElfFile:

@@ -12,10 +12,11 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
+from wheelfactory.core.cell import local_version
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.installed import find_packages
 from wheelfactory.core.label import Label
+from wheelfactory.core.query import find_packages
 from wheelfactory.wheel.build_record import BuildRecord, parse_build_record, read_build_record
 from wheelfactory.wheel.elf.image import MAGIC
 from wheelfactory.wheel.elf.mangled import guess_provider
@@ -213,7 +214,7 @@ def _read_distribution(
     name: str, version: str, tags: Iterable[str], metadata: Message, record: BuildRecord | None
 ) -> DistributionFacts:
     try:
-        label = Label.parse(version.partition("+")[2])
+        label = Label.parse(local_version(version))
     except InputError:
         label = None
     return DistributionFacts(

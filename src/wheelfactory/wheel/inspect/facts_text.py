@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from wheelfactory.core.wrap import count_text
 from wheelfactory.wheel.build_record import BuildRecord
 from wheelfactory.wheel.elf.offload import DeviceCode
 from wheelfactory.wheel.inspect.facts import DistributionFacts, ElfFacts, Inspection
@@ -56,16 +57,12 @@ def _device_lines(elf: ElfFacts) -> Iterator[str]:
     forms = f" ({', '.join(elf.forms)})" if elf.forms else ""
     if elf.bundles or elf.registered:
         registered = "" if elf.registered == elf.bundles else f", {elf.registered} registered"
-        yield f"    device  {_count(elf.bundles, 'bundle')}{forms}{registered}"
+        yield f"    device  {count_text(elf.bundles, 'bundle')}{forms}{registered}"
         yield from _code_lines(elf.device_code)
     if elf.packages or elf.relocatable_kernels:
-        packages = f"{_count(elf.packages, 'package')}{forms if elf.packages else ''}"
-        yield f"    device  {packages}, {_count(elf.relocatable_kernels, 'kernel')} for a device link"
+        packages = f"{count_text(elf.packages, 'package')}{forms if elf.packages else ''}"
+        yield f"    device  {packages}, {count_text(elf.relocatable_kernels, 'kernel')} for a device link"
         yield from _code_lines(elf.packaged_code)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _code_lines(found: Mapping[str, DeviceCode]) -> Iterator[str]:

@@ -8,7 +8,7 @@ import pytest
 
 from doctor.fake_machines import make_python, write, write_metadata
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.installed import find_packages
+from wheelfactory.core.query import find_packages
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from report_rows import tokens
+from wheelfactory.commands.ci.answer import FIELDS, read_request, search_link
 from wheelfactory.core.cell import Backend
-from wheelfactory.core.checkout import ROOT
-from wheelfactory.site.request import FIELDS, read_request, search_link
+from wheelfactory.core.files import ROOT
 
 SITE = "https://wheels.example/rocm"
 FORM = Path(ROOT, ".github/ISSUE_TEMPLATE/wheel-request.yml")

@@ -1,0 +1,94 @@
+"""Rules about published wheels that the factory, its pages and the doctor share: address, order, proofs, verified.
+
+Part of doctor.py, so it uses only the standard library of Python 3.9.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import datetime
+from urllib.parse import quote
+
+from wheelfactory.core.cell import Backend
+from wheelfactory.core.gpus import arch_sort_key, without_features
+from wheelfactory.core.label import Label
+
+MANIFEST_NAME = "manifest.jsonl"
+"""The file of a release that lists its wheels."""
+
+WHEELS_FOLDER = "wheels"
+"""The folder of a release with its wheels; on GitHub, each row has a URL instead."""
+
+_VERSION = re.compile(
+    r"(?P<release>\d+(?:\.\d+)*)(?:(?P<pre>a|b|rc)(?P<number>\d+))?(?:\.post(?P<post>\d+))?(?:\.dev(?P<dev>\d+))?"
+)
+_RELEASE_NUMBERS = 6
+_NEVER = 1 << 62
+
+# what a gate checks, for the gates whose names mean nothing to a user
+_GATE_TITLES = {"ahead-of-time": "kernels compiled for its GPUs", "interpreter": "numbers"}
+
+
+def why_unverified(required: Iterable[str], results: Iterable[tuple[str, str]]) -> str:
+    """Return why a wheel is not verified, such as ``not checked: numbers``; empty if it is.
+
+    A wheel is verified if each `required` gate passed and no gate failed. `results` are pairs of a gate and
+    ``passed``, ``failed`` or ``not run``.
+    """
+    statuses = dict(results)
+    failed = [name for name, status in statuses.items() if status == "failed"]
+    not_checked = [name for name in required if statuses.get(name) not in ("passed", "failed")]
+    problems = {"failed": failed, "not checked": not_checked}
+    return "; ".join(
+        f"{problem}: {', '.join(_GATE_TITLES.get(name, name) for name in names)}"
+        for problem, names in problems.items()
+        if names
+    )
+
+
+def wheel_url(filename: str, url: str | None, base: str) -> str:
+    """Return the address of a wheel: the `url` of its row, else a file below the release at `base`; empty: relative."""
+    # quoted, because some servers read a + as a blank
+    return url or "/".join(filter(None, (base.rstrip("/"), WHEELS_FOLDER, quote(filename))))
+
+
+def names_local_file(url: str | None, base: str) -> bool:
+    """Whether the `url` of a row is a file of this machine, though its manifest at `base` comes from elsewhere.
+
+    Reject such a row: a site must not direct its readers to files of their machine.
+    """
+    return url is not None and url.startswith("file:") and not base.startswith("file:")
+
+
+def is_amd_proof(vendor: object, dropped_launch_options: object) -> bool:
+    """Whether evidence counts for AMD GPUs: it ran on one, outside the test mode for others, which drops options."""
+    return vendor == "amd" and dropped_launch_options is None
+
+
+def sort_proved_archs(archs: Iterable[str]) -> tuple[str, ...]:
+    """Return the archs of proofs once each, in order and without features such as ``:xnack-``."""
+    return tuple(sorted(set(map(without_features, archs)), key=arch_sort_key))
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """Return a sort key of integers: dev releases, then pre-releases, the release, post-releases (PEP 440).
+
+    For the versions in a manifest, without the `packaging` library; a local version is ignored, other text sorts first.
+    """
+    found = _VERSION.match(version)
+    if found is None:
+        return ()
+    numbers = [int(number) for number in found["release"].split(".")][:_RELEASE_NUMBERS]
+    numbers += [0] * (_RELEASE_NUMBERS - len(numbers))
+    is_dev = bool(found["dev"])
+    phase = ("a", "b", "rc").index(found["pre"]) + 1 if found["pre"] else 0 if is_dev and not found["post"] else 4
+    post = int(found["post"]) + 1 if found["post"] else 0
+    return (*numbers, phase, int(found["number"] or 0), post, int(found["dev"]) if is_dev else _NEVER)
+
+
+def best_first_key(label: Label, version: str, published: datetime) -> tuple[object, ...]:
+    """Return a sort key for wheels that a machine can use: CK before Triton, then the newest."""
+    # CK is compiled ahead of time, Triton on first use
+    newest = (*version_key(version), *label.torch, *label.rocm)
+    return label.backend is not Backend.CK, tuple(-number for number in newest), -published.timestamp()

@@ -1,0 +1,103 @@
+"""Fill frozen dataclasses from JSON: a wrong type, a missing key or an unknown key is an error that names the field.
+
+For the parts that have only the standard library of Python 3.9: doctor.py, and what runs beside the compiler. Others
+use `core.models`.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import sys
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from enum import Enum
+from functools import cache
+from typing import Any, TypeVar
+
+_Record = TypeVar("_Record")
+
+_ATOMS: Mapping[str, type | tuple[type, ...]] = {"str": str, "bool": bool, "int": int, "float": (int, float)}
+_LARGEST_INTEGER = 1 << 63
+"""The largest accepted integer and its negative: larger ones raise OverflowError in arithmetic with floats."""
+
+
+def parse_record(kind: type[_Record], text: str | bytes) -> _Record:
+    """Fill a dataclass from the text of a JSON object. Raises `ValueError`."""
+    try:
+        return read_record(kind, json.loads(text))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def read_record(kind: type[_Record], document: object, path: str = "") -> _Record:
+    """Fill a dataclass from a parsed JSON object, or from a list of its values in order. Raises `ValueError`.
+
+    Its fields are texts, numbers, booleans, enums, `Any`, other dataclasses, and tuples and mappings of these, each
+    also ``| None``. A field whose class has ``from_document`` is read by that. `path` names the document in errors.
+    """
+    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
+    if isinstance(document, list) and len(document) == len(known):
+        document = {name: document[at] for at, name in enumerate(known)}
+    if not isinstance(document, dict):
+        raise ValueError(f"{path or kind.__name__}: not a JSON object")
+    place = f"{path}." if path else ""
+    for name in document:
+        if name not in known:
+            raise ValueError(f"{place}{name[:80]!a}: unknown key")
+    values = {}
+    for name, known_field in known.items():
+        if name in document:
+            names = vars(sys.modules[kind.__module__])
+            values[name] = _read_value(_annotation(str(known_field.type)), document[name], f"{place}{name}", names)
+        elif known_field.default is MISSING and known_field.default_factory is MISSING:
+            raise ValueError(f"{place}{name}: missing")
+    return kind(**values)
+
+
+@cache
+def _annotation(text: str) -> ast.expr:
+    # not typing.get_type_hints: on Python 3.9, it cannot evaluate ``str | None``
+    return ast.parse(text, mode="eval").body
+
+
+def _read_value(kind: ast.expr, value: Any, path: str, names: Mapping[str, Any]) -> Any:
+    if isinstance(kind, ast.BinOp):
+        return None if value is None else _read_value(kind.left, value, path, names)
+    if isinstance(kind, ast.Subscript):
+        parts = kind.slice.elts if isinstance(kind.slice, ast.Tuple) else [kind.slice]
+        return (_read_mapping if ast.unparse(kind.value) == "Mapping" else _read_tuple)(parts, value, path, names)
+    name = ast.unparse(kind)
+    if name in _ATOMS:
+        _require(isinstance(value, _ATOMS[name]) and (name == "bool") == isinstance(value, bool), value, path, name)
+        in_range = not isinstance(value, (int, float)) or -_LARGEST_INTEGER < value < _LARGEST_INTEGER
+        _require(in_range and (not isinstance(value, float) or math.isfinite(value)), value, path, "number in range")
+        return value
+    known = names[name]
+    if hasattr(known, "from_document"):
+        return known.from_document(value)
+    if is_dataclass(known):
+        return read_record(known, value, path)  # type: ignore[arg-type]
+    if isinstance(known, type) and issubclass(known, Enum):
+        _require(value in [member.value for member in known], value, path, name)
+        return known(value)
+    return value
+
+
+def _read_tuple(parts: list[ast.expr], value: Any, path: str, names: Mapping[str, Any]) -> tuple[Any, ...]:
+    _require(isinstance(value, list), value, path, "list")
+    if isinstance(parts[-1], ast.Constant):  # an ellipsis
+        parts = parts[:1] * len(value)
+    _require(len(value) == len(parts), value, path, f"list of {len(parts)}")
+    return tuple(_read_value(parts[at], item, f"{path}[{at}]", names) for at, item in enumerate(value))
+
+
+def _read_mapping(parts: list[ast.expr], value: Any, path: str, names: Mapping[str, Any]) -> dict[str, Any]:
+    _require(isinstance(value, dict), value, path, "object")
+    return {key: _read_value(parts[1], item, f"{path}.{key[:80]}", names) for key, item in value.items()}
+
+
+def _require(right: bool, value: object, path: str, what: str) -> None:
+    if not right:
+        raise ValueError(f"{path}: expected {what}, found {ascii(value)[:80]}")

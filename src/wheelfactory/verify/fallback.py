@@ -1,0 +1,139 @@
+"""Gates of flash-attention-amd: it imports with torch alone, and computes within upstream's tolerance on the CPU.
+
+Their programs run with the wheel and a CPU torch, and their reports are cached as proofs. The numbers are those of the
+interpreter gate's cases; `validate` runs more cases, on GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from wheelfactory.build.environments import (
+    PYTHON,
+    build_requirements,
+    cpu_torch_requirement,
+    make_build_environment,
+    open_wheel_environment,
+)
+from wheelfactory.build.fallback import PACKAGE
+from wheelfactory.core.digest import file_sha256
+from wheelfactory.core.errors import BuildError
+from wheelfactory.core.progress import logger
+from wheelfactory.verify.accuracy import (
+    FALLBACK_TOLERANCE,
+    NUMBERS_PROGRAM,
+    TIMEOUT_S,
+    NumericReport,
+    find_numeric_faults,
+    worst_errors,
+)
+from wheelfactory.verify.gate import FallbackSubject
+from wheelfactory.verify.proofs import (
+    PROGRAMS,
+    AnyReport,
+    ProgramReport,
+    ProofCache,
+    ProofKey,
+    payload_sha256,
+    run_program,
+    stand_in_torch_version,
+)
+from wheelfactory.verify.result import Finding, GateResult
+
+ENVIRONMENT = (f"Python {PYTHON}", *build_requirements())
+"""What the report of a program depends on besides the wheel."""
+
+_PASSED_ON = ("PATH", "LD_LIBRARY_PATH")
+
+
+def run_or_reuse(
+    subject: FallbackSubject, key: ProofKey, kind: type[AnyReport], is_good: Callable[[AnyReport], bool]
+) -> AnyReport | str:
+    """Return the report of a program, from the cache or by running it; or the reason why it failed.
+
+    Only reports that pass `is_good` are cached, and a cached report is checked again. Raises `BuildError` if the CPU
+    torch cannot be installed.
+    """
+    proofs = ProofCache(subject.cache / "proofs")
+    cached = proofs.find(key, kind)
+    if cached is not None and is_good(cached):
+        return cached
+    report = _run(subject, key, kind)
+    if not isinstance(report, str) and is_good(report):
+        proofs.write(key, report)
+    return report
+
+
+def _run(subject: FallbackSubject, key: ProofKey, kind: type[AnyReport]) -> AnyReport | str:
+    environ = {name: subject.environ[name] for name in _PASSED_ON if name in subject.environ}
+    torch = make_build_environment(subject.cache)
+    layers = [torch.site_packages]
+    logger.info("running %s with %s", key.program.stem.replace("_", " "), subject.wheel.path.name)
+    try:
+        with open_wheel_environment(
+            subject.cache, subject.wheel.path, torch.python, torch.version, layers
+        ) as environment:
+            home = environment.folder / "home"
+            return run_program(key.command, kind, environment, environ, scratch=home, timeout=TIMEOUT_S)
+    except BuildError as error:  # pip could not install the wheel
+        return error.which.splitlines()[-1]
+
+
+_REMEDY = "fix the package: its results are wrong with this torch"
+
+
+def check_fallback_accuracy(subject: FallbackSubject) -> GateResult:
+    """Run the cases on the CPU, unless a cached result exists. Raises `BuildError` if torch cannot be installed."""
+    key = ProofKey(NUMBERS_PROGRAM, (PACKAGE, "cpu", "small"), payload_sha256(subject.wheel), ENVIRONMENT)
+    report = run_or_reuse(subject, key, NumericReport, lambda numbers: not _findings(subject, numbers))
+    return GateResult.from_findings(
+        "numbers",
+        _findings(subject, report),
+        "on the CPU, against float64",
+        versions={"torch": stand_in_torch_version()},
+        figures=worst_errors(report, FALLBACK_TOLERANCE),
+    )
+
+
+def _findings(subject: FallbackSubject, report: NumericReport | str) -> list[Finding]:
+    found = find_numeric_faults(subject.wheel.path.name, FALLBACK_TOLERANCE, report, "on the CPU")
+    return [finding.model_copy(update={"remedy": _REMEDY}) for finding in found]
+
+
+_PROGRAM = PROGRAMS / "import_fallback.py"
+
+# the build requirements that a Python with torch has anyway: torch 2.13 requires setuptools
+_OF_TORCH = frozenset({"torch", "setuptools"})
+
+
+class _Imported(ProgramReport):
+    version: str
+
+
+def check_fallback_import(subject: FallbackSubject) -> GateResult:
+    """Import as users do, unless a cached result exists for a wheel with the same bytes.
+
+    Raises `BuildError` if the CPU torch cannot be installed.
+    """
+    wheel = subject.wheel
+    # the whole file, not the payload: pip reads the metadata too
+    key = ProofKey(_PROGRAM, _hidden_packages(), file_sha256(wheel.path), ENVIRONMENT)
+    version = str(wheel.version)
+    report = run_or_reuse(subject, key, _Imported, lambda imported: imported.version == version)
+    findings = []
+    if isinstance(report, str):
+        remedy = "fix the package: it must import with torch alone"
+        findings = [Finding(file=wheel.path.name, expected="to install and import", found=report, remedy=remedy)]
+    elif report.version != version:
+        remedy = "build the wheel again"
+        findings = [Finding(file=wheel.path.name, expected=f"version {version}", found=report.version, remedy=remedy)]
+    return GateResult.from_findings("import", findings, cpu_torch_requirement())
+
+
+def _hidden_packages() -> tuple[str, ...]:
+    """Return the packages that the test environment has, but a user may not have."""
+    names = (canonicalize_name(Requirement(line).name) for line in build_requirements())
+    return tuple(sorted(name for name in names if name not in _OF_TORCH))

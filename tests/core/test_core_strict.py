@@ -1,0 +1,100 @@
+"""Dataclasses are filled from JSON only if every key and type is right."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import pytest
+
+from wheelfactory.core.strict import parse_record, read_record
+
+
+class Color(str, Enum):
+    RED = "red"
+
+
+@dataclass(frozen=True)
+class Inner:
+    name: str
+    pair: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Special:
+    number: int
+
+    @classmethod
+    def from_document(cls, document: Any) -> Special:
+        return cls(int(document))
+
+
+@dataclass(frozen=True)
+class Outer:
+    text: str
+    ratio: float
+    is_on: bool
+    color: Color
+    inner: tuple[Inner, ...]
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    special: Special | None = None
+    anything: Any = None
+
+
+GOOD: Mapping[str, Any] = {
+    "text": "a",
+    "ratio": 1,
+    "is_on": True,
+    "color": "red",
+    "inner": [{"name": "x", "pair": [1, 2]}, ["y", None]],
+    "sizes": {"k": 1},
+    "special": "7",
+    "anything": [{}],
+}
+
+
+def test_a_document_fills_a_dataclass_and_what_it_contains() -> None:
+    assert parse_record(Outer, json.dumps(GOOD)) == Outer(
+        *("a", 1, True, Color.RED, (Inner("x", (1, 2)), Inner("y"))), {"k": 1}, Special(7), [{}]
+    )
+    assert read_record(Inner, {"name": "x"}) == read_record(Inner, ["x", None]) == Inner("x")
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"text": 1}, "text: expected str, found 1"),
+        ({"ratio": True}, "ratio: expected float, found True"),
+        ({"ratio": "1"}, "ratio: expected float, found '1'"),
+        ({"ratio": 1 << 70}, "ratio: expected number in range, found 1180591620717411303424"),
+        ({"ratio": float("nan")}, "ratio: expected number in range, found nan"),
+        ({"is_on": 1}, "is_on: expected bool, found 1"),
+        ({"color": "blue"}, "color: expected Color, found 'blue'"),
+        ({"color": ["red"]}, "color: expected Color, found ['red']"),
+        ({"inner": {}}, "inner: expected list, found {}"),
+        ({"inner": [{"name": "x"}, {"name": None}]}, "inner[1].name: expected str, found None"),
+        ({"inner": [{"name": "x", "pair": [1]}]}, "inner[0].pair: expected list of 2, found [1]"),
+        ({"inner": [{"name": "x", "pair": [1, 2.0]}]}, "inner[0].pair[1]: expected int, found 2.0"),
+        ({"inner": [3]}, "inner[0]: not a JSON object"),
+        ({"sizes": {"k": "1"}}, "sizes.k: expected int, found '1'"),
+        ({"more\x1b": 1}, r"'more\x1b': unknown key"),
+    ],
+)
+def test_the_first_mistake_is_named(change: Mapping[str, Any], error: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        read_record(Outer, {**GOOD, **change})
+    assert str(caught.value) == error
+
+
+def test_a_missing_key_is_named() -> None:
+    with pytest.raises(ValueError, match=r"^inner\[0\]\.name: missing$"):
+        read_record(Outer, {**GOOD, "inner": [{}]})
+
+
+@pytest.mark.parametrize("text", ["", "1", "null", "{", "[" * 100_000, '"' + "x" * 10])
+def test_other_text_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_record(Inner, text)
