@@ -34,7 +34,7 @@ CK_CELL = "fa2.8.3-rocm6.1-torch2.6.0-cp310-ck"
 CELLS = (CK_CELL, CELL, CK_CELL.replace("310", "311"), CK_CELL.replace("310", "312"))
 ONLY = ("--matrix", MATRIX, "--only", "fa2.8.3-rocm6.1-torch2.6.0-*")
 """What selects `CELLS`."""
-NAME = "flash_attn-2.8.3+rocm61torch2.6triton-py3-none-any.whl"
+NAME = "flash_attn-2.8.3+rocm61torch2.6triton-1-py3-none-any.whl"
 NAMES = [*COMMANDS, *(f"{name} {inner}" for name, below in SUBCOMMANDS.items() for inner in below)]
 EITHER = "either publish, yank, add evidence or an attestation"
 
@@ -379,7 +379,7 @@ def test_status_shows_why_a_wheel_is_yanked(cli: Cli, release: Path) -> None:
 
 def test_status_of_a_wheel_that_was_yanked_and_replaced_is_published(cli: Cli, release: Path) -> None:
     (row,) = (row for row in read_manifest(release) if row.cell)
-    rebuilt = row.model_copy(update={"filename": row.filename.replace("triton-py3", "triton-1-py3")})
+    rebuilt = row.model_copy(update={"filename": row.filename.replace("triton-1-py3", "triton-2-py3")})
     for bad, good in ((row, rebuilt), (rebuilt, row)):  # before and after the other by name
         replaced = bad.model_copy(update={"yanked": "wrong kernels"})
         (release / MANIFEST_NAME).write_bytes(manifest_bytes([replaced, good]))

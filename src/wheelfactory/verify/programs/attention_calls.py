@@ -14,7 +14,7 @@ from attention_reference import (  # type: ignore[import-not-found]
     Attention,
     Tensor,
     alibi_slopes,
-    rotary_angles,
+    rotary_table,
 )
 
 GUARD = 64
@@ -138,8 +138,7 @@ class _CachedCall(_Call):
             options["cache_leftpad"] = self.integers([case.padding] * len(old))
             keys[:, : case.padding], values[:, : case.padding] = torch.nan, torch.nan
         if case.rotary:
-            angles = rotary_angles(case.cache, case.dim, self.device)
-            options |= {"rotary_cos": angles.cos().to(keys.dtype), "rotary_sin": angles.sin().to(keys.dtype)}
+            options["rotary_cos"], options["rotary_sin"] = rotary_table(case.cache, case.dim, keys.dtype, self.device)
         cache = keys, values
         if case.pages:
             cache = tuple(tensor.unflatten(1, (-1, PAGE)).flatten(0, 1) for tensor in cache)

@@ -20,18 +20,19 @@ def alibi_slopes(heads: int, device: Any) -> Tensor:
     return 0.5 ** torch.arange(1, heads + 1, dtype=torch.float32, device=device)
 
 
-def rotary_angles(rows: int, dim: int, device: Any) -> Tensor:
-    """Return the angle of each position and pair of elements: (rows, dim / 2), in radians."""
+def rotary_table(rows: int, dim: int, dtype: Any, device: Any) -> tuple[Tensor, Tensor]:
+    """Return the cosine and the sine for each position and pair of elements, (rows, dim / 2)."""
     steps = 100.0 ** -(torch.arange(dim // 2, dtype=torch.float32, device=device) * 2 / dim)
-    return torch.arange(rows, dtype=torch.float32, device=device)[:, None] * steps
+    angles = torch.arange(rows, dtype=torch.float32, device=device)[:, None] * steps
+    return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
-def rotate(rows: Tensor, first: int, rounded: Rounding) -> Tensor:
-    """Rotate neighbouring elements of (length, heads, dim) rows from position `first` on."""
-    angles = rotary_angles(first + len(rows), rows.shape[-1], rows.device)[first:, None].to(rows.dtype)
+def rotate(rows: Tensor, positions: Tensor, dtype: Any, rounded: Rounding) -> Tensor:
+    """Rotate neighbouring elements of (length, heads, dim) rows at these positions, by a table of a dtype."""
+    table = rotary_table(int(positions.max()) + 1, rows.shape[-1], dtype, rows.device)
+    cos, sin = (values[positions, None].to(rows.dtype) for values in table)
     even, odd = rows[..., ::2], rows[..., 1::2]
-    pairs = (even * angles.cos() - odd * angles.sin(), even * angles.sin() + odd * angles.cos())
-    return rounded(torch.stack(pairs, -1).flatten(-2))
+    return rounded(torch.stack((even * cos - odd * sin, even * sin + odd * cos), -1).flatten(-2))
 
 
 def _score(queries: Tensor, keys: Tensor, case: AttentionCase, rounded: Rounding) -> tuple[Tensor, Tensor]:
@@ -71,8 +72,8 @@ def attention(
     return rounded(rounded(weights) @ values).transpose(0, 1), sums
 
 
-def by_sequence(case: AttentionCase, rounded: Rounding, kept: Tensor | None = None) -> Attention:
-    """Return the reference function for all sequences of a case."""
+def by_sequence(case: AttentionCase, dtype: Any, rounded: Rounding, kept: Tensor | None = None) -> Attention:
+    """Return the reference function for all sequences of a case with inputs of a dtype."""
 
     def function(queries: Tensor, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         rows = [case.cache or length for length in case.keys]
@@ -82,7 +83,10 @@ def by_sequence(case: AttentionCase, rounded: Rounding, kept: Tensor | None = No
             seen = k[case.padding : length]
             if case.rotary:
                 old = length - case.appended
-                q, seen = rotate(q, old, rounded), torch.cat([seen[:old], rotate(seen[old:], old, rounded)])
+                positions = old + torch.arange(case.appended, device=k.device)
+                seen = torch.cat([seen[:old], rotate(seen[old:], positions, dtype, rounded)])
+                # without a mask, all queries are at one position
+                q = rotate(q, positions if case.causal else positions.clamp(max=old), dtype, rounded)
             found.append(attention(q, seen, v[case.padding : length], case, rounded, kept))
         outputs, sums = zip(*found, strict=True)
         return torch.cat(outputs), torch.cat(sums, -1)

@@ -138,8 +138,8 @@ def measure_errors(
     kept = find_kept(function, tensors) if case.dropout else None
     found = run_case(function, tensors, backward=backward)
     require_guards(tensors[:3])
-    true = run_case(by_sequence(case, lambda result: result, kept), exact, backward=backward)
-    near = run_case(by_sequence(case, rounding_to(dtype), kept), exact, backward=backward)
+    true = run_case(by_sequence(case, dtype, lambda result: result, kept), exact, backward=backward)
+    near = run_case(by_sequence(case, dtype, rounding_to(dtype), kept), exact, backward=backward)
 
     def greatest_error(numbers: Tensor, truth: Tensor) -> float:
         return float((numbers.double() - truth).masked_fill(numbers.double() == truth, 0).abs().max())

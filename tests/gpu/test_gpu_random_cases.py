@@ -1,0 +1,45 @@
+"""Random calls: the fallback is right on the CPU, and a wrong package is found."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wheelfactory.build.environments import make_build_environment
+from wheelfactory.core.files import ROOT
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = Path(__file__).with_name("random_cases.py")
+SOURCES = ROOT / "packages/flash_attention_amd/src"
+
+
+def run(cache: Path, sources: Path) -> dict[str, Any]:
+    python = make_build_environment(cache).python
+    command: list[str | Path] = [python, "-B", "-W", "ignore", PROGRAM, "flash_attention_amd", "cpu", "60", "1"]
+    done = subprocess.run(command, env={"PYTHONPATH": str(sources)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return report
+
+
+def test_the_fallback_is_right(cache: Path) -> None:
+    assert run(cache, SOURCES) == {"counts": {"right": 60}, "wrong": []}
+
+
+def test_one_percent_of_a_result_is_found(cache: Path, tmp_path: Path) -> None:
+    package = tmp_path / "flash_attention_amd"
+    package.mkdir()
+    for path in (SOURCES / "flash_attention_amd").glob("*.py"):
+        (package / path.name).write_bytes(path.read_bytes())
+    layout = package / "layout.py"
+    text = layout.read_text()
+    assert "return out.transpose(1, 2).contiguous()" in text
+    layout.write_text(text.replace("return out.transpose(1, 2).contiguous()", "return out.transpose(1, 2) * 1.01"))
+
+    counts = run(cache, tmp_path)["counts"]
+    assert counts["wrong"] > 10
