@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from wheelfactory.emulator import packed, scalar, vector
 from wheelfactory.emulator.assembly import Instruction, Program
 from wheelfactory.emulator.families import Family, does_nothing, name_on_gfx9
@@ -96,7 +98,7 @@ class _Decoder:
         two = self._decode_step(replace(other, name=name_on_gfx9(other.name)))
 
         def run(w: Wave) -> None:
-            first, second = one.compute(w), two.compute(w)
+            first, second = one.compute(w), np.copy(two.compute(w))  # a move returns the register itself
             one.store(w, first)
             two.store(w, second)
 
