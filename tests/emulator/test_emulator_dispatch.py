@@ -100,11 +100,12 @@ def test_threads_in_three_dimensions() -> None:
     assert output.tolist() == [x | y << 10 | z << 20 for z in range(4) for y in range(3) for x in range(2)]
 
 
-def test_preloaded_arguments_start_at_the_second_entry() -> None:
+@pytest.mark.parametrize("header", [".p2align\t8", ".fill 63, 4, 0xbf800000"])
+def test_preloaded_arguments_start_at_the_second_entry(header: str) -> None:
     output = np.zeros(64, np.uint32)
-    body = """
+    body = f"""
         s_trap 2
-        .p2align\t8
+        {header}
         v_lshlrev_b32_e32 v1, 2, v0
         v_mov_b32_e32 v2, s4
         global_store_dword v1, v2, s[2:3]
@@ -112,7 +113,7 @@ def test_preloaded_arguments_start_at_the_second_entry() -> None:
     launch(body, output, kernel=replace(KERNEL, rsrc2=0x38A, preload=3), value=77)
     assert set(output.tolist()) == {77}
     with pytest.raises(NotRunError, match="second entry"):
-        launch(body.replace(".p2align\t8", "s_nop 0"), output, kernel=replace(KERNEL, rsrc2=0x38A, preload=3))
+        launch(body.replace(header, "s_nop 0"), output, kernel=replace(KERNEL, rsrc2=0x38A, preload=3))
 
 
 EXCHANGE = """

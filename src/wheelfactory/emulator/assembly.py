@@ -17,6 +17,9 @@ _FLAGS = frozenset(
     ("clamp", "dlc", "gds", "glc", "idxen", "lds", "nt", "offen", "row_half_mirror", "row_mirror", "sc0", "sc1", "slc")
 )
 
+_HEADER_ENDS = ("\t.p2align\t8", "\t.fill 63, 4, ")
+"""What fills the first 256 bytes of a kernel with preloaded arguments; Triton 3.2 has the second, behind a trap."""
+
 
 @dataclass(frozen=True)
 class Instruction:
@@ -53,7 +56,7 @@ def read_program(text: str, kernel: str) -> Program:
             if inside and label[1].startswith(".Lfunc_end"):
                 break
             labels[label[1]] = len(instructions)
-        elif inside and row.startswith("\t.p2align\t8"):
+        elif inside and row.startswith(_HEADER_ENDS):
             preloaded = preloaded if preloaded is not None else len(instructions)
         elif inside and (match := _INSTRUCTION.match(row.partition(";")[0].rstrip())):
             instructions.append(parse_instruction(match[0].strip(), number))
