@@ -9,7 +9,7 @@ import ctypes
 import struct
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -133,7 +133,8 @@ class EmulatorDriver:
         kernel, start = function.loaded.kernel, time.process_time()
         block = (kernel.max_threads, 1, 1)
         execution = function.loaded.launch(grid, block, packed, buffers, dynamic_local=function.local, order=self.order)
-        self.launches.append(Launch(kernel, execution, time.process_time() - start))
+        used = replace(kernel, local=kernel.local + function.local)
+        self.launches.append(Launch(used, execution, time.process_time() - start))
 
 
 def _pack(names: list[str], kinds: list[str], values: tuple[Any, ...]) -> tuple[list[bytes], list[Buffer]]:
