@@ -21,7 +21,7 @@ from wheelfactory.emulator.code_object import Kernel
 from wheelfactory.emulator.decode import END, decode
 from wheelfactory.emulator.families import family_of
 from wheelfactory.emulator.findings import Finding, NotRunError
-from wheelfactory.emulator.memory import Array, Memory, Region
+from wheelfactory.emulator.memory import Array, Memory, Region, SharedRegion
 from wheelfactory.emulator.wave import TTMP, Run, Wave
 
 Size: TypeAlias = tuple[int, int, int]
@@ -134,7 +134,7 @@ class _Launch:
         regions = [Region(each.name, each.address, each.data, track=not each.written) for each in [*buffers, segment]]
         self._global = Memory(regions, self._report, what="the buffers")
         size = loaded.kernel.local + dynamic_local
-        self._local_region = Region("local memory", 0, np.empty(size, np.uint8), track=True)
+        self._local_region = SharedRegion(np.empty(size, np.uint8))
         self._local = Memory([self._local_region], self._report, what="local memory")
         count = -(-self._threads // loaded.kernel.wave_size)
         if self._threads > loaded.kernel.max_threads or not self._threads:
@@ -181,11 +181,12 @@ class _Launch:
             self._local_region.reset()
             for number, wave in enumerate(self._waves):
                 self._begin(wave, number, group)
-            running = arrange(self._waves, order.waves)
+            running = arrange(list(enumerate(self._waves)), order.waves)
             while running:
-                for wave in running:
+                self._local_region.pass_barrier()
+                for self._local_region.wave, wave in running:
                     self._continue(wave)
-                running = [wave for wave in running if wave.pc != END]
+                running = [(number, wave) for number, wave in running if wave.pc != END]
         return Execution(self._instructions, tuple(self._findings.values()))
 
     def _continue(self, wave: Wave) -> None:

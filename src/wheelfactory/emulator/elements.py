@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,47 +53,25 @@ class Elements:
             w.registers[index : index + len(loaded), w.mask] = loaded
 
 
-ELEMENTS = {
-    "dword": Elements(4),
-    "dwordx2": Elements(4, 2),
-    "dwordx3": Elements(4, 3),
-    "dwordx4": Elements(4, 4),
-    "byte": Elements(1),
-    "ubyte": Elements(1),
-    "sbyte": Elements(1, rest="sign"),
-    "short": Elements(2),
-    "ushort": Elements(2),
-    "sshort": Elements(2, rest="sign"),
-    "short_d16": Elements(2, rest="low"),
-    "short_d16_hi": Elements(2, rest="high"),
-    "byte_d16_hi": Elements(1, rest="high"),
-    "ubyte_d16": Elements(1, rest="low"),
-    "ubyte_d16_hi": Elements(1, rest="high"),
-    "b8": Elements(1),
-    "b16": Elements(2),
-    "b32": Elements(4),
-    "b64": Elements(4, 2),
-    "b96": Elements(4, 3),
-    "b128": Elements(4, 4),
-    "u8": Elements(1),
-    "i8": Elements(1, rest="sign"),
-    "u16": Elements(2),
-    "i16": Elements(2, rest="sign"),
-    "b8_d16_hi": Elements(1, rest="high"),
-    "b16_d16_hi": Elements(2, rest="high"),
-    "u8_d16": Elements(1, rest="low"),
-    "u8_d16_hi": Elements(1, rest="high"),
-    "u16_d16": Elements(2, rest="low"),
-    "u16_d16_hi": Elements(2, rest="high"),
-}
-"""By the end of the name of an instruction."""
+_OLD_NAMES = {"byte": "b8", "short": "b16", "ubyte": "u8", "sbyte": "i8", "ushort": "u16", "sshort": "i16"}
+_OLD_NAMES |= {"dword": "b32", "dwordx2": "b64", "dwordx3": "b96", "dwordx4": "b128"}
+_KIND = re.compile(r"(d16_)?(hi_)?([a-z]+|[bui]\d+|dwordx\d)(_d16)?(_hi)?")
 
 
 def elements_of(instruction: Instruction, kind: str) -> Elements:
-    """Return the elements of an instruction. Raises `NotRunError` if its kind is unknown."""
-    if kind not in ELEMENTS:
+    """Return the elements that the end of a name stands for: ``b64``, ``dwordx2``, ``u16_d16_hi``, ``d16_hi_b16``.
+
+    Raises `NotRunError` if it is unknown.
+    """
+    match = _KIND.fullmatch(kind)
+    name = _OLD_NAMES.get(match[3], match[3]) if match else ""
+    if match is None or name not in _OLD_NAMES.values():
         raise NotRunError(instruction.text)
-    return ELEMENTS[kind]
+    bits = int(name[1:])
+    rest = "sign" if name[0] == "i" else "zeros"
+    if match[1] or match[4]:
+        rest = "high" if match[2] or match[5] else "low"
+    return Elements(min(4, bits // 8), max(1, bits // 32), rest)
 
 
 def constant_offset(instruction: Instruction, *known: str) -> int:

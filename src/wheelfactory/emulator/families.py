@@ -52,15 +52,8 @@ _RENAMED = {
     "v_sub_nc_u16": "v_sub_u16", "v_add_co_ci_u32": "v_addc_co_u32", "v_sub_co_ci_u32": "v_subb_co_u32",
     "v_subrev_co_ci_u32": "v_subbrev_co_u32", "v_mad_co_u64_u32": "v_mad_u64_u32",
     "v_cvt_pk_rtz_f16_f32": "v_cvt_pkrtz_f16_f32", "v_clz_i32_u32": "v_ffbh_u32", "v_ctz_i32_b32": "v_ffbl_b32",
-    "v_fmac_legacy_f32": "v_fmac_legacy_f32", "s_barrier_wait": "s_barrier", "v_max_num_f64": "v_max_f64",
-    "v_pk_add_nc_u16": "v_pk_add_u16",
+    "s_barrier_wait": "s_barrier", "v_pk_add_nc_u16": "v_pk_add_u16",
 }  # fmt: skip
-_NEW_SIZES = {
-    "b32": "dword", "b64": "dwordx2", "b96": "dwordx3", "b128": "dwordx4", "b256": "dwordx8", "b512": "dwordx16",
-    "u8": "ubyte", "i8": "sbyte", "u16": "ushort", "i16": "sshort", "b8": "byte", "b16": "short",
-    "d16_b16": "short_d16", "d16_hi_b16": "short_d16_hi", "d16_u8": "ubyte_d16", "d16_hi_u8": "ubyte_d16_hi",
-}  # fmt: skip
-_LOADS = re.compile(r"(s_buffer|s|global|buffer|scratch|flat)_(load|store)_(\w+)")
 _NUMBERED = re.compile(r"([sv](?:_pk)?_(?:max|min|max3|min3|maxmin|minmax|med3))_num_(f\d+)")
 _ATOMICS = {"add_u32": "add", "sub_u32": "sub", "max_i32": "smax", "min_i32": "smin", "max_u32": "umax"}
 _ATOMICS |= {"min_u32": "umin", "and_b32": "and", "or_b32": "or", "xor_b32": "xor", "swap_b32": "swap"}
@@ -69,8 +62,6 @@ _ATOMICS |= {"cmpswap_b32": "cmpswap", "add_u64": "add_x2"}
 
 def name_on_gfx9(name: str) -> str:
     """Return the name of an instruction on gfx9, which the table uses."""
-    if match := _LOADS.fullmatch(name):
-        return f"{match[1]}_{match[2]}_{_NEW_SIZES.get(match[3], match[3])}"
     if name.startswith("ds_"):
         for new, old in (("load_2addr", "read2"), ("store_2addr", "write2"), ("_stride64", "st64")):
             name = name.replace(new, old)

@@ -41,19 +41,21 @@ class Region:
         """Load `count` elements of `size` bytes for each lane, as uint32 of shape (count, lanes); `at` are offsets."""
         if size == 4 and self._words is not None and not (at & 3).any():
             index = (at >> 2) + _STEPS[count]
-            if self._written_words is not None and (self._written_words.take(index) != _ALL_WRITTEN).any():
-                unwritten = (self._written_words.take(index) != _ALL_WRITTEN).any(0)
-                report(f"read of {self.name} that nobody wrote", self.name, int(at[unwritten][0]))
+            if self._written_words is not None:
+                self._report_unwritten(at, self._written_words.take(index) == _ALL_WRITTEN, report)
             return self._words.take(index)
         index = at + _STEPS[size * count]
-        if self._written is not None and not self._written.take(index).all():
-            unwritten = ~self._written.take(index).all(0)
-            report(f"read of {self.name} that nobody wrote", self.name, int(at[unwritten][0]))
+        if self._written is not None:
+            self._report_unwritten(at, self._written.take(index), report)
         raw = self._bytes.take(index).astype(np.uint32).reshape(count, size, -1)
         words: Array = np.bitwise_or.reduce(raw << (8 * _STEPS[size]).astype(np.uint32), axis=1)
         return words
 
-    def store(self, at: Array, size: int, values: Array) -> None:
+    def _report_unwritten(self, at: Array, written: Array, report: Report) -> None:
+        if not written.all():
+            report(f"read of {self.name} that nobody wrote", self.name, int(at[~written.all(0)][0]))
+
+    def store(self, at: Array, size: int, values: Array, _report: Report) -> None:
         """Store values of shape (count, lanes), `size` bytes each."""
         count = len(values)
         if size == 4 and self._words is not None and not (at & 3).any():
@@ -67,6 +69,40 @@ class Region:
         self._bytes[index] = raw.reshape(size * count, -1).astype(np.uint8)
         if self._written is not None:
             self._written[index] = 1
+
+
+class SharedRegion(Region):
+    """The local memory of a work-group; it also finds what two waves read and write without a barrier between."""
+
+    def __init__(self, data: Array) -> None:
+        super().__init__("local memory", 0, data, track=True)
+        self._size = data.size
+        self.wave = 0
+        """The number of the wave that runs."""
+        self.pass_barrier()
+
+    def pass_barrier(self) -> None:
+        """Forget who read and wrote: the waves are past a barrier."""
+        self._stored_by, self._loaded_by = (np.full(self._size, -1, np.int16) for _ in range(2))
+
+    def load(self, at: Array, size: int, count: int, report: Report) -> Array:
+        """Load as `Region.load` does."""
+        index = at + _STEPS[size * count]
+        self._report_other(at, self._stored_by.take(index), "read of local memory after another wave's write", report)
+        self._loaded_by[index] = self.wave
+        return super().load(at, size, count, report)
+
+    def store(self, at: Array, size: int, values: Array, report: Report) -> None:
+        """Store as `Region.store` does."""
+        index = at + _STEPS[size * len(values)]
+        self._report_other(at, self._loaded_by.take(index), "write of local memory after another wave's read", report)
+        self._stored_by[index] = self.wave
+        super().store(at, size, values, report)
+
+    def _report_other(self, at: Array, waves: Array, problem: str, report: Report) -> None:
+        other = (waves >= 0) & (waves != self.wave)
+        if other.any():
+            report(f"{problem}, without a barrier", self.name, int(at[other.any(0)][0]))
 
 
 def _words(data: Array) -> Array:
@@ -99,10 +135,10 @@ class Memory:
             return
         region = self._region_of(addresses, size * len(values))
         if region is not None:
-            region.store(addresses - region.start, size, values)
+            region.store(addresses - region.start, size, values, self._report)
             return
         for lanes, each in self._split(addresses, size * len(values), "store"):
-            each.store(addresses[lanes] - each.start, size, values[:, lanes])
+            each.store(addresses[lanes] - each.start, size, values[:, lanes], self._report)
 
     def update(self, addresses: Array, size: int, change: Callable[[int, Array], Array]) -> Array:
         """Replace words lane by lane, as atomic instructions do; return the old ones of shape (size / 4, lanes).

@@ -20,14 +20,15 @@ from wheelfactory.emulator.wave import M0, Run, Wave
 
 _VECTOR = re.compile(r"(global|flat|scratch|buffer)_(load|store)_(\w+)")
 _ATOMIC = re.compile(r"(global|flat|buffer)_atomic_(\w+)")
-_SCALAR = re.compile(r"s_(buffer_)?load_dword(?:x(\d+))?")
+_SCALAR = re.compile(r"s_(buffer_)?load_(dwordx?|b)(\d*)")
 
 
 def decode_transfer(instruction: Instruction) -> Run | None:
     """Return what an instruction for memory does; None for other instructions. Raises `NotRunError`."""
     name = instruction.name
     if match := _SCALAR.fullmatch(name):
-        return _scalar_load(instruction, int(match[2] or 1), is_buffer=bool(match[1]))
+        count = int(match[3] or 1) // (32 if match[2] == "b" else 1)
+        return _scalar_load(instruction, count, is_buffer=bool(match[1]))
     if match := _VECTOR.fullmatch(name):
         space, direction, kind = match.groups()
         elements = elements_of(instruction, kind)
