@@ -255,6 +255,7 @@ def test_hidden_arguments_are_the_sizes_of_the_launch() -> None:
         ({"properties": 8 | 2}, "dispatch packet"),
         ({"rsrc2": 0x784}, "work-group info"),
         ({"max_threads": 32}, "64 threads"),
+        ({"wave_size": 32}, "waves of 32 lanes on gfx942"),
         ({"arguments": (*KERNEL.arguments, Argument(12, 8, "hidden_queue_ptr"))}, "hidden_queue_ptr"),
         ({"arguments": KERNEL.arguments[:1]}, "too many"),
         ({"name": "missing"}, "no instructions"),

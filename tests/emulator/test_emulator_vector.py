@@ -418,6 +418,8 @@ def test_the_denormal_mode_of_the_kernel(mode: int, expected: float) -> None:
     assert execute("v_mul_f32_e32 v0, 1.0, v1", "gfx942", w, v1=tiny).f[0][0] == expected
     small = np.full(64, 2.0**-100, np.float32)  # a denormal result of ordinary numbers
     assert (execute("v_mul_f32_e32 v0, 0x30000000, v1", "gfx942", w, v1=small).f[0][0] != 0) == bool(mode & 2)
+    with pytest.raises(NotRunError, match="denormal modes"):
+        execute("s_denorm_mode 15\nv_pk_mul_f32 v[0:1], v[2:3], v[4:5]", "gfx1100")
     execute("s_setreg_imm32_b32 hwreg(HW_REG_MODE, 4, 2), 3", "gfx942", w)
     assert w.denormals == 3
 
@@ -462,6 +464,13 @@ def test_a_division_is_rounded_correctly() -> None:
         "v_add_f32_dpp v0, v1, v2 row_dance:1",
         "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 2), 3",
         "s_mov_b32 s0, v1",
+        "v_add_u32_e64 v0, -v1, v2",
+        "v_add_f32_e64 v0, v1, v2 mul:3",
+        "v_cmp_lt_f32_e64 s[2:3], v1, v2 clamp",
+        "v_add_f16_dpp v0, v1, v2 row_shl:1 row_mask:0xf bank_mask:0xf",
+        "v_mov_b32_dpp v0, s1 row_shl:1 row_mask:0xf bank_mask:0xf",
+        "s_getreg_b32 s0, hwreg(HW_REG_MODE, 0, 4)",
+        "s_swappc_b64 s[0:1], s[2:3]",
         "v_cvt_f16_f32_sdwa v0, v1 dst_sel:WORD_1 dst_unused:UNUSED_SEXT src0_sel:DWORD",
         "v_add_f32_e32 v0, v1",
     ],

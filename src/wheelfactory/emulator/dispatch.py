@@ -91,8 +91,11 @@ class LoadedKernel:
         rounding, denormals = self.kernel.rsrc1 >> 12 & 15, self.kernel.rsrc1 >> 16 & 15
         if rounding or denormals >> 2 != 3:
             raise NotRunError("a kernel with another rounding mode, or without denormals of 16 and 64 bits")
+        family = family_of(self.kernel.arch)
+        if self.kernel.wave_size != family.wave_size:
+            raise NotRunError(f"waves of {self.kernel.wave_size} lanes on {self.kernel.arch}")
         self.program = read_program(self.assembly, self.kernel.name)
-        self.code = decode(self.program, family_of(self.kernel.arch), denormals=denormals & 3)
+        self.code = decode(self.program, family, denormals=denormals & 3)
 
     def launch(
         self,

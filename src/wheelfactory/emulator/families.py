@@ -15,6 +15,7 @@ class Family:
     arch: str
     generation: int
     """9, 10, 11 or 12."""
+    wave_size: int
     clears_high: bool
     """Whether most 16-bit instructions clear the high half of their result."""
     group_ids_in_ttmp: bool
@@ -33,7 +34,7 @@ def family_of(arch: str) -> Family:
     if not _KNOWN.fullmatch(arch):
         raise NotRunError(f"code for {arch}")
     generation = 9 if arch.startswith("gfx9") else int(arch[3:5])
-    return Family(arch, generation, generation == 9, generation == 12, arch == "gfx90a")
+    return Family(arch, generation, 64 if generation == 9 else 32, generation == 9, generation == 12, arch == "gfx90a")
 
 
 def clears_high_half(family: Family, name: str) -> bool:

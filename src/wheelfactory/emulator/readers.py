@@ -17,6 +17,8 @@ from wheelfactory.emulator.wave import Wave, to_lanes
 Reader: TypeAlias = Callable[[Wave], Any]
 
 _HALF_BITS = U32(16)
+_SIGNED = frozenset({"f16", "f32", "f64", "b32", "mix"})
+"""Kinds whose operands may have the modifiers ``|x|`` and ``-x``."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ def vector_reader(operand: Operand, kind: str, source: Source) -> Reader:
     Kinds are u32, i32, f32 and b32 (bits with float modifiers), those with 16 and 64 bits, pairs such as f16x2 and
     f32x2 with shape (2, lanes), ``mix`` (float32 or float16), and ``mask`` (booleans). Raises `NotRunError`.
     """
+    _require_modelled(operand, kind, source)
     if kind == "mask":
         return _mask_reader(operand)
     if kind == "mix":
@@ -53,12 +56,19 @@ def vector_reader(operand: Operand, kind: str, source: Source) -> Reader:
     if source.transform:
         raw, inner, transform = (lambda w: transform(w, inner(w))), raw, source.transform
     if kind in HALF_PAIRS:
-        return _half_pair_reader(operand, raw, HALF_PAIRS[kind], source)
+        return _half_pair_reader(raw, HALF_PAIRS[kind], source)
     if kind in HALVES:
         return _signed_as(operand, _half_reader(raw, HALVES[kind], high=bool(operand.high) or source.high))
     if kind == "b32":
         return _bits_reader(operand, raw)
     return _signed_as(operand, _word_reader(operand, raw, kind, source))
+
+
+def _require_modelled(operand: Operand, kind: str, source: Source) -> None:
+    if (operand.negative or operand.absolute) and kind not in _SIGNED:
+        raise NotRunError(f"a sign of an operand of kind {kind}")
+    if source.flush and kind in ("f32x2", "mix"):
+        raise NotRunError(f"denormal modes for {kind}")
 
 
 def _raw_reader(operand: Operand, size: int, part: int = 0) -> Reader:
@@ -115,9 +125,9 @@ def _half_reader(raw: Reader, form: Any, *, high: bool) -> Reader:
     return lambda w: raw(w).astype(U16).view(form)
 
 
-def _half_pair_reader(operand: Operand, raw: Reader, form: Any, source: Source) -> Reader:
+def _half_pair_reader(raw: Reader, form: Any, source: Source) -> Reader:
     shifts = U32(16) * np.array(source.selected, U32)[:, None]
-    flips = np.uint16(0x8000) * (np.array(source.negated, U16) ^ operand.negative)[:, None]
+    flips = np.uint16(0x8000) * np.array(source.negated, U16)[:, None]
     return lambda w: ((raw(w) >> shifts).astype(U16) ^ flips).view(form)
 
 
@@ -156,7 +166,7 @@ def _mask_reader(operand: Operand) -> Reader:
     raise NotRunError(f"a mask of lanes in {operand.kind}")
 
 
-def scalar_reader(operand: Operand, kind: str) -> Reader:
+def scalar_reader(operand: Operand, kind: str, *, flush: bool = False) -> Reader:
     """Return a function that reads a scalar operand: Python integers, or numpy floats for sf32.
 
     Kinds are su32, si32, su64, si64, sf32, and sk16 and uk16 for constants of 16 bits. Raises `NotRunError`.
@@ -167,6 +177,8 @@ def scalar_reader(operand: Operand, kind: str) -> Reader:
         return lambda _: number
     bits = int(kind[2:])
     read = _scalar_bits(operand, bits // 8)
+    if flush and kind == "sf32":
+        raise NotRunError("denormal modes for scalar floats")
     if kind == "sf32":
         return _signed_as(operand, lambda w: U32(read(w)).view(np.float32))
     if operand.negative or operand.absolute:

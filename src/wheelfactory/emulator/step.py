@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from wheelfactory.emulator.writers import Writer, scalar_writer, vector_writer
 
 _SDWA = ("sdwa", "dst_sel", "dst_unused", "src0_sel", "src1_sel")
 _PACKED = ("op_sel", "op_sel_hi", "neg_lo", "neg_hi")
+_FLOATS = {"f32": np.float32, "f16": np.float16, "f32x2": np.float32, "f16x2": np.float16}
 _FACTORS = {"mul:2": 2.0, "mul:4": 4.0, "div:2": 0.5}
 
 
@@ -54,11 +55,8 @@ class StepDecoder:
         used = {"clamp", "mul", "div", "bitop3", *_SDWA, *_PACKED, *DPP_MODIFIERS}
         if set(self._modifiers) - used:
             raise NotRunError(f"modifier {', '.join(set(self._modifiers) - used)}")
-        self._dpp = Permutation(self._modifiers, 64 if family.generation == 9 else 32) if self._has_dpp else None
-
-    @property
-    def _has_dpp(self) -> bool:
-        return any(name in self._modifiers for name in DPP_MODIFIERS)
+        has_dpp = any(name in self._modifiers for name in DPP_MODIFIERS)
+        self._dpp = Permutation(self._modifiers, family.wave_size) if has_dpp else None
 
     def decode(self) -> Step:
         """Return the two halves of the instruction."""
@@ -68,26 +66,23 @@ class StepDecoder:
         return integers(self._modifiers[name]) if name in self._modifiers else [default] * 4
 
     def _readers(self) -> list[Reader]:
-        position, readers = 0, []
-        for kind in self._semantics.inputs:
-            if kind in IMPLICIT:
-                readers.append(self._implicit_reader(kind))
-                continue
-            operand = self._sources[position]
-            if self._is_scalar:
-                readers.append(scalar_reader(operand, kind))
-            else:
-                readers.append(vector_reader(operand, kind, self._source(position, operand, kind)))
-            position += 1
-        return readers
+        explicit = enumerate(self._sources)
+        return [
+            self._implicit_reader(kind) if kind in IMPLICIT else self._reader(*next(explicit), kind)
+            for kind in self._semantics.inputs
+        ]
+
+    def _reader(self, position: int, operand: Operand, kind: str) -> Reader:
+        if self._is_scalar:
+            return scalar_reader(operand, kind, flush=self._flush)
+        return vector_reader(operand, kind, self._source(position, operand, kind))
 
     def _implicit_reader(self, kind: str) -> Reader:
         if kind == "old":
             result, form = self._results[0], self._semantics.results[0]
-            read_scalar, read_vector = scalar_reader, vector_reader
             if self._is_scalar:
-                return read_scalar(result, form)
-            return read_vector(replace(result, negative=False), form, Source(flush=self._flush))
+                return scalar_reader(result, form, flush=self._flush)
+            return vector_reader(result, form, Source(flush=self._flush))
         return {
             "scc": lambda w: w.scc,
             "exec": lambda w: w.scalar_mask(EXEC),
@@ -116,52 +111,38 @@ class StepDecoder:
 
     def _compute(self, readers: list[Reader]) -> Callable[[Wave], Any]:
         compute = self._adjusted(self._semantics.compute)
+        a, b, c = (*readers, readers[0], readers[0])[:3]
         if len(readers) == 1:
-            (one,) = readers
-            return lambda w: compute(one(w))
+            return lambda w: compute(a(w))
         if len(readers) == 2:
-            first, second = readers
-            return lambda w: compute(first(w), second(w))
+            return lambda w: compute(a(w), b(w))
         if len(readers) == 3:
-            a, b, c = readers
             return lambda w: compute(a(w), b(w), c(w))
         return lambda w: compute(*(read(w) for read in readers))
 
     def _adjusted(self, compute: Callable[..., Any]) -> Callable[..., Any]:
         """Add what modifiers do to a result of floats: a factor, and a clamp to 0 to 1, which makes NaN 0."""
-        factor = next((number for text, number in _FACTORS.items() if self._modifiers.get(text[:3]) == text[4:]), None)
+        texts = [f"{name}:{self._modifiers[name]}" for name in ("mul", "div") if name in self._modifiers]
         clamp = "clamp" in self._modifiers and self._name not in vector.SATURATING
-        if factor is None and not clamp:
-            if {"mul", "div"} & set(self._modifiers):
-                raise NotRunError("output modifier")
+        if not texts and not clamp:
             return compute
-        form = {"f32": np.float32, "f16": np.float16, "f32x2": np.float32, "f16x2": np.float16}.get(
-            self._semantics.results[0]
-        )
-        if form is None or len(self._semantics.results) != 1:
+        form = _FLOATS.get(self._semantics.results[0])
+        if form is None or len(self._semantics.results) != 1 or set(texts) - set(_FACTORS):
             raise NotRunError("a modifier of the result")
+        factor = form(_FACTORS[texts[0]] if texts else 1)
 
         def adjusted(*values: Any) -> Any:
-            result = compute(*values)
-            if factor is not None:
-                result = result * form(factor)
+            result = compute(*values) * factor
             return np.fmin(np.fmax(result, form(0)), form(1)) if clamp else result
 
         return adjusted
 
     def _writers(self) -> list[Writer]:
-        position, writers = 0, []
-        for kind in self._semantics.results:
-            if kind in IMPLICIT:
-                writers.append(self._implicit_writer(kind))
-                continue
-            operand = self._results[position]
-            position += 1
-            if self._is_scalar:
-                writers.append(scalar_writer(operand, kind))
-            else:
-                writers.append(self._vector_writer(operand, kind))
-        return writers
+        explicit, write = iter(self._results), scalar_writer if self._is_scalar else self._vector_writer
+        return [
+            self._implicit_writer(kind) if kind in IMPLICIT else write(next(explicit), kind)
+            for kind in self._semantics.results
+        ]
 
     def _vector_writer(self, operand: Operand, kind: str) -> Writer:
         selection = self._selection("op_sel", 0)
@@ -169,7 +150,7 @@ class StepDecoder:
         high = bool(high) or self._name == "v_fma_mixhi_f16"
         if self._modifiers.get("dst_sel", "DWORD") != "DWORD":
             return self._part_writer(operand, kind)
-        clears = clears_high_half(self._family, self._name)
+        clears = "sdwa" in self._modifiers or clears_high_half(self._family, self._name)
         write = vector_writer(operand, kind, high=high, zero_high=clears and not high)
         if kind == "f32" and self._flush:
             inner = write
