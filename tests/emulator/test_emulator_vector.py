@@ -465,6 +465,8 @@ def test_a_division_is_rounded_correctly() -> None:
         "s_setreg_imm32_b32 hwreg(HW_REG_MODE, 0, 2), 3",
         "s_mov_b32 s0, v1",
         "v_add_u32_e64 v0, -v1, v2",
+        "v_add_u32_e32 v0, v[1:2], v3",
+        "v_lshlrev_b64 v[0:1], v2, v3",
         "v_add_f32_e64 v0, v1, v2 mul:3",
         "v_cmp_lt_f32_e64 s[2:3], v1, v2 clamp",
         "v_add_f16_dpp v0, v1, v2 row_shl:1 row_mask:0xf bank_mask:0xf",

@@ -204,8 +204,8 @@ class _Launch:
                 run(wave)
                 if count > _MAX_INSTRUCTIONS:
                     raise NotRunError(f"more than {_MAX_INSTRUCTIONS} instructions of a wave")
-        except IndexError:
-            raise NotRunError(f"an access or jump that is not modelled at {self._describe(wave)}") from None
+        except (IndexError, ValueError) as error:
+            raise NotRunError(f"{self._describe(wave)}: {error}") from None
         self._instructions += count
 
     def _describe(self, wave: Wave) -> str:

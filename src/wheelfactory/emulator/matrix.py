@@ -18,7 +18,7 @@ from wheelfactory.emulator.operands import Operand, constant_bits, parse_operand
 from wheelfactory.emulator.wave import Run, Wave
 
 _MFMA = re.compile(r"v_mfma_(f32|i32)_(\d+)x(\d+)x(\d+)_?(f16|bf16|f32|i8)(?:_1k)?")
-_WMMA = re.compile(r"v_wmma_(f32|f16|bf16)_16x16x16_(f16|bf16)")
+_WMMA = re.compile(r"v_wmma_f32_16x16x16_(f16|bf16)")
 _SIZES = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1}
 """Bytes of an element."""
 
@@ -42,7 +42,7 @@ def _decode_mfma(instruction: Instruction, operands: list[Operand], family: Fami
         raise NotRunError(instruction.text)
     groups = 64 // rows
     each = depth // groups  # elements along the depth that a lane has
-    if each * groups != depth or operands[1].count * 4 != each * _SIZES[kind]:
+    if each * groups != depth or not operands[1].count * 4 == operands[2].count * 4 == each * _SIZES[kind]:
         raise NotRunError(instruction.text)  # several blocks
     register, lane = np.arange(rows * rows // 64)[:, None], np.arange(64)
     row = 8 * (register // 4) + 4 * (lane // 32) + register % 4 if rows == 32 else 4 * (lane // 16) + register
@@ -62,9 +62,9 @@ def _decode_mfma(instruction: Instruction, operands: list[Operand], family: Fami
 
 
 def _decode_wmma(instruction: Instruction, operands: list[Operand], family: Family, match: re.Match[str]) -> Run:
-    result, kind = match[1], match[2]
+    kind = match[1]
     copied = family.generation == 11  # lanes 16 to 31 repeat lanes 0 to 15
-    if operands[1].count != (8 if copied else 4) or (result != "f32" and operands[0].count != (8 if copied else 4)):
+    if not operands[1].count == operands[2].count == (8 if copied else 4):
         raise NotRunError(instruction.text)
     register, lane = np.arange(8)[:, None], np.arange(32)
     row = 2 * register + lane // 16 if copied else 8 * (lane // 16) + register
@@ -74,14 +74,9 @@ def _decode_wmma(instruction: Instruction, operands: list[Operand], family: Fami
         return parts[:16] if copied else np.concatenate([parts[:16], parts[16:]], axis=1)
 
     def run(w: Wave) -> None:
-        product = (matrix(w, operands[1]) @ matrix(w, operands[2]).T)[row, lane % 16]
-        if result == "f32":
-            _write(w, operands[0], product + _addend(w, operands[3], 8, result), result)
-            return
-        raise NotRunError(instruction.text)
+        product = matrix(w, operands[1]) @ matrix(w, operands[2]).T
+        _write(w, operands[0], product[row, lane % 16] + _addend(w, operands[3], 8, "f32"), "f32")
 
-    if result != "f32":
-        raise NotRunError(instruction.text)
     return run
 
 

@@ -67,6 +67,8 @@ def vector_reader(operand: Operand, kind: str, source: Source) -> Reader:
 def _require_modelled(operand: Operand, kind: str, source: Source) -> None:
     if (operand.negative or operand.absolute) and kind not in _SIGNED:
         raise NotRunError(f"a sign of an operand of kind {kind}")
+    if operand.kind in ("v", "s") and kind != "mask" and operand.count != (2 if kind in WIDE or kind == "f32x2" else 1):
+        raise NotRunError(f"{operand.count} registers for {kind}")
     if source.flush and kind in ("f32x2", "mix"):
         raise NotRunError(f"denormal modes for {kind}")
 
