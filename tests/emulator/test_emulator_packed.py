@@ -64,7 +64,9 @@ def test_float32() -> None:
     )
     assert (w.f[0][0], w.f[1][0]) == (2, 4)
     w = execute("v_pk_mov_b32 v[0:1], v[2:3], v[4:5] op_sel:[1,0]", **registers)
-    assert (w.u[0].tolist(), w.u[1].tolist()) == (b.view(np.uint32).tolist(), d.view(np.uint32).tolist())
+    assert (w.u[0].tolist(), w.u[1].tolist()) == (b.view(np.uint32).tolist(), c.view(np.uint32).tolist())
+    w = execute("v_pk_mov_b32 v[0:1], v[2:3], v[4:5] op_sel:[0,1]", **registers)
+    assert (w.u[0].tolist(), w.u[1].tolist()) == (a.view(np.uint32).tolist(), d.view(np.uint32).tolist())
 
 
 def test_dot_products() -> None:

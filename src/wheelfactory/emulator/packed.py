@@ -13,7 +13,8 @@ _SHIFT = np.uint16(15)
 
 define("f32x2 f32x2 > f32x2", v_pk_add_f32=lambda a, b: a + b, v_pk_mul_f32=lambda a, b: a * b)
 define("f32x2 f32x2 f32x2 > f32x2", v_pk_fma_f32=fused)
-define("f32x2 f32x2 > f32x2", v_pk_mov_b32=lambda a, b: np.stack([a[0], b[1]]))
+# op_sel alone selects: of the first operand for the low number, of the second for the high one
+define("f32x2 f32x2 > f32x2", v_pk_mov_b32=lambda a, b: np.stack([a[0], b[0]]))
 define(
     "f16x2 f16x2 > f16x2",
     v_pk_add_f16=lambda a, b: a + b,
