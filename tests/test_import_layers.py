@@ -14,8 +14,8 @@ import pytest
 SRC = Path(__file__).parents[1] / "src"
 
 LAYERS = (
-    *("core", "matrix", "wheel", "emulator", "build", "kernels", "verify", "doctor", "explain", "gpu", "release", "site"),
-    *("pipeline", "commands", "cli"),
+    *("core", "matrix", "wheel", "emulator", "build", "kernels", "verify", "doctor", "explain", "gpu", "release"),
+    *("site", "pipeline", "commands", "cli"),
 )
 """The folders of the package in the order of docs/architecture.md: a folder imports only those before it."""
 
