@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -31,14 +32,7 @@ _PERMUTATIONS: dict[str, Callable[[Array, int], Array]] = {
 
 DPP_MODIFIERS = (*_PERMUTATIONS, "quad_perm", "dpp8", "row_mask", "bank_mask", "bound_ctrl", "fi", "dpp")
 
-_PARTS = {
-    "BYTE_0": (0, 8),
-    "BYTE_1": (8, 8),
-    "BYTE_2": (16, 8),
-    "BYTE_3": (24, 8),
-    "WORD_0": (0, 16),
-    "WORD_1": (16, 16),
-}
+_PART = re.compile(r"(BYTE|WORD)_([0-3])")
 
 
 def integers(text: str) -> list[int]:
@@ -88,11 +82,20 @@ class Permutation:
         return write_some
 
 
+def _place_of(part: str) -> tuple[int, int]:
+    """Return the first bit and the number of bits of a part of a register."""
+    match = _PART.fullmatch(part)
+    if match is None:
+        raise NotRunError(part)
+    bits = 8 if match[1] == "BYTE" else 16
+    return bits * int(match[2]), bits
+
+
 def select_part(name: str, *, signed: bool) -> Callable[[Wave, Array], Array] | None:
     """Return a function that extracts a part of a register, as SDWA does for operands; None for all of it."""
     if name == "DWORD":
         return None
-    shift, bits = _PARTS[name]
+    shift, bits = _place_of(name)
     left, right = U32(32 - bits - shift), U32(32 - bits)
     if signed:
         return lambda _, raw: ((raw << left).view(np.int32) >> np.int32(32 - bits)).view(U32)
@@ -101,11 +104,11 @@ def select_part(name: str, *, signed: bool) -> Callable[[Wave, Array], Array] | 
 
 def write_part(index: int, name: str, unused: str) -> Callable[[Wave, Array], Array]:
     """Return a function that puts a result into a part of a register, as SDWA does."""
-    shift, bits = _PARTS[name]
+    shift, bits = _place_of(name)
     part = U32((1 << bits) - 1 << shift)
-    if unused == "UNUSED_SEXT":
-        raise NotRunError("dst_unused:UNUSED_SEXT")
-    if unused == "UNUSED_PRESERVE":
+    if unused.endswith("SEXT"):
+        raise NotRunError(f"dst_unused:{unused}")
+    if unused.endswith("PRESERVE"):
         return lambda w, value: w.u[index] & ~part | value << U32(shift) & part
     return lambda _, value: value << U32(shift) & part
 

@@ -158,8 +158,7 @@ class StepDecoder:
         return self._dpp.writing(write) if self._dpp else write
 
     def _part_writer(self, operand: Operand, kind: str) -> Writer:
-        unused = self._modifiers.get("dst_unused", "UNUSED_PAD")
-        merge = write_part(operand.index, self._modifiers["dst_sel"], unused)
+        merge = write_part(operand.index, self._modifiers["dst_sel"], self._modifiers["dst_unused"])
         write = vector_writer(operand, "u32")
         forms = {"f16": np.uint16, "u16": np.uint16, "i16": np.uint16, "u32": np.uint32, "b32": np.uint32}
         if kind not in forms:
