@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -58,8 +59,10 @@ def vector_writer(operand: Operand, kind: str, *, high: bool = False, zero_high:
 
 
 def _word_writer(index: int, kind: str) -> Writer:
+    rows_of = attrgetter({"f32": "f", "i32": "i"}.get(kind, "u"))
+
     def write(w: Wave, value: Any) -> None:
-        row = getattr(w, kind[0] if kind != "b32" else "u")[index]
+        row = rows_of(w)[index]
         if w.full:
             row[:] = value
         else:
