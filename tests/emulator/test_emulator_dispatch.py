@@ -182,6 +182,11 @@ def test_findings_name_the_buffer_and_the_instruction() -> None:
     assert finding.instruction == "global_store_dword v1, v2, s[6:7]"
 
 
+def test_a_buffer_is_contiguous() -> None:
+    with pytest.raises(ValueError, match="output is not contiguous"):
+        Buffer.of("output", np.zeros((4, 4), np.uint32).T)
+
+
 def test_uninitialised_buffers() -> None:
     body = """
         s_load_dwordx2 s[6:7], s[0:1], 0x0

@@ -50,7 +50,9 @@ class Buffer:
 
     @classmethod
     def of(cls, name: str, array: Array, *, written: bool = True) -> Buffer:
-        """Return a buffer with the memory of a contiguous array."""
+        """Return a buffer with the memory of an array. Raises `ValueError` if it is not contiguous."""
+        if not array.flags.c_contiguous:
+            raise ValueError(f"{name} is not contiguous")
         return cls(name, array.reshape(-1).view(np.uint8), array.ctypes.data, written)
 
 
