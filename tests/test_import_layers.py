@@ -14,8 +14,8 @@ import pytest
 SRC = Path(__file__).parents[1] / "src"
 
 LAYERS = (
-    *("core", "matrix", "wheel", "build", "kernels", "verify", "doctor", "explain", "gpu", "release", "site"),
-    *("pipeline", "commands", "cli"),
+    *("core", "matrix", "wheel", "emulator", "build", "kernels", "verify", "doctor", "explain", "gpu", "release"),
+    *("site", "pipeline", "commands", "cli"),
 )
 """The folders of the package in the order of docs/architecture.md: a folder imports only those before it."""
 
@@ -24,6 +24,9 @@ APART = frozenset({"doctor", "explain", "gpu"})
 
 BY_ITSELF = ("doctor", "kernels.compiler")
 """Modules that run in other Pythons: a user's, or that of an image."""
+
+NUMPY_ALONE = "emulator"
+"""The folder that runs in the Python of a cell: it has torch, Triton and numpy, but not what the factory depends on."""
 
 OLDEST = (3, 9)
 
@@ -128,3 +131,11 @@ def test_what_runs_in_other_pythons_needs_their_standard_library_alone() -> None
         }
         assert third_party == set(), name
         ast.parse(path.read_text(), str(path), feature_version=OLDEST)
+
+
+def test_the_emulator_needs_numpy_and_the_standard_library_alone() -> None:
+    names = {name for module in imports() if layer_of(module) == NUMPY_ALONE for name in closure(module, imports())}
+    own = {"numpy", "triton"}  # Triton only for its driver
+    for name in sorted(names):
+        needed = {target.partition(".")[0] for target in imported(modules()[name])}
+        assert needed - {"wheelfactory", *own, *sys.stdlib_module_names} == set(), name

@@ -109,7 +109,7 @@ def main(options: argparse.Namespace) -> None:
 
 def is_right(name: str, dtype: str, error: float, unit: float) -> bool:
     """Whether an error is within its bound; NaN is not."""
-    return error <= BOUNDS[name] * unit + 0.3 * torch.finfo(getattr(torch, dtype)).eps
+    return error <= BOUNDS[name] * unit + 0.3 * float(torch.finfo(getattr(torch, dtype)).eps)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -192,8 +192,18 @@ def reverse_work_groups(reverse: bool) -> None:
         interpreter.range = (lambda *bounds: range(*bounds)[::-1]) if reverse else range  # type: ignore[attr-defined]
 
 
+def accept_cpu_tensors() -> None:
+    """Make flash_attn accept CPU tensors."""
+    # flash_attn requires slopes on a GPU, and enters the GPU of its tensors to rotate them
+    torch.Tensor.is_cuda = property(lambda _: True)
+    torch.cuda.device = lambda _: nullcontext()
+    # flash_attn registers its operators for GPUs only, and torch's dispatcher would reject CPU tensors
+    custom_op = torch.library.custom_op
+    torch.library.custom_op = lambda *names, **options: custom_op(*names, **{**options, "device_types": None})
+
+
 def use_interpreter() -> None:
-    """Make flash_attn accept CPU tensors, and fix the interpreters of Triton 3.1 and 3.2."""
+    """Make flash_attn run in the interpreter, and fix the interpreters of Triton 3.1 and 3.2."""
     import triton.runtime.interpreter as interpreter  # type: ignore[import-not-found]
 
     if find_spec("aiter"):
@@ -207,12 +217,7 @@ def use_interpreter() -> None:
         restart_without_assertions()
         stand_in_gpu(INTERPRETED_ARCH)
         driver.set_active(StandInDriver(INTERPRETED_ARCH))
-    # flash_attn requires slopes on a GPU, and enters the GPU of its tensors to rotate them
-    torch.Tensor.is_cuda = property(lambda _: True)
-    torch.cuda.device = lambda _: nullcontext()
-    # flash_attn registers its operators for GPUs only, and torch's dispatcher would reject CPU tensors
-    custom_op = torch.library.custom_op
-    torch.library.custom_op = lambda *names, **options: custom_op(*names, **{**options, "device_types": None})
+    accept_cpu_tensors()
     if hasattr(interpreter, "RESERVED_KWS"):  # 3.1 and 3.2 have a fixed list of launch options
         interpreter.RESERVED_KWS += ["waves_per_eu", "num_buffers_warp_spec", "num_consumer_groups"]
         interpreter.RESERVED_KWS += ["reg_dec_producer", "reg_inc_consumer"]

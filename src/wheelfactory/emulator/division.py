@@ -1,0 +1,61 @@
+"""The three steps of a division of float32: scale the operands, multiply and scale back, fix special values.
+
+Sources: the pseudo code of V_DIV_SCALE_F32, V_DIV_FMAS_F32 and V_DIV_FIXUP_F32 in AMD's instruction set documents.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from wheelfactory.emulator.rounding import fused_wide
+
+_TINY = np.finfo(np.float32).tiny
+_UP, _DOWN = np.float64(2.0**64), np.float64(2.0**-64)
+
+
+def _exponent(values: Any) -> Any:
+    """Return the biased exponent."""
+    return (np.abs(values).view(np.uint32) >> np.uint32(23)).astype(np.int64)
+
+
+def div_scale(value: Any, denominator: Any, numerator: Any) -> tuple[Any, Any]:
+    """Return the numerator or denominator `value`, scaled if needed, and the lanes whose quotient must be scaled."""
+    wide = denominator.astype(np.float64)
+    size, quotient = np.abs(wide), np.abs(numerator.astype(np.float64) / wide)
+    near_max = _exponent(numerator) - _exponent(denominator) >= 96
+    tiny_denominator = (size < _TINY) & (size > 0)
+    tiny_inverse, tiny_quotient = size > 1 / np.float64(_TINY), (quotient < _TINY) & (quotient > 0)
+    of_denominator, of_numerator = value == denominator, value == numerator
+    tests = [
+        (numerator == 0) | (denominator == 0),
+        near_max,
+        tiny_denominator,
+        tiny_inverse & tiny_quotient,
+        tiny_inverse,
+        tiny_quotient,
+        _exponent(numerator) <= 23,
+    ]
+    # the documents scale the fourth up, where it would overflow: a quotient is right only if it is scaled down
+    scales = [np.nan, np.where(of_denominator, _UP, 1), _UP, np.where(of_denominator, _DOWN, 1), _DOWN]
+    scales += [np.where(of_numerator, _UP, 1), _UP]
+    flags = [np.bool_(flag) for flag in (0, 1, 0, 1, 0, 1, 0)]
+    scaled = (value.astype(np.float64) * np.select(tests, scales, 1.0)).astype(np.float32)
+    return scaled, np.select(tests, flags, np.bool_(0))
+
+
+def div_fmas(a: Any, b: Any, c: Any, scaled: Any) -> Any:
+    """Return a * b + c, and take back the scaling of the numerator or denominator."""
+    back = np.where(_exponent(c) > 127, _UP, _DOWN)
+    return (fused_wide(a, b, c) * np.where(scaled, back, 1)).astype(np.float32)
+
+
+def div_fixup(quotient: Any, denominator: Any, numerator: Any) -> Any:
+    """Return the quotient with its sign, or what IEEE 754 gives for zeros, infinities and NaN."""
+    exact = numerator.astype(np.float64) / denominator.astype(np.float64)
+    ordinary = np.isfinite(exact) & np.isfinite(denominator) & (exact != 0)
+    size = np.where(np.isnan(quotient), np.float32(np.inf), np.abs(quotient))  # NaN: the refinement overflowed
+    size = np.where(_exponent(numerator) - _exponent(denominator) < -150, np.float32(0), size)
+    signed = np.copysign(size, exact)
+    return np.where(ordinary, signed, exact.astype(np.float32)).astype(np.float32)
