@@ -115,7 +115,7 @@ def test_ended_by_a_signal_it_leaves_nothing_and_the_same_command_again_gives_th
     assert not list(bench.dest.glob("*.whl"))
     done = bench.run(SLOW.id)
     assert done.returncode == 0, done.stderr
-    wheel = bench.dest / "flash_attn-9.9.1+rocm72torch2.13triton-py3-none-any.whl"
+    wheel = bench.dest / "flash_attn-9.9.1+rocm72torch2.13triton-1-py3-none-any.whl"
     assert done.stdout == f"{wheel}\n" and wheel.is_file()
 
 

@@ -39,7 +39,8 @@ def _check_options(left, right, softcap, queries, keys, causal, paged=None, padd
 def _check_offsets(*tensors):
     """Raise for tensors with elements that 32-bit offsets cannot reach: the kernels would access other memory."""
     for tensor in tensors:
-        if tensor is not None:
+        # no offset is beyond the storage, whose size is known without arithmetic for each dimension
+        if tensor is not None and tensor.untyped_storage().nbytes() > _LARGEST_OFFSET:
             last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
             if last > _LARGEST_OFFSET:
                 _refuse(
