@@ -18,7 +18,7 @@ from wheelfactory.build.plain import PlainBuilds
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
 from wheelfactory.core.label import Label
-from wheelfactory.matrix.facts import Context, Matrix
+from wheelfactory.matrix.facts import Build, Context, Matrix
 from wheelfactory.wheel.activation.members import added_members
 from wheelfactory.wheel.build_record import BuildRecord, Toolchain
 from wheelfactory.wheel.read import BUILD_RECORD_NAME
@@ -96,6 +96,13 @@ MATRIX = Matrix.model_validate(
     }
 )
 """A small matrix with both cells."""
+
+
+def second_build(matrix: Matrix) -> Matrix:
+    """The matrix with build 2 of every release."""
+    build = Build(number="2", reason="wrong numbers")
+    releases = {version: release.model_copy(update={"build": build}) for version, release in matrix.flash_attn.items()}
+    return matrix.model_copy(update={"flash_attn": releases})
 
 
 def make_wheel(

@@ -17,11 +17,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from validations import amd_validation, nvidia_validation, with_evidence
-from wheel_factory import MATRIX
+from wheel_factory import MATRIX, second_build
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.core.row import ROW_FORMS
-from wheelfactory.release.manifest import WheelRow, has_row, manifest_bytes, published_cells, read_manifest
+from wheelfactory.release.manifest import (
+    WheelRow,
+    has_row,
+    manifest_bytes,
+    outdated_reason,
+    published_cells,
+    read_manifest,
+)
 from wheelfactory.verify.result import Finding, GateResult, Status
 
 CK = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
@@ -239,6 +246,18 @@ def test_an_unreadable_manifest_is_refused(tmp_path: Path) -> None:
 
 def test_a_yanked_wheel_counts_as_published() -> None:
     assert published_cells([a_row(cell=CK, yanked="broken"), a_row(cell=TRITON)], MATRIX) == {CK, TRITON}
+
+
+def test_a_cell_counts_as_published_with_a_wheel_of_its_current_build_only() -> None:
+    older = a_row("flash_attn-2.8.3+rocm64torch2.9triton-py3-none-any.whl", cell=TRITON)
+    second, tenth = (
+        a_row(f"flash_attn-2.8.3+rocm64torch2.9triton-{number}-py3-none-any.whl", cell=TRITON) for number in (2, 10)
+    )
+    matrix = second_build(MATRIX)
+    assert published_cells([older], matrix) == frozenset()
+    assert published_cells([older, second], matrix) == published_cells([tenth], matrix) == {TRITON}
+    assert (outdated_reason(older, matrix), outdated_reason(second, matrix)) == ("wrong numbers", "")
+    assert outdated_reason(older, MATRIX) == "", "a release without build has one build"
 
 
 def test_a_dependency_is_no_published_cell() -> None:

@@ -9,7 +9,7 @@ import pytest
 from release_factory import quick_gates
 from report_rows import rows_of
 from validations import LATER, amd_validation, nvidia_validation, with_evidence
-from wheel_factory import MATRIX
+from wheel_factory import MATRIX, second_build
 from wheelfactory.gpu.validate.report import ValidatedPackage
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.wheel_text import evidence_lines, status_notes
@@ -28,6 +28,10 @@ def row(tmp_path: Path) -> WheelRow:
 
 def test_a_wheel_without_gpu_runs_has_no_notes(row: WheelRow) -> None:
     assert [*status_notes(row, MATRIX), *evidence_lines(row)] == []
+
+
+def test_a_wheel_of_an_earlier_build_is_marked_with_what_it_lacks(row: WheelRow) -> None:
+    assert list(status_notes(row, second_build(MATRIX))) == ["checked before these cases existed: wrong numbers"]
 
 
 def test_gpus_of_amd_verify_their_archs(row: WheelRow) -> None:

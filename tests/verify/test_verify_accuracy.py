@@ -85,6 +85,22 @@ def test_a_case_that_raised_is_a_finding() -> None:
     assert (finding.expected, finding.found) == ("causal float16 to run on gfx942", "ValueError: no kernel")
 
 
+OPTIONS: list[tuple[str, str | None, str | None]] = [
+    ("", None, None),  # no option, computed
+    ("", "ignores it", "ignores it"),  # no option, refused
+    ("softcap", "ignores it", None),  # to be refused, refused
+    ("softcap", None, "computed, but softcap is refused by options.yaml"),  # to be refused, computed
+    ("rotary_cos", "ignores it", "ignores it"),  # to be computed, refused
+    ("rotary_cos", None, None),  # to be computed, computed
+]
+
+
+def test_an_option_is_computed_or_refused_as_the_table_says() -> None:
+    for option, refused, found in OPTIONS:
+        (case,) = numbers().cases
+        assert case.model_copy(update={"option": option, "refused": refused}).error(["softcap"]) == found
+
+
 def test_a_report_of_nothing_is_a_finding() -> None:
     (finding,) = faults(numbers().model_copy(update={"cases": ()}))
     assert (finding.expected, finding.found) == ("attention to run on gfx942", "no case")

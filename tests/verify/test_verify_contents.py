@@ -450,6 +450,15 @@ def plain_machine(folder: Path) -> Context:
     return made
 
 
+@pytest.mark.parametrize("corrections", [None, {"flash_attn/__init__.py": (1,)}], ids=["older record", "no such line"])
+def test_a_build_record_names_the_lines_that_are_corrected(
+    tmp_path: Path, corrections: Mapping[str, tuple[int, ...]] | None
+) -> None:
+    path = wheel(tmp_path, record=build_record(TRITON, corrections=corrections))
+    (finding,) = findings(path, TRITON, tmp_path / "cache")["contents"]
+    assert (finding.file, finding.expected) == ("build record corrections", "{}")
+
+
 def test_an_unknown_key_in_the_build_record_is_refused(tmp_path: Path) -> None:
     written = build_record(TRITON).as_bytes().replace(b'"format"', b'"note": "evil", "format"')
     found = findings(wheel(tmp_path, more={BUILD_RECORD_NAME: written}), TRITON, tmp_path / "cache")

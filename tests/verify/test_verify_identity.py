@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from wheel_factory import CK, TRITON, build_record, finished_wheel, small_machine, toolchain_of
+from wheel_factory import CK, MATRIX, TRITON, build_record, finished_wheel, second_build, small_machine, toolchain_of
 from wheelfactory.core.cell import Cell
+from wheelfactory.matrix.facts import Matrix
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.identity import check_identity
 from wheelfactory.verify.result import Finding, Status
@@ -21,11 +23,12 @@ MANYLINUX = "one manylinux platform for x86_64"
 CK_FILE = f"flash_attn-{CK_VERSION}-cp311-cp311-manylinux_2_28_x86_64.whl"
 
 
-def findings_of(path: Path, cell: Cell) -> tuple[Finding, ...]:
+def findings_of(path: Path, cell: Cell, matrix: Matrix = MATRIX) -> tuple[Finding, ...]:
     wheel = Wheel.open(path)
     record = read_build_record(wheel)
     assert record
-    result = check_identity(Subject(wheel, record, cell, context=small_machine(path.parent)))
+    context = replace(small_machine(path.parent), matrix=matrix)
+    result = check_identity(Subject(wheel, record, cell, context=context))
     assert result.status is (Status.FAILED if result.findings else Status.PASSED)
     assert all(finding.remedy for finding in result.findings)
     return result.findings
@@ -182,6 +185,16 @@ def test_a_wheel_with_a_build_tag(tmp_path: Path) -> None:
     (finding,) = findings_of(path.rename(path.with_name(path.name.replace("-cp311-cp", "-1-cp311-cp"))), CK)
 
     assert finding.found == CK_STEM.replace("-cp311-cp", "-1-cp311-cp")
+
+
+def test_the_build_of_the_matrix_is_in_the_name_and_the_record(tmp_path: Path) -> None:
+    matrix = second_build(MATRIX)
+    first = finished_wheel(tmp_path)
+    assert [finding.file for finding in findings_of(first, CK, matrix)] == ["file name", "build record build"]
+
+    second = finished_wheel(tmp_path / "second", record=build_record(CK, build="2"))
+    second = second.rename(second.with_name(second.name.replace("-cp311-cp", "-2-cp311-cp")))
+    assert findings_of(second, CK, matrix) == ()
 
 
 def test_a_wheel_that_was_renamed(tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ def test_a_known_limit_is_skipped_and_reported(
 SCALE_OFF = ("fwd_prefill.py", "qk_scaled =  qk * SM_SCALE", "qk_scaled =  qk * SM_SCALE * 1.005")
 WRONG_GROUP = ("fwd_prefill.py", "off_h_k = off_h_q // GROUP_SIZE", "off_h_k = off_h_q % HK")
 GRADIENT_OFF = ("bwd_prefill_split.py", "    dk *= sm_scale", "    dk *= sm_scale * 1.01")
+APPEND_ANYWHERE = ("fwd_decode.py", " & (offs_n[:, None] + i + start_idx < N_CTX_K)", "")
 ONE_KEY_TOO_FEW = ("fwd_decode.py", "< hi - start_n", "< hi - 1 - start_n")
 
 
@@ -80,10 +81,15 @@ ONE_KEY_TOO_FEW = ("fwd_decode.py", "< hi - start_n", "< hi - 1 - start_n")
     ("changes", "wrong", "right"),
     [
         pytest.param(
-            (SCALE_OFF,),
-            {"output of full float16", "output of packed causal float16", "dq of wide float16"},
+            (SCALE_OFF, APPEND_ANYWHERE),
+            {
+                "append after the end causal float16 to run in Triton's interpreter",
+                "output of full float16",
+                "output of packed causal float16",
+                "dq of wide float16",
+            },
             set[str](),
-            id="scale of the scores off by 0.5 %",
+            id="scale of the scores off by 0.5 %, values appended after the end of a cache",
         ),
         pytest.param(
             (WRONG_GROUP, GRADIENT_OFF, ONE_KEY_TOO_FEW),

@@ -51,6 +51,14 @@ def finish(raw: Path, folder: Path) -> Path:
     return finish_wheel(raw, build_record(TRITON), folder)
 
 
+def test_a_build_number_is_in_the_name_and_in_wheel(tmp_path: Path, raw: Path) -> None:
+    finished = finish_wheel(raw, build_record(TRITON, build="2"), tmp_path / "dist")
+
+    assert finished.name == "flash_attn-2.8.3+rocm72torch2.13triton-2-py3-none-any.whl"
+    text = Wheel.open(finished).read("flash_attn-2.8.3+rocm72torch2.13triton.dist-info/WHEEL").decode()
+    assert text.splitlines()[-2:] == ["Build: 2", "Tag: py3-none-any"]
+
+
 @pytest.mark.parametrize(
     ("version", "tags", "cell", "expected"),
     [

@@ -51,7 +51,7 @@ from wheelfactory.kernels.set_estimates import (
 )
 from wheelfactory.kernels.setup_env import ledger_path
 from wheelfactory.matrix.expand import expand
-from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.facts import Context, Matrix
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, select_cells
 from wheelfactory.pipeline.batches import RunForecast, cut_batches, predict_run
 from wheelfactory.pipeline.jobs import split_by_runner
@@ -130,7 +130,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     local_builds = {cell: local_build(context, cell) for cell in select_cells(expand(matrix), options.only)}
     sets = group_kernel_sets(matrix, local_builds)
     cost_model = read_cost_model(options.measured_costs, ledger_path(cache))
-    published = None if options.json else _read_published(options.target, environ)
+    published = None if options.json else _read_published(options.target, context)
     read_sources = source_reader(matrix.flash_attn, cache, environ, download=False)
     estimates = estimate_sets(sets, cost_model, sharding, read_sources)
     if any(isinstance(estimate, str) for estimate in estimates):
@@ -189,11 +189,11 @@ def _to_json(plan: _Plan) -> dict[str, Any]:
     }
 
 
-def _read_published(target: str | None, environ: Environ) -> frozenset[str] | None:
+def _read_published(target: str | None, context: Context) -> frozenset[str] | None:
     """The ids of published cells in a target; None without a target if there is no `DEFAULT_DIRECTORY`."""
     if target is None and not Path(DEFAULT_DIRECTORY).is_dir():
         return None
-    return available_cells(read_published_rows(target or DEFAULT_DIRECTORY, environ))
+    return available_cells(read_published_rows(target or DEFAULT_DIRECTORY, context.environ), context.matrix)
 
 
 def _forecast_workflow(

@@ -72,4 +72,4 @@ def _table(coverage: Coverage, rows: Iterable[WheelRow], context: Context) -> Te
     cost_model = read_cost_model(None, ledger_path(context.cache))
     estimates = estimate_sets(sets, cost_model, WORKFLOW_SHARDING, read_sources)
     local_builds = {cell: local_build(context, cell) for cell in cells}
-    return overview_table(local_builds, available_cells(rows), tuple(zip(sets, estimates, strict=True)))
+    return overview_table(local_builds, available_cells(rows, context.matrix), tuple(zip(sets, estimates, strict=True)))

@@ -37,7 +37,7 @@ def read_record(kind: type[_Record], document: object, path: str = "") -> _Recor
     Its fields are texts, numbers, booleans, enums, `Any`, other dataclasses, and tuples and mappings of these, each
     also ``| None``. A field whose class has ``from_document`` is read by that. `path` names the document in errors.
     """
-    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
+    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]  # a dataclass, as every kind is
     if isinstance(document, list) and len(document) == len(known):
         document = {name: document[at] for at, name in enumerate(known)}
     if not isinstance(document, dict):
@@ -78,7 +78,7 @@ def _read_value(kind: ast.expr, value: Any, path: str, names: Mapping[str, Any])
     if hasattr(known, "from_document"):
         return known.from_document(value)
     if is_dataclass(known):
-        return read_record(known, value, path)  # type: ignore[arg-type]
+        return read_record(known, value, path)  # type: ignore[arg-type]  # a class, by is_dataclass
     if isinstance(known, type) and issubclass(known, Enum):
         _require(value in [member.value for member in known], value, path, name)
         return known(value)

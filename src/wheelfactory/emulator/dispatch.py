@@ -76,7 +76,7 @@ class Execution:
 def arrange(items: Sequence[Any], order: str | int) -> list[Any]:
     """Return items in an order of `Order`."""
     if isinstance(order, int):
-        return random.Random(order).sample(items, len(items))  # noqa: S311
+        return random.Random(order).sample(items, len(items))  # noqa: S311  # an order, no secret
     return list(reversed(items)) if order == "reversed" else list(items)
 
 

@@ -44,7 +44,7 @@ def parse_operand(text: str) -> Operand:
             modifiers[name], text = True, text[len(opening) : -len(closing)]
     if text.endswith((".l", ".h")):
         modifiers["high"], text = text.endswith("h"), text[:-2]
-    return replace(_parse_bare(text), **modifiers)  # type: ignore[arg-type]
+    return replace(_parse_bare(text), **modifiers)  # type: ignore[arg-type]  # fields of Operand, by name
 
 
 def _parse_bare(text: str) -> Operand:

@@ -101,7 +101,7 @@ def _word_reader(operand: Operand, raw: Reader, kind: str, source: Source) -> Re
         return rows[kind]
     form = {"u32": np.uint32, "i32": np.int32, "f32": np.float32}[kind]
     if operand.kind == "constant" and not source.transform:
-        constant = raw(None).view(form)  # type: ignore[arg-type]
+        constant = raw(None).view(form)  # type: ignore[arg-type]  # a constant needs no wave
         return lambda _: constant
     return lambda w: raw(w).view(form)
 

@@ -129,7 +129,7 @@ def _line(row: WheelRow) -> bytes:
 
 
 def published_cells(rows: Iterable[WheelRow], matrix: Matrix) -> frozenset[str]:
-    """The ids of cells of which a wheel of the matrix's build is published.
+    """Return the ids of cells with a published wheel of their current build (`build` in matrix.yaml).
 
     A yanked wheel counts: its file name cannot be used again.
     """
@@ -142,7 +142,7 @@ def current_rows(rows: Iterable[WheelRow], matrix: Matrix) -> tuple[WheelRow, ..
 
 
 def outdated_reason(row: WheelRow, matrix: Matrix) -> str:
-    """What the wheel of an earlier build lacks, by matrix.yaml; empty for a wheel of the matrix's build."""
+    """What the wheel of an earlier build lacks, by matrix.yaml; empty for a wheel of the current build."""
     release = matrix.flash_attn.get(Cell.parse(row.cell).flash_attn) if row.cell else None
     if release is None or release.build is None:
         return ""

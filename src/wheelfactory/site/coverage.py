@@ -17,7 +17,7 @@ from wheelfactory.core.wrap import count_text
 from wheelfactory.matrix.expand import Excluded, Expansion, expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.select import matches_glob, needs_runner, select_cells
-from wheelfactory.release.manifest import WheelRow
+from wheelfactory.release.manifest import WheelRow, current_rows
 from wheelfactory.release.verified import unverified_reason
 from wheelfactory.site.markdown import escape
 
@@ -75,9 +75,9 @@ def decisive_rows(rows: Iterable[WheelRow]) -> dict[str, WheelRow]:
     return {row.cell: row for row in ordered if row.cell}
 
 
-def available_cells(rows: Iterable[WheelRow]) -> frozenset[str]:
-    """The ids of cells with a published wheel that is not yanked."""
-    return frozenset(row.cell for row in rows if row.cell and row.yanked is None)
+def available_cells(rows: Iterable[WheelRow], matrix: Matrix) -> frozenset[str]:
+    """The ids of cells with a published wheel of their current build that is not yanked."""
+    return frozenset(row.cell for row in current_rows(rows, matrix) if row.cell and row.yanked is None)
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, print_messages, print_results
+from wheelfactory.commands.options import Environ, add_matrix, print_messages, print_results
 from wheelfactory.commands.targets import add_target, open_publisher
 from wheelfactory.core.errors import DONE, FAILED, InputError
 from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.core.published import MANIFEST_NAME
+from wheelfactory.matrix.load import load_matrix
 from wheelfactory.pipeline.jobs import WorkflowJobs
 from wheelfactory.pipeline.reconcile import job_summary, reconcile
 from wheelfactory.release.manifest import read_manifest
@@ -19,6 +20,7 @@ from wheelfactory.site.coverage import available_cells
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     add_target(parser)
+    add_matrix(parser)
     parser.add_argument("--jobs", type=Path, required=True, metavar="FILE", help="jobs file of `ci jobs`")
     parser.add_argument(
         "--built", type=Path, required=True, metavar="DIR", help="directory with the manifests of the built wheels"
@@ -43,7 +45,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     with log_to_stderr():
         rows = open_publisher(options.target, environ).rows()
     pending = selected if options.kernels_pending == "true" else ()
-    outcome = reconcile(selected, built, available_cells(rows), pending, jobs.unplanned)
+    outcome = reconcile(selected, built, available_cells(rows, load_matrix(options.matrix)), pending, jobs.unplanned)
     print_results(job_summary(outcome, rows))
     print_messages(*outcome.lines())
     return DONE if outcome.complete else FAILED

@@ -17,8 +17,8 @@ from attention_reference import (  # type: ignore[import-not-found]
     rotary_table,
 )
 
-GUARD = 64
-"""Elements before and after a tensor; 128 bytes, so the tensor is aligned as others are."""
+GUARD = 1024
+"""Elements before and after a tensor: more than the rows that a case appends after the end of a cache."""
 
 PAGE = 256
 """Rows of a page of a cache: the least that upstream's functions take."""

@@ -7,8 +7,8 @@ It calls the public functions as users do. On the CPU, flash_attn needs TRITON_I
 
 The report has two errors for each result: of the package, and of the same formula with every intermediate result
 rounded to the dtype of the inputs, forward and backward. The second is what a correct implementation may have. A case
-that the package refuses has the message instead. PATTERN skips the backward pass of matching
-cases, !PATTERN skips the cases.
+that the package refuses has the message instead. PATTERN skips the backward pass of matching cases, !PATTERN skips
+the cases.
 """
 
 from __future__ import annotations
@@ -179,6 +179,7 @@ def run_cases(options: argparse.Namespace, left_out: Sequence[str]) -> Iterator[
             errors = measure_errors(options.module, case, getattr(torch, dtype), options.device, backward=backward)
         except Exception as caught:
             lines = str(caught).strip().splitlines() or [""]
+            # upstream's own refusals are of other types; options.yaml says which options may be refused
             if isinstance(caught, NotImplementedError) or (case.option and "support" in str(caught)):
                 refused = lines[0]
             else:
