@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import resource
@@ -27,6 +28,7 @@ def run_limited(call: Callable[[], object], *, seconds: int = 10, megabytes: int
 
 def _report(call: Callable[[], object], writer: int, seconds: int, megabytes: int) -> None:
     try:
+        gc.freeze()  # objects of the parent, such as channels of gRPC, wait for threads that a child does not have
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         spent = sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
         resource.setrlimit(resource.RLIMIT_AS, (used + (megabytes << 20), resource.RLIM_INFINITY))

@@ -46,7 +46,7 @@ CELLS = (
 
 CK_INDEX = "rocm64/torch2.9/ck"
 CK_VERSION = "2.8.3+rocm64torch2.9"
-CK_FILE = f"flash_attn-{CK_VERSION}-{PYTHON_TAG}-{PYTHON_TAG}-manylinux_2_28_x86_64.whl"
+CK_FILE = f"flash_attn-{CK_VERSION}-1-{PYTHON_TAG}-{PYTHON_TAG}-manylinux_2_28_x86_64.whl"
 TORCHES = ("2.9.1+rocm6.4", "2.8.0+rocm6.4", "2.14.1+rocm7.14")
 OLD_PIPS = ("20.3.4", "22.3.1", "23.1.2")
 """The first with the resolver of today; first and last that refuse a file if its METADATA has the older mark."""
