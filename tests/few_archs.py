@@ -1,6 +1,6 @@
-"""The matrix with three of the ten archs of Triton wheels, for which the slow gates take a third of the time.
+"""The matrix with three of the twelve archs of Triton wheels, for which the slow gate takes a fourth of the time.
 
-All ten are compiled for before a wheel is published, by the gate itself.
+All twelve are executed for before a wheel is published, by the gate itself.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ FIRST = datetime(2026, 9, 1, tzinfo=timezone.utc)
 
 _GATES = {
     Backend.CK: ("archive", "identity", "record", "contents", "linking", "code-objects", "symbols", "import"),
-    Backend.TRITON: ("archive", "identity", "record", "contents", "import", "ahead-of-time", "interpreter"),
+    Backend.TRITON: ("archive", "identity", "record", "contents", "import", "emulation"),
 }
 
 

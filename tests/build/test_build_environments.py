@@ -22,10 +22,10 @@ from wheelfactory.build.environments import (
     cpu_torch_options,
     cpu_torch_requirement,
     find_package_folders,
-    interpreter_requirements,
     keep_environment,
     make_empty_environment,
-    make_interpreter_environment,
+    make_numpy_environment,
+    numpy_requirements,
     open_wheel_environment,
     pip_install_large,
 )
@@ -60,7 +60,7 @@ def test_an_unwritable_cache_is_an_error(tmp_path: Path) -> None:
 
 def test_the_build_needs_a_cpu_torch_that_cuda_cannot_satisfy() -> None:
     assert cpu_torch_requirement().endswith("+cpu")
-    assert all("==" in requirement for requirement in (*build_requirements(), *interpreter_requirements()))
+    assert all("==" in requirement for requirement in (*build_requirements(), *numpy_requirements()))
 
 
 def test_pip_gets_the_cpu_index_if_it_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ def test_pip_gets_the_cpu_index_if_it_answers(tmp_path: Path, monkeypatch: pytes
 
 def test_every_python_has_exactly_one_numpy_requirement() -> None:
     """With numpy 2.4 and later Triton's interpreter raises, and Triton 3.1, which is for 3.12 and older, needs 1."""
-    requirements = [Requirement(line) for line in interpreter_requirements()]
+    requirements = [Requirement(line) for line in numpy_requirements()]
     for minor in range(10, 15):
         environment = {"python_version": f"3.{minor}"}
         (numpy,) = (item for item in requirements if item.marker is None or item.marker.evaluate(environment))
@@ -160,10 +160,10 @@ def test_the_packages_of_a_python_are_in_its_own_folder(tmp_path: Path) -> None:
 
 
 def test_the_interpreter_gets_numpy_and_nothing_else(cache: Path) -> None:
-    made = make_interpreter_environment(cache)
+    made = make_numpy_environment(cache)
     packages = {path.name.partition("-")[0] for path in made.site_packages.glob("*.dist-info")}
     assert packages == {"numpy"}
-    assert make_interpreter_environment(cache) == made
+    assert make_numpy_environment(cache) == made
 
 
 CHANGES_A_BUILD = (

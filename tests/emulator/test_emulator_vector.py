@@ -377,6 +377,16 @@ def test_carries_and_selections() -> None:
         assert (w.s[2] | w.s[3] << 32) >> lane & 1 == total >> 64
 
 
+def test_signed_multiply_and_add() -> None:
+    a, b = integers(), integers(1)
+    w = execute("v_mad_i64_i32 v[4:5], s[2:3], v1, v2, v[6:7]", v1=a, v2=b, v6=b, v7=a)
+
+    for lane, (x, y) in enumerate(zip(a.view(np.int32).tolist(), b.view(np.int32).tolist(), strict=True)):
+        total = x * y + (x << 32) + (y & 0xFFFFFFFF)
+        assert int(w.u[4][lane]) | int(w.u[5][lane]) << 32 == total & (1 << 64) - 1
+        assert (w.s[2] | w.s[3] << 32) >> lane & 1 == (total < 0)
+
+
 def test_64_bits() -> None:
     a, b, c = integers(), integers(1), integers(2)
     pairs = [x | y << 32 for x, y in zip(a.tolist(), b.tolist(), strict=True)]

@@ -20,9 +20,10 @@ from pathlib import Path
 import torch
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "src/wheelfactory/verify/programs"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "src"))
 
 from attention_cases import AttentionCase  # type: ignore[import-not-found]
-from check_numbers import measure_errors, use_interpreter  # type: ignore[import-not-found]
+from check_numbers import accept_cpu_tensors, measure_errors  # type: ignore[import-not-found]
 from non_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found]
 
 LAYOUTS = ("rows", "rows", "heads", "packed")
@@ -78,9 +79,8 @@ def draw_option(draw: random.Random, kind: str) -> dict[str, object]:
 
 def main(options: argparse.Namespace) -> None:
     """Run the cases of one worker: every `of`-th of the sequence."""
-    interpreted = options.device == "cpu" and options.module == "flash_attn"
-    if interpreted:
-        use_interpreter()
+    if options.device == "cpu" and options.module == "flash_attn":
+        use_emulator()
     if options.non_amd_gpu:
         drop_amd_launch_options()
     draw, (worker, workers) = random.Random(options.seed), options.worker  # noqa: S311
@@ -89,7 +89,7 @@ def main(options: argparse.Namespace) -> None:
     wrong: list[dict[str, object]] = []
     for number in range(options.count):
         case = draw_case(draw, f"case {number} of seed {options.seed}")
-        dtype = draw.choice(["float16", "float16" if interpreted else "bfloat16"])  # the interpreter has no bfloat16
+        dtype = draw.choice(["float16", "bfloat16"])
         if number % workers != worker or time.monotonic() > end:
             continue
         try:
@@ -105,6 +105,16 @@ def main(options: argparse.Namespace) -> None:
         counts["wrong" if far else "right"] += 1
         wrong += [{"case": repr(case), "dtype": dtype, "errors": {name: errors[name] for name in far}}] * bool(far)
     sys.stdout.write(f"\n{json.dumps({'counts': counts, 'wrong': wrong})}\n")
+
+
+def use_emulator() -> None:
+    """Run the kernels on an emulator of gfx942, with tensors on the CPU."""
+    from triton.runtime import driver  # type: ignore[import-not-found]
+
+    from wheelfactory.emulator.triton_driver import EmulatorDriver
+
+    driver.set_active(EmulatorDriver("gfx942"))
+    accept_cpu_tensors()
 
 
 def is_right(name: str, dtype: str, error: float, unit: float) -> bool:

@@ -59,7 +59,7 @@ def test_a_verified_wheel_gets_a_new_row_and_new_pages(
 
 def failing(*_: object, **__: object) -> tuple[GateResult, ...]:
     finding = Finding(file="a.whl", expected="dq to be off by 0.001 at most", found="0.2", remedy="take it out")
-    return (*passed_gates(TRITON.id)[:-1], GateResult.from_findings("interpreter", [finding]))
+    return (*passed_gates(TRITON.id)[:-1], GateResult.from_findings("emulation", [finding]))
 
 
 def unable(*_: object, **__: object) -> tuple[GateResult, ...]:
@@ -89,4 +89,4 @@ def test_a_wheel_that_stays_unverified_is_a_failure_and_keeps_its_row(
     assert (failure.name, type(failure.error)) == (TRITON.id, kind)
     assert failure.error.hint.startswith(hint)
     assert publisher.rows() == before
-    assert "not checked: kernels compiled" in (publisher.folder / "packages.md").read_text()
+    assert "not checked: numbers" in (publisher.folder / "packages.md").read_text()

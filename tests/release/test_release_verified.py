@@ -20,7 +20,7 @@ from wheelfactory.release.verified import merge_rows, merge_verified_gates, unve
 from wheelfactory.verify.result import GateResult, Status
 
 TRITON, CK = "fa2.8.3-rocm7.2-torch2.13.0-py3-triton", "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
-NOT_CHECKED = "not checked: kernels compiled for its GPUs, numbers"
+NOT_CHECKED = "not checked: numbers"
 GPU = GateResult.from_findings("gpu", [], versions={"gpu": "gfx942"})
 
 

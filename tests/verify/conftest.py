@@ -9,7 +9,7 @@ import pytest
 from shared_folder import file_lock
 from wheelfactory.build.environments import (
     make_build_environment,
-    make_interpreter_environment,
+    make_numpy_environment,
     make_triton_environment,
 )
 
@@ -22,7 +22,7 @@ def bare_cache(cache: Path, tmp_path: Path) -> Path:
     with file_lock(cache, "environments"):
         environments = (
             make_build_environment(cache),
-            make_interpreter_environment(cache),
+            make_numpy_environment(cache),
             *(make_triton_environment(cache, version) for version in ("3.7.1", "3.5.1", "3.4.0")),
         )
     for made in environments:

@@ -30,7 +30,7 @@ from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.rewrite import finish_wheel
 
 REQUIRED = [gate.name for gate in GATES if gate.required]
-SLOW = ("ahead-of-time", "interpreter")
+SLOW = ("emulation",)
 
 PASSED, FAILED, NOT_RUN = Status.PASSED, Status.FAILED, Status.NOT_RUN
 
@@ -153,7 +153,7 @@ def test_a_slow_gate_that_cannot_run_here_names_another_python_and_quick(
     def missing(subject: Subject) -> GateResult:
         raise BuildError("pip failed", "no triton 3.7.1", "Triton 3.7.1 must be installable for Python 3.20")
 
-    made = [replace(gate, check=missing) if gate.name == "interpreter" else gate for gate in gates.GATES]
+    made = [replace(gate, check=missing) if gate.name == "emulation" else gate for gate in gates.GATES]
     monkeypatch.setattr(gates, "GATES", made)
 
     with pytest.raises(BuildError, match="pip failed: no triton") as error:
@@ -161,7 +161,7 @@ def test_a_slow_gate_that_cannot_run_here_names_another_python_and_quick(
 
     assert error.value.hint == (
         "Triton 3.7.1 must be installable for Python 3.20; use another Python, "
-        "or skip the gate interpreter with `run --quick`"
+        "or skip the gate emulation with `run --quick`"
     )
 
 

@@ -1,6 +1,6 @@
 """A Triton wheel computes right, or refuses by name, what upstream's kernels get wrong in silence.
 
-In Triton's interpreter. Each case fails with upstream's own files, where one of them ends the process.
+On an emulator of gfx942. Each case fails with upstream's own files, where one of them ends the process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stage_arguments import local_executor
 from wheel_factory import CK, TRITON, build_record, finished_wheel, make_wheel, read_zip
 from wheelfactory.build.environments import (
     make_build_environment,
-    make_interpreter_environment,
+    make_numpy_environment,
     make_triton_environment,
     open_wheel_environment,
 )
@@ -32,12 +32,12 @@ from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.pipeline.build import build_cell
 from wheelfactory.verify.accuracy import (
-    NUMBERS_PROGRAM,
     NumericReport,
     error_bounds,
     find_numeric_faults,
     find_tolerance,
 )
+from wheelfactory.verify.emulation import EXECUTE, EmulationReport
 from wheelfactory.verify.proofs import run_program
 from wheelfactory.wheel.activation import corrections
 from wheelfactory.wheel.activation.corrections import corrected_members, read_corrections
@@ -111,24 +111,24 @@ def run_cases(wheels: list[Path], cache: Path, scratch: Path, variable: str | No
     layers = [
         make_build_environment(cache),
         make_triton_environment(cache, "3.7.1"),
-        make_interpreter_environment(cache),
+        make_numpy_environment(cache),
     ]
     folders = [layer.site_packages for layer in layers]
-    environ = {"PATH": os.environ["PATH"], "TRITON_INTERPRET": "1"}
+    environ = {"PATH": os.environ["PATH"]}
     if variable:
         environ["FLASH_ATTENTION_TRITON_AMD_ENABLE"] = variable
     wheel, *more = wheels
-    command = (NUMBERS_PROGRAM, "flash_attn", "cpu", "small", "grouped*")
+    command = (EXECUTE, "gfx942", "first", "grouped*")
     with open_wheel_environment(cache, wheel, layers[0].python, layers[0].version, folders, more) as environment:
-        found = run_program(command, NumericReport, environment, environ, scratch=scratch, timeout=600)
-    assert isinstance(found, NumericReport), found
+        found = run_program(command, EmulationReport, environment, environ, scratch=scratch, timeout=600)
+    assert isinstance(found, EmulationReport), found
     return found
 
 
 @pytest.mark.slow
 def test_numbers_are_right_and_options_are_refused_as_the_table_says(kind: str, report: NumericReport) -> None:
     cell = Cell.parse({"Triton 2.8.3": TRITON.id, "Triton 2.7.4.post1": OLDER, "Triton preview": PREVIEW}[kind])
-    faults = find_numeric_faults("wheel", find_tolerance(cell), report, "in the interpreter", refused_options(cell))
+    faults = find_numeric_faults("wheel", find_tolerance(cell), report, "in emulation", refused_options(cell))
     assert list(faults) == []
 
 

@@ -61,9 +61,9 @@ def build_requirements() -> tuple[str, ...]:
     return _read_requirements("build-requirements.txt")
 
 
-def interpreter_requirements() -> tuple[str, ...]:
-    """The pinned pip requirements of Triton's interpreter, without Triton and torch."""
-    return _read_requirements("interpreter-requirements.txt")
+def numpy_requirements() -> tuple[str, ...]:
+    """The pinned pip requirement of the emulator: numpy."""
+    return _read_requirements("numpy-requirements.txt")
 
 
 def _read_requirements(name: str) -> tuple[str, ...]:
@@ -124,10 +124,10 @@ def make_triton_environment(cache_dir: Path, version: str) -> Environment:
     )
 
 
-def make_interpreter_environment(cache_dir: Path) -> Environment:
-    """Make or reuse an environment with `interpreter_requirements` only."""
+def make_numpy_environment(cache_dir: Path) -> Environment:
+    """Make or reuse an environment with `numpy_requirements` only."""
     hint = f"numpy must be installable for Python {PYTHON}"
-    return _make_cached(cache_dir, interpreter_requirements(), ("--no-deps",), hint)
+    return _make_cached(cache_dir, numpy_requirements(), ("--no-deps",), hint)
 
 
 def _make_cached(cache_dir: Path, requirements: Sequence[str], options: Sequence[str], hint: str) -> Environment:

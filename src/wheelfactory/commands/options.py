@@ -80,7 +80,7 @@ def add_quick(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="skip the slow gates (ahead-of-time, interpreter); the wheel then counts as unverified",
+        help="skip the slow gate (emulation); the wheel then counts as unverified",
     )
 
 

@@ -27,7 +27,7 @@ _RELEASE_NUMBERS = 6
 _NEVER = 1 << 62
 
 # what a gate checks, for the gates whose names mean nothing to a user
-_GATE_TITLES = {"ahead-of-time": "kernels compiled for its GPUs", "interpreter": "numbers"}
+_GATE_TITLES = {"emulation": "numbers"}
 
 
 def why_unverified(required: Iterable[str], results: Iterable[tuple[str, str]]) -> str:

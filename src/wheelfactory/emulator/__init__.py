@@ -1,6 +1,12 @@
 """Execute the machine code of Triton kernels for AMD GPUs on a CPU, from the text of their assembly.
 
-`dispatch.launch` is the way in. The modules depend on the standard library, numpy and `wheel.elf`, because programs in
-other Python environments use them. Sources: AMD's instruction set documents, and LLVM's "User Guide for AMDGPU
+`dispatch.launch` is the way in. The modules depend on the standard library, numpy 2 and `wheel.elf`, because programs
+in other Python environments use them. Sources: AMD's instruction set documents, and LLVM's "User Guide for AMDGPU
 Backend" for descriptors and initial registers.
 """
+
+import numpy
+
+if numpy.lib.NumpyVersion(numpy.__version__) < "2.0.0":
+    # numpy 1 converts by values, so that a difference of unsigned numbers cannot be negative
+    raise ImportError(f"the emulator needs numpy 2 or newer; this Python has {numpy.__version__}")

@@ -98,8 +98,13 @@ class EmulatorDriver:
         return {"max_shared_mem": local, "multiprocessor_count": 8, "warpSize": self.get_current_target().warp_size}
 
     def load_binary(self, name: str, code: bytes, local: int, _device: int) -> tuple[Any, ...]:
-        """Return module, function, registers, spills, and since Triton 3.4 the maximum threads of a work-group."""
+        """Return module, function, registers, spills, and since Triton 3.4 the maximum threads of a work-group.
+
+        Raises `ValueError` if the code object is for another arch, and `DamagedElfError` if it is none.
+        """
         kernel = read_kernels(code)[name]
+        if kernel.arch != self.arch:
+            raise ValueError(f"{name} is compiled for {kernel.arch}, not for {self.arch}")
         function = _Function(LoadedKernel(kernel, self._assembly), max(0, local - kernel.local))
         found = (function, function, kernel.vector_registers, kernel.vector_spills)
         return (*found, kernel.max_threads) if _VERSION >= (3, 4) else found

@@ -196,6 +196,7 @@ define("u32 u32 mask > u32 mask", v_addc_co_u32=lambda a, b, carry: _carry(a, b,
 define("u32 u32 mask > u32 mask", v_subb_co_u32=lambda a, b, borrow: _borrow(a, b, borrow))
 define("u32 u32 mask > u32 mask", v_subbrev_co_u32=lambda a, b, borrow: _borrow(b, a, borrow))
 define("u32 u32 u64 > u64 mask", v_mad_u64_u32=lambda a, b, c: _multiply_add(a.astype(U64) * b.astype(U64), c))
+define("i32 i32 i64 > i64 mask", v_mad_i64_i32=lambda a, b, c: _signed_multiply_add(a.astype(np.int64) * b, c))
 define("u64 u32 u64 > u64", v_lshl_add_u64=lambda a, b, c: (a << (b & U32(7)).astype(U64)) + c)
 define("u64 u64 > u64", v_add_nc_u64=lambda a, b: a + b, v_sub_nc_u64=lambda a, b: a - b)
 define(
@@ -309,6 +310,13 @@ def _borrow(a: Any, b: Any, borrow: Any) -> tuple[Any, Any]:
 def _multiply_add(product: Any, addend: Any) -> tuple[Any, Any]:
     total = product + addend
     return total, total < product
+
+
+def _signed_multiply_add(product: Any, addend: Any) -> tuple[Any, Any]:
+    """Return the low 64 bits of the sum, and its bit 64, the sign of the exact sum."""
+    total = product + addend
+    overflowed = ((product ^ total) & (addend ^ total)) < 0
+    return total, (total < 0) ^ overflowed
 
 
 def _bit_operation(table: int, a: Any, b: Any, c: Any) -> Any:

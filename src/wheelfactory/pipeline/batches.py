@@ -32,7 +32,7 @@ _PULL = 15.0  # 7 to 10 GB compressed, some 30 GB unpacked
 _ENVIRONMENT = 8.0  # torch and what it requires: 5 GB to download, 13 GB installed
 _BUILD = {Backend.CK: 10.0, Backend.TRITON: 0.2}  # CK: seven bindings that include torch's headers, and the link
 _VERIFY = {Backend.CK: 2.0, Backend.TRITON: 0.2}
-_PROVE = 2.0  # the kernels of one Triton release: compiled for ten archs, and computed in the interpreter
+_PROVE = 2.0  # the kernels of one Triton release: compiled and executed for twelve archs
 
 
 @dataclass(frozen=True)

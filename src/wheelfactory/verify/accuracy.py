@@ -1,26 +1,23 @@
 """Error limits for attention results, relative to a float64 reference.
 
-The limits are the same in Triton's interpreter and on a GPU.
+The limits are the same on an emulator and on a GPU.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.label import Label
-from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.limits import KnownLimit
-from wheelfactory.verify.proofs import PROGRAMS, ProgramReport, payload_sha256
-from wheelfactory.verify.result import Finding, GateResult, is_within
-from wheelfactory.wheel.activation.options import refused_options
+from wheelfactory.verify.proofs import PROGRAMS, ProgramReport
+from wheelfactory.verify.result import Finding, is_within
 
 NUMBERS_PROGRAM = PROGRAMS / "check_numbers.py"
 
 TIMEOUT_S = 900.0
-"""Seconds for the small suite; in the interpreter on one core it needs less than 9."""
+"""Seconds for a suite on the CPU or on a GPU."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +63,24 @@ class NumericCase(ProgramReport):
     """The exception, if one was raised."""
     refused: str | None = None
     """The message, if the package refused the call instead of computing wrong numbers."""
+    not_run: str | None = None
+    """What the emulator does not know, such as an instruction; the call has no result then."""
+    launches: int | None = None
+    """The kernels that ran; None if nothing counted them."""
+    findings: tuple[str, ...] = ()
+    """Accesses that a GPU would hide and the emulator saw: kernel, kind and address."""
 
     def error(self, refused: Collection[str]) -> str | None:
-        """The exception, a refusal of anything but the options `refused`, or the lack of a refusal; None if right."""
-        if self.exception or bool(self.refused) is (self.option in refused):
+        """The exception, a refusal of anything but the options `refused`, or the lack of a refusal; None if right.
+
+        Without these, what the emulator saw beside the numbers.
+        """
+        if self.exception or self.not_run:
             return self.exception
-        return self.refused or f"computed, but {self.option} is refused by options.yaml"
+        if bool(self.refused) is not (self.option in refused):
+            return self.refused or f"computed, but {self.option} is refused by options.yaml"
+        nothing = "no kernel ran" if self.errors and self.launches == 0 else None
+        return next(iter(self.findings), nothing)
 
 
 class NumericReport(ProgramReport):
@@ -132,32 +141,8 @@ def find_numeric_faults(
                 yield finding(expected, f"{_round_to_two_digits(error):g}")
 
 
-def numeric_gate_result(
-    subject: Subject,
-    gate: str,
-    report: NumericReport | str,
-    device_phrase: str,
-    versions_text: str,
-    limits: Iterable[KnownLimit],
-    versions: Mapping[str, str],
-) -> GateResult:
-    """Return the result of a gate for a report; `report` is the error message if the program failed.
-
-    `device_phrase` completes the findings (``on gfx942``). `versions_text` lists the versions, for the detail of the
-    result. `limits` are the known limits whose cases were skipped.
-    """
-    tolerance, refused = find_tolerance(subject.cell), refused_options(subject.cell)
-    return GateResult.from_findings(
-        gate,
-        list(find_numeric_faults(subject.wheel.path.name, tolerance, report, device_phrase, refused)),
-        "; ".join([f"{versions_text}, against float64", *map(str, limits), *_refusals(report)]),
-        versions={"flash-attn payload": payload_sha256(subject.wheel)[:16], **versions},
-        figures=worst_errors(report, tolerance),
-    )
-
-
-def _refusals(report: NumericReport | str) -> Iterator[str]:
-    cases = () if isinstance(report, str) else report.cases
+def refusals(cases: Iterable[NumericCase]) -> Iterator[str]:
+    """Yield which options the package refused, for the detail of a result; nothing if it computed every case."""
     if refused := dict.fromkeys(case.option for case in cases if case.refused):
         yield f"raises an error for {'; '.join(refused)}"
 

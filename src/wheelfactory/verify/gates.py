@@ -12,15 +12,14 @@ from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.select import require_in_matrix
-from wheelfactory.verify.ahead_of_time import check_ahead_of_time
 from wheelfactory.verify.code_objects import check_code_objects
 from wheelfactory.verify.contents import check_aiter_contents, check_contents, check_fallback_contents
+from wheelfactory.verify.emulation import check_in_emulation
 from wheelfactory.verify.fallback import check_fallback_accuracy, check_fallback_import
 from wheelfactory.verify.gate import AiterSubject, AnySubject, FallbackSubject, Gate, Subject
 from wheelfactory.verify.gpu import check_on_gpu
 from wheelfactory.verify.identity import check_aiter_identity, check_fallback_identity, check_identity
 from wheelfactory.verify.importing import check_import
-from wheelfactory.verify.interpreter import check_in_interpreter
 from wheelfactory.verify.record import check_archive, check_record
 from wheelfactory.verify.result import Finding, GateResult, Status
 from wheelfactory.verify.symbols import check_linking, check_symbols
@@ -39,8 +38,7 @@ GATES: tuple[Gate[Subject], ...] = (
     Gate("code-objects", check_code_objects, on_publish=True, backends=_COMPILED),
     Gate("symbols", check_symbols, backends=_COMPILED),
     Gate("import", check_import, runs_code=True),
-    Gate("ahead-of-time", check_ahead_of_time, slow=True, runs_code=True, backends=_TRITON),
-    Gate("interpreter", check_in_interpreter, slow=True, runs_code=True, backends=_TRITON),
+    Gate("emulation", check_in_emulation, slow=True, runs_code=True, backends=_TRITON),
     Gate("gpu", check_on_gpu, required=False, runs_code=True),
 )
 

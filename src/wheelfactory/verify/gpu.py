@@ -1,7 +1,7 @@
 """Gate: a wheel computes attention and its gradients on an AMD GPU, with the ROCm torch of its cell.
 
-It runs the cases of the interpreter gate in fp16 and bf16, through the public functions of flash_attn, for both
-backends. The result is never cached: it depends on the GPU, the driver and the ROCm of this machine.
+It runs the small cases in fp16 and bf16, through the public functions of flash_attn, for both backends. The
+result is never cached: it depends on the GPU, the driver and the ROCm of this machine.
 """
 
 from __future__ import annotations
@@ -14,12 +14,21 @@ from wheelfactory.build.environments import clean_environ, find_package_folders,
 from wheelfactory.build.rocm_python import probe_python
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.progress import logger
-from wheelfactory.verify.accuracy import NUMBERS_PROGRAM, TIMEOUT_S, NumericReport, numeric_gate_result
+from wheelfactory.verify.accuracy import (
+    NUMBERS_PROGRAM,
+    TIMEOUT_S,
+    NumericReport,
+    find_numeric_faults,
+    find_tolerance,
+    refusals,
+    worst_errors,
+)
 from wheelfactory.verify.cell_python import find_local_python
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import KnownLimit, find_cell_limits
-from wheelfactory.verify.proofs import program_environ, run_program
+from wheelfactory.verify.proofs import payload_sha256, program_environ, run_program
 from wheelfactory.verify.result import GateResult
+from wheelfactory.wheel.activation.options import refused_options
 
 
 def check_on_gpu(subject: Subject) -> GateResult:
@@ -47,7 +56,15 @@ def check_on_gpu(subject: Subject) -> GateResult:
         where = f"on {report.gpu} with torch {report.torch}"
         used = {"gpu": report.gpu, "torch": report.torch, "triton": report.triton}
         versions = {name: version for name, version in used.items() if version}
-    return numeric_gate_result(subject, "gpu", report, where, where, limits, versions)
+    tolerance, refused = find_tolerance(cell), refused_options(cell)
+    cases = report.cases if isinstance(report, NumericReport) else ()
+    return GateResult.from_findings(
+        "gpu",
+        list(find_numeric_faults(subject.wheel.path.name, tolerance, report, where, refused)),
+        "; ".join([f"{where}, against float64", *map(str, limits), *refusals(cases)]),
+        versions={"flash-attn payload": payload_sha256(subject.wheel)[:16], **versions},
+        figures=worst_errors(report, tolerance),
+    )
 
 
 def _compute(subject: Subject, python: Path, archs: Sequence[str], limits: Sequence[KnownLimit]) -> NumericReport | str:

@@ -24,6 +24,7 @@ from wheelfactory.gpu.validate import compute, validate
 from wheelfactory.gpu.validate.installed import InstalledPackage
 from wheelfactory.gpu.validate.report import Hardware, Validation
 from wheelfactory.verify.accuracy import NumericReport
+from wheelfactory.verify.emulation import EmulationReport
 from wheelfactory.verify.result import Status
 
 FALLBACK_NUMBERS = numbers(
@@ -218,18 +219,59 @@ def test_compiled_kernels_are_not_run_without_their_gpu(cli: Cli, machine: Machi
     assert "  not run   GPU (torch 2.9.1+cpu of /venv/bin/python sees none)" in done.out.splitlines()
 
 
-def test_the_interpreter_is_not_run_without_triton_and_numpy(cli: Cli, machine: Machine) -> None:
+def test_the_emulator_is_not_run_without_triton_and_numpy(cli: Cli, machine: Machine) -> None:
     machine.python, machine.installed = NO_GPU, installed().model_copy(update={"has_numpy": False})
     done = cli("validate", "--cache", "cache")
     assert (done.code, machine.commands) == (DONE, [])
-    assert "interpreter (/venv/bin/python has no Triton and no numpy, which Triton's interpreter needs)" in done.out
+    assert "emulation (/venv/bin/python has no Triton and no numpy, which the emulator needs)" in done.out
 
 
-def test_the_interpreter_runs_the_small_suite(cli: Cli, machine: Machine) -> None:
-    machine.python = replace(NO_GPU, triton="3.7.1")
+def test_without_a_gpu_the_emulator_executes(cli: Cli, machine: Machine) -> None:
+    machine.python, machine.answer = replace(NO_GPU, triton="3.7.1"), executed("gfx942")
     done = cli("validate", "--cache", "cache")
-    assert (done.code, machine.commands) == (DONE, [("flash_attn", "cpu", "small")])
-    assert machine.environ["TRITON_INTERPRET"] == "1"
+    assert done.code == DONE, done.out
+    assert done.out.splitlines()[-1].startswith(
+        "executed in emulation for gfx942 without a failure, but nothing was computed on a GPU"
+    )
+    assert "attn_fwd 256 registers, 11 spilled, 16384 bytes of local memory" in done.out
+    assert machine.commands == [("gfx942", "first", "--order", "reversed")]
+    assert "executing with Triton 3.7.1 on an emulator of gfx942" in done.err
+
+
+def executed(arch: str) -> EmulationReport:
+    kernel = {"name": "attn_fwd", "vector_registers": 256, "local": 16384, "vector_spills": 11}
+    counts = dict.fromkeys(("variants", "launches", "instructions", "scalar_registers", "scratch", "scalar_spills"), 0)
+    return EmulationReport.model_validate(
+        {**numbers().model_dump(), "arch": arch, "kernels": [{**kernel, **counts}]}, strict=False
+    )
+
+
+def test_an_arch_is_emulated_though_a_gpu_is_there(cli: Cli, machine: Machine) -> None:
+    machine.answer = executed("gfx1030")
+    cli("validate", "--emulate", "gfx1030", "--cache", "cache")
+    assert machine.commands == [("gfx1030", "first", "--order", "reversed", "*causal bfloat16")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "package", "error"),
+    [
+        (("--emulate", "gfx906"), installed(), "no emulator of this arch: gfx906"),
+        (
+            ("--emulate", "gfx942"),
+            installed(CK),
+            "flash-attn (its kernels are Composable Kernel's)",
+        ),
+        (("--emulate", "gfx942"), fallback(), "(needs no emulator: it has no kernels)"),
+        (("--emulate", "gfx942", "--non-amd-gpu"), installed(), "not allowed with argument"),
+    ],
+)
+def test_what_cannot_be_emulated_is_refused(
+    cli: Cli, machine: Machine, arguments: tuple[str, ...], package: InstalledPackage, error: str
+) -> None:
+    machine.installed = package
+    done = cli("validate", *arguments, "--cache", "cache")
+    assert (done.code, machine.commands) == (BAD_INPUT, [])
+    assert error in done.err
 
 
 @pytest.mark.parametrize(

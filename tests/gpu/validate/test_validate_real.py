@@ -1,4 +1,4 @@
-"""`wheelfactory validate` with real wheels, pip, torch and Triton's interpreter, on a machine without a GPU."""
+"""`wheelfactory validate` with real wheels, pip, torch, Triton and the emulator, on a machine without a GPU."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from wheelfactory.build.environments import (
     Environment,
     make_build_environment,
     make_empty_environment,
-    make_interpreter_environment,
     make_layered_environment,
+    make_numpy_environment,
     make_triton_environment,
     pip_install,
 )
@@ -27,10 +27,10 @@ from wheelfactory.gpu.torch_python import TorchPython
 from wheelfactory.gpu.validate import compute, validate
 from wheelfactory.gpu.validate.installed import InstalledPackage, read_installed
 from wheelfactory.gpu.validate.report import Hardware, Validation
-from wheelfactory.verify import interpreter
+from wheelfactory.verify import emulation
 from wheelfactory.verify.limits import KnownLimit
 from wheelfactory.verify.programs.attention_cases import SMALL
-from wheelfactory.verify.result import GateResult, Status
+from wheelfactory.verify.result import Status
 
 pytestmark = pytest.mark.slow
 
@@ -50,14 +50,19 @@ def own_cache(cache: Path, tmp_path: Path, torch: Environment) -> Path:
     folder = tmp_path / "cache"
     folder.mkdir()
     with file_lock(cache, "environments"):
-        made = (torch, make_triton_environment(cache, "3.7.1"), make_interpreter_environment(cache))
+        made = (torch, make_triton_environment(cache, "3.7.1"), make_numpy_environment(cache))
     for environment in made:
         (folder / environment.folder.name).symlink_to(environment.folder)
     return folder
 
 
-NOT_ASKED = tuple(f"{case.name} float*" for case in SMALL if case.name not in ("full", "cached"))
-"""Leaves a case of each kind; the gate's own tests run all of them, which takes the interpreter long."""
+NOT_ASKED = tuple(
+    f"{case.name} {dtype}"
+    for case in SMALL
+    if case.name not in ("full", "cached")
+    for dtype in ("float16", "bfloat16", "float32")
+)
+"""Leaves a case of each kind; the gate's own tests run all of them, which takes long."""
 
 
 @pytest.fixture
@@ -66,8 +71,8 @@ def short_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = tuple(
         KnownLimit(cases, flash_attn=">=2", reason="what takes long", skip_forward=True) for cases in NOT_ASKED
     )
-    monkeypatch.setattr(compute, "find_cell_limits", lambda subject: limits)
-    monkeypatch.setattr(interpreter, "find_cell_limits", lambda subject: limits)
+    monkeypatch.setattr(compute, "find_cell_limits", lambda *_: limits)
+    monkeypatch.setattr(emulation, "find_cell_limits", lambda *_: limits)
     monkeypatch.setattr(compute, "find_limits", lambda *_: limits)
 
 
@@ -82,15 +87,11 @@ def test_a_wheel_with_a_wrong_kernel_is_refused_with_case_error_and_bound(
     own_cache: Path,
     torch: Environment,
     upstream: Mapping[str, bytes],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As the interpreter computes it, in the environment of the slow gates; compiling is left to their tests."""
+    """As the emulator executes it, in the environment of the slow gate."""
     name, good, bad = f"{KERNELS}/fwd_decode.py", b"< hi - start_n", b"< hi - 1 - start_n"
     assert good in upstream[name]
     wheel = finished_wheel(tmp_path, TRITON, members={**upstream, name: upstream[name].replace(good, bad)})
-    monkeypatch.setattr(
-        compute, "check_ahead_of_time", lambda subject: GateResult.from_findings("ahead-of-time", [], subject.cell.id)
-    )
     done = cli("validate", wheel, "--json", "--python", torch.python, "--cache", own_cache)
 
     assert done.code == VERIFICATION_FAILED, done.err
@@ -105,7 +106,7 @@ def test_a_wheel_with_a_wrong_kernel_is_refused_with_case_error_and_bound(
     assert found.hardware == Hardware()
     assert (found.software.torch, found.software.triton) == ("2.13.0+cpu", "3.7.1")
     checks = {check.name: check.status for check in found.checks}
-    right = ("files", "backend", "module", "ahead-of-time")
+    right = ("files", "backend", "module", "emulation")
     assert {name: checks[name] for name in right} == dict.fromkeys(right, Status.PASSED)
     assert (checks["torch"], checks["GPU"]) == (Status.NOT_RUN,) * 2
 
@@ -116,7 +117,7 @@ def installed(
 ) -> Environment:
     """A Python that has torch, Triton, numpy and the wheel, as a user's."""
     with file_lock(cache, "environments"):
-        more = (make_triton_environment(cache, "3.7.1"), make_interpreter_environment(cache))
+        more = (make_triton_environment(cache, "3.7.1"), make_numpy_environment(cache))
     layers = [torch.site_packages, *(layer.site_packages for layer in more)]
     made = make_layered_environment(tmp_path_factory.mktemp("user") / "env", torch.python, torch.version, layers)
     pip_install(made, "--no-deps", "--no-index", triton_wheel)
@@ -124,10 +125,11 @@ def installed(
 
 
 @pytest.mark.usefixtures("short_suite")
-def test_an_installed_package_computes_in_the_interpreter(
+def test_an_installed_package_is_executed_for_the_arch_that_is_named(
     cli: Cli, tmp_path: Path, installed: Environment, triton_wheel: Path
 ) -> None:
-    done = cli("validate", "installed", "--json", "--python", installed.python, "--cache", tmp_path / "cache")
+    command = ("validate", "installed", "--json", "--emulate", "gfx1100")
+    done = cli(*command, "--python", installed.python, "--cache", tmp_path / "cache")
 
     assert done.code == DONE, done.out
     found = Validation.model_validate_json(done.out)
@@ -139,8 +141,11 @@ def test_an_installed_package_computes_in_the_interpreter(
     module = f"{KERNELS.replace('/', '.')}.interface_fa"
     assert found.symbols == dict.fromkeys((f"{module}.fwd", f"{module}.bwd", f"{module}.fwd_kvcache"), 1)
     checks = {check.name: check.status for check in found.checks}
-    passed = ("files", "build record", "torch", "backend", "module")
+    passed = ("files", "build record", "torch", "backend", "module", "emulation")
     assert {name: checks[name] for name in passed} == dict.fromkeys(passed, Status.PASSED)
+    (detail,) = (check.detail for check in found.checks if check.name == "emulation")
+    assert detail.startswith("executed in emulation for gfx1100: attn_fwd ")
+    assert "; _bwd_preprocess " in detail
 
 
 @pytest.fixture

@@ -175,6 +175,8 @@ def as_cases(
             yield ValidationCase(name=case.name, status=Status.FAILED, detail=f"no bound is known for {found.backend}")
         elif error := case.error([case.option] * bool(case.refused and case.option) if refused is None else refused):
             yield ValidationCase(name=case.name, status=Status.FAILED, detail=error)
+        elif case.not_run:
+            yield ValidationCase(name=case.name, status=Status.NOT_RUN, detail=f"the emulator lacks {case.not_run}")
         elif case.refused:
             yield ValidationCase(name=case.name, status=Status.NOT_RUN, detail=f"refused: {case.refused}")
         else:

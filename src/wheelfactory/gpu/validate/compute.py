@@ -1,4 +1,4 @@
-"""Compute the numeric cases of an installed package: on the GPU if one fits, else on the CPU or in the interpreter."""
+"""Compute the numeric cases of an installed package: on the GPU if one fits, else on the CPU or an emulator."""
 
 from __future__ import annotations
 
@@ -25,9 +25,16 @@ from wheelfactory.gpu.validate.report import (
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Context, Matrix
 from wheelfactory.matrix.select import require_in_matrix
-from wheelfactory.verify import interpreter
 from wheelfactory.verify.accuracy import FALLBACK_TOLERANCE, NUMBERS_PROGRAM, NumericReport
-from wheelfactory.verify.ahead_of_time import check_ahead_of_time, predict_minutes
+from wheelfactory.verify.emulation import (
+    EXECUTE,
+    EmulationReport,
+    device_phrase,
+    emulate,
+    linker_environ,
+    needs_linker,
+    predict_minutes,
+)
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import KnownLimit, find_cell_limits, find_limits
 from wheelfactory.verify.proofs import HasPython, device_environ, run_program, stand_in_torch_version
@@ -37,6 +44,9 @@ from wheelfactory.wheel.read import Wheel
 
 TIMEOUT = 3600.0
 """Seconds for the full suite. Nearly all of them go to Triton's compiler, which uses one core."""
+
+DEFAULT_ARCH = "gfx942"
+"""What a machine without a GPU emulates: the arch with the most users of flash-attn, an MI300X."""
 
 # variables that select the backend and its tuning. They are passed on unchanged: the user's choice is validated
 _PASSED_ON = ("FLASH_ATTENTION_TRITON_AMD_ENABLE", AUTOTUNE_VARIABLE)
@@ -58,6 +68,8 @@ class ValidationContext:
     """The wheel file to validate; None for a package that was installed already."""
     non_amd_gpu: bool
     """Whether the test mode for non-AMD GPUs is on."""
+    emulated_arch: str | None
+    """The arch to execute for on the emulator, though a GPU is there; None lets the machine decide."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +97,13 @@ def compute_cases(installed: InstalledPackage, context: ValidationContext) -> Co
             raise InputError("not for the non-AMD GPU test mode", which, "leave --non-amd-gpu out")
         require_non_amd_gpu(context.python)
         require_no_autotune(context.environ.get(AUTOTUNE_VARIABLE, ""))
-    reason = _why_not_on_gpu(installed, context)
+    arch = context.emulated_arch
+    if arch and installed.backend is not Backend.TRITON:
+        reason = (
+            "needs no emulator: it has no kernels" if installed.is_fallback else "its kernels are Composable Kernel's"
+        )
+        raise InputError("not for the emulator", f"{installed.project} ({reason})", "leave --emulate out")
+    reason = f"--emulate {arch}" if arch else _why_not_on_gpu(installed, context)
     if not reason:
         return _on_gpu(installed, context)
     check = skipped_check("GPU", reason)
@@ -97,7 +115,7 @@ def compute_cases(installed: InstalledPackage, context: ValidationContext) -> Co
         return ComputeResult(as_software(context.python), (check,))
     if context.wheel:
         return _with_stand_in(context.wheel, installed, context, check)
-    return _in_interpreter(installed, context, check)
+    return _on_emulator(installed, context, check)
 
 
 def _why_not_on_gpu(installed: InstalledPackage, place: ValidationContext) -> str:
@@ -129,64 +147,88 @@ def _on_gpu(installed: InstalledPackage, place: ValidationContext) -> ComputeRes
     )
 
 
-def _in_interpreter(installed: InstalledPackage, place: ValidationContext, check: ValidationCheck) -> ComputeResult:
-    """Run the small suite on the CPU with the user's Triton."""
-    python = place.python
+def _on_emulator(installed: InstalledPackage, place: ValidationContext, check: ValidationCheck) -> ComputeResult:
+    """Execute the kernels that the user's Triton compiles."""
+    python, arch = place.python, place.emulated_arch or DEFAULT_ARCH
     missing = [name for name, there in (("Triton", python.triton), ("numpy", installed.has_numpy)) if not there]
-    if missing:
-        why = f"{python.python} has no {' and no '.join(missing)}, which Triton's interpreter needs"
-        return ComputeResult(as_software(python), (check, skipped_check("interpreter", why)))
-    logger.info(
-        "no GPU can be used: computing small cases in the interpreter of Triton %s on the CPU, less than a minute",
-        python.triton,
+    if python.triton is None or missing:
+        why = f"{python.python} has no {' and no '.join(missing)}, which the emulator needs"
+        return ComputeResult(as_software(python), (check, skipped_check("emulation", why)))
+    triton = python.triton.partition("+")[0]
+    logger.info("executing with Triton %s on an emulator of %s, a minute or two", triton, arch)
+    limits = find_limits(installed.distribution.version.partition("+")[0], triton, arch)
+    variables = linker_environ(place.scratch, place.cache) if needs_linker(triton) else {}
+    command: tuple[str | Path, ...] = (
+        EXECUTE,
+        arch,
+        "first",
+        "--order",
+        "reversed",
+        *(limit.argument for limit in limits),
     )
-    limits = _limits(installed, python)
-    arguments = ("flash_attn", "cpu", "small", *(limit.argument for limit in limits))
-    answer = _ask(place, *arguments, variables={"TRITON_INTERPRET": "1"})
-    return _computed(as_software(python), (check,), answer, limits, _refused(installed), interpreter.DEVICE_PHRASE)
+    answer = run_program(
+        command, EmulationReport, place.runner, {**_environ(place), **variables}, scratch=place.scratch, timeout=TIMEOUT
+    )
+    return _executed(as_software(python), check, answer, limits, _refused(installed), arch)
 
 
 def _with_stand_in(
     wheel: Wheel, installed: InstalledPackage, place: ValidationContext, check: ValidationCheck
 ) -> ComputeResult:
-    """Run as the slow gates do: with the cell's Triton, and a CPU torch instead of ROCm's."""
+    """Execute as the gate does: with the cell's Triton, and a CPU torch instead of ROCm's."""
+    arch = place.emulated_arch or DEFAULT_ARCH
     try:
         if installed.record is None:
             raise InputError("no build record", wheel.path.name, "it names the Triton that compiles the kernels")
         cell = require_in_matrix(expand(place.matrix), Cell.parse(installed.record.cell))
     except InputError as error:
-        return ComputeResult(as_software(place.python), (check, skipped_check("interpreter", str(error))))
+        return ComputeResult(as_software(place.python), (check, skipped_check("emulation", str(error))))
     subject = Subject(wheel, installed.record, cell, Context(place.matrix, place.host, place.environ, place.cache))
     logger.info(
-        "no GPU can be used. Step 1 of 2: compile the kernels for %d archs, about %d min on an idle machine, kept for "
-        "the next time. Step 2 of 2: compute small cases in Triton's interpreter on the CPU, less than a minute",
-        len(subject.record.offload_archs),
-        predict_minutes(subject),
+        "executing with Triton %s on an emulator of %s, about %d min on an idle machine, kept for the next time",
+        subject.triton,
+        arch,
+        predict_minutes(subject, 1),
     )
-    found = check_ahead_of_time(subject)
-    detail = "; ".join(map(str, found.findings)) or found.detail
-    checks = (check, ValidationCheck(name=found.gate, status=found.status, detail=detail))
     software = Software(python=PYTHON, torch=stand_in_torch_version(), triton=subject.triton)
-    answer = interpreter.compute(subject)
-    return _computed(
-        software,
-        checks,
-        answer,
-        find_cell_limits(subject),
-        refused_options(cell),
-        interpreter.DEVICE_PHRASE,
-        stand_in=True,
-    )
+    answer = emulate(subject, {arch: "first"})[arch]
+    limits, refused = find_cell_limits(subject, arch), refused_options(cell)
+    return _executed(software, check, answer, limits, refused, arch, stand_in=True)
 
 
-def _ask(place: ValidationContext, *arguments: str, variables: Mapping[str, str] | None = None) -> NumericReport | str:
+def _executed(
+    software: Software,
+    check: ValidationCheck,
+    answer: EmulationReport | str,
+    limits: Sequence[KnownLimit],
+    refused: Collection[str] | None,
+    arch: str,
+    *,
+    stand_in: bool = False,
+) -> ComputeResult:
+    """The result, with a check of each kernel that tells its registers, memory and spills."""
+    kernels = () if isinstance(answer, str) else answer.kernels
+    lines = "; ".join(kernel.describe() for kernel in kernels)
+    executed = made_check("emulation", bool(kernels), f"executed {device_phrase(arch)}: {lines or 'no kernel'}")
+    phrase = device_phrase(arch)
+    return _computed(software, (check, executed), answer, limits, refused, phrase, stand_in=stand_in)
+
+
+def _ask(place: ValidationContext, *arguments: str) -> NumericReport | str:
     """The program's report, or why it has none."""
-    environ = place.environ
-    chosen = {name: environ[name] for name in _PASSED_ON if name in environ}
-    given = {**device_environ(environ), **chosen, **(variables or {})}
     return run_program(
-        (NUMBERS_PROGRAM, *arguments), NumericReport, place.runner, given, scratch=place.scratch, timeout=TIMEOUT
+        (NUMBERS_PROGRAM, *arguments),
+        NumericReport,
+        place.runner,
+        _environ(place),
+        scratch=place.scratch,
+        timeout=TIMEOUT,
     )
+
+
+def _environ(place: ValidationContext) -> dict[str, str]:
+    chosen = {name: place.environ[name] for name in _PASSED_ON if name in place.environ}
+    return {**device_environ(place.environ), **chosen}
 
 
 def _limits(installed: InstalledPackage, python: TorchPython) -> tuple[KnownLimit, ...]:

@@ -35,6 +35,7 @@ def validate(
     requested_python: str | None,
     *,
     non_amd_gpu: bool,
+    emulated_arch: str | None,
     matrix: Matrix,
     host: Host,
     environ: Mapping[str, str],
@@ -43,7 +44,7 @@ def validate(
     """Validate the wheel at `path`, or the installed package if `path` is None.
 
     `requested_python` defaults to the user's Python. With `non_amd_gpu`, a Triton wheel runs on a non-AMD GPU in a test
-    mode. For a wheel, a CPU torch stands in if the machine has no torch.
+    mode; with `emulated_arch`, on an emulator of that arch. For a wheel, a CPU torch stands in if the machine has none.
     Raises `InputError` if there is nothing to validate, or if the package cannot run with this Python and GPU.
     """
     wheel = Wheel.open(path) if path else None
@@ -54,7 +55,10 @@ def validate(
     with scratch_dir(cache) as scratch, _open_interpreter(wheel, kernels, python, environ, cache) as interpreter:
         installed = read_installed(interpreter, device_environ(environ))
         computed = compute_cases(
-            installed, ValidationContext(interpreter, python, scratch, matrix, host, environ, cache, wheel, non_amd_gpu)
+            installed,
+            ValidationContext(
+                interpreter, python, scratch, matrix, host, environ, cache, wheel, non_amd_gpu, emulated_arch
+            ),
         )
     fitting = None if stand_in or computed.used_stand_in_torch else python
     checks = (

@@ -57,7 +57,11 @@ def verdict(validation: Validation) -> str:
         failures = filter(None, (checks, _count("cases", [case.status for case in cases])))
         return f"refused: {' and '.join(failures)} failed"
     if hardware.device is None:
-        return f"no failure, but nothing was computed on a GPU{_not_run_text(cases)}"
+        emulated = next(
+            (check.detail.partition(":")[0] for check in validation.checks if check.name == "emulation"), ""
+        )
+        done = f"{emulated} without a failure" if cases and emulated else "no failure"
+        return f"{done}, but nothing was computed on a GPU{_not_run_text(cases)}"
     if validation.dropped_launch_options is not None:
         return (
             f"computed on {gpu} in the non-AMD GPU test mode: this proves nothing about AMD GPUs{_not_run_text(cases)}"

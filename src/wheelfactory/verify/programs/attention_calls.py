@@ -77,7 +77,7 @@ class _Call:
             self.options["softcap"] = case.softcap
         if case.alibi:
             slopes = alibi_slopes(case.heads, device)
-            self.options["alibi_slopes"] = slopes.repeat(len(case.queries), 1)  # Triton wheels take no other shape
+            self.options["alibi_slopes"] = slopes if case.forward_only else slopes.repeat(len(case.queries), 1)
         if case.dropout:
             self.options["dropout_p"] = DROPOUT
 
@@ -181,7 +181,8 @@ class _CachedCall(_Call):
 def _far_apart(tensor: Tensor) -> Tensor:
     """Return a copy whose sequences are further apart than 32-bit offsets reach; memory between them is not used."""
     size = tensor[0].numel()
-    far = torch.empty(FAR + size, dtype=tensor.dtype, device=tensor.device)
+    storage = torch.UntypedStorage((FAR + size) * tensor.element_size(), device=tensor.device)
+    far = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(storage)
     return far.as_strided(tensor.shape, (FAR, *tensor.stride()[1:])).copy_(tensor)
 
 

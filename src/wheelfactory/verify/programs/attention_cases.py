@@ -1,4 +1,5 @@
-"""The attention calls whose numbers are checked: ``small`` for every wheel, ``full`` also on a GPU.
+"""The attention calls whose numbers are checked: ``small`` for every wheel, ``full`` on a GPU, ``first``
+and ``arch`` on an emulator.
 
 Cases of layouts, caches, empty rows and options stand here because a release computed them wrongly without an error
 (docs/explanation/upstream-faults.md).
@@ -7,7 +8,7 @@ Cases of layouts, caches, empty rows and options stand here because a release co
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 Layout: TypeAlias = Literal["rows", "heads", "packed", "expanded"]
@@ -59,8 +60,6 @@ class AttentionCase:
     """Whether the sequences stand in a cache in another order than in the queries."""
     far: bool = False
     """Whether sequences are further apart than 32-bit offsets reach."""
-    reverse: bool = False
-    """Whether the interpreter runs the work-groups in reverse order; a GPU's order is its own."""
     forward_only: bool = False
     option: str = ""
     """The row of options.yaml that the case measures; a wheel may refuse it."""
@@ -72,29 +71,29 @@ class AttentionCase:
 
 
 SMALL = (
-    AttentionCase("full", (80, 80), (80, 80)),
-    AttentionCase("causal", (160, 160), (160, 160), causal=True, scale=0.2),  # more than one block of every kernel
-    AttentionCase("wide", (128,), (128,), dim=128),
+    AttentionCase("full", (40, 40), (40, 40), dim=32),
+    AttentionCase("causal", (160,), (160,), dim=32, causal=True, scale=0.2),  # more than one block of every kernel
+    AttentionCase("wide", (64,), (64,), heads=1, groups=1, dim=128),
     AttentionCase("uneven causal", (70, 70), (100, 100), dim=40, causal=True),
-    AttentionCase("grouped causal", (80, 80), (80, 80), heads=4, causal=True),
-    AttentionCase("packed", (33, 70, 17), (33, 70, 17), packed=True),
-    AttentionCase("packed causal", (33, 70, 17), (50, 70, 90), packed=True, causal=True),
-    AttentionCase("cached", (1, 1), (100, 170), cache=256),
+    AttentionCase("packed", (33, 70, 17), (33, 70, 17), dim=32, packed=True),
+    AttentionCase("packed causal", (33, 70, 17), (50, 70, 90), dim=32, packed=True, causal=True),
+    AttentionCase("cached", (1, 1), (100, 170), dim=32, cache=256),
     AttentionCase("cached causal", (3, 3), (100, 170), heads=4, causal=True, cache=256, sums=True),
-    AttentionCase("transposed", (40, 40), (40, 40), dim=32, layouts=("heads", "heads", "heads", "rows")),
-    AttentionCase("packed keys", (40, 40), (40, 40), dim=32, layouts=("rows", "packed", "rows", "rows")),
+    AttentionCase("transposed", (40,), (40,), dim=32, layouts=("heads", "heads", "heads", "rows")),
+    AttentionCase("packed keys", (40,), (40,), dim=32, layouts=("rows", "packed", "rows", "rows")),
     AttentionCase("keys and values of two layouts", (40,), (40,), dim=32, layouts=("rows", "heads", "rows", "rows")),
-    AttentionCase("expanded gradient", (40, 40), (40, 40), dim=32, layouts=("rows", "rows", "rows", "expanded")),
-    AttentionCase("very negative scores", (20,), (45,), dim=32, shift=1.9),
+    AttentionCase("expanded gradient", (40,), (40,), dim=32, layouts=("rows", "rows", "rows", "expanded")),
+    AttentionCase("very negative scores", (40,), (40,), dim=32, shift=1.9),
     AttentionCase("very negative scores causal", (64,), (130,), dim=32, shift=1.9, causal=True),
-    AttentionCase("padded head dim causal", (128,), (64,), dim=24, causal=True),
-    AttentionCase("padded head dim reversed causal", (128,), (64,), dim=24, causal=True, reverse=True),
+    AttentionCase("grouped padded head dim causal", (80,), (40,), heads=4, dim=24, causal=True, sums=True),
     AttentionCase("rows without keys causal", (100,), (30,), dim=40, causal=True, sums=True),
-    AttentionCase("packed with empty sequences causal", (5, 9, 20), (10, 0, 12), packed=True, causal=True, sums=True),
-    AttentionCase("cache of 255", (2, 2, 2), (255, 255, 255), cache=255, lengths=False, sums=True),
-    AttentionCase("empty cache", (1, 1), (0, 64), cache=64),
-    AttentionCase("empty cache of three queries", (3, 3), (0, 64), cache=64, sums=True),
-    AttentionCase("append after the end causal", (8,), (68,), cache=64, appended=8, causal=True),
+    AttentionCase(
+        "packed with empty sequences causal", (5, 9, 20), (10, 0, 12), dim=32, packed=True, causal=True, sums=True
+    ),
+    AttentionCase("cache of 255", (2, 2, 2), (255, 255, 255), dim=32, cache=255, lengths=False, sums=True),
+    AttentionCase("empty cache", (1, 1), (0, 64), dim=32, cache=64),
+    AttentionCase("empty cache of three queries", (3, 3), (0, 64), dim=32, cache=64, sums=True),
+    AttentionCase("append after the end causal", (8,), (68,), dim=32, cache=64, appended=8, causal=True),
     AttentionCase("window of all keys causal", (40,), (40,), dim=32, causal=True, window=(39, 0)),
     AttentionCase("float32", (40,), (40,), dim=32, dtype="float32", option="float32"),
     AttentionCase("window", (40,), (70,), dim=32, window=(8, 3), forward_only=True, option="window_size"),
@@ -103,8 +102,8 @@ SMALL = (
     AttentionCase("alibi", (40,), (70,), dim=32, alibi=True, forward_only=True, option="alibi_slopes"),
     AttentionCase("alibi gradients", (40,), (40,), dim=32, alibi=True, option="alibi_slopes, gradients"),
     # as many keys as the head dim: see `find_kept` in check_numbers.py
-    AttentionCase("dropout", (64,), (64,), dropout=True, option="dropout_p"),
-    AttentionCase("dropout packed", (64,), (64,), packed=True, dropout=True, option="dropout_p"),
+    AttentionCase("dropout", (32,), (32,), dim=32, dropout=True, option="dropout_p"),
+    AttentionCase("dropout packed", (32,), (32,), dim=32, packed=True, dropout=True, option="dropout_p"),
     AttentionCase(
         "rotary causal", (2, 2), (20, 30), dim=32, cache=64, appended=2, causal=True, rotary=True, option="rotary_cos"
     ),
@@ -195,4 +194,27 @@ FULL = (
 )
 """Every head dim in upstream's tests of both backends, several blocks, all layouts."""
 
-SUITES = {"small": SMALL, "full": FULL}
+_EACH_ARCH = {
+    "float16": (
+        *("full", "transposed", "packed keys", "keys and values of two layouts", "expanded gradient"),
+        *("very negative scores", "grouped padded head dim causal", "wide", "dropout"),
+        *("cache of 255", "empty cache of three queries", "append after the end causal"),
+    ),
+    "bfloat16": ("packed with empty sequences causal", "cached causal"),
+}
+
+ARCH = tuple(
+    replace(case, dtype=dtype, forward_only=bool(case.dropout))
+    for dtype, names in _EACH_ARCH.items()
+    for case in SMALL
+    if case.name in names
+)
+"""What an emulator computes for each arch of a wheel: every entry point, both dtypes, and few kernels to compile."""
+
+FIRST = (
+    *(replace(case, dtype=case.dtype or "float16") for case in SMALL),
+    *(case for case in ARCH if case.dtype == "bfloat16"),
+)
+"""What an emulator computes for one arch of a wheel: every small case, with each option."""
+
+SUITES = {"arch": ARCH, "first": FIRST, "small": SMALL, "full": FULL}

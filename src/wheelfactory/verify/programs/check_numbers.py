@@ -2,8 +2,8 @@
 
     python -I -B check_numbers.py flash_attn|flash_attention_amd cpu|cuda small|full [--non-amd-gpu] [PATTERN ...]
 
-It calls the public functions as users do. On the CPU, flash_attn needs TRITON_INTERPRET=1 in the environment. With
---non-amd-gpu the kernels for AMD run on a GPU of another vendor (see non_amd_gpu.py).
+It calls the public functions as users do. With --non-amd-gpu the kernels for AMD run on a GPU of another vendor (see
+non_amd_gpu.py). Without a GPU, execute_kernels.py runs the kernels of flash_attn.
 
 The report has two errors for each result: of the package, and of the same formula with every intermediate result
 rounded to the dtype of the inputs, forward and backward. The second is what a correct implementation may have. A case
@@ -17,15 +17,13 @@ import argparse
 import json
 import math
 import random
-import resource
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +45,6 @@ from attention_reference import (  # type: ignore[import-not-found]
     rounding_to,
 )
 from non_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found]
-
-ADDRESS_SPACE = 8 << 30
-"""Bytes in addition to torch's own, on the CPU only: a GPU maps its memory into the address space."""
-
-INTERPRETED_ARCH = "gfx942"
-"""The arch whose configurations of aiter's kernels the interpreter runs."""
 
 BACKEND_FUNCTIONS = ("fwd", "bwd", "varlen_fwd", "varlen_bwd", "fwd_kvcache")
 """The functions of a backend that flash_attn calls."""
@@ -155,42 +147,31 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def choose(options: argparse.Namespace) -> Iterator[tuple[str, AttentionCase, str]]:
+def choose(suite: str, device: str) -> Iterator[tuple[str, AttentionCase, str]]:
     """Yield name, case and dtype of every case of the suite in every dtype."""
-    interpreted = options.device == "cpu" and options.module == "flash_attn"
-    # numpy has no bfloat16, and the interpreter computes wrong numbers with it
-    for dtype in ("float16", "float32") if interpreted else ("float16", "bfloat16", "float32"):
-        for case in SUITES[options.suite]:
-            far = case.far and options.device != "cpu"  # takes no memory on a CPU only
+    for dtype in ("float16", "bfloat16", "float32"):
+        for case in SUITES[suite]:
+            far = case.far and device != "cpu"  # takes no memory on a CPU only
             if dtype == (case.dtype or dtype) and (case.dtype or dtype != "float32") and not far:
                 yield f"{case.name} {dtype}", case, dtype
 
 
-def run_cases(options: argparse.Namespace, left_out: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield a report of every case that is not skipped; one failure does not stop the others."""
-    for name, case, dtype in choose(options):
-        if name in left_out:
-            continue
-        sys.stderr.write(f"at: {name}\n")  # names the case if a kernel crashes the process
-        backward = case.has_gradients and not matches(name, options.patterns)
-        errors, error, refused = {}, None, None
-        try:
-            reverse_work_groups(case.reverse)
-            errors = measure_errors(options.module, case, getattr(torch, dtype), options.device, backward=backward)
-        except Exception as caught:
-            lines = str(caught).strip().splitlines() or [""]
-            # upstream's own refusals are of other types; options.yaml says which options may be refused
-            if isinstance(caught, NotImplementedError) or (case.option and "support" in str(caught)):
-                refused = lines[0]
-            else:
-                error = f"{type(caught).__name__}: {lines[-1]}"
-        yield {"name": name, "errors": errors, "option": case.option, "exception": error, "refused": refused}
-
-
-def reverse_work_groups(reverse: bool) -> None:
-    """Make the interpreter run work-groups from the last to the first, or in their order again."""
-    if interpreter := sys.modules.get("triton.runtime.interpreter"):
-        interpreter.range = (lambda *bounds: range(*bounds)[::-1]) if reverse else range  # type: ignore[attr-defined]
+def report_case(
+    module: str, name: str, case: AttentionCase, dtype: str, device: str, *, backward: bool
+) -> dict[str, Any]:
+    """Return the report of a case: its errors or the exception; with `backward` those of gradients too."""
+    sys.stderr.write(f"at: {name}\n")  # names the case if a kernel crashes the process
+    errors, error, refused = {}, None, None
+    try:
+        errors = measure_errors(module, case, getattr(torch, dtype), device, backward=backward and case.has_gradients)
+    except Exception as caught:
+        lines = str(caught).strip().splitlines() or [""]
+        # upstream's own refusals are of other types; options.yaml says which options may be refused
+        if isinstance(caught, NotImplementedError) or (case.option and "support" in str(caught)):
+            refused = lines[0]
+        else:
+            error = f"{type(caught).__name__}: {lines[-1]}"
+    return {"name": name, "errors": errors, "option": case.option, "exception": error, "refused": refused}
 
 
 def accept_cpu_tensors() -> None:
@@ -201,30 +182,6 @@ def accept_cpu_tensors() -> None:
     # flash_attn registers its operators for GPUs only, and torch's dispatcher would reject CPU tensors
     custom_op = torch.library.custom_op
     torch.library.custom_op = lambda *names, **options: custom_op(*names, **{**options, "device_types": None})
-
-
-def use_interpreter() -> None:
-    """Make flash_attn run in the interpreter, and fix the interpreters of Triton 3.1 and 3.2."""
-    import triton.runtime.interpreter as interpreter  # type: ignore[import-not-found]
-
-    if find_spec("aiter"):
-        from stand_in_gpu import (  # type: ignore[import-not-found]
-            StandInDriver,
-            restart_without_assertions,
-            stand_in_gpu,
-        )
-        from triton.runtime import driver
-
-        restart_without_assertions()
-        stand_in_gpu(INTERPRETED_ARCH)
-        driver.set_active(StandInDriver(INTERPRETED_ARCH))
-    accept_cpu_tensors()
-    if hasattr(interpreter, "RESERVED_KWS"):  # 3.1 and 3.2 have a fixed list of launch options
-        interpreter.RESERVED_KWS += ["waves_per_eu", "num_buffers_warp_spec", "num_consumer_groups"]
-        interpreter.RESERVED_KWS += ["reg_dec_producer", "reg_inc_consumer"]
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit = ADDRESS_SPACE + pages * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 def count_calls(interface_module: Any, functions: Sequence[str]) -> Counter[str]:
@@ -249,39 +206,48 @@ def find_gpu() -> str | None:
     return str(gpu.gcnArchName).partition(":")[0] if torch.version.hip else f"sm_{gpu.major}{gpu.minor}"
 
 
-def main(options: argparse.Namespace) -> None:
-    """Run all cases and print the report; without cases if a GPU is requested and torch has none."""
-    if options.device == "cpu" and options.module == "flash_attn":
-        use_interpreter()
-    dropped = drop_amd_launch_options() if options.non_amd_gpu else set()
-    package = import_module(options.module)
+def run_cases(
+    module: str, suite: str, device: str, patterns: Sequence[str], run: Callable[..., dict[str, Any]] = report_case
+) -> dict[str, Any]:
+    """Return the report of a suite: of every case that is not skipped, and of the module that computed them.
+
+    `run` reports a case; one failure does not stop the others. Without the GPU that is requested, there are no cases.
+    """
+    package = import_module(module)
     interface_module, backend, functions = package, package, PUBLIC_FUNCTIONS
-    if options.module == "flash_attn":
+    if module == "flash_attn":
         interface = import_module("flash_attn.flash_attn_interface")
-        interface_module = (
-            getattr(interface, "flash_attn_gpu", None) or interface.flash_attn_cuda
-        )  # the name up to 2.6.3
+        # the name up to 2.6.3
+        interface_module = getattr(interface, "flash_attn_gpu", None) or interface.flash_attn_cuda
         functions = BACKEND_FUNCTIONS
-        backend = sys.modules[
-            interface_module.fwd.__module__
-        ]  # the module that defines it: the Triton wheel only re-exports
+        # the module that defines it: the Triton wheel only re-exports
+        backend = sys.modules[interface_module.fwd.__module__]
     calls = count_calls(interface_module, functions)
     gpu, triton = find_gpu(), sys.modules.get("triton")
-    skipped = [pattern[1:] for pattern in options.patterns if pattern.startswith("!")]
-    left_out = [name for name, _, _ in choose(options) if matches(name, skipped)]
-    report = {
+    skipped = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
+    chosen = list(choose(suite, device)) if gpu or device == "cpu" else []
+    return {
         "torch": torch.__version__,
         "triton": triton and triton.__version__,
         "gpu": gpu,
         "backend": backend.__name__,
         "file": str(Path(str(backend.__file__)).resolve()),
         "from_wheel": Path(str(backend.__file__)).is_relative_to(sys.prefix),
-        "cases": list(run_cases(options, left_out)) if gpu or options.device == "cpu" else [],
-        "left_out": left_out,
+        "cases": [
+            run(module, name, case, dtype, device, backward=not matches(name, patterns))
+            for name, case, dtype in chosen
+            if not matches(name, skipped)
+        ],
+        "left_out": [name for name, _, _ in chosen if matches(name, skipped)],
         "call_counts": calls,
-        "dropped": sorted(dropped),
     }
-    sys.stdout.write(f"\n{json.dumps(report)}\n")
+
+
+def main(options: argparse.Namespace) -> None:
+    """Run all cases and print the report."""
+    dropped = drop_amd_launch_options() if options.non_amd_gpu else set()
+    report = run_cases(options.module, options.suite, options.device, options.patterns)
+    sys.stdout.write(f"\n{json.dumps({**report, 'dropped': sorted(dropped)})}\n")
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

@@ -1,85 +1,78 @@
-"""Execute the Triton kernels of the installed flash-attn for a GPU arch by an emulator, and print a JSON report.
+"""Execute the Triton kernels of the installed flash-attn for a GPU arch on an emulator, and print a JSON report.
 
-    python -I -B execute_kernels.py gfx942 [--order forward|reversed|SEED] [PATTERN ...]
+    python -I -B execute_kernels.py gfx942 arch|first [--order forward|reversed|SEED] [PATTERN ...]
 
 It calls the public functions with CPU tensors. Triton compiles each launched kernel for the arch, and its machine code
-runs on the emulator, so the report is "executed for gfx942 by an emulator", never "on a GPU". Errors are those of
-check_numbers.py, against float64. PATTERN skips the backward pass of matching cases, !PATTERN skips the cases.
+runs on the emulator, so the report is "executed in emulation for gfx942", never "on a GPU". Cases, errors and PATTERN
+are those of check_numbers.py. Memory that nobody wrote is NaN.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import resource
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
-import triton  # type: ignore[import-not-found]
 from triton.runtime import driver  # type: ignore[import-not-found]
 
 sys.path.append(str(Path(__file__).resolve().parent))  # isolated mode leaves out the folder of the program
 sys.path.append(str(Path(__file__).resolve().parents[3]))  # the emulator needs nothing else of this package
 
-from check_numbers import accept_cpu_tensors, choose, matches, measure_errors  # type: ignore[import-not-found]
+from check_numbers import accept_cpu_tensors, report_case, run_cases  # type: ignore[import-not-found]
 from stand_in_gpu import restart_without_assertions, stand_in_gpu  # type: ignore[import-not-found]
 
 from wheelfactory.emulator.dispatch import Order
 from wheelfactory.emulator.findings import NotRunError
 from wheelfactory.emulator.triton_driver import EmulatorDriver, Launch
 
+ADDRESS_SPACE = 12 << 30
+"""Bytes. A runaway compiler fails instead of filling the memory; one case reserves 4 GiB that it does not use."""
 
-def describe_launches(launches: Iterable[Launch]) -> list[dict[str, Any]]:
-    """Return a row for each kernel: its launches, instructions of all waves, seconds, resources and findings."""
+RESOURCES = ("vector_registers", "scalar_registers", "local", "scratch", "vector_spills", "scalar_spills")
+"""What a kernel takes of a GPU; sizes in bytes."""
+
+
+def describe_kernels(launches: Iterable[Launch]) -> list[dict[str, Any]]:
+    """Return a row for each kernel: its variants, launches, instructions of all waves, and most of each resource."""
     rows: dict[str, dict[str, Any]] = {}
+    variants: dict[str, set[Any]] = {}
     for launch in launches:
         kernel = launch.kernel
-        row = rows.setdefault(
-            f"{kernel.name} {kernel.describe_resources()}",
-            {
-                "name": kernel.name,
-                "resources": kernel.describe_resources(),
-                "spills": kernel.vector_spills,
-                **dict.fromkeys(("launches", "instructions", "seconds"), 0),
-                "findings": [],
-            },
-        )
+        row = rows.setdefault(kernel.name, dict.fromkeys(("launches", "instructions", *RESOURCES), 0))
         row["launches"] += 1
         row["instructions"] += launch.execution.instructions
-        row["seconds"] += round(launch.seconds, 3)
-        row["findings"] += [text for each in launch.execution.findings if (text := str(each)) not in row["findings"]]
-    return list(rows.values())
+        row |= {name: max(row[name], getattr(kernel, name)) for name in RESOURCES}
+        variants.setdefault(kernel.name, set()).add(kernel)
+    return [{"name": name, "variants": len(variants[name]), **row} for name, row in rows.items()]
 
 
-def run_cases(emulator: EmulatorDriver, patterns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Yield a report of every case that is not skipped; one failure does not stop the others."""
-    skipped = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
-    for name, case, dtype in choose(argparse.Namespace(module="flash_attn", device="emulator", suite="small")):
-        if matches(name, skipped):
-            continue
-        sys.stderr.write(f"at: {name}\n")
-        emulator.launches.clear()
-        errors, exception, not_run, refused = {}, None, None, None
-        backward = case.has_gradients and not matches(name, patterns)
-        try:
-            errors = measure_errors("flash_attn", case, getattr(torch, dtype), "cpu", backward=backward)
-        except NotRunError as error:
-            not_run = str(error)
-        except NotImplementedError as error:
-            refused = str(error)
-        except Exception as error:
-            lines = str(error).strip().splitlines() or [""]
-            exception = f"{type(error).__name__}: {lines[-1]}"
-        kernels = describe_launches(emulator.launches)
-        why = {"exception": exception, "not_run": not_run, "refused": refused}
-        yield {"name": name, "errors": errors, **why, "kernels": kernels}
+def emulating(emulator: EmulatorDriver) -> Callable[..., dict[str, Any]]:
+    """Return `report_case` that also reports launches, findings, and an instruction that the emulator does not know."""
+
+    def report(*arguments: Any, **options: Any) -> dict[str, Any]:
+        before = len(emulator.launches)
+        found: dict[str, Any] = report_case(*arguments, **options)
+        launches = emulator.launches[before:]
+        texts = dict.fromkeys(str(finding) for launch in launches for finding in launch.execution.findings)
+        kind, _, what = (found["exception"] or "").partition(": ")
+        not_run = {"exception": None, "not_run": what.removeprefix("not run: ")} if kind == NotRunError.__name__ else {}
+        return {**found, **not_run, "launches": len(launches), "findings": list(texts)}
+
+    return report
 
 
 def main(options: argparse.Namespace) -> None:
     """Run all cases and print the report."""
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    os.environ["TRITON_DISABLE_LINE_INFO"] = "1"  # line info takes time, and nothing reads it
+    torch.use_deterministic_algorithms(mode=True, warn_only=True)  # fills memory that torch.empty returns with NaN
     order = int(options.order) if options.order.isdigit() else options.order
     emulator = EmulatorDriver(options.arch, Order(order, order))
     driver.set_active(emulator)
@@ -87,8 +80,8 @@ def main(options: argparse.Namespace) -> None:
         restart_without_assertions()
         stand_in_gpu(options.arch)
     accept_cpu_tensors()
-    cases = list(run_cases(emulator, options.patterns))
-    report = {"arch": options.arch, "torch": torch.__version__, "triton": triton.__version__, "cases": cases}
+    found = run_cases("flash_attn", options.suite, "cpu", options.patterns, emulating(emulator))
+    report = {**found, "arch": options.arch, "kernels": describe_kernels(emulator.launches), "dropped": []}
     sys.stdout.write(f"\n{json.dumps(report)}\n")
 
 
@@ -96,6 +89,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the command line; patterns may follow the option."""
     parser = argparse.ArgumentParser()
     parser.add_argument("arch")
+    parser.add_argument("suite", choices=("arch", "first"))
     parser.add_argument("--order", default="forward")
     parser.add_argument("patterns", nargs="*", metavar="PATTERN")
     return parser.parse_intermixed_args(arguments)

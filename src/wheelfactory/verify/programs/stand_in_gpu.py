@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 import triton  # type: ignore[import-not-found]
-from triton.backends.compiler import GPUTarget  # type: ignore[import-not-found]
 
 # compute units of an MI300X and of an RX 7900 XTX: aiter sizes its grids by them, and kernels do not depend on that
 _UNITS = {"gfx9": 304, "gfx1": 96}
@@ -28,25 +27,6 @@ class _Nothing:
 
     def __getattr__(self, _name: str) -> Any:
         return lambda *_arguments, **_options: None
-
-
-class StandInDriver:
-    """A Triton driver without a GPU: what Triton's front end and its autotuner ask."""
-
-    def __init__(self, arch: str) -> None:
-        self._target = GPUTarget("hip", arch, 32 if arch.startswith("gfx1") else 64)  # the wave size; RDNA has 32
-
-    def get_current_target(self) -> Any:
-        return self._target
-
-    def get_current_device(self) -> int:
-        return 0
-
-    def get_current_stream(self, _device: int) -> int:
-        return 0
-
-    def get_benchmarker(self) -> Callable[..., list[float]]:
-        return call_once
 
 
 def call_once(kernel: Callable[[], object], **_options: object) -> list[float]:

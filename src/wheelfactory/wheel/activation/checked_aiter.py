@@ -62,6 +62,10 @@ def _refuse(option, why="computes wrongly", instead="the amd-aiter from the inde
 
 def _check(options):
     """Raise for a call that aiter computes wrongly; `options` are its arguments by name."""
+    dtype = str(options["q"].dtype)
+    if dtype in ("torch.float32", "torch.float64"):
+        why = "multiplies with the precision of xf32, 10 bits, on some GPUs for"
+        _refuse(dtype, why, "torch.float16, torch.bfloat16, or scaled_dot_product_attention")
     if options.get("cache_leftpad") is not None:
         _refuse("cache_leftpad", "ignores", "a cache without padding on the left")
     if "k_cache" in options and options["k"] is not None and options["cache_seqlens"] is None:

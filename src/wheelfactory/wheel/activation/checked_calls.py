@@ -36,8 +36,11 @@ def _check_options(left, right, softcap, queries, keys, causal, paged=None, padd
         _refuse("cache_leftpad and seqused_k", "ignore", "", "a cache without padding on the left")
 
 
-def _check_offsets(*tensors):
-    """Raise for tensors with elements that 32-bit offsets cannot reach: the kernels would access other memory."""
+def _check_tensors(*tensors):
+    """Raise for tensors that the kernels compute inexactly, or whose elements 32-bit offsets cannot reach."""
+    if tensors[0].dtype in (torch.float32, torch.float64):
+        why = "multiply with the precision of xf32, 10 bits, on some GPUs for"
+        _refuse(f"{tensors[0].dtype}", why, "", "torch.float16, torch.bfloat16, or scaled_dot_product_attention")
     for tensor in tensors:
         # no offset is beyond the storage, whose size is known without arithmetic for each dimension
         if tensor is not None and tensor.untyped_storage().nbytes() > _LARGEST_OFFSET:
@@ -56,12 +59,18 @@ def _check_dropout(chance, batch, heads, queries, keys):
         _refuse(f"dropout over {queries} x {keys} scores", "use 32-bit offsets, too short for", "", "smaller batches")
 
 
+def _of_each_sequence(slopes, batch):
+    """Return slopes as (batch, heads), the only shape that the kernels take; flash-attn takes (heads,) too."""
+    return slopes.expand(batch, -1) if slopes is not None and slopes.dim() == 1 else slopes
+
+
 def _fwd(compute):
     @functools.wraps(compute)
     def fwd(q, k, v, out, slopes, chance, scale, causal, left, right, softcap, *more, **named):
         _check_options(left, right, softcap, q.shape[1], k.shape[1], causal)
-        _check_offsets(q, k, v, out)
+        _check_tensors(q, k, v, out)
         _check_dropout(chance, q.shape[0], q.shape[2], q.shape[1], k.shape[1])
+        slopes = _of_each_sequence(slopes, q.shape[0])
         return compute(q, k, v, out, slopes, chance, scale, causal, left, right, softcap, *more, **named)
 
     return fwd
@@ -74,8 +83,9 @@ def _varlen_fwd(compute):
         left, right, softcap, *more, **named,
     ):  # fmt: skip
         _check_options(left, right, softcap, queries, keys, causal, paged, padded if used is None else used)
-        _check_offsets(q, k, v, out)
+        _check_tensors(q, k, v, out)
         _check_dropout(chance, len(starts_q) - 1, q.shape[1], queries, keys)
+        slopes = _of_each_sequence(slopes, len(starts_q) - 1)
         found, sums, *rest = compute(
             q, k, v, out, starts_q, starts_k, used, padded, paged, slopes, queries, keys, chance, scale, zero, causal,
             left, right, softcap, *more, **named,
@@ -91,7 +101,7 @@ def _with_one_layout(compute, d_out, q, k, v, out, sums, gradients, *more, **nam
     It reads the gradient of the output with the strides of the output, and writes both gradients of keys and values
     with the strides of the first, but with the head stride of the keys.
     """
-    _check_offsets(d_out, q, k, v, out, *gradients)
+    _check_tensors(d_out, q, k, v, out, *gradients)
     if d_out.stride() != out.stride():
         d_out, out = d_out.contiguous(), out.contiguous()
     dq, dk, dv = (torch.empty_like(x) if dx is None else dx for x, dx in zip((q, k, v), gradients, strict=True))
@@ -124,7 +134,7 @@ def _bwd(compute):
     def bwd(d_out, q, k, v, out, sums, dq, dk, dv, slopes, chance, scale, causal, left, right, softcap, *more, **named):
         _check_options(left, right, softcap, q.shape[1], k.shape[1], causal)
         _check_gradients(q, k, slopes, q.shape[1], k.shape[1])
-        more = (slopes, chance, scale, causal, left, right, softcap, *more)
+        more = (_of_each_sequence(slopes, q.shape[0]), chance, scale, causal, left, right, softcap, *more)
         return _with_one_layout(compute, d_out, q, k, v, out, sums, (dq, dk, dv), *more, **named)
 
     return bwd
@@ -138,6 +148,7 @@ def _varlen_bwd(compute):
     ):  # fmt: skip
         _check_options(left, right, softcap, queries, keys, causal)
         _check_gradients(q, k, slopes, queries, keys)
+        slopes = _of_each_sequence(slopes, len(starts_q) - 1)
         more = (starts_q, starts_k, slopes, queries, keys, chance, scale, zero, causal, left, right, softcap, *more)
         return _with_one_layout(compute, d_out, q, k, v, out, sums.mT.contiguous(), (dq, dk, dv), *more, **named)
 
@@ -151,11 +162,12 @@ def _fwd_kvcache(compute):
         softcap, *more, **named,
     ):  # fmt: skip
         _check_options(left, right, softcap, q.shape[1], keys.shape[1], causal, paged, padded)
-        _check_offsets(q, keys, values, k, v, out)
+        _check_tensors(q, keys, values, k, v, out)
         if _OLDER and cos is not None:
             _refuse("rotary_cos", "ignore", "", "flash-attn 2.8.3, the CK wheel, or keys that are rotated before")
         if lengths is None and k is not None:
             raise ValueError("k and v are given without cache_seqlens: pass the lengths of the cache before them")
+        slopes = _of_each_sequence(slopes, q.shape[0])
         found, sums = compute(
             q, keys, values, k, v, lengths, cos, sin, rows, padded, paged, slopes, out, scale, causal, left, right,
             softcap, *more, **named,

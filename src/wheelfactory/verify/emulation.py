@@ -1,0 +1,248 @@
+"""Gate: the Triton kernels of a wheel compute attention and its gradients on an emulator of every promised arch.
+
+Triton compiles each kernel for the arch, and an emulator executes the machine code, without a GPU and without ROCm.
+Covered for each arch: the five entry points (forward and backward of dense and packed sequences, forward with a KV
+cache), fp16 and bf16, head dims 24, 32, 64 and 128, causal and not, grouped heads, layouts, empty rows, dropout, and
+the limits of local memory. The first arch also computes every other case of the small suite, with each option.
+Not covered: fp8, autotuning, and what docs/explanation/emulation.md names.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import shlex
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
+from pathlib import Path
+
+from packaging.version import Version
+
+from wheelfactory import emulator
+from wheelfactory.build.environments import (
+    make_numpy_environment,
+    make_triton_environment,
+    numpy_requirements,
+)
+from wheelfactory.build.recipe import choose_jobs
+from wheelfactory.core.digest import file_sha256
+from wheelfactory.core.progress import announced_progress, logger
+from wheelfactory.verify.accuracy import (
+    NumericReport,
+    find_numeric_faults,
+    find_tolerance,
+    refusals,
+    worst_errors,
+)
+from wheelfactory.verify.gate import Subject
+from wheelfactory.verify.limits import find_cell_limits
+from wheelfactory.verify.proofs import (
+    PROGRAMS,
+    ProgramReport,
+    ProofCache,
+    ProofKey,
+    content_id,
+    payload_sha256,
+    program_environ,
+    run_program,
+    stand_in_environment,
+    stand_in_requirements,
+    stand_in_torch_version,
+)
+from wheelfactory.verify.result import Finding, GateResult
+from wheelfactory.wheel.activation.options import refused_options
+
+EXECUTE, LINK = PROGRAMS / "execute_kernels.py", PROGRAMS / "link_code_object.py"
+
+# the first Triton with a built-in linker; earlier ones call ROCm's ld.lld, so this Triton links for them. Alternatives:
+# Debian's lld needs root and differs between machines; ziglang's ld.lld is another 100 MB from PyPI. This Triton is in
+# the matrix, so the cache usually has it
+LINKER = "3.5.1"
+
+# memory reserved for one arch; an estimate, not measured
+GIB_PER_ARCH = 2.8
+
+TIMEOUT_S = 1800.0
+"""Seconds for one arch; gfx1030 needs about 60 on one core, and a machine can be busy."""
+
+SECONDS_PER_ARCH = 25
+"""Predicted seconds for one arch on one core (docs/explanation/emulation.md)."""
+
+ORDERS = ("reversed", "forward", "3")
+"""The orders of work-groups and waves (the last is the seed of a shuffle), in turn for the archs of a wheel."""
+
+
+class EmulatedKernel(ProgramReport):
+    """The variants of a kernel: how often they ran, and the most of each resource that one of them takes."""
+
+    name: str
+    variants: int
+    launches: int
+    instructions: int
+    """Of all waves."""
+    vector_registers: int
+    scalar_registers: int
+    local: int
+    """Bytes of local memory of a work-group."""
+    scratch: int
+    """Bytes of one lane."""
+    vector_spills: int
+    """Registers that the compiler keeps in scratch memory; they make a kernel slow."""
+    scalar_spills: int
+
+    def describe(self) -> str:
+        """Return name, registers, spills and memory in one line."""
+        spills = f", {self.vector_spills} spilled" if self.vector_spills else ""
+        return f"{self.name} {self.vector_registers} registers{spills}, {self.local} bytes of local memory"
+
+
+class EmulationReport(NumericReport):
+    """The errors of a wheel's functions for one arch, and the kernels that computed them."""
+
+    arch: str
+    kernels: tuple[EmulatedKernel, ...]
+
+
+def device_phrase(arch: str) -> str:
+    """Return what reports say of results: never "on a GPU"."""
+    return f"in emulation for {arch}"
+
+
+def check_in_emulation(subject: Subject) -> GateResult:
+    """Compile and execute for each arch of the build record that has no cached result, several in parallel.
+
+    Raises `BuildError` if torch or Triton cannot be installed.
+    """
+    archs = subject.record.offload_archs
+    if not archs:
+        return GateResult.not_run("emulation", "the wheel promises no arch")
+    reports = emulate(subject, {arch: "arch" if number else "first" for number, arch in enumerate(archs)})
+    findings = [finding for arch in archs for finding in _faults(subject, arch, reports[arch])]
+    whole = {arch: report for arch, report in reports.items() if isinstance(report, EmulationReport)}
+    missing = [case.not_run for report in whole.values() for case in report.cases if case.not_run]
+    if missing and not findings:
+        return GateResult.not_run("emulation", f"the emulator lacks {missing[0]}, for {len(missing)} cases")
+    limits = dict.fromkeys(str(limit) for arch in archs for limit in find_cell_limits(subject, arch))
+    refused = refusals(case for report in whole.values() for case in report.cases)
+    detail = (f"Triton {subject.triton} for {', '.join(archs)}, against float64", *limits, *refused)
+    return GateResult.from_findings(
+        "emulation",
+        findings,
+        "; ".join(detail),
+        versions={
+            "flash-attn payload": payload_sha256(subject.wheel)[:16],
+            "torch": stand_in_torch_version(),
+            "triton": subject.triton,
+        },
+        figures={name: value for report in whole.values() for name, value in _figures(subject, report).items()},
+    )
+
+
+def emulate(subject: Subject, suites: Mapping[str, str]) -> dict[str, EmulationReport | str]:
+    """Return for each arch the cached or new report of its suite, or the reason why there is none.
+
+    Caches reports without faults. Raises `BuildError` if torch or Triton cannot be installed.
+    """
+    payload, proofs = payload_sha256(subject.wheel), ProofCache(subject.cache / "proofs")
+    keys = {
+        arch: _proof_key(subject, arch, suite, order, payload)
+        for (arch, suite), order in zip(suites.items(), cycle(ORDERS), strict=False)
+    }
+
+    def is_right(arch: str, report: EmulationReport) -> bool:
+        complete = not any(case.not_run for case in report.cases)
+        return complete and not any(_faults(subject, arch, report))
+
+    reports: dict[str, EmulationReport | str] = {}
+    for arch, key in keys.items():
+        cached = proofs.find(key, EmulationReport)
+        if cached and is_right(arch, cached):
+            reports[arch] = cached
+    for arch, report in _execute(subject, {arch: key for arch, key in keys.items() if arch not in reports}):
+        reports[arch] = report
+        if isinstance(report, EmulationReport) and is_right(arch, report):
+            proofs.write(keys[arch], report)
+    return reports
+
+
+def emulator_id() -> str:
+    """Return an id of the emulator that changes with its sources, and with the reader of code objects that it uses."""
+    folder = emulator.__path__[0]
+    files = sorted([*Path(folder).glob("*.py"), *(Path(folder).parent / "wheel" / "elf").glob("*.py")])
+    return f"emulator sha256:{hashlib.sha256(''.join(map(file_sha256, files)).encode()).hexdigest()}"
+
+
+def _proof_key(subject: Subject, arch: str, suite: str, order: str, payload: str) -> ProofKey:
+    linker = (content_id(LINK), f"triton=={LINKER}") if needs_linker(subject.triton) else ()
+    patterns = (limit.argument for limit in find_cell_limits(subject, arch))
+    environment = (*stand_in_requirements(subject.triton, subject.aiter), *numpy_requirements(), emulator_id(), *linker)
+    return ProofKey(EXECUTE, (arch, suite, "--order", order, *patterns), payload, environment)
+
+
+def needs_linker(triton: str) -> bool:
+    """Whether this Triton links code objects by ROCm's ``ld.lld``."""
+    return Version(triton) < Version(LINKER)
+
+
+def linker_environ(folder: Path, cache: Path) -> dict[str, str]:
+    """Write an ``ld.lld`` into `folder` that works without ROCm; return the variable by which Triton finds it."""
+    # old Tritons start the linker as a program, without arguments of ours
+    linker = folder / "ld.lld"
+    command = [make_triton_environment(cache, LINKER).python, "-I", "-B", LINK]
+    linker.write_text(f'#!/bin/sh\nexec {shlex.join(map(str, command))} "$@"\n', encoding="utf-8")
+    linker.chmod(0o755)
+    return {"TRITON_HIP_LLD_PATH": str(linker)}
+
+
+def _execute(subject: Subject, keys: Mapping[str, ProofKey]) -> Iterator[tuple[str, EmulationReport | str]]:
+    """Yield the report for each arch, or the reason why there is none."""
+    if not keys:
+        return
+    environ, numpy = program_environ(subject.environ, subject.cell), make_numpy_environment(subject.cache)
+    with stand_in_environment(subject, numpy) as environment:
+        if needs_linker(subject.triton):
+            environ |= linker_environ(environment.folder, subject.cache)
+        numbers = {arch: number for number, arch in enumerate(keys, 1)}
+
+        def execute_for(arch: str) -> EmulationReport | str:
+            logger.info("executing for %s (%d of %d) with Triton %s", arch, numbers[arch], len(keys), subject.triton)
+            command, scratch = keys[arch].command, environment.folder / arch
+            return run_program(command, EmulationReport, environment, environ, scratch=scratch, timeout=TIMEOUT_S)
+
+        with announced_progress("archs executed") as report_progress, ThreadPoolExecutor(_jobs(subject)) as pool:
+            report_progress(0, len(keys))  # shows the bar, which counts the time from here
+            for done, report in enumerate(zip(keys, pool.map(execute_for, keys), strict=True), 1):
+                report_progress(done, len(keys))
+                yield report
+
+
+def _jobs(subject: Subject) -> int:
+    """The number of archs to execute at once."""
+    # too many parallel compiles get killed for memory, which looks like a bad kernel
+    fitting = max(1, min(subject.host.cores, int(subject.host.memory_gib // GIB_PER_ARCH)))
+    return choose_jobs(subject.environ.get("MAX_JOBS", ""), fitting)
+
+
+def predict_minutes(subject: Subject, archs: int) -> int:
+    """The minutes for a number of archs, at least 1, if no result is cached."""
+    return max(1, round(math.ceil(archs / _jobs(subject)) * SECONDS_PER_ARCH / 60))
+
+
+def _faults(subject: Subject, arch: str, report: EmulationReport | str) -> Iterator[Finding]:
+    refused = refused_options(subject.cell)
+    return find_numeric_faults(
+        subject.wheel.path.name, find_tolerance(subject.cell), report, device_phrase(arch), refused
+    )
+
+
+def _figures(subject: Subject, report: EmulationReport) -> dict[str, float]:
+    figures = {
+        f"{report.arch} {name}": error for name, error in worst_errors(report, find_tolerance(subject.cell)).items()
+    }
+    for kernel in report.kernels:
+        name = f"{report.arch} {kernel.name}"
+        figures[f"{name} vector registers"] = kernel.vector_registers
+        figures[f"{name} spilled registers"] = kernel.vector_spills
+        figures[f"{name} local memory bytes"] = kernel.local
+    return figures

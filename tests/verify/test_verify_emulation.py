@@ -1,0 +1,496 @@
+"""Gate emulation: upstream's kernels compute attention for absent GPUs; one that is a little wrong is found out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from few_archs import FEW_ARCHS
+from wheel_factory import MATRIX, TRITON, build_record, finished_wheel, small_machine
+from wheelfactory.build.environments import Environment
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.errors import BuildError
+from wheelfactory.core.host import read_host
+from wheelfactory.matrix.facts import Context
+from wheelfactory.matrix.load import load_matrix
+from wheelfactory.verify import emulation as module
+from wheelfactory.verify.accuracy import NumericCase, find_numeric_faults, find_tolerance
+from wheelfactory.verify.emulation import EmulatedKernel, EmulationReport, check_in_emulation, predict_minutes
+from wheelfactory.verify.gate import Subject
+from wheelfactory.verify.gates import verify
+from wheelfactory.verify.limits import KnownLimit
+from wheelfactory.verify.programs.attention_cases import ARCH
+from wheelfactory.verify.result import GateResult, Status
+from wheelfactory.wheel.activation.options import refused_options
+from wheelfactory.wheel.read import Wheel
+
+OTHER_LABEL = Cell.parse("fa2.8.3-rocm6.4-torch2.13.0-py3-triton")
+"""With the Triton and the payload of `TRITON`."""
+
+KERNELS = "flash_attn/flash_attn_triton_amd"
+
+
+def case(name: str = "full float16", error: float = 0.0004, **changes: object) -> NumericCase:
+    fields: dict[str, object] = {"errors": {"output": (error, 0.0003)}, "exception": None, "launches": 2, **changes}
+    return NumericCase.model_validate({"name": name, **fields}, strict=False)
+
+
+def report(
+    arch: str, *cases: NumericCase, backend: str = f"{KERNELS.replace('/', '.')}.interface_fa"
+) -> EmulationReport:
+    kernel = EmulatedKernel(
+        name="attn_fwd",
+        variants=2,
+        launches=3,
+        instructions=5000,
+        vector_registers=256,
+        scalar_registers=100,
+        local=16384,
+        scratch=44,
+        vector_spills=11,
+        scalar_spills=0,
+    )
+    return EmulationReport(
+        torch="2.13.0+cpu",
+        triton="3.7.1",
+        gpu=None,
+        backend=backend,
+        file="interface_fa.py",
+        from_wheel=True,
+        cases=cases or (case(),),
+        left_out=(),
+        call_counts={},
+        dropped=(),
+        arch=arch,
+        kernels=(kernel,),
+    )
+
+
+class FakeProgram:
+    """A fake program: its report for each arch, and the arguments of its calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, ...]] = []
+        self.reports: dict[str, EmulationReport | str] = {}
+
+    def run(
+        self, command: Sequence[object], kind: object, environment: Environment, *_: object, **__: object
+    ) -> EmulationReport | str:
+        arch = str(command[1])
+        self.calls.append(tuple(map(str, command[1:])))
+        return self.reports.get(arch, report(arch))
+
+    @property
+    def executed(self) -> list[str]:
+        return [call[0] for call in self.calls]
+
+
+@pytest.fixture
+def program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeProgram:
+    @contextmanager
+    def environment(*_: object) -> Iterator[Environment]:
+        yield Environment(tmp_path / "env")
+
+    found = FakeProgram()
+    monkeypatch.setattr(module, "run_program", found.run)
+    monkeypatch.setattr(module, "stand_in_environment", environment)
+    monkeypatch.setattr(module, "make_numpy_environment", lambda cache: None)
+    return found
+
+
+def subject_of(path: Path, given: Context, *archs: str, cell: Cell = TRITON) -> Subject:
+    return Subject(Wheel.open(path), build_record(cell, offload_archs=archs), cell, context=given)
+
+
+def result_of(tmp_path: Path, *archs: str, **members: bytes) -> GateResult:
+    path = finished_wheel(tmp_path / "wheels", TRITON, members={"flash_attn.py": b"", **members})
+    return check_in_emulation(subject_of(path, small_machine(tmp_path / "cache"), *archs))
+
+
+def test_every_promised_arch_is_executed_and_its_kernels_are_described(tmp_path: Path, program: FakeProgram) -> None:
+    result = result_of(tmp_path, "gfx90a", "gfx942", "gfx1100")
+
+    assert (result.gate, result.status, result.findings) == ("emulation", Status.PASSED, ())
+    assert result.detail == "Triton 3.7.1 for gfx90a, gfx942, gfx1100, against float64"
+    assert result.versions.keys() == {"flash-attn payload", "torch", "triton"}
+    assert (result.versions["torch"], result.versions["triton"]) == ("2.13.0+cpu", "3.7.1")
+    assert result.figures == {
+        f"{arch} {name}": number
+        for arch in ("gfx90a", "gfx942", "gfx1100")
+        for name, number in (
+            ("full float16 error", 0.0004),
+            ("full float16 bound", 0.0006),
+            ("attn_fwd vector registers", 256),
+            ("attn_fwd spilled registers", 11),
+            ("attn_fwd local memory bytes", 16384),
+        )
+    }
+
+
+def test_one_arch_computes_every_case_and_each_has_another_order(tmp_path: Path, program: FakeProgram) -> None:
+    result_of(tmp_path, "gfx90a", "gfx942", "gfx950", "gfx1100")
+
+    assert sorted(program.calls) == [
+        ("gfx1100", "arch", "--order", "reversed"),
+        ("gfx90a", "first", "--order", "reversed"),
+        ("gfx942", "arch", "--order", "forward"),
+        ("gfx950", "arch", "--order", "3"),
+    ]
+
+
+WHERE = "in emulation for gfx942"
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected", "found"),
+    [
+        pytest.param(
+            report("gfx942", case(exception="CompilationError: no", errors={})),
+            f"full float16 to run {WHERE}",
+            "CompilationError: no",
+            id="does not compile",
+        ),
+        pytest.param(
+            report("gfx942", case(launches=0)), f"full float16 to run {WHERE}", "no kernel ran", id="launches nothing"
+        ),
+        pytest.param(
+            report("gfx942", case(findings=("attn_fwd: store outside the buffers: x at byte 64 of dk",))),
+            f"full float16 to run {WHERE}",
+            "attn_fwd: store outside the buffers: x at byte 64 of dk",
+            id="writes elsewhere",
+        ),
+        pytest.param(
+            report("gfx942", case(error=0.001)),
+            f"output of full float16 with an error of at most 0.0006 {WHERE}",
+            "0.001",
+            id="computes wrong numbers",
+        ),
+        pytest.param(
+            report("gfx942", case(option="window_size", name="window float16")),
+            f"window float16 to run {WHERE}",
+            "computed, but window_size is refused by options.yaml",
+            id="ignores an option",
+        ),
+        pytest.param(
+            report("gfx942", case(refused="no alibi", option="alibi_slopes", errors={})),
+            f"full float16 to run {WHERE}",
+            "no alibi",
+            id="refuses an option that it should compute",
+        ),
+        pytest.param(
+            report("gfx942", backend="flash_attn_2_cuda"),
+            "calls of flash_attn.flash_attn_triton_amd.interface_fa",
+            "flash_attn_2_cuda",
+            id="computes elsewhere",
+        ),
+        pytest.param(
+            report("gfx942").model_copy(update={"cases": ()}),
+            f"attention to run {WHERE}",
+            "no case",
+            id="is not called",
+        ),
+        pytest.param(
+            "killed by SIGABRT; at: full float16; LLVM ERROR: Cannot select",
+            f"attention to run {WHERE}",
+            "killed by SIGABRT; at: full float16; LLVM ERROR: Cannot select",
+            id="ends the compiler",
+        ),
+    ],
+)
+def test_each_fault_is_one_finding(
+    tmp_path: Path, program: FakeProgram, answer: EmulationReport | str, expected: str, found: str
+) -> None:
+    program.reports = {"gfx942": answer}
+
+    result = result_of(tmp_path, "gfx90a", "gfx942")
+
+    (finding,) = result.findings
+    assert result.status is Status.FAILED
+    assert finding.file == "flash_attn-2.8.3+rocm72torch2.13triton-py3-none-any.whl"
+    assert (finding.expected, finding.found) == (expected, found)
+
+
+def test_what_the_emulator_does_not_know_is_neither_passed_nor_failed(tmp_path: Path, program: FakeProgram) -> None:
+    program.reports = {
+        "gfx942": report("gfx942", case(), case("causal float16", errors={}, not_run="v_new_f32 v0, v1"))
+    }
+
+    result = result_of(tmp_path, "gfx90a", "gfx942")
+
+    assert (result.status, result.detail) == (Status.NOT_RUN, "the emulator lacks v_new_f32 v0, v1, for 1 cases")
+    result_of(tmp_path, "gfx90a", "gfx942")
+    assert program.executed.count("gfx942") == 2  # no proof
+
+
+def test_a_proof_is_reused_under_another_label_but_not_with_another_emulator(
+    tmp_path: Path, program: FakeProgram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = result_of(tmp_path, "gfx90a", "gfx942")
+    path = finished_wheel(tmp_path / "other", OTHER_LABEL, members={"flash_attn.py": b""})
+    subject = subject_of(path, small_machine(tmp_path / "cache"), "gfx90a", "gfx942", cell=OTHER_LABEL)
+
+    assert check_in_emulation(subject) == first
+    assert sorted(program.executed) == ["gfx90a", "gfx942"]
+
+    monkeypatch.setattr(module, "emulator_id", lambda: "changed")
+    check_in_emulation(subject)
+    assert sorted(program.executed) == ["gfx90a", "gfx90a", "gfx942", "gfx942"]
+
+
+def test_each_execution_is_announced_with_its_number(
+    tmp_path: Path, program: FakeProgram, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "wheelfactory")
+    result_of(tmp_path, "gfx90a", "gfx942")
+    assert [text for text in caplog.messages if text.startswith("executing for")] == [
+        "executing for gfx90a (1 of 2) with Triton 3.7.1",
+        "executing for gfx942 (2 of 2) with Triton 3.7.1",
+    ]
+
+
+@pytest.mark.parametrize(("archs", "jobs", "minutes"), [(12, 2, 2), (12, 1, 5), (3, 2, 1), (1, 8, 1), (0, 1, 1)])
+def test_the_minutes_follow_from_archs_and_parallel_programs(
+    tmp_path: Path, archs: int, jobs: int, minutes: int
+) -> None:
+    given = small_machine(tmp_path / "cache")
+    given = replace(given, environ={**given.environ, "MAX_JOBS": str(jobs)})
+    path = finished_wheel(tmp_path / "wheels", TRITON, members={"flash_attn.py": b""})
+    assert predict_minutes(subject_of(path, given), archs) == minutes
+
+
+def test_only_archs_without_proof_are_executed(tmp_path: Path, program: FakeProgram) -> None:
+    result_of(tmp_path, "gfx90a")
+    result_of(tmp_path, "gfx90a", "gfx942")
+    result_of(tmp_path, "gfx90a", other=b"payload")
+    assert program.executed == ["gfx90a", "gfx942", "gfx90a"]
+
+
+@pytest.mark.parametrize("failure", ["timed out after 1800 seconds", report("gfx942", case(exception="no", errors={}))])
+def test_a_failure_is_not_cached(tmp_path: Path, program: FakeProgram, failure: EmulationReport | str) -> None:
+    program.reports = {"gfx942": failure}
+    assert result_of(tmp_path, "gfx90a", "gfx942").status is Status.FAILED
+    assert len(list((tmp_path / "cache/proofs").iterdir())) == 1
+
+    program.reports = {}
+    assert result_of(tmp_path, "gfx90a", "gfx942").status is Status.PASSED
+    assert sorted(program.executed) == ["gfx90a", "gfx942", "gfx942"]
+
+
+def test_a_damaged_proof_is_replaced(tmp_path: Path, program: FakeProgram) -> None:
+    result = result_of(tmp_path, "gfx942")
+    (proof,) = (tmp_path / "cache/proofs").iterdir()
+    whole = proof.read_bytes()
+    proof.write_bytes(whole[:-20])
+
+    assert result_of(tmp_path, "gfx942") == result
+    assert (program.executed, proof.read_bytes()) == (["gfx942", "gfx942"], whole)
+
+
+def test_a_cached_report_with_faults_is_not_a_proof(tmp_path: Path, program: FakeProgram) -> None:
+    """As after a change of the rule: what is kept is what was seen, not what was thought of it."""
+    result_of(tmp_path, "gfx942")
+    (proof,) = (tmp_path / "cache/proofs").iterdir()
+    proof.write_bytes(proof.read_bytes().replace(b"0.0004", b"0.0040"))
+
+    assert result_of(tmp_path, "gfx942").status is Status.PASSED
+    assert program.executed == ["gfx942", "gfx942"]
+
+
+def test_a_known_limit_is_skipped_and_reported(tmp_path: Path, program: FakeProgram) -> None:
+    limit = "skipped: causal backward in bf16 on gfx1030"
+    assert f"against float64; {limit}" in result_of(tmp_path, "gfx942", "gfx1030").detail
+    assert ("gfx1030", "arch", "--order", "forward", "*causal bfloat16") in program.calls
+
+
+def test_a_wheel_that_promises_nothing_is_not_passed(tmp_path: Path, program: FakeProgram) -> None:
+    assert result_of(tmp_path).status is Status.NOT_RUN
+
+
+def test_a_failed_installation_is_not_a_finding(
+    tmp_path: Path, program: FakeProgram, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nothing(*_: object) -> Environment:
+        raise BuildError("command failed", "pip install", "triton==3.7.1 must be installable")
+
+    monkeypatch.setattr(module, "stand_in_environment", nothing)
+    with pytest.raises(BuildError):
+        result_of(tmp_path, "gfx942")
+    assert not (tmp_path / "cache/proofs").exists()
+
+
+def real_subject(folder: Path, cache: Path, members: Mapping[str, bytes], arch: str, triton: str) -> Subject:
+    """A wheel with upstream's code; its kernels are really compiled and executed."""
+    torch = {TRITON.torch: MATRIX.torch[TRITON.torch].model_copy(update={"triton": triton})}
+    given = small_machine(cache, {**os.environ, **HARMFUL})
+    given = replace(given, matrix=MATRIX.model_copy(update={"torch": torch}))
+    return subject_of(finished_wheel(folder, TRITON, members=members), given, arch)
+
+
+HARMFUL = {"FLASH_ATTENTION_TRITON_AMD_REF": "1", "TRITON_INTERPRET": "1", "TRITON_KERNEL_DUMP": "1"}
+"""What upstream and Triton would read: a reference in place of the kernels, the interpreter, and dumps."""
+
+
+def one_report(subject: Subject) -> EmulationReport:
+    """The report of the cases for each arch."""
+    (arch,) = subject.record.offload_archs
+    (found,) = module.emulate(subject, {arch: "arch"}).values()
+    assert isinstance(found, EmulationReport), found
+    return found
+
+
+@pytest.mark.slow
+def test_upstreams_kernels_are_right_for_an_arch_of_each_family(
+    proved: Path, few_archs: Path, triton_wheel: Path
+) -> None:
+    """The results that other tests and the documentation reuse: Triton links in its own process."""
+    matrix, environ = load_matrix(few_archs), dict(os.environ)
+    results = verify(triton_wheel, context=Context(matrix, read_host(environ), environ, proved))
+    (result,) = (result for result in results if result.gate == "emulation")
+
+    assert (result.status, result.findings) == (Status.PASSED, ())
+    assert result.detail.endswith(
+        f"raises an error for {'; '.join(sorted(refused_options(TRITON), key=result.detail.find))}"
+    )
+    for arch in FEW_ARCHS:
+        assert 0 < result.figures[f"{arch} full float16 error"] <= result.figures[f"{arch} full float16 bound"] < 0.01
+        assert 64 < result.figures[f"{arch} attn_fwd vector registers"] <= 512
+
+
+@pytest.mark.slow
+def test_each_entry_point_is_executed_with_another_triton_that_cannot_link(
+    tmp_path: Path, bare_cache: Path, upstream: Mapping[str, bytes]
+) -> None:
+    found = one_report(real_subject(tmp_path, bare_cache, upstream, "gfx90a", "3.4.0"))
+
+    assert [each.name for each in found.cases] == [f"{each.name} {each.dtype}" for each in ARCH]
+    assert all(each.launches and not each.error(()) for each in found.cases)
+    assert {name.rpartition(".")[2] for name in found.call_counts} == {
+        *("fwd", "bwd", "varlen_fwd", "varlen_bwd", "fwd_kvcache")
+    }
+    assert len(list((bare_cache / "proofs").iterdir())) == 1
+
+
+@pytest.mark.slow
+def test_the_figures_are_the_same_wherever_it_is_executed(
+    tmp_path: Path, bare_cache: Path, upstream: Mapping[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest keeps them, and a release must come out the same on every machine; a limit makes it short."""
+    limits = (
+        KnownLimit("*", flash_attn=">=2", reason="backward"),
+        KnownLimit("[!f]*", flash_attn=">=2", reason="most", skip_forward=True),
+    )
+    monkeypatch.setattr(module, "find_cell_limits", lambda subject, arch: limits)
+    here = one_report(real_subject(tmp_path, bare_cache, upstream, "gfx942", "3.7.1"))
+    elsewhere = bare_cache.rename(tmp_path / ("c" * 200))
+    (elsewhere / "proofs").rename(tmp_path / "proofs")
+    there = one_report(real_subject(tmp_path, elsewhere, upstream, "gfx942", "3.7.1"))
+
+    assert here.model_copy(update={"file": ""}) == there.model_copy(update={"file": ""})
+    assert [(each.name, set(each.errors)) for each in here.cases] == [("full float16", {"output"})]
+    assert len(here.left_out) == len(ARCH) - 1
+
+
+SCALE_OFF = ("fwd_prefill.py", "qk_scaled =  qk * SM_SCALE", "qk_scaled =  qk * SM_SCALE * 1.005")
+WRONG_GROUP = ("fwd_prefill.py", "off_h_k = off_h_q // GROUP_SIZE", "off_h_k = off_h_q % HK")
+GRADIENT_OFF = ("bwd_prefill_split.py", "    dk *= sm_scale", "    dk *= sm_scale * 1.01")
+APPEND_ANYWHERE = ("fwd_decode.py", " & (offs_n[:, None] + i + start_idx < N_CTX_K)", "")
+ONE_KEY_TOO_FEW = ("fwd_decode.py", "< hi - start_n", "< hi - 1 - start_n")
+DOES_NOT_COMPILE = ("fwd_decode.py", "tl.zeros([BLOCK_M], dtype=tl.float32)", "tl.no_zeros([BLOCK_M])")
+NEEDS_TOO_MUCH = ("fwd_decode.py", "BLOCK_N = 64", "BLOCK_N = 1024")
+STORES_BEYOND = ("fwd_prefill.py", "acc.to(Out.dtype.element_ty), mask=o_ptrs_mask)", "acc.to(Out.dtype.element_ty))")
+WRITES_NO_MAXIMUM = (
+    "fwd_decode.py",
+    "tl.store(metadata_ptr, m_i)",
+    "pass  # so that the next kernel reads what nobody wrote",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("changes", "wrong", "right"),
+    [
+        pytest.param(
+            (SCALE_OFF, APPEND_ANYWHERE),
+            {
+                f"append after the end causal float16 to run {WHERE}",
+                *("output of full float16", "output of packed with empty sequences causal bfloat16"),
+                "dq of wide float16",
+            },
+            {"output of cached causal bfloat16"},
+            id="scale of the scores off by 0.5 %, values appended after the end of a cache",
+        ),
+        pytest.param(
+            (WRONG_GROUP, GRADIENT_OFF, ONE_KEY_TOO_FEW),
+            {
+                *(f"{result} of grouped padded head dim causal float16" for result in ("output", "dq", "dk", "dv")),
+                "dk of full float16",
+                "output of cached causal bfloat16",
+            },
+            {"output of full float16", "dq of full float16", "dv of wide float16"},
+            id="heads in the wrong group, a gradient off by 1 %, one key too few",
+        ),
+        pytest.param(
+            (DOES_NOT_COMPILE,),
+            {f"cache of 255 float16 to run {WHERE}", f"cached causal bfloat16 to run {WHERE}"},
+            {"output of full float16"},
+            id="does not compile",
+        ),
+        pytest.param(
+            (NEEDS_TOO_MUCH,),
+            {f"cached causal bfloat16 to run {WHERE}"},
+            {"output of full float16"},
+            id="needs more local memory than the GPU has",
+        ),
+        pytest.param(
+            (STORES_BEYOND, WRITES_NO_MAXIMUM),
+            {f"full float16 to run {WHERE}", "output of cached causal bfloat16"},
+            set[str](),
+            id="stores beyond the end, reads what nobody wrote",
+        ),
+    ],
+)
+def test_wrong_kernels_are_found_out(
+    tmp_path: Path,
+    bare_cache: Path,
+    upstream: Mapping[str, bytes],
+    changes: Sequence[tuple[str, str, str]],
+    wrong: set[str],
+    right: set[str],
+) -> None:
+    changed = dict(upstream)
+    for file, good, bad in changes:
+        name = f"{KERNELS}/{file}"
+        assert good.encode() in changed[name]
+        changed[name] = changed[name].replace(good.encode(), bad.encode())
+
+    report = one_report(real_subject(tmp_path, bare_cache, changed, "gfx942", "3.7.1"))
+
+    faults = find_numeric_faults("a.whl", find_tolerance(TRITON), report, WHERE, refused_options(TRITON))
+    found = {finding.expected.partition(" with an error of ")[0] for finding in faults}
+    assert wrong <= found
+    assert not right & found
+    assert not (bare_cache / "proofs").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("bad", "found"),
+    [
+        pytest.param("import os; os._exit(7)", "exit status 7", id="ends the program"),
+        pytest.param("import os; os.abort()", "killed by SIGABRT", id="crashes it"),
+        pytest.param("raise RuntimeError('no')", "RuntimeError: no", id="does not import"),
+    ],
+)
+def test_a_wheel_that_ends_the_program_is_a_finding(
+    tmp_path: Path, bare_cache: Path, upstream: Mapping[str, bytes], bad: str, found: str
+) -> None:
+    changed = {**upstream, f"{KERNELS}/interface_fa.py": bad.encode()}
+
+    (finding,) = check_in_emulation(real_subject(tmp_path, bare_cache, changed, "gfx942", "3.7.1")).findings
+
+    assert (finding.expected, finding.found) == (f"attention to run {WHERE}", found)
