@@ -4,9 +4,3 @@
 in other Python environments use them. Sources: AMD's instruction set documents, and LLVM's "User Guide for AMDGPU
 Backend" for descriptors and initial registers.
 """
-
-import numpy
-
-if numpy.lib.NumpyVersion(numpy.__version__) < "2.0.0":
-    # numpy 1 converts by values, so that a difference of unsigned numbers cannot be negative
-    raise ImportError(f"the emulator needs numpy 2 or newer; this Python has {numpy.__version__}")

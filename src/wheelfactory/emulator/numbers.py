@@ -6,6 +6,10 @@ from typing import Any
 
 import numpy as np
 
+if np.lib.NumpyVersion(np.__version__) < "2.0.0":
+    # numpy 1 converts by values, so that a difference of unsigned numbers cannot be negative
+    raise ImportError(f"the emulator needs numpy 2 or newer; this Python has {np.__version__}")
+
 U16, U32, U64 = np.uint16, np.uint32, np.uint64
 LOW = U32(0xFFFF)
 HIGH = U32(0xFFFF0000)
