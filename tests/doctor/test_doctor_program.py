@@ -92,7 +92,7 @@ def sha256_of_file(wheels: tuple[PublishedWheel, ...], name: str) -> str:
 def test_the_matching_wheel_is_printed_with_the_command_for_the_sites_index(wheels: tuple[PublishedWheel, ...]) -> None:
     lines = text_of(report_on(MI300X, wheels))
     checks = "archive, identity, record, contents, linking, code-objects, symbols, import"
-    assert lines[:15] == [
+    assert lines[:16] == [
         "Python      3.11.7 (cp311), /venv/bin/python",
         "System      Linux x86_64, glibc 2.36",
         "torch       2.9.1+rocm6.4, HIP 6.4.43482, new C++ ABI, sees a GPU",
@@ -103,13 +103,14 @@ def test_the_matching_wheel_is_printed_with_the_command_for_the_sites_index(whee
         "",
         f"Matching wheel: {CK_FILE}",
         "  CK, kernels compiled ahead of time; 1.2 MB; for gfx90a gfx942 gfx950",
+        "  raises an error for: float32; softcap; cache_leftpad",
         "  verified",
         f"  checks passed: {checks}",
         "Install flash-attn 2.8.3, CK backend:",
         "  /venv/bin/python -m pip install --index-url https://wheels.example/simple/rocm64/torch2.9/ck/ \\",
         "    flash-attn==2.8.3+rocm64torch2.9",
     ]
-    assert lines[16] == f"Other matching wheel: {TRITON_FILE}"
+    assert lines[17] == f"Other matching wheel: {TRITON_FILE}"
     assert lines[-1] == "  to install it, run the doctor with --backend triton"
 
 
@@ -121,7 +122,7 @@ def test_a_manifest_by_itself_has_no_index_so_files_are_installed_by_address(
     exact_ck = f"https://wheels.example/wheels/{CK_FILE.replace('+', '%2B')}#sha256={ck}"
     alone = replace(SOURCE, has_index=False)
     report = make_report(MI300X, (), alone, wheels, find_fit(wheels, MI300X, FACTS), FACTS)
-    assert text_of(report)[12:16] == [
+    assert text_of(report)[13:17] == [
         "Install flash-attn 2.8.3, CK backend:",
         "  /venv/bin/python -m pip install --no-deps \\",
         f"    '{exact_einops}' \\",
@@ -143,7 +144,7 @@ def test_an_unverified_wheel_is_printed_with_its_missing_checks(rows: tuple[Whee
     (wheel,) = as_read([triton.model_copy(update={"gates": quick_gates(str(triton.cell))})])
     report = report_on(MI300X, (replace(wheel, verified_on=("gfx942",)),))
     lines = text_of(report)
-    assert lines[10:14] == [
+    assert lines[11:15] == [
         "  not checked: numbers",
         "  checks passed: archive, identity, record, contents, import",
         "  checks not run: emulation",
@@ -152,6 +153,7 @@ def test_an_unverified_wheel_is_printed_with_its_missing_checks(rows: tuple[Whee
     assert "verified" not in "\n".join(lines)
     (offer,) = json.loads(json.dumps(as_json(report)))["fitting"]
     assert offer["unverified"] == "not checked: numbers"
+    assert {"window_size", "softcap", "block_table"} <= set(offer["refused_options"])
 
 
 def test_the_report_fits_a_terminal_and_its_commands_can_be_copied(rows: tuple[WheelRow, ...]) -> None:
@@ -176,7 +178,7 @@ def test_an_unverified_wheel_for_another_torch_is_printed_with_its_missing_check
 
 def test_the_verified_archs_are_printed(wheels: tuple[PublishedWheel, ...]) -> None:
     verified = tuple(replace(wheel, verified_on=("gfx90a", "gfx942")) for wheel in wheels)
-    assert text_of(report_on(MI300X, verified))[12] == "  verified on gfx90a, gfx942"
+    assert text_of(report_on(MI300X, verified))[13] == "  verified on gfx90a, gfx942"
 
 
 def test_problems_are_printed_before_the_matching_wheel(wheels: tuple[PublishedWheel, ...]) -> None:
@@ -259,7 +261,7 @@ def test_a_working_installed_wheel_is_not_reinstalled(wheels: tuple[PublishedWhe
     lines = text_of(report_on(machine, wheels))
     assert "flash-attn  2.8.3+rocm64torch2.9, imports" in lines
     at = lines.index(f"Already installed: {CK_FILE}")
-    assert lines[at + 4 : at + 7] == [
+    assert lines[at + 5 : at + 8] == [
         "  to compare it with what was published:",
         "    wheelfactory verify --from https://wheels.example/manifest.jsonl flash-attn",
         "",

@@ -33,6 +33,8 @@ class DoctorFacts:
     """The oldest torch that flash-attention-amd supports."""
     required_gates: Mapping[str, tuple[str, ...]]
     """By backend: the gates that a verified wheel has passed."""
+    refused_options: Mapping[str, Mapping[str, tuple[str, ...]]]
+    """By flash-attn release and backend: the options for which a wheel raises an error."""
     support: SupportTables
     """The rules of the matrix."""
 
@@ -48,6 +50,10 @@ class DoctorFacts:
         base = release.partition(".post")[0]
         related = (window for name, window in self.triton_windows.items() if name.partition(".post")[0] == base)
         return self.triton_windows.get(release) or next(related, None)
+
+    def find_refused(self, release: str, backend: str) -> tuple[str, ...]:
+        """Return the options for which a wheel of a release, with or without label, raises an error."""
+        return self.refused_options.get(public_version(release), {}).get(backend, ())
 
     def find_torch(self, version: tuple[int, int]) -> TorchFacts:
         """Return the facts of the newest known torch that is not newer than `version`, or of the oldest known torch."""

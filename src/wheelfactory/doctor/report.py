@@ -52,6 +52,8 @@ class Offer:
     """Why it may still not work (`gpu_warnings`)."""
     unverified: str = ""
     """Why the wheel is not verified; empty if it is."""
+    refused: tuple[str, ...] = ()
+    """The options for which it raises an error."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,7 @@ def _offer(wheel: PublishedWheel, needed: Sequence[PublishedWheel], machine: Mac
         condition=hide_gpus_hint(wheel, machine, facts) if judged else "",
         cautions=tuple(gpu_warnings(wheel, machine, facts)) if judged else (),
         unverified=_unverified(wheel, facts),
+        refused=facts.find_refused(wheel.version, str(wheel.label.backend)) if wheel.label else (),
     )
 
 
@@ -236,6 +239,7 @@ def as_json(report: DoctorReport, error: FactoryError | None = None) -> dict[str
                 "condition": offer.condition or None,
                 "cautions": list(offer.cautions),
                 "unverified": offer.unverified or None,
+                "refused_options": list(offer.refused),
             }
             for offer in report.offers
         ],

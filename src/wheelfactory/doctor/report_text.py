@@ -118,6 +118,8 @@ def _wheel_lines(heading: str, offer: Offer) -> Iterator[str]:
     yield from (f"  Caution: {caution}" for caution in offer.cautions)
     if offer.condition:
         yield f"  Note: {offer.condition}"
+    if offer.refused:
+        yield f"  raises an error for: {'; '.join(offer.refused)}"
     yield f"  {offer.unverified or 'verified'}"
     outcomes: dict[str, list[str]] = {}
     for gate, status in wheel.gates:

@@ -19,6 +19,7 @@ from wheelfactory.doctor.facts import DoctorFacts, TorchFacts
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.rules import GPU, Rule, cell_rules, gpu_rules
 from wheelfactory.verify.gates import required_gates
+from wheelfactory.wheel.activation.options import options_refused_by
 
 
 def doctor_facts(matrix: Matrix) -> str:
@@ -41,6 +42,10 @@ def doctor_facts(matrix: Matrix) -> str:
         ),
         fallback_torch=major_minor(fallback_torch.version),
         required_gates={str(backend): required_gates(backend) for backend in Backend},
+        refused_options={
+            public_version(name): {str(backend): options_refused_by(name, backend) for backend in Backend}
+            for name in matrix.flash_attn
+        },
         support=support_tables(matrix),
     )
     return json.dumps(

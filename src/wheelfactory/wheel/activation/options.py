@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from wheelfactory.core.cell import Cell
+from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.models import FrozenModel
 
 
@@ -17,7 +17,7 @@ class Options(FrozenModel):
     """The options of all wheels."""
 
     wheels: Mapping[str, str]
-    """A pattern of cell ids for each kind of wheel; the first match counts."""
+    """A pattern of releases with backends, ``fa2.8.3-triton``, for each kind of wheel; the first match counts."""
     refused: Mapping[str, tuple[str, ...]]
     """The kinds of wheels that refuse an option, for each option."""
 
@@ -31,6 +31,11 @@ def read_options() -> Options:
 
 def refused_options(cell: Cell) -> tuple[str, ...]:
     """Return the options for which the wheel of a cell raises an error."""
-    options = read_options()
-    kind = next((kind for kind, pattern in options.wheels.items() if fnmatch(cell.id, pattern)), None)
+    return options_refused_by(cell.flash_attn, cell.backend)
+
+
+def options_refused_by(flash_attn: str, backend: Backend) -> tuple[str, ...]:
+    """Return the options for which the wheels of a release and a backend raise an error."""
+    options, name = read_options(), f"fa{flash_attn}-{backend}"
+    kind = next((kind for kind, pattern in options.wheels.items() if fnmatch(name, pattern)), None)
     return tuple(option for option, kinds in options.refused.items() if kind in kinds)
