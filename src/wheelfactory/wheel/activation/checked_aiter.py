@@ -101,7 +101,11 @@ def _checked(compute):
         _check(bound.arguments)
         if "dout" in bound.arguments:
             _open_idle_window(bound.arguments)
-        return compute(*bound.args, **bound.kwargs)
+        try:
+            return compute(*bound.args, **bound.kwargs)
+        except NotImplementedError as error:  # aiter's own, which names no remedy
+            text = str(error).rstrip(".")
+            raise NotImplementedError(f"{text}: use flash-attention-amd, or the CK wheel (not for softcap)") from error
 
     return call
 
