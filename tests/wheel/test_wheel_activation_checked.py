@@ -39,6 +39,7 @@ from wheelfactory.verify.accuracy import (
 )
 from wheelfactory.verify.emulation import EXECUTE, EmulationReport
 from wheelfactory.verify.proofs import run_program
+from wheelfactory.verify.result import Finding
 from wheelfactory.wheel.activation import corrections
 from wheelfactory.wheel.activation.corrections import corrected_members, read_corrections
 from wheelfactory.wheel.activation.options import read_options, refused_options
@@ -96,10 +97,10 @@ def wheels(kind: str, request: pytest.FixtureRequest) -> list[Path]:
     return [request.getfixturevalue("triton_wheel" if kind == "Triton 2.8.3" else "older_wheel")]
 
 
-@pytest.fixture(scope="module", params=["TRUE", None], ids=["variable", "module"])
-def report(request: pytest.FixtureRequest, wheels: list[Path], cache: Path, scratch: Path) -> NumericReport:
-    """What the gates' cases give, by both ways to the backend."""
-    return run_cases(wheels, cache, scratch, request.param)
+@pytest.fixture(scope="module")
+def report(wheels: list[Path], cache: Path, scratch: Path) -> NumericReport:
+    """What every small case gives, by the module that selects the backend; the gate sets the variable."""
+    return run_cases(wheels, cache, scratch)
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +108,9 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("scratch")
 
 
-def run_cases(wheels: list[Path], cache: Path, scratch: Path, variable: str | None) -> NumericReport:
+def run_cases(
+    wheels: list[Path], cache: Path, scratch: Path, suite: str = "first", variable: str | None = None
+) -> NumericReport:
     layers = [
         make_build_environment(cache),
         make_triton_environment(cache, "3.7.1"),
@@ -118,7 +121,7 @@ def run_cases(wheels: list[Path], cache: Path, scratch: Path, variable: str | No
     if variable:
         environ["FLASH_ATTENTION_TRITON_AMD_ENABLE"] = variable
     wheel, *more = wheels
-    command = (EXECUTE, "gfx942", "first", "grouped*")
+    command = (EXECUTE, "gfx942", suite, "grouped*")
     with open_wheel_environment(cache, wheel, layers[0].python, layers[0].version, folders, more) as environment:
         found = run_program(command, EmulationReport, environment, environ, scratch=scratch, timeout=600)
     assert isinstance(found, EmulationReport), found
@@ -127,9 +130,17 @@ def run_cases(wheels: list[Path], cache: Path, scratch: Path, variable: str | No
 
 @pytest.mark.slow
 def test_numbers_are_right_and_options_are_refused_as_the_table_says(kind: str, report: NumericReport) -> None:
+    assert faults_of(kind, report) == []
+
+
+def faults_of(kind: str, report: NumericReport) -> list[Finding]:
     cell = Cell.parse({"Triton 2.8.3": TRITON.id, "Triton 2.7.4.post1": OLDER, "Triton preview": PREVIEW}[kind])
-    faults = find_numeric_faults("wheel", find_tolerance(cell), report, "in emulation", refused_options(cell))
-    assert list(faults) == []
+    return list(find_numeric_faults("wheel", find_tolerance(cell), report, "in emulation", refused_options(cell)))
+
+
+@pytest.mark.slow
+def test_the_variable_does_not_go_round_the_layer(kind: str, wheels: list[Path], cache: Path, scratch: Path) -> None:
+    assert faults_of(kind, run_cases(wheels, cache, scratch, "arch", "TRUE")) == []
 
 
 @pytest.mark.slow
@@ -164,7 +175,7 @@ def test_every_option_of_the_table_but_the_first_rows_has_a_case(report: Numeric
 def test_an_aiter_without_corrections_is_refused_for_what_it_computes_wrongly(
     preview_wheels: list[Path], cache: Path, tmp_path: Path
 ) -> None:
-    found = run_cases([preview_wheels[0], raw_aiter(tmp_path)], cache, tmp_path, None)
+    found = run_cases([preview_wheels[0], raw_aiter(tmp_path)], cache, tmp_path)
 
     messages = {case.name.removesuffix(" float16"): str(case.refused) for case in found.cases}
     for case in ("dropout", "cache of 255", "very negative scores", "packed", "left padding"):
