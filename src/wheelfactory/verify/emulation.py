@@ -163,7 +163,7 @@ def emulate(subject: Subject, suites: Mapping[str, str]) -> dict[str, EmulationR
         reports[arch] = report
         if isinstance(report, EmulationReport) and is_right(arch, report):
             proofs.write(keys[arch], report)
-    return reports
+    return {arch: reports[arch] for arch in suites}
 
 
 def emulator_id() -> str:
