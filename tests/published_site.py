@@ -17,7 +17,7 @@ from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.transaction import publish
 from wheelfactory.site.index import render_index
-from wheelfactory.verify.gates import FALLBACK_REQUIRED_GATES
+from wheelfactory.verify.gates import required_gates
 from wheelfactory.verify.result import GateResult, Status
 
 THIS_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
@@ -47,7 +47,7 @@ def publish_cells(folder: Path, contents: Mapping[str, str], *, fallback: bool =
 
 def _verified_row(path: Path) -> WheelRow:
     row = read_wheel_row(path)
-    fallback = [GateResult(gate=name, status=Status.PASSED) for name in FALLBACK_REQUIRED_GATES]
+    fallback = [GateResult(gate=name, status=Status.PASSED) for name in required_gates(FALLBACK_NAME)]
     gates = tuple(fallback) if row.project == FALLBACK_NAME else passed_gates(row.cell)
     return row.model_copy(update={"published": PUBLISHED, "gates": gates})
 

@@ -13,11 +13,13 @@ from aiter_factory import VERSION, WHEEL, make_aiter_repository
 from rocm_machine import make_machine
 from wheel_factory import make_wheel, read_zip, small_machine, tamper
 from wheelfactory.build.aiter import build_aiter
+from wheelfactory.core.cell import AITER_NAME
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.origins import Dependency
-from wheelfactory.verify.gates import AITER_REQUIRED_GATES, verify
+from wheelfactory.verify.contents import PURE_SIZES
+from wheelfactory.verify.gates import required_gates, verify
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.rewrite import finish_pure_wheel
@@ -90,7 +92,7 @@ def given(dependency: Dependency, cache: Path, tmp_path: Path) -> Context:
 
 @pytest.fixture(autouse=True)
 def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wheelfactory.verify.contents.AITER_SIZES", range(1, 10**6))
+    monkeypatch.setitem(PURE_SIZES, AITER_NAME, range(1, 10**6))
 
 
 def failed(results: tuple[GateResult, ...]) -> dict[str, str]:
@@ -100,7 +102,7 @@ def failed(results: tuple[GateResult, ...]) -> dict[str, str]:
 def test_it_passes_the_gates_of_every_wheel(build: Build, given: Context) -> None:
     results = verify(build("dist"), context=given)
 
-    assert tuple(result.gate for result in results) == AITER_REQUIRED_GATES
+    assert tuple(result.gate for result in results) == required_gates(AITER_NAME)
     assert {result.status for result in results} == {Status.PASSED}
 
 
@@ -126,5 +128,5 @@ def test_what_is_not_of_the_commit_is_refused(
 def test_a_matrix_without_it_cannot_verify_it(build: Build, given: Context) -> None:
     without: Context = replace(given, matrix=given.matrix.model_copy(update={"dependencies": {}}))
 
-    with pytest.raises(InputError, match=r"matrix\.yaml builds no aiter"):
+    with pytest.raises(InputError, match=r"not built by this matrix\.yaml: amd-aiter"):
         verify(build("dist"), context=without)

@@ -13,8 +13,9 @@ from aiter_factory import PREVIEW, VERSION, WHEEL, keep_plain_aiter, pin
 from release_factory import flash_attn_wheel, passed_gates
 from stage_arguments import local_executor
 from wheel_factory import TRITON, finished_wheel, make_wheel, metadata_text, small_machine
+from wheelfactory.build import pure
 from wheelfactory.build.executor import Executor
-from wheelfactory.core.cell import Cell
+from wheelfactory.core.cell import AITER_NAME, Cell
 from wheelfactory.core.errors import BuildError, VerificationError
 from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline import run as running
@@ -27,11 +28,12 @@ from wheelfactory.release.manifest import WheelRow, manifest_bytes, read_manifes
 from wheelfactory.release.transaction import publish
 from wheelfactory.release.verified import unverified_reason
 from wheelfactory.site.index import render_index
-from wheelfactory.verify.gates import AITER_REQUIRED_GATES
+from wheelfactory.verify.contents import PURE_SIZES
+from wheelfactory.verify.gates import required_gates
 from wheelfactory.verify.result import GateResult, Status
 
 NAME = "amd-aiter"
-PASSED = tuple(GateResult(gate=name, status=Status.PASSED) for name in AITER_REQUIRED_GATES)
+PASSED = tuple(GateResult(gate=name, status=Status.PASSED) for name in required_gates(AITER_NAME))
 
 
 @pytest.fixture
@@ -56,7 +58,7 @@ def write_aiter(folder: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wheelfactory.verify.contents.AITER_SIZES", range(1, 10**6))
+    monkeypatch.setitem(PURE_SIZES, AITER_NAME, range(1, 10**6))
 
 
 @pytest.fixture
@@ -76,8 +78,8 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         raise BuildError("no CPU torch", "for this Python", "run with another")
 
     monkeypatch.setattr(running, "build_in_parallel", build_cells)
-    monkeypatch.setattr(running, "build_aiter", build_aiter)
-    monkeypatch.setattr(running, "build_fallback", no_fallback)
+    monkeypatch.setattr(pure, "build_aiter", build_aiter)
+    monkeypatch.setattr(pure, "build_fallback", no_fallback)
     return found
 
 
@@ -193,8 +195,8 @@ def test_a_run_publishes_no_wheel_whose_aiter_could_not_be_published(
     def cannot_build(*_arguments: object) -> Path:
         raise BuildError("no network", "aiter", "")
 
-    monkeypatch.setattr(running, "build_aiter", cannot_build)
-    monkeypatch.setattr(running, "build_fallback", cannot_build)
+    monkeypatch.setattr(pure, "build_aiter", cannot_build)
+    monkeypatch.setattr(pure, "build_fallback", cannot_build)
     monkeypatch.setattr(running, "build_cell", lambda *_arguments, **_options: flash_attn_wheel(tmp_path, PREVIEW.id))
     monkeypatch.setattr(running, "verify", lambda *_arguments, **_options: passed_gates(PREVIEW.id))
     publisher = DirectoryPublisher(tmp_path / "release")

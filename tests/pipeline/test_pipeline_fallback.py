@@ -20,7 +20,7 @@ from wheelfactory.build import fallback as sources
 from wheelfactory.build.executor import Executor
 from wheelfactory.build.fallback import FallbackProject, build_fallback, read_fallback_project
 from wheelfactory.build.plain import PlainBuilds
-from wheelfactory.core.cell import Cell
+from wheelfactory.core.cell import FALLBACK_NAME, Cell
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import (
     BUILD_FAILED,
@@ -37,16 +37,16 @@ from wheelfactory.release.additions import as_addition, find_missing_fallback, r
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import manifest_bytes
 from wheelfactory.release.transaction import publish
-from wheelfactory.verify.contents import MAX_FALLBACK_SIZE
+from wheelfactory.verify.contents import PURE_SIZES
 from wheelfactory.verify.fallback import check_fallback_import
-from wheelfactory.verify.gate import FallbackSubject
-from wheelfactory.verify.gates import FALLBACK_PUBLISH_GATES, FALLBACK_REQUIRED_GATES, verify, verify_fallback
+from wheelfactory.verify.gate import PureSubject
+from wheelfactory.verify.gates import required_gates, runs_on_publish, verify
 from wheelfactory.verify.proofs import ProgramReport, ProofKey
 from wheelfactory.verify.result import Finding, GateResult, Status
 from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
 
 NAME = "flash-attention-amd"
-PASSED = tuple(GateResult(gate=name, status=Status.PASSED) for name in FALLBACK_REQUIRED_GATES)
+PASSED = tuple(GateResult(gate=name, status=Status.PASSED) for name in required_gates(FALLBACK_NAME))
 
 Refused = Callable[[Path], tuple[str, str]]
 
@@ -207,7 +207,7 @@ def refused(given: Context) -> Refused:
     """Return the only static gate that refuses a wheel, and its only finding."""
 
     def find(path: Path) -> tuple[str, str]:
-        results = verify_fallback(path, FALLBACK_PUBLISH_GATES, context=given)
+        results = verify(path, selected=runs_on_publish, context=given)
         ((gate, finding),) = [(result.gate, str(finding)) for result in results for finding in result.findings]
         return gate, finding
 
@@ -215,7 +215,7 @@ def refused(given: Context) -> Refused:
 
 
 def test_the_unchanged_test_double_passes(given: Context, project: FallbackProject, tmp_path: Path) -> None:
-    results = verify_fallback(write_wheel(tmp_path, project), FALLBACK_PUBLISH_GATES, context=given)
+    results = verify(write_wheel(tmp_path, project), selected=runs_on_publish, context=given)
     assert {result.status for result in results} == {Status.PASSED}
 
 
@@ -254,7 +254,7 @@ def test_the_sources_require_only_torch(project: FallbackProject) -> None:
 def test_another_file_name_is_refused(
     changes: Mapping[str, str], found: str, given: Context, project: FallbackProject, tmp_path: Path
 ) -> None:
-    results = verify_fallback(write_wheel(tmp_path, project, **changes), FALLBACK_PUBLISH_GATES, context=given)
+    results = verify(write_wheel(tmp_path, project, **changes), selected=runs_on_publish, context=given)
     findings = {result.gate: result.findings for result in results if result.findings}
     assert set(findings) == {"identity", "contents"}  # METADATA or WHEEL differs too
     assert findings["identity"][0].expected == project.filename
@@ -306,16 +306,16 @@ def test_dist_info_has_only_the_files_that_the_build_writes(
 
 
 def test_an_oversized_wheel_is_refused(given: Context, project: FallbackProject, tmp_path: Path) -> None:
-    description = os.urandom(MAX_FALLBACK_SIZE + 10_000).hex()
+    description = os.urandom(PURE_SIZES[FALLBACK_NAME].stop + 10_000).hex()
     path = write_wheel(tmp_path, project, metadata=metadata(project) + description)
-    results = verify_fallback(path, FALLBACK_PUBLISH_GATES, context=given)
+    results = verify(path, selected=runs_on_publish, context=given)
     (contents,) = [result for result in results if result.status is Status.FAILED]
     assert contents.findings[-1].expected == "0 to 1,000,000 bytes"
 
 
 def test_a_changed_member_is_refused_by_record_and_contents(wheel: Path, given: Context, tmp_path: Path) -> None:
     path = tamper(Path(shutil.copy(wheel, tmp_path)), {"flash_attention_amd/__init__.py": b""})
-    found = {result.gate for result in verify_fallback(path, context=given) if result.status is Status.FAILED}
+    found = {result.gate for result in verify(path, context=given) if result.status is Status.FAILED}
     assert found == {"record", "contents"}
 
 
@@ -390,7 +390,7 @@ def test_a_cached_proof_is_used_only_while_it_passes(
         return kind.model_validate({"version": answers.pop(0)})
 
     monkeypatch.setattr("wheelfactory.verify.fallback._run", run)
-    subject = FallbackSubject(Wheel.open(wheel), project, {"PATH": ""}, tmp_path / "cache")
+    subject = PureSubject(Wheel.open(wheel), project, {"PATH": ""}, tmp_path / "cache")
     assert check_fallback_import(subject).status is Status.FAILED
     assert not (tmp_path / "cache/proofs").exists()
     assert [check_fallback_import(subject).status for _ in range(2)] == [Status.PASSED, Status.PASSED]
@@ -434,7 +434,7 @@ def test_a_verified_row_is_accepted_from_a_release_directory(
 
 @pytest.mark.parametrize(
     ("name", "status"),
-    [*((name, "missing") for name in FALLBACK_REQUIRED_GATES), ("archive", "not run"), ("numbers", "failed")],
+    [*((name, "missing") for name in required_gates(FALLBACK_NAME)), ("archive", "not run"), ("numbers", "failed")],
 )
 def test_a_row_with_a_required_gate_that_did_not_pass_is_refused(
     name: str, status: str, job_release: Callable[..., Path], given: Context

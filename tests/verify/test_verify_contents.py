@@ -39,7 +39,7 @@ from wheel_factory import (
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError
 from wheelfactory.matrix.facts import Context
-from wheelfactory.verify.gates import PUBLISH_GATES, is_refused, verify
+from wheelfactory.verify.gates import is_refused, runs_on_publish, verify
 from wheelfactory.verify.result import Finding
 from wheelfactory.wheel.activation.members import ACTIVATION_MODULE
 from wheelfactory.wheel.read import BUILD_RECORD_NAME
@@ -60,7 +60,7 @@ def findings(path: Path, cell: Cell, cache: Path) -> dict[str, tuple[Finding, ..
     keep_plain(cache, members=UPSTREAM)
     return {
         result.gate: result.findings
-        for result in verify(path, cell, gates=PUBLISH_GATES, context=given)
+        for result in verify(path, cell, selected=runs_on_publish, context=given)
         if result.findings
     }
 
@@ -343,7 +343,7 @@ def test_another_release_under_a_new_name_is_refused(tmp_path: Path) -> None:
 
     found = {
         result.gate: result.findings
-        for result in verify(path, cell, gates=PUBLISH_GATES, context=given)
+        for result in verify(path, cell, selected=runs_on_publish, context=given)
         if result.findings
     }
 
@@ -357,7 +357,7 @@ def test_without_a_plain_build_verification_is_an_error(tmp_path: Path) -> None:
     given = replace(given, cache=tmp_path / "empty")
     path = wheel(tmp_path)
     with pytest.raises(BuildError, match="missing plain wheel to compare with") as error:
-        verify(path, TRITON, gates=PUBLISH_GATES, may_build=False, context=given)
+        verify(path, TRITON, selected=runs_on_publish, may_build=False, context=given)
     assert "`wheelfactory verify`" in error.value.hint
 
 
@@ -408,7 +408,7 @@ def test_a_member_changed_added_removed_or_renamed_is_refused(
     folder = tmp_path_factory.mktemp("altered")
     write_zip(folder / path.name, members, executable=[EXTENSION])
 
-    results = verify(folder / path.name, cell, gates=PUBLISH_GATES, context=plain_machine(folder))
+    results = verify(folder / path.name, cell, selected=runs_on_publish, context=plain_machine(folder))
 
     assert is_refused(results), (how, name)
 
@@ -427,7 +427,7 @@ def test_any_changed_byte_that_affects_installation_is_refused(
     altered = folder / path.name
     altered.write_bytes(content)
     try:
-        results = verify(altered, cell, gates=PUBLISH_GATES, context=plain_machine(folder))
+        results = verify(altered, cell, selected=runs_on_publish, context=plain_machine(folder))
     except Exception as error:  # any other exception would be a traceback
         assert type(error).__name__ == "InputError", error
         return

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from wheelfactory.build.aiter import build_aiter
-from wheelfactory.build.fallback import build_fallback, read_fallback_project
+from wheelfactory.build.pure import build_pure, read_pure_project
 from wheelfactory.build.recipe import make_recipe, resolve_rocm_version
 from wheelfactory.commands.executor_options import (
     add_cache_size,
@@ -23,12 +22,11 @@ from wheelfactory.commands.options import (
     add_dest,
     add_matrix,
     as_directory,
-    prepare_cache,
     print_results,
     read_context,
     require_cell,
 )
-from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, WITHOUT_CELL, Backend, Cell
+from wheelfactory.core.cell import WITHOUT_CELL, Backend, Cell
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import remove_scratch
 from wheelfactory.core.progress import Steps, log_to_stderr
@@ -69,15 +67,12 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Build one cell (two with BUILD_TRITON_BACKEND=true) or a wheel without one; print the path of each wheel."""
     started = time.time()  # first: --budget includes reading the matrix and preparing images
     dest = as_directory(options.dest)
-    if options.cell == [FALLBACK_NAME] and options.backend is None:
-        with log_to_stderr():
-            print_results(str(build_fallback(read_fallback_project(), dest, prepare_cache(options, environ))))
-        return DONE
     context = read_context(options, environ)
     matrix, cache = context.matrix, context.cache
-    if options.cell == [AITER_NAME] and options.backend is None and AITER_NAME in matrix.dependencies:
+    if options.backend is None and len(options.cell) == 1 and options.cell[0] in WITHOUT_CELL:
         with log_to_stderr():
-            print_results(str(build_aiter(matrix.dependencies[AITER_NAME], dest, cache, environ)))
+            project = read_pure_project(options.cell[0], matrix.dependencies)
+            print_results(str(build_pure(project, dest, cache, environ)))
         return DONE
     cells, local_build = _cells_to_build(options, context)
     scope = read_scope(options, environ, started)

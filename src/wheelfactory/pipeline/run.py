@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from wheelfactory.build.aiter import build_aiter
 from wheelfactory.build.executor import BuildHost, Executor
-from wheelfactory.build.fallback import build_fallback
+from wheelfactory.build.pure import build_pure
 from wheelfactory.build.recipe import make_recipe
 from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, Backend, Cell
 from wheelfactory.core.errors import DONE, RUN_AGAIN, BuildError, FactoryError, PublishError, RunAgainError
@@ -126,7 +125,7 @@ def run_worklist(
             )
         )
         if kernels:  # before the wheels that require it
-            failures += pipeline.add_other(AITER_NAME, partial(build_aiter, kernels, scratch, cache, environ))
+            failures += pipeline.add_other(AITER_NAME, partial(build_pure, kernels, scratch, cache, environ))
         parallel = executor.parallel_cells > 1
         for wave in split_into_waves(matrix, worklist.to_build) if parallel else (worklist.to_build,):
             failures += build_in_parallel(pipeline, executor, wave)
@@ -134,7 +133,7 @@ def run_worklist(
                 break  # the deadline has also passed for the later waves
         # after what was asked for. It may fail, for example where no CPU torch exists: no cell depends on it
         if fallback and not any(isinstance(failure.error, RunAgainError) for failure in failures):
-            failures += pipeline.add_other(FALLBACK_NAME, partial(build_fallback, fallback, scratch, cache))
+            failures += pipeline.add_other(FALLBACK_NAME, partial(build_pure, fallback, scratch, cache, environ))
         with steps.step("index and search page"):
             write_pages(publisher.folder, render_site(matrix, publisher.rows()))
     return tuple(failures)

@@ -10,10 +10,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from wheelfactory.build.aiter import build_aiter
 from wheelfactory.build.executor import Executor
-from wheelfactory.build.fallback import build_fallback, read_fallback_project
-from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, WITHOUT_CELL, Backend, Cell
+from wheelfactory.build.pure import build_pure, read_pure_project
+from wheelfactory.core.cell import WITHOUT_CELL, Backend, Cell
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import write_atomic
@@ -25,7 +24,7 @@ from wheelfactory.pipeline.build import build_cell
 from wheelfactory.pipeline.run import Failure, run_in_order
 from wheelfactory.release.additions import as_addition
 from wheelfactory.release.manifest import manifest_bytes, read_manifest
-from wheelfactory.verify.gates import PROOF_GATES, verify
+from wheelfactory.verify.gates import proves, verify
 from wheelfactory.wheel.build_record import read_build_record
 from wheelfactory.wheel.read import Wheel
 
@@ -61,11 +60,8 @@ def build_batch(
     """Build the wheels of these cells, or of `WITHOUT_CELL`, that `dest` does not have; return what failed."""
 
     def build(name: str, report_progress: ProgressCallback) -> None:
-        if name == FALLBACK_NAME:
-            build_fallback(read_fallback_project(), dest, context.cache)
-            return
-        if name == AITER_NAME:
-            build_aiter(context.matrix.dependencies[AITER_NAME], dest, context.cache, context.environ)
+        if name in WITHOUT_CELL:
+            build_pure(read_pure_project(name, context.matrix.dependencies), dest, context.cache, context.environ)
             return
         build_cell(
             executor,
@@ -97,7 +93,7 @@ def prove_batch(
         results = verify(
             found[name],
             Cell.parse(name),
-            gates=PROOF_GATES,
+            selected=proves,
             context=context,
         )
         as_addition(found[name], results, "the job that verifies the wheel runs these gates again")

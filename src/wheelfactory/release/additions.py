@@ -9,7 +9,7 @@ from pathlib import Path
 
 from wheelfactory.build.fallback import FallbackProject, is_unknown_fallback, read_fallback_project
 from wheelfactory.build.sources import fetch_file
-from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, Cell
+from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, WITHOUT_CELL, Cell
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import VerificationError
 from wheelfactory.core.label import Label
@@ -21,14 +21,7 @@ from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow, read_manifest
 from wheelfactory.release.transaction import Addition, Publisher
 from wheelfactory.release.verified import unverified_reason
-from wheelfactory.verify.gates import (
-    FALLBACK_PUBLISH_GATES,
-    PUBLISH_GATES,
-    is_refused,
-    verify,
-    verify_aiter,
-    verify_fallback,
-)
+from wheelfactory.verify.gates import is_refused, runs_on_publish, verify
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.build_record import read_build_record
 from wheelfactory.wheel.read import Wheel
@@ -88,16 +81,12 @@ def read_additions(
 
 def _gate_error(row: WheelRow, path: Path, *, context: Context) -> str | None:
     """The findings of the gates that need only the wheel file, or None. A file of PyPI has no gates: it is pinned."""
-    results: tuple[GateResult, ...] = ()
-    if row.cell:
-        cell = Cell.parse(row.cell)
-        results = verify(path, cell, gates=PUBLISH_GATES, may_build=False, context=context)
-    elif row.project == FALLBACK_NAME:
-        results = verify_fallback(path, FALLBACK_PUBLISH_GATES, may_build=False, context=context)
-    elif row.project == AITER_NAME:
-        results = verify_aiter(path, may_build=False, context=context)
+    if not row.cell and row.project not in WITHOUT_CELL:
+        return None
+    cell = Cell.parse(row.cell) if row.cell else None
+    results = verify(path, cell, selected=runs_on_publish, may_build=False, context=context)
     found = [f"{result.gate}: {finding}" for result in results for finding in result.findings]
-    return "; ".join(found) or "a gate did not pass" if results and is_refused(results) else None
+    return "; ".join(found) or "a gate did not pass" if is_refused(results) else None
 
 
 def split_published(additions: Iterable[Addition], published: Iterable[WheelRow]) -> tuple[list[Addition], list[str]]:

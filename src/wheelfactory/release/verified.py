@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, Cell
+from wheelfactory.core.cell import WITHOUT_CELL, Cell
 from wheelfactory.core.published import why_unverified
 from wheelfactory.release.evidence import merge_evidence
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.verify.gates import AITER_REQUIRED_GATES, FALLBACK_REQUIRED_GATES, required_gates
+from wheelfactory.verify.gates import required_gates
 from wheelfactory.verify.result import Status
 
 
@@ -21,12 +21,8 @@ def unverified_reason(row: WheelRow) -> str:
     A dependency from PyPI needs no gate: matrix.yaml pins its digest.
     """
     required: tuple[str, ...] = ()
-    if row.cell:
-        required = required_gates(Cell.parse(row.cell).backend)
-    elif row.project == FALLBACK_NAME:
-        required = FALLBACK_REQUIRED_GATES
-    elif row.project == AITER_NAME:
-        required = AITER_REQUIRED_GATES
+    if row.cell or row.project in WITHOUT_CELL:
+        required = required_gates(Cell.parse(row.cell).backend if row.cell else row.project)
     return why_unverified(required, ((gate.gate, str(gate.status)) for gate in row.gates))
 
 

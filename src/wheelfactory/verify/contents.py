@@ -11,26 +11,22 @@ import zlib
 from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 
-from wheelfactory.core.cell import Backend
+from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, Backend
 from wheelfactory.verify.expected import (
     ExpectedContents,
-    expected_from_aiter,
     expected_from_cell,
-    expected_from_fallback,
+    expected_from_pure,
     extension_name,
 )
-from wheelfactory.verify.gate import AiterSubject, FallbackSubject, Subject
+from wheelfactory.verify.gate import PureSubject, Subject
 from wheelfactory.verify.result import Finding, GateResult
 from wheelfactory.wheel.activation.corrections import corrected_lines
 from wheelfactory.wheel.activation.members import EXTENSION_MODULE
 from wheelfactory.wheel.archive import find_noncanonical
 from wheelfactory.wheel.read import Wheel
 
-MAX_FALLBACK_SIZE = 1_000_000
-"""Bytes; its sources have about 100 kB."""
-
-AITER_SIZES = range(1_000_000, 20_000_001)
-"""Bytes; commit 9bab8388 makes 4.3 MB. AMD's wheels with ROCm modules have 460 MB."""
+PURE_SIZES = {FALLBACK_NAME: range(1_000_001), AITER_NAME: range(1_000_000, 20_000_001)}
+"""Bytes. The fallback's sources have about 100 kB. aiter's commit 9bab8388 makes 4.3 MB, and AMD's wheels 460 MB."""
 
 _AGAIN = "the wheel differs from a build of its pinned sources: build it again, and find out who changed it"
 _MAX_SHOWN, _MAX_FINDINGS = 120, 20
@@ -45,14 +41,9 @@ def check_contents(subject: Subject) -> GateResult:
     return _result(subject.wheel, expected_from_cell(subject), sizes, (*compiled, *_correction_findings(subject)))
 
 
-def check_fallback_contents(subject: FallbackSubject) -> GateResult:
-    """Compare with the plain build of the checkout's sources. Raises `BuildError` if it cannot be built."""
-    return _result(subject.wheel, expected_from_fallback(subject), range(MAX_FALLBACK_SIZE + 1))
-
-
-def check_aiter_contents(subject: AiterSubject) -> GateResult:
-    """Compare with the plain build of the pinned commit. Raises `SourceError` or `BuildError` if it cannot be built."""
-    return _result(subject.wheel, expected_from_aiter(subject), AITER_SIZES)
+def check_pure_contents(subject: PureSubject) -> GateResult:
+    """Compare with the plain build of pinned sources. Raises `SourceError` or `BuildError` if it cannot be built."""
+    return _result(subject.wheel, expected_from_pure(subject), PURE_SIZES[str(subject.wheel.name)])
 
 
 def _correction_findings(subject: Subject) -> Iterator[Finding]:

@@ -14,7 +14,8 @@ from packaging.utils import canonicalize_name
 
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.label import Label
-from wheelfactory.verify.gate import AiterSubject, FallbackSubject, Subject
+from wheelfactory.matrix.origins import Dependency
+from wheelfactory.verify.gate import PureSubject, Subject
 from wheelfactory.wheel.activation.corrections import corrected_members
 from wheelfactory.wheel.activation.members import EXTENSION_MODULE, added_members
 from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
@@ -40,21 +41,23 @@ class ExpectedContents:
     """The names of members whose bytes other gates check: the extension, the build record and RECORD."""
 
 
-def expected_from_fallback(subject: FallbackSubject) -> ExpectedContents:
-    """Return the members of the plain build. Raises `BuildError` if it cannot be built."""
+def expected_from_pure(subject: PureSubject) -> ExpectedContents:
+    """Return the members of the plain build of pinned sources.
+
+    Raises `SourceError` or `BuildError` if it cannot be built.
+    """
+    if isinstance(subject.project, Dependency):
+        return _expected_from_aiter(subject, subject.project)
     plain, dist_info = subject.plain.make_fallback_wheel(subject.project), subject.wheel.dist_info
     return ExpectedContents(_renamed(plain, dist_info), plain.executables, frozenset({f"{dist_info}/RECORD"}))
 
 
-def expected_from_aiter(subject: AiterSubject) -> ExpectedContents:
-    """Return the members of the plain build, corrected, with the version of matrix.yaml and for every platform.
-
-    Raises `SourceError` or `BuildError` if the plain build cannot be built.
-    """
-    plain, dist_info = subject.plain.make_aiter_wheel(subject.dependency), subject.wheel.dist_info
+def _expected_from_aiter(subject: PureSubject, dependency: Dependency) -> ExpectedContents:
+    """Return the members, corrected, with the version of matrix.yaml and for every platform."""
+    plain, dist_info = subject.plain.make_aiter_wheel(dependency), subject.wheel.dist_info
     members = _renamed(plain, dist_info) | corrected_members(plain)
     lines = plain.metadata_text.split("\n")
-    changed = {f"Version: {plain.version}": f"Version: {subject.dependency.version}"}
+    changed = {f"Version: {plain.version}": f"Version: {dependency.version}"}
     kept = [changed.get(line, line) for line in lines if line not in _UNUSED_BY_AITER]
     members[f"{dist_info}/METADATA"] = "\n".join(kept).encode()
     wheel = [line for line in members[f"{dist_info}/WHEEL"].decode().split("\n") if line and "Tag: " not in line]

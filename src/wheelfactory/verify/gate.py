@@ -90,25 +90,19 @@ class Subject(_WithPlainBuilds):
 
 
 @dataclass(frozen=True)
-class FallbackSubject(_WithPlainBuilds):
-    """A wheel of flash-attention-amd to verify, and the sources that it must be built from."""
+class PureSubject(_WithPlainBuilds):
+    """A wheel that is the same for every ROCm and torch, and the pinned sources that it must be built from."""
 
     wheel: Wheel
-    project: FallbackProject
+    project: FallbackProject | Dependency
     environ: Mapping[str, str]
     cache: Path
     may_build: bool = True
 
-
-@dataclass(frozen=True)
-class AiterSubject(_WithPlainBuilds):
-    """A wheel of aiter to verify, and its pin."""
-
-    wheel: Wheel
-    dependency: Dependency
-    environ: Mapping[str, str]
-    cache: Path
-    may_build: bool = True
+    @property
+    def filename(self) -> str:
+        """The file name that the wheel must have."""
+        return self.project.wheel if isinstance(self.project, Dependency) else self.project.filename
 
 
 AnySubject = TypeVar("AnySubject", bound=HasWheel)

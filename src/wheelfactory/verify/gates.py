@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from wheelfactory.build.executor import BuildHost
-from wheelfactory.build.fallback import read_fallback_project
+from wheelfactory.build.pure import read_pure_project
 from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, WITHOUT_CELL, Backend, Cell
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.select import require_in_matrix
 from wheelfactory.verify.code_objects import check_code_objects
-from wheelfactory.verify.contents import check_aiter_contents, check_contents, check_fallback_contents
+from wheelfactory.verify.contents import check_contents, check_pure_contents
 from wheelfactory.verify.emulation import check_in_emulation
 from wheelfactory.verify.fallback import check_fallback_accuracy, check_fallback_import
-from wheelfactory.verify.gate import AiterSubject, AnySubject, FallbackSubject, Gate, Subject
+from wheelfactory.verify.gate import AnySubject, Gate, PureSubject, Subject
 from wheelfactory.verify.gpu import check_on_gpu
-from wheelfactory.verify.identity import check_aiter_identity, check_fallback_identity, check_identity
+from wheelfactory.verify.identity import check_identity, check_pure_identity
 from wheelfactory.verify.importing import check_import
 from wheelfactory.verify.record import check_archive, check_record
 from wheelfactory.verify.result import Finding, GateResult, Status
@@ -42,34 +43,37 @@ GATES: tuple[Gate[Subject], ...] = (
     Gate("gpu", check_on_gpu, required=False, runs_code=True),
 )
 
-# the gates of flash-attention-amd; all are required, because none needs a GPU or ROCm
-FALLBACK_GATES: tuple[Gate[FallbackSubject], ...] = (
-    Gate("identity", check_fallback_identity, on_publish=True),
+_READING: tuple[Gate[PureSubject], ...] = (
+    Gate("identity", check_pure_identity, on_publish=True),
     Gate("record", check_record, on_publish=True),
-    Gate("contents", check_fallback_contents, on_publish=True),
-    Gate("import", check_fallback_import, runs_code=True),
-    Gate("numbers", check_fallback_accuracy, runs_code=True),
+    Gate("contents", check_pure_contents, on_publish=True),
 )
 
-# the gates of aiter. Its code runs with each flash-attn wheel that takes its kernels from it
-AITER_GATES: tuple[Gate[AiterSubject], ...] = (
-    Gate("identity", check_aiter_identity, on_publish=True),
-    Gate("record", check_record, on_publish=True),
-    Gate("contents", check_aiter_contents, on_publish=True),
-)
+PURE_GATES: Mapping[str, tuple[Gate[PureSubject], ...]] = {
+    # all are required, because none needs a GPU or ROCm
+    FALLBACK_NAME: (
+        *_READING,
+        Gate("import", check_fallback_import, runs_code=True),
+        Gate("numbers", check_fallback_accuracy, runs_code=True),
+    ),
+    # its code runs with each flash-attn wheel that takes its kernels from it
+    AITER_NAME: _READING,
+}
+"""The gates of each wheel of `WITHOUT_CELL`."""
 
-PUBLISH_GATES = tuple(gate for gate in GATES if gate.on_publish)
-"""The gates that run again when a wheel is published; they run no code of the wheel."""
 
-PROOF_GATES = tuple(gate for gate in GATES if gate.on_publish or gate.slow)
-"""The slow gates, whose reports are cached as proofs, and before them those that only read."""
+def runs_on_publish(gate: Gate[Any]) -> bool:
+    """Whether a gate runs again when a wheel is published; such a gate runs no code of the wheel."""
+    return gate.on_publish
+
+
+def proves(gate: Gate[Any]) -> bool:
+    """Whether a gate is slow, so that its reports are cached as proofs, or only reads and runs before those."""
+    return gate.on_publish or gate.slow
+
 
 EXTENDED_GATES = tuple(gate.name for gate in GATES if not gate.required)
 """The names of the gates that run only on request."""
-
-FALLBACK_REQUIRED_GATES = ("archive", *(gate.name for gate in FALLBACK_GATES))
-AITER_REQUIRED_GATES = ("archive", *(gate.name for gate in AITER_GATES))
-FALLBACK_PUBLISH_GATES = tuple(gate for gate in FALLBACK_GATES if gate.on_publish)
 
 
 def verify(
@@ -77,16 +81,17 @@ def verify(
     cell: Cell | None = None,
     extended: Collection[str] = (),
     find_gate_host: Callable[[Cell], BuildHost | None] = lambda _: None,
-    gates: Sequence[Gate[Subject]] | None = None,
+    selected: Callable[[Gate[Any]], bool] = lambda _: True,
     *,
     may_build: bool = True,
     quick: bool = False,
     context: Context,
 ) -> tuple[GateResult, ...]:
-    """Run `gates` (default: all) on a wheel of `cell` (default: the cell in its build record); return their results.
+    """Run the `selected` gates (default: all) on a wheel of this factory; return their results.
 
-    Runs the required gates and those in `extended`; `quick` skips the slow ones and makes them optional. If the archive
-    or the build record is damaged, no further gate runs. For `find_gate_host` and `may_build` see `Subject`.
+    The cell of a flash-attn wheel is `cell`, or the one in its build record. Runs the required gates and those in
+    `extended`; `quick` skips the slow ones and makes them optional. If the archive or the build record is damaged, no
+    further gate runs. For `find_gate_host` and `may_build` see `Subject`.
 
     Raises `InputError` if the file name is not a wheel's or the cell is not in the matrix, `SourceError` if the sources
     to compare with are unavailable, and `BuildError` if the environment of a gate cannot be installed.
@@ -94,14 +99,14 @@ def verify(
     name = Wheel.open(path).name  # the file name decides which gates apply
     if cell and name in WITHOUT_CELL:
         raise InputError("this wheel has no cell", path.name, "omit --cell: it is the same for every ROCm and torch")
-    if name == FALLBACK_NAME:
-        return verify_fallback(path, may_build=may_build, context=context)
-    if name == AITER_NAME:
-        return verify_aiter(path, may_build=may_build, context=context)
+    project = read_pure_project(name, context.matrix.dependencies) if name in WITHOUT_CELL else None
     opened = check_archive(path)
     if opened.status is Status.FAILED:  # every other gate would fail to open it too
         return (opened,)
     wheel = Wheel.open(path)
+    if project:
+        pure = PureSubject(wheel, project, context.environ, context.cache, may_build)
+        return _run_gates([gate for gate in PURE_GATES[name] if selected(gate)], pure, (), opened)
     try:
         record = read_build_record(wheel)
     except InputError as error:
@@ -112,46 +117,8 @@ def verify(
         return opened, GateResult.from_findings("identity", [finding])
     cell = require_in_matrix(expand(context.matrix), cell or Cell.parse(record.cell))
     subject = Subject(wheel, record, cell, context, find_gate_host, may_build)
-    selected = [gate for gate in (GATES if gates is None else gates) if cell.backend in gate.backends]
-    return _run_gates(selected, subject, extended, opened, quick=quick)
-
-
-def verify_fallback(
-    path: Path,
-    gates: Sequence[Gate[FallbackSubject]] = FALLBACK_GATES,
-    *,
-    may_build: bool = True,
-    context: Context,
-) -> tuple[GateResult, ...]:
-    """Run `gates` on a wheel of flash-attention-amd, compared with the checkout's sources; return their results.
-
-    Raises `InputError` if the file name is not a wheel's or the checkout has no such sources.
-    """
-    opened = check_archive(path)
-    if opened.status is Status.FAILED:
-        return (opened,)
-    return _run_gates(
-        gates,
-        FallbackSubject(Wheel.open(path), read_fallback_project(), context.environ, context.cache, may_build),
-        (),
-        opened,
-    )
-
-
-def verify_aiter(path: Path, *, may_build: bool = True, context: Context) -> tuple[GateResult, ...]:
-    """Run `AITER_GATES` on a wheel of aiter, which run none of its code; return their results.
-
-    Raises `InputError` if the file name is not a wheel's or the matrix builds no aiter.
-    """
-    dependency = context.matrix.dependencies.get(AITER_NAME)
-    if dependency is None or dependency.git is None:
-        raise InputError("matrix.yaml builds no aiter", path.name, f"add {AITER_NAME} with git to its dependencies")
-    opened = check_archive(path)
-    if opened.status is Status.FAILED:
-        return (opened,)
-    return _run_gates(
-        AITER_GATES, AiterSubject(Wheel.open(path), dependency, context.environ, context.cache, may_build), (), opened
-    )
+    gates = [gate for gate in GATES if selected(gate) and cell.backend in gate.backends]
+    return _run_gates(gates, subject, extended, opened, quick=quick)
 
 
 def _run_gates(
@@ -191,9 +158,13 @@ def _unreadable(gate: str, wheel: Wheel, error: InputError) -> GateResult:
     return GateResult.from_findings(gate, [finding])
 
 
-def required_gates(backend: Backend) -> tuple[str, ...]:
-    """Return the names of the gates that a wheel of this backend must pass before publishing."""
-    return ("archive", *(gate.name for gate in GATES if gate.required and backend in gate.backends))
+def required_gates(kind: Backend | str) -> tuple[str, ...]:
+    """Return the names of the gates that a wheel must pass before publishing: of a backend, or of `WITHOUT_CELL`."""
+    if isinstance(kind, Backend):
+        gates = [gate.name for gate in GATES if gate.required and kind in gate.backends]
+    else:
+        gates = [gate.name for gate in PURE_GATES[kind]]
+    return ("archive", *gates)
 
 
 def is_refused(results: Sequence[GateResult]) -> bool:

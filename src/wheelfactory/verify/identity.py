@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from wheelfactory.core.cell import AITER_NAME, Backend
-from wheelfactory.verify.gate import AiterSubject, FallbackSubject, Subject
+from wheelfactory.core.cell import Backend
+from wheelfactory.verify.gate import PureSubject, Subject
 from wheelfactory.verify.result import Finding, GateResult, show_difference
 from wheelfactory.wheel.read import BUILD_RECORD_NAME
 from wheelfactory.wheel.repair import manylinux_platforms
@@ -23,18 +23,14 @@ def check_identity(subject: Subject) -> GateResult:
     return GateResult.from_findings("identity", findings, subject.cell.id)
 
 
-def check_fallback_identity(subject: FallbackSubject) -> GateResult:
-    """Compare the file name with the version of the checkout's sources; it has no label and no build record."""
-    name, remedy = subject.project.filename, "build it again: `wheelfactory build flash-attention-amd`"
-    findings = [*check_equal("file name", name, subject.wheel.path.name, remedy), *_check_dist_info(subject)]
-    return GateResult.from_findings("identity", findings, name)
-
-
-def check_aiter_identity(subject: AiterSubject) -> GateResult:
-    """Compare the file name with matrix.yaml; the wheel has no label and no build record."""
-    name, remedy = subject.dependency.wheel, f"build it again: `wheelfactory build {AITER_NAME}`"
-    findings = [*check_equal("file name", name, subject.wheel.path.name, remedy), *_check_dist_info(subject)]
-    return GateResult.from_findings("identity", findings, name)
+def check_pure_identity(subject: PureSubject) -> GateResult:
+    """Compare the file name with the pinned sources; the wheel has no label and no build record."""
+    remedy = f"build it again: `wheelfactory build {subject.wheel.name}`"
+    findings = [
+        *check_equal("file name", subject.filename, subject.wheel.path.name, remedy),
+        *_check_dist_info(subject),
+    ]
+    return GateResult.from_findings("identity", findings, subject.filename)
 
 
 def check_equal(file: str, expected: object, found: object, remedy: str) -> Iterator[Finding]:
@@ -61,7 +57,7 @@ def _check_name(subject: Subject) -> Iterator[Finding]:
     yield from _check_dist_info(subject)
 
 
-def _check_dist_info(subject: Subject | FallbackSubject | AiterSubject) -> Iterator[Finding]:
+def _check_dist_info(subject: Subject | PureSubject) -> Iterator[Finding]:
     stem = "-".join(subject.wheel.path.name.split("-")[:2])
     remedy = "build it again: wheels must not be renamed"
     yield from check_equal("dist-info", f"{stem}.dist-info", subject.wheel.dist_info, remedy)

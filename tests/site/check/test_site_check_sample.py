@@ -14,7 +14,7 @@ from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.check.sample import SampledWheel, choose_sample, count_weeks
-from wheelfactory.verify.gates import FALLBACK_REQUIRED_GATES
+from wheelfactory.verify.gates import required_gates
 from wheelfactory.verify.result import GateResult, Status
 
 LOADED = load_matrix(MATRIX)
@@ -29,7 +29,7 @@ FALLBACK = WheelRow(
     requires_python=">=3.10",
     metadata_sha256="0" * 64,
     published=FIRST,
-    gates=tuple(GateResult(gate=name, status=Status.PASSED) for name in FALLBACK_REQUIRED_GATES),
+    gates=tuple(GateResult(gate=name, status=Status.PASSED) for name in required_gates(FALLBACK_NAME)),
 )
 EINOPS = FALLBACK.model_copy(update={"project": "einops", "filename": "einops-0.8.2-py3-none-any.whl", "gates": ()})
 ROWS = (*(row_of(LOADED, cell) for cell in CELLS), FALLBACK, EINOPS)
