@@ -62,18 +62,20 @@ def record_launches(kept: dict[tuple[str, str], Launch]) -> None:
     """Keep the first launch of each kernel that is compiled."""
     launch = LoadedKernel.launch
 
-    def recording(loaded: LoadedKernel, grid: Any, block: Any, packed: Any, buffers: Any, **options: Any) -> Execution:
+    def recording(
+        loaded: LoadedKernel, grid: Any, block: Any, arguments: Any, buffers: Any, **options: Any
+    ) -> Execution:
         name = (loaded.kernel.name, loaded.assembly)
         if name in kept:
-            return launch(loaded, grid, block, packed, buffers, **options)
+            return launch(loaded, grid, block, arguments, buffers, **options)
         before, code, executed = [each.data.copy() for each in buffers], loaded.code, set[int]()
         loaded.code = [noting(run, place, executed) for place, run in enumerate(code)]
-        found = launch(loaded, grid, block, packed, buffers, **options)
+        found = launch(loaded, grid, block, arguments, buffers, **options)
         loaded.code = code
         after = [each.data.copy() for each in buffers]
         # the tensors are freed later, so a repeated launch has memory of its own at their addresses
         own = [Buffer(each.name, each.data.copy(), each.address) for each in buffers]
-        again = {"grid": grid, "block": block, "arguments": packed, **options}
+        again = {"grid": grid, "block": block, "arguments": arguments, **options}
         rows = (loaded, again, own, before, after)
         kept[name] = Launch(*rows, sorted(executed), found.instructions)
         return found
