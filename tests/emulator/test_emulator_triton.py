@@ -81,7 +81,7 @@ def run_program(environment: Environment, home: Path, *arguments: str | Path) ->
 
 
 def test_most_changes_of_single_instructions_are_noticed(flash_attention: Environment, tmp_path: Path) -> None:
-    """A sample; docs/explanation/emulation.md has the result of 210."""
+    """A sample; docs/explanation/emulation.md says what the others have in common."""
     report = run_program(flash_attention, tmp_path, MUTATIONS, SRC, "gfx942", "20", "1", "!wide*", "!grouped*")
 
     counts: Counter[str] = Counter()
@@ -94,7 +94,7 @@ def test_most_changes_of_single_instructions_are_noticed(flash_attention: Enviro
 
 
 def test_upstreams_own_tests(flash_attention: Environment, cache: Path, tmp_path: Path) -> None:
-    """A sample; docs/explanation/emulation.md has the result of 200."""
+    """A sample, drawn by a seed."""
     release = load_matrix(MATRIX).flash_attn["2.8.3"]
     source = unpack_source(fetch_source("2.8.3", release, cache / "sources", os.environ), tmp_path / "source")
 
