@@ -1,11 +1,14 @@
-"""Change single instructions of flash-attn's kernels, and count which changes the gate's calls notice; print JSON.
+"""Change single instructions of flash-attn's kernels, and count which changes the gate's cases notice; print JSON.
 
     python -I -B mutations.py SRC ARCH COUNT SEED [PATTERN ...]
 
-It runs the gate's cases for each arch (without those that match !PATTERN) and keeps one launch of every kernel. Each
-mutant is one change of an instruction that the launch executes. The launch is repeated with it, from the same memory. A
-change is noticed if a number differs by more than the gate allows, by a finding, by an instruction that the emulator
-refuses, or by an endless loop.
+It runs the gate's cases for each arch (without those that match !PATTERN) and notes which instructions each executes.
+Each mutant is one change of an executed instruction, in the assembly text that Triton compiled. Every case that
+executes it runs again, until one notices: by an error over the gate's limit, by a finding, by an instruction that the
+emulator refuses, or by an endless loop.
+
+A mutant that nothing notices is one of three: every lane gets the registers that the original gives it; memory ends up
+with the same bits; or results differ within the limit.
 """
 
 from __future__ import annotations
@@ -15,72 +18,93 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 sys.path += [sys.argv[1], str(Path(sys.argv[1], "wheelfactory/verify/programs"))]
 
 import numpy as np
+import torch
 from check_numbers import accept_cpu_tensors, run_cases  # type: ignore[import-not-found]
+from execute_kernels import emulating  # type: ignore[import-not-found]
 from triton.runtime import driver  # type: ignore[import-not-found]
 
 from wheelfactory.emulator import dispatch
 from wheelfactory.emulator.assembly import Instruction, Program, parse_instruction
 from wheelfactory.emulator.decode import decode
-from wheelfactory.emulator.dispatch import Buffer, Execution, LoadedKernel
-from wheelfactory.emulator.families import family_of
-from wheelfactory.emulator.findings import NotRunError
+from wheelfactory.emulator.dispatch import Execution, LoadedKernel
+from wheelfactory.emulator.families import does_nothing, family_of
 from wheelfactory.emulator.triton_driver import EmulatorDriver
-from wheelfactory.emulator.wave import Run, Wave
+from wheelfactory.emulator.wave import EXEC, Run, Wave
 
-ALLOWED = 3 * 2.0**-10
-"""The gate's bound for a result of float16, relative to the largest number."""
+OUTPUT_LIMIT, LIMIT = 2, 3
+"""The gate's limits of errors, as multiples of rounding (wheelfactory/verify/accuracy.py)."""
+
+UNNOTICED = ("the same registers", "the same memory", "results within the limit")
+
+BEYOND_REGISTERS = ("_store", "ds_write", "atomic", "barrier")
+"""Parts of the names of instructions that do more than write registers."""
 
 PATIENCE = 4
-"""Times the instructions of the original, after which a mutant counts as endless."""
-
-NO_EFFECT = ("s_waitcnt", "s_wait", "s_nop", "s_delay_alu", "s_clause", "s_setprio", "s_endpgm", "s_sched", "s_inst")
-"""Instructions that do nothing here: see docs/explanation/emulation.md."""
+"""Times the instructions of the longest launch, after which a mutant counts as endless."""
 
 
 @dataclass
-class Launch:
-    """A launch to repeat: its memory before it and after it, and which instructions it executed."""
+class Case:
+    """A case of the gate: how to run it, and what it launched, by the id of the kernel."""
 
-    loaded: LoadedKernel
+    arguments: tuple[Any, ...]
     options: dict[str, Any]
-    """The arguments of `LoadedKernel.launch`, by name."""
-    buffers: Sequence[Buffer]
-    before: list[Any]
-    after: list[Any]
-    executed: list[int]
-    instructions: int
+    executed: dict[int, set[int]] = field(default_factory=dict)
+    """Places of the instructions that ran."""
+    digests: dict[int, list[str]] = field(default_factory=dict)
+    """Of the memory after each launch."""
 
 
-def record_launches(kept: dict[tuple[str, str], Launch]) -> None:
-    """Keep the first launch of each kernel that is compiled."""
-    launch = LoadedKernel.launch
+class Cases:
+    """The gate's cases. `launch` replaces that of `LoadedKernel`, and notes into the case that runs."""
 
-    def recording(
-        loaded: LoadedKernel, grid: Any, block: Any, arguments: Any, buffers: Any, **options: Any
-    ) -> Execution:
-        name = (loaded.kernel.name, loaded.assembly)
-        if name in kept:
-            return launch(loaded, grid, block, arguments, buffers, **options)
-        before, code, executed = [each.data.copy() for each in buffers], loaded.code, set[int]()
+    def __init__(self, emulator: EmulatorDriver) -> None:
+        self.cases: list[Case] = []
+        self.kernels: dict[int, LoadedKernel] = {}
+        self.instructions = 0
+        """Of the longest launch."""
+        self._report, self._launch, self._running = emulating(emulator), LoadedKernel.launch, Case((), {})
+
+        def launch(loaded: LoadedKernel, *arguments: Any, **options: Any) -> Execution:
+            return self.launch(loaded, *arguments, **options)
+
+        LoadedKernel.launch = launch  # type: ignore[method-assign,assignment]
+
+    def launch(self, loaded: LoadedKernel, *arguments: Any, **options: Any) -> Execution:
+        """Launch a kernel, and note its instructions and its results."""
+        self.kernels[id(loaded)] = loaded
+        executed, code = self._running.executed.setdefault(id(loaded), set()), loaded.code
         loaded.code = [noting(run, place, executed) for place, run in enumerate(code)]
-        found = launch(loaded, grid, block, arguments, buffers, **options)
+        found = self._launch(loaded, *arguments, **options)
         loaded.code = code
-        after = [each.data.copy() for each in buffers]
-        # the tensors are freed later, so a repeated launch has memory of its own at their addresses
-        own = [Buffer(each.name, each.data.copy(), each.address) for each in buffers]
-        again = {"grid": grid, "block": block, "arguments": arguments, **options}
-        rows = (loaded, again, own, before, after)
-        kept[name] = Launch(*rows, sorted(executed), found.instructions)
+        digest = sha256(b"".join(each.data.tobytes() for each in arguments[-1])).hexdigest()  # of the buffers
+        self._running.digests.setdefault(id(loaded), []).append(digest)
+        self.instructions = max(self.instructions, found.instructions)
         return found
 
-    LoadedKernel.launch = recording  # type: ignore[method-assign,assignment]
+    def first(self, *arguments: Any, **options: Any) -> dict[str, Any]:
+        """Run and keep a case, as `run_cases` calls it."""
+        self.cases.append(Case(arguments, options))
+        return self._run(self.cases[-1])
+
+    def again(self, case: Case) -> tuple[dict[str, Any], Case]:
+        """Run a case again; return its report and what it launched."""
+        found = Case(case.arguments, case.options)
+        return self._run(found), found
+
+    def _run(self, case: Case) -> dict[str, Any]:
+        self._running = case
+        torch.manual_seed(0)  # the seeds of dropout are drawn
+        found: dict[str, Any] = self._report(*case.arguments, **case.options)
+        return found
 
 
 def noting(run: Run, place: int, executed: set[int]) -> Run:
@@ -122,56 +146,72 @@ def wanted(kind: str, operand: str) -> bool:
     return operand[:1] == "v" and operand[1:].isdigit()
 
 
-def judge(launch: Launch, place: int, changed: Instruction) -> str:
-    """Repeat a launch with a changed instruction; return how it is noticed, or ``unnoticed``."""
-    for each, content in zip(launch.buffers, launch.before, strict=True):
-        each.data[:] = content
-    loaded = launch.loaded
+def judge(cases: Cases, loaded: LoadedKernel, place: int, changed: Instruction) -> str:
+    """Run the cases that execute an instruction with a changed one; return how it ends."""
     family, denormals = family_of(loaded.kernel.arch), loaded.kernel.rsrc1 >> 16 & 3
-    original, program = loaded.code, loaded.program
-    dispatch._MAX_INSTRUCTIONS = PATIENCE * launch.instructions
+    (run, *_) = decode(Program((changed,), loaded.program.labels, None), family, denormals=denormals)
+    original, differing = loaded.code, set[str]()
+    comparing = comparison(original[place], run, differing)
+    affected = [case for case in cases.cases if place in case.executed.get(id(loaded), ())]
     try:
-        (run, *_) = decode(Program((changed,), program.labels, None), family, denormals=denormals)
         loaded.code = [*original[:place], run, *original[place + 1 :]]
-        found = loaded.launch(buffers=launch.buffers, **launch.options)
-    except NotRunError:
-        return "refused or endless"
+        for case in affected:
+            report, found = cases.again(case)
+            if outcome := noticed(report):
+                return outcome
+            if found.digests != case.digests:
+                differing.add("memory")
+        if differing:
+            return "results within the limit"
+        loaded.code = [*original[:place], comparing, *original[place + 1 :]]
+        for case in affected:
+            cases.again(case)
     finally:
         loaded.code = original
-    if found.findings:
+    beyond_registers = any(part in loaded.program.instructions[place].name for part in BEYOND_REGISTERS)
+    return "the same memory" if differing or beyond_registers else "the same registers"
+
+
+def noticed(report: dict[str, Any]) -> str | None:
+    """Return how the gate notices a fault in the report of a case; None if it does not."""
+    if report.get("not_run") or report["exception"]:
+        return "not run"
+    if report["findings"]:
         return "finding"
-    results = [each.data for each in launch.buffers]
-    wrong = any(differs(*pair) for pair in zip(results, launch.after, strict=True))
-    return "wrong number" if wrong else "unnoticed"
+    for name, (error, rounding) in report["errors"].items():
+        if not error <= rounding * (OUTPUT_LIMIT if name == "output" else LIMIT):
+            return "wrong number"
+    return None
 
 
-def differs(found: Any, true: Any) -> bool:
-    """Whether bytes differ as 16-bit and as 32-bit floats by more than is allowed."""
-    if np.array_equal(found, true):
-        return False
-    size = found.size // 4 * 4
-    pairs = [(found[:size].view(form), true[:size].view(form)) for form in (np.float16, np.float32)]
-    with np.errstate(all="ignore"):
-        return all(not is_near(a.astype(np.float64), b.astype(np.float64)) for a, b in pairs)
+def comparison(original: Run, changed: Run, differing: set[str]) -> Run:
+    """Return the original instruction, which notes if the changed one gives other registers."""
+
+    def run(wave: Wave) -> None:
+        before = wave.registers.copy(), list(wave.s), wave.scc, wave.pc
+        changed(wave)
+        after = wave.registers.copy(), list(wave.s), wave.scc, wave.pc
+        wave.registers[:], wave.s[:], wave.scc, wave.pc = before
+        wave.set_exec(wave.scalar_pair(EXEC))
+        original(wave)
+        if not np.array_equal(after[0], wave.registers) or after[1:] != (wave.s, wave.scc, wave.pc):
+            differing.add("registers")
+
+    return run
 
 
-def is_near(found: Any, true: Any) -> bool:
-    """Whether numbers are within the bound; NaN stands where it stood."""
-    usual = np.isfinite(true) & (np.abs(true) < 1e4)
-    if not np.array_equal(np.isnan(found), np.isnan(true)):
-        return False
-    apart = np.abs(found - true)[usual]
-    return bool(np.all(apart <= ALLOWED * max(np.abs(true[usual]).max(initial=0), 1e-3)))
-
-
-def mutants(launches: Sequence[Launch], count: int, draw: random.Random) -> Iterator[tuple[str, str, str, str]]:
+def mutants(cases: Cases, count: int, draw: random.Random) -> Iterator[tuple[str, str, str, str]]:
     """Yield kernel, kind, text and outcome of each mutant."""
-    made = 0
+    executed: dict[int, set[int]] = {}
+    for case in cases.cases:
+        for number, places in case.executed.items():
+            executed.setdefault(number, set()).update(places)
+    known, made = list(executed), 0
     while made < count:
-        launch = draw.choice(launches)
-        place = draw.choice(launch.executed)
-        instruction = launch.loaded.program.instructions[place]
-        if instruction.name.startswith(NO_EFFECT) or instruction.second:
+        number = draw.choice(known)
+        loaded, place = cases.kernels[number], draw.choice(sorted(executed[number]))
+        instruction = loaded.program.instructions[place]
+        if does_nothing(instruction.name) or instruction.name == "s_endpgm" or instruction.second:
             continue
         change = mutate(draw, instruction)
         if change is None:
@@ -179,20 +219,23 @@ def mutants(launches: Sequence[Launch], count: int, draw: random.Random) -> Iter
         made += 1
         kind, changed = change
         text = f"{instruction.text} -> {changed.text}"
-        yield launch.loaded.kernel.name, kind, text, judge(launch, place, changed)
+        yield loaded.kernel.name, kind, text, judge(cases, loaded, place, changed)
 
 
 def main(arch: str, count: int, seed: int, patterns: Sequence[str]) -> None:
     """Make the mutants, and print the counts and those that nothing noticed."""
-    kept: dict[tuple[str, str], Launch] = {}
-    record_launches(kept)
-    driver.set_active(EmulatorDriver(arch))
+    torch.use_deterministic_algorithms(mode=True, warn_only=True)  # fills memory that torch.empty returns with NaN
+    emulator = EmulatorDriver(arch)
+    driver.set_active(emulator)
     accept_cpu_tensors()
-    run_cases("flash_attn", "arch", "cpu", patterns)
-    rows = list(mutants(list(kept.values()), count, random.Random(seed)))  # noqa: S311  # a sample, no secret
+    cases = Cases(emulator)
+    run_cases("flash_attn", "arch", "cpu", patterns, cases.first)
+    dispatch._MAX_INSTRUCTIONS = PATIENCE * cases.instructions
+    rows = list(mutants(cases, count, random.Random(seed)))  # noqa: S311  # a sample, no secret
     counts = Counter(f"{kind}: {outcome}" for _, kind, _, outcome in rows)
-    unnoticed = [f"{kernel}: {text}" for kernel, _, text, outcome in rows if outcome == "unnoticed"]
-    report = {"arch": arch, "kernels": len(kept), "mutants": count, "counts": counts, "unnoticed": unnoticed}
+    by_kernel = Counter(kernel for kernel, *_ in rows)
+    unnoticed = [f"{kernel}: {text}: {outcome}" for kernel, _, text, outcome in rows if outcome in UNNOTICED]
+    report = {"arch": arch, "kernels": by_kernel, "mutants": count, "counts": counts, "unnoticed": unnoticed}
     sys.stdout.write(f"\n{json.dumps(report)}\n")
 
 

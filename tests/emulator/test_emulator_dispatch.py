@@ -251,6 +251,32 @@ def test_hidden_arguments_are_the_sizes_of_the_launch() -> None:
     assert output.tolist() == [5, 64]
 
 
+def test_hidden_arguments_that_every_launch_has() -> None:
+    """Grids are whole work-groups that start at 0, in three dimensions, as HIP launches them."""
+    kernel = replace(
+        KERNEL,
+        arguments=(
+            *KERNEL.arguments,
+            Argument(16, 2, "hidden_remainder_x"),
+            Argument(18, 2, "hidden_grid_dims"),
+            Argument(24, 8, "hidden_global_offset_x"),
+        ),
+        argument_bytes=32,
+    )
+    body = """
+        s_load_dwordx2 s[6:7], s[0:1], 0x0
+        s_load_dwordx4 s[8:11], s[0:1], 0x10
+        v_mov_b32_e32 v1, 0
+        v_mov_b32_e32 v2, s8
+        v_mov_b32_e32 v3, s10
+        v_mov_b32_e32 v4, s11
+        global_store_dwordx3 v1, v[2:4], s[6:7]
+    """
+    output = np.ones(3, np.uint32)
+    launch(body, output, kernel=kernel, threads=64)
+    assert output.tolist() == [3 << 16, 0, 0]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -1,10 +1,13 @@
-"""Kernels that Triton compiles for each family run on the emulator, and changed instructions are noticed."""
+"""Triton's kernels for each family run on the emulator, changed instructions are noticed, and upstream's tests pass."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,12 +20,17 @@ from wheelfactory.build.environments import (
     make_triton_environment,
     open_wheel_environment,
 )
+from wheelfactory.build.sources import fetch_file, fetch_source, unpack_source
+from wheelfactory.core.files import MATRIX
 from wheelfactory.core.process import capture
+from wheelfactory.matrix.load import load_matrix
 
 pytestmark = pytest.mark.slow
 
 SRC = Path(__file__).parents[2] / "src"
-KERNELS, MUTATIONS = (Path(__file__).with_name(name) for name in ("triton_kernels.py", "mutations.py"))
+KERNELS, MUTATIONS, UPSTREAM = (
+    Path(__file__).with_name(name) for name in ("triton_kernels.py", "mutations.py", "upstream_tests.py")
+)
 
 ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1201")
 
@@ -53,24 +61,44 @@ def test_kernels_of_triton(python: Environment, tmp_path: Path, arch: str) -> No
         assert "bytes of local memory" in found["softmax"]["resources"]
 
 
-def test_most_changes_of_single_instructions_are_noticed(cache: Path, tmp_path: Path, triton_wheel: Path) -> None:
-    """A sample; docs/explanation/emulation.md has the result of 210."""
+@pytest.fixture
+def flash_attention(cache: Path, triton_wheel: Path) -> Iterator[Environment]:
+    """The same with flash-attn as this factory finishes it, and einops, which its tests import."""
+    einops = load_matrix(MATRIX).dependencies["einops"]
+    assert einops.sha256
     with file_lock(cache, "environments"):
         torch = make_build_environment(cache)
         layers = (torch, make_triton_environment(cache, "3.7.1"), make_numpy_environment(cache))
+        more = fetch_file("einops", einops.wheel, einops.sha256, cache / "sources", os.environ)
     folders = [layer.site_packages for layer in layers]
-    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    with open_wheel_environment(cache, triton_wheel, torch.python, torch.version, folders, [more]) as environment:
+        yield environment
 
-    with open_wheel_environment(cache, triton_wheel, torch.python, torch.version, folders) as environment:
-        command: list[str | Path] = [environment.python, "-I", "-B", MUTATIONS, SRC, "gfx942", "30", "1", "!wide*"]
-        report = json.loads(capture(command, environ=environ).splitlines()[-1])
 
-    counts: dict[str, int] = {}
+def run_program(environment: Environment, home: Path, *arguments: str | Path) -> Any:
+    environ = {"PATH": os.environ["PATH"], "HOME": str(home), "OMP_NUM_THREADS": "1"}
+    return json.loads(capture([environment.python, "-I", "-B", *arguments], environ=environ).splitlines()[-1])
+
+
+def test_most_changes_of_single_instructions_are_noticed(flash_attention: Environment, tmp_path: Path) -> None:
+    """A sample; docs/explanation/emulation.md says what the others have in common."""
+    report = run_program(flash_attention, tmp_path, MUTATIONS, SRC, "gfx942", "20", "1", "!wide*", "!grouped*")
+
+    counts: Counter[str] = Counter()
     for name, count in report["counts"].items():
-        outcome = name.partition(": ")[2]
-        counts[outcome] = counts.get(outcome, 0) + count
-    assert report["kernels"] > 15
-    assert sum(counts.values()) == 30
-    assert counts["wrong number"] >= 8
-    assert counts["finding"] >= 1
-    assert counts["unnoticed"] <= 18
+        counts[name.partition(": ")[2]] += count
+    assert set(report["kernels"]) >= {"attn_fwd", "_bwd_kernel_dkdv_causal", "_bwd_kernel_dq_causal"}
+    assert sum(counts.values()) == 20
+    assert counts["wrong number"] + counts["finding"] + counts["not run"] >= 8
+    assert len(report["unnoticed"]) <= 12
+
+
+def test_upstreams_own_tests(flash_attention: Environment, cache: Path, tmp_path: Path) -> None:
+    """A sample, drawn by a seed."""
+    release = load_matrix(MATRIX).flash_attn["2.8.3"]
+    source = unpack_source(fetch_source("2.8.3", release, cache / "sources", os.environ), tmp_path / "source")
+
+    module = source / "tests" / "test_flash_attn_triton_amd.py"
+    report = run_program(flash_attention, tmp_path, UPSTREAM, SRC, module, "gfx942", "5", "1")
+
+    assert report == {"arch": "gfx942", "counts": {"right": 5}, "bad": []}

@@ -178,6 +178,35 @@ def test_a_fused_multiply_add_rounds_once() -> None:
         assert float(w.f[0][0]) == nearest(Fraction(float(a)) * Fraction(float(b)) + Fraction(addend))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "v_mad_f32 v0, v1, v2, v3",
+        "v_mac_f32_e32 v0, v1, v2",
+        "v_madmk_f32 v0, v1, 0x3fc00000, v3",
+        "v_madak_f32 v0, v1, v2, 0x3fc00000",
+    ],
+)
+def test_a_multiply_add_of_gfx9_rounds_twice_and_flushes_denormals(text: str) -> None:
+    a, b, c = floats(0), floats(1), floats(2)
+    registers = {"v0": c} if "mac" in text else {}
+
+    w = execute(text, "gfx90a", None, v1=a, v2=b, v3=c, **registers)
+
+    half_more = np.full(64, 1.5, np.float32)
+    factors = (a, half_more if "madmk" in text else b, half_more if "madak" in text else c)
+    assert bits_of(w.f[0]) == bits_of(by_lane(multiply_then_add, *factors))
+
+
+def multiply_then_add(a: float, b: float, c: float) -> float:
+    def flushed(value: float) -> float:
+        rounded = float(np.float32(value))
+        return math.copysign(0, rounded) if abs(rounded) < 2.0**-126 else rounded
+
+    with np.errstate(all="ignore"):
+        return flushed(flushed(flushed(a) * flushed(b)) + flushed(c))
+
+
 APPROXIMATE: dict[str, Callable[[float], float]] = {
     "v_exp_f32_e32 v0, v1": lambda a: 2.0**a,
     "v_log_f32_e32 v0, v1": math.log2,

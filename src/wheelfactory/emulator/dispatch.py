@@ -36,6 +36,9 @@ _PRIVATE_BUFFER, _DISPATCH, _QUEUE, _ARGUMENTS, _DISPATCH_ID, _FLAT_SCRATCH, _PR
 
 _BLOCK_COUNT = {f"hidden_block_count_{axis}": number for number, axis in enumerate("xyz")}
 _GROUP_SIZE = {f"hidden_group_size_{axis}": number for number, axis in enumerate("xyz")}
+# grids are whole work-groups that start at 0; HIP launches have three dimensions
+_FIXED = {f"hidden_remainder_{axis}": bytes(2) for axis in "xyz"}
+_FIXED |= {f"hidden_global_offset_{axis}": bytes(8) for axis in "xyz"} | {"hidden_grid_dims": struct.pack("<H", 3)}
 
 
 @dataclass(frozen=True)
@@ -169,6 +172,8 @@ class _Launch:
             return struct.pack("<I", self._grid[_BLOCK_COUNT[kind]])
         if kind in _GROUP_SIZE:
             return struct.pack("<H", self._block[_GROUP_SIZE[kind]])
+        if kind in _FIXED:
+            return _FIXED[kind]
         raise NotRunError(f"argument {kind}")
 
     def _make_wave(self) -> Wave:

@@ -52,6 +52,13 @@ define(
     v_div_fixup_f32=div_fixup,
 )
 define("f32 f32 old > f32", v_fmac_f32=fused)
+define(
+    "f32 f32 f32 > f32",
+    v_mad_f32=lambda a, b, c: _multiply_then_add(a, b, c),
+    v_madmk_f32=lambda a, b, c: _multiply_then_add(a, b, c),
+    v_madak_f32=lambda a, b, c: _multiply_then_add(a, b, c),
+)
+define("f32 f32 old > f32", v_mac_f32=lambda a, b, c: _multiply_then_add(a, b, c))
 define("f32 f32 f32 > f32 mask", v_div_scale_f32=div_scale)
 define("f32 f32 f32 vcc > f32", v_div_fmas_f32=div_fmas)
 define(
@@ -305,6 +312,12 @@ def _carry(a: Any, b: Any, carry: Any) -> tuple[Any, Any]:
 def _borrow(a: Any, b: Any, borrow: Any) -> tuple[Any, Any]:
     rest = a.astype(np.int64) - b - borrow
     return rest & _MAX, rest < 0
+
+
+def _multiply_then_add(a: Any, b: Any, c: Any) -> Any:
+    """Return a * b + c, rounded twice; these instructions of gfx9 flush denormals in every mode."""
+    product = flush_denormals(flush_denormals(a) * flush_denormals(b))
+    return flush_denormals(product + flush_denormals(c))
 
 
 def _multiply_add(product: Any, addend: Any) -> tuple[Any, Any]:
