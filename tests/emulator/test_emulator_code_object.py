@@ -77,9 +77,8 @@ def test_a_kernel_and_its_resources() -> None:
     assert kernel.arguments == (Argument(0, 8, "global_buffer"), Argument(8, 4, "by_value"))
     assert (kernel.local, kernel.scratch, kernel.argument_bytes) == (1024, 16, 24)
     assert (kernel.rsrc1, kernel.rsrc2, kernel.properties, kernel.preload) == (0xF0000, 0x384, 8, 14)
-    assert kernel.describe_resources() == (
-        "300 vector and 70000 scalar registers, 1024 bytes of local memory, 16 bytes of scratch, 592 and 0 spilled"
-    )
+    assert (kernel.vector_registers, kernel.scalar_registers) == (300, 70000)
+    assert (kernel.vector_spills, kernel.scalar_spills) == (592, 0)
 
 
 def nested(depth: int) -> bytes:

@@ -58,7 +58,7 @@ def test_kernels_of_triton(python: Environment, tmp_path: Path, arch: str) -> No
         first = beyond["findings"][0]
         assert first.startswith("add: store outside the buffers: ")
         assert first.endswith(" at byte 4000 of output")
-        assert "bytes of local memory" in found["softmax"]["resources"]
+        assert found["softmax"]["local"] > 0
 
 
 @pytest.fixture

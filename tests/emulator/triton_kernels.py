@@ -58,7 +58,7 @@ def describe(emulator: EmulatorDriver) -> dict[str, Any]:
     launch = emulator.launches.pop()
     findings = [str(finding) for finding in launch.execution.findings]
     rate = launch.execution.instructions / max(launch.seconds, 1e-3)
-    return {"findings": findings, "resources": launch.kernel.describe_resources(), "rate": rate}
+    return {"findings": findings, "local": launch.kernel.local, "rate": rate}
 
 
 def run(emulator: EmulatorDriver) -> dict[str, Any]:

@@ -51,12 +51,6 @@ class Kernel:
     preload: int
     """The descriptor's fields ``compute_pgm_rsrc1`` and so on, as LLVM names them."""
 
-    def describe_resources(self) -> str:
-        """Return registers, memory and spills in one line."""
-        registers = f"{self.vector_registers} vector and {self.scalar_registers} scalar registers"
-        memory = f"{self.local} bytes of local memory, {self.scratch} bytes of scratch"
-        return f"{registers}, {memory}, {self.vector_spills} and {self.scalar_spills} spilled"
-
 
 def read_kernels(data: Buffer) -> dict[str, Kernel]:
     """Return the kernels of a code object by name. Raises `DamagedElfError`."""
