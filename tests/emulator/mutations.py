@@ -231,7 +231,10 @@ def main(arch: str, count: int, seed: int, patterns: Sequence[str]) -> None:
     cases = Cases(emulator)
     run_cases("flash_attn", "arch", "cpu", patterns, cases.first)
     dispatch._MAX_INSTRUCTIONS = PATIENCE * cases.instructions
-    rows = list(mutants(cases, count, random.Random(seed)))  # noqa: S311  # a sample, no secret
+    rows = []
+    for row in mutants(cases, count, random.Random(seed)):  # noqa: S311  # a sample, no secret
+        sys.stderr.write(f"{': '.join(row)}\n")
+        rows.append(row)
     counts = Counter(f"{kind}: {outcome}" for _, kind, _, outcome in rows)
     by_kernel = Counter(kernel for kernel, *_ in rows)
     unnoticed = [f"{kernel}: {text}: {outcome}" for kernel, _, text, outcome in rows if outcome in UNNOTICED]

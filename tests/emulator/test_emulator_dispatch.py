@@ -10,6 +10,7 @@ import pytest
 
 from wheelfactory.emulator.assembly import parse_instruction, read_program
 from wheelfactory.emulator.code_object import Argument, Kernel
+from wheelfactory.emulator.decode import CODE_ADDRESS
 from wheelfactory.emulator.dispatch import Buffer, Execution, LoadedKernel, Order, arrange
 from wheelfactory.emulator.findings import NotRunError
 from wheelfactory.emulator.memory import Array
@@ -133,6 +134,25 @@ def test_waves_wait_for_each_other_at_a_barrier(order: str | int) -> None:
     done = launch(EXCHANGE, output, threads=128, local=512, order=Order(order, order))
     assert output.tolist() == list(range(127, -1, -1))
     assert done.findings == ()
+
+
+@pytest.mark.parametrize("order", ["forward", "reversed", 7])
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ("v_lshrrev_b32_e32 v2, 6, v0; ds_write_b32 v3, v2", "over another wave's write"),
+        ("v_mov_b32_e32 v2, 7; ds_write_b32 v3, v2", ""),
+        ("ds_read_b32 v2, v3; v_cmp_lt_u32_e32 vcc, 127, v0; s_mov_b64 exec, vcc; ds_write_b32 v3, v0", "wave's "),
+        ("ds_write_b8 v1, v0; s_barrier; ds_read_b32 v2, v3; ds_write_b16 v3, v3 offset:2", "another wave's read"),
+    ],
+)  # fmt: skip
+def test_races_of_three_waves(body: str, problem: str, order: str | int) -> None:
+    """v1 is the thread's own word, v3 the first word for all; a race is a finding whichever wave is last."""
+    start = "v_lshlrev_b32_e32 v1, 2, v0\nv_mov_b32_e32 v3, 0\nv_mov_b32_e32 v4, 0\n"
+    fill = "ds_write_b32 v1, v4\ns_barrier\n"
+    done = launch(start + fill + body.replace("; ", "\n"), np.zeros(1, np.uint32), threads=192, local=2048,
+                  order=Order(waves=order))  # fmt: skip
+    assert any(problem in finding.problem for finding in done.findings) == bool(problem), done.findings
 
 
 @pytest.mark.parametrize("order", ["forward", "reversed"])
@@ -283,7 +303,7 @@ def test_hidden_arguments_that_every_launch_has() -> None:
         ({"rsrc1": NORMAL | 1 << 12}, "rounding mode"),
         ({"rsrc1": 0x30 << 12}, "denormals"),
         ({"arch": "gfx803"}, "code for gfx803"),
-        ({"properties": 8 | 2}, "dispatch packet"),
+        ({"properties": 8 | 4}, "its queue"),
         ({"rsrc2": 0x784}, "work-group info"),
         ({"max_threads": 32}, "64 threads"),
         ({"wave_size": 32}, "waves of 32 lanes on gfx942"),
@@ -320,3 +340,63 @@ def test_the_parts_of_an_instruction() -> None:
     program = read_program(text_of("s_nop 0 ; a comment\n.LBB1:"), "kernel")
     assert [each.text for each in program.instructions] == ["s_nop 0", "s_endpgm"]
     assert program.labels[".LBB1"] == 1
+
+
+def test_a_disassembly_is_the_same_program_as_the_assembly_text() -> None:
+    text = """
+code.o:\tfile format elf64-amdgpu
+
+0000000000002200 <other>:
+\ts_endpgm                 // 000000002200: BF810000
+
+0000000000002300 <kernel>:
+\ts_cbranch_scc1 L0        // 000000002300: BF850000
+\ts_load_dwordx2 s[6:7], s[0:1], 0x0 // 000000002304: C0060180 00000000
+
+000000000000230c <L0>:
+\ts_endpgm                 // 00000000230C: BF810000
+
+0000000000002310 <next>:
+\ts_trap 2                 // 000000002310: BF920002
+"""
+    found = read_program(text, "kernel")
+    written = read_program(text_of("s_cbranch_scc1 L0\n s_load_dwordx2 s[6:7], s[0:1], 0x0\n L0:"), "kernel")
+    assert [each.text for each in found.instructions] == [each.text for each in written.instructions]
+    assert found.labels["L0"] == written.labels["L0"] == 2
+    assert (found.addresses, found.preloaded) == ((0x2300, 0x2304, 0x230C), None)
+    with pytest.raises(NotRunError, match="absent: no instructions"):
+        read_program(text, "absent")
+
+
+def test_code_of_a_disassembly_reads_the_constants_of_its_code_object() -> None:
+    text = """file format elf64-amdgpu
+0000000000000100 <kernel>:
+\ts_load_dwordx2 s[6:7], s[0:1], 0x0 // 000000000100:
+\ts_getpc_b64 s[8:9] // 000000000108:
+\ts_sub_u32 s8, s8, 12 // 00000000010C:
+\ts_load_dword s10, s[8:9], 0x0 // 000000000110:
+\tv_mov_b32_e32 v1, s10 // 000000000118:
+\tv_mov_b32_e32 v2, 0 // 00000000011C:
+\tglobal_store_dword v2, v1, s[6:7] // 000000000120:
+\ts_endpgm // 000000000128:
+"""
+    constants = Buffer("constants", np.array([7, 8, 9], np.uint32).view(np.uint8), CODE_ADDRESS + 0xFC)
+    output = np.zeros(1, np.uint32)
+    buffer = Buffer.of("output", output)
+    arguments = [struct.pack("<Q", buffer.address), bytes(4)]
+    done = LoadedKernel(KERNEL, text, [constants]).launch((1, 1, 1), (64, 1, 1), arguments, [buffer])
+    assert (output.tolist(), done.findings) == ([8], ())
+
+
+def test_a_kernel_reads_its_dispatch_packet() -> None:
+    output = np.zeros(1, np.uint32)
+    body = """
+        s_load_dwordx2 s[6:7], s[2:3], 0x0
+        s_load_dword s8, s[0:1], 0x4
+        v_mov_b32_e32 v1, s8
+        v_mov_b32_e32 v2, 0
+        global_store_dword v2, v1, s[6:7]
+    """
+    kernel = replace(KERNEL, properties=2 | 8, rsrc2=0x388)
+    launch(body, output, kernel=kernel, threads=64)
+    assert output.tolist() == [64 | 1 << 16]  # two sizes of a work-group, of 16 bits

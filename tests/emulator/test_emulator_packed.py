@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from emulated import execute, floats
+from emulated import execute, floats, new_wave
 
 A, B, C = (np.array(each, np.float16) for each in ([1.5, -2.0], [0.25, 100.0], [3.0, -0.5]))
 
@@ -67,6 +67,20 @@ def test_float32() -> None:
     assert (w.u[0].tolist(), w.u[1].tolist()) == (b.view(np.uint32).tolist(), c.view(np.uint32).tolist())
     w = execute("v_pk_mov_b32 v[0:1], v[2:3], v[4:5] op_sel:[0,1]", **registers)
     assert (w.u[0].tolist(), w.u[1].tolist()) == (a.view(np.uint32).tolist(), d.view(np.uint32).tolist())
+
+
+def test_float32_flushes_denormals_in_the_mode_that_says_so_but_a_move_keeps_them() -> None:
+    tiny, ones = np.full(64, 2.0**-130, np.float32), np.full(64, 1.0, np.float32)
+    registers = {"v2": tiny, "v3": ones, "v4": ones, "v5": np.full(64, 2.0**-130, np.float32)}
+    w = new_wave()
+    w.denormals = 0
+    execute(
+        "v_pk_mul_f32 v[0:1], v[2:3], v[4:5]\nv_pk_mov_b32 v[6:7], v[2:3], v[4:5] op_sel:[0,1]",
+        "gfx942",
+        w,
+        **registers,
+    )
+    assert (w.f[0][0], w.f[1][0], w.f[6][0], w.f[7][0]) == (0, 0, tiny[0], tiny[0])
 
 
 def test_dot_products() -> None:

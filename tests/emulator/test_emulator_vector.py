@@ -91,6 +91,7 @@ INTEGER: dict[str, Callable[..., int]] = {
     "v_lshl_or_b32 v0, v1, v2, v3": lambda a, b, c: a << (b & 31) | c,
     "v_mad_u32_u24 v0, v1, v2, v3": lambda a, b, c: (a & 0xFFFFFF) * (b & 0xFFFFFF) + c,
     "v_mad_i32_i24 v0, v1, v2, v3": lambda a, b, c: signed(a, 24) * signed(b, 24) + c,
+    "v_sad_u16 v0, v1, v2, v3": lambda a, b, c: abs((a & 0xFFFF) - (b & 0xFFFF)) + abs((a >> 16) - (b >> 16)) + c,
     "v_max3_u32 v0, v1, v2, v3": max,
     "v_min3_u32 v0, v1, v2, v3": min,
     "v_max3_i32 v0, v1, v2, v3": lambda *values: max(map(signed, values)),
@@ -294,6 +295,18 @@ def test_more_conversions() -> None:
     ]
 
 
+def test_a_multiply_add_of_float64_rounds_once() -> None:
+    a, b, c = (np.full(64, value) for value in (1 + 2.0**-52, 1 - 2.0**-53, -1.0))
+    registers: dict[str, np.ndarray] = {}
+    for first, values in ((2, a), (4, b), (6, c)):
+        registers |= {f"v{first + half}": values.view(np.uint32)[half::2] for half in range(2)}
+    exact = float(Fraction(1 + 2.0**-52) * Fraction(1 - 2.0**-53) - 1)
+    w = execute("v_fma_f64 v[0:1], v[2:3], v[4:5], v[6:7]\nv_fmac_f64_e32 v[6:7], v[2:3], v[4:5]", **registers)
+    for low, high in ((w.u[0], w.u[1]), (w.u[6], w.u[7])):
+        assert np.stack([low, high], axis=1).reshape(-1).view(np.float64).tolist() == [exact] * 64
+    assert exact not in ((1 + 2.0**-52) * (1 - 2.0**-53) - 1, 0)
+
+
 def test_halves() -> None:
     a, b, c = (np.array(lanes((1.5, -2.0, 0.1, 65504.0, 6e-8, math.inf), shift), np.float16) for shift in range(3))
     registers = {f"v{n}": each.view(np.uint16).astype(np.uint32) for n, each in enumerate((a, b, c), 1)}
@@ -458,9 +471,16 @@ def test_the_denormal_mode_of_the_kernel(mode: int, expected: float) -> None:
     small = np.full(64, 2.0**-100, np.float32)  # a denormal result of ordinary numbers
     assert (execute("v_mul_f32_e32 v0, 0x30000000, v1", "gfx942", w, v1=small).f[0][0] != 0) == bool(mode & 2)
     with pytest.raises(NotRunError, match="denormal modes"):
-        execute("s_denorm_mode 15\nv_pk_mul_f32 v[0:1], v[2:3], v[4:5]", "gfx1100")
+        execute("s_denorm_mode 15\nv_fma_mix_f32 v0, v1, v2, v3", "gfx1100")
     execute("s_setreg_imm32_b32 hwreg(HW_REG_MODE, 4, 2), 3", "gfx942", w)
     assert w.denormals == 3
+
+
+@pytest.mark.parametrize("selector", [0x05040100, 0x07060302, 0x0C0D0401])
+def test_a_selector_of_all_lanes_permutes_bytes_as_one_of_each(selector: int) -> None:
+    values = {"v1": np.arange(64, dtype=np.uint32) * 0x01020304, "v2": np.arange(64, dtype=np.uint32) * 0x10203040}
+    each = execute("v_perm_b32 v0, v1, v2, v3", **values, v3=np.full(64, selector, np.uint32))
+    assert (execute(f"v_perm_b32 v0, v1, v2, {selector:#x}", **values).u[0] == each.u[0]).all()
 
 
 DIVISIONS = [1.0, -3.0, 1e-40, 2e38, 1e-30, -1e30, 7e-39, 0.0, -0.0, math.inf, -math.inf, math.nan, 5.5, 2.0**-126]
@@ -482,8 +502,8 @@ def test_a_division_is_rounded_correctly() -> None:
     v_div_fixup_f32 v0, v4, v2, v1
     """
     pairs = [(n, d) for n in DIVISIONS for d in DIVISIONS]
-    for start in range(0, len(pairs), 64):
-        part = np.array((pairs[start : start + 64] * 2)[:64] if len(pairs) - start >= 32 else (pairs[start:] * 64)[:64])
+    mixed = [(pairs[start : start + 64] * 64)[:64] for start in range(0, len(pairs), 64)]
+    for part in map(np.array, (*mixed, *([pair] * 64 for pair in pairs))):
         numerators, denominators = part[:, 0].astype(np.float32), part[:, 1].astype(np.float32)
 
         w = execute(steps, v1=numerators, v2=denominators)

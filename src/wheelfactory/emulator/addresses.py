@@ -78,7 +78,7 @@ def _buffer_place(instruction: Instruction, operands: list[Operand], size: int) 
             raise NotRunError(f"{instruction.text} on a structured buffer")
         offset = offset + start
         lanes = w.mask & (offset + size <= records)
-        if size > 4 and (w.mask & ~lanes & (offset + 4 <= records)).any():
+        if size > 4 and np.count_nonzero(w.mask & ~lanes & (offset + 4 <= records)):
             raise NotRunError(f"{instruction.text} across the end of its buffer")
         return w.global_memory, base + offset, lanes
 

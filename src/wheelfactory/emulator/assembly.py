@@ -1,4 +1,4 @@
-"""Read the assembly text of a kernel, as LLVM writes it, into instructions with operands and modifiers."""
+"""Read the text of a kernel into instructions with operands and modifiers: LLVM's assembly, or its disassembly."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ _TOKEN = re.compile(r"(?:\([^)]*\)|\[[^\]]*\]|\|[^|]*\||[^\s,(\[|])+")
 _MODIFIER = re.compile(r"([a-z]\w*):(.+)")
 _LABEL = re.compile(r"([\w.$]+):")
 _INSTRUCTION = re.compile(r"\t([a-z]\w+)(?:\s+(.*))?")
+_DISASSEMBLED = re.compile(r"(\t[a-z].*?)\s*// ([0-9A-F]+):.*")
+_SYMBOL = re.compile(r"[0-9a-f]+ <(.+)>:")
+_BRANCH_TARGET = re.compile(r"L[0-9]+")
 _SUFFIX = re.compile(r"_(e32|e64|e64_dpp|dpp|dpp8|sdwa)$")
 _FLAGS = frozenset(
     ("clamp", "dlc", "gds", "glc", "idxen", "lds", "nt", "offen", "row_half_mirror", "row_mirror", "sc0", "sc1", "slc")
 )
+
+PRELOAD_HEADER = 256
+"""Bytes that hardware skips which preloads arguments."""
 
 _HEADER_ENDS = ("\t.p2align\t8", "\t.fill 63, 4, ")
 """What fills the first 256 bytes of a kernel with preloaded arguments; Triton 3.2 has the second, behind a trap."""
@@ -43,10 +49,17 @@ class Program:
     labels: Mapping[str, int]
     preloaded: int | None
     """Where hardware starts that preloads arguments into registers: after the first 256 bytes."""
+    addresses: tuple[int, ...] = ()
+    """Of each instruction, in bytes, in a disassembly."""
 
 
 def read_program(text: str, kernel: str) -> Program:
-    """Return the instructions of a kernel. Raises `NotRunError` if they are not in the text."""
+    """Return the instructions of a kernel. Raises `NotRunError` if they are not in the text.
+
+    The text is LLVM's assembly, or the output of ``llvm-objdump -d --symbolize-operands``.
+    """
+    if "file format elf64-amdgpu" in text[:4096]:
+        return _read_disassembly(text, kernel)
     instructions: list[Instruction] = []
     labels: dict[str, int] = {}
     inside, preloaded = False, None
@@ -63,6 +76,27 @@ def read_program(text: str, kernel: str) -> Program:
     if not instructions:
         raise NotRunError(f"{kernel}: no instructions in the assembly text")
     return Program(tuple(instructions), labels, preloaded)
+
+
+def _read_disassembly(text: str, kernel: str) -> Program:
+    instructions: list[Instruction] = []
+    addresses: list[int] = []
+    labels: dict[str, int] = {}
+    inside = False
+    for number, row in enumerate(text.splitlines(), 1):
+        if symbol := _SYMBOL.fullmatch(row):
+            if not _BRANCH_TARGET.fullmatch(symbol[1]):
+                inside = symbol[1] == kernel
+            elif inside:
+                labels[symbol[1]] = len(instructions)
+        elif inside and (match := _DISASSEMBLED.fullmatch(row)):
+            instructions.append(parse_instruction(match[1].strip(), number))
+            addresses.append(int(match[2], 16))
+    if not instructions:
+        raise NotRunError(f"{kernel}: no instructions in the disassembly")
+    second_entry = addresses[0] + PRELOAD_HEADER
+    preloaded = addresses.index(second_entry) if second_entry in addresses else None
+    return Program(tuple(instructions), labels, preloaded, tuple(addresses))
 
 
 def parse_instruction(text: str, line: int = 0) -> Instruction:

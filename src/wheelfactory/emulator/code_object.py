@@ -6,10 +6,11 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from wheelfactory.wheel.elf.image import Buffer, DamagedElfError, ElfImage, StringTable
+from wheelfactory.wheel.elf.code_object import read_symbol_addresses
+from wheelfactory.wheel.elf.image import Buffer, DamagedElfError, ElfImage
 from wheelfactory.wheel.elf.targets import arch_from_flags
 
-_SHT_DYNSYM, _PT_NOTE, _NT_METADATA = 11, 4, 32
+_PT_NOTE, _NT_METADATA = 4, 32
 _DESCRIPTOR = struct.Struct("<III4xq20xIIIHH4x")
 # tags of MessagePack and the `struct` formats behind them: sizes of texts, lists and maps, and numbers
 _SIZED = {0xD9: "B", 0xDA: "H", 0xDB: "I", 0xDC: "H", 0xDD: "I", 0xDE: "H", 0xDF: "I"}
@@ -55,7 +56,7 @@ class Kernel:
 def read_kernels(data: Buffer) -> dict[str, Kernel]:
     """Return the kernels of a code object by name. Raises `DamagedElfError`."""
     image = ElfImage(data)
-    symbols = _symbol_addresses(image)
+    symbols = read_symbol_addresses(image)
     try:
         rows = _read_metadata(image)["amdhsa.kernels"]
         return {row[".name"]: _read_kernel(image, row, symbols[row[".symbol"]]) for row in rows}
@@ -87,17 +88,6 @@ def _read_kernel(image: ElfImage, row: dict[str, Any], descriptor: int) -> Kerne
         properties=properties,
         preload=preload,
     )
-
-
-def _symbol_addresses(image: ElfImage) -> dict[str, int]:
-    sections = list(image.sections())
-    table = next((section for section in sections if section.type == _SHT_DYNSYM), None)
-    if table is None or table.link >= len(sections):
-        raise DamagedElfError("no symbols")
-    names = StringTable(image.section_bytes(sections[table.link]))
-    form = image.layout.symbol
-    rows = image.unpack_table(form, table.offset, table.size // form.size)
-    return {names.read(row[0]): row[4] for row in rows if row[0]}
 
 
 def _read_metadata(image: ElfImage) -> Any:

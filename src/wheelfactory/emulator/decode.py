@@ -40,7 +40,8 @@ _MODE = re.compile(r"hwreg\(HW_REG_MODE,\s*(\d+),\s*(\d+)\)")
 _DISTANCE = re.compile(r"\((\S+)-(\S+)\)(&4294967295|>>32)")
 
 CODE_ADDRESS, CODE_STEP = 1 << 46, 4
-"""What code sees as its address: instructions have the same distance, and no memory is there."""
+"""What code sees as its address. Instructions of assembly text have the same distance, and no memory is there; those of
+a disassembly are where the code object has them, and so are its constants."""
 
 END = -1
 """The program counter of a wave that has ended."""
@@ -49,13 +50,13 @@ END = -1
 def decode(program: Program, family: Family, *, denormals: int) -> list[Run]:
     """Return a closure for each instruction; `denormals` is the mode of float32 in the kernel descriptor."""
     modes = any("denorm_mode" in each.name or "setreg" in each.name for each in program.instructions)
-    decoder = _Decoder(family, program.labels, flush=modes or denormals != 3)
+    decoder = _Decoder(family, program.labels, program.addresses, flush=modes or denormals != 3)
     return [decoder.decode(instruction) for instruction in program.instructions]
 
 
 class _Decoder:
-    def __init__(self, family: Family, labels: Mapping[str, int], *, flush: bool) -> None:
-        self._family, self._labels, self._flush = family, labels, flush
+    def __init__(self, family: Family, labels: Mapping[str, int], addresses: tuple[int, ...], *, flush: bool) -> None:
+        self._family, self._labels, self._addresses, self._flush = family, labels, addresses, flush
 
     def decode(self, instruction: Instruction) -> Run:
         """Return what an instruction does, or a function that raises `NotRunError`."""
@@ -72,7 +73,7 @@ class _Decoder:
     def _decode(self, instruction: Instruction) -> Run:
         name = instruction.name
         if "getpc" in name or "setpc" in name:
-            return _decode_jump(instruction)
+            return _decode_jump(instruction, self._addresses)
         if instruction.second:
             return self._decode_dual(instruction, instruction.second)
         if does_nothing(name):
@@ -151,6 +152,8 @@ def _decode_control(instruction: Instruction) -> Run:
         if match is None:
             raise NotRunError("unknown hardware register")
         first, width, value = int(match[1]), int(match[2]), int(operands[1], 0)
+    if first + width <= 4 and not value:
+        return lambda _: None  # rounds to nearest, as everything here
     if first != 4 or width not in (2, 4) or (width == 4 and value >> 2 != 3):
         raise NotRunError("a mode that is not modelled")
 
@@ -160,12 +163,15 @@ def _decode_control(instruction: Instruction) -> Run:
     return set_mode
 
 
-def _decode_jump(instruction: Instruction) -> Run:
+def _decode_jump(instruction: Instruction, addresses: tuple[int, ...]) -> Run:
+    """Decode what reads or sets the program counter; `addresses` are those of a disassembly (see `Program`)."""
     operand = parse_operand(instruction.operands[0])
     read, write = scalar_reader(operand, "su64"), scalar_writer(operand, "su64")
+    if instruction.name == "s_getpc_b64" and addresses:
+        return lambda w: write(w, CODE_ADDRESS + addresses[w.pc])
     if instruction.name == "s_getpc_b64":
         return lambda w: write(w, CODE_ADDRESS + CODE_STEP * w.pc)
-    if instruction.name != "s_setpc_b64":
+    if instruction.name != "s_setpc_b64" or addresses:
         raise NotRunError("a call")
 
     def jump(w: Wave) -> None:

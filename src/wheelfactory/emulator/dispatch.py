@@ -18,13 +18,16 @@ import numpy as np
 from wheelfactory.emulator.addresses import SCRATCH_ADDRESS
 from wheelfactory.emulator.assembly import Program, read_program
 from wheelfactory.emulator.code_object import Kernel
-from wheelfactory.emulator.decode import END, decode
+from wheelfactory.emulator.decode import CODE_ADDRESS, END, decode
 from wheelfactory.emulator.families import family_of
 from wheelfactory.emulator.findings import Finding, NotRunError
 from wheelfactory.emulator.memory import Array, Memory, Region, SharedRegion
 from wheelfactory.emulator.wave import TTMP, Run, Wave
+from wheelfactory.wheel.elf.image import ElfImage
 
 Size: TypeAlias = tuple[int, int, int]
+
+_PT_LOAD = 1
 
 _MAX_INSTRUCTIONS = 1 << 26
 """Instructions of one wave; a wave that needs more is taken for one that never ends."""
@@ -76,6 +79,16 @@ class Execution:
     findings: tuple[Finding, ...]
 
 
+def read_constants(data: bytes) -> list[Buffer]:
+    """Return what kernels can read of their code object, at the addresses that a disassembly has."""
+    segments = [each for each in ElfImage(data).segments if each.type == _PT_LOAD and each.file_size]
+    return [
+        Buffer("constants", np.frombuffer(bytearray(part), np.uint8), CODE_ADDRESS + each.address)
+        for each in segments
+        if (part := data[each.offset : each.offset + each.file_size])
+    ]
+
+
 def arrange(items: Sequence[Any], order: str | int) -> list[Any]:
     """Return items in an order of `Order`."""
     if isinstance(order, int):
@@ -89,6 +102,8 @@ class LoadedKernel:
 
     kernel: Kernel
     assembly: str
+    constants: Sequence[Buffer] = ()
+    """Memory of its code object (`read_constants`)."""
     program: Program = field(init=False)
     code: list[Run] = field(init=False)
 
@@ -117,7 +132,9 @@ class LoadedKernel:
         `dynamic_local` are bytes of local memory beyond the kernel's own. Raises `NotRunError`.
         """
         with np.errstate(all="ignore"):
-            return _Launch(self, grid, block, arguments, buffers, dynamic_local).run(order or Order())
+            return _Launch(self, grid, block, arguments, [*buffers, *self.constants], dynamic_local).run(
+                order or Order()
+            )
 
 
 class _Launch:
@@ -139,9 +156,12 @@ class _Launch:
         packed = np.frombuffer(bytearray(self._pack_arguments(arguments)), np.uint8)
         segment = Buffer.of("kernel arguments", packed)
         self._argument_address = segment.address
-        regions = [Region(each.name, each.address, each.data, track=not each.written) for each in [*buffers, segment]]
-        self._global = Memory(regions, self._report, what="the buffers")
         size = loaded.kernel.local + dynamic_local
+        packet = Buffer.of("dispatch packet", np.frombuffer(bytearray(self._pack_dispatch(size)), np.uint8))
+        self._packet_address = packet.address
+        used = [*buffers, segment, packet]
+        regions = [Region(each.name, each.address, each.data, track=not each.written) for each in used]
+        self._global = Memory(regions, self._report, what="the buffers")
         self._local_region = SharedRegion(np.empty(size, np.uint8))
         self._local = Memory([self._local_region], self._report, what="local memory")
         count = -(-self._threads // loaded.kernel.wave_size)
@@ -166,6 +186,12 @@ class _Launch:
         if left:
             raise NotRunError(f"{len(left)} arguments too many")
         return bytes(packed)
+
+    def _pack_dispatch(self, local: int) -> bytes:
+        """Pack the kernel dispatch packet of the "HSA Platform System Architecture Specification", without signals."""
+        threads = (count * size for count, size in zip(self._grid, self._block, strict=True))
+        sizes = (*self._block, 0, *threads, self._kernel.scratch, local)
+        return struct.pack("<HHHHHHIIIIIQQQQ", 0, 3, *sizes, 0, self._argument_address, 0, 0)
 
     def _hidden_argument(self, kind: str) -> bytes:
         if kind in _BLOCK_COUNT:
@@ -242,8 +268,10 @@ class _Launch:
         properties, kernel = self._kernel.properties, self._kernel
         if properties & _PRIVATE_BUFFER:
             yield from (SCRATCH_ADDRESS & 0xFFFFFFFF, SCRATCH_ADDRESS >> 32, 0xFFFFFFFF, 1 << 23)
-        if properties & (_DISPATCH | _QUEUE | _DISPATCH_ID):
-            raise NotRunError("a kernel that reads its dispatch packet or queue")
+        if properties & _DISPATCH:
+            yield from (self._packet_address & 0xFFFFFFFF, self._packet_address >> 32)
+        if properties & (_QUEUE | _DISPATCH_ID):
+            raise NotRunError("a kernel that reads its queue")
         if properties & _ARGUMENTS:
             yield from (self._argument_address & 0xFFFFFFFF, self._argument_address >> 32)
         if properties & _FLAT_SCRATCH:

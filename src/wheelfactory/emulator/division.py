@@ -1,4 +1,6 @@
-"""The three steps of a division of float32: scale the operands, multiply and scale back, fix special values.
+"""The three steps of a division: scale the operands, multiply and scale back, fix special values.
+
+Float64 is divided without scaling, so operands that need it give NaN.
 
 Sources: the pseudo code of V_DIV_SCALE_F32, V_DIV_FMAS_F32 and V_DIV_FIXUP_F32 in AMD's instruction set documents.
 """
@@ -22,9 +24,12 @@ def _exponent(values: Any) -> Any:
 
 def div_scale(value: Any, denominator: Any, numerator: Any) -> tuple[Any, Any]:
     """Return the numerator or denominator `value`, scaled if needed, and the lanes whose quotient must be scaled."""
+    exponents = _exponent(denominator), _exponent(numerator)
+    if all(np.count_nonzero((each < 64) | (each > 159)) == 0 for each in exponents):
+        return value, np.zeros(np.broadcast(*exponents).shape, bool)  # far from every limit below
     wide = denominator.astype(np.float64)
     size, quotient = np.abs(wide), np.abs(numerator.astype(np.float64) / wide)
-    near_max = _exponent(numerator) - _exponent(denominator) >= 96
+    near_max = exponents[1] - exponents[0] >= 96
     tiny_denominator = (size < _TINY) & (size > 0)
     tiny_inverse, tiny_quotient = size > 1 / np.float64(_TINY), (quotient < _TINY) & (quotient > 0)
     of_denominator, of_numerator = value == denominator, value == numerator
@@ -35,7 +40,7 @@ def div_scale(value: Any, denominator: Any, numerator: Any) -> tuple[Any, Any]:
         tiny_inverse & tiny_quotient,
         tiny_inverse,
         tiny_quotient,
-        _exponent(numerator) <= 23,
+        exponents[1] <= 23,
     ]
     # the documents scale the fourth up, where it would overflow: a quotient is right only if it is scaled down
     scales = [np.nan, np.where(of_denominator, _UP, 1), _UP, np.where(of_denominator, _DOWN, 1), _DOWN]
@@ -59,3 +64,18 @@ def div_fixup(quotient: Any, denominator: Any, numerator: Any) -> Any:
     size = np.where(_exponent(numerator) - _exponent(denominator) < -150, np.float32(0), size)
     signed = np.copysign(size, exact)
     return np.where(ordinary, signed, exact.astype(np.float32)).astype(np.float32)
+
+
+def div_scale_double(value: Any, denominator: Any, numerator: Any) -> tuple[Any, Any]:
+    """Return `value` in float64, NaN if it had to be scaled, and that no lane is scaled."""
+    plain = np.bool_(1)
+    for number in (denominator, numerator):
+        plain = plain & (np.abs(number) > 2.0**-500) & (np.abs(number) < 2.0**500)
+    return np.where(plain, value, np.nan), np.zeros(plain.shape, bool)
+
+
+def div_fixup_double(quotient: Any, denominator: Any, numerator: Any) -> Any:
+    """Return a quotient in float64, or what IEEE 754 gives for zeros, infinities and NaN."""
+    exact = numerator / denominator
+    ordinary = np.isfinite(numerator) & np.isfinite(denominator) & (numerator != 0) & (denominator != 0)
+    return np.where(ordinary, quotient, exact)

@@ -35,7 +35,9 @@ class Elements:
 
     def read(self, w: Wave, index: int, lanes: Array) -> Array:
         """Return what the lanes store, as uint32 of shape (count, lanes)."""
-        values: Array = w.registers[index : index + self.count][:, lanes]
+        values: Array = w.registers[index : index + self.count]
+        if not (w.full and lanes is w.mask):
+            values = values[:, lanes]
         return values >> U32(16) if self.rest == "high" else values
 
     def write(self, w: Wave, index: int, loaded: Array) -> None:

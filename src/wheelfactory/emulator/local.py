@@ -44,7 +44,7 @@ def _read(instruction: Instruction, elements: Elements, offsets: list[int]) -> R
     size, count = elements.size, elements.count
 
     def read(w: Wave) -> None:
-        at = w.u[place][w.mask].astype(np.int64)
+        at = (w.u[place] if w.full else w.u[place][w.mask]).astype(np.int64)
         parts = [w.local.load(at + offset, size, count) for offset in offsets]
         elements.write(w, target, np.concatenate(parts) if len(parts) > 1 else parts[0])
 
@@ -55,7 +55,7 @@ def _write(instruction: Instruction, elements: Elements, offsets: list[int]) -> 
     place, *sources = (parse_operand(text).index for text in instruction.operands)
 
     def write(w: Wave) -> None:
-        at = w.u[place][w.mask].astype(np.int64)
+        at = (w.u[place] if w.full else w.u[place][w.mask]).astype(np.int64)
         for offset, source in zip(offsets, sources, strict=True):
             w.local.store(at + offset, elements.size, elements.read(w, source, w.mask))
 

@@ -15,6 +15,8 @@ Report: TypeAlias = Callable[[str, str, int], None]
 
 _STEPS = {count: np.arange(count)[:, None] for count in range(1, 65)}
 _ALL_WRITTEN = np.uint32(0x01010101)
+_NOBODY, _SEVERAL = -1, -2
+"""In place of the number of a wave."""
 _LOST = 0xFFFFFFFF
 """Loaded where nothing is; as a float it is NaN."""
 
@@ -39,7 +41,7 @@ class Region:
 
     def load(self, at: Array, size: int, count: int, report: Report) -> Array:
         """Load `count` elements of `size` bytes for each lane, as uint32 of shape (count, lanes); `at` are offsets."""
-        if size == 4 and self._words is not None and not (at & 3).any():
+        if size == 4 and self._words is not None and not np.count_nonzero(at & 3):
             index = (at >> 2) + _STEPS[count]
             if self._written_words is not None:
                 self._report_unwritten(at, self._written_words.take(index) == _ALL_WRITTEN, report)
@@ -52,13 +54,13 @@ class Region:
         return words
 
     def _report_unwritten(self, at: Array, written: Array, report: Report) -> None:
-        if not written.all():
+        if np.count_nonzero(written) < written.size:
             report(f"read of {self.name} that nobody wrote", self.name, int(at[~written.all(0)][0]))
 
     def store(self, at: Array, size: int, values: Array, _report: Report) -> None:
         """Store values of shape (count, lanes), `size` bytes each."""
         count = len(values)
-        if size == 4 and self._words is not None and not (at & 3).any():
+        if size == 4 and self._words is not None and not np.count_nonzero(at & 3):
             index = (at >> 2) + _STEPS[count]
             self._words[index] = values
             if self._written_words is not None:
@@ -76,32 +78,51 @@ class SharedRegion(Region):
 
     def __init__(self, data: Array) -> None:
         super().__init__("local memory", 0, data, track=True)
-        self._size = data.size
         self.wave = 0
         """The number of the wave that runs."""
-        self.pass_barrier()
+        self._stored_by, self._loaded_by = (np.full(data.size, _NOBODY, np.int16) for _ in range(2))
+        self._storing: set[int] = set()
+        self._loading: set[int] = set()
 
     def pass_barrier(self) -> None:
         """Forget who read and wrote: the waves are past a barrier."""
-        self._stored_by, self._loaded_by = (np.full(self._size, -1, np.int16) for _ in range(2))
+        for waves, by in ((self._storing, self._stored_by), (self._loading, self._loaded_by)):
+            if waves:
+                waves.clear()
+                by.fill(_NOBODY)
 
     def load(self, at: Array, size: int, count: int, report: Report) -> Array:
         """Load as `Region.load` does."""
         index = at + _STEPS[size * count]
-        self._report_other(at, self._stored_by.take(index), "read of local memory after another wave's write", report)
-        self._loaded_by[index] = self.wave
+        if self._storing - {self.wave}:
+            problem = "read of local memory after another wave's write"
+            self._report_other(at, self._stored_by.take(index), problem, report)
+        loaded_by: Array | int = self.wave
+        if self._loading - {self.wave}:
+            is_first = np.isin(self._loaded_by.take(index), (_NOBODY, self.wave))
+            loaded_by = np.where(is_first, self.wave, _SEVERAL)
+        self._loaded_by[index] = loaded_by
+        self._loading.add(self.wave)
         return super().load(at, size, count, report)
 
     def store(self, at: Array, size: int, values: Array, report: Report) -> None:
         """Store as `Region.store` does."""
         index = at + _STEPS[size * len(values)]
-        self._report_other(at, self._loaded_by.take(index), "write of local memory after another wave's read", report)
-        self._stored_by[index] = self.wave
+        if self._loading - {self.wave}:
+            problem = "write of local memory after another wave's read"
+            self._report_other(at, self._loaded_by.take(index), problem, report)
+        stored_by, before = self._stored_by.take(index), self._bytes.take(index)
         super().store(at, size, values, report)
+        if self._storing - {self.wave}:
+            # several waves often store the same result: only a store that changes another one's depends on order
+            stored_by[before == self._bytes.take(index)] = _NOBODY
+            self._report_other(at, stored_by, "write of local memory over another wave's write", report)
+        self._stored_by[index] = self.wave
+        self._storing.add(self.wave)
 
     def _report_other(self, at: Array, waves: Array, problem: str, report: Report) -> None:
-        other = (waves >= 0) & (waves != self.wave)
-        if other.any():
+        other = (waves != _NOBODY) & (waves != self.wave)
+        if np.count_nonzero(other):
             report(f"{problem}, without a barrier", self.name, int(at[other.any(0)][0]))
 
 
@@ -161,9 +182,10 @@ class Memory:
 
     def _region_of(self, addresses: Array, size: int) -> Region | None:
         """Return the region that has all of the accesses."""
-        position = bisect_right(self._starts, int(addresses.min())) - 1
+        # the functions of numpy, because the methods of an array call them through Python
+        position = bisect_right(self._starts, int(np.minimum.reduce(addresses))) - 1
         region = self._regions[position] if position >= 0 else None
-        return region if region and int(addresses.max()) + size <= region.end else None
+        return region if region and int(np.maximum.reduce(addresses)) + size <= region.end else None
 
     def _split(self, addresses: Array, size: int, access: str) -> Iterable[tuple[Array, Region]]:
         """Yield lanes for each region, and report the other lanes."""

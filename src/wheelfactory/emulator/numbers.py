@@ -20,6 +20,10 @@ HALF_PAIRS = {"u16x2": np.uint16, "i16x2": np.int16, "f16x2": np.float16}
 """The numpy type of each kind of operand: of 64 bits, of half a register, of both halves."""
 
 
+_SMALLEST_NORMAL = np.finfo(np.float32).tiny
+
+
 def flush_denormals(values: Any) -> Any:
     """Return float32 with zeros of the same sign in place of denormals."""
-    return np.where(np.abs(values) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), values), values)
+    small = np.abs(values) < _SMALLEST_NORMAL
+    return np.where(small, np.copysign(np.float32(0), values), values) if np.count_nonzero(small) else values

@@ -69,7 +69,7 @@ def _require_modelled(operand: Operand, kind: str, source: Source) -> None:
         raise NotRunError(f"a sign of an operand of kind {kind}")
     if operand.kind in ("v", "s") and kind != "mask" and operand.count != (2 if kind in WIDE or kind == "f32x2" else 1):
         raise NotRunError(f"{operand.count} registers for {kind}")
-    if source.flush and kind in ("f32x2", "mix"):
+    if source.flush and kind == "mix":
         raise NotRunError(f"denormal modes for {kind}")
 
 
@@ -103,6 +103,8 @@ def _word_reader(operand: Operand, raw: Reader, kind: str, source: Source) -> Re
     if operand.kind == "constant" and not source.transform:
         constant = raw(None).view(form)  # type: ignore[arg-type]  # a constant needs no wave
         return lambda _: constant
+    if kind == "u32":
+        return raw
     return lambda w: raw(w).view(form)
 
 
@@ -142,7 +144,7 @@ def _float_pair_reader(operand: Operand, source: Source) -> Reader:
         both: Array = np.empty((2, w.size), U32)
         both[0], both[1] = low(w), high(w)
         pair: Array = (both ^ flips).view(np.float32)
-        return pair
+        return flush_denormals(pair) if source.flush and not w.denormals & 1 else pair
 
     return read
 

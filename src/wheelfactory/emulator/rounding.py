@@ -7,6 +7,7 @@ an error of 1 ulp for float32, so a GPU may differ in the last bit.
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ def fused_wide(a: Any, b: Any, c: Any) -> Any:
     """Return a * b + c as float64 that rounds to the right float16 or float32."""
     product = np.multiply(a, b, dtype=np.float64)  # exact
     total = product + c
-    if not (total.view(np.int64) & _TIE).all():
+    if np.count_nonzero(total.view(np.int64) & _TIE) < total.size:
         total = _rounded_to_odd(product, c.astype(np.float64), total)
     return total
 
@@ -35,9 +36,21 @@ def _rounded_to_odd(product: Any, addend: Any, total: Any) -> Any:
     """Move a sum that was rounded towards its exact value, so that it is not taken for a tie afterwards."""
     part = total - product
     lost = (product - (total - part)) + (addend - part)
-    moved = np.nextafter(total, np.where(lost > 0, np.inf, -np.inf))
     tie = (total.view(np.int64) & _TIE == 0) & (lost != 0) & np.isfinite(total)
-    return np.where(tie, moved, total)
+    if not np.count_nonzero(tie):
+        return total
+    return np.where(tie, np.nextafter(total, np.where(lost > 0, np.inf, -np.inf)), total)
+
+
+def fused_double(a: Any, b: Any, c: Any) -> Any:
+    """Return a * b + c with one rounding, in float64."""
+    plain = np.asarray(a * b + c)
+    exact = np.frompyfunc(lambda x, y, z: float(Fraction(x) * Fraction(y) + Fraction(z)), 3, 1)
+    finite = np.isfinite(plain)
+    operands = (np.broadcast_to(each, plain.shape)[finite] for each in (a, b, c))
+    found = exact(*operands).astype(np.float64)
+    plain[finite] = np.where(found == 0, plain[finite], found)  # a fraction has no negative zero
+    return plain
 
 
 def to_integer(values: Any, smallest: int, largest: int) -> Any:

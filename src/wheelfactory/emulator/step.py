@@ -41,7 +41,8 @@ class StepDecoder:
         self, instruction: Instruction, semantics: Semantics, operands: list[Operand], family: Family, *, flush: bool
     ) -> None:
         self._name, self._modifiers, self._family = instruction.name, dict(instruction.modifiers), family
-        self._semantics, self._flush = semantics, flush
+        # a move keeps every bit
+        self._semantics, self._flush = semantics, flush and instruction.name != "v_pk_mov_b32"
         self._is_scalar = instruction.name.startswith("s_") or instruction.name.startswith("v_s_")
         explicit = [kind for kind in semantics.results if kind not in IMPLICIT]
         if self._name.startswith("v_cmpx") and family.generation == 9:
@@ -152,7 +153,7 @@ class StepDecoder:
             return self._part_writer(operand, kind)
         clears = "sdwa" in self._modifiers or clears_high_half(self._family, self._name)
         write = vector_writer(operand, kind, high=high, zero_high=clears and not high)
-        if kind == "f32" and self._flush:
+        if kind in ("f32", "f32x2") and self._flush:
             inner = write
             write = lambda w, value: inner(w, value if w.denormals & 2 else flush_denormals(value))  # noqa: E731
         return self._dpp.writing(write) if self._dpp else write

@@ -68,7 +68,7 @@ def _load(instruction: Instruction, space: str, elements: Elements) -> Run:
     def load(w: Wave) -> None:
         memory, addresses, lanes = place(w)
         if lanes is w.mask:
-            elements.write(w, target.index, memory.load(addresses[lanes], size, count))
+            elements.write(w, target.index, memory.load(addresses if w.full else addresses[lanes], size, count))
             return
         loaded = np.zeros((count, w.size), np.uint32)
         loaded[:, lanes] = memory.load(addresses[lanes], size, count)

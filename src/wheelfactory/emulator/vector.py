@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from wheelfactory.emulator.division import div_fixup, div_fmas, div_scale
+from wheelfactory.emulator.division import div_fixup, div_fixup_double, div_fmas, div_scale, div_scale_double
 from wheelfactory.emulator.numbers import U32, U64, flush_denormals
 from wheelfactory.emulator.rounding import (
     COMPARISONS,
     classify,
     fused,
+    fused_double,
     to_bfloat16,
     to_half_towards_zero,
     to_integer,
@@ -21,7 +22,12 @@ from wheelfactory.emulator.rounding import (
 from wheelfactory.emulator.table import TABLE, define
 
 _ONES, _MAX = U32(31), 0xFFFFFFFF
-_HALF = U32(16)
+_HALF, _LOW = U32(16), U32(0xFFFF)
+
+
+def _distance(a: Any, b: Any) -> Any:
+    """Return the difference of unsigned numbers without its sign."""
+    return np.maximum(a, b) - np.minimum(a, b)
 
 
 def _approximate(compute: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -92,6 +98,11 @@ define(
 define("f16 f16 f16 > f16", v_fma_f16=fused, v_fmamk_f16=fused, v_fmaak_f16=fused)
 define("f16 f16 old > f16", v_fmac_f16=fused)
 define("f64 f64 > f64", v_add_f64=lambda a, b: a + b, v_mul_f64=lambda a, b: a * b)
+define("f64 f64 f64 > f64", v_fma_f64=fused_double, v_div_fixup_f64=div_fixup_double)
+define("f64 f64 f64 > f64 mask", v_div_scale_f64=div_scale_double)
+define("f64 f64 f64 vcc > f64", v_div_fmas_f64=lambda a, b, c, _: fused_double(a, b, c))  # nothing is scaled
+define("f64 > f64", v_rcp_f64=lambda a: 1 / a)
+define("f64 f64 old > f64", v_fmac_f64=fused_double)
 define("f64 f64 > f64", v_max_f64=np.fmax, v_min_f64=np.fmin)
 define("mix mix mix > f32", v_fma_mix_f32=lambda a, b, c: fused(np.float32(a), np.float32(b), np.float32(c)))
 define("mix mix mix > f16", v_fma_mixlo_f16=lambda a, b, c: fused(np.float32(a), np.float32(b), np.float32(c)))
@@ -180,6 +191,7 @@ define(
     v_lshl_add_u32=lambda a, b, c: (a << (b & _ONES)) + c,
     v_add_lshl_u32=lambda a, b, c: a + b << (c & _ONES),
     v_lshl_or_b32=lambda a, b, c: a << (b & _ONES) | c,
+    v_sad_u16=lambda a, b, c: _distance(a & _LOW, b & _LOW) + _distance(a >> _HALF, b >> _HALF) + c,
     v_mad_u32_u24=lambda a, b, c: (a & U32(0xFFFFFF)) * (b & U32(0xFFFFFF)) + c,
     v_max3_u32=lambda a, b, c: np.maximum(np.maximum(a, b), c),
     v_min3_u32=lambda a, b, c: np.minimum(np.minimum(a, b), c),
@@ -291,6 +303,12 @@ def _extract_signed(value: Any, first: Any, width: Any) -> Any:
 
 def _permute_bytes(a: Any, b: Any, selector: Any) -> Any:
     """Return four bytes of the eight of `b` (0 to 3) and `a` (4 to 7), or what selectors over 7 stand for."""
+    if not np.ndim(selector) and not selector & U32(0xF8F8F8F8):  # of a scalar register: the same for all lanes
+        lanes = np.broadcast(a, b).size
+        eight = np.empty((lanes, 2), U32)
+        eight[:, 0], eight[:, 1] = b, a
+        places = [int(selector) >> 8 * position & 7 for position in range(4)]
+        return np.ascontiguousarray(eight.view(np.uint8)[:, places]).view(U32)[:, 0]
     both = a.astype(U64) << U64(32) | b
     result: Any = U32(0)
     for position in range(4):

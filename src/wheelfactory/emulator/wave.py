@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -75,10 +76,13 @@ Run: TypeAlias = Callable[[Wave], None]
 """What an instruction does with a wave."""
 
 
+@lru_cache(maxsize=1024)
 def to_lanes(mask: int, size: int) -> Array:
-    """Return a mask of lanes as booleans of shape (size,)."""
+    """Return a mask of lanes as booleans of shape (size,), which nobody may change."""
     packed = np.frombuffer(mask.to_bytes(size // 8, "little"), np.uint8)
-    return np.unpackbits(packed, bitorder="little").view(bool)
+    lanes = np.unpackbits(packed, bitorder="little").view(bool)
+    lanes.flags.writeable = False
+    return lanes
 
 
 def to_mask(lanes: Array) -> int:

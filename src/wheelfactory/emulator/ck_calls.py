@@ -1,0 +1,224 @@
+"""Calls of CK's host API as flash-attn's bindings make them: the memory that they use, and the fields that they set.
+
+Source: csrc/flash_attn_ck/mha_*.cpp of flash-attn 2.8.3. Only numbers here, so the calls can be recorded without numpy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+FIRST_ADDRESS, ADDRESS_STEP = 1 << 40, 1 << 36
+"""Where the first buffer of a call is, and how far apart buffers are: an access beyond one of them reaches no other."""
+
+SEED, OFFSET = 1234567, 42
+"""Of dropout."""
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """The memory of a tensor. `kind` is ``data`` (the dtype of the call), or a dtype of numpy."""
+
+    shape: tuple[int, ...]
+    kind: str = "data"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of the host API. Tensors are (sequence, row, head, dimension); packed sequences are one."""
+
+    name: str
+    api: str
+    """``fmha_fwd``, ``fmha_fwd_splitkv``, ``fmha_fwd_appendkv`` or ``fmha_bwd``."""
+    dtype: str
+    """``fp16`` or ``bf16``."""
+    queries: tuple[int, ...]
+    """Rows of each sequence. Unless they are packed, all have the same."""
+    keys: tuple[int, ...]
+    """Rows of each sequence; of a cache, how many are used."""
+    heads: int = 2
+    groups: int = 1
+    """Heads of keys and values."""
+    dim: int = 24
+    causal: bool = False
+    alibi: bool = False
+    dropout: float = 0.0
+    packed: bool = False
+    deterministic: bool = False
+    splits: int = 1
+    cache: int = 256
+    """Rows of a cache."""
+    page: int = 0
+    """Rows of a page of the cache; 0 without pages."""
+    appended: int = 5
+    """New rows of keys and values."""
+    rotary: str = ""
+    """``interleaved`` or ``half``."""
+    rotary_dim: int = 16
+
+    @property
+    def forward(self) -> Call | None:
+        """The forward call whose dropout a backward call repeats; None for other calls."""
+        repeats = self.api == "fmha_bwd" and self.dropout
+        return replace(self, name=f"forward of {self.name}", api="fmha_fwd") if repeats else None
+
+    @property
+    def scale(self) -> float:
+        """The factor of the scores."""
+        return 1 / math.sqrt(self.dim)
+
+    @property
+    def pages(self) -> int:
+        """The pages of a sequence in the cache."""
+        return self.cache // self.page
+
+    @property
+    def uses_cache(self) -> bool:
+        """Whether keys and values are in a cache."""
+        return self.api in ("fmha_fwd_splitkv", "fmha_fwd_appendkv")
+
+    @property
+    def gradient_parts(self) -> int:
+        """How many parts of the gradient of queries are added at the end."""
+        return -(-max(self.keys) // (128 if self.dim <= 128 else 64)) if self.deterministic else 1
+
+    def buffers(self) -> dict[str, Buffer]:
+        """Return the memory of the call, by name."""
+        batch, rows, columns = len(self.queries), max(self.queries), max(self.keys)
+        if self.packed:
+            batch, rows, columns = 1, sum(self.queries), sum(self.keys)
+        queries = Buffer((batch, rows, self.heads, self.dim))
+        keys = Buffer((batch, columns, self.groups, self.dim))
+        if self.uses_cache:
+            keys = Buffer((batch, self.cache, self.groups, self.dim))
+        if self.page:
+            keys = Buffer((batch * self.pages, self.page, self.groups, self.dim))
+        lse = Buffer((batch, self.heads, rows), "float32")
+        found = {"queries": queries, "keys": keys, "values": keys}
+        if self.api == "fmha_fwd_appendkv":
+            new = Buffer((batch, self.appended, self.groups, self.dim))
+            angles = Buffer((self.cache, self.rotary_dim // 2))
+            found |= {"new_keys": new, "new_values": new, "cosines": angles, "sines": angles}
+        else:
+            found |= {"output": queries, "lse": lse}
+        if self.api == "fmha_fwd_splitkv":
+            found["part_lse"] = Buffer((self.splits, *lse.shape), "float32")
+            found["part_output"] = Buffer((self.splits, *lse.shape, self.dim), "float32")
+        if self.api == "fmha_bwd":
+            wide = replace(keys, shape=(batch, columns, self.heads, self.dim))
+            parts = Buffer((self.gradient_parts, *queries.shape), "float32")
+            found |= {"gradient": queries, "delta": lse, "query_gradient": queries, "query_gradient_parts": parts}
+            found |= {"key_gradient": wide, "value_gradient": wide}
+        return found | self._lists(batch, rows, columns)
+
+    def _lists(self, batch: int, rows: int, columns: int) -> dict[str, Buffer]:
+        found: dict[str, Buffer] = {}
+        if self.packed:
+            starts = Buffer((len(self.queries) + 1,), "int32")
+            found |= {"query_starts": starts, "key_starts": starts}
+        if self.uses_cache:
+            found["lengths"] = Buffer((batch,), "int32")
+        if self.page:
+            found["pages"] = Buffer((batch, self.pages), "int32")
+        if self.alibi:
+            found["slopes"] = Buffer((self.heads,), "float32")
+        if self.dropout:
+            found |= {"seed": Buffer((1,), "uint64"), "offset": Buffer((1,), "uint64")}
+        if self.dropout and self.api == "fmha_fwd":
+            found["random"] = Buffer((batch, self.heads, rows, columns), "uint8")
+        return found
+
+    def addresses(self) -> dict[str, int]:
+        """Return where each buffer is."""
+        return {name: FIRST_ADDRESS + number * ADDRESS_STEP for number, name in enumerate(self.buffers())}
+
+    def request(self) -> str:
+        """Return what the program of `kernels.compiler.record_calls` reads: the function, and a line for each field."""
+        fields = {**dict(self._traits()), **dict(self._sizes()), **dict(self._memory())}
+        lines = [f"{name} {int(value) if isinstance(value, bool) else value}" for name, value in fields.items()]
+        return "\n".join((self.api, *lines, ""))
+
+    def _traits(self) -> Iterator[tuple[str, object]]:
+        traits: dict[str, object] = {"hdim_q": self.dim, "hdim_v": self.dim, "data_type": self.dtype}
+        if self.api != "fmha_bwd":
+            traits["is_v_rowmajor"] = True
+        if self.api == "fmha_fwd_appendkv":
+            traits["rope_type"] = ("", "interleaved", "half").index(self.rotary)
+        else:
+            traits |= {"is_group_mode": self.packed, "mask_type": 2 * self.causal, "bias_type": 2 * self.alibi}
+        if self.api in ("fmha_fwd", "fmha_fwd_splitkv"):
+            traits["has_lse"] = True
+        if self.api in ("fmha_fwd", "fmha_bwd"):
+            traits["has_dropout"] = bool(self.dropout)
+        if self.api == "fmha_bwd":
+            traits["is_deterministic"] = self.deterministic
+        for name, value in traits.items():
+            yield f"traits.{name}", value
+
+    def _sizes(self) -> Iterator[tuple[str, object]]:
+        sizes: dict[str, object] = {"batch": len(self.queries), "seqlen_q": max(self.queries)}
+        sizes |= {"hdim_q": self.dim, "hdim_v": self.dim, "nhead_q": self.heads, "nhead_k": self.groups}
+        if self.api == "fmha_fwd_appendkv":
+            sizes |= {"seqlen_knew": self.appended, "has_mask": self.causal}
+            sizes["rotary_dim"] = self.rotary_dim if self.rotary else 0
+        else:
+            sizes |= {"seqlen_k": self.cache if self.uses_cache else max(self.keys), "max_seqlen_q": max(self.queries)}
+            sizes |= {"window_size_left": -1, "window_size_right": 0 if self.causal else -1}
+            sizes["mask_type"] = 2 * self.causal
+            sizes |= {"scale": self.scale} if self.api == "fmha_bwd" else {"scale_s": self.scale}
+        if self.api in ("fmha_fwd", "fmha_fwd_splitkv"):
+            sizes |= {"scale_p": 1, "scale_o": 1}
+        if self.packed:
+            sizes |= {"seqlen_q": sum(self.queries), "seqlen_k": sum(self.keys)}
+        if self.api == "fmha_bwd":
+            sizes |= {"max_seqlen_k": max(self.keys), "p_undrop": 1 - self.dropout}
+        if self.dropout:
+            sizes["p_drop"] = self.dropout
+        if self.dropout and self.api == "fmha_fwd":
+            sizes["s_randval"] = True
+        if self.api == "fmha_fwd_splitkv":
+            sizes["num_splits"] = self.splits
+        if self.page:
+            sizes |= {"page_block_size": self.page, "batch_stride_block_table": self.pages}
+        for name, value in sizes.items():
+            yield f"args.{name}", value
+
+    def _memory(self) -> Iterator[tuple[str, object]]:
+        """Pointers, and strides in elements."""
+        places = self.addresses()
+        for name, buffer in self.buffers().items():
+            if name not in _FIELDS:
+                continue
+            pointer, suffix, axes = _FIELDS[name]
+            yield f"args.{pointer}_ptr", places[name]
+            if name == "lse" and self.api == "fmha_bwd":
+                suffix = "lsed"
+            for number, axis in enumerate(axes, 1):
+                yield f"args.{axis}_{suffix}", math.prod(buffer.shape[number:])
+        if self.dropout:
+            yield "args.drop_seed_offset", f"{places['seed']} {places['offset']}"
+
+
+_ROWS = ("batch_stride", "stride", "nhead_stride")
+_HEADS = ("batch_stride", "nhead_stride", "stride")
+_FIELDS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
+    **{name: (short, short, _ROWS) for name, short in (
+        ("queries", "q"), ("keys", "k"), ("values", "v"), ("new_keys", "knew"), ("new_values", "vnew"),
+        ("output", "o"), ("gradient", "do"), ("query_gradient", "dq"), ("key_gradient", "dk"), ("value_gradient", "dv"),
+    )},
+    "lse": ("lse", "lse", _HEADS[:2]),
+    "delta": ("d", "", ()),
+    "random": ("rand_val", "randval", _HEADS),
+    "part_lse": ("lse_acc", "lse_acc", ("split_stride", *_HEADS[:2])),
+    "part_output": ("o_acc", "o_acc", ("split_stride", *_HEADS)),
+    "query_gradient_parts": ("dq_acc", "dq_acc", ("split_stride", *_ROWS)),
+    "slopes": ("bias", "", ()),
+    "lengths": ("seqlen_k", "", ()),
+    "pages": ("block_table", "", ()),
+    "query_starts": ("seqstart_q", "", ()),
+    "key_starts": ("seqstart_k", "", ()),
+    "cosines": ("rotary_cos", "", ()),
+    "sines": ("rotary_sin", "", ()),
+}  # fmt: skip
+"""By buffer: the name of its pointer, that of its strides, and which strides there are, from the outermost axis."""

@@ -1,0 +1,51 @@
+"""Execute recorded calls of CK's host API, and print a JSON report with one `CallReport` for each.
+
+    python -I -B execute_calls.py JOB.json
+
+The job names for each kernel its code object and the text of that, and for each call its arguments and its launches.
+Runs in a Python with numpy alone.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # isolated mode leaves out the folder of the package
+
+from wheelfactory.emulator.ck_calls import Call
+from wheelfactory.emulator.ck_execution import execute_call
+from wheelfactory.emulator.code_object import read_kernels
+from wheelfactory.emulator.dispatch import LoadedKernel, read_constants
+
+
+def read_call(document: Mapping[str, Any]) -> Call:
+    """The inverse of `dataclasses.asdict`, through JSON."""
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
+    }
+    return Call(**fields)
+
+
+def load(name: str, code: str, text: str) -> LoadedKernel:
+    """Load a kernel from the files of its code object and of that in words."""
+    data = Path(code).read_bytes()
+    return LoadedKernel(read_kernels(data)[name], Path(text).read_text(encoding="utf-8"), read_constants(data))
+
+
+def main(path: str) -> None:
+    """Do a job; say each call on stderr as it ends."""
+    job = json.loads(Path(path).read_text(encoding="utf-8"))
+    kernels, reports = {name: load(name, *files) for name, files in job["kernels"].items()}, []
+    for number, call in enumerate(map(read_call, job["calls"]), 1):
+        reports.append(asdict(execute_call(call, job["launches"], kernels)))
+        sys.stderr.write(f"{number}/{len(job['calls'])} {call.name}\n")
+    sys.stdout.write(json.dumps(reports) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
