@@ -12,6 +12,7 @@ from pathlib import Path
 
 import zstandard
 
+from code_object_bytes import code_object
 from wheelfactory.wheel.elf.image import DamagedElfError
 from wheelfactory.wheel.elf.offload import read_bundles
 from wheelfactory.wheel.elf.targets import MACHINES
@@ -20,8 +21,8 @@ HOST = "host-x86_64-unknown-linux-gnu-"
 NUMBERS = {arch: number for number, arch in MACHINES.items()}
 
 
-def code_object(arch: str = "gfx942", size: int = 256) -> bytes:
-    """Return a fake code object for an arch: an ELF header of an AMD GPU, padded to `size` bytes."""
+def shell(arch: str = "gfx942", size: int = 256) -> bytes:
+    """Return what only looks like a code object: an ELF header of an AMD GPU, padded to `size` bytes."""
     ident = b"\x7fELF" + bytes([2, 1, 1, 64, 4]) + bytes(7)
     header = struct.pack("<HHIQQQIHHHHHH", 3, 224, 1, 0, 0, 0, NUMBERS[arch.partition(":")[0]], 64, 56, 0, 64, 0, 0)
     return (ident + header).ljust(size, b"*")
@@ -96,10 +97,11 @@ def library(
     source: str = "",
     flags: tuple[str, ...] = (),
     registered: int | None = None,
+    kernels: tuple[str, ...] | None = None,
 ) -> bytes:
     """Build a shared library for this machine with exactly these symbols and this ``.hip_fatbin`` section.
 
-    Its start-up code registers `registered` bundles, by default all.
+    Its start-up code registers `registered` bundles and `kernels`, by default all.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -108,7 +110,7 @@ def library(
             _compile("", folder / library_name, "-shared", "-nostdlib", f"-Wl,-soname,{library_name}")
         links = [f"-l:{library_name}" for library_name in needed]
         options = [f"-Wl,-soname,{soname}"] * bool(soname) + [f"-Wl,-rpath,{runpath}"] * bool(runpath)
-        text = "\n".join([source, *_symbols(undefined, weak, defined), _device(folder, registered)])
+        text = "\n".join([source, *_symbols(undefined, weak, defined), _device(folder, registered, kernels)])
         options += ["-shared", "-fPIC", f"-L{folder}", "-Wl,--no-as-needed", *flags, *links]
         _compile(text, folder / "made.so", *options, *([] if source else ["-nostdlib"]))
         return (folder / "made.so").read_bytes()
@@ -126,7 +128,7 @@ def object_file(*, fatbin: bytes, source: str = "", flags: tuple[str, ...] = ())
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "device.bin").write_bytes(fatbin)
-        _compile(f"{source}\n{_device(folder, None)}", folder / "made.o", "-c", "-fPIC", *flags)
+        _compile(f"{source}\n{_device(folder, None, None)}", folder / "made.o", "-c", "-fPIC", *flags)
         return (folder / "made.o").read_bytes()
 
 
@@ -145,18 +147,21 @@ def _symbols(undefined: Sequence[str], weak: Sequence[str], defined: Sequence[st
     return lines
 
 
-def _bundles_in(data: bytes) -> int:
-    try:
-        return len(read_bundles(memoryview(data)))
-    except DamagedElfError:
-        return 0
-
-
-def _device(folder: Path, registered: int | None) -> str:
-    """Return the assembly of the two sections that a HIP compiler writes: device code, and its registrations."""
+def _device(folder: Path, registered: int | None, kernels: Sequence[str] | None) -> str:
+    """Return the assembly of what a HIP compiler writes: device code, its registrations, and the names of kernels."""
     data = (folder / "device.bin").read_bytes()
-    count = _bundles_in(data) if registered is None else registered
-    lines = ['.section .hip_fatbin,"a",@progbits', ".p2align 12", f'.incbin "{folder}/device.bin"'] * bool(data)
-    lines += ['.section .hipFatBinSegment,"aw",@progbits', f".zero {24 * count}"] * bool(count)
+    try:
+        bundles = read_bundles(memoryview(data))
+    except DamagedElfError:
+        bundles = ()
+    starts = [f"device_code+{bundle.offset}" for bundle in bundles] if data else []
+    count = len(starts) if registered is None else registered
+    found = {name for bundle in bundles for entry in bundle.entries for name in entry.kernels}
+    lines = ['.section .hip_fatbin,"a",@progbits', ".p2align 12", "device_code:", f'.incbin "{folder}/device.bin"']
+    lines = lines * bool(data) + ['.section .hipFatBinSegment,"aw",@progbits'] * bool(count)
+    # a row without a bundle has nothing to point to
+    lines += [f".long 0x48495046,1; .quad {start},0" for start in [*starts, *["0"] * count][:count]]
+    lines += ['.section .rodata,"a",@progbits', '.asciz ""']
+    lines += [f'.asciz "{name}"' for name in (sorted(found) if kernels is None else kernels)]
     text = "\\n".join([*lines, ".text"]).replace('"', '\\"')
     return f'__asm__("{text}");'

@@ -13,9 +13,11 @@ import os
 import struct
 import sys
 
+from code_object_bytes import code_object
+
 _NEW_DRIVER = "--offload-new-driver"
 _VERSION = "clang version 19.0.0"
-_SECTIONS = ("", ".text", ".hip_fatbin", ".shstrtab")
+_SECTIONS = ("", ".text", ".rodata", ".hip_fatbin", ".shstrtab")
 
 
 def main(argv: list[str]) -> None:
@@ -65,18 +67,23 @@ def _content(words: list[str], source: str, cannot: str) -> bytes:
     flags = " ".join(kept).encode() + b"\n"
     device_flags = b" ".join(word for word in flags.split(b" ") if not word.startswith(b"-D_GLIBCXX"))
     differs += b"?" * (is_part and "empty" in cannot and not source_text)
+    kernel = f"_Z6kernelI{os.path.basename(source).partition('.')[0]}Evv"
     code = {
-        arch: b" ".join([arch.encode(), device_flags, text if _has_code(text, arch) else comment, differs])
+        arch: code_object(
+            arch,
+            kernels=(kernel,) if _has_code(text, arch) and source_text else (),
+            code=b" ".join([device_flags, text if _has_code(text, arch) else comment, differs]),
+        )
         for arch in _archs(words)
     }
     has_device = not (os.path.basename(source).startswith("fmha_") and source.endswith("_api.hip"))
     if "--cuda-device-only" in words:
         return next(iter(code.values()))
     if "--cuda-host-only" in words:
-        return _object(flags + text + differs, b"?" if has_device else None)
+        return _object(flags + text + differs, kernel, b"?" if has_device else None)
     appended = os.environ.get("HIPCC_COMPILE_FLAGS_APPEND", "").split()
     is_new = _NEW_DRIVER in (*words, *appended)
-    return _object(flags + text, _fat_binary(code, "hip" if is_new else "hipv4") if has_device else None)
+    return _object(flags + text, kernel, _fat_binary(code, "hip" if is_new else "hipv4") if has_device else None)
 
 
 def _has_code(text: bytes, arch: str) -> bool:
@@ -116,11 +123,16 @@ def _bundle(words: list[str]) -> None:
     _write(by_name["-output"], _fat_binary(code))
 
 
-def _object(text: bytes, fat_binary: bytes | None) -> bytes:
-    """An ELF object with these sections; without a fat binary there is no section for it."""
-    names = [name for name in _SECTIONS if fat_binary is not None or name != ".hip_fatbin"]
+def _object(text: bytes, kernel: str, fat_binary: bytes | None) -> bytes:
+    """An ELF object with these sections; without a fat binary there is no section for it, nor the name of a kernel."""
+    names = [name for name in _SECTIONS if fat_binary is not None or name not in (".hip_fatbin", ".rodata")]
     table = b"\0".join(name.encode() for name in names) + b"\0"
-    contents = {".text": (text, 16), ".hip_fatbin": (fat_binary or b"", 4096), ".shstrtab": (table, 1)}
+    contents = {
+        ".text": (text, 16),
+        ".rodata": (kernel.encode() + b"\0", 1),
+        ".hip_fatbin": (fat_binary or b"", 4096),
+        ".shstrtab": (table, 1),
+    }
     body, headers, at = bytearray(64), [bytes(64)], 1
     for name in names[1:]:
         content, alignment = contents[name]

@@ -7,12 +7,15 @@ import io
 import json
 import tarfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import zstandard
 
+from code_object_bytes import code_object
 from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
+from wheelfactory.kernels.proof import Proof
 
 PARTS: Mapping[str, Any] = {
     "compiler": {"version": "HIP 6.4", "sha256": "ab" * 32},
@@ -22,8 +25,25 @@ PARTS: Mapping[str, Any] = {
     "sources": "12" * 32,
     "headers": "34" * 32,
 }
-OBJECTS = {"fmha_bwd_d128": b"backward" * 90, "fmha_fwd_d128": b"forward" * 100, "fmha_fwd_d64": b"", "x_api": b"api"}
+OBJECTS = {
+    name: code_object(code=code)
+    for name, code in [
+        ("fmha_bwd_d128", b"backward" * 90),
+        ("fmha_fwd_d128", b"forward" * 100),
+        ("fmha_fwd_d64", b""),
+        ("x_api", b"api"),
+    ]
+}
 KEY = SetKey(PARTS, tuple(OBJECTS))
+
+
+def proof_of(set_id: str, of: SetKey = KEY, **changes: Any) -> Proof:
+    """Return a proof of one executed kernel, with changes."""
+    proof = Proof(
+        format=1, set=set_id, key=of.digest, host_key="56" * 32, executed_by="emulator", archs=("gfx942",), kernels=3,
+        executed={"kernel": of.sources[0]}, calls=({"name": "call"},), faults=(), known_faults={"race": 2},
+    )  # fmt: skip
+    return replace(proof, **changes)
 
 
 def fill(kernels: Path, objects: Mapping[str, bytes] = OBJECTS, key: SetKey = KEY) -> Store:

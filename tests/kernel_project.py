@@ -16,7 +16,7 @@ from typing import Any
 
 from ninja import BIN_DIR
 
-from wheelfactory.kernels.compiler import launcher, ninja
+from wheelfactory.kernels.compiler import ninja
 from wheelfactory.kernels.compiler.request import REQUEST_VARIABLE, CompileRequest, CompileResult
 from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
 
@@ -181,10 +181,9 @@ def make_project(
 def _write_build_ninja(project: Project) -> None:
     """Write build.ninja like torch.utils.cpp_extension: absolute paths, one rule."""
     flags = FLAGS.format(root=project.root, torch=project.torch) + " " + project.flags
-    program = f"{sys.executable} -ISB {Path(str(launcher.__file__)).resolve()} {project.hipcc}"
     lines = [
         "ninja_required_version = 1.3",
-        f"nvcc = {program}",
+        f"nvcc = {project.hipcc}",
         f"cuda_cflags = {flags}",
         "rule cuda_compile",
         "  command = $nvcc $cuda_cflags -c $in -o $out",

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from code_object_bytes import code_object
 from kernel_archive_factory import (
     KEY,
     OBJECTS,
@@ -147,8 +148,10 @@ def test_the_manifest_lists_objects_and_their_costs(archive: Path) -> None:
     assert manifest.set_key == KEY
     assert manifest.objects.keys() == OBJECTS.keys()
     first = manifest.objects["fmha_bwd_d128"]
-    assert (first.size, first.targets, first.cpu_s, first.peak_mib) == (720, ("gfx942",), 40.25, 900)
-    assert manifest.totals == {"objects": 4, "size": 1423, "cpu_s": 167.0, "peak_mib": 903}
+    assert first.size == len(OBJECTS["fmha_bwd_d128"])
+    assert (first.targets, first.cpu_s, first.peak_mib) == (("gfx942",), 40.25, 900)
+    size = sum(map(len, OBJECTS.values()))
+    assert manifest.totals == {"objects": 4, "size": size, "cpu_s": 167.0, "peak_mib": 903}
 
 
 @pytest.mark.parametrize("change", [lambda data: data[:-20], lambda data: data + b"x"], ids=["cut", "more"])
@@ -212,7 +215,7 @@ def test_unpacked_objects_are_read_only(archive: Path, tmp_path: Path) -> None:
 
 
 def test_sources_of_one_content_have_an_object_each(tmp_path: Path) -> None:
-    objects = dict.fromkeys(OBJECTS, b"the same")
+    objects = dict.fromkeys(OBJECTS, OBJECTS["x_api"])
     path = pack_archive(fill(tmp_path / "kernels", objects), SET, tmp_path, None)
 
     done = unpack_archive(path, tmp_path / "elsewhere")
@@ -253,6 +256,26 @@ def test_a_damaged_object_is_reported_and_left_out(archive: Path, tmp_path: Path
     assert done.intact.is_partial
     assert contents(done.store) == {source: OBJECTS[source] for source in OBJECTS if source != "fmha_fwd_d128"}
     assert not done.store.object_path("fmha_fwd_d128").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        pytest.param(b"device code" * 99, "no ELF magic", id="text"),
+        pytest.param(code_object("gfx90a"), "its header is of another arch", id="another arch"),
+        pytest.param(code_object(code=b"\0__hip_cuid_5ca1ab1e\0"), "compiled from another source", id="another source"),
+    ],
+)
+def test_an_object_that_is_not_what_the_manifest_says_is_left_out(
+    content: bytes, message: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = pack_archive(fill(tmp_path / "kernels", {**OBJECTS, "fmha_fwd_d128": content}), SET, tmp_path, None)
+
+    done = unpack_archive(path, tmp_path / "elsewhere")
+
+    assert done.damaged == ("fmha_fwd_d128",)
+    assert done.store.read_records().keys() == OBJECTS.keys() - {"fmha_fwd_d128"}
+    assert f"fmha_fwd_d128 of the archive is left out: {message}" in caplog.text
 
 
 def test_a_good_object_in_the_store_survives_a_damaged_one_in_the_archive(archive: Path, store: Store) -> None:

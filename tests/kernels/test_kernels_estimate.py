@@ -12,20 +12,23 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.kernels.compiler.costs import DRIVER_MIB, EMPTY_COST, Cost, Ledger, Measurement
 from wheelfactory.kernels.estimate import (
     ARCHIVE_RATIO,
+    WORKFLOW_SHARDING,
     CostModel,
     Estimate,
     ResourceLimit,
     Runners,
+    Sharding,
     check_link_limits,
     estimate_set,
     fit_jobs,
 )
 from wheelfactory.kernels.kernel_set import KernelSet
-from wheelfactory.kernels.set_estimates import WORKFLOW_SHARDING, estimate_sets, render_estimate
+from wheelfactory.kernels.set_estimates import estimate_sets, render_estimate
 from wheelfactory.kernels.source_list import SourceList
 
 TARGETS = ("gfx942",)
 SOURCES = tuple(f"fmha_fwd_d64_x{number}" for number in range(8))
+LISTED = SourceList(SOURCES, 10**9, "")
 
 
 def ledger(cpu_s: float, *names: str, peak_mib: int = 900, size: int = 10**6) -> Ledger:
@@ -38,7 +41,7 @@ def estimate(
 ) -> Estimate:
     knowledge = CostModel(by, cut_by or Ledger())
     machines = Runners(**{"count": 2, "cores": 2, **runners})  # type: ignore[arg-type]
-    return estimate_set(SOURCES, 10**9, TARGETS, knowledge, machines, shards=shards, budget_s=budget_s)
+    return estimate_set(LISTED, TARGETS, knowledge, Sharding(machines, shards, budget_s / 3600))
 
 
 def test_an_estimate_sums_up_eight_compiles_of_ten_seconds() -> None:
@@ -57,16 +60,14 @@ def test_an_estimate_sums_up_eight_compiles_of_ten_seconds() -> None:
 
 def test_sources_without_code_for_the_arch_cost_an_empty_compile() -> None:
     guards = dict.fromkeys(SOURCES[1:], "defined(__gfx12__)")
-    made = estimate_set(
-        SOURCES, 0, TARGETS, CostModel(ledger(10, *SOURCES), Ledger()), Runners(), shards=2, budget_s=100, guards=guards
-    )
+    listed = SourceList(SOURCES, 0, "", guards=guards)
+    made = estimate_set(listed, TARGETS, CostModel(ledger(10, *SOURCES), Ledger()), Sharding(Runners(), 2, 1))
     assert made.cpu_s == 10 + 7 * EMPTY_COST.cpu_s
     assert made.shard_cpu_s == (10, 7 * EMPTY_COST.cpu_s), "shards are cut by these costs, too"
     assert made.object_bytes == 10**6 + 7 * EMPTY_COST.size
     assert (made.sources, made.without_code) == (8, 7)
     cell = Cell.parse("fa2.8.4+git4a948e9-rocm7.2-torch2.13.0-cp312-ck")
     kernel_set = KernelSet("fa2.8.4+git4a948e9", "7.2", TARGETS, cxx11_abi=None, cells=(cell,))
-    listed = SourceList(SOURCES, 0, "", guards=guards)
     (of_set,) = estimate_sets([kernel_set], CostModel(Ledger(), Ledger()), WORKFLOW_SHARDING, lambda _: listed)
     assert not isinstance(of_set, str)
     assert of_set.without_code == 7
@@ -105,7 +106,7 @@ def test_an_estimate_is_for_the_targets_of_the_set() -> None:
 
     def cpu_s(*targets: str) -> float:
         no_ledger = CostModel(Ledger(), Ledger())
-        return estimate_set(SOURCES, 10**9, targets, no_ledger, Runners(), shards=1, budget_s=1).cpu_s
+        return estimate_set(LISTED, targets, no_ledger, Sharding(Runners(), 1, 1)).cpu_s
 
     assert cpu_s("host") < cpu_s("gfx942") == cpu_s("gfx90a")
     assert cpu_s("gfx90a", "gfx942", "host") > cpu_s("gfx90a") + cpu_s("gfx942") + cpu_s("host")

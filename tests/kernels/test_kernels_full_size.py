@@ -1,4 +1,4 @@
-"""The kernel sets of a cell at full size, from shards on two machines to the wheels of another torch and Python.
+"""The kernel sets of a cell at full size, from one machine to the wheels of another torch and Python.
 
 Real: the sdist and its setup.py, generate.py, torch.utils.cpp_extension and hipify of two torch releases, ninja, the
 linker, auditwheel, all 2,199 kernel sources that a call can reach. Stand-ins: hipcc (see rocm_machine), and of the
@@ -12,7 +12,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -20,9 +20,8 @@ import pytest
 from rocm_machine import (
     ARCHS,
     FIRST_CELL_LOG,
+    FIRST_SET,
     KERNEL_SETS,
-    SHARDED_SET,
-    SHARDS,
     count_targets,
     make_machine,
     ordinary,
@@ -31,7 +30,6 @@ from rocm_machine import (
 from stub_torch import find_other_python, make_stub_torch
 from wheelfactory.core.files import BUILD_SCRIPT, MATRIX
 from wheelfactory.kernels.archive import read_archive_manifest
-from wheelfactory.kernels.compiler.store import ObjectRecord
 from wheelfactory.kernels.source_list import list_sources
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.wheel.inspect.facts import inspect
@@ -49,28 +47,19 @@ SECOND_RELEASE, SECOND_TORCH = "2.8.3.post2", "2.11.0"
 """Of the second wheel; the release has equal kernel sources."""
 
 
-def objects_of(paths: Sequence[Path]) -> list[dict[str, ObjectRecord]]:
-    return [dict(read_archive_manifest(path).objects) for path in paths]
-
-
-def test_shards_are_the_planned_sources_with_device_code_and_nothing_twice(kernel_archives: Path, cache: Path) -> None:
+def test_a_set_is_the_planned_sources_with_device_code(kernel_archives: Path, cache: Path) -> None:
     planned = list_sources("2.8.3", load_matrix(MATRIX).flash_attn["2.8.3"], cache, os.environ)
     assert planned.left_out == 576
     assert len(planned.sources) == KERNELS
-    shards = objects_of(sorted(kernel_archives.glob("*.shard-*")))
-    names = [name for shard in shards for name in shard]
-    assert len(shards) == SHARDS
-    assert len(names) == len(set(names)) == DEVICE_KERNELS
-    assert set(names) == {*planned.sources} - APIS
-    assert all(
-        set(read_archive_manifest(path).set_key.sources) == set(names) for path in kernel_archives.glob("*.shard-*")
-    )
+    manifest = read_archive_manifest(next(kernel_archives.glob(f"{FIRST_SET}-*")))
+    assert {*manifest.objects} == {*manifest.set_key.sources} == {*planned.sources} - APIS
+    assert len(manifest.objects) == DEVICE_KERNELS
 
 
 def test_where_one_arch_is_kept_a_cell_compiles_each_other_arch_and_the_host_code_once(
     kernel_archives: Path,
 ) -> None:
-    others = [arch for arch in ARCHS if not SHARDED_SET.endswith(arch)]
+    others = [arch for arch in ARCHS if not FIRST_SET.endswith(arch)]
     compiled = read_compiles((kernel_archives / FIRST_CELL_LOG).read_text())
     assert len(set(compiled)) == len(compiled)
     assert count_targets(compiled) == {

@@ -11,7 +11,13 @@ import pytest
 from wheelfactory.build.sources import fetch_source, unpack_source
 from wheelfactory.core.errors import SourceError
 from wheelfactory.core.files import MATRIX
-from wheelfactory.kernels.generator_commands import digest_kernel_sources, parse_generator_commands
+from wheelfactory.kernels.generator_commands import (
+    FilteredCommand,
+    digest_kernel_sources,
+    filter_commands,
+    parse_generator_commands,
+)
+from wheelfactory.matrix.facts import GeneratorFilter
 from wheelfactory.matrix.load import load_matrix
 
 SETUP = """\
@@ -138,3 +144,26 @@ def test_one_byte_of_the_real_composable_kernel_changes_the_digest(cache: Path, 
     header = tree / "csrc/composable_kernel/include/ck_tile/core/tensor/tile_window.hpp"
     header.write_bytes(header.read_bytes()[:-1] + b" ")
     assert digest_kernel_sources(tree, generator) != before
+
+
+# filters
+
+COMMANDS = [("python", "ck/generate.py", "-d", direction, "--output_dir", "build") for direction in ("fwd", "bwd")]
+
+
+def filters(*pairs: tuple[str, str]) -> list[GeneratorFilter]:
+    return [GeneratorFilter(direction=direction, filter=pattern) for direction, pattern in pairs]
+
+
+def test_a_filter_belongs_to_the_command_of_its_direction() -> None:
+    assert filter_commands(COMMANDS, filters(("bwd", "*_a_*"))) == (FilteredCommand(COMMANDS[1][1:], "*_a_*"),)
+
+
+@pytest.mark.parametrize(
+    "commands",
+    [COMMANDS[1:], [*COMMANDS, COMMANDS[0]], [(*COMMANDS[0], "--filter", "*")], [(*COMMANDS[0], "-d", "bwd")]],
+    ids=["none", "twice", "with a filter", "two directions"],
+)
+def test_a_direction_without_one_plain_command_is_not_filtered(commands: list[tuple[str, ...]]) -> None:
+    with pytest.raises(SourceError, match="does not run the generator once, without a filter, for fwd"):
+        filter_commands(commands, filters(("fwd", "*_a_*")))

@@ -19,15 +19,22 @@ from hip_rocm import make_hip_rocm
 from hip_toolchain import HipToolchain
 from kernel_project import make_project
 from real_kernels import ARCHS, KERNELS, SYSTEM_GLIBC, Bench, Built, append_kernels, make_bench
+from wheel_factory import read_zip
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.digest import file_sha256
+from wheelfactory.core.errors import BuildError
 from wheelfactory.core.label import Label
+from wheelfactory.kernels.compiler.limits import require_kernels_of_host, require_object
 from wheelfactory.kernels.compiler.ninja import NOT_LINKED
 from wheelfactory.kernels.compiler.request import READY_TO_LINK
+from wheelfactory.kernels.compiler.store import Store
+from wheelfactory.kernels.compiler.targets import HOST
 from wheelfactory.pipeline.build import finish_raw_wheel
 from wheelfactory.verify.gates import verify
 from wheelfactory.verify.result import Status
 from wheelfactory.wheel.build_record import BuildRecord
+from wheelfactory.wheel.elf.image import DamagedElfError
+from wheelfactory.wheel.elf.read import ElfFile, read_elf
 from wheelfactory.wheel.inspect.facts import inspect
 
 pytestmark = pytest.mark.slow
@@ -140,13 +147,6 @@ def test_kernels_of_both_cells_are_of_one_key_and_the_same_bytes_are_linked(
     assert sorted(linked(bench, 1)) == sorted(KERNELS)
 
 
-def test_another_abi_compiles_host_code_alone(bench: Bench, cells: tuple[Cell, Cell], second: Built) -> None:
-    other = bench.build(cells[1], HIPCC_COMPILE_FLAGS_APPEND="-D_GLIBCXX_USE_CXX11_ABI=0")
-    samples = {name.partition(" ")[0] for name in other.samples}
-    assert set(other.compiled) == {BINDING, *parts("host")}
-    assert len(samples) == 2
-
-
 def test_early_inlining_is_disabled_and_logged_for_a_compiler_that_blows_up(bench: Bench, first: Built) -> None:
     """Upstream's flags, with which one kernel of head dim 128 did not end in 9.5 CPU minutes."""
     (note,) = first.notes
@@ -184,6 +184,7 @@ def test_every_gate_but_the_import_accepts_the_wheel(bench: Bench, cells: tuple[
     del results["import"]
     assert results.keys() == {"archive", "identity", "record", "contents", "linking", "code-objects", "symbols"}
     assert {name: result.findings for name, result in results.items() if result.status is not Status.PASSED} == {}
+    assert results["code-objects"].detail.endswith("the bytes of its kernel set")
 
 
 def test_the_extension_with_our_binding_imports_with_the_real_hip_and_reaches_the_kernels(
@@ -201,6 +202,53 @@ def test_the_extension_with_our_binding_imports_with_the_real_hip_and_reaches_th
     assert done.stdout == "-1.0\n", done.stderr
     assert "RuntimeError" in done.stderr
     assert "no ROCm-capable device is detected" in done.stderr
+
+
+def test_a_cell_built_again_on_another_tree_has_the_same_bytes(
+    bench: Bench, cells: tuple[Cell, Cell], first: Built, second: Built
+) -> None:
+    again = bench.build(cells[0])
+    assert first.raw and again.raw
+    assert first.raw.path != again.raw.path
+    assert read_zip(first.raw.path) == read_zip(again.raw.path)
+
+
+@pytest.mark.parametrize("target", [ARCHS[0], HOST])
+def test_an_object_in_the_place_of_another_is_refused(bench: Bench, first: Built, target: str) -> None:
+    """When it is saved, by the id that the compiler writes into it, and before the link, by the names of kernels."""
+    stores = {
+        store.key.parts["targets"][0]: store
+        for store in (Store.open(bench.folder / "cache/kernels", key) for key in first.report.keys)
+    }
+    own, other = [name for name in KERNELS if "_api" not in name][:2]
+    data = stores[target].object_path(other).read_bytes()
+    require_object(data, other, target)
+    with pytest.raises(DamagedElfError, match="compiled from another source"):
+        require_object(data, own, target)
+    host = stores[HOST].object_path(other if target == HOST else own).read_bytes()
+    device = stores[ARCHS[0]].object_path(own if target == HOST else other)
+    with pytest.raises(BuildError, match="kernel object of another source"):
+        require_kernels_of_host(own, host, {ARCHS[0]: device}, is_guarded=False)
+
+
+def test_another_linker_changes_no_device_code_and_no_registration(bench: Bench, wheel: Path) -> None:
+    name = next(name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so"))
+    linked_by_setup = read_elf(name, zipfile.ZipFile(wheel).read(name))
+    output = bench.folder / "linked.so"
+    objects = sorted(bench.folder.glob("build1/**/build/**/*.o"))
+    done = bench.run_inside(
+        bench.folder, bench.rocm / "bin/hipcc", "-shared", "-fuse-ld=lld", "-s", "-o", output, *objects
+    )
+    assert done.returncode == 0, done.stderr
+    found = read_elf(name, output.read_bytes())
+
+    def code(elf: ElfFile) -> list[str]:
+        return sorted(entry.sha256 for bundle in elf.bundles for entry in bundle.entries)
+
+    assert code(found) == code(linked_by_setup)
+    assert found.registration.kernels == linked_by_setup.registration.kernels
+    assert {*found.registration.bundles} == {bundle.offset for bundle in found.bundles}
+    assert found.layout_faults == ()
 
 
 def test_an_unsupported_arch_is_refused_with_the_compilers_error_before_compiling(

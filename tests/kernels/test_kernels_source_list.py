@@ -7,17 +7,19 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
+from dispatch_release import BINDING, FILTER, make_dispatch_release, write_dispatch_release
 from wheelfactory.build.sources import fetch_source, unpack_source
 from wheelfactory.core.errors import InputError, SourceError
 from wheelfactory.core.files import MATRIX
 from wheelfactory.core.process import capture
 from wheelfactory.kernels import source_list
-from wheelfactory.kernels.generator_commands import parse_generator_commands
+from wheelfactory.kernels.generator_commands import FilteredCommand, parse_generator_commands
 from wheelfactory.kernels.kernel_set import group_kernel_sets
 from wheelfactory.kernels.source_list import (
     SOURCE_LIST_FORMAT,
@@ -101,7 +103,6 @@ WRITTEN: Mapping[str, object] = {
     "sources": ["x"],
     "filtered": [],
     "left_out": 0,
-    "unproved": "",
     "archs": [],
     "guards": {},
 }
@@ -223,6 +224,54 @@ def test_a_cached_list_with_another_digest_is_made_again(tmp_path: Path) -> None
     assert list_sources("9", with_digest(release, found.digest), tmp_path, os.environ) == found
 
 
+# filters
+
+MakeRelease: TypeAlias = Callable[[Path, Path, str], Path]
+
+
+def listed(
+    folder: Path, binding: str = BINDING, pattern: str = FILTER, make: MakeRelease = make_dispatch_release
+) -> SourceList:
+    """The sources of the small release with this binding and filter."""
+    matrix = make(folder, folder, binding)
+    matrix.write_text(matrix.read_text().replace(FILTER, pattern))
+    return list_sources("2.8.3", load_matrix(matrix).flash_attn["2.8.3"], folder, os.environ)
+
+
+def test_proved_filters_leave_sources_out_and_are_part_of_the_list(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    for _ in range(2):  # generated, then cached
+        caplog.clear()
+        found = listed(tmp_path)
+        called = [f"fmha_fwd_d64_fp16_nlogits_{mask}_lse" for mask in ("mask", "nmask")]
+        assert (list(found.sources), found.left_out) == (["fmha_fwd_api", *called], 6)
+        command = ("csrc/ck/generate.py", "-d", "fwd", "--output_dir", "build")
+        assert found.filtered == (FilteredCommand(command, FILTER),)
+        assert "flash-attn 2.8.3: left out 6 kernel sources that no call can reach" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("binding", "pattern", "make"),
+    [
+        (BINDING.replace("has_lse = true", "has_lse = is_causal"), FILTER, make_dispatch_release),
+        (BINDING, "*_nlogits_mask_*", make_dispatch_release),
+        (BINDING, FILTER, write_dispatch_release),
+    ],
+    ids=["other bindings", "another filter", "no proof"],
+)
+def test_filters_without_a_proof_for_these_sources_leave_nothing_out_and_the_log_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, binding: str, pattern: str, make: MakeRelease
+) -> None:
+    for _ in range(2):
+        caplog.clear()
+        found = listed(tmp_path, binding, pattern, make)
+        assert (len(found.sources), found.filtered, found.left_out) == (9, (), 0)
+        assert "flash-attn 2.8.3: compiling all kernels, no proof for the filters" in caplog.text
+    assert listed(tmp_path).left_out == 6
+
+
 @pytest.fixture(scope="module")
 def real_lists(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, SourceList]:
     """The source lists of the real sdists, made anew and whatever digest the matrix states."""
@@ -255,15 +304,15 @@ def test_the_real_sdists_of_2_8_3_and_2_8_3_post2_make_one_kernel_set(real_lists
 def test_the_real_releases(
     version: str, count: int, called: int, real_lists: Mapping[str, SourceList], cache: Path, tmp_path: Path
 ) -> None:
-    """Against upstream's own list, which is another path through its generator; the filters are proved."""
+    """Against upstream's own list, which is another path through its generator, with the filters that are proved."""
     release, found = load_matrix(MATRIX).flash_attn[version], real_lists[version]
 
-    assert (len(found.sources), found.left_out, found.unproved) == (called, count - called, "")
+    assert (len(found.sources), found.left_out) == (called, count - called)
     tree = unpack_source(fetch_source(version, release, cache / "sources", os.environ), tmp_path / "tree")
     listed: list[str] = []
     for command in parse_generator_commands((tree / "setup.py").read_text(), version, ()):
         words = ["--list_blobs" if word == "--output_dir" else word for word in command]
-        patterns = [item.filter for item in release.trim if item.direction in command]
+        patterns = [item.filter for item in release.filters if item.direction in command]
         options = ["--filter", *patterns] if patterns else []
         capture(["list" if word == "build" else word for word in [*words, *options]], cwd=tree)
         listed += (tree / "list").read_text().split()

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from aiter_factory import KERNELS, PREVIEW, make_aiter_repository, pin
+from aiter_factory import KERNELS, PREVIEW, aiter_machine, make_aiter_repository, pin
 from rocm_machine import make_machine
 from wheel_factory import MATRIX, PACKAGE, TRITON, build_record, finished_wheel, small_machine
 from wheelfactory.build.environments import make_build_environment, make_triton_environment
+from wheelfactory.build.products import pin_product
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.label import Label
 from wheelfactory.matrix.facts import Matrix
@@ -37,9 +38,9 @@ def test_its_programs_get_no_variable_that_bypasses_the_module_of_the_wheel() ->
     assert program_environ({"PATH": "/bin"}, PREVIEW) == {"PATH": "/bin"}
 
 
-def test_a_proof_depends_on_the_commit_of_aiter() -> None:
-    one, other = (stand_in_requirements("3.7.1", pin(commit=digit * 40)) for digit in "89")
-    assert one != other
+def test_a_proof_depends_on_the_commit_of_aiter(tmp_path: Path) -> None:
+    one, other = (pin_product("amd-aiter", aiter_machine(tmp_path, pin(commit=digit * 40))) for digit in "89")
+    assert stand_in_requirements("3.7.1", [one]) != stand_in_requirements("3.7.1", [other])
     assert stand_in_requirements("3.7.1")[-1] == "triton==3.7.1"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import struct
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,7 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from elf_factory import bundle, code_object, hip_bundle, library, package, packed, section, with_section
+from code_object_bytes import KERNELS, code_object
+from elf_factory import (
+    HOST,
+    NUMBERS,
+    bundle,
+    hip_bundle,
+    package,
+    packed,
+    section,
+    shell,
+    with_section,
+)
 from wheel_factory import (
     CK,
     MATRIX,
@@ -22,7 +34,6 @@ from wheel_factory import (
     finished_wheel,
     payload,
     small_machine,
-    tamper,
     toolchain_of,
 )
 from wheelfactory.core.cell import Cell
@@ -30,6 +41,8 @@ from wheelfactory.verify import gates
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.gates import GATES, is_refused, verify
 from wheelfactory.verify.result import GateResult, Status
+from wheelfactory.wheel.elf.image import ElfImage
+from wheelfactory.wheel.elf.registration import FATBIN, read_registration
 
 NAME = extension_name(CK)
 ARCHS = MATRIX.archs(CK)
@@ -63,83 +76,144 @@ def with_members(**members: bytes | None) -> Callable[[Path], Path]:
     return make
 
 
+def of_toolchain(**changes: object) -> Callable[[Path], Path]:
+    """The good wheel, with another toolchain in its build record."""
+    return recorded(toolchain=toolchain_of(CK, **changes))
+
+
+def recorded(**changes: object) -> Callable[[Path], Path]:
+    """The good wheel, with another build record."""
+    return lambda folder: finished_wheel(folder, record=build_record(**changes))
+
+
 def device(*bundles: bytes) -> Callable[[Path], Path]:
     return changed_extension(fatbin=section(*bundles))
 
 
-def zipped(change: Callable[[zipfile.ZipFile], None]) -> Callable[[Path], Path]:
-    """The good wheel with something added to its archive."""
+def member(name: str) -> Callable[[Path], Path]:
+    """The good wheel with a member more, which RECORD does not have."""
 
     def make(folder: Path) -> Path:
         path = finished_wheel(folder)
         with zipfile.ZipFile(path, "a") as archive:
-            change(archive)
+            info = zipfile.ZipInfo(name)
+            info.external_attr = (stat.S_IFREG | 0o644) << 16
+            archive.writestr(info, b"/etc/passwd")
         return path
 
     return make
-
-
-def member(name: str, mode: int = stat.S_IFREG | 0o644) -> Callable[[Path], Path]:
-    def change(archive: zipfile.ZipFile) -> None:
-        info = zipfile.ZipInfo(name)
-        info.external_attr = mode << 16
-        archive.writestr(info, b"/etc/passwd")
-
-    return zipped(change)
-
-
-def twice(folder: Path) -> Path:
-    with pytest.warns(UserWarning, match="Duplicate name"):
-        return member(NAME)(folder)
-
-
-def renamed(folder: Path) -> Path:
-    path = finished_wheel(folder)
-    return path.rename(path.with_name(path.name.replace("rocm64torch2.9", "rocm64torch2.8")))
 
 
 CONTENTS = frozenset({"contents"})
 
 MISLABELLED = {"gfx942": code_object("gfx90a"), "gfx90a": code_object("gfx90a")}
 
+IDS = [f"hipv4-amdgcn-amd-amdhsa--{arch}" for arch in ARCHS]
+CODE = [code_object(arch) for arch in ARCHS]
+GOOD = [(HOST, b""), *zip(IDS, CODE, strict=True)]
+
+WRONG_IDS: list[tuple[str, list[tuple[str, bytes]], str]] = [
+    ("no entry of the host", GOOD[1:], "0 entries of the host"),
+    ("two entries of the host", [GOOD[0], *GOOD], "2 entries of the host"),
+    ("bytes in the entry of the host", [(HOST, bytes(20_000)), *GOOD[1:]], "1 entries of the host, of 20000 bytes"),
+    ("the kind openmp", [GOOD[0], *((f"openmp{name[5:]}", code) for name, code in GOOD[1:])], "openmp-amdgcn"),
+    ("another triple", [GOOD[0], *((name.replace("amdhsa", "mesa3d"), code) for name, code in GOOD[1:])], "mesa3d"),
+    ("one dash", [GOOD[0], *((name.replace("--", "-"), code) for name, code in GOOD[1:])], "amdhsa-gfx"),
+    ("an unknown id", [GOOD[0], *((f"zzz-{arch}", code) for arch, code in zip(ARCHS, CODE, strict=True))], "zzz-gfx"),
+    ("an id for terminals", [*GOOD, ("\x1b[2Jx", b"")], r"\x1b[2Jx"),
+    ("one id twice", [*GOOD, GOOD[1]], f"{IDS[0]}, 2 times"),
+    ("an entry for another vendor", [*GOOD, ("hip-nvptx64-nvidia-cuda--sm_80", b"")], "hip-nvptx64-nvidia-cuda--sm_80"),
+    ("a host that is another machine", [("host-aarch64-unknown-linux-gnu-", b""), *GOOD[1:]], "0 entries of the host"),
+    ("an id in capitals", [*GOOD, ("HIPV4-amdgcn-amd-amdhsa--gfx942", b"")], "HIPV4-amdgcn"),
+    ("an id with a kind of later", [*GOOD, ("hipv5-amdgcn-amd-amdhsa--gfx942", b"")], "hipv5-amdgcn"),
+    ("an id before another", [*GOOD, (f"x-{IDS[0]}", b"")], "x-hipv4-amdgcn"),
+]
+"""What is wrong, the entries, and a part of what the finding says was found."""
+
+
+def other_header(target: str, arch: str) -> bytes:
+    """A code object whose header has the flags of another arch."""
+    data = bytearray(code_object(target))
+    struct.pack_into("<I", data, 48, NUMBERS[arch])
+    return bytes(data)
+
+
+def pointing_to_the_first(data: bytes) -> bytes:
+    """An extension with both registrations of the first bundle, by their relocations."""
+    image, first, second = ElfImage(data), *read_registration(ElfImage(data)).bundles
+    device_code = image.find_section(FATBIN)
+    assert device_code and first is not None and second is not None
+    relocated = [struct.pack("<QQ", 8, device_code.address + offset) for offset in (second, first)]
+    return data.replace(relocated[0], relocated[1])
+
+
 BAD_WHEELS = {
-    # the archive
     "a path out of the archive": Bad(member("../evil.py"), "archive", "'../evil.py'", "without empty parts", ""),
-    "a symbolic link": Bad(
-        member("link", stat.S_IFLNK | 0o777), "archive", "'link'", "a regular file", "symbolic link"
-    ),
-    "two members of a name": Bad(twice, "archive", NAME, "one member of this name", "two"),
-    "something before the archive": Bad(
-        lambda folder: prepended(finished_wheel(folder)), "archive", "(all)", "nothing before", "bytes"
-    ),
     # claims about itself
-    "another label in its name": Bad(renamed, "identity", "", "2.8.3+rocm64torch2.9", "2.8.3+rocm64torch2.8"),
-    "the old C++ ABI": Bad(
-        lambda folder: finished_wheel(folder, record=build_record(toolchain=toolchain_of(CK, cxx11_abi=False))),
+    "a newer glibc than the image's": Bad(
+        lambda folder: finished_wheel(
+            folder,
+            tags="cp311-cp311-manylinux_2_39_x86_64",
+            record=build_record(toolchain=toolchain_of(CK, glibc="2.39")),
+        ),
         "identity",
-        "build record cxx11_abi",
-        "True",
-        "False",
-    ),
-    # RECORD
-    "a member that was changed": Bad(
-        lambda folder: tamper(finished_wheel(folder), {"flash_attn/__init__.py": b"import os\n"}),
-        "record",
-        "flash_attn/__init__.py",
-        "in RECORD",
-        "flash_attn/__init__.py,sha256=",
-        also=CONTENTS,
-    ),
-    "a member that RECORD omits": Bad(
-        member("added.py"), "record", "added.py", "in RECORD", "no such line", also=CONTENTS
-    ),
-    "a member that only RECORD has": Bad(
-        lambda folder: tamper(finished_wheel(folder), {"flash_attn/__init__.py": None}),
-        "record",
         "",
-        "one line in RECORD for each member",
-        "flash_attn/__init__.py,sha256=",
-        also=CONTENTS,
+        "glibc 2.35 or older",
+        "glibc 2.39",
+    ),
+    "torch for the CPU": Bad(
+        of_toolchain(torch="2.9.1+cpu"), "identity", "build record torch", "2.9.1+rocm6.4", "2.9.1+cpu"
+    ),
+    "torch for CUDA": Bad(
+        of_toolchain(torch="2.9.1+cu128"), "identity", "build record torch", "2.9.1+rocm6.4", "2.9.1+cu128"
+    ),
+    "torch for another ROCm": Bad(
+        of_toolchain(torch="2.9.1+rocm6.3"), "identity", "build record torch", "2.9.1+rocm6.4", "2.9.1+rocm6.3"
+    ),
+    **{
+        f"the build record's {name} {value}": Bad(of_toolchain(**{name: value}), "identity", file, expected, found)
+        for name, value, file, expected, found in (
+            ("torch", "2.9.1", "build record torch", "2.9.1+rocm6.4", "2.9.1"),
+            ("torch", "2.9.1+xpu", "build record torch", "2.9.1+rocm6.4", "2.9.1+xpu"),
+            ("torch", "2.8.0+rocm6.4", "build record toolchain", "torch 2.9.1", "torch 2.8.0"),
+            ("python", "3.12", "build record toolchain", "Python 3.11", "Python 3.12"),
+            ("hip", "6.3.42131", "build record toolchain", "HIP 6.4", "HIP 6.3.42131"),
+            ("hip", None, "build record toolchain", "HIP 6.4", "HIP None"),
+            ("torch", None, "build record torch", "2.9.1+rocm6.4", "nothing"),
+            ("compiler", "gcc (GCC) 13.2.0", "build record compiler", "hipcc, a clang", "gcc"),
+            ("compiler", "HIP version: 7.2.53211-e1a6bc5663", "build record compiler", "HIP 6.4", "HIP version: 7.2"),
+            ("glibc", "2.17", "", "glibc 2.17 or older", "glibc 2.28"),
+            ("glibc", None, "build record glibc", "the glibc of the build machine", "nothing"),
+        )
+    },
+    **{
+        f"a build record with {name} {value}": Bad(
+            recorded(**{name: value}),
+            "identity",
+            f"build record {name}",
+            "",
+            found,
+        )
+        for name, value, found in (
+            ("cell", "fa2.8.3-rocm6.4-torch2.9.1-cp312-ck", "cp312"),
+            ("label", "rocm63torch2.9", "rocm63torch2.9"),
+            ("source", "sha256:" + "0" * 64, "sha256:000"),
+            ("build", "7", "7"),
+        )
+    },
+    "a build record of fewer archs": Bad(
+        lambda folder: finished_wheel(
+            folder,
+            record=build_record(offload_archs=("gfx942",)),
+            members=payload(CK, fatbin=section(*[hip_bundle("gfx942")] * 2)),
+        ),
+        "identity",
+        "build record offload_archs",
+        "gfx90a, gfx942",
+        "gfx942",
+    ),
+    "CUDA's compiler": Bad(
+        of_toolchain(compiler="nvcc: release 13.0"), "identity", "build record compiler", "hipcc, a clang", "nvcc"
     ),
     # contents
     "no extension": Bad(with_members(**{NAME: None}), "contents", "", NAME, "no such file"),
@@ -149,22 +223,8 @@ BAD_WHEELS = {
     "an extension without its entry": Bad(
         changed_extension(defined=("PyInit_other",)), "contents", NAME, "PyInit_flash_attn_2_cuda", "PyInit_other"
     ),
-    "a second library": Bad(
-        with_members(**{"flash_attn/helper.so": library(source="int x;")}),
-        "contents",
-        "flash_attn/helper.so",
-        "no such file",
-        "bytes",
-    ),
-    "a grafted library": Bad(
-        with_members(**{"flash_attn.libs/readme": b"libamdhip64"}),
-        "contents",
-        "flash_attn.libs/readme",
-        "no such file",
-        "11 bytes",
-    ),
     "far too large": Bad(
-        device(hip_bundle(objects={arch: code_object(arch) + os.urandom(6 << 20) for arch in ARCHS})),
+        device(hip_bundle(objects={arch: code_object(arch, code=os.urandom(6 << 20)) for arch in ARCHS})),
         "contents",
         "",
         "1,000 to 10,000,000 bytes",
@@ -181,6 +241,55 @@ BAD_WHEELS = {
         "libraries of torch",
         "libc10/x.so",
     ),
+    **{
+        f"the library {name}": Bad(
+            changed_extension(needed=("libc10.so", name)), "linking", NAME, "libamdhip64.so.6 of ROCm 6.4", name
+        )
+        for name in (
+            "libroc_mine.so.9",
+            "libtorchMINE.so.666",
+            "libamdhip64.so.7",
+            "libtorch_cuda.so",
+            "libc10_cuda.so",
+            "libamdhip64.so",
+            "libamdhip64.so.6.4",
+            "libc10.so.1",
+            "libcudart.so.12",
+            "libpython3.11.so.1.0",
+            "libhsa-runtime64.so.1",
+            "LIBC10.SO",
+            "libroctx64.so.4",
+            "librocm_smi64.so.7",
+            "libstdc++.so.6.0.30",
+            "libhipblas.so.2",
+            "ld-linux-x86-64.so.3",
+            "libamdhip64.so.6 ",
+        )
+    },
+    "the SONAME of a library of ROCm": Bad(
+        changed_extension(soname="libamdhip64.so.6"), "linking", NAME, "no SONAME, or the file's", "libamdhip64.so.6"
+    ),
+    **{
+        f"the path {path}": Bad(changed_extension(runpath=path), "linking", NAME, "below $ORIGIN", path)
+        for path in (
+            "$ORIGIN/../../../tmp/x",
+            "$ORIGINx",
+            "$LIB",
+            "$ORIGIN/$LIB",
+            "$ORIGIN/a/../../b",
+            "$ORIGIN/./a",
+            "$PLATFORM",
+            "/",
+            ".",
+            "//tmp",
+            "$ORIGIN/../torch/lib",
+            "${ORIGIN}/../../..",
+            "/proc/self/cwd",
+            "tmp",
+            "/usr/lib",
+            "$ORIGIN/..",
+        )
+    },
     "a path of the build machine": Bad(
         changed_extension(runpath="/opt/rocm-6.2.2/lib"), "linking", NAME, "no RUNPATH", "/opt/rocm-6.2.2/lib"
     ),
@@ -200,27 +309,16 @@ BAD_WHEELS = {
         "symbols of glibc 2.17",
         "glibc 2.29",
     ),
-    "a newer glibc than the image's": Bad(
-        lambda folder: finished_wheel(
-            folder,
-            tags="cp311-cp311-manylinux_2_39_x86_64",
-            record=build_record(toolchain=toolchain_of(CK, glibc="2.39")),
-        ),
-        "linking",
-        "",
-        "glibc 2.35 or older",
-        "glibc 2.39",
-    ),
     # the device code
     "a build for the CPU": Bad(changed_extension(fatbin=b""), "code-objects", "", "for gfx90a, gfx942", "no bundle in"),
     "bundles without device code": Bad(
         device(hip_bundle(), hip_bundle()), "code-objects", "bundle at 0", "gfx90a, gfx942", "nothing"
     ),
     "one source of many compiled for the host only": Bad(
-        changed_extension(registered=3), "code-objects", NAME, "the 3 bundles that its start-up code registers", "2"
+        changed_extension(registered=3), "code-objects", NAME, "a registration for each of 2 bundles", "3 registrations"
     ),
     "device code that nothing registers": Bad(
-        changed_extension(registered=0), "code-objects", NAME, "the 0 bundles that its start-up code registers", "2"
+        changed_extension(registered=0), "code-objects", NAME, "a registration for each of 2 bundles", "0 registrations"
     ),
     "kernels whose device code the linker dropped": Bad(
         changed_extension(source=with_section("llvm_offload_entries", bytes(2 * 56)), flags=("-nostdlib",)),
@@ -233,10 +331,11 @@ BAD_WHEELS = {
         changed_extension(
             source=with_section(".llvm.offloading", package(("gfx942", code_object()))), flags=("-nostdlib",)
         ),
-        "code-objects",
+        "contents",
         NAME,
-        "no device code that waits for a device link",
-        "1 offload packages",
+        "only known sections that are loaded",  # a compiler's is not
+        ".llvm.offloading",
+        also=frozenset({"code-objects"}),
     ),
     "an arch that is missing": Bad(
         device(hip_bundle("gfx90a")), "code-objects", "bundle at 0", "gfx90a, gfx942", "gfx90a"
@@ -265,29 +364,132 @@ BAD_WHEELS = {
         device(hip_bundle(objects=MISLABELLED)),
         "code-objects",
         NAME,
-        "a code object for gfx942",
-        "a code object for gfx90a",
+        "a whole code object for gfx942",
+        "a code object for gfx90a: its header is of another arch",
     ),
     "text in place of a code object": Bad(
         device(hip_bundle(objects={"gfx942": b"not code" * 40, "gfx90a": code_object("gfx90a", 320)})),
         "code-objects",
         NAME,
-        "a code object for gfx942",
-        "320 bytes of something else",
+        "a whole code object for gfx942",
+        "320 bytes of something else: no ELF magic",
+    ),
+    "random bytes behind the headers of code objects": Bad(
+        device(hip_bundle(objects={arch: shell(arch) + os.urandom(1 << 12) for arch in ARCHS})),
+        "code-objects",
+        "bundle at 0",
+        "a whole code object for",
+        "bytes at 64 outside",
+    ),
+    "half of a code object": Bad(
+        device(hip_bundle(objects={arch: code_object(arch)[:600] for arch in ARCHS})),
+        "code-objects",
+        "bundle at 0",
+        "a whole code object for",
+        "are outside the file",
+    ),
+    "bytes behind a code object": Bad(
+        device(hip_bundle(objects={arch: code_object(arch) + b"more" for arch in ARCHS})),
+        "code-objects",
+        "bundle at 0",
+        "a whole code object for",
+        "4 bytes at 1,204 outside",
+    ),
+    "a code object without a note": Bad(
+        device(hip_bundle(objects={arch: code_object(arch, note=b"") for arch in ARCHS})),
+        "code-objects",
+        "bundle at 0",
+        "a whole code object for",
+        "its note is for no target",
+    ),
+    "a code object whose header is of another arch": Bad(
+        device(hip_bundle(objects={"gfx90a": code_object("gfx90a"), "gfx942": other_header("gfx942", "gfx1100")})),
+        "code-objects",
+        "bundle at 0",
+        "a whole code object for gfx942",
+        "a code object for gfx1100: its header is of another arch",
+    ),
+    "a note that names other kernels than the symbols": Bad(
+        device(hip_bundle(objects={arch: code_object(arch, symbols=KERNELS[:1]) for arch in ARCHS})),
+        "code-objects",
+        "bundle at 0",
+        "a whole code object for",
+        "its note and its symbols name other kernels",
+    ),
+    "a descriptor that points beside the code": Bad(
+        device(hip_bundle(objects={arch: code_object(arch, entry=128) for arch in ARCHS})),
+        "code-objects",
+        "bundle at 0",
+        "a whole code object for",
+        "no code where the descriptor of",
+    ),
+    "code objects without kernels": Bad(
+        changed_extension(
+            fatbin=section(hip_bundle(objects={arch: code_object(arch, kernels=()) for arch in ARCHS})), kernels=KERNELS
+        ),
+        "code-objects",
+        NAME,
+        "the 2 kernels that host code names, for gfx90a",
+        "it lacks 2, such as _Z3addPf",
+    ),
+    "a bundle of many that is a shell": Bad(
+        changed_extension(
+            fatbin=section(
+                hip_bundle(objects={arch: code_object(arch, kernels=KERNELS[:1]) for arch in ARCHS}),
+                hip_bundle(objects={arch: code_object(arch, kernels=()) for arch in ARCHS}),
+            ),
+            kernels=KERNELS,
+        ),
+        "code-objects",
+        NAME,
+        "the 2 kernels that host code names",
+        "it lacks 1",
+    ),
+    "a kernel that one arch lacks": Bad(
+        device(hip_bundle("gfx942", objects={"gfx90a": code_object("gfx90a", kernels=KERNELS[:1])})),
+        "code-objects",
+        NAME,
+        "the 2 kernels that host code names, for gfx90a",
+        "it lacks 1",
+    ),
+    "a kernel that host code does not know": Bad(
+        changed_extension(kernels=KERNELS[:1]), "code-objects", NAME, "the 1 kernels that host", "has beside them 1"
+    ),
+    "registrations of one bundle": Bad(
+        with_members(**{NAME: pointing_to_the_first(extension(*ARCHS))}),
+        "code-objects",
+        NAME,
+        "a registration for each of 2 bundles",
+        "2 registrations, which point to 1 of them",
+    ),
+    "registrations without their magic": Bad(
+        with_members(**{NAME: extension(*ARCHS).replace(b"FPIH", b"FPIX")}),
+        "code-objects",
+        NAME,
+        "a registration for each of 2 bundles",
+        "2 registrations, which point to 0 of them",
+    ),
+    **{
+        f"a bundle with {what}": Bad(
+            device(bundle(entries)), "code-objects", "bundle at 0", "one empty entry of the host", found
+        )
+        for what, entries, found in WRONG_IDS
+    },
+    "a packed bundle of the kind of plain ones": Bad(
+        device(packed(bundle([(HOST, b""), *((name.replace("hipv4", "hip"), code) for name, code in GOOD[1:])]))),
+        "code-objects",
+        "bundle at 0",
+        "one empty entry of the host",
+        "hip-amdgcn-amd-amdhsa--gfx90a",
     ),
     "an arch whose kernels were compiled away": Bad(
-        device(hip_bundle(objects={"gfx942": code_object("gfx942", 9000), "gfx90a": code_object("gfx90a", 300)})),
+        device(hip_bundle(objects={"gfx942": code_object("gfx942", 19_000), "gfx90a": code_object("gfx90a")})),
         "code-objects",
         "",
         "about as much device code for gfx90a",
-        "300 of 9,000 bytes",
+        "1,204 of 19,000 bytes",
     ),
 }
-
-
-def prepended(path: Path) -> Path:
-    path.write_bytes(b"#!/bin/sh\n" + path.read_bytes())
-    return path
 
 
 @pytest.fixture(autouse=True)
@@ -326,7 +528,8 @@ def test_a_bad_wheel_is_refused_for_its_own_reason(tmp_path: Path, kind: str) ->
 
 
 def test_the_table_has_the_kinds_it_promises() -> None:
-    assert len(BAD_WHEELS) >= 25
+    compiled = [bad for bad in BAD_WHEELS.values() if bad.cell == CK]
+    assert len(compiled) >= 108
 
 
 @pytest.mark.parametrize(
@@ -335,7 +538,8 @@ def test_the_table_has_the_kinds_it_promises() -> None:
         pytest.param(section(hip_bundle(*ARCHS)), id="one bundle"),
         pytest.param(section(packed(hip_bundle(*ARCHS), 2, "zlib"), hip_bundle(*ARCHS)), id="packed and plain"),
         pytest.param(
-            section(bundle([(f"hip-amdgcn-amd-amdhsa-{arch}", code_object(arch)) for arch in ARCHS])), id="old ids"
+            section(bundle([(HOST, b""), *((f"hip-amdgcn-amd-amdhsa--{arch}", code_object(arch)) for arch in ARCHS)])),
+            id="of the new offload driver",
         ),
     ],
 )
@@ -351,6 +555,6 @@ def test_counts_are_in_the_result(tmp_path: Path) -> None:
 
     figures = {result.gate: result.figures for result in verify(path, CK, context=small_machine(tmp_path))}
 
-    assert figures["code-objects"] == {"bundles": 2, "gfx90a bytes": 512, "gfx942 bytes": 512}
+    assert figures["code-objects"] == {"bundles": 2, "kernels": 2, "gfx90a bytes": 2408, "gfx942 bytes": 2408}
     assert figures["contents"]["bytes"] == path.stat().st_size
     assert figures["linking"] == {"libraries": 2}

@@ -9,13 +9,14 @@ import hashlib
 import os
 import runpy
 import sys
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from preview_sources import AITER, FLASH_ATTN, read_upstream
-from shared_folder import make_once
+from shared_folder import make_once, share_triton_cache
 from stage_arguments import local_executor
 from wheel_factory import CK, TRITON, build_record, finished_wheel, make_wheel, read_zip
 from wheelfactory.build.environments import (
@@ -38,6 +39,7 @@ from wheelfactory.verify.accuracy import (
     find_tolerance,
 )
 from wheelfactory.verify.emulation import EXECUTE, EmulationReport
+from wheelfactory.verify.programs.attention_cases import FIRST
 from wheelfactory.verify.proofs import run_program
 from wheelfactory.verify.result import Finding
 from wheelfactory.wheel.activation import corrections
@@ -104,13 +106,17 @@ def report(wheels: list[Path], cache: Path, scratch: Path) -> NumericReport:
 
 
 @pytest.fixture(scope="module")
-def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("scratch")
+def scratch(triton_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A working folder of programs that find kernels which another one compiled."""
+    with pytest.MonkeyPatch.context() as patch:
+        share_triton_cache(triton_cache, patch)
+        yield tmp_path_factory.mktemp("scratch")
 
 
 def run_cases(
-    wheels: list[Path], cache: Path, scratch: Path, suite: str = "first", variable: str | None = None
+    wheels: list[Path], cache: Path, scratch: Path, only: Collection[str] = (), variable: str | None = None
 ) -> NumericReport:
+    """Run the cases of `FIRST`, or those whose names are in `only`."""
     layers = [
         make_build_environment(cache),
         make_triton_environment(cache, "3.7.1"),
@@ -121,9 +127,10 @@ def run_cases(
     if variable:
         environ["FLASH_ATTENTION_TRITON_AMD_ENABLE"] = variable
     wheel, *more = wheels
-    command = (EXECUTE, "gfx942", suite, "grouped*")
+    others = [f"!{each.name} *" for each in FIRST if only and each.name not in only]
+    command: list[str | Path] = [EXECUTE, "gfx942", "first", "grouped*", *others]
     with open_wheel_environment(cache, wheel, layers[0].python, layers[0].version, folders, more) as environment:
-        found = run_program(command, EmulationReport, environment, environ, scratch=scratch, timeout=600)
+        found = run_program(command, EmulationReport, environment, environ, scratch=scratch, timeout=1500)
     assert isinstance(found, EmulationReport), found
     return found
 
@@ -140,27 +147,41 @@ def faults_of(kind: str, report: NumericReport) -> list[Finding]:
 
 @pytest.mark.slow
 def test_the_variable_does_not_go_round_the_layer(kind: str, wheels: list[Path], cache: Path, scratch: Path) -> None:
-    assert faults_of(kind, run_cases(wheels, cache, scratch, "arch", "TRUE")) == []
+    """Of what it does: a table of options, corrected lines, and the seed of dropout."""
+    found = run_cases(wheels, cache, scratch, ("full", "window", "alibi", "dropout", "empty cache"), "TRUE")
+    assert len(found.cases) == 5
+    assert faults_of(kind, found) == []
 
 
 @pytest.mark.slow
 def test_an_option_that_the_kernels_ignore_is_refused_with_what_to_use(kind: str, report: NumericReport) -> None:
     words = {
-        "window gradients float16": ["window", "use flash-attention-amd, or the CK wheel"],
-        "softcap float16": ["softcap is not supported", "use flash-attention-amd"],
-        "pages packed float16": ["paged attention", "use flash-attention-amd, or the CK wheel"],
+        "window gradients float16": ["window_size_left=8", "flash-attention-amd", "sdpa"],
+        "softcap float16": ["softcap is not supported", "flash-attention-amd", "eager"],
+        "pages packed float16": ["paged attention", "flash-attention-amd"],
         "left padding float16": ["cache_leftpad", "a cache without padding"],
     }
     if kind != "Triton preview":
         words = {
             "window float16": ["window_size=(8, 3)", "Mistral", "CK wheel", "sdpa"],
             "softcap float16": ["softcap=5.0", "Gemma 2", "flash-attention-amd", "eager"],
-            "pages float16": ["block_table", "CK wheel"],
+            "pages float16": ["block_table", "flash-attention-amd"],
             "left padding float16": ["cache_leftpad"],
             "far offsets float16": ["32-bit offsets", "smaller batches"],
         }
     messages = {case.name: str(case.refused) for case in report.cases}
     assert [(name, word) for name, each in words.items() for word in each if word not in messages[name]] == []
+
+
+@pytest.mark.slow
+def test_an_error_names_exactly_the_wheels_that_compute_the_option(report: NumericReport) -> None:
+    """By the table of options; a wheel that raises the error does not name its own release."""
+    columns, table = {"the CK wheel": "CK", "flash-attn 2.8.3": "Triton 2.8.3"}, read_options().refused
+    refused = [case for case in report.cases if case.refused and case.option]
+    named = {case.name: {name for name in columns if name in str(case.refused)} for case in refused}
+    assert named == {
+        case.name: {name for name, column in columns.items() if column not in table[case.option]} for case in refused
+    }
 
 
 @pytest.mark.slow
@@ -173,12 +194,13 @@ def test_every_option_of_the_table_but_the_first_rows_has_a_case(report: Numeric
 
 @pytest.mark.slow
 def test_an_aiter_without_corrections_is_refused_for_what_it_computes_wrongly(
-    preview_wheels: list[Path], cache: Path, tmp_path: Path
+    preview_wheels: list[Path], cache: Path, scratch: Path, tmp_path: Path
 ) -> None:
-    found = run_cases([preview_wheels[0], raw_aiter(tmp_path)], cache, tmp_path)
+    wrong = ("dropout", "cache of 255", "very negative scores", "packed", "left padding")
+    found = run_cases([preview_wheels[0], raw_aiter(tmp_path)], cache, scratch, (*wrong, "window", "alibi"))
 
     messages = {case.name.removesuffix(" float16"): str(case.refused) for case in found.cases}
-    for case in ("dropout", "cache of 255", "very negative scores", "packed", "left padding"):
+    for case in wrong:
         assert "so this call would give wrong numbers" in messages[case], case
     tolerance = find_tolerance(Cell.parse(PREVIEW))
     right = {

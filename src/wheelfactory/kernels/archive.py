@@ -1,7 +1,8 @@
 """Kernel archives: the objects of a kernel set, or of one shard, in one file that is verified while it is read.
 
 ``<set id>-<first 16 digits of the key>[.shard-I-of-N].tar.zst`` contains ``manifest.json`` and
-``objects/<sha256>``, sorted and deduplicated. Only objects with the right sha256 get into a store.
+``objects/<sha256>``, sorted and deduplicated. Only objects with the right sha256, for the arch and of the source that
+the manifest names, get into a store.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BuildError, FactoryError, InputError
 from wheelfactory.core.files import atomic_path, scratch_dir
+from wheelfactory.core.progress import logger
 from wheelfactory.kernels.archive_manifest import (
     ARCHIVE_SUFFIX,
     ArchiveManifest,
@@ -25,7 +27,10 @@ from wheelfactory.kernels.archive_manifest import (
     parse_archive_manifest,
 )
 from wheelfactory.kernels.archive_stream import ArchiveStream, DamagedStreamError, open_writer, write_member
+from wheelfactory.kernels.compiler.limits import require_object
 from wheelfactory.kernels.compiler.store import ObjectRecord, Store
+from wheelfactory.kernels.proof import Proof
+from wheelfactory.wheel.elf.image import DamagedElfError
 
 MANIFEST_NAME = "manifest.json"
 
@@ -63,6 +68,7 @@ def pack_archive(
     names: Collection[str] | None = None,
     *,
     partial: bool = False,
+    proof: Proof | None = None,
 ) -> Path:
     """Write the archive of a set, or of one shard (``2/8``) with the sources `names`, and return its path.
 
@@ -77,7 +83,7 @@ def pack_archive(
         raise BuildError("no objects to pack", str(store.folder), "compile the kernels first")
     if not partial:
         require_complete(expected, entries)
-    manifest = make_archive_manifest(store.key, set_id, shard, entries.values(), expected)
+    manifest = replace(make_archive_manifest(store.key, set_id, shard, entries.values(), expected), proof=proof)
     path = folder / manifest.file_name
     with (
         _report_write_errors(path),
@@ -151,6 +157,7 @@ def _require_sane_size(manifest: ArchiveManifest, path: Path) -> None:
 def unpack_archive(path: Path, kernels: Path) -> UnpackResult:
     """Add an archive's objects to the store for its key, under `kernels`; keep existing objects.
 
+    An object that is not for the target of the set, or names another source, is left out as a damaged one is.
     Raises `InputError` if the archive is truncated, damaged or not a kernel archive; objects read before the damage are
     verified and kept. Raises `FactoryError` if objects cannot be written.
     """
@@ -196,10 +203,17 @@ def _read_object_into(stream: ArchiveStream, expected: ObjectRecord, sink: Calla
 def _unpack_object(
     stream: ArchiveStream, store: Store, expected: ObjectRecord, new: Sequence[ObjectRecord], scratch_file: Path
 ) -> bool:
-    """Read the next member. If its sha256 matches, save it as the objects of `new`. Return whether it matches."""
+    """Read the next member, and save it as the objects of `new`. Return whether it is what its records say."""
     with scratch_file.open("wb") as file:
         if not _read_object_into(stream, expected, file.write):
             return False
+    try:
+        for entry in new:
+            if len(entry.targets) == 1:  # objects of several were compiled as a whole
+                require_object(scratch_file.read_bytes(), entry.source, entry.targets[0])
+    except DamagedElfError as error:
+        logger.warning("%s of the archive is left out: %s", expected.source, error)
+        return False
     for entry in new:
         copy = scratch_file.with_name("copy")
         shutil.copyfile(scratch_file, copy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from typing import Any
 
@@ -13,6 +13,7 @@ from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.strict import read_record
 from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import FORMAT, ObjectRecord, SetKey
+from wheelfactory.kernels.proof import Proof
 
 # the size field of a tar header has 11 octal digits
 _MAX_OBJECT_BYTES = (1 << 33) - 1
@@ -48,6 +49,8 @@ class ArchiveManifest:
     """Sorted names of the sources that a complete archive covers: the shard's, or the whole set's."""
     objects: Mapping[str, ObjectRecord]
     """By source."""
+    proof: Proof | None = None
+    """Which of its kernels were executed; None for host code, a shard, or before `kernels SET --prove`."""
 
     @property
     def is_partial(self) -> bool:
@@ -100,6 +103,8 @@ class ArchiveManifest:
             "sources": self.set_key.sources,
             "objects": objects,
         }
+        if self.proof:
+            document["proof"] = asdict(self.proof)
         return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
 
 
@@ -147,6 +152,7 @@ class _Document:
     parts: Mapping[str, Any]
     sources: tuple[str, ...]
     objects: Mapping[str, Mapping[str, Any]]
+    proof: Proof | None = None
 
 
 def _manifest(document: Any) -> ArchiveManifest:
@@ -166,7 +172,8 @@ def _manifest(document: Any) -> ArchiveManifest:
     expected = key.sources if found.expected is None else found.expected
     if list(expected) != sorted(set(expected)) or not {*expected} <= {*key.sources}:
         raise ValueError("its shard sources are not sorted and unique sources of the set")
-    manifest = ArchiveManifest(found.set, key, found.shard, expected, _parse_objects(found.objects, {*expected}))
+    objects = _parse_objects(found.objects, {*expected})
+    manifest = ArchiveManifest(found.set, key, found.shard, expected, objects, found.proof)
     _require_packable(manifest)
     if found.totals != manifest.totals:
         raise ValueError("its totals are not the sums over its objects")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from wheelfactory.build.executor import Executor
 from wheelfactory.build.recipe import Recipe, make_recipe
-from wheelfactory.build.setup_py import SetupExtras, SetupRun, log_path, run_setup
+from wheelfactory.build.setup_py import SetupExtras, SetupRun, log_path
 from wheelfactory.build.sources import Source, fetch_source
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError, RunAgainError, SourceError
@@ -16,16 +16,14 @@ from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.kernels.archive import pack_archive
 from wheelfactory.kernels.archive_manifest import shard_suffix
-from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE
-from wheelfactory.kernels.compiler.request import SHARD_DONE, CompileResult
+from wheelfactory.kernels.compiler.request import CompileResult
 from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.kernel_set import KernelSet
 from wheelfactory.kernels.remote.samples import verify_samples
-from wheelfactory.kernels.remote.survey_and_fill import fill_from_cluster
+from wheelfactory.kernels.remote.survey_and_fill import prepare_compile
 from wheelfactory.kernels.resume import log_ignored_archives, unpack_archives
-from wheelfactory.kernels.setup_env import CompileScope, read_interrupted_result, read_outcome, setup_env, store_folder
-from wheelfactory.kernels.source_list import list_planned_sources
+from wheelfactory.kernels.setup_env import CompileScope, read_interrupted_result, run_compile, store_folder
 from wheelfactory.matrix.facts import Context
 
 
@@ -46,7 +44,7 @@ def compile_kernels(
     Raises `BuildError` if it cannot be compiled here or a compile fails. Raises `RunAgainError` if it runs out of time,
     after packing the finished objects.
     """
-    matrix, environ, cache = context.matrix, context.environ, context.cache
+    cache = context.cache
     kernels = store_folder(cache)
     # a whole set is also its only shard
     shard_name = None if scope.shard in (None, Shard(1, 1)) else str(scope.shard)
@@ -56,19 +54,13 @@ def compile_kernels(
         return folder / complete[0].file_name
     if complete:  # only a run of setup.py computes the right key
         logger.info("%d archives of different keys in %s: asking the compiler which one fits", len(complete), folder)
-    recipe, source = _choose_recipe(executor, kernel_set.cells, context=context)
-    cell, release = recipe.cell, matrix.flash_attn[recipe.cell.flash_attn]
-    build_host = executor.prepare_host(cell, report_progress)
+    recipe, source = choose_recipe(executor, kernel_set.cells, context=context)
+    build_host = executor.prepare_host(recipe.cell, report_progress)
     with scratch_dir(cache) as scratch:
         setup = SetupRun(recipe, source, build_host, scratch)
-        scope, set_ids = replace(scope, targets=kernel_set.targets), (kernel_set.id,)
-        appended = environ.get(APPEND_VARIABLE)
-        planned = list_planned_sources(cell.flash_attn, release, cache, environ, recipe.archs)
+        scope = replace(scope, targets=kernel_set.targets)
         log = log_path(cache, kernel_set.id + (shard_suffix(shard_name) if shard_name else ""))
-        filled = fill_from_cluster(
-            setup, set_ids, scope, log, report_progress, cache=cache, appended=appended, planned=planned
-        )
-        extras = setup_env(setup, set_ids, scope, cache=cache, appended=appended, planned=planned)
+        extras, filled = prepare_compile(setup, (kernel_set.id,), scope, log, report_progress, context)
         result, time_error = _compile(setup, extras, kernels, log, report_progress)
         verify_samples(filled)
     store = Store.open(kernels, result.keys[0])
@@ -76,7 +68,7 @@ def compile_kernels(
     return _pack_result(store, kernel_set.id, folder, shard_name, result.sources, time_error)
 
 
-def _choose_recipe(executor: Executor, cells: Sequence[Cell], *, context: Context) -> tuple[Recipe, Source]:
+def choose_recipe(executor: Executor, cells: Sequence[Cell], *, context: Context) -> tuple[Recipe, Source]:
     """Choose the cheapest of `cells`, which all give the same kernels, among the releases that can be fetched.
 
     Raises `BuildError` if it cannot be compiled here, `SourceError` if no release can be fetched.
@@ -91,7 +83,7 @@ def _choose_recipe(executor: Executor, cells: Sequence[Cell], *, context: Contex
         if not others:
             raise
         logger.warning("%s; compiling the same kernels from flash-attn %s", error, others[0].flash_attn)
-    return _choose_recipe(executor, others, context=context)
+    return choose_recipe(executor, others, context=context)
 
 
 def _compile(
@@ -103,21 +95,16 @@ def _compile(
     `compile_kernels`.
     """
     try:
-        try:
-            run_setup(setup, log, extras, report_progress)
-        except BuildError:
-            result = read_outcome(setup, kernels, log)
-            if result is None or result.state != SHARD_DONE:
-                raise
-            return result, None
+        raw, result = run_compile(setup, extras, kernels, log, report_progress)
     except RunAgainError as error:
         result = read_interrupted_result(setup)
         if result is None:
             raise
         return result, error
-    raise BuildError(
-        "setup.py compiled no kernels", log.stem, "this flash-attn release generates none for these settings"
-    )
+    if raw or result is None:
+        hint = "this flash-attn release generates none for these settings"
+        raise BuildError("setup.py compiled no kernels", log.stem, hint)
+    return result, None
 
 
 def _pack_result(

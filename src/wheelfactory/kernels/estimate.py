@@ -5,15 +5,16 @@ Nothing is compiled, so the estimates are only as accurate as the cost model.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from wheelfactory.build.recipe import default_jobs
 from wheelfactory.kernels.compiler.costs import SEED_ERROR, Cost, Ledger, predict_cost, shard_costs
-from wheelfactory.kernels.compiler.guards import NO_GUARDS, Guards, is_empty
+from wheelfactory.kernels.compiler.guards import is_empty
 from wheelfactory.kernels.compiler.limits import MAX_ARGUMENT_BYTES, link_argument_bytes
 from wheelfactory.kernels.compiler.schedule import jobs_after_kill
 from wheelfactory.kernels.compiler.shards import Shard, cut_shards, min_shard_count, wall_time
+from wheelfactory.kernels.source_list import SourceList
 from wheelfactory.matrix.forms import ASSET_BYTES
 
 # time limit of a job on a GitHub-hosted runner (GitHub's docs, usage limits)
@@ -47,6 +48,21 @@ class Runners:
     cores: int = 4
     memory_gib: float = 16.0
     disk_gb: float = RUNNER_DISK_GB
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """How to cut kernel sets into shards, and for which machines."""
+
+    runners: Runners
+    shards: int | None
+    """Number of shards; None for as few as fit the budget."""
+    budget_h: float
+    """Maximum wall time of a shard, in hours."""
+
+
+WORKFLOW_SHARDING = Sharding(Runners(), None, 4.0)
+"""How a workflow cuts kernel sets. A shard stops after five hours, an hour more than estimated, and a job after six."""
 
 
 @dataclass(frozen=True)
@@ -132,33 +148,20 @@ class CostModel:
         )
 
 
-def estimate_set(
-    sources: Sequence[str],
-    source_bytes: int,
-    targets: tuple[str, ...],
-    cost_model: CostModel,
-    runners: Runners,
-    *,
-    shards: int | None,
-    budget_s: float,
-    guards: Guards = NO_GUARDS,
-) -> Estimate:
-    """Estimate compiling these sources, whose tree has `source_bytes`, for `targets` in `shards` shards.
-
-    If `shards` is None, uses the fewest shards that each finish within `budget_s`.
-    Raises `ValueError` if one compile alone takes longer.
-    """
+def estimate_set(listed: SourceList, targets: tuple[str, ...], cost_model: CostModel, sharding: Sharding) -> Estimate:
+    """Estimate compiling these sources for `targets`. Raises `ValueError` if one compile takes longer than a shard."""
+    sources, guards, runners = listed.sources, listed.guards, sharding.runners
     compiler = cost_model.ledger.main_compiler
     costs = {source: predict_cost(cost_model.ledger, source, targets, compiler, guards) for source in sources}
     jobs, peak_mib = fit_jobs(costs.values(), runners)
     times = {source: cost.cpu_s for source, cost in costs.items()}
     cutting = shard_costs(cost_model.shard_ledger, sources, targets, guards)
-    count = shards or min_shard_count(cutting, budget_s, jobs, predicted=times)
+    count = sharding.shards or min_shard_count(cutting, sharding.budget_h * 3600, jobs, predicted=times)
     parts = [[times[source] for source in part] for part in cut_shards(cutting, count)]
     walls = [wall_time(part, jobs) for part in parts]
     object_bytes = sum(cost.size for cost in costs.values())
     archive_bytes = round(object_bytes * ARCHIVE_RATIO)
-    disk_bytes = OBJECT_COPIES * object_bytes + archive_bytes + SOURCE_COPIES * source_bytes
+    disk_bytes = OBJECT_COPIES * object_bytes + archive_bytes + SOURCE_COPIES * listed.total_bytes
     limits = (
         ResourceLimit("longest shard", max(walls) / 3600, JOB_HOURS, "h"),
         ResourceLimit("memory of a runner", peak_mib / 1024, runners.memory_gib, "GiB"),

@@ -1,4 +1,4 @@
-"""Read from setup.py how it runs upstream's generator of kernels; digest what kernels are compiled from.
+"""Read from setup.py how it runs upstream's generator of kernels, add filters; digest what kernels are compiled from.
 
 setup.py is parsed, not run: it would import torch. Equal digests make one kernel set.
 """
@@ -6,16 +6,25 @@ setup.py is parsed, not run: it would import torch. Equal digests make one kerne
 from __future__ import annotations
 
 import ast
+import json
+import re
 import shlex
+import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from wheelfactory.core.digest import files_sha256
 from wheelfactory.core.errors import SourceError
+from wheelfactory.kernels.compiler import generator_filter
 from wheelfactory.kernels.compiler.key import list_source_files
+from wheelfactory.matrix.facts import GeneratorFilter
 
 GENERATOR = "generate.py"
+GENERATED = "build"
+"""The folder beside setup.py that the generator writes into."""
 
 
 def parse_generator_commands(setup: str, version: str, archs: Sequence[str]) -> tuple[tuple[str, ...], ...]:
@@ -96,7 +105,44 @@ def _text(node: ast.expr, names: Mapping[str, ast.expr], archs: str) -> str:
     raise _NotPlainError(f"its setup.py computes an argument of {GENERATOR}: {ast.unparse(node)}")
 
 
-_GENERATED = "build"
+_FILTER_OPTIONS = ("-f", "--filter")
+_DIRECTION_OPTIONS = ("-d", "--direction", "-a", "--api")
+
+
+@dataclass(frozen=True)
+class FilteredCommand:
+    """A generator command of setup.py, without its Python, and the filter to add to it."""
+
+    arguments: tuple[str, ...]
+    filter: str
+
+
+def filter_commands(
+    commands: Iterable[Sequence[str]], filters: Iterable[GeneratorFilter]
+) -> tuple[FilteredCommand, ...]:
+    """Find the generator command of each filter. Raises `SourceError` if setup.py has not exactly one."""
+    all_arguments = [tuple(command[1:]) for command in commands]
+    found = []
+    for item in filters:
+        named = [arguments for arguments in all_arguments if _directions(arguments) == [item.direction]]
+        if len(named) != 1 or not {*_FILTER_OPTIONS}.isdisjoint(named[0]):
+            which = f"setup.py does not run the generator once, without a filter, for {item.direction}"
+            raise SourceError("cannot filter the kernel sources of flash-attn", which, "remove trim from matrix.yaml")
+        found.append(FilteredCommand(named[0], item.filter))
+    return tuple(found)
+
+
+def _directions(arguments: Sequence[str]) -> list[str]:
+    return [value for option, value in pairwise(arguments) if option in _DIRECTION_OPTIONS]
+
+
+def filter_environ(folder: Path, commands: Iterable[FilteredCommand]) -> dict[str, str]:
+    """Write a new folder for PYTHONPATH, and return the variables that make setup.py's generator use these filters."""
+    folder.mkdir()
+    shutil.copyfile(str(generator_filter.__file__), folder / "sitecustomize.py")
+    pairs = [(command.arguments, command.filter) for command in commands]
+    (folder / generator_filter.FILTERS_FILE).write_text(json.dumps(pairs), encoding="utf-8")
+    return {"PYTHONPATH": str(folder)}
 
 
 def digest_kernel_sources(tree: Path, generator: str) -> str:
@@ -114,7 +160,7 @@ def digest_kernel_sources(tree: Path, generator: str) -> str:
     library = tree.joinpath(*Path(generator).parts[:2])
     setup = (tree / "setup.py").read_text(encoding="utf-8")
     sources = [("setup.py", "\n".join(_generator_statements(setup, Path(generator).name)).encode())]
-    for folder in (library, tree / _GENERATED):
+    for folder in (library, tree / GENERATED):
         names = sorted((path.relative_to(tree).as_posix(), path) for path in list_source_files([folder]))
         sources += [(name, path.read_bytes()) for name, path in names]
     return files_sha256(sources)
@@ -136,3 +182,28 @@ def _generator_statements(setup: str, generator: str) -> Iterator[str]:
 
 def _mentions(statement: ast.stmt, generator: str) -> bool:
     return generator in ast.unparse(statement)
+
+
+_CPP_SUFFIXES = frozenset({".cpp", ".hpp", ".h", ".cu", ".cuh", ".hip"})
+_CALLS_KERNELS = re.compile(rb"\bfmha_\w*_traits\b")
+"""In a C++ file that fills the structures with which kernels are called."""
+
+
+def list_bindings(tree: Path, generator: str) -> list[Path]:
+    """List the C++ files of upstream's own folders from which kernels are called, sorted."""
+    library = tree.joinpath(*Path(generator).parts[:2])
+    files = [path for path in list_source_files([tree / "csrc"]) if path.suffix in _CPP_SUFFIXES]
+    own = [path for path in files if library not in path.parents]
+    # whole folders, because a function there may pass on a value that another one fills in
+    folders = {path.parent for path in own if _CALLS_KERNELS.search(path.read_bytes())}
+    return [path for path in own if path.parent in folders]
+
+
+def digest_filter_proof(tree: Path, generator: str, kernel_sources: str, filters: Iterable[GeneratorFilter]) -> str:
+    """Digest everything that the proof of filters depends on: 64 hex digits.
+
+    That is what the kernels are compiled from (`digest_kernel_sources`), the bindings that call them, and the filters.
+    """
+    stated = {"kernel-sources": kernel_sources, "filters": json.dumps([item.model_dump() for item in filters])}
+    bindings = [(path.relative_to(tree).as_posix(), path.read_bytes()) for path in list_bindings(tree, generator)]
+    return files_sha256([*((name, text.encode()) for name, text in stated.items()), *bindings])

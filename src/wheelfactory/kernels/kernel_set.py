@@ -98,6 +98,14 @@ def require_set(sets: Sequence[KernelSet], text: str) -> KernelSet:
     return by_id[text]
 
 
+def find_host_set(sets: Iterable[KernelSet], kernel_set: KernelSet) -> KernelSet:
+    """Find a set with the host code for the device code of `kernel_set`. Raises `InputError` if that has none."""
+    if not kernel_set.archs:
+        raise InputError("a set without device code", kernel_set.id, "name the set of an arch, such as ...-gfx942")
+    wanted = (kernel_set.sources, kernel_set.rocm, ())
+    return next(each for each in sets if (each.sources, each.rocm, each.archs) == wanted)
+
+
 # prefix of the names of stored sets. On GitHub these names are tags; tags of wheel releases must not start with it
 STORED_SET_PREFIX = "kernels-"
 
@@ -114,7 +122,7 @@ def stored_set_name(matrix: Matrix, kernel_set: KernelSet, *, slim: bool = False
     images = (rocm.slim,) if slim and rocm.slim else same_compiler_images(rocm.images)
     systems = sorted({(".".join(map(str, rocm_release(image))) or image.tag, image.distribution) for image in images})
     release = matrix.flash_attn[kernel_set.releases[0]]
-    filters = [item.model_dump() for item in release.trim]
+    filters = [item.model_dump() for item in release.filters]
     sources = release.kernel_sources or [release.source_pin, *matrix.archs(kernel_set.cells[0])]
     facts = json.dumps([CACHE_VERSION, sources, systems, *filters])
     return f"{STORED_SET_PREFIX}{kernel_set.id}-{hashlib.sha256(facts.encode()).hexdigest()[:12]}"

@@ -12,6 +12,7 @@ from wheelfactory.kernels.archive_manifest import ArchiveManifest
 from wheelfactory.kernels.compiler.key import diff_key_parts
 from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import SetKey, Store
+from wheelfactory.kernels.proof import proof_path, read_proof
 
 
 def unpack_archives(folder: Path, set_id: str, kernels: Path) -> tuple[ArchiveManifest, ...]:
@@ -47,8 +48,9 @@ def log_ignored_archives(unpacked: Iterable[ArchiveManifest], key: SetKey) -> No
 def merge_set(folder: Path, set_id: str, kernels: Path) -> Path:
     """Merge the archives of a set in a folder into one, through the stores below `kernels`, and return its path.
 
-    An undamaged archive of the whole set is returned as it is. Raises `InputError` if the folder has no archive of the
-    set, or those of several compilers; if objects are missing, `RunAgainError` if a shard has begun, otherwise
+    A proof of the set in the folder becomes part of the archive. An undamaged archive of the whole set is returned as
+    it is, unless there is a new proof. Raises `InputError` if the folder has no archive of the set, those of several
+    compilers, or a damaged proof; if objects are missing, `RunAgainError` if a shard has begun, otherwise
     `IncompleteSetError`.
     """
     unpacked = unpack_archives(folder, set_id, kernels)
@@ -72,7 +74,11 @@ def merge_set(folder: Path, set_id: str, kernels: Path) -> Path:
     require_complete(store.key.sources, store.read_records(), f"; no archive of shard {absent}" if absent else "")
     log_ignored_archives(unpacked, store.key)
     whole = [item for item in unpacked if (item.key, item.shard, item.is_partial) == (store.key.digest, None, False)]
-    return folder / whole[0].file_name if whole else pack_archive(store, set_id, folder, None)
+    beside = proof_path(folder, set_id, store.key.digest)
+    proof = read_proof(beside) if beside.is_file() else None
+    if whole and (proof is None or proof == whole[0].proof):
+        return folder / whole[0].file_name
+    return pack_archive(store, set_id, folder, None, proof=proof)
 
 
 def _best_of_each_shard(unpacked: Sequence[ArchiveManifest]) -> dict[str, ArchiveManifest]:

@@ -6,7 +6,7 @@ import functools
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,7 +15,7 @@ from wheelfactory.core.cell import name_flash_attn
 from wheelfactory.core.errors import InputError, SourceError
 from wheelfactory.kernels.compiler.costs import Ledger
 from wheelfactory.kernels.compiler.shards import Shard
-from wheelfactory.kernels.estimate import CostModel, Estimate, ResourceLimit, Runners, estimate_set
+from wheelfactory.kernels.estimate import CostModel, Estimate, ResourceLimit, Runners, Sharding, estimate_set
 from wheelfactory.kernels.kernel_set import KernelSet
 from wheelfactory.kernels.source_list import SourceList, find_cached_list, list_sources
 from wheelfactory.matrix.facts import FlashAttn
@@ -27,21 +27,6 @@ EstimateOrReason: TypeAlias = "Estimate | str"
 
 ReadSources: TypeAlias = "Callable[[str], SourceList | str]"
 """Returns the kernel sources of a release by its version, or why they cannot be listed."""
-
-
-@dataclass(frozen=True)
-class Sharding:
-    """How to cut kernel sets into shards, and for which machines."""
-
-    runners: Runners
-    shards: int | None
-    """Number of shards; None for as few as fit the budget."""
-    budget_h: float
-    """Maximum wall time of a shard, in hours."""
-
-
-WORKFLOW_SHARDING = Sharding(Runners(), None, 4.0)
-"""How a workflow cuts kernel sets. A shard stops after five hours, an hour more than estimated, and a job after six."""
 
 
 def read_cost_model(given: Path | None, own: Path) -> CostModel:
@@ -88,23 +73,13 @@ def estimate_sets(
 
     @functools.cache
     def estimate_of(versions: tuple[str, ...], targets: tuple[str, ...]) -> EstimateOrReason:
-        runners, budget_s = sharding.runners, sharding.budget_h * 3600
         # all are listed, which verifies their digests; one that can be fetched is enough
         found = [read_sources(version) for version in versions]
         source_list = next((item for item in found if isinstance(item, SourceList)), found[0])
         if isinstance(source_list, str):
             return source_list
         try:
-            return estimate_set(
-                source_list.sources,
-                source_list.total_bytes,
-                targets,
-                cost_model,
-                runners,
-                shards=sharding.shards,
-                budget_s=budget_s,
-                guards=source_list.guards,
-            )
+            return estimate_set(source_list, targets, cost_model, sharding)
         except ValueError as error:
             raise InputError(
                 "budget too small for one compile",

@@ -1,6 +1,6 @@
 """Prepare the environment in which setup.py compiles kernels through the factory, and read the compile's result.
 
-setup.py starts our launcher as its compiler, and our ninja as its ninja (see the package `compiler`).
+setup.py starts our ninja as its ninja (see the package `compiler`).
 """
 
 from __future__ import annotations
@@ -11,21 +11,27 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfactory.build.setup_py import SetupExtras, SetupRun
+from wheelfactory.build.setup_py import RawWheel, SetupExtras, SetupRun, run_setup
 from wheelfactory.core.errors import BuildError, RunAgainError
 from wheelfactory.core.files import PACKAGE_DIR, write_atomic
-from wheelfactory.core.progress import logger
+from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.kernels.archive import find_archives, unpack_archive
-from wheelfactory.kernels.compiler import launcher
 from wheelfactory.kernels.compiler import ninja as our_ninja
 from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE
-from wheelfactory.kernels.compiler.request import REQUEST_VARIABLE, TIME_UP, CompileRequest, CompileResult
+from wheelfactory.kernels.compiler.request import (
+    REQUEST_VARIABLE,
+    SHARD_DONE,
+    SURVEYED,
+    TIME_UP,
+    CompileRequest,
+    CompileResult,
+)
 from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import Store
+from wheelfactory.kernels.generator_commands import filter_environ
 from wheelfactory.kernels.remote.settings import Remote
 from wheelfactory.kernels.source_list import SourceList
 from wheelfactory.kernels.timeline import render_trace
-from wheelfactory.kernels.trim.proof import filter_environ
 
 
 @dataclass(frozen=True)
@@ -94,10 +100,9 @@ def setup_env(
     request.write(request_file)
     bin_folder = setup.scratch / "bin"
     _write_ninja(bin_folder, build_host.python)
-    hipcc = shlex.quote(f"{build_host.machine.rocm_path}/bin/hipcc")
     environ = {
         REQUEST_VARIABLE: str(request_file),
-        "PYTORCH_NVCC": f"{_python_program(build_host.python, launcher.__file__)} {hipcc}",
+        "PYTORCH_NVCC": shlex.quote(f"{build_host.machine.rocm_path}/bin/hipcc"),
         "PATH": f"{bin_folder}:{build_host.environ['PATH']}",
         **({APPEND_VARIABLE: appended} if appended else {}),
         **(filter_environ(setup.scratch / "python", planned.filtered) if planned and planned.filtered else {}),
@@ -112,14 +117,10 @@ def _write_ninja(folder: Path, python: Path) -> None:
     """Make a folder for PATH with our ``ninja``."""
     folder.mkdir()
     program = folder / "ninja"
-    program.write_text(f'#!/bin/sh\nexec {_python_program(python, our_ninja.__file__)} "$@"\n', encoding="utf-8")
-    program.chmod(0o755)
-
-
-def _python_program(python: Path, file: str | None) -> str:
-    """The shell command that starts a program of `compiler`."""
     # -I -S: the packages of the build's Python could shadow what the program imports
-    return f"{shlex.quote(str(python))} -ISB {shlex.quote(str(Path(str(file)).resolve()))}"
+    command = shlex.join([str(python), "-ISB", str(Path(str(our_ninja.__file__)).resolve())])
+    program.write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
 
 
 def _unpack_archives(kernels: Path, set_ids: Sequence[str], folder: Path) -> Iterator[dict[str, object]]:
@@ -134,6 +135,25 @@ def _unpack_archives(kernels: Path, set_ids: Sequence[str], folder: Path) -> Ite
         if done.damaged:
             logger.warning("%s: %d objects are damaged and will be compiled again", archive.name, len(done.damaged))
         yield dict(done.store.key.parts)
+
+
+def run_compile(
+    setup: SetupRun, extras: SetupExtras, kernels: Path, log: Path, report_progress: ProgressCallback
+) -> tuple[RawWheel | None, CompileResult | None]:
+    """Run setup.py, which compiles the missing kernels, then bindings, then links.
+
+    Returns the wheel, None if our ninja stopped setup.py before the link as requested, and the result of the compile,
+    None if setup.py compiles nothing. Raises the errors of `run_setup` and `read_outcome`.
+    """
+    try:
+        raw = run_setup(setup, log, extras, report_progress)
+    except BuildError:
+        # raises the compile's own error, which is more precise than the failure of setup.py
+        result = read_outcome(setup, kernels, log)
+        if result is None or result.state not in (SHARD_DONE, SURVEYED):
+            raise
+        return None, result
+    return raw, read_outcome(setup, kernels, log)
 
 
 def read_interrupted_result(setup: SetupRun) -> CompileResult | None:

@@ -6,8 +6,9 @@ The names and number of sources change with each release, so nothing here lists 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -20,18 +21,20 @@ from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger
 from wheelfactory.core.strict import read_record
 from wheelfactory.kernels.compiler.guards import read_guard
-from wheelfactory.kernels.generator_commands import GENERATOR, digest_kernel_sources, parse_generator_commands
-from wheelfactory.kernels.trim.proof import (
+from wheelfactory.kernels.generator_commands import (
+    GENERATED,
+    GENERATOR,
     FilteredCommand,
-    UnprovedError,
+    digest_filter_proof,
+    digest_kernel_sources,
     filter_commands,
     filter_environ,
-    require_proof,
+    parse_generator_commands,
 )
-from wheelfactory.matrix.facts import FlashAttn, GeneratorFilter
+from wheelfactory.matrix.facts import FlashAttn, Trim
 
-SOURCE_LIST_FORMAT = 5
-"""Format number of a cached source list. Increment it when the proof of filters changes, too."""
+SOURCE_LIST_FORMAT = 6
+"""Format number of a cached source list."""
 COMPILED_PATTERN = "fmha_*wd*.cpp"
 """The generated files that setup.py compiles (its own glob, in every release from 2.6.3 to 2.8.3)."""
 
@@ -50,8 +53,6 @@ class SourceList:
     """The generator commands that a build must run with a filter to get these sources."""
     left_out: int = 0
     """Number of sources that the filters leave out."""
-    unproved: str = ""
-    """Why nothing is left out although matrix.yaml has filters."""
     archs: tuple[str, ...] = ()
     """The archs that the generator was run for; empty if it makes the same sources for all."""
     guards: Mapping[str, str] = field(default_factory=dict)
@@ -63,26 +64,26 @@ def list_sources(
 ) -> SourceList:
     """List the kernel sources of a flash-attn release, cached in `cache` by the identity of its sources.
 
-    Sources that its filters (`FlashAttn.trim`) leave out are not in the list if that is proved; the log says what
-    applies. `environ` is the clean environment for git, PyPI and the generator. `archs` are those of the build; None
-    for all of the release. Raises `SourceError` if the sources cannot be fetched, or the generator commands cannot be
-    read from setup.py, and `InputError` if their digest is not the release's `kernel_sources`.
+    Sources that its filters (`FlashAttn.trim`) leave out are not in the list if they are proved for these sources; the
+    log says what applies. `environ` is the clean environment for git, PyPI and the generator. `archs` are those of the
+    build; None for all of the release. Raises `SourceError` if the sources cannot be fetched, or the generator commands
+    cannot be read from setup.py, and `InputError` if their digest is not the release's `kernel_sources`.
     """
     archs = tuple(_all_archs(release) if archs is None else archs)
     found = find_cached_list(release, cache, archs)
     if found is None:
         source = fetch_source(version, release, cache / "sources", environ)
-        found, is_final = _generate_sources(version, release.trim, source, cache, environ, archs)
+        found = _generate_sources(version, release.trim, source, cache, environ, archs)
         if not _has_digest(found, release):
             raise InputError(
                 "wrong kernel-sources in the matrix",
                 f"flash-attn {version}: expected {release.kernel_sources}, found {found.digest}",
                 "write the digest that was found (scripts/refresh_kernel_sources.py does), or remove kernel-sources",
             )
-        if is_final:
-            write_source_list(found, source.identity, cache, release.trim)
-    if found.unproved:
-        logger.warning("flash-attn %s: compiling all kernels, no proof for the filters: %s", version, found.unproved)
+        write_source_list(found, source.identity, cache, release.trim)
+    if release.trim and not found.filtered:
+        hint = "scripts/refresh_kernel_sources.py proves them"
+        logger.warning("flash-attn %s: compiling all kernels, no proof for the filters: %s", version, hint)
     elif found.left_out:
         logger.info("flash-attn %s: left out %d kernel sources that no call can reach", version, found.left_out)
     return found
@@ -123,20 +124,17 @@ def list_planned_sources(
         return None
 
 
-def write_source_list(
-    source_list: SourceList, identity: str, cache: Path, filters: Sequence[GeneratorFilter] = ()
-) -> None:
+def write_source_list(source_list: SourceList, identity: str, cache: Path, trim: Trim | None = None) -> None:
     """Cache the list of sources of this identity (``sha256:...`` or ``commit:...``) with these filters."""
     document = {"format": SOURCE_LIST_FORMAT, **asdict(source_list)}
-    write_atomic(
-        _list_path(cache, identity, filters, source_list.archs), json.dumps(document, indent=1).encode() + b"\n"
-    )
+    path = _list_path(cache, identity, trim, source_list.archs)
+    write_atomic(path, json.dumps(document, indent=1).encode() + b"\n")
 
 
-def _list_path(cache: Path, identity: str, filters: Sequence[GeneratorFilter], archs: Sequence[str]) -> Path:
+def _list_path(cache: Path, identity: str, trim: Trim | None, archs: Sequence[str]) -> Path:
     name = identity.replace(":", "-")
-    if filters:
-        name += f"-trim-{content_key(json.dumps([item.model_dump() for item in filters]))}"
+    if trim:
+        name += f"-trim-{content_key(trim.model_dump_json(exclude={'source'}))}"
     return cache / "source-lists" / f"{'-'.join([name, *archs])}.json"
 
 
@@ -153,60 +151,47 @@ def _read_list(path: Path) -> SourceList | None:
 
 
 def _generate_sources(
-    version: str,
-    filters: Sequence[GeneratorFilter],
-    source: Source,
-    cache: Path,
-    environ: Mapping[str, str],
-    archs: tuple[str, ...],
-) -> tuple[SourceList, bool]:
-    """Generate the sources of a release for a build for these archs.
-
-    Also return whether a rerun must give the same, so that it can be cached.
-    """
+    version: str, trim: Trim | None, source: Source, cache: Path, environ: Mapping[str, str], archs: tuple[str, ...]
+) -> SourceList:
+    """Generate the sources of a release for a build for these archs; with its filters if they are proved for them."""
     logger.info("generating the kernel sources of flash-attn %s", version)
     with scratch_dir(cache) as scratch:
         tree = unpack_source(source, scratch / "tree")
         setup = (tree / "setup.py").read_text(encoding="utf-8")
         commands = parse_generator_commands(setup, version, archs)
         is_for_archs = commands != parse_generator_commands(setup, version, ())
-        full = _run_generator(commands, tree, environ)
+        full = run_generator(commands, tree, environ)
         if not full:
             raise SourceError("no kernel sources generated by flash-attn", version, "check its sources in matrix.yaml")
-        generator = next(word for word in commands[0] if word.endswith(GENERATOR))
-        digest = digest_kernel_sources(tree, generator)
-        everything = SourceList(
-            sources=tuple(sorted(full)),
-            total_bytes=_size(tree),
+        guards = {name: guard for name, path in sorted(full.items()) if (guard := read_guard(str(path)))}
+        generator = find_generator(commands)
+        digest, kept = digest_kernel_sources(tree, generator), full
+        filtered: tuple[FilteredCommand, ...] = ()
+        if trim and trim.proof == digest_filter_proof(tree, generator, digest, trim.filters):
+            filtered = filter_commands(commands, trim.filters)
+            shutil.rmtree(tree / GENERATED)
+            kept = run_generator(commands, tree, {**environ, **filter_environ(scratch / "python", filtered)})
+        return SourceList(
+            sources=tuple(sorted(kept)),
+            total_bytes=sum(path.stat().st_size for path in tree.rglob("*") if path.is_file()),
             digest=digest,
+            filtered=filtered,
+            left_out=len(full) - len(kept),
             archs=archs if is_for_archs else (),
-            guards={name: guard for name, path in sorted(full.items()) if (guard := read_guard(str(path)))},
+            guards=guards,
         )
-        if not filters:
-            return everything, True
-        (tree / "build").rename(scratch / "full")
-        full = {name: scratch / "full" / path.name for name, path in full.items()}
-        try:
-            filtered = filter_commands(commands, filters)
-            trimmed = _run_generator(commands, tree, {**environ, **filter_environ(scratch / "python", filtered)})
-            require_proof(full, trimmed, tree, generator=Path(generator))
-        except (UnprovedError, SourceError) as error:
-            # a generator can also fail because a disk is full, so only a comparison is final
-            return replace(everything, unproved=" ".join(str(error).split())), isinstance(error, UnprovedError)
-        left_out = len(full) - len(trimmed)
-        sources = tuple(sorted(trimmed))
-        return replace(everything, sources=sources, total_bytes=_size(tree), filtered=filtered, left_out=left_out), True
 
 
-def _run_generator(commands: Iterable[Sequence[str]], tree: Path, environ: Mapping[str, str]) -> dict[str, Path]:
+def find_generator(commands: Iterable[Sequence[str]]) -> str:
+    """The path of the generator in the sources."""
+    return next(word for command in commands for word in command if word.endswith(GENERATOR))
+
+
+def run_generator(commands: Iterable[Sequence[str]], tree: Path, environ: Mapping[str, str]) -> dict[str, Path]:
     """Run the generator commands in the folder of setup.py; return the sources that setup.py would compile, by name."""
-    generated = tree / "build"
+    generated = tree / GENERATED
     generated.mkdir(exist_ok=True)  # setup.py makes it too
     for command in commands:
         hint = "the generator is part of the sources: check that they are complete"
         capture(command, failure=SourceError, environ=environ, cwd=tree, hint=hint)
     return {path.stem: path for path in generated.iterdir() if fnmatchcase(path.name, COMPILED_PATTERN)}
-
-
-def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

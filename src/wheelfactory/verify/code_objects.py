@@ -1,12 +1,29 @@
-"""Gate: every bundle has device code for exactly the promised archs."""
+"""Gate: host code registers exactly the kernels whose device code the wheel has, for exactly the promised archs.
+
+Where the kernel set of the build record is on this machine, or its archives are given, the device code must be its,
+byte for byte.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from wheelfactory.core.wrap import as_printable
+from wheelfactory.kernels.kernel_set import sets_of_cell
+from wheelfactory.kernels.setup_env import store_folder
+from wheelfactory.kernels.source_list import find_cached_list
 from wheelfactory.verify.gate import Subject
+from wheelfactory.verify.kernel_bytes import (
+    SetPart,
+    find_foreign_code,
+    find_kernel_set,
+    parts_in_archives,
+    parts_in_stores,
+)
 from wheelfactory.verify.result import Finding, GateResult, join_names, show_difference
-from wheelfactory.wheel.elf.offload import Bundle, sum_device_code
+from wheelfactory.wheel.elf.code_object import TRIPLE
+from wheelfactory.wheel.elf.offload import PLAIN_FORM, Bundle, sum_device_code
 from wheelfactory.wheel.elf.read import ElfFile
 
 # minimum device code of an arch as a share of the largest arch; kernels that were compiled away leave empty shells.
@@ -14,51 +31,126 @@ from wheelfactory.wheel.elf.read import ElfFile
 _MIN_SHARE = 0.1
 _MAX_FINDINGS = 20
 
+# how clang names the entries of a bundle: that of the host, and the kinds of device code. The HIP runtime knows only
+# `hipv4` in compressed bundles. Source: LLVM, "Clang Offload Bundler"; bundles of clang 21. The first name of the host
+# is that of older compilers of ROCm, and was not seen
+_HOSTS = ("host-x86_64-unknown-linux--", "host-x86_64-unknown-linux-gnu-")
+_KINDS = {True: ("hip", "hipv4"), False: ("hipv4",)}
+
+_AGAIN = "clear the build folder and build again"
+
 
 def check_code_objects(subject: Subject) -> GateResult:
-    """Compare the targets of each bundle with the archs in the build record."""
+    """Compare bundles with the build record's archs, and their kernels with those that host code registers."""
     if not subject.wheel.elf_files:
         return GateResult.not_run("code-objects", "no compiled file in the wheel")
-    promised = frozenset(subject.record.offload_archs)
+    archs = subject.record.offload_archs
+    listed = find_cached_list(subject.matrix.flash_attn[subject.cell.flash_attn], subject.cache, archs)
+    may_lack = listed is None or bool(listed.guards)
     findings: list[Finding] = []
     bundles: list[Bundle] = []
+    kernels: set[str] = set()
     for elf in subject.wheel.elf_files:
-        findings += _bundle_findings(elf, promised)
+        findings += _bundle_findings(elf, frozenset(archs))
+        findings += _registration_findings(elf)
+        findings += _kernel_findings(elf, archs, may_lack=may_lack)
         bundles += elf.bundles
+        kernels |= elf.registration.kernels
     sizes = {target: code.size for target, code in sum_device_code(bundles).items()}
     if not bundles:
         remedy = "this is a CPU build: read the build's log to see why hipcc did not compile the kernels"
-        expected, found = f"device code for {join_names(sorted(promised))}", "no bundle in a .hip_fatbin section"
+        expected, found = f"device code for {join_names(sorted(archs))}", "no bundle in a .hip_fatbin section"
         findings.append(Finding(file=subject.wheel.path.name, expected=expected, found=found, remedy=remedy))
     findings += _shells(subject, sizes)
-    figures = {"bundles": len(bundles)} | {f"{target} bytes": size for target, size in sizes.items()}
-    return GateResult.from_findings(
-        "code-objects", findings[:_MAX_FINDINGS], ", ".join(sizes) or "none", figures=figures
-    )
+    kernel_set = find_kernel_set(_kernel_parts(subject), subject.record.kernels or "", archs)
+    if kernel_set:
+        findings += find_foreign_code(subject.wheel.path.name, bundles, kernel_set)
+    elif subject.archives:
+        expected, remedy = f"the key of the kernel sets in {subject.archives}", "link it from these archives"
+        finding = Finding(
+            file="build record kernels", expected=expected, found=str(subject.record.kernels), remedy=remedy
+        )
+        findings.append(finding)
+    figures = {"bundles": len(bundles), "kernels": len(kernels)}
+    figures |= {f"{target} bytes": size for target, size in sizes.items()}
+    compared = "the bytes of its kernel set" if kernel_set else "its kernel set is not on this machine"
+    detail = f"{', '.join(sizes) or 'none'}; {compared}"
+    return GateResult.from_findings("code-objects", findings[:_MAX_FINDINGS], detail, figures=figures)
 
 
-def _bundle_findings(elf: ElfFile, promised: frozenset[str]) -> Iterator[Finding]:
+def _kernel_parts(subject: Subject) -> Iterator[SetPart]:
+    if subject.archives:
+        return parts_in_archives(subject.archives, sets_of_cell(subject.matrix, subject.cell))
+    return parts_in_stores(store_folder(subject.cache))
+
+
+def _bundle_findings(elf: ElfFile, archs: frozenset[str]) -> Iterator[Finding]:
     for bundle in elf.bundles:  # a compiler writes one bundle for each source with device code, with an entry per arch
         place = f"{elf.name}, bundle at {bundle.offset}"
-        if bundle.targets != promised:
-            remedy = "one object was compiled for other GPUs than the rest: clear the build folder and build again"
-            expected, found = show_difference(sorted(promised), sorted(bundle.targets))
+        if bundle.targets != archs:
+            remedy = f"one object was compiled for other GPUs than the rest: {_AGAIN}"
+            expected, found = show_difference(sorted(archs), sorted(bundle.targets))
             yield Finding(file=place, expected=expected, found=found, remedy=remedy)
+        for found in _wrong_ids(bundle):
+            expected = f"one empty entry of the host, and hipv4-{TRIPLE}--ARCH once for each arch"
+            yield Finding(file=place, expected=expected, found=found, remedy=f"no compiler names them so: {_AGAIN}")
         for entry in bundle.entries:
-            if entry.target and entry.size and entry.arch != entry.target.arch:
-                expected = f"a code object for {entry.target.arch}"
+            if entry.target and entry.fault:
+                expected = f"a whole code object for {entry.target}"
                 found = f"a code object for {entry.arch}" if entry.arch else f"{entry.size} bytes of something else"
-                remedy = "the ids in the bundle are wrong: clear the build folder and build again"
-                yield Finding(file=place, expected=expected, found=found, remedy=remedy)
-    if elf.registered != len(elf.bundles):  # the start-up code of an object without device code still registers one
-        expected, found = f"the {elf.registered} bundles that its start-up code registers", f"{len(elf.bundles)}"
-        remedy = "objects were compiled for the host only, or not by a HIP compiler: read the build's log"
-        yield Finding(file=elf.name, expected=expected, found=found, remedy=remedy)
+                remedy = f"the ids in the bundle are wrong, or its code is damaged: {_AGAIN}"
+                yield Finding(file=place, expected=expected, found=f"{found}: {entry.fault}", remedy=remedy)
     if elf.packages or elf.relocatable_kernels:  # an ordinary linker drops such code, and reports nothing
         expected = "no device code that waits for a device link"
         found = f"{len(elf.packages)} offload packages, {elf.relocatable_kernels} kernels of relocatable device code"
         remedy = "objects were compiled with -fgpu-rdc: compile all with -fno-gpu-rdc"
         yield Finding(file=elf.name, expected=expected, found=found, remedy=remedy)
+
+
+def _wrong_ids(bundle: Bundle) -> Iterator[str]:
+    """Yield what is wrong with the ids of a bundle."""
+    hosts = [entry for entry in bundle.entries if entry.id in _HOSTS]
+    if len(hosts) != 1 or hosts[0].size:
+        yield f"{len(hosts)} entries of the host, of {sum(entry.size for entry in hosts)} bytes"
+    kinds = _KINDS[bundle.form == PLAIN_FORM]
+    for name, count in Counter(entry.id for entry in bundle.entries if entry.id not in _HOSTS).items():
+        kind, _, rest = name.partition("-")
+        if count > 1 or kind not in kinds or not rest.startswith(f"{TRIPLE}--"):
+            shown = as_printable(name)
+            yield f"{shown}, {count} times" if count > 1 else shown
+
+
+def _registration_findings(elf: ElfFile) -> Iterator[Finding]:
+    rows = sorted(-1 if row is None else row for row in elf.registration.bundles)
+    if rows != [bundle.offset for bundle in elf.bundles]:
+        expected = f"a registration for each of {len(elf.bundles)} bundles, by its address"
+        pointing = set(rows) & {bundle.offset for bundle in elf.bundles}
+        found = f"{len(rows)} registrations, which point to {len(pointing)} of them"
+        # the start-up code of an object without device code still registers one
+        remedy = "objects were compiled for the host only, or not by a HIP compiler: read the build's log"
+        yield Finding(file=elf.name, expected=expected, found=found, remedy=remedy)
+
+
+def _kernel_findings(elf: ElfFile, archs: tuple[str, ...], *, may_lack: bool) -> Iterator[Finding]:
+    """Compare the kernels of each arch with the names in host code.
+
+    With `may_lack`, an arch may lack all kernels of a bundle: upstream's newer generator writes sources for single GPU
+    families, whose code a guard leaves out for the others. The list of sources of this release says whether any has a
+    guard; without that list it may.
+    """
+    registered, remedy = elf.registration.kernels, f"host code and device code are not of one build: {_AGAIN}"
+    present: dict[str, set[str]] = {arch: set() for arch in archs}
+    for bundle in elf.bundles:
+        every = {name for entry in bundle.entries for name in entry.kernels}
+        for entry in bundle.entries:
+            kernels = every if may_lack and entry.target and not entry.kernels else set(entry.kernels)
+            present.setdefault(str(entry.target), set()).update(kernels if entry.target else ())
+    for arch in archs if elf.bundles else ():
+        for names, what in ((registered - present[arch], "lacks"), (present[arch] - registered, "has beside them")):
+            if names:
+                expected = f"the {len(registered)} kernels that host code names, for {arch}"
+                found = f"it {what} {len(names)}, such as {min(names)[:200]}"
+                yield Finding(file=elf.name, expected=expected, found=found, remedy=remedy)
 
 
 def _shells(subject: Subject, sizes: Mapping[str, int]) -> Iterator[Finding]:

@@ -8,25 +8,17 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
 
-from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, Backend
-from wheelfactory.verify.expected import (
-    ExpectedContents,
-    expected_from_cell,
-    expected_from_pure,
-    extension_name,
-)
-from wheelfactory.verify.gate import PureSubject, Subject
+from wheelfactory.core.cell import Backend
+from wheelfactory.verify.expected import ExpectedContents, expected_from_cell, extension_name
+from wheelfactory.verify.gate import ProductSubject, Subject
 from wheelfactory.verify.result import Finding, GateResult
 from wheelfactory.wheel.activation.corrections import corrected_lines
 from wheelfactory.wheel.activation.members import EXTENSION_MODULE
 from wheelfactory.wheel.archive import find_noncanonical
 from wheelfactory.wheel.read import Wheel
-
-PURE_SIZES = {FALLBACK_NAME: range(1_000_001), AITER_NAME: range(1_000_000, 20_000_001)}
-"""Bytes. The fallback's sources have about 100 kB. aiter's commit 9bab8388 makes 4.3 MB, and AMD's wheels 460 MB."""
 
 _AGAIN = "the wheel differs from a build of its pinned sources: build it again, and find out who changed it"
 _MAX_SHOWN, _MAX_FINDINGS = 120, 20
@@ -41,15 +33,18 @@ def check_contents(subject: Subject) -> GateResult:
     return _result(subject.wheel, expected_from_cell(subject), sizes, (*compiled, *_correction_findings(subject)))
 
 
-def check_pure_contents(subject: PureSubject) -> GateResult:
-    """Compare with the plain build of pinned sources. Raises `SourceError` or `BuildError` if it cannot be built."""
-    return _result(subject.wheel, expected_from_pure(subject), PURE_SIZES[str(subject.wheel.name)])
+def check_product_contents(
+    subject: ProductSubject, expect: Callable[[ProductSubject], ExpectedContents], sizes: range
+) -> GateResult:
+    """Compare with the contents that `expect` derives from the plain build of the pinned sources; `sizes` in bytes.
+
+    Raises `SourceError` or `BuildError` if it cannot be built.
+    """
+    return _result(subject.wheel, expect(subject), sizes)
 
 
 def _correction_findings(subject: Subject) -> Iterator[Finding]:
-    release = subject.matrix.flash_attn[subject.cell.flash_attn]
-    plain = subject.plain.make_flash_attn_wheel(subject.cell.flash_attn, release)
-    expected = corrected_lines(plain)
+    expected = corrected_lines(subject.plain)
     if subject.record.corrections != expected:
         found = "none" if subject.record.corrections is None else str(dict(subject.record.corrections))
         yield Finding(file="build record corrections", expected=str(expected), found=found, remedy=_AGAIN)

@@ -9,7 +9,6 @@ Not covered: fp8, autotuning, and what docs/explanation/emulation.md names.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import shlex
 from collections.abc import Iterator, Mapping
@@ -19,15 +18,14 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from wheelfactory import emulator
 from wheelfactory.build.environments import (
     make_numpy_environment,
     make_triton_environment,
     numpy_requirements,
 )
 from wheelfactory.build.recipe import choose_jobs
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.progress import announced_progress, logger
+from wheelfactory.emulator.identity import emulator_id
 from wheelfactory.verify.accuracy import (
     NumericReport,
     find_numeric_faults,
@@ -166,17 +164,15 @@ def emulate(subject: Subject, suites: Mapping[str, str]) -> dict[str, EmulationR
     return {arch: reports[arch] for arch in suites}
 
 
-def emulator_id() -> str:
-    """Return an id of the emulator that changes with its sources, and with the reader of code objects that it uses."""
-    folder = emulator.__path__[0]
-    files = sorted([*Path(folder).glob("*.py"), *(Path(folder).parent / "wheel" / "elf").glob("*.py")])
-    return f"emulator sha256:{hashlib.sha256(''.join(map(file_sha256, files)).encode()).hexdigest()}"
-
-
 def _proof_key(subject: Subject, arch: str, suite: str, order: str, payload: str) -> ProofKey:
     linker = (content_id(LINK), f"triton=={LINKER}") if needs_linker(subject.triton) else ()
     patterns = (limit.argument for limit in find_cell_limits(subject, arch))
-    environment = (*stand_in_requirements(subject.triton, subject.aiter), *numpy_requirements(), emulator_id(), *linker)
+    environment = (
+        *stand_in_requirements(subject.triton, subject.required),
+        *numpy_requirements(),
+        emulator_id(),
+        *linker,
+    )
     return ProofKey(EXECUTE, (arch, suite, "--order", order, *patterns), payload, environment)
 
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from packaging.utils import canonicalize_name
 
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.label import Label
-from wheelfactory.matrix.origins import Dependency
-from wheelfactory.verify.gate import PureSubject, Subject
+from wheelfactory.verify.gate import ProductSubject, Subject
 from wheelfactory.wheel.activation.corrections import corrected_members
 from wheelfactory.wheel.activation.members import EXTENSION_MODULE, added_members
 from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
@@ -41,29 +40,27 @@ class ExpectedContents:
     """The names of members whose bytes other gates check: the extension, the build record and RECORD."""
 
 
-def expected_from_pure(subject: PureSubject) -> ExpectedContents:
-    """Return the members of the plain build of pinned sources.
-
-    Raises `SourceError` or `BuildError` if it cannot be built.
-    """
-    if isinstance(subject.project, Dependency):
-        return _expected_from_aiter(subject, subject.project)
-    plain, dist_info = subject.plain.make_fallback_wheel(subject.project), subject.wheel.dist_info
+def expected_from_plain(subject: ProductSubject) -> ExpectedContents:
+    """Return the members of the plain build, unchanged. Raises `SourceError` or `BuildError` if it cannot be built."""
+    plain, dist_info = subject.plain, subject.wheel.dist_info
     return ExpectedContents(_renamed(plain, dist_info), plain.executables, frozenset({f"{dist_info}/RECORD"}))
 
 
-def _expected_from_aiter(subject: PureSubject, dependency: Dependency) -> ExpectedContents:
-    """Return the members, corrected, with the version of matrix.yaml and for every platform."""
-    plain, dist_info = subject.plain.make_aiter_wheel(dependency), subject.wheel.dist_info
-    members = _renamed(plain, dist_info) | corrected_members(plain)
+def expected_from_aiter(subject: ProductSubject) -> ExpectedContents:
+    """Return the members of the plain build, corrected, with the version of matrix.yaml and for every platform.
+
+    Raises `SourceError` or `BuildError` if the plain build cannot be built.
+    """
+    plain, dist_info, expected = subject.plain, subject.wheel.dist_info, expected_from_plain(subject)
+    members = {**expected.members, **corrected_members(plain)}
     lines = plain.metadata_text.split("\n")
-    changed = {f"Version: {plain.version}": f"Version: {dependency.version}"}
+    changed = {f"Version: {plain.version}": f"Version: {subject.project.version}"}
     kept = [changed.get(line, line) for line in lines if line not in _UNUSED_BY_AITER]
     members[f"{dist_info}/METADATA"] = "\n".join(kept).encode()
     wheel = [line for line in members[f"{dist_info}/WHEEL"].decode().split("\n") if line and "Tag: " not in line]
     pure = "\n".join([*wheel, "Tag: py3-none-any", ""]).replace("Purelib: false", "Purelib: true")
     members[f"{dist_info}/WHEEL"] = pure.encode()
-    return ExpectedContents(members, plain.executables, frozenset({f"{dist_info}/RECORD"}))
+    return replace(expected, members=members)
 
 
 def expected_from_cell(subject: Subject) -> ExpectedContents:
@@ -72,8 +69,7 @@ def expected_from_cell(subject: Subject) -> ExpectedContents:
     Raises `SourceError` or `BuildError` if the plain build cannot be built.
     """
     wheel, cell, label = subject.wheel, subject.cell, subject.matrix.label(subject.cell)
-    plain = subject.plain.make_flash_attn_wheel(cell.flash_attn, subject.matrix.flash_attn[cell.flash_attn])
-    dist_info = wheel.dist_info
+    plain, dist_info = subject.plain, wheel.dist_info
     members = _renamed(plain, dist_info) | corrected_members(plain) | added_members(cell)
     executable, others = plain.executables, {f"{dist_info}/RECORD", f"{dist_info}/{BUILD_RECORD_NAME}"}
     members[f"{dist_info}/METADATA"] = _metadata(plain.metadata_text, f"{cell.public_version}+{label}", label).encode()
@@ -112,8 +108,8 @@ def _metadata(plain: str, version: str, label: Label) -> str:
     version_at = [line.startswith("Version: ") for line in kept].index(True)
     kept[version_at] = f"Version: {version}"
     last = max((at for at, line in enumerate(kept) if line.startswith(_REQUIRES)), default=len(kept) - 1)
-    kernels = [f"{_REQUIRES}amd-aiter>=0.0"] if label.uses_aiter else []
-    kept[last + 1 : last + 1] = [*kernels, f"{_REQUIRES}{label.torch_pin}"]
+    products = (f"{_REQUIRES}{name}>=0.0" for name in label.requires)
+    kept[last + 1 : last + 1] = [*products, f"{_REQUIRES}{label.torch_pin}"]
     return "\n".join(kept) + blank + description
 
 

@@ -1,7 +1,7 @@
 """Gates of flash-attention-amd: it imports with torch alone, and computes within upstream's tolerance on the CPU.
 
 Their programs run with the wheel and a CPU torch, and their reports are cached as proofs. The numbers are those of the
-small cases; `validate` runs more cases, on GPUs.
+interpreter gate's cases; `validate` runs more cases, on GPUs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from wheelfactory.verify.accuracy import (
     find_numeric_faults,
     worst_errors,
 )
-from wheelfactory.verify.gate import PureSubject
+from wheelfactory.verify.gate import ProductSubject
 from wheelfactory.verify.proofs import (
     PROGRAMS,
     AnyReport,
@@ -50,14 +50,14 @@ _PASSED_ON = ("PATH", "LD_LIBRARY_PATH")
 
 
 def run_or_reuse(
-    subject: PureSubject, key: ProofKey, kind: type[AnyReport], is_good: Callable[[AnyReport], bool]
+    subject: ProductSubject, key: ProofKey, kind: type[AnyReport], is_good: Callable[[AnyReport], bool]
 ) -> AnyReport | str:
     """Return the report of a program, from the cache or by running it; or the reason why it failed.
 
     Only reports that pass `is_good` are cached, and a cached report is checked again. Raises `BuildError` if the CPU
     torch cannot be installed.
     """
-    proofs = ProofCache(subject.cache / "proofs")
+    proofs = ProofCache(subject.context.cache / "proofs")
     cached = proofs.find(key, kind)
     if cached is not None and is_good(cached):
         return cached
@@ -67,14 +67,14 @@ def run_or_reuse(
     return report
 
 
-def _run(subject: PureSubject, key: ProofKey, kind: type[AnyReport]) -> AnyReport | str:
-    environ = {name: subject.environ[name] for name in _PASSED_ON if name in subject.environ}
-    torch = make_build_environment(subject.cache)
+def _run(subject: ProductSubject, key: ProofKey, kind: type[AnyReport]) -> AnyReport | str:
+    environ = {name: subject.context.environ[name] for name in _PASSED_ON if name in subject.context.environ}
+    torch = make_build_environment(subject.context.cache)
     layers = [torch.site_packages]
     logger.info("running %s with %s", key.program.stem.replace("_", " "), subject.wheel.path.name)
     try:
         with open_wheel_environment(
-            subject.cache, subject.wheel.path, torch.python, torch.version, layers
+            subject.context.cache, subject.wheel.path, torch.python, torch.version, layers
         ) as environment:
             home = environment.folder / "home"
             return run_program(key.command, kind, environment, environ, scratch=home, timeout=TIMEOUT_S)
@@ -85,7 +85,7 @@ def _run(subject: PureSubject, key: ProofKey, kind: type[AnyReport]) -> AnyRepor
 _REMEDY = "fix the package: its results are wrong with this torch"
 
 
-def check_fallback_accuracy(subject: PureSubject) -> GateResult:
+def check_fallback_accuracy(subject: ProductSubject) -> GateResult:
     """Run the cases on the CPU, unless a cached result exists. Raises `BuildError` if torch cannot be installed."""
     key = ProofKey(NUMBERS_PROGRAM, (PACKAGE, "cpu", "small"), payload_sha256(subject.wheel), ENVIRONMENT)
     report = run_or_reuse(subject, key, NumericReport, lambda numbers: not _findings(subject, numbers))
@@ -98,7 +98,7 @@ def check_fallback_accuracy(subject: PureSubject) -> GateResult:
     )
 
 
-def _findings(subject: PureSubject, report: NumericReport | str) -> list[Finding]:
+def _findings(subject: ProductSubject, report: NumericReport | str) -> list[Finding]:
     found = find_numeric_faults(subject.wheel.path.name, FALLBACK_TOLERANCE, report, "on the CPU")
     return [finding.model_copy(update={"remedy": _REMEDY}) for finding in found]
 
@@ -113,7 +113,7 @@ class _Imported(ProgramReport):
     version: str
 
 
-def check_fallback_import(subject: PureSubject) -> GateResult:
+def check_fallback_import(subject: ProductSubject) -> GateResult:
     """Import as users do, unless a cached result exists for a wheel with the same bytes.
 
     Raises `BuildError` if the CPU torch cannot be installed.

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from wheelfactory.build.aiter import make_aiter
 from wheelfactory.build.executor import BuildHost
-from wheelfactory.build.fallback import FallbackProject
-from wheelfactory.build.plain import PlainBuilds
-from wheelfactory.core.cell import AITER_NAME, Backend, Cell
+from wheelfactory.build.pinned import PinnedProject, PlainBuilds, pin_release
+from wheelfactory.build.products import make_products, pin_product
+from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
 from wheelfactory.matrix.facts import Context, Matrix
-from wheelfactory.matrix.origins import Dependency
 from wheelfactory.verify.result import GateResult
 from wheelfactory.wheel.build_record import BuildRecord
 from wheelfactory.wheel.read import Wheel
@@ -28,21 +26,8 @@ class HasWheel(Protocol):
         """The wheel to verify."""
 
 
-class _WithPlainBuilds:
-    """A subject that can be compared with the plain build of its sources."""
-
-    environ: Mapping[str, str]
-    cache: Path
-    may_build: bool
-
-    @property
-    def plain(self) -> PlainBuilds:
-        """The plain builds of pinned sources."""
-        return PlainBuilds(self.cache, self.environ, self.may_build)
-
-
 @dataclass(frozen=True)
-class Subject(_WithPlainBuilds):
+class Subject:
     """A wheel to verify, its build record, and the cell that it must match."""
 
     wheel: Wheel
@@ -53,6 +38,8 @@ class Subject(_WithPlainBuilds):
     """Returns the build host with the torch of a CK cell, None for this machine."""
     may_build: bool = True
     """Whether to make a plain build if the cache has none; if not, a missing one is an error."""
+    archives: Path | None = None
+    """The folder of kernel archives that a CK wheel must be linked from; None to look for its kernels in the cache."""
 
     @property
     def matrix(self) -> Matrix:
@@ -65,23 +52,28 @@ class Subject(_WithPlainBuilds):
         return self.context.host
 
     @property
-    def environ(self) -> Mapping[str, str]:  # type: ignore[override]
+    def environ(self) -> Mapping[str, str]:
         """The environment of the command."""
         return self.context.environ
 
     @property
-    def cache(self) -> Path:  # type: ignore[override]
+    def cache(self) -> Path:
         """The cache folder."""
         return self.context.cache
 
     @property
-    def aiter(self) -> Dependency | None:
-        """The pin of aiter if the wheel takes its kernels from it."""
-        return self.matrix.dependencies[AITER_NAME] if self.cell.uses_aiter else None
+    def plain(self) -> Wheel:
+        """The plain wheel of the release. Raises the errors of `pin_release` and `PlainBuilds.make_wheel`."""
+        return PlainBuilds(self.cache, self.may_build).make_wheel(pin_release(self.cell.flash_attn, self.context))
+
+    @property
+    def required(self) -> tuple[PinnedProject, ...]:
+        """The products that the wheel requires, as this checkout pins them. Raises the errors of `pin_product`."""
+        return tuple(pin_product(name, self.context) for name in self.cell.requires)
 
     def kernel_wheels(self) -> tuple[Path, ...]:
-        """The wheel of aiter if the wheel takes its kernels from it. Raises the errors of `make_aiter`."""
-        return (make_aiter(self.aiter, self.cache, self.environ),) if self.aiter else ()
+        """The wheels of the products that the wheel requires. Raises the errors of `make_wheel`."""
+        return make_products(self.cell.requires, self.context)
 
     @property
     def triton(self) -> str:
@@ -90,19 +82,19 @@ class Subject(_WithPlainBuilds):
 
 
 @dataclass(frozen=True)
-class PureSubject(_WithPlainBuilds):
-    """A wheel that is the same for every ROCm and torch, and the pinned sources that it must be built from."""
+class ProductSubject:
+    """A wheel of a product to verify, and the sources that it must be built from."""
 
     wheel: Wheel
-    project: FallbackProject | Dependency
-    environ: Mapping[str, str]
-    cache: Path
+    project: PinnedProject
+    context: Context
     may_build: bool = True
+    """As in `Subject`."""
 
     @property
-    def filename(self) -> str:
-        """The file name that the wheel must have."""
-        return self.project.wheel if isinstance(self.project, Dependency) else self.project.filename
+    def plain(self) -> Wheel:
+        """The plain wheel of the sources. Raises the errors of `PlainBuilds.make_wheel`."""
+        return PlainBuilds(self.context.cache, self.may_build).make_wheel(self.project)
 
 
 AnySubject = TypeVar("AnySubject", bound=HasWheel)

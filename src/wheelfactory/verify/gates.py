@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from wheelfactory.build.executor import BuildHost
-from wheelfactory.build.pure import read_pure_project
-from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, WITHOUT_CELL, Backend, Cell
+from wheelfactory.build.products import pin_product
+from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, PRODUCTS, Backend, Cell
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.select import require_in_matrix
 from wheelfactory.verify.code_objects import check_code_objects
-from wheelfactory.verify.contents import check_contents, check_pure_contents
+from wheelfactory.verify.contents import check_contents, check_product_contents
 from wheelfactory.verify.emulation import check_in_emulation
+from wheelfactory.verify.expected import ExpectedContents, expected_from_aiter, expected_from_plain
 from wheelfactory.verify.fallback import check_fallback_accuracy, check_fallback_import
-from wheelfactory.verify.gate import AnySubject, Gate, PureSubject, Subject
+from wheelfactory.verify.gate import AnySubject, Gate, ProductSubject, Subject
 from wheelfactory.verify.gpu import check_on_gpu
-from wheelfactory.verify.identity import check_identity, check_pure_identity
+from wheelfactory.verify.identity import check_identity, check_product_identity
 from wheelfactory.verify.importing import check_import
 from wheelfactory.verify.record import check_archive, check_record
 from wheelfactory.verify.result import Finding, GateResult, Status
@@ -43,23 +45,37 @@ GATES: tuple[Gate[Subject], ...] = (
     Gate("gpu", check_on_gpu, required=False, runs_code=True),
 )
 
-_READING: tuple[Gate[PureSubject], ...] = (
-    Gate("identity", check_pure_identity, on_publish=True),
-    Gate("record", check_record, on_publish=True),
-    Gate("contents", check_pure_contents, on_publish=True),
-)
 
-PURE_GATES: Mapping[str, tuple[Gate[PureSubject], ...]] = {
-    # all are required, because none needs a GPU or ROCm
-    FALLBACK_NAME: (
-        *_READING,
+def product_gates(
+    expect: Callable[[ProductSubject], ExpectedContents], sizes: range, *more: Gate[ProductSubject]
+) -> tuple[Gate[ProductSubject], ...]:
+    """Return the gates of a product, all of them required: those of every product, and `more` of its own.
+
+    `expect` derives the contents from the plain build of the product's sources; `sizes` are those allowed, in bytes.
+    """
+    return (
+        Gate("identity", check_product_identity, on_publish=True),
+        Gate("record", check_record, on_publish=True),
+        Gate("contents", partial(check_product_contents, expect=expect, sizes=sizes), on_publish=True),
+        *more,
+    )
+
+
+PRODUCT_GATES: Mapping[str, tuple[Gate[ProductSubject], ...]] = {
+    FALLBACK_NAME: product_gates(
+        expected_from_plain,
+        range(1_000_001),  # its sources have about 100 kB
         Gate("import", check_fallback_import, runs_code=True),
         Gate("numbers", check_fallback_accuracy, runs_code=True),
     ),
-    # its code runs with each flash-attn wheel that takes its kernels from it
-    AITER_NAME: _READING,
+    # its code runs with each flash-attn wheel that takes its kernels from it. Commit 9bab8388 makes 4.3 MB; AMD's
+    # wheels with ROCm modules have 460 MB
+    AITER_NAME: product_gates(expected_from_aiter, range(1_000_000, 20_000_001)),
 }
-"""The gates of each wheel of `WITHOUT_CELL`."""
+"""The gates of each product."""
+
+EXTENDED_GATES = tuple(gate.name for gate in GATES if not gate.required)
+"""The names of the gates that run only on request."""
 
 
 def runs_on_publish(gate: Gate[Any]) -> bool:
@@ -68,12 +84,8 @@ def runs_on_publish(gate: Gate[Any]) -> bool:
 
 
 def proves(gate: Gate[Any]) -> bool:
-    """Whether a gate is slow, so that its reports are cached as proofs, or only reads and runs before those."""
+    """Whether a gate is slow, so that its reports are cached as proofs, or only reads, so that it runs before those."""
     return gate.on_publish or gate.slow
-
-
-EXTENDED_GATES = tuple(gate.name for gate in GATES if not gate.required)
-"""The names of the gates that run only on request."""
 
 
 def verify(
@@ -85,28 +97,29 @@ def verify(
     *,
     may_build: bool = True,
     quick: bool = False,
+    archives: Path | None = None,
     context: Context,
 ) -> tuple[GateResult, ...]:
     """Run the `selected` gates (default: all) on a wheel of this factory; return their results.
 
-    The cell of a flash-attn wheel is `cell`, or the one in its build record. Runs the required gates and those in
-    `extended`; `quick` skips the slow ones and makes them optional. If the archive or the build record is damaged, no
-    further gate runs. For `find_gate_host` and `may_build` see `Subject`.
+    The cell of a flash-attn wheel is `cell`, or the one in its build record; a product has none. Runs the required
+    gates and those in `extended`; `quick` skips the slow ones and makes them optional. If the archive or the build
+    record is damaged, no further gate runs. For `find_gate_host`, `may_build` and `archives` see `Subject`.
 
-    Raises `InputError` if the file name is not a wheel's or the cell is not in the matrix, `SourceError` if the sources
-    to compare with are unavailable, and `BuildError` if the environment of a gate cannot be installed.
+    Raises `InputError` if the file name is not a wheel's, the cell is not in the matrix, or the sources of a product
+    are not pinned, `SourceError` if the sources to compare with are unavailable, and `BuildError` if the environment of
+    a gate cannot be installed.
     """
     name = Wheel.open(path).name  # the file name decides which gates apply
-    if cell and name in WITHOUT_CELL:
+    if cell and name in PRODUCTS:
         raise InputError("this wheel has no cell", path.name, "omit --cell: it is the same for every ROCm and torch")
-    project = read_pure_project(name, context.matrix.dependencies) if name in WITHOUT_CELL else None
     opened = check_archive(path)
     if opened.status is Status.FAILED:  # every other gate would fail to open it too
         return (opened,)
     wheel = Wheel.open(path)
-    if project:
-        pure = PureSubject(wheel, project, context.environ, context.cache, may_build)
-        return _run_gates([gate for gate in PURE_GATES[name] if selected(gate)], pure, (), opened)
+    if name in PRODUCTS:
+        product = ProductSubject(wheel, pin_product(name, context), context, may_build)
+        return _run_gates(filter(selected, PRODUCT_GATES[name]), product, extended, opened, quick=quick)
     try:
         record = read_build_record(wheel)
     except InputError as error:
@@ -116,18 +129,18 @@ def verify(
         finding = Finding(file=path.name, expected="a build record", found="none", remedy=remedy)
         return opened, GateResult.from_findings("identity", [finding])
     cell = require_in_matrix(expand(context.matrix), cell or Cell.parse(record.cell))
-    subject = Subject(wheel, record, cell, context, find_gate_host, may_build)
-    gates = [gate for gate in GATES if selected(gate) and cell.backend in gate.backends]
+    subject = Subject(wheel, record, cell, context, find_gate_host, may_build, archives)
+    gates = (gate for gate in GATES if cell.backend in gate.backends and selected(gate))
     return _run_gates(gates, subject, extended, opened, quick=quick)
 
 
 def _run_gates(
-    gates: Sequence[Gate[AnySubject]],
+    gates: Iterable[Gate[AnySubject]],
     subject: AnySubject,
     extended: Collection[str],
     opened: GateResult,
     *,
-    quick: bool = False,
+    quick: bool,
 ) -> tuple[GateResult, ...]:
     results = [opened]
     for gate in gates:
@@ -159,12 +172,15 @@ def _unreadable(gate: str, wheel: Wheel, error: InputError) -> GateResult:
 
 
 def required_gates(kind: Backend | str) -> tuple[str, ...]:
-    """Return the names of the gates that a wheel must pass before publishing: of a backend, or of `WITHOUT_CELL`."""
+    """Return the names of the gates that a wheel must pass before publishing: a cell's of this backend, or a product's.
+
+    None for any other project: matrix.yaml pins the digest of a dependency from PyPI.
+    """
+    gates: Iterable[Gate[Any]] = PRODUCT_GATES.get(kind, ())
     if isinstance(kind, Backend):
-        gates = [gate.name for gate in GATES if gate.required and kind in gate.backends]
-    else:
-        gates = [gate.name for gate in PURE_GATES[kind]]
-    return ("archive", *gates)
+        gates = (gate for gate in GATES if kind in gate.backends)
+    names = tuple(gate.name for gate in gates if gate.required)
+    return ("archive", *names) if names else ()
 
 
 def is_refused(results: Sequence[GateResult]) -> bool:

@@ -7,14 +7,17 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from wheelfactory.core.cell import Backend
-from wheelfactory.verify.gate import PureSubject, Subject
+from wheelfactory.core.cell import Backend, same_rocm
+from wheelfactory.verify.gate import HasWheel, ProductSubject, Subject
 from wheelfactory.verify.result import Finding, GateResult, show_difference
 from wheelfactory.wheel.read import BUILD_RECORD_NAME
 from wheelfactory.wheel.repair import manylinux_platforms
 
 _AGAIN = "build the cell again"
 _COMMIT = re.compile("commit:[0-9a-f]{40}")
+_COMPILER = re.compile(r"HIP version: (?P<hip>\d+\.\d+)|clang version ")
+# the local version of torch: by PyTorch, by AMD for users, and in rocm/pytorch images. Source: their wheels and images
+_TORCH_BUILD = re.compile(r"rocm(?P<rocm>\d+(\.\d+){1,2})(\.lw)?(\.git[0-9a-f]+)?|git[0-9a-f]+")
 
 
 def check_identity(subject: Subject) -> GateResult:
@@ -23,14 +26,11 @@ def check_identity(subject: Subject) -> GateResult:
     return GateResult.from_findings("identity", findings, subject.cell.id)
 
 
-def check_pure_identity(subject: PureSubject) -> GateResult:
+def check_product_identity(subject: ProductSubject) -> GateResult:
     """Compare the file name with the pinned sources; the wheel has no label and no build record."""
-    remedy = f"build it again: `wheelfactory build {subject.wheel.name}`"
-    findings = [
-        *check_equal("file name", subject.filename, subject.wheel.path.name, remedy),
-        *_check_dist_info(subject),
-    ]
-    return GateResult.from_findings("identity", findings, subject.filename)
+    name, remedy = subject.project.wheel, f"build it again: `wheelfactory build {subject.project.name}`"
+    findings = [*check_equal("file name", name, subject.wheel.path.name, remedy), *_check_dist_info(subject)]
+    return GateResult.from_findings("identity", findings, name)
 
 
 def check_equal(file: str, expected: object, found: object, remedy: str) -> Iterator[Finding]:
@@ -57,7 +57,7 @@ def _check_name(subject: Subject) -> Iterator[Finding]:
     yield from _check_dist_info(subject)
 
 
-def _check_dist_info(subject: Subject | PureSubject) -> Iterator[Finding]:
+def _check_dist_info(subject: HasWheel) -> Iterator[Finding]:
     stem = "-".join(subject.wheel.path.name.split("-")[:2])
     remedy = "build it again: wheels must not be renamed"
     yield from check_equal("dist-info", f"{stem}.dist-info", subject.wheel.dist_info, remedy)
@@ -68,7 +68,7 @@ def _check_platform(subject: Subject) -> Iterator[Finding]:
     wheel, built_on, glibc = subject.wheel, subject.record.toolchain.glibc, subject.wheel.glibc
     # the text of the file name: `platform_tags` hides capitals and repetitions, which installers accept
     file, written = wheel.path.name, wheel.path.name.rpartition("-")[2].removesuffix(".whl")
-    names = written.split(".")
+    names, image = written.split("."), subject.matrix.image(subject.cell)
     if subject.cell.backend is Backend.TRITON:
         yield from check_equal(file, "any", written, "a Triton wheel holds no compiled code")
     elif glibc is None or len(set(names)) < len(names) or not manylinux_platforms(glibc, "x86_64").issuperset(names):
@@ -79,6 +79,9 @@ def _check_platform(subject: Subject) -> Iterator[Finding]:
     elif glibc > Version(built_on):
         remedy = "run `wheelfactory repair`: the build machine itself could not install it"
         yield from check_equal(file, f"glibc {built_on} or older", f"glibc {glibc}", remedy)
+    elif glibc > Version(image.glibc):
+        remedy = f"build it in {image.tag}, or on a system that is no newer"
+        yield from check_equal(file, f"glibc {image.glibc} or older, as in the cell's image", f"glibc {glibc}", remedy)
 
 
 def _check_build_record(subject: Subject) -> Iterator[Finding]:
@@ -111,6 +114,17 @@ def _check_build_record(subject: Subject) -> Iterator[Finding]:
 
 def _check_toolchain(subject: Subject) -> Iterator[Finding]:
     toolchain, cell = subject.record.toolchain, subject.cell
+    built_for = _TORCH_BUILD.fullmatch((toolchain.torch or "").partition("+")[2])
+    if built_for is None or (built_for["rocm"] and not same_rocm(built_for["rocm"], cell.rocm)):
+        expected = f"torch {cell.torch}+rocm{cell.rocm}, or AMD's own build of it"
+        yield from check_equal("build record torch", expected, toolchain.torch, "build against the torch of the cell")
+    compiler = _COMPILER.search(toolchain.compiler or "")
+    hip = ".".join((toolchain.hip or "").split(".")[:2])
+    if toolchain.compiler is not None and not compiler:
+        yield from check_equal("build record compiler", "hipcc, a clang", toolchain.compiler, _AGAIN)
+    elif compiler and compiler["hip"] and compiler["hip"] != hip:
+        remedy = "compile with the ROCm that torch was built with"
+        yield from check_equal("build record compiler", f"HIP {hip}, as of its torch", compiler[0], remedy)
     abi = subject.matrix.torch[cell.torch].cxx11_abi
     remedy = "build against the torch of the cell's index: another C++ ABI is an undefined symbol at import"
     yield from check_equal("build record cxx11_abi", abi, toolchain.cxx11_abi, remedy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,15 +20,14 @@ from wheelfactory.build.environments import (
     make_triton_environment,
     open_wheel_environment,
 )
+from wheelfactory.build.pinned import PinnedProject
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.models import FrozenModel
 from wheelfactory.core.process import failure_reason, run
 from wheelfactory.core.progress import logger
-from wheelfactory.matrix.origins import Dependency
 from wheelfactory.verify.gate import Subject
-from wheelfactory.wheel.activation.corrections import corrections_id
 from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.read import Wheel
 
@@ -165,12 +164,12 @@ def _describe_failure(done: subprocess.CompletedProcess[str]) -> str:
     return "; ".join([failure_reason(done), *at, *lines[-2:]])
 
 
-def stand_in_requirements(triton: str, kernels: Dependency | None = None) -> tuple[str, ...]:
+def stand_in_requirements(triton: str, required: Iterable[PinnedProject] = ()) -> tuple[str, ...]:
     """Return what replaces ROCm's torch and Triton on machines without ROCm: a CPU torch, and Triton from PyPI.
 
-    With the commit and the corrections of `kernels`, the pin of aiter if they come from there.
+    With the sources and the changes of the products that the wheel requires.
     """
-    pinned = (f"{kernels.wheel} of {kernels.git.commit}", corrections_id()) if kernels and kernels.git else ()
+    pinned = (part for one in required for part in (f"{one.wheel} of {one.identity}", *one.finished_by))
     return (f"Python {PYTHON}", *build_requirements(), f"triton=={triton}", *pinned)
 
 
@@ -181,7 +180,7 @@ def stand_in_torch_version() -> str:
 
 @contextmanager
 def stand_in_environment(subject: Subject, *more: Environment) -> Iterator[Environment]:
-    """Install a wheel, with aiter if it needs that, on top of `stand_in_requirements` and `more`.
+    """Install a wheel, with the products that it requires, on top of `stand_in_requirements` and `more`.
 
     Raises `BuildError` if an installation fails, and the errors of `Subject.kernel_wheels`.
     """

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
-from packaging.version import Version
-
+from wheelfactory.core.wrap import as_printable
 from wheelfactory.verify.cell_python import find_cell_python, no_python_result
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import Finding, GateResult
@@ -14,10 +14,17 @@ from wheelfactory.wheel.elf.dynamic import Symbol
 from wheelfactory.wheel.elf.mangled import find_qualified_name, find_string_abi, format_symbol, guess_provider
 from wheelfactory.wheel.elf.read import ElfFile
 from wheelfactory.wheel.elf.scope import Scope
-from wheelfactory.wheel.repair import foreign_libraries
+from wheelfactory.wheel.repair import SYSTEM_LIBRARIES
+
+# what a CK extension needs of torch. Source: its cpp_extension.py for HIP, and extensions that it linked
+_TORCH = ("libc10.so", "libc10_hip.so", "libtorch.so", "libtorch_cpu.so", "libtorch_hip.so", "libtorch_python.so")
+_LOADER = "ld-linux-x86-64.so.2"
+_RUNPATH = re.compile(r"\$ORIGIN(/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)*")
 
 # findings of one file; with a wrong torch hundreds of symbols are missing
 _MAX_FINDINGS = 20
+
+_RELINK = "link it as torch's cpp_extension does"
 
 
 def check_symbols(subject: Subject) -> GateResult:
@@ -89,13 +96,8 @@ def explain_symbol(symbol: str, same: Sequence[str], toolchain: Toolchain) -> st
 
 def check_linking(subject: Subject) -> GateResult:
     """Compare NEEDED, RUNPATH and symbol versions with the allowed libraries and the platform tag."""
-    files, promised, image = subject.wheel.elf_files, subject.wheel.glibc, subject.matrix.image(subject.cell)
-    findings = [finding for elf in files for finding in _library_findings(elf)]
-    if promised and promised > Version(image.glibc):
-        remedy = f"build it in {image.tag}, or on a system that is no newer"
-        expected = f"glibc {image.glibc} or older, as in the image of the cell"
-        found = f"glibc {promised}"
-        findings.append(Finding(file=subject.wheel.path.name, expected=expected, found=found, remedy=remedy))
+    files, promised = subject.wheel.elf_files, subject.wheel.glibc
+    findings = [finding for elf in files for finding in _library_findings(elf, subject.cell.rocm)]
     for elf in files:
         if elf.glibc and promised and elf.glibc > promised:
             remedy = "run `wheelfactory repair` on the raw wheel: the tag includes systems that cannot load it"
@@ -107,12 +109,22 @@ def check_linking(subject: Subject) -> GateResult:
     )
 
 
-def _library_findings(elf: ElfFile) -> Iterator[Finding]:
-    for name in foreign_libraries(elf):
-        remedy = "link it statically, or not at all: users of the wheel do not have it"
-        yield Finding(file=elf.name, expected="libraries of torch, ROCm and the system", found=name, remedy=remedy)
+def hip_library(rocm: str) -> str:
+    """The SONAME of a ROCm release's HIP runtime. ROCm 10.0 has that of 7. Source: a ROCm 10 Containerfile."""
+    return f"libamdhip64.so.{min(int(rocm.partition('.')[0]), 7)}"
+
+
+def _library_findings(elf: ElfFile, rocm: str) -> Iterator[Finding]:
+    for name in dict.fromkeys(elf.needed):
+        if name not in (*_TORCH, hip_library(rocm), *SYSTEM_LIBRARIES, _LOADER):
+            expected = f"libraries of torch, {hip_library(rocm)} of ROCm {rocm}, and the system"
+            remedy = "link it statically, or not at all: users of the wheel do not have it"
+            yield Finding(file=elf.name, expected=expected, found=name, remedy=remedy)
+    if elf.soname not in (None, elf.name):
+        found = as_printable(elf.soname) or "''"
+        yield Finding(file=elf.name, expected="no SONAME, or the file's", found=found, remedy=_RELINK)
     for path in elf.runpath:
-        if not path.startswith("$ORIGIN"):
-            # an absolute path of the build machine may hold anything on another machine
-            remedy = "link without -rpath"
-            yield Finding(file=elf.name, expected="no RUNPATH, or one below $ORIGIN", found=path or "''", remedy=remedy)
+        if not _RUNPATH.fullmatch(path):
+            # an absolute path of the build machine, or one out of the environment, may hold anything elsewhere
+            expected = "no RUNPATH, or one below $ORIGIN"
+            yield Finding(file=elf.name, expected=expected, found=path or "''", remedy="link without -rpath")

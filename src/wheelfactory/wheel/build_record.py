@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from wheelfactory.core.cell import Cell, public_version, same_rocm
+from wheelfactory.core.cell import Cell, major_minor, public_version, same_rocm
 from wheelfactory.core.digest import SHA256
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.models import FrozenModel, parse_model
+from wheelfactory.core.torch_build import rocm_of_torch
 from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
 
 _VERSION = r"^[0-9][0-9A-Za-z.+_-]{0,63}$"
@@ -32,7 +33,10 @@ class Toolchain(FrozenModel):
         """Whether it has the cell's Python, and the cell's torch built for the cell's ROCm."""
         if self.torch is None or self.hip is None or self.python != cell.python:
             return False
-        return public_version(self.torch) == cell.torch and same_rocm(self.hip, cell.rocm)
+        rocm = major_minor(cell.rocm)
+        # HIP has a number of its own from ROCm 10.0 on
+        fits = rocm_of_torch(self.torch, self.hip) == rocm and (rocm >= (10, 0) or same_rocm(self.hip, cell.rocm))
+        return public_version(self.torch) == cell.torch and fits
 
 
 class BuildRecord(FrozenModel):

@@ -9,7 +9,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from wheelfactory.core.cell import AITER_NAME
+from wheelfactory.core.cell import PRODUCTS
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.label import Label
 
@@ -26,7 +26,7 @@ def protect_metadata(metadata: str, label: Label) -> str:
     Raises `InputError` if METADATA has an invalid version or requirement.
     """
     fields, body = _split(metadata)
-    replaced = {"torch", AITER_NAME, *NEVER_REQUIRED}
+    replaced = {"torch", *PRODUCTS, *NEVER_REQUIRED}
     kept = [_labelled(field, label) for field in fields if not _requires(field, replaced)]
     # a bare `torch` lets pip replace ROCm's torch by PyPI's CUDA torch; `~=X.Y.0` rejects pre-releases in containers
     pins = [f"Requires-Dist: {requirement}{_line_end(fields[0])}" for requirement in label.requirements]

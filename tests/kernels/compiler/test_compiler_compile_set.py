@@ -17,7 +17,7 @@ from wheelfactory.kernels.compiler.costs import Ledger, Measurement, seed_cost
 from wheelfactory.kernels.compiler.ninja import NOT_LINKED
 from wheelfactory.kernels.compiler.request import FAILED, READY_TO_LINK, SHARD_DONE, TIME_UP
 from wheelfactory.kernels.compiler.samples import choose_samples
-from wheelfactory.kernels.compiler.store import ObjectRecord, read_journal
+from wheelfactory.kernels.compiler.store import ObjectRecord, Store, read_journal
 
 pytestmark = pytest.mark.slow
 
@@ -111,7 +111,9 @@ def test_only_bindings_get_the_flags_of_torch(project: Project) -> None:
     (binding,) = [line for line in lines if f"{BINDING}.hip" in line]
     assert f"-I{project.torch}/include" in binding
     assert "-DTORCH_EXTENSION_NAME" in binding
-    assert "-cuid" not in binding
+    # the object is the same on another tree and with another folder of torch
+    assert binding.count(f"-cuid={BINDING}") == 1
+    assert "-ffile-prefix-map=/venv/=" in binding
     for line in lines:
         if line != binding:
             assert "torch" not in line.replace(str(project.root), "").lower()
@@ -224,6 +226,22 @@ def test_with_fewer_archs_nothing_is_compiled(tmp_path: Path) -> None:
     narrower = make_project(tmp_path, "flash_attn-2.8.4")
     assert link_order(narrower) == [BINDING]
     assert all(b"[gfx950]" not in output for output in outputs_with_device_code(narrower))
+
+
+def test_an_object_in_the_store_that_is_of_another_source_is_refused_before_the_link(tmp_path: Path) -> None:
+    """An archive or a worker can give a whole object, with a right digest, under the name of another."""
+    project = make_project(tmp_path)
+    link_order(project)
+    store = Store.open(project.kernels, project.report().keys[0])
+    one, two, *_ = store.read_records().values()
+    copy = tmp_path / "copy.o"
+    copy.write_bytes(store.object_path(two.source).read_bytes())
+    store.save_object(copy, replace(two, source=one.source))
+
+    code, output = make_project(tmp_path, "flash_attn-2.8.4").run()
+
+    assert code == NOT_LINKED, output
+    assert f"kernel object of another source: {store.object_path(one.source)} for {ARCH}" in output
 
 
 def test_another_abi_compiles_host_code_alone(tmp_path: Path) -> None:
@@ -697,9 +715,9 @@ def test_kernels_with_different_flags_are_refused_and_two_of_them_named(project:
     assert project.compiled() == []
 
 
-def test_a_compiler_that_is_not_behind_the_launcher_is_refused(project: Project) -> None:
+def test_a_program_before_the_compiler_is_refused(project: Project) -> None:
     path = project.build / "build.ninja"
-    path.write_text(path.read_text().replace("nvcc = ", "nvcc = ccache ").replace("launcher.py", "other.py"))
+    path.write_text(path.read_text().replace("nvcc = ", "nvcc = ccache "))
     code, output = project.run()
     assert code == NOT_LINKED
-    assert "not started by the launcher" in output
+    assert "hipcc is not started directly: ccache" in output

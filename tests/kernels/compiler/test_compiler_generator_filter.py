@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pythons import find_python
-from wheelfactory.kernels.trim.proof import FilteredCommand, filter_environ
+from wheelfactory.kernels.generator_commands import FilteredCommand, filter_environ
 
 COMMAND = ("ck/generate.py", "-d", "fwd", "--output_dir", "build")
 ADDED = [*COMMAND, "--filter", "*_lse_*"]

@@ -12,13 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from elf_factory import bundle, code_object, hip_bundle, object_file, packed, with_section
+from code_object_bytes import code_object
+from elf_factory import bundle, hip_bundle, object_file, packed, with_section
 from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler.limits import (
     MAX_ARGUMENT_BYTES,
     argument_limit,
     increase_stack_limit_for_link,
     link_argument_bytes,
+    require_kernels_of_host,
     require_matching_keys,
     require_one_offload_form,
     require_supported_archs,
@@ -224,3 +226,44 @@ def test_objects_of_two_drivers_are_refused_and_one_of_each_is_named(tmp_path: P
 def test_relocatable_device_code_is_refused_because_the_link_would_drop_it(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match=r"one\.o: relocatable device code of the new offload driver"):
         require_one_offload_form(objects(tmp_path, one=RELOCATABLE, two=RELOCATABLE))
+
+
+def device_of(folder: Path, **code: bytes) -> dict[str, Path]:
+    """The code objects of a source in a store, by arch."""
+    for arch, data in code.items():
+        (folder / arch).write_bytes(data)
+    return {arch: folder / arch for arch in code}
+
+
+HOST_CODE = object_file(fatbin=hip_bundle("gfx90a", "gfx942"))
+
+
+def test_the_objects_of_a_source_have_the_kernels_that_its_host_code_registers(tmp_path: Path) -> None:
+    device = device_of(tmp_path, gfx90a=code_object("gfx90a"), gfx942=code_object("gfx942"))
+    require_kernels_of_host("fmha", HOST_CODE, device, is_guarded=False)
+    guarded = device_of(tmp_path, gfx90a=code_object("gfx90a", kernels=()), gfx942=code_object("gfx942"))
+    require_kernels_of_host("fmha", HOST_CODE, guarded, is_guarded=True)
+
+
+@pytest.mark.parametrize(
+    ("code", "is_guarded", "what", "which"),
+    [
+        pytest.param(b"Not Found", False, "damaged kernel object", "no ELF magic", id="a page"),
+        pytest.param(code_object("gfx90a"), False, "damaged kernel object", "of another arch", id="of another arch"),
+        pytest.param(code_object()[:-1], False, "damaged kernel object", "outside the file", id="cut short"),
+        pytest.param(
+            code_object(kernels=("_Z5otherv",)), True, "kernel object of another source", "_Z", id="of another source"
+        ),
+        pytest.param(code_object(kernels=()), False, "kernel object of another source", "_Z", id="without kernels"),
+    ],
+)
+def test_an_object_that_is_not_of_its_source_is_refused_before_the_link(
+    tmp_path: Path, code: bytes, is_guarded: bool, what: str, which: str
+) -> None:
+    device = device_of(tmp_path, gfx90a=code_object("gfx90a"), gfx942=code)
+
+    with pytest.raises(BuildError) as refused:
+        require_kernels_of_host("fmha", HOST_CODE, device, is_guarded=is_guarded)
+
+    assert (refused.value.what, which in refused.value.which) == (what, True)
+    assert str(tmp_path / "gfx942") in refused.value.which

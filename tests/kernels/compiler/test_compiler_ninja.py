@@ -13,11 +13,11 @@ import pytest
 
 from kernel_project import BINDING, KERNELS, make_project
 from pythons import find_python
-from wheelfactory.kernels.compiler import launcher
+from wheelfactory.kernels.compiler import ninja
 from wheelfactory.kernels.compiler.ninja import NOT_LINKED
 from wheelfactory.kernels.compiler.request import REQUEST_VARIABLE
 
-COMPILE = Path(str(launcher.__file__)).parent
+COMPILE = Path(str(ninja.__file__)).parent
 
 OLD_PYTHON = find_python(9)
 
@@ -25,8 +25,6 @@ OLD_PYTHON = find_python(9)
 @pytest.mark.skipif(OLD_PYTHON is None, reason="needs a Python 3.9")
 def test_it_runs_on_python_3_9(tmp_path: Path) -> None:
     project = make_project(tmp_path)
-    build = project.build / "build.ninja"
-    build.write_text(build.read_text().replace(sys.executable, str(OLD_PYTHON)))
     project.request().write(project.root / "request.json")
     done = subprocess.run(
         [str(OLD_PYTHON), "-ISB", COMPILE / "ninja.py", "-v"],
@@ -41,24 +39,6 @@ def test_it_runs_on_python_3_9(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert project.sources() == sorted([*KERNELS, BINDING])
-
-
-def test_the_launcher_by_itself_compiles_a_kernel_as_it_does_for_ninja(tmp_path: Path) -> None:
-    project = make_project(tmp_path)
-    code, output = project.run()
-    assert code == 0, output
-    expected = project.output(KERNELS[0]).read_bytes()
-
-    alone = tmp_path / "alone.o"
-    source = project.root / f"build/{KERNELS[0]}.hip"
-    headers = f"-I{project.root}/csrc/ck/include"
-    flags = [headers, f"-I{project.torch}/include", "-DTORCH_EXTENSION_NAME=x", "--offload-arch=gfx942", "-O3"]
-    subprocess.run(
-        [sys.executable, "-ISB", COMPILE / "launcher.py", project.hipcc, *flags, "-c", source, "-o", alone],
-        env={"PATH": os.environ["PATH"], "HIPCC_LOG": str(project.log)},
-        check=True,
-    )
-    assert alone.read_bytes() == expected
 
 
 # room

@@ -18,6 +18,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from code_object_bytes import code_object
 from remote_server import RemoteServer, remote_server
 from wheelfactory import cli
 from wheelfactory.core.errors import BuildError, FactoryError, InputError
@@ -39,7 +40,12 @@ NAMES = tuple(f"fmha_fwd_d{dim}_fp16_{kind}" for dim in (64, 128) for kind in ("
 def answer(command: messages_pb2.Command, files: Mapping[str, bytes]) -> tuple[int, bytes]:
     """An object that shows the command and the files that it was made of."""
     text = " ".join(command.arguments)
-    return 0, f"{COMMENT} {text} {sorted(files)}".encode()
+    return 0, code_object(arch_of(command), code=f"{COMMENT} {text} {sorted(files)}".encode())
+
+
+def arch_of(command: messages_pb2.Command) -> str:
+    """The arch that a command compiles for."""
+    return next(word for word in command.arguments if word.startswith("--offload-arch=")).partition("=")[2]
 
 
 @pytest.fixture
@@ -113,7 +119,7 @@ def test_an_action_is_a_relative_command_with_all_headers_one_source_and_the_com
     assert properties == {"hip-compiler": survey.worker_compiler, "container-image": "rocm"}
     store = Store(tmp_path / "kernels", survey.parts[1].key)
     files = [f"build/{name}.hip", "csrc/ck/ck.hpp", "csrc/ck/inner/more.hpp", "placeholder"]
-    assert store.object_path(name).read_text().endswith(f" {files}")
+    assert f" {files}".encode() in store.object_path(name).read_bytes()
 
 
 def test_the_most_expensive_kernel_is_first(
@@ -250,7 +256,7 @@ def test_the_messages_are_those_that_the_generator_makes_of_the_description(tmp_
     options = ["--proto_path=.", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}", "messages.proto"]
     subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *options], cwd=folder, check=True)
     for made in tmp_path.glob("messages_pb2.py*"):
-        assert made.read_text() == (folder / made.name).read_text()
+        assert made.read_bytes() == (folder / made.name).read_bytes()
 
 
 # endings
@@ -326,6 +332,66 @@ def test_an_object_of_another_compiler_is_refused(
     fill_with(survey, remote_of(server), tmp_path / "kernels")
     assert f"worker1 has another compiler than {COMMENT}; compiling it on this machine" in caplog.text
     assert f"{fill.MAX_REFUSED} of its results were unusable" in caplog.text
+    assert records(survey, tmp_path / "kernels") == []
+
+
+OTHER_ARCH = {"gfx90a": "gfx942", "gfx942": "gfx90a"}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        pytest.param(lambda arch: COMMENT.encode(), "no ELF magic", id="text"),
+        pytest.param(lambda arch: answer_for(OTHER_ARCH[arch]), "its header is of another arch", id="another arch"),
+        pytest.param(lambda arch: answer_for(arch)[:-9], "outside the file", id="half of it"),
+        pytest.param(lambda arch: answer_for(arch) + b"more", "4 bytes at", id="more than it"),
+        pytest.param(
+            lambda arch: answer_for(arch, b"\0__hip_cuid_5ca1ab1e\0"),
+            "compiled from another source",
+            id="another kernel",
+        ),
+    ],
+)
+def test_what_is_no_object_for_its_target_is_refused_and_not_saved(
+    server: RemoteServer,
+    survey: Survey,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    make: Callable[[str], bytes],
+    message: str,
+) -> None:
+    """It names the compiler, which is all that was asked before."""
+    server.run = lambda command, _files: (0, make(arch_of(command)))
+    fill_with(survey, remote_of(server), tmp_path / "kernels")
+    assert "worker1 made no object for gfx9" in caplog.text
+    assert message in caplog.text
+    assert records(survey, tmp_path / "kernels") == []
+
+
+def answer_for(arch: str, more: bytes = b"") -> bytes:
+    """A code object of the compiler of the build."""
+    return code_object(arch, code=COMMENT.encode() + more)
+
+
+@pytest.mark.parametrize("method", ["FindMissingBlobs", "BatchUpdateBlobs", "Execute", "Read"])
+def test_answers_that_are_no_messages_leave_the_kernels_to_this_machine(
+    method: str, server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.garbage = method
+    fill_with(survey, remote_of(server), tmp_path / "kernels")
+    assert "the server sent something that is no message" in caplog.text
+    assert records(survey, tmp_path / "kernels") == []
+
+
+def test_times_that_are_none_leave_the_kernel_to_this_machine(
+    server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def to_the_year_a_million(response: messages_pb2.ExecuteResponse) -> None:
+        response.result.execution_metadata.execution_start_timestamp.seconds = 1 << 45
+
+    server.change = to_the_year_a_million
+    fill_with(survey, remote_of(server), tmp_path / "kernels")
+    assert "worker1 names times that are none; compiling it on this machine" in caplog.text
     assert records(survey, tmp_path / "kernels") == []
 
 
@@ -492,10 +558,11 @@ def test_the_name_of_a_worker_cannot_control_a_terminal() -> None:
     assert worker_name(result) == r"\x1b[2Jworker\n1"
 
 
-def compile_here(filled: Filled, data: bytes) -> None:
-    """Save an object of this machine for each sample."""
+def compile_here(filled: Filled, other: bytes = b"") -> None:
+    """Save an object of this machine for each sample: the same as that of the cluster, or another."""
     for sample in filled.samples:
         path = sample.store.folder / "made"
+        data = other or answer_for(sample.store.key.parts["targets"][0])
         path.write_bytes(data)
         digest = hashlib.sha256(data).hexdigest()
         sample.store.save_object(path, ObjectRecord(sample.name, ("gfx942",), digest, len(data), 1.0, 1, 0.0, 1.0))
@@ -505,11 +572,10 @@ def test_a_sample_is_left_for_this_machine_and_compared(
     server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "wheelfactory")
-    data = f"{COMMENT} same".encode()
-    server.run = lambda _command, _files: (0, data)
+    server.run = lambda command, _files: (0, answer_for(arch_of(command)))
     filled = fill_with(survey, remote_of(server, sample=3), tmp_path / "kernels")
     assert len(records(survey, tmp_path / "kernels")) == 5
-    compile_here(filled, data)
+    compile_here(filled)
     verify_samples(filled)
     assert "3 of 3 sampled kernels compiled here, too: same bytes" in caplog.text
 
@@ -548,7 +614,7 @@ def start_when(condition: Callable[[], bool], action: Callable[[], object]) -> t
 
 
 def wait_until(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)

@@ -1,6 +1,6 @@
 """Real kernels through a real cluster: BuildGrid, PostgreSQL, and two buildbox workers with a real HIP compiler.
 
-One test, because the compiles are most of its time, three minutes on four cores.
+One test, because the compiles are most of its time.
 """
 
 from __future__ import annotations
@@ -39,13 +39,12 @@ from wheelfactory.matrix.load import load_matrix
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(1500),  # two cores with much other work took 11 minutes
     pytest.mark.skipif(sys.version_info < (3, 11), reason="BuildGrid needs Python 3.11"),
 ]
 
 FMHA = "csrc/composable_kernel/example/ck_tile/01_fmha"
 ARCHS = ("gfx90a", "gfx942")
-COUNT = 4
+COUNT = 2
 """Kernels of head dim 32, the fastest to compile."""
 
 
@@ -64,7 +63,7 @@ def make_survey(hip: HipToolchain, folder: Path, cache: Path) -> Survey:
     compiler = "/mnt/src/wheelfactory/kernels/compiler"
     archs = " ".join(f"--offload-arch={arch}" for arch in ARCHS)
     flags = " ".join(FLAGS).replace("-Icsrc", f"-I{root}/csrc")
-    command = f"python3 -ISB {compiler}/launcher.py /usr/bin/hipcc {flags} {archs} -c $in -o $out"
+    command = f"/usr/bin/hipcc {flags} {archs} -c $in -o $out"
     edges = [f"build {root}/out/{path.stem}.o: hip {root}/build/{path.name}" for path in kernels]
     (tree / "build.ninja").write_text("\n".join([f"rule hip\n  command = {command}", *edges, ""]))
     request = CompileRequest("/mnt/ninja", "/mnt/kernels", "/mnt/ledger", "/mnt/result", 1, survey="/mnt/survey.json")

@@ -12,7 +12,8 @@ from elf_factory import packed
 from hip_toolchain import DECLARATIONS, HipToolchain
 from wheelfactory.wheel.elf.image import DamagedElfError, ElfImage
 from wheelfactory.wheel.elf.offload import Bundle, read_bundles
-from wheelfactory.wheel.elf.read import FATBIN, ElfFile, read_elf
+from wheelfactory.wheel.elf.read import ElfFile, read_elf
+from wheelfactory.wheel.elf.registration import FATBIN
 
 pytestmark = pytest.mark.slow
 
@@ -171,7 +172,7 @@ def test_the_new_driver_writes_a_bundle_for_each_object_too(
     for path in (*objects, linked):
         assert (read(path).packages, read(path).relocatable_kernels) == ((), 0)
     found = cut_out(linked)
-    assert len(found) == read(linked).registered == len(names)
+    assert len(found) == len(names)
     for bundle, content in found:
         assert bundle.targets == frozenset(TWO)
         assert all(entry.id.startswith(("host-", "hip-amdgcn-")) for entry in bundle.entries)
@@ -207,14 +208,14 @@ def test_an_ordinary_linker_drops_packages_without_a_message_and_the_kernels_are
     hip.run(tmp_path, "ld", "-shared", *(item.name for item in objects), "-o", "made.so")
 
     linked = read(tmp_path / "made.so")
-    assert (len(linked.bundles), linked.registered) == (1, 1)  # which alone looks complete
+    assert (len(linked.bundles), linked.registration.bundles) == (1, (0,))  # which alone looks complete
     assert (linked.packages, linked.relocatable_kernels) == ((), 1)
 
 
 def test_a_kernel_without_its_device_code_leaves_a_symbol_undefined(hip: HipToolchain, tmp_path: Path) -> None:
     linked = read(hip.link(tmp_path / "made.so", [kernel(hip, tmp_path, TWO, "--cuda-host-only")]))
 
-    assert (linked.bundles, linked.registered) == ((), 1)
+    assert (linked.bundles, linked.registration.bundles) == ((), (None,))
     assert [symbol.name for symbol in linked.undefined if symbol.name.startswith("__hip_fatbin_")]
 
 
@@ -225,6 +226,24 @@ def test_a_code_object_has_its_arch(hip: HipToolchain, tmp_path: Path) -> None:
 
     assert read(code).code_for == "gfx942"
     assert "add" in read(code).defined
+
+
+@pytest.mark.parametrize("linker", ["-fuse-ld=bfd", "-fuse-ld=lld"])
+@pytest.mark.parametrize("stripped", [[], ["-s"]], ids=["with symbols", "stripped"])
+@pytest.mark.parametrize("flags", [[], [PACK], [NEW_DRIVER]], ids=["plain", "packed", "new driver"])
+def test_what_host_code_registers_is_what_the_bundles_have(
+    hip: HipToolchain, tmp_path: Path, linker: str, stripped: list[str], flags: list[str]
+) -> None:
+    texts = {name: f"__global__ void {name}(float *x) {{ x[0] += 1; }}\n" for name in ("one", "two")}
+    objects = [compiled(hip, tmp_path, name, text, TWO, *flags) for name, text in texts.items()]
+    linked = read(hip.link(tmp_path / "made.so", objects, linker, *stripped))
+
+    assert linked.registration.bundles == tuple(bundle.offset for bundle in linked.bundles)
+    assert [
+        [(entry.kernels, entry.fault) for entry in bundle.entries if entry.target] for bundle in linked.bundles
+    ] == [[(("_Z3onePf",), "")] * 2, [(("_Z3twoPf",), "")] * 2]
+    assert linked.registration.kernels == {"_Z3onePf", "_Z3twoPf"}
+    assert linked.layout_faults == ()
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])

@@ -91,9 +91,9 @@ def in_a_gap(data: bytes) -> bytes:
 
 
 UNLIKE_A_LINKER: list[tuple[Callable[[bytes], bytes], str, str]] = [
-    (lambda data: data + b"evil", "every byte in a table", "4 bytes at"),  # bytes behind it
-    (lambda data: data + bytes(1 << 20), "every byte in a table", "1,048,576 bytes"),  # zeros behind
-    (in_a_gap, "every byte in a table", "bytes at"),  # a byte between sections
+    (lambda data: data + b"evil", "every byte in one table", "4 bytes at"),  # bytes behind it
+    (lambda data: data + bytes(1 << 20), "every byte in one table", "1,048,576 bytes"),  # zeros behind
+    (in_a_gap, "every byte in one table", "bytes at"),  # a byte between sections
     (put("B", 7, 9), "System V or GNU", "010900"),  # another system
     (put("B", 12, 1), "System V or GNU", "01000000000001"),  # a byte where none is used
     (put("<H", 16, 2), "a shared library", "type 2"),  # a program
@@ -104,7 +104,7 @@ UNLIKE_A_LINKER: list[tuple[Callable[[bytes], bytes], str, str]] = [
     (put_in_segment(0x6474E551, "<I", 4, 7), "not both", "flags 0x7"),  # a stack that is run
     (put_in_segment(1, "<I", 4, 7), "not both", "flags 0x7"),  # code that is written to
     (with_tag, "dynamic tags", "0x6ffffefc"),  # a library that looks on
-    (put_in_row(40, SECTION_HEADER, 3, "<Q", 24, 0), "sections that do not overlap", "an overlap"),  # overlap
+    (put_in_row(40, SECTION_HEADER, 3, "<Q", 24, 0), "every byte in one table", "an overlap"),  # overlap
 ]
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import struct
+from hashlib import sha256
 
 import pytest
 
-from elf_factory import HOST, bundle, code_object, hip_bundle, packed, section
+from code_object_bytes import KERNELS, code_object
+from elf_factory import HOST, bundle, hip_bundle, packed, section, shell
 from wheelfactory.wheel.elf.image import DamagedElfError
 from wheelfactory.wheel.elf.offload import Bundle, CodeObject, read_bundles
 from wheelfactory.wheel.elf.targets import Target
@@ -32,14 +34,14 @@ def table(*places: tuple[int, int, str], count: int | None = None) -> bytes:
 
 
 def test_the_entries_of_a_bundle() -> None:
-    found = only(
-        bundle([(HOST, b""), (f"{HIP}gfx90a:xnack-", code_object("gfx90a")), (f"{HIP}gfx942", b"no ELF file")])
-    )
+    code, text = code_object("gfx90a:xnack-"), b"no ELF file"
+    found = only(bundle([(HOST, b""), (f"{HIP}gfx90a:xnack-", code), (f"{HIP}gfx942", text)]))
 
+    whole, damaged, target = sha256(code).hexdigest(), sha256(text).hexdigest(), Target("gfx90a", ("xnack-",))
     assert found.entries == (
         CodeObject(HOST, None, 0, None),
-        CodeObject(f"{HIP}gfx90a:xnack-", Target("gfx90a", ("xnack-",)), 256, "gfx90a"),
-        CodeObject(f"{HIP}gfx942", Target("gfx942"), 11, None),
+        CodeObject(f"{HIP}gfx90a:xnack-", target, len(code), "gfx90a", whole, tuple(sorted(KERNELS))),
+        CodeObject(f"{HIP}gfx942", Target("gfx942"), 11, None, damaged, fault="no ELF magic"),
     )
     assert found.targets == {"gfx90a:xnack-", "gfx942"}
 
@@ -50,7 +52,7 @@ def test_an_empty_entry_is_not_code() -> None:
 
     found = only(table((at, 0, HOST), (at, 0, f"{HIP}gfx90a"), (at, len(code), f"{HIP}gfx942")) + code)
 
-    assert [(entry.size, entry.arch) for entry in found.entries] == [(0, None), (0, None), (256, "gfx942")]
+    assert [(entry.size, entry.arch) for entry in found.entries] == [(0, None), (0, None), (len(code), "gfx942")]
     assert found.targets == {"gfx942"}
 
 
@@ -63,7 +65,7 @@ def test_the_arch_of_a_code_object_is_read_from_its_header() -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        pytest.param(code_object()[:63], id="less than a header"),
+        pytest.param(shell()[:63], id="less than a header"),
         pytest.param(b"\x7fELF" + bytes(60), id="of another machine"),
         pytest.param(b"SPIR" + bytes(60), id="another format"),
     ],
@@ -73,7 +75,7 @@ def test_an_entry_that_is_not_a_code_object_has_no_arch(content: bytes) -> None:
 
 
 def test_a_bundle_ends_with_its_last_entry_in_any_order() -> None:
-    one, two = code_object(size=100), code_object(size=200)
+    one, two = shell(size=100), shell(size=200)
     at = len(table((0, 0, f"{HIP}gfx90a"), (0, 0, f"{HIP}gfx942")))
     data = table((at + 100, 200, f"{HIP}gfx90a"), (at, 100, f"{HIP}gfx942")) + one + two
 
@@ -209,7 +211,7 @@ def test_packed_data_behind_the_last_entry_counts() -> None:
 
 
 def test_the_packed_data_may_come_out_in_any_pieces() -> None:
-    code = [(f"{HIP}gfx{number}", code_object("gfx942", 1 << 16)) for number in range(900, 940)]
+    code = [(f"{HIP}gfx{number}", shell("gfx942", 1 << 16)) for number in range(900, 940)]
 
     found = only(packed(bundle([(HOST, b""), *code])))
 

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from elf_factory import code_object, library, package, with_section
+from elf_factory import library, package, shell, with_section
 from wheelfactory.wheel.elf import offload_package
 from wheelfactory.wheel.elf.image import DamagedElfError
 from wheelfactory.wheel.elf.offload import Bundle, sum_device_code
@@ -14,7 +14,7 @@ from wheelfactory.wheel.elf.offload_package import read_packages
 from wheelfactory.wheel.elf.read import ElfFile, read_elf
 
 BITCODE = b"BC\xc0\xde" + b"*" * 99
-TWO = package(("gfx90a", BITCODE), ("gfx942:xnack-", code_object("gfx942")))
+TWO = package(("gfx90a", BITCODE), ("gfx942:xnack-", shell("gfx942")))
 ONE = package(("gfx942", BITCODE), version=1)
 # offsets in these packages: of the entries, and in an entry of keys and image
 ENTRY, KEYS, KEY_COUNT, IMAGE, IMAGE_SIZE = 32, 8, 16, 24, 32

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from packaging.version import Version
 
+from code_object_bytes import code_object
 from elf_bytes import ElfBytes, Form, with_sections
-from elf_factory import code_object, hip_bundle, library, section
-from wheelfactory.wheel.elf.image import DamagedElfError
+from elf_factory import hip_bundle, library, section, with_section
+from wheelfactory.wheel.elf.code_object import read_registered_names
+from wheelfactory.wheel.elf.image import DamagedElfError, ElfImage
 from wheelfactory.wheel.elf.read import ElfFile, read_elf
 
 
@@ -60,3 +62,11 @@ def test_a_library_whose_device_code_is_none() -> None:
 
 def test_an_empty_section_of_device_code() -> None:
     assert read_elf("x.so", with_sections(Form(), (".hip_fatbin", b""))).bundles == ()
+
+
+def test_a_name_that_a_linker_put_behind_other_constants_is_found_if_device_code_has_it() -> None:
+    source = with_section(".rodata", b"\1_Z3addPf\0\0_Z3mulPf\0")
+    image = ElfImage(library(source=source, flags=("-nostdlib",)))
+
+    assert read_registered_names(image) == {"_Z3mulPf"}
+    assert read_registered_names(image, ["_Z3addPf", "_Z3subPf"]) == {"_Z3mulPf", "_Z3addPf"}

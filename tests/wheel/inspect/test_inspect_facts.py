@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from elf_factory import code_object, hip_bundle, library, package, packed, section, with_section
+from code_object_bytes import code_object
+from elf_factory import hip_bundle, library, package, packed, section, shell, with_section
 from wheel_factory import CK, TRITON, build_record, extension_name, finished_wheel, make_wheel, tamper
 from wheelfactory.core.errors import InputError
 from wheelfactory.wheel.inspect.facts import inspect
@@ -71,8 +72,8 @@ def test_a_wheel_with_device_code(tmp_path: Path) -> None:
     assert (elf["bundles"], elf["registered"]) == (3, 3)
     assert elf["forms"] == ["CCOB v1 zlib", "CCOB v3 zstd", "plain"]
     assert elf["device_code"] == {
-        "gfx90a:sramecc+:xnack-": {"objects": 2, "size": 512},
-        "gfx942": {"objects": 2, "size": 512},
+        "gfx90a:sramecc+:xnack-": {"objects": 2, "size": 2440},
+        "gfx942": {"objects": 2, "size": 2408},
     }
     assert elf["undefined"] == {
         "HIP (by name)": ["hipMalloc"],
@@ -84,14 +85,14 @@ def test_a_wheel_with_device_code(tmp_path: Path) -> None:
 
 def test_device_code_that_waits_for_a_device_link_is_apart_from_that_of_bundles(tmp_path: Path) -> None:
     path = tmp_path / "libkernels.so"
-    source = with_section(".llvm.offloading", package(("gfx942", code_object())))
+    source = with_section(".llvm.offloading", package(("gfx942", shell())))
     path.write_bytes(library(source=source, fatbin=section(hip_bundle("gfx90a")), flags=("-nostdlib",)))
 
     (elf,) = as_json(path)["elf_files"]
 
     assert (elf["bundles"], elf["packages"], elf["relocatable_kernels"]) == (1, 1, 0)
     assert elf["forms"] == ["package v2", "plain"]
-    assert elf["device_code"] == {"gfx90a": {"objects": 1, "size": 256}}
+    assert elf["device_code"] == {"gfx90a": {"objects": 1, "size": 1204}}
     assert elf["packaged_code"] == {"gfx942": {"objects": 1, "size": 256}}
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from elf_factory import code_object, hip_bundle, object_file, package, packed, section, with_section
+from code_object_bytes import code_object
+from elf_factory import hip_bundle, object_file, package, packed, section, shell, with_section
 from wheel_factory import CK, build_record, extension, extension_name, finished_wheel, make_wheel, payload, read_zip
 from wheelfactory.wheel.build_record import Toolchain
 from wheelfactory.wheel.inspect.facts import inspect
@@ -41,8 +42,8 @@ def test_a_wheel_of_this_factory(tmp_path: Path) -> None:
         "    glibc   any",
         "    symbols 3 undefined: HIP (by name) 1, torch (by name) 2",
         "    device  2 bundles (plain)",
-        "      gfx90a     2 objects           512 bytes",
-        "      gfx942     2 objects           512 bytes",
+        "      gfx90a     2 objects         2,408 bytes",
+        "      gfx942     2 objects         2,408 bytes",
         "  record    cell fa2.8.3-rocm6.4-torch2.9.1-cp311-ck",
         "    archs     gfx90a, gfx942",
         f"    source    sha256:{'a' * 64}",
@@ -80,13 +81,13 @@ def test_a_library_with_a_packed_bundle_and_a_source_that_was_compiled_for_the_h
     assert "    runpath none" in lines
     assert lines[-3:] == [
         "    device  1 bundle (CCOB v2 zlib), 2 registered",
-        "      gfx90a:xnack-     1 object            256 bytes",
-        "      gfx942            1 object            256 bytes",
+        "      gfx90a:xnack-     1 object          1,212 bytes",
+        "      gfx942            1 object          1,204 bytes",
     ]
 
 
 def test_an_object_of_the_new_offload_driver_with_device_code_that_waits_for_a_device_link(tmp_path: Path) -> None:
-    source = with_section(".llvm.offloading", package(("gfx90a", b"BC\xc0\xde"), ("gfx942", code_object())))
+    source = with_section(".llvm.offloading", package(("gfx90a", b"BC\xc0\xde"), ("gfx942", shell())))
     kernels = with_section("llvm_offload_entries", bytes(56))
     path = tmp_path / "kernel.o"
     path.write_bytes(object_file(fatbin=b"", source=source + kernels))

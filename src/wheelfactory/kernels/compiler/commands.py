@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -23,6 +24,9 @@ BINDING_CPU_S = 60.0
 # bytes of a source in which its first includes must be: a licence and a note of the generator precede them
 _MAX_PREAMBLE = 4096
 _DIRECTIVE = re.compile(rb'(?://[^\n]*\n|\s)*#((?:include "[^"\n]+"|define \w+ \w+|undef \w+))[ \t]*(?=\n)')
+
+# the folder of torch's package among the includes
+_TORCH = re.compile(r"(?:-I|-isystem )(\S+)/torch/include(?=\s)")
 
 PLACEHOLDER = "placeholder"
 """The file in the folder of a compile that host code embeds until the device code is there."""
@@ -117,8 +121,11 @@ class CompileCommands:
         return replace(made, folder=folder, is_empty=empty)
 
     def binding(self, edge: Edge) -> Compile:
-        """The compile of a binding, as setup.py wants it."""
-        argv = ["/bin/sh", "-c", edge.command]
+        """The compile of a binding as setup.py wants it, but with the same object on another tree and beside torch."""
+        # messages of torch's headers have the paths of files, and clang hashes that of the source into a symbol
+        roots = [self.inputs.root, *_TORCH.findall(edge.command)]
+        options = [f"-cuid={edge.name}", *(f"-ffile-prefix-map={root}/=" for root in dict.fromkeys(roots))]
+        argv = ["/bin/sh", "-c", " ".join([edge.command, *map(shlex.quote, options)])]
         return Compile(edge.name, edge.name, (), Path(edge.output), argv, str(Path.cwd()), self.environ, BINDING_CPU_S)
 
     def _hipcc(self, targets: tuple[str, ...]) -> list[str]:

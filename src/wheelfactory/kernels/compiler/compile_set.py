@@ -29,6 +29,7 @@ from wheelfactory.kernels.compiler.fat_binary import Bundler, CannotComposeError
 from wheelfactory.kernels.compiler.flags import EARLY_INLINE, FUNCTION_CALLS
 from wheelfactory.kernels.compiler.limits import (
     increase_stack_limit_for_link,
+    require_kernels_of_host,
     require_matching_keys,
     require_one_offload_form,
     require_supported_archs,
@@ -45,7 +46,7 @@ from wheelfactory.kernels.compiler.samples import Samples
 from wheelfactory.kernels.compiler.schedule import Compile
 from wheelfactory.kernels.compiler.shards import Shard, cut_shards
 from wheelfactory.kernels.compiler.store import Store
-from wheelfactory.kernels.compiler.targets import HOST, compiled_sources, split_targets, whole_targets
+from wheelfactory.kernels.compiler.targets import HOST, compiled_sources, whole_targets
 
 Targets = tuple[str, ...]
 
@@ -56,9 +57,7 @@ def compile_set(request: CompileRequest, inputs: CompileInputs, environ: Mapping
     Raises `BuildError` if the request is refused, an object cannot be saved, or memory is too small for one compile
     alone; `OSError` if the compiler cannot be started.
     """
-    if request.targets and request.targets not in inputs.keys:
-        raise BuildError("not a target of this build", " ".join(request.targets), f"it has {', '.join(inputs.archs)}")
-    parts = (request.targets,) if request.targets else split_targets(inputs.archs)
+    parts = inputs.target_lists(request.targets)
     require_matching_keys([inputs.keys[targets] for targets in parts], request.archive_keys)
     if not request.targets:
         outputs = [edge.output for edge in (*inputs.kernels.values(), *inputs.bindings)]
@@ -170,7 +169,10 @@ class _Build:
         ]
 
     def _compose(self, stores: Mapping[Targets, Store]) -> None:
-        """Put every object together in the build tree. Raises `CannotComposeError` if the bundler fails."""
+        """Put every object together in the build tree.
+
+        Raises `CannotComposeError` if the bundler fails, `BuildError` for an object that is not of its source.
+        """
         (self.scratch / "bundle").mkdir(exist_ok=True)
         with ThreadPoolExecutor(self.request.jobs) as pool:
             for _ in pool.map(lambda name: self._compose_object(name, stores), self.inputs.kernels):
@@ -186,6 +188,7 @@ class _Build:
         paths = {targets[0]: store.object_path(name) for targets, store in stores.items()}
         host = paths.pop(HOST).read_bytes()
         if compiled_sources([name], self.inputs.archs[:1]):
+            require_kernels_of_host(name, host, paths, is_guarded=name in self.inputs.guards)
             host = embed(host, bundle(self.bundler, paths, self.scratch / "bundle" / f"{name}.o", self.environ))
         output.write_bytes(host)
 

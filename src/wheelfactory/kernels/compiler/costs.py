@@ -5,6 +5,7 @@ Predictions use a table of real compiles (`SEED_COSTS`) until the ledger has mea
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from collections import Counter, defaultdict
@@ -56,62 +57,19 @@ class SeedCost:
     host: Cost
 
 
-SEED_COSTS: Mapping[str, Mapping[int, SeedCost]] = {
-    "fwd": {
-        32: SeedCost(Cost(16.0, 705, 29600), Cost(0.8, 216, 92880)),
-        64: SeedCost(Cost(12.8, 612, 22600), Cost(1.0, 216, 92640)),
-        128: SeedCost(Cost(24.0, 840, 41472), Cost(1.2, 216, 95576)),
-        256: SeedCost(Cost(27.1, 940, 49368), Cost(1.1, 216, 95856)),
-    },
-    "bwd": {
-        32: SeedCost(Cost(25.0, 1030, 30280), Cost(1.1, 211, 105904)),
-        64: SeedCost(Cost(27.3, 1127, 38680), Cost(1.1, 211, 109864)),
-        128: SeedCost(Cost(23.8, 1042, 38280), Cost(1.2, 212, 107432)),
-        256: SeedCost(Cost(37.6, 1201, 47664), Cost(1.3, 212, 109528)),
-    },
-    "fwd_splitkv": {
-        32: SeedCost(Cost(10.9, 551, 41720), Cost(0.9, 213, 61312)),
-        64: SeedCost(Cost(10.5, 535, 33800), Cost(0.8, 212, 60672)),
-        128: SeedCost(Cost(16.6, 658, 60608), Cost(0.8, 212, 61216)),
-        256: SeedCost(Cost(15.6, 697, 33680), Cost(0.8, 211, 57656)),
-    },
-    "fwd_splitkv_combine": {
-        32: SeedCost(Cost(9.5, 539, 67960), Cost(0.6, 212, 36912)),
-        64: SeedCost(Cost(10.0, 548, 68656), Cost(0.7, 212, 38608)),
-        128: SeedCost(Cost(10.8, 541, 67744), Cost(0.7, 212, 38496)),
-        256: SeedCost(Cost(10.3, 541, 68000), Cost(0.7, 212, 38496)),
-    },
-    "fwd_appendkv": {
-        32: SeedCost(Cost(3.7, 331, 12696), Cost(0.8, 212, 63256)),
-        64: SeedCost(Cost(4.3, 343, 14128), Cost(0.9, 212, 63352)),
-        128: SeedCost(Cost(4.7, 350, 16128), Cost(0.9, 212, 63208)),
-        256: SeedCost(Cost(4.6, 337, 13400), Cost(0.7, 212, 62912)),
-    },
-    "bwd_convert_dq": {
-        32: SeedCost(Cost(1.7, 258, 9600), Cost(0.7, 208, 57712)),
-        64: SeedCost(Cost(4.2, 330, 10632), Cost(0.8, 208, 57904)),
-        128: SeedCost(Cost(2.7, 284, 11312), Cost(0.9, 208, 57728)),
-        256: SeedCost(Cost(3.7, 314, 12128), Cost(0.8, 208, 57896)),
-    },
-    "bwd_dot_do_o": {
-        32: SeedCost(Cost(2.9, 298, 9240), Cost(0.7, 208, 56520)),
-        64: SeedCost(Cost(4.9, 369, 13032), Cost(0.7, 208, 56536)),
-        128: SeedCost(Cost(7.8, 468, 18664), Cost(0.8, 208, 56432)),
-        256: SeedCost(Cost(18.3, 667, 33432), Cost(0.7, 208, 56560)),
-    },
-    "bwd_api": {
-        0: SeedCost(Cost(6.3, 452, 3264), Cost(89.7, 896, 27165536)),
-    },
-    "fwd_api": {
-        0: SeedCost(Cost(0.8, 208, 3264), Cost(2.2, 229, 263160)),
-    },
-    "fwd_splitkv_api": {
-        0: SeedCost(Cost(3.5, 334, 3264), Cost(45.6, 578, 16104168)),
-    },
-    "fwd_appendkv_api": {
-        0: SeedCost(Cost(0.6, 202, 3264), Cost(0.7, 206, 33608)),
-    },
-}
+def _read_seed_costs(path: Path) -> dict[str, dict[int, SeedCost]]:
+    costs: dict[str, dict[int, SeedCost]] = defaultdict(dict)
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            device, host = (
+                Cost(float(row[f"{part}_cpu_s"]), int(row[f"{part}_mib"]), int(row[f"{part}_bytes"]))
+                for part in ("device", "host")
+            )
+            costs[row["kind"]][int(row["head_dim"])] = SeedCost(device, host)
+    return dict(costs)
+
+
+SEED_COSTS: Mapping[str, Mapping[int, SeedCost]] = _read_seed_costs(Path(__file__).with_name("seed_costs.csv"))
 """By kind and head dim: one source of each compiled with Debian's hipcc (clang 21.1.8) for gfx942 and for the host,
 with precompiled headers, -O3 and upstream's flags without early inlining, sources of flash-attn 2.8.3, November 2026.
 The machine was busy: CPU seconds are divided by 2.5, its slowdown against an idle one. Kinds: see `parse_kernel_kind`.

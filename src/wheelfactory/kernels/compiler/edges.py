@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wheelfactory.core.errors import BuildError
-from wheelfactory.kernels.compiler import launcher
 from wheelfactory.kernels.compiler.compiler import Compiler, read_compiler
 from wheelfactory.kernels.compiler.flags import (
     appended_flags,
-    find_kernel_source,
     has_runaway_flags,
+    is_kernel_source,
     kernel_flags,
     kernel_name,
     rocm_root,
@@ -43,18 +42,15 @@ class Edge:
     @property
     def is_kernel(self) -> bool:
         """Whether the source is a generated kernel."""
-        return find_kernel_source(["-c", self.source]) is not None
+        return is_kernel_source(self.source)
 
     def arguments(self) -> list[str]:
-        """hipcc and its arguments. Raises `BuildError` if the launcher does not start hipcc."""
+        """hipcc and its arguments. Raises `BuildError` if another program starts hipcc."""
         words = shlex.split(self.command)
-        if launcher.LAUNCHER_PATH in words:
-            return words[words.index(launcher.LAUNCHER_PATH) + 1 :]
-        raise BuildError(
-            "the compiler is not started by the launcher",
-            words[0],
-            "unset variables that replace the compiler (PYTORCH_NVCC)",
-        )
+        if Path(words[0]).name != "hipcc":
+            hint = "unset variables that replace the compiler (PYTORCH_NVCC)"
+            raise BuildError("hipcc is not started directly", words[0], hint)
+        return words
 
     @property
     def pattern(self) -> str:
@@ -89,6 +85,15 @@ class CompileInputs:
     early_inline_disabled: bool
     """Whether early inlining is disabled, because it blows up in this compiler."""
     guards: Guards
+
+    def target_lists(self, requested: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
+        """The lists of targets to compile for: the requested one, else each arch and the host.
+
+        Raises `BuildError` if this build has no such target.
+        """
+        if requested and requested not in self.keys:
+            raise BuildError("not a target of this build", " ".join(requested), f"it has {', '.join(self.archs)}")
+        return (requested,) if requested else split_targets(self.archs)
 
     @property
     def root(self) -> str:

@@ -11,9 +11,12 @@ import mmap
 import shlex
 import struct
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from wheelfactory.wheel.elf.image import Buffer, DamagedElfError, ElfImage
 
 SECTION = b".hip_fatbin"
 """The section of an object with the code for all archs."""
@@ -34,7 +37,7 @@ _BUNDLE_HEAD = 512
 
 _HEADER, _SECTION_HEADER = 64, struct.Struct("<IIQQQQIIQQ")
 _SHT_NULL, _SHT_NOBITS = 0, 8
-_SECTIONS_AT, _SECTION_COUNT_AT = 40, 60
+_SECTIONS_AT = 40
 
 
 class CannotComposeError(Exception):
@@ -108,10 +111,9 @@ def find_fat_binary(data: bytes) -> bytes | None:
 
     Raises `CannotComposeError` for anything but an object.
     """
-    for name, header in _sections(data):
-        if name == SECTION:
-            return data[header[4] : header[4] + header[5]]
-    return None
+    with _reading_object(data) as image:
+        section = image.find_section(SECTION)
+        return bytes(image.section_bytes(section)) if section else None
 
 
 def find_offload_form(path: Path) -> str:
@@ -121,19 +123,17 @@ def find_offload_form(path: Path) -> str:
     """
     if not path.stat().st_size:
         return ""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        try:
-            sections = _sections(data)
-        except CannotComposeError:
-            return ""
-        for name, header in sections:
-            found = next((form for prefix, form in _RDC_SECTIONS.items() if name.startswith(prefix)), "")
-            if name == SECTION:
-                head = data[header[4] : header[4] + min(header[5], _BUNDLE_HEAD)]
-                is_plain = head.startswith(_BUNDLE_MAGIC)
-                found = next((form for text, form in _BUNDLE_IDS.items() if is_plain and text in head), "")
-            if found:
-                return found
+    with path.open("rb") as file, suppress(CannotComposeError):
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        with _reading_object(data) as image:
+            for name, section in image.named_sections():
+                found = next((form for prefix, form in _RDC_SECTIONS.items() if name.startswith(prefix)), "")
+                if name == SECTION:
+                    head = bytes(image.section_bytes(section)[:_BUNDLE_HEAD])
+                    is_plain = head.startswith(_BUNDLE_MAGIC)
+                    found = next((form for text, form in _BUNDLE_IDS.items() if is_plain and text in head), "")
+                if found:
+                    return found
     return ""
 
 
@@ -142,43 +142,31 @@ def embed(host: bytes, fat_binary: bytes) -> bytes:
 
     Raises `CannotComposeError` for anything but an object.
     """
-    sections = [(name, list(header)) for name, header in _sections(host)]
+    with _reading_object(host) as image:
+        named = list(image.named_sections())
+        kept = [b"" if section.type == _SHT_NOBITS else bytes(image.section_bytes(section)) for _, section in named]
+        headers = [list(row) for row in image.unpack_table(_SECTION_HEADER, image.table_ranges[2][0], len(named))]
     made = bytearray(host[:_HEADER])
-    for name, header in sorted(sections, key=lambda section: section[1][4]):
+    for at in sorted(range(len(named)), key=lambda at: headers[at][4]):
+        header, (name, _) = headers[at], named[at]
         if header[1] == _SHT_NULL:  # the unused first one
             continue
-        kept = b"" if header[1] == _SHT_NOBITS else host[header[4] : header[4] + header[5]]
-        content = fat_binary if name == SECTION else kept
+        content = fat_binary if name == SECTION else kept[at]
         header[5] = len(content) if name == SECTION else header[5]
         made += bytes(-len(made) % (header[8] or 1))
         header[4] = len(made)
         made += content
     made += bytes(-len(made) % 8)
     struct.pack_into("<Q", made, _SECTIONS_AT, len(made))
-    return bytes(made) + b"".join(_SECTION_HEADER.pack(*header) for _, header in sections)
+    return bytes(made) + b"".join(_SECTION_HEADER.pack(*header) for header in headers)
 
 
-def _sections(data: bytes | mmap.mmap) -> list[tuple[bytes, tuple[int, ...]]]:
-    """The sections of an object in order: name, and the ten fields of the header."""
+@contextmanager
+def _reading_object(data: Buffer) -> Iterator[ElfImage]:
+    """Open an object. Raises `CannotComposeError` if it is none, also for errors of reading in the block."""
+    if bytes(data[:6]) != b"\x7fELF\x02\x01":
+        raise CannotComposeError("the compiler's objects are not 64-bit little-endian ELF")
     try:
-        if data[:6] != b"\x7fELF\x02\x01":
-            raise CannotComposeError("the compiler's objects are not 64-bit little-endian ELF")
-        (start,) = struct.unpack_from("<Q", data, _SECTIONS_AT)
-        count, names = struct.unpack_from("<HH", data, _SECTION_COUNT_AT)
-        first, size = _SECTION_HEADER.unpack_from(data, start), _SECTION_HEADER.size
-        if not count:  # more than 16 bits hold: the first header has the numbers
-            count, names = first[5], first[6]
-        headers = [_SECTION_HEADER.unpack_from(data, start + size * index) for index in range(count)]
-        if any(header[4] + header[5] > len(data) for header in headers if header[1] not in (_SHT_NULL, _SHT_NOBITS)):
-            raise IndexError
-        texts = headers[names][4]
-        return [(_name(data, texts + header[0]), header) for header in headers]
-    except (struct.error, ValueError, IndexError):
+        yield ElfImage(data)
+    except DamagedElfError:
         raise CannotComposeError("an object of the compiler is truncated") from None
-
-
-def _name(data: bytes | mmap.mmap, at: int) -> bytes:
-    end = data.find(b"\0", at)
-    if end < 0:
-        raise IndexError
-    return data[at:end]

@@ -1,19 +1,13 @@
-"""Reduce upstream's hipcc command line to the flags that affect a kernel, so that cells can share the kernel.
-
-The launcher imports this module once per object, so it imports as little as possible.
-"""
+"""Reduce upstream's hipcc command line to the flags that affect a kernel, so that cells can share the kernel."""
 
 from __future__ import annotations
 
 import os
-
-# type checkers treat it as typing.TYPE_CHECKING, which takes longer to import than this module
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 
 # hipcc appends this variable to its command line, where no compiler cache sees it (measured: both ccache and sccache
-# then return wrong objects). The launcher puts the flags on the command line instead
+# then return wrong objects). Ours has the flags on the command line instead
 APPEND_VARIABLE = "HIPCC_COMPILE_FLAGS_APPEND"
 
 COMPILER_ENVIRONMENT = (
@@ -48,14 +42,8 @@ EARLY_INLINE = "-amdgpu-early-inline-all"
 FUNCTION_CALLS = "-amdgpu-function-calls"
 
 
-def find_kernel_source(arguments: Sequence[str]) -> str | None:
-    """Return the path of the generated kernel that a command line compiles; None if it compiles something else."""
-    if "-c" not in arguments:
-        return None
-    return next((argument for argument in arguments if _is_kernel(argument)), None)
-
-
-def _is_kernel(word: str) -> bool:
+def is_kernel_source(word: str) -> bool:
+    """Whether a word of a command line is the path of a generated kernel."""
     # in every release, upstream's setup.py takes ``build/fmha_*wd*`` for generated sources
     folder, name = os.path.split(word)
     is_source = name.endswith((".hip", ".cu", ".cpp")) and not word.startswith("-")
@@ -92,7 +80,7 @@ def kernel_flags(arguments: Sequence[str], root: str, rocm: str, *, disable_earl
     # verifies that).
     kept: list[str] = []
     for option, value in split_options(arguments):
-        if option in OUTPUT_OPTIONS or (not option and _is_kernel(value)):
+        if option in OUTPUT_OPTIONS or (not option and is_kernel_source(value)):
             continue
         if option in HEADER_OPTIONS:
             folder = _header_folder(value, root, rocm)
@@ -139,12 +127,7 @@ def _header_folder(folder: str, root: str, rocm: str) -> str:
 
 def appended_flags(environ: Mapping[str, str]) -> list[str]:
     """The flags that hipcc would append from the environment."""
-    text = environ.get(APPEND_VARIABLE, "")
-    if not text:
-        return []
-    import shlex  # slower to import than this module, and rarely needed
-
-    return shlex.split(text)
+    return shlex.split(environ.get(APPEND_VARIABLE, ""))
 
 
 def kernel_command(hipcc: str, flags: Sequence[str], source: str, output: str) -> list[str]:

@@ -6,6 +6,7 @@ for byte, that of an empty file with the same name, which takes half a second (t
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -22,6 +23,7 @@ _GUARD = re.compile(r"if\s+!defined\(__HIP_DEVICE_COMPILE__\)\s*\|\|\s*\((.+)\)"
 _HARMLESS = ("include", "define", "undef")
 """Directives before the guard that leave no device code."""
 _COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_OPERATORS = {"&&": "and", "||": "or", "!": "not", "(": "(", ")": ")"}
 _TOKEN = re.compile(r"\s*(defined\(\w+\)|&&|\|\||[!()])\s*")
 
 # what clang and CK define for archs; source: ck_tile/core/config.hpp of Composable Kernel, 2026
@@ -62,11 +64,10 @@ def has_code(guard: str, arch: str) -> bool:
     tokens = _TOKEN.findall(guard)
     if "".join(tokens) != re.sub(r"\s", "", guard):
         return True
-    try:
-        value = _parse_or(tokens, arch)
-    except (IndexError, ValueError):
+    try:  # the operators of C and Python have the same precedence
+        return _evaluate(ast.parse(" ".join(_to_python(token, arch) for token in tokens), mode="eval").body)
+    except (SyntaxError, ValueError):
         return True
-    return value if not tokens else True
 
 
 def is_empty(guard: str, targets: Sequence[str]) -> bool:
@@ -74,36 +75,25 @@ def is_empty(guard: str, targets: Sequence[str]) -> bool:
     return len(targets) == 1 and targets[0] != HOST and not has_code(guard, targets[0])
 
 
-def _parse_or(tokens: list[str], arch: str) -> bool:
-    """Evaluate as far as the tokens make one disjunction, and remove them."""
-    value = _parse_and(tokens, arch)
-    while tokens[:1] == ["||"]:
-        del tokens[0]
-        value = _parse_and(tokens, arch) or value
-    return value
-
-
-def _parse_and(tokens: list[str], arch: str) -> bool:
-    value = _parse_term(tokens, arch)
-    while tokens[:1] == ["&&"]:
-        del tokens[0]
-        value = _parse_term(tokens, arch) and value
-    return value
-
-
-def _parse_term(tokens: list[str], arch: str) -> bool:
-    word = tokens.pop(0)
-    if word == "!":
-        return not _parse_term(tokens, arch)
-    if word == "(":
-        value = _parse_or(tokens, arch)
-        if tokens.pop(0) != ")":
-            raise ValueError("no closing parenthesis")
-        return value
-    macro = word.removeprefix("defined(").removesuffix(")")
+def _to_python(token: str, arch: str) -> str:
+    """Translate a token, and a macro to whether it is defined. Raises `ValueError` for a macro that is not of archs."""
+    if not token.startswith("defined"):
+        return _OPERATORS[token]
+    macro = token.removeprefix("defined(").removesuffix(")")
     if macro in _FAMILIES:
-        return re.fullmatch(_FAMILIES[macro] + "[0-9a-f]{1,2}", arch) is not None
+        return str(re.fullmatch(_FAMILIES[macro] + "[0-9a-f]{1,2}", arch) is not None)
     exact = _ARCH_MACRO.fullmatch(macro)
     if not exact:
         raise ValueError(f"not a macro of archs: {macro}")
-    return exact[1] == arch
+    return str(exact[1] == arch)
+
+
+def _evaluate(node: ast.expr) -> bool:
+    if isinstance(node, ast.BoolOp):
+        values = [_evaluate(value) for value in node.values]  # each, so that a malformed one is noticed
+        return all(values) if isinstance(node.op, ast.And) else any(values)
+    if isinstance(node, ast.UnaryOp):
+        return not _evaluate(node.operand)
+    if not isinstance(node, ast.Constant):
+        raise ValueError("parentheses without an operator")
+    return bool(node.value)

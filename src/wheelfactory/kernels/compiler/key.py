@@ -26,7 +26,7 @@ from wheelfactory.kernels.compiler.targets import compiled_sources, target_flags
 ROCM_PLACEHOLDER = "ROCM"
 """Replaces ROCm's folder in the key: the compiler is identified by content, not by path."""
 
-# names that kernels must not use: the launcher drops these macros, and the key does not contain the time
+# names that kernels must not use: `flags` drops these macros, and the key does not contain the time
 FORBIDDEN_IN_KERNELS = re.compile(
     rb"\b(TORCH_\w+|PYBIND11_\w+|_GLIBCXX_USE_CXX11_ABI|HIP_ENABLE_WARP_SYNC_BUILTINS|HIPIFY_V2"
     rb"|__DATE__|__TIME__|__TIMESTAMP__|__(?:shfl|ballot|all|any|match|reduce)\w*_sync)\b"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import resource
 import subprocess
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,6 +15,9 @@ from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler.fat_binary import RELOCATABLE, find_offload_form
 from wheelfactory.kernels.compiler.key import diff_key_parts
 from wheelfactory.kernels.compiler.store import SetKey
+from wheelfactory.kernels.compiler.targets import HOST
+from wheelfactory.wheel.elf.code_object import read_kernel_names, read_registered_names
+from wheelfactory.wheel.elf.image import DamagedElfError, ElfImage
 
 # bytes that Linux (4.13 and later) counts for each argument in addition to its text
 _POINTER = 8
@@ -25,6 +30,13 @@ MAX_ARGUMENT_BYTES = 6 << 20
 
 # maximum number of sources listed in an error; a few are enough to see the pattern
 _MAX_SHOWN_NAMES = 5
+
+_RELOCATABLE_FILE = 1
+"""The type of an object file. Source: System V ABI, chapter 4."""
+
+# clang defines this symbol in host and device code; older ones define none. The digits are the low half of the MD5 of
+# what -cuid= names. Source: clang 19, CodeGenModule.cpp and Cuda.cpp of the driver; objects of it
+_COMPILE_ID = re.compile(rb"\0__hip_cuid_([0-9a-f]{1,16})(?=\0)")
 
 
 def argument_limit(stack: int) -> int:
@@ -129,3 +141,39 @@ def require_one_offload_form(objects: Iterable[Path]) -> None:
             "compile kernels and bindings with the same driver option (--offload-new-driver or "
             "--no-offload-new-driver) and with -fno-gpu-rdc: clear the build folder and build again",
         )
+
+
+def require_object(data: bytes, source: str, target: str) -> None:
+    """Raise `DamagedElfError` unless this is an object of host code, or a whole code object of the arch `target`.
+
+    An object that names the source that it was compiled from must name `source`.
+    """
+    if target != HOST:
+        read_kernel_names(data, target)
+    elif (kind := ElfImage(data).type) != _RELOCATABLE_FILE:
+        raise DamagedElfError(f"a file of type {kind}")
+    digest = hashlib.md5(source.encode(), usedforsecurity=False).digest()
+    expected = f"{int.from_bytes(digest[:8], 'little'):x}"
+    if others := {found.decode() for found in _COMPILE_ID.findall(data)} - {expected}:
+        raise DamagedElfError(f"compiled from another source: its id is {min(others)}, not {expected}")
+
+
+def require_kernels_of_host(source: str, host: bytes, device: Mapping[str, Path], *, is_guarded: bool) -> None:
+    """Require that the code objects of a source, by arch, have exactly the kernels that its host code registers.
+
+    The objects come from a store, which an archive or a worker may have filled. An arch that the guard of a source
+    excludes has none of its kernels. Raises `BuildError` for a damaged object, or one of another source.
+    """
+    hint = "remove it, then run the same command again: it is compiled here"
+    try:
+        registered = read_registered_names(ElfImage(host))
+    except DamagedElfError as error:
+        raise BuildError("damaged kernel object", f"{source} for {HOST}: {error}", hint) from None
+    for arch, path in device.items():
+        try:
+            found = frozenset(read_kernel_names(path.read_bytes(), arch))
+        except DamagedElfError as error:
+            raise BuildError("damaged kernel object", f"{path} for {arch}: {error}", hint) from None
+        if found != registered and (found or not is_guarded):
+            which = min(found ^ registered)[:80]
+            raise BuildError("kernel object of another source", f"{path} for {arch}: {which} differs", hint)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,11 @@ class CompileRequest:
         write_atomic(Path(self.result_file), json.dumps(document).encode())
 
 
+def join_keys(keys: Iterable[str]) -> str:
+    """Return the key of all kernels of a build: the sha256 over the keys of its sets, 64 hex digits."""
+    return hashlib.sha256("\n".join(keys).encode()).hexdigest()
+
+
 @dataclass(frozen=True)
 class CompileResult:
     """How a compile run ended."""
@@ -85,8 +90,8 @@ class CompileResult:
 
     @property
     def key(self) -> str:
-        """Identifies all kernels of the build: the sha256 over `keys`, 64 hex digits."""
-        return hashlib.sha256("\n".join(self.keys).encode()).hexdigest()
+        """Identifies all kernels of the build (`join_keys`)."""
+        return join_keys(self.keys)
 
     def write(self, request: CompileRequest) -> None:
         """Write the result where the request says."""

@@ -32,7 +32,7 @@ from wheelfactory.kernels.compiler.key import header_paths, key_environment, roc
 from wheelfactory.kernels.compiler.limits import require_supported_archs
 from wheelfactory.kernels.compiler.request import SURVEYED, CompileRequest, CompileResult
 from wheelfactory.kernels.compiler.store import SetKey
-from wheelfactory.kernels.compiler.targets import split_targets, target_flags, target_options
+from wheelfactory.kernels.compiler.targets import target_flags, target_options
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,6 @@ def write_survey(request: CompileRequest, inputs: CompileInputs, environ: Mappin
     require_supported_archs(inputs.hipcc, inputs.archs, environ)
     _require_composable(inputs, environ)
     rocm, root = rocm_root(inputs.hipcc), Path(inputs.root)
-    target_lists = (request.targets,) if request.targets else split_targets(inputs.archs)
-    absent = [targets for targets in target_lists if targets not in inputs.keys]
-    if absent:
-        raise BuildError("not a target of this build", " ".join(absent[0]), f"it has {', '.join(inputs.archs)}")
     headers = [str(path.relative_to(root)) for path in header_paths(inputs.flags, root)]
     sources = {name: os.path.relpath(edge.source, root) for name, edge in inputs.kernels.items()}
     copy = Path(request.survey).with_name("root")
@@ -118,7 +114,7 @@ def write_survey(request: CompileRequest, inputs: CompileInputs, environ: Mappin
                     name for name in inputs.keys[targets].sources if not is_empty(inputs.guards.get(name, ""), targets)
                 ],
             }
-            for targets in target_lists
+            for targets in inputs.target_lists(request.targets)
         ],
     }
     write_atomic(Path(request.survey), json.dumps(document).encode())

@@ -8,11 +8,13 @@ from __future__ import annotations
 import ssl
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.kernels.remote.settings import Remote
@@ -34,6 +36,9 @@ _STREAMS = {"Execute": "unary_stream", "WaitExecution": "unary_stream", "Read": 
 """The methods with a stream of messages, and on which side."""
 
 
+_Message = TypeVar("_Message")
+
+
 def open_channel(remote: Remote) -> grpc.aio.Channel:
     """Open a connection, which is made when it is first used, and again when it is lost."""
     options = [("grpc.initial_reconnect_backoff_ms", 200), ("grpc.max_reconnect_backoff_ms", 2000)]
@@ -44,10 +49,29 @@ def open_channel(remote: Remote) -> grpc.aio.Channel:
 
 
 def make_method(channel: grpc.aio.Channel, name: str, answer: Any) -> Any:
-    """A method of the server, which answers with messages of the class `answer`."""
+    """A method of the server, which answers with messages of the class `answer`, or None for bytes that are none."""
     kind = getattr(channel, _STREAMS.get(name, "unary_unary"))
     path = f"/{_SERVICES[name]}/{name}"
-    return kind(path, request_serializer=_serialize, response_deserializer=answer.FromString)
+    return kind(path, request_serializer=_serialize, response_deserializer=partial(_parse, answer))
+
+
+def _parse(kind: Any, data: bytes) -> Any:
+    try:
+        return kind.FromString(data)
+    except DecodeError:  # gRPC would print a traceback
+        return None
+
+
+def require_message(message: _Message | None) -> _Message:
+    """Return the message of a server. Raises `ResultError` if it sent bytes that are none."""
+    if message is None:
+        raise ResultError("the server sent something that is no message")
+    return message
+
+
+def read_message(kind: Any, data: bytes) -> Any:
+    """Parse a message of the class `kind` within another one. Raises `ResultError` if it is none."""
+    return require_message(_parse(kind, data))
 
 
 def _serialize(message: Any) -> bytes:

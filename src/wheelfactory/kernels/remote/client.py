@@ -21,6 +21,8 @@ from wheelfactory.kernels.remote.channel import (
     ResultError,
     make_method,
     open_channel,
+    read_message,
+    require_message,
     result_error,
 )
 from wheelfactory.kernels.remote.settings import Remote, read_token
@@ -133,7 +135,7 @@ class Client:
                 try:
                     async for operation in self._operations(request, name):
                         attempts.note_answer()
-                        name = operation.name or name
+                        name = require_message(operation).name or name
                         if operation.done:
                             return _read_response(operation)
                         report_stage(_read_stage(operation))
@@ -173,7 +175,7 @@ class Client:
         found = bytearray()
         stream = read(messages.ReadRequest(resource_name=name), timeout=10 * CALL_S, metadata=self._metadata())
         async for part in stream:
-            found += part.data
+            found += require_message(part).data
             if len(found) > digest.size_bytes:
                 stream.cancel()
                 break
@@ -223,7 +225,7 @@ class Client:
         attempts = Attempts(self.remote)
         while True:
             try:
-                return await call()
+                return require_message(await call())
             except grpc.aio.AioRpcError as error:
                 attempts.note_failure(error)
                 await asyncio.sleep(RETRY_S)
@@ -247,14 +249,12 @@ def _batches(blobs: Iterable[Blob]) -> Iterable[list[Blob]]:
 
 
 def _read_stage(operation: messages.Operation) -> int:
-    metadata = messages.ExecuteOperationMetadata()
-    metadata.ParseFromString(operation.metadata.value)
-    return metadata.stage
+    stage: int = read_message(messages.ExecuteOperationMetadata, operation.metadata.value).stage
+    return stage
 
 
 def _read_response(operation: messages.Operation) -> messages.ExecuteResponse:
-    response = messages.ExecuteResponse()
-    response.ParseFromString(operation.response.value)
+    response: messages.ExecuteResponse = read_message(messages.ExecuteResponse, operation.response.value)
     for status in (operation.error, response.status):
         if status.code:
             raise result_error(status.code, f"the server cannot execute it: {status.message or status.code}")

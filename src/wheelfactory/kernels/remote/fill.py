@@ -204,7 +204,7 @@ class _Fill:
         result = None if skip_cache else await self.client.find_result(action.action)
         if result is not None:
             try:
-                data = await self._read_object(action, result)
+                data = await self._read_object(kernel, action, result)
             except ResultError:  # the server has kept a result longer than its object
                 skip_cache = True
             else:
@@ -213,7 +213,7 @@ class _Fill:
         response = await self._execute(action, running, skip_cache=skip_cache)
         if skip_cache and response.cached_result:
             raise ResultError("the server took the result from its cache, and was told not to")
-        data = await self._read_object(action, response.result)
+        data = await self._read_object(kernel, action, response.result)
         self._save(kernel, response.result, data, is_cached=response.cached_result)
 
     async def _execute(self, action: RemoteAction, running: _Running, *, skip_cache: bool) -> messages.ExecuteResponse:
@@ -230,8 +230,9 @@ class _Fill:
             await self.client.upload([*self.headers.blobs(), *action.blobs])
             return await self.client.execute(action.action, skip_cache=skip_cache, report_stage=report_stage)
 
-    async def _read_object(self, action: RemoteAction, result: messages.ActionResult) -> bytes:
-        return await read_object(self.client, result, action.output, self.survey.comment)
+    async def _read_object(self, kernel: Kernel, action: RemoteAction, result: messages.ActionResult) -> bytes:
+        (target,) = kernel.part.targets
+        return await read_object(self.client, result, kernel.name, action.output, self.survey.comment, target)
 
     def _save(self, kernel: Kernel, result: messages.ActionResult, data: bytes, *, is_cached: bool) -> None:
         entry = make_record(kernel.name, kernel.part.targets, result, data, is_cached=is_cached)

@@ -90,7 +90,7 @@ SMALL = (
     AttentionCase(
         "packed with empty sequences causal", (5, 9, 20), (10, 0, 12), dim=32, packed=True, causal=True, sums=True
     ),
-    AttentionCase("cache of 255", (2, 2, 2), (255, 255, 255), dim=32, cache=255, lengths=False, sums=True),
+    AttentionCase("cache of 255", (2, 2, 2), (255, 255, 255), heads=8, dim=32, cache=255, lengths=False, sums=True),
     AttentionCase("empty cache", (1, 1), (0, 64), dim=32, cache=64),
     AttentionCase("empty cache of three queries", (3, 3), (0, 64), dim=32, cache=64, sums=True),
     AttentionCase("append after the end causal", (8,), (68,), dim=32, cache=64, appended=8, causal=True),

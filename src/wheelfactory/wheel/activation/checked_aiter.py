@@ -81,6 +81,19 @@ def _check(options):
         _refuse(f"gradients of packed sequences, and of lengths that are not a multiple of {_BLOCK}")
 
 
+def _find_remedy(options):
+    """Return what computes a call that aiter refuses by itself, without a remedy; empty if nothing is known to."""
+    if options["softcap"]:
+        return "flash-attention-amd, or attn_implementation='eager' in transformers"
+    if options.get("leftpad_k") is not None or options.get("seqused_k") is not None:
+        return "keys without padding"
+    if options.get("block_table_") is not None:
+        return "the CK wheel, flash-attention-amd, or keys without pages"
+    if "dout" in options and max(options["window_size_left"], options["window_size_right"]) >= 0:
+        return "the CK wheel, flash-attention-amd, or attn_implementation='sdpa' in transformers"
+    return ""
+
+
 def _open_idle_window(options):
     """Remove a window that hides no key, as the backward pass would refuse it."""
     packed = "cu_seqlens_q" in options
@@ -103,9 +116,13 @@ def _checked(compute):
             _open_idle_window(bound.arguments)
         try:
             return compute(*bound.args, **bound.kwargs)
-        except NotImplementedError as error:  # aiter's own, which names no remedy
-            text = str(error).rstrip(".")
-            raise NotImplementedError(f"{text}: use flash-attention-amd, or the CK wheel (not for softcap)") from error
+        except NotImplementedError as error:
+            remedy = _find_remedy(bound.arguments)
+            if not remedy:
+                raise
+            # aiter's second sentence, if any, tells to compute something else
+            what = str(error).partition(". ")[0].rstrip(".")
+            raise NotImplementedError(f"{what}: use {remedy}") from error
 
     return call
 

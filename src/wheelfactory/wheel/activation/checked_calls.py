@@ -24,12 +24,12 @@ def _refuse(option, why, models, instead):
 
 def _check_options(left, right, softcap, queries, keys, causal, paged=None, padded=None):
     """Raise for options that the kernels ignore; a window that hides no key is allowed."""
+    if softcap:  # before the window, which Gemma 2 has too: 'sdpa' in transformers ignores softcap
+        instead = "flash-attention-amd, or attn_implementation='eager' in transformers"
+        _refuse(f"softcap={softcap}", "ignore", "Gemma 2", instead)
     if 0 <= left < keys - 1 or (0 <= right < queries - 1 and not causal):
         instead = "the CK wheel, flash-attention-amd, or attn_implementation='sdpa' in transformers"
         _refuse(f"window_size=({left}, {right})", "ignore", "Mistral", instead)
-    if softcap:
-        instead = "flash-attention-amd, or attn_implementation='eager' in transformers"
-        _refuse(f"softcap={softcap}", "ignore", "Gemma 2", instead)
     if paged is not None:
         _refuse("block_table", "ignore", "", "the CK wheel, flash-attention-amd, or a cache without pages")
     if padded is not None:
@@ -46,17 +46,18 @@ def _check_tensors(*tensors):
         if tensor is not None and tensor.untyped_storage().nbytes() > _LARGEST_OFFSET:
             last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
             if last > _LARGEST_OFFSET:
-                _refuse(
-                    f"a tensor of shape {tuple(tensor.shape)}",
-                    "use 32-bit offsets, too short for",
-                    "",
-                    "smaller batches",
-                )
+                _refuse_offsets(f"a tensor of shape {tuple(tensor.shape)}")
+
+
+def _refuse_offsets(what):
+    _refuse(what, "use 32-bit offsets, too short for", "", "smaller batches, or the CK wheel")
 
 
 def _check_dropout(chance, batch, heads, queries, keys):
+    if chance and _OLDER:
+        _refuse("dropout_p", "do not support", "", "flash-attn 2.8.3, or the CK wheel")
     if chance and batch * heads * queries * keys > _LARGEST_OFFSET:
-        _refuse(f"dropout over {queries} x {keys} scores", "use 32-bit offsets, too short for", "", "smaller batches")
+        _refuse_offsets(f"dropout over {queries} x {keys} scores")
 
 
 def _of_each_sequence(slopes, batch):
@@ -122,7 +123,7 @@ def _check_gradients(q, k, slopes, queries, keys):
     """
     blocks = -(-keys // (32 if min(queries, keys) <= 32 else 64))
     if _OLDER and blocks * q.numel() > _LARGEST_OFFSET:
-        _refuse(f"gradients over {keys} keys", "use 32-bit offsets, too short for", "", "smaller batches")
+        _refuse_offsets(f"gradients over {keys} keys")
     if _OLDER and q.shape[-2] != k.shape[-2]:
         _refuse("grouped heads in the backward pass", "do not support", "Llama 3", "flash-attn 2.8.3, or the CK wheel")
     if _OLDER and slopes is not None:

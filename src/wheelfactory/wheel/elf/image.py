@@ -8,13 +8,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing import TypeAlias  # Python 3.10
 
 MAGIC = b"\x7fELF"
 PT_LOAD, PT_DYNAMIC = 1, 2
 EM_AMDGPU = 224
 
 Buffer: TypeAlias = "bytes | mmap.mmap | memoryview"
+
+_NO_BITS = 8
+# bytes of zeros before a page boundary; pages have 4 KiB, on some systems 64 KiB
+_MAX_GAP = 1 << 16
 
 MAX_NAME_SIZE = 1 << 16
 """Bytes of a symbol or library name; mangled names of CK kernels have about 10,000."""
@@ -54,19 +61,20 @@ def _layouts() -> dict[bytes, Layout]:
 _LAYOUTS = _layouts()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Section:
     """A row of the section header table; `name` is an offset into the table of section names."""
 
     name: int
     type: int
     flags: int
+    address: int
     offset: int
     size: int
     link: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Segment:
     """A row of the program header table."""
 
@@ -151,6 +159,17 @@ class ElfImage:
         segments = (self._segments_at, self._segment_count * self._segment_size)
         return header, segments, (self._sections_at, self.section_count * self._section_size)
 
+    def uncovered_bytes(self) -> Iterator[str]:
+        """Yield bytes between or after the tables and sections, unless they are padding, and overlaps."""
+        sections = ((item.offset, item.size) for item in self.sections() if item.type != _NO_BITS)
+        at = 0
+        for offset, size in [*sorted([*self.table_ranges, *sections]), (len(self.data), 0)]:
+            if offset > at and (offset - at > _MAX_GAP or any(self.data[at:offset])):
+                yield f"{offset - at:,} bytes at {at:,} outside"
+            elif size and offset < at:
+                yield f"an overlap at {offset:,}"
+            at = max(at, offset + size)
+
     def named_sections(self) -> Iterator[tuple[bytes, Section]]:
         """Yield each section with its name."""
         names = self._section_names()
@@ -180,8 +199,8 @@ class ElfImage:
 
 
 def _section(row: tuple[Any, ...]) -> Section:
-    name, kind, flags, _, offset, size, link, _, _, _ = row
-    return Section(name, kind, flags, offset, size, link)
+    name, kind, flags, address, offset, size, link, _, _, _ = row
+    return Section(name, kind, flags, address, offset, size, link)
 
 
 class StringTable:

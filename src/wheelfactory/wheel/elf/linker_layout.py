@@ -2,7 +2,8 @@
 
 The compiled code cannot be predicted, but everything around it can; this leaves few places to hide data. Of 1,255
 libraries of Debian and of wheels on PyPI (torch and Triton among them) 19 fail: 16 were changed by patchelf, 3 have an
-interpreter. Numbers: System V ABI, chapters 4 and 5, and Linux Standard Base, "Object Format".
+interpreter. Loaded sections have the names of plain code and data; 60 of 2,988 such libraries have others. Numbers:
+System V ABI, chapters 4 and 5, and Linux Standard Base, "Object Format".
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from wheelfactory.wheel.elf.image import ElfImage
 
 _SHARED, _X86_64 = 3, 62
 _SYSTEM_V, _GNU = 0, 3
-_NO_BITS, _ALLOCATED = 8, 2
+_ALLOCATED = 2
 _EXECUTE, _WRITE, _READ = 1, 2, 4
 
 _LOAD = 1
@@ -36,8 +37,15 @@ _UNLOADED = re.compile(
     rb"|\.annobin\.notes|\.(debug_|zdebug_|note\.|gnu\.build\.attributes|gnu\.warning\.)[A-Za-z0-9_.-]*"
 )
 
-# bytes of zeros before a page boundary; pages have 4 KiB, on some systems 64 KiB
-_MAX_GAP = 1 << 16
+# those that a linker writes for the loader: of code, of data, for unwinding and starting, and of a HIP compiler
+_LOADED = re.compile(
+    rb"\.(note\.[A-Za-z0-9_.-]+|gnu\.hash|hash|dynsym|dynstr|gnu\.version|gnu\.version_[rd]|rela\.dyn|rela\.plt|relr\.dyn)"
+    rb"|\.(init|fini|plt|plt\.got|plt\.sec|text|rodata|data|bss|data\.rel\.ro(\.local)?|bss\.rel\.ro|relro_padding|got|got\.plt)"
+    rb"|\.(tdata|tbss|init_array|fini_array|ctors|dtors|jcr|tm_clone_table|dynamic|interp|lrodata|ldata|lbss)"
+    rb"|\.(eh_frame|eh_frame_hdr|gcc_except_table|hip_fatbin|hipFatBinSegment|llvm\.rodata\.offloading)"
+    rb"|llvm_offload_entries(_[0-9a-f]+)?"
+)
+
 _MAX_SECTIONS = 1 << 12
 
 
@@ -56,9 +64,12 @@ def find_layout_faults(image: ElfImage) -> Iterator[tuple[str, str]]:
         for tag in sorted({tag for tag, _ in read_dynamic_rows(image)} - _TAGS):
             yield "dynamic tags that a linker writes", f"tag {tag:#x}"
         for name, section in image.named_sections():
-            if not section.flags & _ALLOCATED and not _UNLOADED.fullmatch(name):
-                yield "only known sections that are not loaded", f"{name.decode('latin-1')!a} of {section.size:,} bytes"
-        yield from _gap_faults(image)
+            loaded = section.flags & _ALLOCATED
+            if not (_LOADED if loaded else _UNLOADED).fullmatch(name):
+                expected = f"only known sections that are {'' if loaded else 'not '}loaded"
+                yield expected, f"{name.decode('latin-1')!a} of {section.size:,} bytes"
+        for found in image.uncovered_bytes():
+            yield "every byte in one table or section", found
 
 
 def _header_faults(image: ElfImage) -> Iterator[tuple[str, str]]:
@@ -79,17 +90,3 @@ def _segment_faults(image: ElfImage) -> Iterator[tuple[str, str]]:
         may_run = segment.flags & _EXECUTE and (segment.type, segment.flags & _WRITE) != (_LOAD, 0)
         if may_run or segment.flags & ~(_EXECUTE | _WRITE | _READ):
             yield "segments that are writable or executable, not both", f"a segment with flags {segment.flags:#x}"
-
-
-def _gap_faults(image: ElfImage) -> Iterator[tuple[str, str]]:
-    """Find bytes between or after the tables and sections, and sections that overlap."""
-    covered = sorted(
-        [*image.table_ranges, *((item.offset, item.size) for item in image.sections() if item.type != _NO_BITS)]
-    )
-    at = 0
-    for offset, size in [*covered, (len(image.data), 0)]:
-        if offset > at and (offset - at > _MAX_GAP or any(image.data[at:offset])):
-            yield "every byte in a table or a section", f"{offset - at:,} bytes at {at:,} outside"
-        elif size and offset < at:
-            yield "sections that do not overlap", f"an overlap at {offset:,}"
-        at = max(at, offset + size)

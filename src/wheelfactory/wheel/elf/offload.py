@@ -7,6 +7,7 @@ Source: LLVM, "Clang Offload Bundler"; header lengths as written by LLVM 21 (ver
 
 from __future__ import annotations
 
+import hashlib
 import re
 import struct
 import zlib
@@ -15,11 +16,13 @@ from dataclasses import dataclass
 
 import zstandard
 
+from wheelfactory.wheel.elf.code_object import read_kernel_names
 from wheelfactory.wheel.elf.image import EM_AMDGPU, MAGIC, DamagedElfError
 from wheelfactory.wheel.elf.targets import Target, arch_from_flags
 
 PLAIN_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 COMPRESSED_MAGIC = b"CCOB"
+PLAIN_FORM = "plain"
 
 _NOT_ZERO = re.compile(rb"[^\0]")
 _NUMBER, _ENTRY, _KIND = struct.Struct("<Q"), struct.Struct("<QQQ"), struct.Struct("<HH")
@@ -32,6 +35,8 @@ _MAX_BUNDLES = 1 << 16
 # entries of a section; real bundles have 25 at most
 _MAX_ENTRIES = 1 << 18
 _MAX_ID = 1 << 8
+# bytes of a code object, which is in memory while it is read
+_MAX_CODE_OBJECT = 1 << 28
 # unpacked size over section size; similar code for 25 GPUs has a ratio of 50
 _MAX_RATIO = 200
 # bytes that even the smallest section may unpack to
@@ -57,6 +62,12 @@ class CodeObject:
     """Bytes."""
     arch: str | None
     """The arch in the code object's own header; None if it is empty or not an ELF file for an AMD GPU."""
+    sha256: str = ""
+    """Of its bytes; empty in an offload package."""
+    kernels: tuple[str, ...] = ()
+    """The names of its kernels, if it is whole."""
+    fault: str = ""
+    """Why it is not a whole code object for the target in its id; empty if it is, or if it has no bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +77,7 @@ class Bundle:
     offset: int
     """Offset in its section, in bytes."""
     form: str
-    """``plain``, or for example ``CCOB v2 zstd``."""
+    """`PLAIN_FORM`, or for example ``CCOB v2 zstd``."""
     size: int
     """Bytes in the section."""
     unpacked_size: int
@@ -121,7 +132,7 @@ def _read_bundle(data: memoryview, at: int, budget: _Budget) -> Bundle:
         if data[: len(PLAIN_MAGIC)] == PLAIN_MAGIC:
             stream = _Stored(data)
             entries = _read_entries(stream, budget)
-            return Bundle(at, "plain", stream.at, stream.at, entries)
+            return Bundle(at, PLAIN_FORM, stream.at, stream.at, entries)
         if data[: len(COMPRESSED_MAGIC)] == COMPRESSED_MAGIC:
             return _read_compressed(data, at, budget)
     except (struct.error, zlib.error, zstandard.ZstdError, EOFError) as error:
@@ -256,18 +267,28 @@ def _read_entries(stream: _Stream, budget: _Budget) -> tuple[CodeObject, ...]:
     (count,) = _NUMBER.unpack(stream.read(_NUMBER.size))
     budget.admit(count)
     places = [_read_place(stream) for _ in range(count)]
-    heads: dict[int, bytes] = {}
-    for offset, size, _ in sorted(places):  # the stream is sequential, but ids may be in any order
+    found: dict[int, CodeObject] = {}
+    for offset, size, name in sorted(places):  # the stream is sequential, but ids may be in any order
         if size:
             if offset < stream.at:
                 raise EOFError(f"the entry at {offset} overlaps another")
             stream.skip_padding(offset - stream.at)
-            heads[offset] = stream.read(min(size, _ELF_HEADER))
-            stream.skip(size - len(heads[offset]))
-    return tuple(
-        CodeObject(name, Target.from_id(name), size, read_arch(heads[at]) if size else None)
-        for at, size, name in places
-    )
+            found[offset] = _read_code_object(name, stream, size)
+    return tuple(found[at] if size else CodeObject(name, Target.from_id(name), 0, None) for at, size, name in places)
+
+
+def _read_code_object(name: str, stream: _Stream, size: int) -> CodeObject:
+    target = Target.from_id(name)
+    if size > _MAX_CODE_OBJECT:
+        raise EOFError(f"a code object of {size} bytes")
+    data = stream.read(size)
+    kernels: tuple[str, ...] = ()
+    fault = ""
+    try:
+        kernels = read_kernel_names(data, str(target))
+    except DamagedElfError as error:
+        fault = str(error)
+    return CodeObject(name, target, size, read_arch(data), hashlib.sha256(data).hexdigest(), kernels, fault)
 
 
 def _read_place(stream: _Stream) -> tuple[int, int, str]:

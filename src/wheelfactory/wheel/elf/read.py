@@ -10,16 +10,8 @@ from wheelfactory.wheel.elf.image import EM_AMDGPU, Buffer, ElfImage
 from wheelfactory.wheel.elf.linker_layout import find_layout_faults
 from wheelfactory.wheel.elf.offload import Bundle, read_bundles
 from wheelfactory.wheel.elf.offload_package import read_packages
+from wheelfactory.wheel.elf.registration import FATBIN, Registration, read_registration
 from wheelfactory.wheel.elf.targets import arch_from_flags
-
-FATBIN = b".hip_fatbin"
-"""The section with the device code of a HIP library, one bundle for each linked object."""
-
-_WRAPPERS, _WRAPPER_SIZE = b".hipFatBinSegment", 24
-"""The section whose rows the start-up code registers with the HIP runtime; a row is magic, version and two pointers.
-
-Source: clang's CGCUDANV.cpp. In 23 libraries of published ROCm wheels there are as many rows as bundles.
-"""
 
 _PACKAGES, _SHT_LLVM_OFFLOADING = b".llvm.offloading", 0x6FFF4C0B
 """The section with device code that waits for a device link, which LLVM finds by its type."""
@@ -40,8 +32,8 @@ class ElfFile(Dynamic):
 
     name: str
     bundles: tuple[Bundle, ...]
-    registered: int
-    """The number of bundles that the start-up code registers; more than `bundles` if an object has no device code."""
+    registration: Registration
+    """What the start-up code gives the HIP runtime; more bundles than `bundles` if an object has no device code."""
     packages: tuple[Bundle, ...]
     """Device code that waits for a device link: the HIP runtime does not find it."""
     relocatable_kernels: int
@@ -55,13 +47,15 @@ class ElfFile(Dynamic):
 def read_elf(name: str, data: Buffer) -> ElfFile:
     """Read an ELF file. Raises `DamagedElfError` if its tables or bundles are damaged."""
     image = ElfImage(data)
-    section, wrappers = image.find_section(FATBIN), image.find_section(_WRAPPERS)
+    section = image.find_section(FATBIN)
     kernels = image.find_section(_WAITING_KERNELS)
+    bundles = read_bundles(image.section_bytes(section)) if section else ()
+    known = {kernel for bundle in bundles for entry in bundle.entries for kernel in entry.kernels}
     return ElfFile(
         **vars(read_dynamic(image)),
         name=name,
-        bundles=read_bundles(image.section_bytes(section)) if section else (),
-        registered=wrappers.size // _WRAPPER_SIZE if wrappers else 0,
+        bundles=bundles,
+        registration=read_registration(image, known),
         packages=_read_packages(image),
         relocatable_kernels=kernels.size // _WAITING_KERNEL_SIZE if kernels else 0,
         # a hostile file may have millions of faults

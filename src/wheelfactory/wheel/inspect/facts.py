@@ -74,7 +74,7 @@ class ElfFacts:
             glibcxx=str(elf.glibcxx) if elf.glibcxx else None,
             code_for=elf.code_for,
             bundles=len(elf.bundles),
-            registered=elf.registered,
+            registered=len(elf.registration.bundles),
             packages=len(elf.packages),
             relocatable_kernels=elf.relocatable_kernels,
             forms=tuple(sorted({bundle.form for bundle in (*elf.bundles, *elf.packages)})),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dispatch_release import BINDING, HEADER
-from wheelfactory.kernels.trim.constants import find_constants
+from filter_proof.constants import find_constants
 
 STRUCTURE = "fmha_fwd_traits"
 

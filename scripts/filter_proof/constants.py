@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from wheelfactory.kernels.trim.if_chain import Tokens, closing, split, tokenize
+from filter_proof.if_chain import Tokens, closing, split, tokenize
 
 _LITERALS: Mapping[Tokens, bool] = {("true",): True, ("false",): False}
 _SCALARS = frozenset({("bool",), ("int",), ("float",), ("std", "::", "string")})

@@ -1,4 +1,4 @@
-"""The chore that writes the digests of kernel sources into matrix.yaml."""
+"""The chore that writes the digests of kernel sources, and of the proofs of filters, into matrix.yaml."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from dispatch_release import prove_dispatch_filters, write_dispatch_release
+from refresh_kernel_sources import Digests, edit_digests, find_digests, refresh_kernel_sources
 from small_matrix import edited, small_matrix
 from wheelfactory.core.errors import DONE
 from wheelfactory.core.files import ROOT
-from wheelfactory.kernels.refresh_sources import edit_kernel_sources, refresh_kernel_sources
 from wheelfactory.kernels.source_list import SourceList, write_source_list
 from wheelfactory.matrix.load import load_matrix
 
@@ -33,7 +34,7 @@ def test_a_missing_digest_is_added_and_a_wrong_one_replaced(matrix: Path, tmp_pa
     before = matrix.read_text()
     for _ in range(2):
         found = refresh_kernel_sources(matrix, tmp_path, os.environ)
-        assert found.changed == {"2.8.3": DIGEST}
+        assert found.changed == {"2.8.3": Digests(DIGEST)}
         assert load_matrix(matrix).flash_attn["2.8.3"].kernel_sources == DIGEST
         assert [line for line in matrix.read_text().splitlines() if line not in before.splitlines()] == [
             f"    kernel-sources: {DIGEST}"
@@ -42,7 +43,7 @@ def test_a_missing_digest_is_added_and_a_wrong_one_replaced(matrix: Path, tmp_pa
 
 
 def test_a_release_that_cannot_be_fetched_keeps_what_it_has(matrix: Path, tmp_path: Path) -> None:
-    text = edit_kernel_sources(matrix.read_text(), {"2.6.3": OTHER})
+    text = edit_digests(matrix.read_text(), {"2.6.3": Digests(OTHER)})
     matrix.write_text(text)
     found = refresh_kernel_sources(matrix, tmp_path, os.environ)
     assert "git fetch" in found.skipped["2.6.3"]
@@ -56,14 +57,24 @@ def test_a_second_run_changes_nothing(matrix: Path, tmp_path: Path) -> None:
     assert matrix.stat().st_mtime_ns == stamp
 
 
+def test_filters_are_proved_and_the_digest_of_the_proof_is_written(tmp_path: Path) -> None:
+    matrix = write_dispatch_release(tmp_path, tmp_path)
+    digests = find_digests("2.8.3", load_matrix(matrix).flash_attn["2.8.3"], tmp_path, os.environ)
+    assert digests.proof == prove_dispatch_filters()
+    for _ in range(2):  # added, then replaced
+        matrix.write_text(edit_digests(matrix.read_text(), {"2.8.3": digests}))
+        assert Digests.stated(load_matrix(matrix).flash_attn["2.8.3"]) == digests
+        digests = Digests(DIGEST, OTHER)
+
+
 def test_the_style_of_the_file_is_kept() -> None:
     flow = "flash-attn: {'2.8.3': {python: '>=3.9'}, '2.6.3': {kernel-sources: 'x', python: '>=3.8'}}\n"
-    assert edit_kernel_sources(flow, {"2.8.3": DIGEST, "2.6.3": OTHER}) == (
+    assert edit_digests(flow, {"2.8.3": Digests(DIGEST), "2.6.3": Digests(OTHER)}) == (
         f"flash-attn: {{'2.8.3': {{kernel-sources: {DIGEST}, python: '>=3.9'}}, "
         f"'2.6.3': {{kernel-sources: {OTHER}, python: '>=3.8'}}}}\n"
     )
     dos = "flash-attn:\r\n  '2.8.3':\r\n    python: '>=3.9'\r\n"
-    assert edit_kernel_sources(dos, {"2.8.3": DIGEST}) == dos.replace(
+    assert edit_digests(dos, {"2.8.3": Digests(DIGEST)}) == dos.replace(
         "    python", f"    kernel-sources: {DIGEST}\r\n    python"
     )
 

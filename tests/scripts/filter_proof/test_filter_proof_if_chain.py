@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wheelfactory.kernels.trim.if_chain import (
+from filter_proof.if_chain import (
     Block,
     Tokens,
     UnknownCodeError,

@@ -1,23 +1,18 @@
-"""Run the generator with filters, as setup.py then does, and prove that its output replaces the full one.
+"""Prove that the output of a generator with filters replaces its full output.
 
 It does if it dispatches every call of the bindings as the output of the run without filters does.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from wheelfactory.kernels.compiler import generator_filter
-from wheelfactory.kernels.compiler.targets import is_dispatch
-from wheelfactory.kernels.trim.constants import assigns_field, find_constants
-from wheelfactory.kernels.trim.if_chain import (
+from filter_proof.constants import assigns_field, find_constants
+from filter_proof.if_chain import (
     Block,
     Leaf,
     Tokens,
@@ -27,7 +22,20 @@ from wheelfactory.kernels.trim.if_chain import (
     restrict,
     tokenize,
 )
-from wheelfactory.matrix.facts import GeneratorFilter
+from wheelfactory.build.sources import fetch_source, unpack_source
+from wheelfactory.core.files import scratch_dir
+from wheelfactory.kernels.compiler.targets import is_dispatch
+from wheelfactory.kernels.generator_commands import (
+    GENERATED,
+    digest_filter_proof,
+    digest_kernel_sources,
+    filter_commands,
+    filter_environ,
+    list_bindings,
+    parse_generator_commands,
+)
+from wheelfactory.kernels.source_list import find_generator, run_generator
+from wheelfactory.matrix.facts import FlashAttn
 
 _DISPATCHED = re.compile(r"\b(\w+_traits) (\w+) ?,")
 _ALIAS = re.compile(r"\busing (\w+) *= *([^;{}]*);")
@@ -162,76 +170,48 @@ def _plain(text: str) -> str:
     return _COMPARED.sub(lambda found: "true" if int(found[1]) > int(found[2]) else "false", plain)
 
 
-_FILTER_OPTIONS = ("-f", "--filter")
-_DIRECTION_OPTIONS = ("-d", "--direction", "-a", "--api")
-_CPP_SUFFIXES = frozenset({".cpp", ".hpp", ".h", ".cu", ".cuh", ".hip"})
-_CALLS_KERNELS = re.compile(rb"\bfmha_\w*_traits\b")
-"""In a C++ file that fills the structures with which kernels are called."""
-
-
 class UnprovedError(Exception):
-    """Why a release is compiled without its filters, in one line."""
+    """Why a release must be compiled without its filters, in one line."""
 
 
-@dataclass(frozen=True)
-class FilteredCommand:
-    """A generator command of setup.py, without its Python, and the filter to add to it."""
+def prove_filters(version: str, release: FlashAttn, cache: Path, environ: Mapping[str, str]) -> str:
+    """Prove the filters of a release on its sources, and return the digest to write into matrix.yaml.
 
-    arguments: tuple[str, ...]
-    filter: str
-
-
-def filter_commands(
-    commands: Iterable[Sequence[str]], filters: Iterable[GeneratorFilter]
-) -> tuple[FilteredCommand, ...]:
-    """Find the generator command of each filter. Raises `UnprovedError` if setup.py has not exactly one."""
-    all_arguments = [tuple(command[1:]) for command in commands]
-    found = []
-    for item in filters:
-        named = [arguments for arguments in all_arguments if _directions(arguments) == [item.direction]]
-        if len(named) != 1 or not {*_FILTER_OPTIONS}.isdisjoint(named[0]):
-            raise UnprovedError(f"setup.py does not run the generator once, without a filter, for {item.direction}")
-        found.append(FilteredCommand(named[0], item.filter))
-    return tuple(found)
+    `environ` is the clean environment for git, PyPI and the generator. Raises `UnprovedError`, and `SourceError` if the
+    sources cannot be fetched or generated.
+    """
+    source = fetch_source(version, release, cache / "sources", environ)
+    with scratch_dir(cache) as scratch:
+        tree = unpack_source(source, scratch / "tree")
+        archs = release.ck.archs if release.ck else ()
+        commands = parse_generator_commands((tree / "setup.py").read_text(encoding="utf-8"), version, archs)
+        full = _read_all(run_generator(commands, tree, environ))
+        generator = find_generator(commands)
+        digest = digest_filter_proof(tree, generator, digest_kernel_sources(tree, generator), release.filters)
+        shutil.rmtree(tree / GENERATED)
+        filters = filter_environ(scratch / "python", filter_commands(commands, release.filters))
+        require_proof(full, _read_all(run_generator(commands, tree, {**environ, **filters})), tree, generator)
+        return digest
 
 
-def _directions(arguments: Sequence[str]) -> list[str]:
-    return [value for option, value in pairwise(arguments) if option in _DIRECTION_OPTIONS]
+def require_proof(full: Mapping[str, str], trimmed: Mapping[str, str], tree: Path, generator: str) -> None:
+    """Raise `UnprovedError` unless these texts of a filtered run serve every call of the bindings in `tree`.
 
-
-def filter_environ(folder: Path, commands: Iterable[FilteredCommand]) -> dict[str, str]:
-    """Write a new folder for PYTHONPATH, and return the variables that make setup.py's generator use these filters."""
-    folder.mkdir()
-    shutil.copyfile(str(generator_filter.__file__), folder / "sitecustomize.py")
-    pairs = [(command.arguments, command.filter) for command in commands]
-    (folder / generator_filter.FILTERS_FILE).write_text(json.dumps(pairs), encoding="utf-8")
-    return {"PYTHONPATH": str(folder)}
-
-
-def require_proof(full: Mapping[str, Path], trimmed: Mapping[str, Path], tree: Path, generator: Path) -> None:
-    """Raise `UnprovedError` unless these sources of a filtered run serve every call of the bindings in `tree`.
-
-    `full` and `trimmed` are the generated files by name without extension; `generator` is the path of the program in
+    `full` and `trimmed` are the generated texts by name without extension; `generator` is the path of the program in
     `tree`.
     """
     if len(trimmed) >= len(full):
         raise UnprovedError("the filters leave nothing out")
-    bindings = list(_bindings(tree, tree.joinpath(*generator.parts[:2])))
+    bindings = [_read(path) for path in list_bindings(tree, generator)]
     headers = [_read(path) for path in sorted((tree / generator).parent.glob("*.hpp"))]
-    texts = [{name: _read(path) for name, path in files.items()} for files in (full, trimmed)]
-    differences = find_differences(texts[0], texts[1], bindings, headers)
+    differences = find_differences(full, trimmed, bindings, headers)
     if differences:
         more = f"; and {len(differences) - 1} more differences" if len(differences) > 1 else ""
         raise UnprovedError(differences[0] + more)
 
 
-def _bindings(tree: Path, kernels: Path) -> Iterator[str]:
-    """The C++ files of upstream's own folders from which kernels are called; `kernels` is Composable Kernel's."""
-    files = [path for path in sorted((tree / "csrc").rglob("*")) if path.suffix in _CPP_SUFFIXES and path.is_file()]
-    own = [path for path in files if kernels not in path.parents]
-    # whole folders, because a function there may pass on a value that another one fills in
-    folders = {path.parent for path in own if _CALLS_KERNELS.search(path.read_bytes())}
-    yield from (_read(path) for path in own if path.parent in folders)
+def _read_all(paths: Mapping[str, Path]) -> dict[str, str]:
+    return {name: _read(path) for name, path in paths.items()}
 
 
 def _read(path: Path) -> str:

@@ -1,0 +1,140 @@
+"""Call CK's host API without a GPU, and record which kernels it launches with which arguments.
+
+    python -ISB record_calls.py JOB.json
+
+The program that calls is linked from a kernel set's host code and `hip_runtime.cpp`. Pointers are numbers to host code,
+so the memory that they name can be anywhere, and launches can be executed later. Runs on the build host.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+OWN = Path(__file__).resolve().parent
+"""Has the C++ sources that are ours."""
+
+APIS = {"fmha_fwd": "fmha_fwd", "fmha_fwd_splitkv": "fmha_fwd", "fmha_fwd_appendkv": "fmha_fwd", "fmha_bwd": "fmha_bwd"}
+"""The functions of CK's host API, and the header of each. Source: mha_*.cpp in csrc/flash_attn_ck, which call these."""
+
+_MEMBER = re.compile(r"(\w+)(?:\s*=[^;]*)?;")
+
+_FUNCTION = """
+float call_{api}(Fields &fields) {{
+    {api}_traits traits{{}};
+    {api}_args args{{}};
+{settings}
+    return {api}(traits, args, ck_tile::stream_config{{}});
+}}
+"""
+_SETTING = '    if (auto found = fields.extract("{kind}.{name}")) set({kind}.{name}, found.mapped());'
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to link, what to call, and what to disassemble. Paths are those on the build host."""
+
+    hipcc: str
+    flags: tuple[str, ...]
+    """Those of the set's host code; header folders are relative to `root`."""
+    root: str
+    """The folder with the unpacked sources of the release."""
+    objects: tuple[str, ...]
+    """The host code of all sources."""
+    arch: str
+    kernels: Mapping[str, tuple[str, ...]]
+    """By name of a kernel: the path of its code object, then the sizes of its arguments in bytes."""
+    calls: Mapping[str, str]
+    """By name, what the program reads: a function of `APIS`, then a line for each field."""
+    output: str
+    """A folder, which gets ``launches.json`` and the text of each launched code object, by its file name."""
+
+    def write(self, path: Path) -> None:
+        """Write the job as JSON."""
+        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a call launched, as lines of `hip_runtime.cpp`; `error` is why it failed, else empty."""
+
+    launches: tuple[str, ...]
+    error: str
+
+
+def render_calls(header: str, declared: str) -> str:
+    """Return the C++ source that calls the functions of a header; `declared` is its text."""
+    functions = [
+        _FUNCTION.format(api=api, settings="\n".join(_settings(declared, api)))
+        for api, place in APIS.items()
+        if place == header
+    ]
+    return "".join((f'#include "{header}.hpp"\n#include "call_api.hpp"\n', *functions))
+
+
+def _settings(declared: str, api: str) -> Iterator[str]:
+    """The statements that set the members of an API's two structs."""
+    for kind in ("traits", "args"):
+        match = re.search(rf"^struct {api}_{kind}\n\{{(.*?)^\}};", declared, re.MULTILINE | re.DOTALL)
+        if match is None:
+            sys.exit(f"error: no struct {api}_{kind} in CK's headers")
+        for name in _MEMBER.findall(re.sub(r"//[^\n]*", "", match[1])):
+            yield _SETTING.format(kind=kind, name=name)
+
+
+def link(job: Job, folder: Path) -> Path:
+    """Compile and link the calling program into `folder`, and return its path."""
+    include = [Path(job.root, flag[2:]) for flag in job.flags if flag.startswith("-I")]
+    sources = [OWN / "hip_runtime.cpp", OWN / "call_api.cpp"]
+    (folder / "apis.inc").write_text("".join(f"CALL({api})\n" for api in APIS), encoding="utf-8")
+    for header in dict.fromkeys(APIS.values()):
+        declared = next(path for place in include if (path := place / f"{header}.hpp").is_file())
+        sources.append(folder / f"call_{header}.cpp")
+        sources[-1].write_text(render_calls(header, declared.read_text(encoding="utf-8")), encoding="utf-8")
+    objects = [str(folder / f"{source.name}.o") for source in sources]
+    options = [*job.flags, f"--offload-arch={job.arch}", "--cuda-host-only", "-O0", f"-I{OWN}", f"-I{folder}"]
+    for source, made in zip(sources, objects):  # noqa: B905 - Python 3.9
+        command = [job.hipcc, *options, "-x", "hip", "-c", str(source), "-o", made]
+        subprocess.run(command, cwd=job.root, check=True)
+    listed, program = folder / "objects.txt", folder / "caller"
+    listed.write_text("\n".join((*objects, *job.objects)), encoding="utf-8")
+    # hip_runtime.cpp takes the place of HIP's own library. It has only what a launch needs, and a filtered set lacks
+    # kernels that its API names: a call of what is missing ends the program
+    options = ["-no-hip-rt", "-no-pie", "-Wl,--unresolved-symbols=ignore-all"]
+    subprocess.run([job.hipcc, *options, f"@{listed}", "-o", str(program)], check=True)
+    return program
+
+
+def record(job: Job, program: Path, folder: Path) -> Iterator[tuple[str, Recording]]:
+    """Run each call in a process of its own, and yield its name and what it launched."""
+    table = folder / "arguments.txt"
+    rows = (" ".join((name, *sizes)) for name, (_, *sizes) in job.kernels.items())
+    table.write_text("\n".join(rows), encoding="utf-8")
+    environ = {"KERNEL_ARGUMENTS": str(table), "KERNEL_ARCH": job.arch}
+    for name, text in job.calls.items():
+        done = subprocess.run([program], input=text, env=environ, capture_output=True, text=True)
+        error = "" if done.returncode == 0 else done.stderr.strip() or f"exit status {done.returncode}"
+        yield name, Recording(tuple(done.stdout.splitlines()), error)
+
+
+def main(path: str) -> None:
+    """Do a job."""
+    job = Job(**json.loads(Path(path).read_text(encoding="utf-8")))
+    folder = Path(job.output)
+    recorded = dict(record(job, link(job, folder), folder))
+    lines = [line for recording in recorded.values() for line in recording.launches]
+    objdump = subprocess.check_output([job.hipcc, "-print-prog-name=llvm-objdump"], text=True).strip()
+    for code in {job.kernels[line.split()[1]][0] for line in lines}:
+        with (folder / f"{Path(code).name}.s").open("w") as file:
+            subprocess.run([objdump, "-d", "--symbolize-operands", code], stdout=file, check=True)
+    documents = {name: asdict(recording) for name, recording in recorded.items()}
+    (folder / "launches.json").write_text(json.dumps(documents), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

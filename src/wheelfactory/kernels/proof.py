@@ -1,0 +1,87 @@
+"""The proof of a kernel set: which kernels were executed on an emulator, in which calls, and what was wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wheelfactory.core.errors import InputError
+from wheelfactory.core.files import read_file
+from wheelfactory.core.strict import parse_record
+from wheelfactory.kernels.compiler.store import SetKey
+from wheelfactory.kernels.compiler.targets import HOST
+
+_MAX_BYTES = 1 << 22
+"""A report of a call has 1 to 2 kB, and the proof has to fit into a manifest."""
+_HINT = "run `wheelfactory kernels SET --prove`, then `--merge`, with the same --dest"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What ``SET-KEY.proof.json`` has, and the manifest of a proved archive."""
+
+    format: int
+    set: str
+    key: str
+    """Of the set, with the digests of its compiler, flags and sources: 64 hex digits."""
+    host_key: str
+    executed_by: str
+    """The emulator (`emulator_id`)."""
+    archs: tuple[str, ...]
+    kernels: int
+    """All kernels of the set."""
+    executed: Mapping[str, str]
+    """The source of each kernel that ran."""
+    calls: tuple[Any, ...]
+    """A `CallReport` each."""
+    faults: tuple[str, ...]
+    known_faults: Mapping[str, int]
+    """How many calls have each."""
+
+    def __str__(self) -> str:
+        known = [f"{name} in {count} calls" for name, count in self.known_faults.items()]
+        parts = [
+            f"{len(self.executed)} of {self.kernels} kernels executed by an emulator, for {', '.join(self.archs)}",
+            f"{len(self.calls)} calls",
+            *(known and [f"known faults: {', '.join(known)}"]),
+            f"{len(self.faults)} faults",
+        ]
+        return "; ".join(parts)
+
+
+def proof_path(folder: Path, set_id: str, key: str) -> Path:
+    """Return where the proof of a set is, beside its archive."""
+    return folder / f"{set_id}-{key[:16]}.proof.json"
+
+
+def read_proof(path: Path) -> Proof:
+    """Read a proof. Raises `InputError`."""
+    try:
+        return parse_record(Proof, read_file(path, InputError("cannot read the proof", str(path), _HINT), _MAX_BYTES))
+    except ValueError as error:
+        raise InputError("damaged proof of kernels", f"{path}: {error}", _HINT) from None
+
+
+def require_proof(set_id: str, key: SetKey, proof: Proof | None) -> None:
+    """Raise `InputError` unless kernels of this set were executed, without faults other than known ones.
+
+    A set of host code has no kernels, and needs no proof.
+    """
+    targets, digest = tuple(key.parts["targets"]), key.digest
+    if targets == (HOST,):
+        return
+    if proof is None:
+        raise InputError("no kernel of the set was executed", set_id, _HINT)
+    foreign = {*proof.executed.values()} - {*key.sources}
+    if (proof.format, proof.set, proof.key, proof.archs) != (1, set_id, digest, targets) or foreign:
+        of = f"{proof.set}, key {proof.key[:16]}, for {', '.join(proof.archs)}"
+        raise InputError("a proof of other kernels", f"{set_id}, key {digest[:16]}, has the proof of {of}", _HINT)
+    if proof.kernels and not proof.executed:
+        raise InputError("no kernel of the set was executed", set_id, _HINT)
+    if proof.faults:
+        hint = (
+            "compile the set with another compiler, or leave it out; docs/explanation/emulation.md has what is checked"
+        )
+        raise InputError("kernels compute something wrong", f"{set_id}: {proof.faults[0]}", hint)

@@ -1,0 +1,265 @@
+"""Execute the kernels of a set on an emulator, and write what ran beside the set's archive.
+
+The set's own host code chooses and launches the kernels, for calls as flash-attn's bindings make them; the emulator
+executes the launched code objects byte for byte as they are in the set. Results are compared with float64.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from wheelfactory.build.environments import make_numpy_environment
+from wheelfactory.build.executor import BuildCommand, BuildHost, Executor
+from wheelfactory.build.setup_py import log_path
+from wheelfactory.build.sources import unpack_source
+from wheelfactory.core.errors import BuildError, InputError
+from wheelfactory.core.files import PACKAGE_DIR, scratch_dir, write_atomic
+from wheelfactory.core.process import failure_reason, run
+from wheelfactory.core.progress import ProgressCallback, logger
+from wheelfactory.emulator.ck_calls import Call
+from wheelfactory.emulator.ck_names import suggest_calls
+from wheelfactory.emulator.code_object import Kernel, read_kernels
+from wheelfactory.emulator.identity import emulator_id
+from wheelfactory.kernels.compile import choose_recipe
+from wheelfactory.kernels.compiler import record_calls
+from wheelfactory.kernels.compiler.key import ROCM_PLACEHOLDER
+from wheelfactory.kernels.compiler.record_calls import Job
+from wheelfactory.kernels.compiler.store import Store
+from wheelfactory.kernels.compiler.targets import parse_kernel_name
+from wheelfactory.kernels.kernel_set import KernelSet
+from wheelfactory.kernels.proof import Proof, proof_path
+from wheelfactory.kernels.resume import unpack_archives
+from wheelfactory.kernels.setup_env import store_folder
+from wheelfactory.matrix.facts import Context
+
+EXECUTE = PACKAGE_DIR / "emulator" / "execute_calls.py"
+
+
+@dataclass(frozen=True)
+class KnownFault:
+    """A fault of kernels that a release has, with which its wheels are published."""
+
+    name: str
+    releases: tuple[str, ...]
+    kernel: str
+    """Part of the names of its kernels."""
+    finding: str
+    """Part of what the emulator reports."""
+    results: tuple[str, ...]
+    """The results that are wrong by it, by the start of their names."""
+
+
+# K26 and K27 of docs/explanation/upstream-faults.md. Waves read lse from local memory, and write scales to the same
+# addresses without a barrier between; with more than 8 splits, rows also share addresses
+KNOWN_FAULTS = (
+    KnownFault(
+        "race in the combine kernel",
+        ("2.7.4.post1", "2.8.3", "2.8.3.post2"),
+        "FmhaFwdSplitKVCombine",
+        "without a barrier",
+        ("output", "lse"),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """A kernel of a set: its code object, and what that says of it."""
+
+    source: str
+    code: Path
+    kernel: Kernel
+
+
+def prove_kernels(
+    executor: Executor,
+    kernel_set: KernelSet,
+    host_set: KernelSet,
+    folder: Path,
+    report_progress: ProgressCallback,
+    *,
+    context: Context,
+) -> Path:
+    """Execute a sample of the set's kernels, write the proof beside the set's archive in `folder`, and return its path.
+
+    `host_set` has the host code of the same sources; both archives must be in `folder`. Raises `InputError` if one is
+    missing, `BuildError` if the calls cannot be recorded, or if a kernel computes something wrong.
+    """
+    device, host = (_open_store(item, folder, context.cache) for item in (kernel_set, host_set))
+    (arch,) = kernel_set.archs
+    descriptors = {each.kernel.name: each for each in read_descriptors(device)}
+    calls = [call for source in sample_sources(device.key.sources) for call in suggest_calls(source)]
+    recipe, source = choose_recipe(executor, kernel_set.cells, context=context)
+    build_host = executor.prepare_host(recipe.cell, report_progress)
+    with scratch_dir(context.cache) as scratch:
+        job = Job(
+            hipcc=f"{build_host.machine.rocm_path}/bin/hipcc",
+            flags=tuple(_host_flags(host, build_host)),
+            root=str(unpack_source(source, scratch / "source")),
+            objects=tuple(str(host.object_path(name)) for name in host.key.sources),
+            arch=arch,
+            kernels={name: _describe(each) for name, each in descriptors.items()},
+            calls={each.name: each.request() for call in calls for each in (call, call.forward) if each},
+            output=str(scratch),
+        )
+        recorded = _record(build_host, job, scratch, log_path(context.cache, f"{kernel_set.id}-calls"), report_progress)
+        chosen = choose_calls(calls, recorded)
+        reports = _execute(chosen, recorded, descriptors, scratch, context.cache)
+    proof = make_proof(kernel_set, device, host, descriptors, reports)
+    path = proof_path(folder, kernel_set.id, device.key.digest)
+    write_atomic(path, json.dumps(asdict(proof), indent=1, sort_keys=True).encode() + b"\n")
+    logger.info("%s", proof)
+    if proof.faults:
+        raise BuildError("kernels compute something wrong", "; ".join(proof.faults[:3]), f"all of them are in {path}")
+    return path
+
+
+def _open_store(kernel_set: KernelSet, folder: Path, cache: Path) -> Store:
+    """Unpack the archive of a whole set. Raises `InputError` if there is none."""
+    unpacked = unpack_archives(folder, kernel_set.id, store_folder(cache))
+    complete = [item for item in unpacked if item.shard is None and not item.is_partial]
+    if len(complete) != 1:
+        hint = f"run `wheelfactory kernels {kernel_set.id} --dest {folder}` first, and keep one archive of it there"
+        raise InputError("no single archive of the whole kernel set", f"{kernel_set.id} in {folder}", hint)
+    return Store.open(store_folder(cache), complete[0].key)
+
+
+def read_descriptors(store: Store) -> Iterator[Descriptor]:
+    """Yield every kernel of a set for one arch."""
+    for source in store.key.sources:
+        code = store.object_path(source)
+        for kernel in read_kernels(code.read_bytes()).values():
+            yield Descriptor(source, code, kernel)
+
+
+def sample_sources(sources: Iterable[str]) -> list[str]:
+    """Choose sources until each word of the names is there for each operation: dtypes, head dims, masks, options."""
+    chosen, seen = [], set[tuple[str, str]]()
+    for source in sources:
+        name = parse_kernel_name(source)
+        if name is None or name.is_api:
+            continue
+        features = {(name.operation, word) for word in (name.head_dim, *name.rest.split("_")) if "x" not in word}
+        if features - seen:
+            chosen.append(source)
+            seen |= features
+    return chosen
+
+
+def _host_flags(host: Store, build_host: BuildHost) -> Iterator[str]:
+    for flag in host.key.parts["flags"]:
+        yield flag.replace(f"{ROCM_PLACEHOLDER}/", f"{build_host.machine.rocm_path}/")
+
+
+def _describe(each: Descriptor) -> tuple[str, ...]:
+    sizes = (str(argument.size) for argument in each.kernel.arguments if not argument.kind.startswith("hidden_"))
+    return (str(each.code), *sizes)
+
+
+def _record(
+    build_host: BuildHost, job: Job, scratch: Path, log: Path, report_progress: ProgressCallback
+) -> dict[str, dict[str, Any]]:
+    """Run a job on the build host; return what each call launched. Raises `BuildError`."""
+    file = scratch / "record.json"
+    job.write(file)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    code = {Path(path) for path, *_ in job.kernels.values()}
+    command = BuildCommand(
+        name=log.stem,
+        argv=(str(build_host.python), "-ISB", str(Path(record_calls.__file__)), str(file)),
+        environ=build_host.environ,
+        log=log,
+        reads=(PACKAGE_DIR, *{path.parent for path in (*code, *map(Path, job.objects))}),
+        writes=(scratch,),
+    )
+    build_host.run(command, report_progress)
+    recorded: dict[str, dict[str, Any]] = json.loads((scratch / "launches.json").read_text(encoding="utf-8"))
+    return recorded
+
+
+def choose_calls(calls: Iterable[Call], recorded: Mapping[str, Mapping[str, Any]]) -> list[Call]:
+    """Choose the calls that launch a kernel which no earlier one launches."""
+    chosen, seen = [], set[str]()
+    for call in calls:
+        runs = [recorded[each.name] for each in (call.forward, call) if each]
+        launched = {line.split()[1] for run in runs for line in run["launches"]}
+        if launched - seen and not any(run["error"] for run in runs):
+            chosen.append(call)
+            seen |= launched
+    return chosen
+
+
+def _execute(
+    calls: Sequence[Call],
+    recorded: Mapping[str, Mapping[str, Any]],
+    descriptors: Mapping[str, Descriptor],
+    scratch: Path,
+    cache: Path,
+) -> list[dict[str, Any]]:
+    """Execute calls in a Python with numpy; return a report for each. Raises `BuildError` if that fails."""
+    launches = {name: each["launches"] for name, each in recorded.items()}
+    launched = {line.split()[1] for lines in launches.values() for line in lines}
+    files = {
+        name: (str(descriptors[name].code), str(scratch / f"{descriptors[name].code.name}.s")) for name in launched
+    }
+    job = scratch / "execute.json"
+    job.write_text(json.dumps({"calls": [asdict(call) for call in calls], "launches": launches, "kernels": files}))
+    done = run([make_numpy_environment(cache).python, "-I", "-B", EXECUTE, job], cwd=scratch)
+    if done.returncode:
+        raise BuildError("the emulator ended", failure_reason(done), "run the same command again")
+    reports: list[dict[str, Any]] = json.loads(done.stdout)
+    return reports
+
+
+def make_proof(
+    kernel_set: KernelSet,
+    device: Store,
+    host: Store,
+    descriptors: Mapping[str, Descriptor],
+    reports: Sequence[Mapping[str, Any]],
+) -> Proof:
+    """Return the proof of a set."""
+    ran = {name for report in reports for name in report["kernels"]}
+    judged = [judge(report, kernel_set.releases) for report in reports]
+    return Proof(
+        format=1,
+        set=kernel_set.id,
+        key=device.key.digest,
+        host_key=host.key.digest,
+        executed_by=emulator_id(),
+        archs=kernel_set.archs,
+        kernels=len(descriptors),
+        executed={name: descriptors[name].source for name in sorted(ran)},
+        calls=tuple(reports),
+        faults=tuple(fault for faults, _ in judged for fault in faults),
+        known_faults=dict(Counter(name for _, names in judged for name in names)),
+    )
+
+
+def judge(report: Mapping[str, Any], releases: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the faults of a call, each with the name of a kernel, and the names of `KNOWN_FAULTS` that it has.
+
+    A fault is known only if every one of `releases`, which share the kernels, is listed with it.
+    """
+
+    def is_of(fault: KnownFault, finding: str) -> bool:
+        return fault.kernel in finding and fault.finding in finding
+
+    findings = report["findings"]
+    expected = [fault for fault in KNOWN_FAULTS if {*releases} <= {*fault.releases}]
+    known = [fault for fault in expected if any(is_of(fault, finding) for finding in findings)]
+    faults = [finding for finding in findings if not any(is_of(fault, finding) for fault in known)]
+    explained = tuple(name for fault in known for name in fault.results)
+    kernels = ", ".join(report["kernels"])
+    for each in report["differences"]:
+        is_wrong = not each["error"] <= each["bound"]  # NaN is wrong
+        if is_wrong and not each["name"].startswith(explained or (" ",)):
+            faults.append(f"{kernels}: {each['name']} is off by {each['error']:.2g}, limit {each['bound']:.2g}")
+    if report["not_run"]:
+        faults.append(report["not_run"])
+    return faults, [fault.name for fault in known]

@@ -1,1 +1,0 @@
-"""Leave out kernels that flash-attn's bindings cannot call, with a proof for each release's sources."""

@@ -1,0 +1,103 @@
+"""Which calls a proof of kernels makes, and what it says of their results."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from wheelfactory.emulator.ck_names import SPLITS, suggest_calls
+from wheelfactory.kernels.compiler.record_calls import render_calls
+from wheelfactory.kernels.prove import choose_calls, judge, sample_sources
+
+FORWARD = "fmha_fwd_d32_bf16_batch_b128x64x16_qr_async_vr_psskddv_nlogits_alibi_mask_lse_dropout_nskip_nsquant"
+APPEND = "fmha_fwd_appendkv_d64_fp16_b64x64x64x64_vr_pskd_inter_pagedkv"
+COMBINE = "fmha_fwd_splitkv_combine_d32_bf16_batch_b32_unused_psdv_lse_nsquant"
+BACKWARD = "fmha_bwd_d128_fp16_group_b16x128x128_o1_kr_ktr_vr_psskddv_nbias_ndbias_nmask_ndropout_deterministic"
+
+HEADER = """
+struct fmha_bwd_traits
+{
+    int hdim_q;
+    std::string data_type; // fp16
+    bool is_deterministic = false;
+};
+struct fmha_bwd_args
+{
+    const void* q_ptr;
+    // comment; of words
+    const void*
+        seqlen_k_ptr;
+};
+"""
+
+
+def report(**changes: Any) -> dict[str, Any]:
+    plain = {"name": "call", "kernels": ["kernel_a", "kernel_b"], "differences": [], "findings": [], "not_run": ""}
+    return {**plain, **changes}
+
+
+def test_calls_follow_from_the_name_of_a_source() -> None:
+    (call,) = suggest_calls(FORWARD)
+    assert (call.api, call.dtype, call.dim, call.queries, call.keys) == ("fmha_fwd", "bf16", 24, (40,), (70,))
+    assert (call.causal, call.alibi, call.dropout) == (True, True, 0.25)
+    (call,) = suggest_calls(APPEND)
+    assert (call.dim, call.queries, call.page, call.rotary) == (56, (64, 64), 128, "interleaved")
+    assert [call.splits for call in suggest_calls(COMBINE)] == [*SPLITS]
+    (call,) = suggest_calls(BACKWARD)
+    assert (call.api, call.packed, call.deterministic, call.dropout) == ("fmha_bwd", True, True, 0)
+    assert not [*suggest_calls("fmha_bwd_api"), *suggest_calls("fmha_bwd_dot_do_o_d32_bf16_batch_o2_psdv")]
+    assert not [*suggest_calls(FORWARD.replace("_lse_", "_nlse_"))], "the bindings always ask for lse"
+
+
+def test_a_sample_has_every_word_of_the_names_once() -> None:
+    other = FORWARD.replace("bf16", "fp16")
+    again = other.replace("d32", "d32").replace("alibi", "nbias")
+    assert sample_sources([FORWARD, other, again, FORWARD.replace("alibi", "nbias"), "fmha_fwd_api"]) == [
+        FORWARD,
+        other,
+        again,
+    ]
+
+
+def test_calls_that_launch_nothing_new_or_fail_are_left_out() -> None:
+    first, *others = suggest_calls(COMBINE)
+    rows = {call.name: {"launches": [f"launch kernel_{call.splits} 1"], "error": ""} for call in (first, *others)}
+    rows[others[0].name] = {"launches": ["launch kernel_3 1"], "error": ""}
+    rows[others[1].name] = {"launches": ["launch kernel_24 1"], "error": "no kernel"}
+    assert choose_calls((first, *others), rows) == [first, *others[2:]]
+
+
+def test_wrong_results_findings_and_what_was_not_run_are_faults_with_the_names_of_kernels() -> None:
+    off = {"name": "output of 0", "error": 2.0, "bound": 0.1}
+    unwritten = {"name": "lse of 0", "error": math.nan, "bound": 0.1}
+    right = {"name": "parts of 0", "error": 0.1, "bound": 0.1}
+    faults, known = judge(report(differences=[off, unwritten, right]), ["2.8.3"])
+    assert faults == [
+        "kernel_a, kernel_b: output of 0 is off by 2, limit 0.1",
+        "kernel_a, kernel_b: lse of 0 is off by nan, limit 0.1",
+    ]
+    assert not known
+    assert judge(report(findings=["kernel_a: store outside the buffers: buffer_store"]), ["2.8.3"])[0]
+    assert judge(report(not_run="kernel_a: not run: v_new"), ["2.8.3"]) == (["kernel_a: not run: v_new"], [])
+
+
+def test_a_known_fault_explains_its_results_alone() -> None:
+    race = "FmhaFwdSplitKVCombine: read of local memory after another wave's write, without a barrier: ds_read"
+    wrong = [{"name": name, "error": 1.0, "bound": 0.1} for name in ("lse of 0", "parts of 0")]
+    found = report(findings=[race, "kernel_b: misaligned access"], differences=wrong)
+    faults, known = judge(found, ["2.8.3.post2", "2.8.3"])
+    assert known == ["race in the combine kernel"]
+    assert faults == ["kernel_b: misaligned access", "kernel_a, kernel_b: parts of 0 is off by 1, limit 0.1"]
+
+
+def test_a_known_fault_is_a_fault_in_any_other_release() -> None:
+    race = "FmhaFwdSplitKVCombine: read of local memory after another wave's write, without a barrier: ds_read"
+    assert judge(report(findings=[race]), ["2.8.3", "2.8.4+git4a948e9"]) == ([race], [])
+
+
+def test_the_calling_program_sets_every_member_by_its_name() -> None:
+    text = render_calls("fmha_bwd", HEADER)
+    for member in ("traits.hdim_q", "traits.data_type", "traits.is_deterministic", "args.q_ptr", "args.seqlen_k_ptr"):
+        assert f'fields.extract("{member}")) set({member}, found.mapped());' in text
+    assert "words" not in text
+    assert text.count("found.mapped()") == 5

@@ -1,0 +1,92 @@
+"""A kernel set of a real compiler is executed on the emulator, by the host code of its own set."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hip_rocm import HIPCC
+from hip_toolchain import HipToolchain
+from real_kernels import Bench, append_kernels, make_bench
+from stage_arguments import local_executor
+from wheelfactory.build.environments import make_numpy_environment
+from wheelfactory.build.executor import BuildHost, LocalExecutor
+from wheelfactory.core.cell import Cell
+from wheelfactory.core.files import PACKAGE_DIR
+from wheelfactory.core.progress import ProgressCallback, ignore_progress
+from wheelfactory.kernels.archive import pack_archive
+from wheelfactory.kernels.compiler.store import Store
+from wheelfactory.kernels.kernel_set import KernelSet, find_host_set, group_kernel_sets
+from wheelfactory.kernels.prove import prove_kernels
+from wheelfactory.kernels.setup_env import store_folder
+
+pytestmark = pytest.mark.slow
+
+ARCH = "gfx942"
+
+
+@dataclass(frozen=True)
+class InsideExecutor(LocalExecutor):
+    """Runs programs in the compiler's own system, as in a container: this machine may be older."""
+
+    def prepare_host(self, cell: Cell, report_progress: ProgressCallback) -> BuildHost:
+        host = super().prepare_host(cell, report_progress)
+        rocm = self.context.host.rocm_path
+        assert rocm
+        return replace(host, python=rocm / "bin/python3", machine=replace(host.machine, rocm_path=Path("/usr")))
+
+
+@dataclass(frozen=True)
+class Proved:
+    """A bench with the archives of a set and of its host code, in the folder `archives`."""
+
+    bench: Bench
+    device: KernelSet
+    host: KernelSet
+
+    @property
+    def archives(self) -> Path:
+        return self.bench.folder / "archives"
+
+    def prove(self) -> dict[str, Any]:
+        context = self.bench.given(next(iter(self.bench.cells)), "cache")
+        executor = InsideExecutor(local_executor(context).context)
+        path = prove_kernels(executor, self.device, self.host, self.archives, ignore_progress, context=context)
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+
+
+@pytest.fixture(scope="module")
+def proved(hip: HipToolchain, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Proved:
+    make_numpy_environment(cache)
+    wanted = replace(append_kernels("*_d32_fp16_*_psskddv"), archs=(ARCH,))
+    bench = make_bench(hip, cache, tmp_path_factory.mktemp("prove"), wanted)
+    shutil.copy(HIPCC, bench.rocm / "bin/python3")
+    root = (bench.rocm / "root").resolve()
+    with (bench.rocm / "fstab").open("a") as file:
+        file.write(f"{PACKAGE_DIR} {root}{PACKAGE_DIR} none bind,X-mount.mkdir\n")
+    built = bench.build(next(iter(bench.cells)))
+    sets = group_kernel_sets(bench.matrix, bench.cells)
+    device = next(each for each in sets if each.archs == (ARCH,))
+    made = Proved(bench, device, find_host_set(sets, device))
+    made.archives.mkdir()
+    for key in built.report.keys:
+        store = Store.open(store_folder(bench.folder / "cache"), key)
+        is_device = store.key.parts["targets"] == [ARCH]
+        pack_archive(store, (made.device if is_device else made.host).id, made.archives, None)
+    return made
+
+
+def test_every_kernel_runs_and_is_right(proved: Proved) -> None:
+    proof = proved.prove()
+    (call,) = proof["calls"]
+    assert (proof["faults"], proof["kernels"], proof["set"]) == ([], 1, proved.device.id)
+    ((kernel, source),) = proof["executed"].items()
+    assert "FmhaFwdAppendKV" in kernel
+    assert source == call["name"]
+    assert {each["name"] for each in call["differences"]} >= {"keys of 0", "values of 1", "queries of 0"}
