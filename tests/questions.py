@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from wheelfactory.core.support import OTHER_BUILD
+
 WORKS, MAY, NOT = "works", "may work", "does not work"
 
 
@@ -70,8 +72,8 @@ QUESTIONS = (
     Question("RX 5500 XT", "", "", "", "", "gfx1012", NOT, f"{_NO_TORCH} gfx1012"),
     Question("gfx942:sramecc+:xnack-", "", "", "", "", "gfx942", WORKS),
     Question("gfx90a", "", "", "", "", "gfx90a", WORKS),
+    Question("RX 580", "", "", "", "", "gfx803", NOT, f"{_NO_TORCH} gfx803"),
     # names that stand for no GPU, or for several
-    Question("RX 580", "", "", "", "", "", NOT),
     Question("RTX 4090", "", "", "", "", "", NOT),
     Question("RX 7", "", "", "", "", "", NOT),
     Question("840M", "", "", "", "", "", NOT),
@@ -88,7 +90,7 @@ QUESTIONS = (
     Question("MI350X", "7.0", "2.10.0", "3.11", "ck", "gfx950", WORKS),
     Question("MI300X", "6.2", "2.5.1", "3.11", "triton", "gfx942", WORKS),
     Question("MI300X", "6.2", "2.5.1", "3.13", "", "gfx942", NOT, "torch 2.5.1 for ROCm has no Python 3.13"),
-    Question("MI300X", "7.2", "2.9.1", "3.12", "", "gfx942", NOT, "torch 2.9.1 is not on the ROCm 7.2 index"),
+    Question("MI300X", "7.2", "2.9.1", "3.12", "ck", "gfx942", NOT, "torch 2.9.1 is not on the ROCm 7.2 index"),
     Question("MI300X", "5.7", "", "", "", "gfx942", NOT, "no wheels for ROCm 5.7"),
     Question("MI300X", "", "2.4.0", "", "", "gfx942", NOT, "no wheels for torch 2.4"),
     Question("MI300X", "", "", "3.9", "", "gfx942", NOT, "no wheels for Python 3.9"),
@@ -97,4 +99,20 @@ QUESTIONS = (
     Question("Radeon 780M", "7.1", "2.13.0", "3.12", "", "gfx1103", NOT, "torch for ROCm 7.1 is not built for gfx1103"),
     Question("RX 7900 XTX", "6.1", "2.6.0", "3.10", "", "gfx1100", WORKS),
     Question("RX 6800", "7.2", "2.13.0", "3.12", "triton", "gfx1030", WORKS),
+    # another build of torch than PyTorch's: ROCm is no condition for Triton, and the symbols are one for CK
+    Question("AMD Radeon RX 9060 XT 16GB", "7.14.0", "2.12.0+rocm7.14.0", "3.13", "", "gfx1200", WORKS),
+    Question("Strix Halo", "7.13", "2.12", "3.12", "", "gfx1151", MAY, f"{_UNLISTED} gfx1151"),
+    Question("7900 XTX", "7.2.4", "2.10.0+rocm7.2.4.git3d3aa833", "3.12", "", "gfx1100", WORKS),
+    Question("7900xtx", "7.2.1", "2.9.1", "3.12", "", "gfx1100", WORKS),
+    Question("RX 7900 XTX", "10.0", "2.13.0", "3.12", "", "gfx1100", WORKS),
+    Question("RX 7900 XTX", "10.1", "2.14.0", "3.12", "", "gfx1100", WORKS),
+    Question("RX 7900 XTX", "10.1", "2.14.0a0+rocm10.1.0a20260811", "3.12", "ck", "gfx1100", NOT, "no wheels for ROCm"),
+    Question("gfx1100", "7.2", "2.14.0", "3.12", "ck", "gfx1100", MAY, _PREVIEW),
+    Question("MI300X", "7.1.1", "2.10.0+rocm7.1.1.git3d3aa833", "3.12", "ck", "gfx942", MAY, OTHER_BUILD),
+    Question("MI300X", "7.1.1", "2.10.0+rocm7.1.1.git3d3aa833", "3.12", "", "gfx942", WORKS),
+    Question("RX 7800 XT", "6.2.4", "2.7.1", "3.11", "", "gfx1101", MAY, "not every torch for ROCm 6.2.4"),
+    Question("MI300X", "10.0", "2.4.0", "3.12", "", "gfx942", NOT, "no wheels for torch 2.4"),
+    Question("MI300X", "10.0", "2.13.0", "3.9", "", "gfx942", NOT, "no wheels for Python 3.9"),
+    Question("MI50", "10.0", "2.13.0", "3.12", "", "gfx906", NOT, "Triton kernels fail on gfx906"),
+    Question("Strix Halo", "7.2.1", "2.9.1", "3.12", "", "gfx1151", MAY, f"{_UNLISTED} gfx1151"),
 )

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
-from elf_factory import code_object, hip_bundle, object_file
+from code_object_bytes import code_object
+from elf_factory import hip_bundle, object_file
 from shared_folder import file_lock
 from wheelfactory.build.environments import Environment, make_build_environment, make_empty_environment
 from wheelfactory.build.rocm_python import prepare_rocm_python
@@ -46,10 +47,8 @@ ARCHS = ("gfx90a", "gfx942", "gfx950")
 KERNEL_SETS = sets_of_cell(load_matrix(MATRIX), CELL)
 """The kernel sets that the cell links: the code for each arch, and the host code."""
 
-SHARDED_SET = KERNEL_SETS[ARCHS.index("gfx942")]
-"""One of them, which the fixture `kernel_archives` compiles in shards."""
-
-SHARDS = 2
+FIRST_SET = KERNEL_SETS[ARCHS.index("gfx942")]
+"""One of them, which the fixture `kernel_archives` compiles before the others."""
 
 FIRST_CELL_LOG = "first-cell.log"
 """The log of hipcc on a machine that compiled the whole cell, beside the archives of the fixture `kernel_archives`."""
@@ -192,7 +191,7 @@ def _make_objects(folder: Path) -> None:
         _write(folder / arch, **{"kernel.o": code_object(arch)})
     source, flags = (STAND_IN / "binding.c").read_text(), (f"-I{sysconfig.get_path('include')}",)
     noise = random.Random(0)  # noqa: S311 - the same bytes each time
-    heavy = {arch: code_object(arch) + noise.randbytes(8_000_000) for arch in ARCHS}
+    heavy = {arch: code_object(arch, code=noise.randbytes(8_000_000)) for arch in ARCHS}
     for archs in (ARCHS, ("gfx942", "gfx950"), ("gfx942",)):
         fatbin = hip_bundle(objects={arch: heavy[arch] for arch in archs})
         binding = object_file(fatbin=fatbin, source=source, flags=flags)

@@ -10,9 +10,9 @@ import pytest
 from fake_gpus import make_nodes
 from wheelfactory.core.gpus import (
     OVERRIDES,
-    PRODUCTS,
     arch_sort_key,
     find_override_arch,
+    gpu_products,
     product_names,
     read_gpu_archs,
     rocm_folders,
@@ -40,9 +40,9 @@ def test_archs_are_sorted_by_generation_and_not_as_text() -> None:
 
 
 def test_a_product_has_one_arch_unless_amd_gave_two_chips_one_name() -> None:
-    counts = Counter(name for products in PRODUCTS.values() for name in products)
+    counts = Counter(name for products in gpu_products().values() for name in products)
     assert [name for name, count in counts.items() if count > 1] == ["Radeon 840M"]
-    assert all(len(set(products)) == len(products) for products in PRODUCTS.values())
+    assert all(len(set(products)) == len(products) for products in gpu_products().values())
 
 
 def test_an_override_stands_for_an_arch_that_has_code_of_its_own() -> None:

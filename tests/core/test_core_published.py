@@ -7,7 +7,15 @@ from datetime import datetime, timezone
 from packaging.version import Version
 
 from wheelfactory.core.label import Label
-from wheelfactory.core.published import best_first_key, names_local_file, version_key, wheel_url, why_unverified
+from wheelfactory.core.published import (
+    added_later,
+    best_first_key,
+    name_gates,
+    names_local_file,
+    version_key,
+    wheel_url,
+    why_unverified,
+)
 
 REQUIRED = ("archive", "import", "emulation")
 PASSED = tuple((name, "passed") for name in REQUIRED)
@@ -25,17 +33,23 @@ def test_a_wheel_that_passed_every_required_gate_is_verified() -> None:
 def test_the_reason_names_failed_and_missing_checks() -> None:
     for results, reason in (
         ((*PASSED[:2], ("emulation", "not run")), "not checked: numbers"),
-        (PASSED[:2], "not checked: numbers"),
-        (PASSED[1:], "not checked: archive"),
+        ((), "not checked: archive, import, numbers"),
         ((*PASSED, ("gpu", "failed")), "failed: gpu"),
         ((*PASSED[:2], ("emulation", "failed")), "failed: numbers"),
         ((*PASSED[:2], ("emulation", "pasted")), "not checked: numbers"),
         (
-            (("archive", "failed"),),
-            "failed: archive; not checked: import, numbers",
+            (("archive", "failed"), ("import", "not run")),
+            "failed: archive; not checked: import",
         ),
     ):
         assert why_unverified(REQUIRED, results) == reason
+
+
+def test_a_gate_that_a_published_wheel_does_not_name_was_added_later_and_refuses_nothing() -> None:
+    assert added_later(REQUIRED, ["archive", "import"]) == ("emulation",)
+    assert why_unverified(REQUIRED, PASSED[:2]) == ""
+    assert name_gates(added_later(REQUIRED, ["archive"])) == "import, numbers"
+    assert added_later(REQUIRED, REQUIRED) == added_later(REQUIRED, []) == ()
 
 
 def test_versions_are_ordered_as_packaging_orders_them() -> None:

@@ -62,22 +62,6 @@ def test_a_value_that_no_wheel_has_is_answered_with_the_values_that_exist() -> N
     )
 
 
-@pytest.mark.parametrize(
-    ("choices", "worst", "alternatives"),
-    [
-        ({"gpu": "gfx1100", "backend": "ck"}, Answer.WORKS, ("Triton",)),
-        ({"gpu": "strix", "rocm": "6", "backend": "triton"}, Answer.MAY_WORK, ("ROCm 7",)),
-        ({"gpu": "strix", "rocm": "6", "torch": "2.5"}, Answer.MAY_WORK, ("ROCm 7 with torch 2.9",)),
-        ({"gpu": "strix"}, Answer.WORKS, ()),
-        ({"torch": "2.4", "rocm": "7"}, Answer.WORKS, ("torch 2.9",)),
-    ],
-)
-def test_the_smallest_changes_that_help_are_named(
-    choices: Mapping[str, str], worst: Answer, alternatives: tuple[str, ...]
-) -> None:
-    assert TABLES.find_alternatives(choices, worst) == alternatives
-
-
 def test_tables_survive_json() -> None:
     assert SupportTables.from_document(json.loads(json.dumps(TABLES.as_json()))) == TABLES
 

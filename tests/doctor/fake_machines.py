@@ -96,6 +96,8 @@ def fake_torch(
 
 
 ROCM_TORCH = fake_torch("2.9.1+rocm6.4", hip="6.4.43482-0f2d60242")
+SEEING_TORCH = fake_torch("2.9.1+rocm6.4", hip="6.4.43482-0f2d60242", archs=("gfx942",))
+"""The same on a machine with an Instinct."""
 MISSING_LIBRARY = "libamdhip64.so.6: cannot open shared object file: No such file or directory"
 
 TORCHES: Mapping[str, FakeTorch | None] = {

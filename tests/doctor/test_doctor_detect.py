@@ -7,9 +7,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import packaging
 import pytest
 
 from doctor.fake_machines import (
@@ -38,6 +40,7 @@ from wheelfactory.doctor.detect import (
     read_torch,
     read_user,
 )
+from wheelfactory.doctor.installed_flash_attn import find_foreign
 from wheelfactory.doctor.machine import InstalledTorch
 
 SECONDS = 60.0
@@ -177,7 +180,8 @@ def test_a_container_is_recognized_by_its_marker(tmp_path: Path) -> None:
 
 def test_a_python_without_packages(tmp_path: Path) -> None:
     executable = make_python(tmp_path / "env")
-    python, torch, packages = read_python(executable, PACKAGES, {}, SECONDS)
+    python, answers = read_python(executable, PACKAGES, {}, SECONDS)
+    torch, packages = answers["torch"], answers["packages"]
     assert python.version == ".".join(map(str, sys.version_info[:3]))
     assert python.tag == f"cp{sys.version_info[0]}{sys.version_info[1]}"
     assert (python.executable, python.system) == (executable, "Linux")
@@ -190,7 +194,8 @@ def test_related_packages_have_their_version(tmp_path: Path) -> None:
     (site,) = tmp_path.glob("env/lib/python3*/site-packages")
     for name, version in (("pip", "25.0"), ("triton", "3.5.1"), ("pytorch-triton-rocm", "3.5.1"), ("einops", "0.8.2")):
         write_metadata(site, name, version)
-    python, torch, packages = read_python(executable, PACKAGES, {}, SECONDS)
+    python, answers = read_python(executable, PACKAGES, {}, SECONDS)
+    torch, packages = answers["torch"], answers["packages"]
     assert (python.pip, torch) == ("25.0", "2.9.1+rocm6.4")
     assert packages == {"triton": "3.5.1", "pytorch-triton-rocm": "3.5.1", "einops": "0.8.2"}
 
@@ -198,13 +203,14 @@ def test_related_packages_have_their_version(tmp_path: Path) -> None:
 def test_the_working_directory_is_not_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "torch/__init__.py")
     monkeypatch.chdir(tmp_path)
-    assert read_python(sys.executable, PACKAGES, {}, SECONDS)[1] is None
+    assert read_python(sys.executable, PACKAGES, {}, SECONDS)[1]["torch_found"] is False
 
 
 def test_a_torch_on_pythonpath_is_found(tmp_path: Path) -> None:
     write(tmp_path / "torch/__init__.py", ROCM_TORCH.code)
     environ = {"PYTHONPATH": str(tmp_path)}
-    assert read_python(sys.executable, PACKAGES, environ, SECONDS)[1] == ""  # found, without metadata
+    answers = read_python(sys.executable, PACKAGES, environ, SECONDS)[1]
+    assert (answers["torch"], answers["torch_found"]) == (None, True)  # found, without metadata
     assert read_torch(sys.executable, "", PROBE_TEXT, environ, SECONDS).version == "2.9.1+rocm6.4"
 
 
@@ -246,7 +252,7 @@ def test_a_torch_is_described_or_its_failure(tmp_path: Path, kind: str, expected
     assert torch
     executable = make_python(tmp_path / "env", torch)
     seconds = 0.2 if kind == "hanging" else SECONDS
-    assert read_torch(executable, torch.version, PROBE_TEXT, {}, seconds) == expected
+    assert replace(read_torch(executable, torch.version, PROBE_TEXT, {}, seconds), libraries="") == expected
 
 
 def test_the_archs_that_torch_sees_have_no_features(tmp_path: Path) -> None:
@@ -267,7 +273,66 @@ def test_a_gpu_query_that_hangs_keeps_torchs_description(tmp_path: Path) -> None
     code = ROCM_TORCH.code + "import time\ncuda.is_available = lambda: time.sleep(600)\n"
     executable = make_python(tmp_path / "env", FakeTorch(ROCM_TORCH.version, code))
     detected = read_torch(executable, ROCM_TORCH.version, PROBE_TEXT, {}, 4.0)
-    assert detected == InstalledTorch("2.9.1+rocm6.4", hip="6.4.43482-0f2d60242", cxx11_abi=True)
+    assert (detected.hip, detected.sees_gpu) == ("6.4.43482-0f2d60242", None)
+    assert detected.gpu_error == "no answer within 4 s"
+
+
+def test_a_torch_says_for_which_gpus_it_has_code(tmp_path: Path) -> None:
+    """Without a GPU, `get_arch_list` of torch is empty, and only the flags of its build say it."""
+    listing = ROCM_TORCH.code + "cuda.get_arch_list = lambda: ['gfx90a:xnack-', 'gfx942']\n"
+    flags = ROCM_TORCH.code + "cuda.get_arch_list = list\n_C._cuda_getArchFlags = lambda: 'gfx1100 gfx1201'\n"
+    for number, (code, archs) in enumerate(((listing, ("gfx90a", "gfx942")), (flags, ("gfx1100", "gfx1201")))):
+        executable = make_python(tmp_path / str(number), FakeTorch(ROCM_TORCH.version, code))
+        assert read_torch(executable, ROCM_TORCH.version, PROBE_TEXT, {}, SECONDS).arch_list == archs
+
+
+def test_a_torch_names_its_rocm_and_its_libraries(tmp_path: Path) -> None:
+    code = ROCM_TORCH.code + "version.rocm = '10.0.0'\n"
+    found = read_torch(make_python(tmp_path, FakeTorch("2.14.0", code)), "2.14.0", PROBE_TEXT, {}, SECONDS)
+    assert found.rocm == "10.0.0"
+    assert found.libraries.endswith("site-packages/torch/lib")
+
+
+def test_a_module_flash_attn_without_flash_attn_is_found_with_its_owner(tmp_path: Path) -> None:
+    executable = make_python(tmp_path / "env")
+    (site,) = tmp_path.glob("env/lib/python3*/site-packages")
+    assert find_foreign(executable, {}, SECONDS) == ("", "")
+    write(site / "flash_attn/__init__.py")
+    assert find_foreign(executable, {}, SECONDS) == (str(site), "")
+    write_metadata(site, "fake-flash-attention", "2.6.3")
+    write(site / "fake_flash_attention-2.6.3.dist-info/RECORD", "flash_attn/__init__.py,,\n")
+    assert find_foreign(executable, {}, SECONDS) == (str(site), "fake-flash-attention 2.6.3")
+
+
+def test_what_torch_requires_and_what_pins_torch_is_read(tmp_path: Path) -> None:
+    executable = make_python(tmp_path / "env", ROCM_TORCH)
+    (site,) = tmp_path.glob("env/lib/python3*/site-packages")
+    for name, version, line in (
+        (
+            "torch",
+            "2.9.1+rocm6.4",
+            "Requires-Dist: triton==3.5.1; platform_system == 'Linux'\nRequires-Dist: absent; extra == 'x'",
+        ),
+        ("vllm", "0.33.0", "Requires-Dist: torch==2.14.0"),
+        ("triton", "3.6.0", ""),
+    ):
+        write_metadata(site, name, version)
+        with next(site.glob(f"{name}-*.dist-info")).joinpath("METADATA").open("a") as metadata:
+            metadata.write(f"{line}\n")
+    (site / "packaging").symlink_to(Path(packaging.__file__).parent)
+    answers = read_python(executable, ("triton", "vllm"), {}, SECONDS)[1]
+    assert answers["unmet"] == [["triton", "==3.5.1", "3.6.0"]]
+    assert answers["pins"] == {"vllm": "==2.14.0"}
+
+
+def test_a_second_index_of_pip_is_named(tmp_path: Path) -> None:
+    executable = make_python(tmp_path / "env")
+    home = {"HOME": str(tmp_path)}
+    assert read_python(executable, (), home, SECONDS)[0].pip_extra == ""
+    path = write(tmp_path / ".config/pip/pip.conf", "[global]\nextra-index-url = https://pypi.org/simple\n")
+    assert read_python(executable, (), home, SECONDS)[0].pip_extra == str(path)
+    extra = {**home, "PIP_EXTRA_INDEX_URL": "https://pypi.org/simple"}
+    assert read_python(executable, (), extra, SECONDS)[0].pip_extra == "PIP_EXTRA_INDEX_URL"
 
 
 def test_the_children_of_a_killed_program_are_killed(tmp_path: Path) -> None:
@@ -276,7 +341,7 @@ def test_the_children_of_a_killed_program_are_killed(tmp_path: Path) -> None:
     before = time.monotonic()
     answer = query_program([sys.executable, "-c", code], os.environ, 0.5)
     assert answer.error == "no answer within 0.5 s"
-    assert time.monotonic() - before < 30
+    assert time.monotonic() - before < 300  # it would take 600
 
 
 def test_the_whole_machine_is_examined(tmp_path: Path) -> None:

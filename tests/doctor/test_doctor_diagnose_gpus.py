@@ -14,9 +14,7 @@ from doctor_installs import (
     CK_RECORD,
     CK_TORCH,
     CK_VERSION,
-    EINOPS,
     KFD,
-    PACKAGE,
     RENDER_NODE,
     TRITON_TORCH,
     Site,
@@ -26,11 +24,9 @@ from doctor_installs import (
     triton_site,
 )
 from fake_gpus import make_nodes
-from wheel_factory import build_record
-from wheelfactory.core.cell import Cell
 from wheelfactory.doctor.detect import find_container, read_devices, read_gpus
 from wheelfactory.doctor.diagnose import diagnose_machine
-from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, INSTALL_TORCH, Diagnosis
+from wheelfactory.doctor.diagnosis import INSTALL_TORCH, Diagnosis
 from wheelfactory.doctor.machine import Device, InstalledTorch, Machine
 
 INDEX = "https://download.pytorch.org/whl/rocm6.4"
@@ -43,16 +39,6 @@ def only(machine: Machine) -> Diagnosis:
 
 
 # torch
-
-
-def test_no_torch_gives_the_command_for_the_wheels_torch(site: Site) -> None:
-    ck_site(site, good_module("gfx942"))
-    (site.folder / "torch/__init__.py").unlink()
-
-    found = only(good_machine(site, None))
-
-    assert found.name == "no torch"
-    assert found.remedy == f"{site.python} -m pip install 'torch==2.9.*' --index-url {INDEX}"
 
 
 def test_no_torch_and_no_flash_attn_gives_general_advice() -> None:
@@ -71,30 +57,19 @@ def test_a_torch_that_does_not_import_is_the_only_diagnosis(site: Site) -> None:
 
     assert found.name == "torch does not import"
     assert "`OSError: libMIOpen.so.1: cannot open shared object file`" in found.what
-    more = f"for the full error, run: {site.python} -X faulthandler -c 'import torch'"
-    assert found.remedy == (
-        f"{more}; or reinstall it: "
-        f"{site.python} -m pip install --force-reinstall torch==2.9.1+rocm6.4 --index-url {INDEX}"
-    )
+    again = f"{site.python} -m pip install --force-reinstall torch==2.9.1+rocm6.4 --index-url {INDEX}"
+    assert found.remedy == f"reinstall it: `{again}`"
 
 
 def test_only_pytorchs_own_builds_are_reinstalled_from_its_index() -> None:
     for version in ("2.5.0a0+git1234567", "2.9.1+rocm7.1.1.lw.git351ff442", "2.9.1+rocm7.10.0", "2.9.1"):
         found = only(good_machine(None, InstalledTorch(version, error="killed by SIGILL")))
-        assert found.remedy.endswith("-X faulthandler -c 'import torch'")
+        assert found.remedy.endswith("-X faulthandler -c 'import torch'`")
     for rocm in ("6.2.4", "7.14"):
         found = only(good_machine(None, InstalledTorch(f"2.7.1+rocm{rocm}", error="killed by SIGILL")))
-        assert found.remedy.endswith(f"torch==2.7.1+rocm{rocm} --index-url https://download.pytorch.org/whl/rocm{rocm}")
-
-
-def test_the_torch_of_a_wheel_for_rocm_624_is_in_the_index_rocm624(site: Site) -> None:
-    """The label has only two numbers, and rocm6.2 is another index, with torch 2.5 only."""
-    cell = Cell.parse("fa2.8.3-rocm6.2.4-torch2.6.0-py3-triton")
-    site.add(EINOPS).add_flash_attn("2.8.3+rocm62torch2.6triton", PACKAGE, record=build_record(cell).as_bytes())
-
-    found = only(good_machine(site, None))
-
-    assert found.remedy.endswith("'torch==2.6.*' --index-url https://download.pytorch.org/whl/rocm6.2.4")
+        assert found.remedy.endswith(
+            f"torch==2.7.1+rocm{rocm} --index-url https://download.pytorch.org/whl/rocm{rocm}`"
+        )
 
 
 @pytest.mark.parametrize(
@@ -109,7 +84,7 @@ def test_the_torch_of_a_wheel_for_rocm_624_is_in_the_index_rocm624(site: Site) -
         pytest.param(
             replace(CK_TORCH, version="2.9.1+rocm6.3", hip="6.3.42131"),
             "ROCm mismatch",
-            "was built for ROCm 6.4, but torch 2.9.1+rocm6.3 for HIP 6.3.42131",
+            "was built for ROCm 6.4, but torch 2.9.1+rocm6.3 for ROCm 6.3",
             id="ROCm",
         ),
     ],
@@ -149,7 +124,7 @@ def test_pypis_triton_over_rocms(site: Site) -> None:
     assert found.what.startswith("triton-rocm 3.7.1 and triton 3.9.0 are both installed")
     pip = f"{site.python} -m pip"
     assert found.remedy == (
-        f"{pip} uninstall --yes triton && {pip} install --force-reinstall --no-deps "
+        f"{pip} uninstall --yes triton && {pip} install --no-deps --force-reinstall "
         "--index-url https://download.pytorch.org/whl/rocm7.2 triton-rocm==3.7.1"
     )
 
@@ -177,21 +152,20 @@ def test_a_triton_missing_from_pytorchs_indexes_is_not_installed_from_there(site
     torch = replace(TRITON_TORCH, version="2.13.0a0+git1234567")
     found = only(machine_with_tritons(site, {"triton": "3.9.0", "triton-rocm": "3.7.1+cf34004b"}, torch))
 
+    pip = f"{site.python} -m pip"
+    wanted = "triton-rocm==3.7.1+cf34004b"
     assert found.remedy == (
-        f"{site.python} -m pip uninstall --yes triton; then install triton-rocm==3.7.1+cf34004b from the source "
-        "of torch 2.13.0a0+git1234567, with --force-reinstall --no-deps"
+        f"{pip} uninstall --yes triton; then keep torch, and install {wanted} from where this torch came: "
+        f"add its index to `{pip} install --no-deps --force-reinstall {wanted}`"
     )
 
 
 @pytest.mark.parametrize(
     ("packages", "remedy"),
     [
-        (
-            {"triton": "3.1.0+rocm6.4.1"},
-            f"torch 2.13.0+rocm7.2 requires triton 3.1.0+rocm6.4.1: {INSTALL_MATCHING_WHEEL}",
-        ),
-        ({"triton": "3.9.0"}, "-m pip install --no-deps 'triton>=3.2,<3.9'"),
-        ({"triton-rocm": "3.9.1"}, f"torch 2.13.0+rocm7.2 requires triton-rocm 3.9.1: {INSTALL_MATCHING_WHEEL}"),
+        ({"triton": "3.1.0+rocm6.4.1"}, "https://download.pytorch.org/whl/rocm7.2 triton-rocm==3.7.1"),
+        ({"triton": "3.9.0"}, "https://download.pytorch.org/whl/rocm7.2 triton-rocm==3.7.1"),
+        ({"triton-rocm": "3.9.1"}, "https://download.pytorch.org/whl/rocm7.2 triton-rocm==3.7.1"),
     ],
 )
 def test_an_unsupported_triton_that_imports(site: Site, packages: Mapping[str, str], remedy: str) -> None:
@@ -323,7 +297,6 @@ def test_no_dev_kfd(
     )
 
     assert found.name == name
-    assert "/dev/kfd does not exist" in found.what
     assert message in found.what
     assert remedy in found.remedy
 
@@ -376,8 +349,8 @@ def closed(device: Device, group: str = "render") -> Device:
             "podman",
             "missing group",
             "ada has no permission to open /dev/kfd; this needs the group render",
-            "start the container with --group-add render (use the host's group number if it differs)",
-            id="a name in a container",
+            "start the container with `podman run --group-add keep-groups --security-opt label=disable ...`",
+            id="rootless podman",
         ),
         pytest.param(
             (closed(KFD, "ada"),),
@@ -453,7 +426,8 @@ def test_every_diagnosis_is_documented() -> None:
     root = Path(__file__).parents[2]
     sources = (path.read_text() for path in (root / "src/wheelfactory/doctor").glob("*.py"))
     names = {name for text in sources for name in re.findall(r'Diagnosis\(\s*"([^"]+)"', text)}
-    pages = "".join((root / "docs/how-to" / page).read_text() for page in ("mend-an-install.md", "fix-a-gpu.md"))
+    texts = ((root / "docs/how-to" / page).read_text() for page in ("mend-an-install.md", "fix-a-gpu.md"))
+    pages = "".join(text.partition("## By message")[0] for text in texts)  # what follows is what explain finds
     documented = re.findall(r"^### (.+)$|^- \*\*(.+?)\*\*", pages, re.MULTILINE)
 
     assert len(names) > 20

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from code_object_bytes import code_object
 from doctor.known import WRITTEN
 from doctor_installs import CK_RECORD, CK_VERSION, EINOPS, MODULE, PACKAGE, TORCH_MODULE, Site, ck_site, good_module
-from elf_factory import code_object, hip_bundle, library, packed, section
+from elf_factory import hip_bundle, library, packed, section
 from pythons import find_python
 from wheel_factory import CK, finished_wheel
 from wheelfactory.build.environments import make_empty_environment, pip_install
-from wheelfactory.doctor.installed_flash_attn import find_import_error, read_extension_archs, read_flash_attn
+from wheelfactory.doctor.installed_flash_attn import find_import_error, read_extension_code, read_flash_attn
 
 SOURCES = Path(__file__).parents[2] / "src"
 
@@ -140,7 +141,7 @@ def test_a_hanging_import_is_killed(site: Site) -> None:
     start = time.monotonic()
 
     assert site.read(seconds=1).error == "no answer within 1 s"
-    assert time.monotonic() - start < 60  # it would take 300
+    assert time.monotonic() - start < 200  # it would take 300
 
 
 @pytest.mark.parametrize(
@@ -216,7 +217,7 @@ for found in diagnose_machine(machine, DoctorFacts.parse({WRITTEN!r})):
 def archs_in(folder: Path, data: bytes) -> tuple[str, ...]:
     path = folder / "module.so"
     path.write_bytes(data)
-    return read_extension_archs(path)
+    return read_extension_code(path)[0]
 
 
 def test_archs_are_read_from_all_bundles_with_code(tmp_path: Path) -> None:
@@ -237,7 +238,19 @@ def test_incomplete_information_gives_no_archs(tmp_path: Path) -> None:
     }
     assert {name: archs_in(tmp_path, data) for name, data in modules.items()} == dict.fromkeys(modules, ())
     (tmp_path / "module.so").unlink()
-    assert read_extension_archs(tmp_path / "module.so") == ()
+    assert read_extension_code(tmp_path / "module.so") == ((), None)
+
+
+def test_an_extension_without_code_for_amd_gpus_is_told_from_one_that_hides_it(tmp_path: Path) -> None:
+    path = tmp_path / "module.so"
+    for data, expected in (
+        (library(), ((), False)),
+        (library(fatbin=section(hip_bundle("gfx942"))), (("gfx942",), True)),
+        (library(fatbin=section(packed(hip_bundle("gfx942")))), ((), True)),
+        (b"no ELF file", ((), None)),
+    ):
+        path.write_bytes(data)
+        assert read_extension_code(path) == expected
 
 
 def test_the_magic_of_a_compressed_bundle_by_chance_is_ignored(tmp_path: Path) -> None:

@@ -7,9 +7,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,19 +19,22 @@ from doctor.known import FACTS, PROBE_TEXT, WRITTEN
 from doctor.releases import BASE, as_read, fallback_row, small_release
 from release_factory import quick_gates
 from wheelfactory.commands.doctor import add, execute
+from wheelfactory.core.cell import Backend
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, FactoryError, InputError
 from wheelfactory.core.files import ROOT
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.doctor import program
-from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, Diagnosis
+from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, INSTALL_TORCH, Diagnosis
 from wheelfactory.doctor.fit import find_fit
 from wheelfactory.doctor.machine import Device, InstalledFlashAttn, InstalledTorch, Machine, Python
 from wheelfactory.doctor.manifest_source import ManifestSource
 from wheelfactory.doctor.program import add_options, diagnose_and_report, main
 from wheelfactory.doctor.published_wheels import PublishedWheel
-from wheelfactory.doctor.report import DoctorReport, as_json, make_report
+from wheelfactory.doctor.report import DoctorReport, as_json, make_report, report_without_site
 from wheelfactory.doctor.report_text import report_lines
+from wheelfactory.doctor.verdict import Wanted
 from wheelfactory.release.manifest import WheelRow, manifest_bytes
+from wheelfactory.wheel.activation.options import options_refused_by
 
 SOURCE = ManifestSource(f"{BASE}manifest.jsonl", BASE, has_index=True)
 PYTHON = Python("/venv/bin/python", "3.11.7", "cp311", glibc="2.36", pip="25.0")
@@ -85,14 +87,19 @@ def text_of(report: DoctorReport) -> list[str]:
     return list(report_lines(report))
 
 
-def sha256_of_file(wheels: tuple[PublishedWheel, ...], name: str) -> str:
-    return next(wheel.sha256 for wheel in wheels if wheel.filename == name)
-
-
-def test_the_matching_wheel_is_printed_with_the_command_for_the_sites_index(wheels: tuple[PublishedWheel, ...]) -> None:
-    lines = text_of(report_on(MI300X, wheels))
+def test_the_verdict_comes_first_and_the_details_only_if_asked_for(wheels: tuple[PublishedWheel, ...]) -> None:
+    report = report_on(MI300X, wheels)
+    short = [
+        "Install this: flash-attn 2.8.3, CK backend, for torch 2.9.1+rocm6.4 on gfx942.",
+        "Install flash-attn 2.8.3, CK backend:",
+        "  /venv/bin/python -m pip install --index-url https://wheels.example/simple/rocm64/torch2.9/ck/ "
+        "flash-attn==2.8.3+rocm64torch2.9",
+    ]
+    assert text_of(report) == short
     checks = "archive, identity, record, contents, linking, code-objects, symbols, import"
-    assert lines[:16] == [
+    assert list(report_lines(report, verbose=True))[: len(short) + 15] == [
+        *short,
+        "",
         "Python      3.11.7 (cp311), /venv/bin/python",
         "System      Linux x86_64, glibc 2.36",
         "torch       2.9.1+rocm6.4, HIP 6.4.43482, new C++ ABI, sees a GPU",
@@ -106,12 +113,8 @@ def test_the_matching_wheel_is_printed_with_the_command_for_the_sites_index(whee
         "  raises an error for: float32; softcap; cache_leftpad",
         "  verified",
         f"  checks passed: {checks}",
-        "Install flash-attn 2.8.3, CK backend:",
-        "  /venv/bin/python -m pip install --index-url https://wheels.example/simple/rocm64/torch2.9/ck/ \\",
-        "    flash-attn==2.8.3+rocm64torch2.9",
+        "",
     ]
-    assert lines[17] == f"Other matching wheel: {TRITON_FILE}"
-    assert lines[-1] == "  to install it, run the doctor with --backend triton"
 
 
 def test_a_manifest_by_itself_has_no_index_so_files_are_installed_by_address(
@@ -122,107 +125,105 @@ def test_a_manifest_by_itself_has_no_index_so_files_are_installed_by_address(
     exact_ck = f"https://wheels.example/wheels/{CK_FILE.replace('+', '%2B')}#sha256={ck}"
     alone = replace(SOURCE, has_index=False)
     report = make_report(MI300X, (), alone, wheels, find_fit(wheels, MI300X, FACTS), FACTS)
-    assert text_of(report)[13:17] == [
-        "Install flash-attn 2.8.3, CK backend:",
-        "  /venv/bin/python -m pip install --no-deps \\",
-        f"    '{exact_einops}' \\",
-        f"    '{exact_ck}'",
-    ]
+    assert text_of(report)[2] == f"  /venv/bin/python -m pip install --no-deps '{exact_einops}' '{exact_ck}'"
 
 
-def test_lines_are_short_enough_to_read(wheels: tuple[PublishedWheel, ...], tmp_path: Path) -> None:
-    managed = replace(PYTHON, executable="/usr/bin/python3", externally_managed=True)
-    for machine in (MI300X, RADEON, replace(RADEON, torch=None, python=managed), replace(RADEON, gpus=("gfx1031",))):
-        with_fallback = (*wheels, *as_read([fallback_row(tmp_path)]))
-        commands = [line for line in text_of(report_on(machine, with_fallback)) if " install" in line or "--" in line]
-        assert commands
-        assert max(map(len, commands)) <= 120
-
-
-def test_an_unverified_wheel_is_printed_with_its_missing_checks(rows: tuple[WheelRow, ...]) -> None:
+def test_an_unverified_wheel_is_named_so(rows: tuple[WheelRow, ...]) -> None:
     triton = next(row for row in rows if row.filename == TRITON_FILE)
     (wheel,) = as_read([triton.model_copy(update={"gates": quick_gates(str(triton.cell))})])
     report = report_on(MI300X, (replace(wheel, verified_on=("gfx942",)),))
-    lines = text_of(report)
-    assert lines[11:15] == [
-        "  not checked: numbers",
-        "  checks passed: archive, identity, record, contents, import",
-        "  checks not run: emulation",
-        "  tested on gfx942",
-    ]
-    assert "verified" not in "\n".join(lines)
+    assert "Caution: the wheel is not verified (not checked: numbers)" in text_of(report)
+    assert "  tested on gfx942" in report_lines(report, verbose=True)
     (offer,) = json.loads(json.dumps(as_json(report)))["fitting"]
     assert offer["unverified"] == "not checked: numbers"
     assert {"window_size", "softcap", "block_table"} <= set(offer["refused_options"])
 
 
-def test_the_report_fits_a_terminal_and_its_commands_can_be_copied(rows: tuple[WheelRow, ...]) -> None:
-    python = replace(MI300X.python, executable="/home/somebody/projects/attention/environment/bin/python")
-    report = report_on(replace(MI300X, torch=None, python=python), as_read(rows))
-    lines, whole = list(report_lines(report, 80)), text_of(report)
-    assert max(map(len, whole)) > 80
-    assert [line for line in lines if len(line) > 80 and "://" not in line] == []
-    assert " ".join(lines).replace("\\", "").split() == " ".join(whole).replace("\\", "").split()
-    commands = [line for line in lines if line.startswith("     ")]
-    assert commands
-    assert all(line.endswith(" \\") or following[:6] != " " * 6 for line, following in pairwise(commands))
-
-
-def test_an_unverified_wheel_for_another_torch_is_printed_with_its_missing_checks(rows: tuple[WheelRow, ...]) -> None:
-    triton = next(row for row in rows if row.filename == TRITON_FILE)
-    old = as_read([triton.model_copy(update={"gates": ()})])
-    lines = text_of(report_on(replace(MI300X, torch=None), old))
-    at = lines.index("This Python has no torch.")
-    assert lines[at + 1].startswith(f"  Caution: {TRITON_FILE} is not verified (not checked: archive, ")
-
-
-def test_the_verified_archs_are_printed(wheels: tuple[PublishedWheel, ...]) -> None:
-    verified = tuple(replace(wheel, verified_on=("gfx90a", "gfx942")) for wheel in wheels)
-    assert text_of(report_on(MI300X, verified))[13] == "  verified on gfx90a, gfx942"
-
-
-def test_problems_are_printed_before_the_matching_wheel(wheels: tuple[PublishedWheel, ...]) -> None:
-    lines = text_of(report_on(MI300X, wheels, Diagnosis("group", "no group render", "sudo usermod -aG render you")))
-    assert lines[7:10] == ["", "Problem: no group render", "Fix:     sudo usermod -aG render you"]
-    assert lines.index(f"Matching wheel: {CK_FILE}") > 8
-
-
-def test_another_torch_leads_to_its_wheel_in_numbered_steps(wheels: tuple[PublishedWheel, ...]) -> None:
-    lines = text_of(report_on(replace(RADEON, torch=replace(MI300X.torch or InstalledTorch(""), hip="7.2.1")), wheels))
-    assert lines[8:] == [
-        "Your torch does not match any wheel: built for ROCm 6.4, your torch for 7.2.",
-        "1. Install torch 2.9.1 for ROCm 6.4:",
-        "     /venv/bin/python -m pip install torch==2.9.1+rocm6.4 \\",
-        "       --index-url https://download.pytorch.org/whl/rocm6.4",
-        "2. Install flash-attn 2.8.3, Triton backend:",
-        "     /venv/bin/python -m pip install \\",
-        "       --index-url https://wheels.example/simple/rocm64/torch2.9/triton/ \\",
-        "       flash-attn==2.8.3+rocm64torch2.9triton",
-        "3. Run the doctor again:",
-        "     python3 doctor.py",
+def test_the_remedy_of_a_problem_is_a_step_that_can_be_pasted(wheels: tuple[PublishedWheel, ...]) -> None:
+    problem = Diagnosis("group", "no group render", "sudo usermod -aG render you")
+    assert text_of(report_on(MI300X, wheels, problem))[:4] == [
+        "Fix this first: no group render",
+        "1. Run:",
+        "     sudo usermod -aG render you",
+        "2. Install flash-attn 2.8.3, CK backend:",
     ]
 
 
-def test_the_closest_wheels_are_printed_with_all_reasons(wheels: tuple[PublishedWheel, ...]) -> None:
-    lines = text_of(report_on(replace(RADEON, gpus=("gfx803",), gpu_names=("Radeon RX 580",)), wheels))
-    at = lines.index("Closest wheels and why they do not match:")
-    assert lines[at + 1 : at + 3] == [f"  {CK_FILE}", "    has no code for gfx803 (Radeon RX 580)"]
-    triton = lines.index(f"  {TRITON_FILE}")
-    assert lines[triton + 1] == "    was not checked for gfx803 (Radeon RX 580)"
-    assert sum(line.startswith("  flash_attn-") for line in lines) == 5
-    assert lines[-1] == "  and 1 more (listed by --json)"
+def test_another_torch_brings_its_torchvision_and_names_what_pins_torch(wheels: tuple[PublishedWheel, ...]) -> None:
+    cuda = InstalledTorch("2.9.1+cu128", cuda="12.8")
+    packages, pins = {"torchvision": "0.24.1", "vllm": "0.33.0"}, {"vllm": "==2.14.0", "torchvision": "==2.9.1"}
+    machine = replace(RADEON, torch=cuda, packages=packages, torch_pins=pins)
+    assert text_of(report_on(machine, wheels, Diagnosis("torch", "a CUDA build", INSTALL_TORCH))) == [
+        "Install this: flash-attn 2.8.3, Triton backend, with another torch on gfx1030.",
+        "Problem: a CUDA build",
+        "1. Install torch 2.9.1 for ROCm 6.4:",
+        "     /venv/bin/python -m pip install --upgrade torch==2.9.1+rocm6.4 torchvision "
+        "--index-url https://download.pytorch.org/whl/rocm6.4",
+        "2. Install flash-attn 2.8.3, Triton backend:",
+        "     /venv/bin/python -m pip install --index-url https://wheels.example/simple/rocm64/torch2.9/triton/ "
+        "flash-attn==2.8.3+rocm64torch2.9triton",
+        "3. Run the doctor again:",
+        "     python3 doctor.py",
+        "Limit: with Triton 3.4 and later, the causal backward in bf16 of 2.8.3 fails on gfx1030: train in fp16.",
+        "Caution: vllm 0.33.0 requires torch==2.14.0: another torch may break it.",
+    ]
 
 
-def test_a_dead_end_names_what_works_instead(wheels: tuple[PublishedWheel, ...]) -> None:
+def test_pip_is_isolated_where_its_configuration_adds_an_index(wheels: tuple[PublishedWheel, ...]) -> None:
+    python = replace(PYTHON, pip_extra="PIP_EXTRA_INDEX_URL")
+    lines = text_of(report_on(replace(MI300X, python=python), wheels))
+    assert lines[2].startswith("  /venv/bin/python -m pip install --isolated --index-url ")
+    assert "--isolated, because PIP_EXTRA_INDEX_URL adds an index whose torch could replace yours." in lines
+
+
+def test_a_dead_end_says_why_and_what_works_instead(wheels: tuple[PublishedWheel, ...]) -> None:
     lines = text_of(report_on(replace(RADEON, gpus=("gfx1031",), gpu_names=("Radeon RX 6700 XT",)), wheels))
-    at = lines.index("No wheel of this site fits this machine.")
-    override, fallback = lines[at + 3 : at + 5]
-    assert "export HSA_OVERRIDE_GFX_VERSION=10.3.0" in override
-    assert "flash-attention-amd" in fallback
-    strix = text_of(report_on(replace(RADEON, gpus=("gfx1151",), gpu_names=("",)), wheels))
-    assert "  what works instead: ROCm 7.14 with torch 2.14.1" in strix
+    assert lines[0].startswith("Cannot, because ")
+    assert any("export HSA_OVERRIDE_GFX_VERSION=10.3.0" in line for line in lines)
+    assert any("flash-attention-amd" in line for line in lines)
     windows = replace(RADEON, python=replace(PYTHON, system="Windows", machine="AMD64", glibc=None))
-    assert any("install WSL" in line for line in text_of(report_on(windows, wheels)))
+    assert any("Install WSL" in line for line in text_of(report_on(windows, wheels)))
+
+
+def test_the_closest_wheels_are_details(wheels: tuple[PublishedWheel, ...]) -> None:
+    report = report_on(replace(RADEON, gpus=("gfx803",), gpu_names=("Radeon RX 580",)), wheels)
+    lines = list(report_lines(report, verbose=True))
+    at = lines.index("Closest wheels and why they do not match:")
+    assert lines[at + 1] == f"  {CK_FILE}: has no code for gfx803 (Radeon RX 580)"
+    assert len(lines) == at + 1 + 5
+    assert not any("Closest wheels" in line for line in text_of(report))
+
+
+def test_a_working_install_is_kept_and_another_wheel_is_a_choice(wheels: tuple[PublishedWheel, ...]) -> None:
+    elsewhere = replace(MI300X, flash_attn=InstalledFlashAttn("2.8.3+fromelsewhere", "/venv/lib"))
+    report = report_on(elsewhere, wheels)
+    assert text_of(report) == [
+        "Works; keep it: flash-attn 2.8.3+fromelsewhere imports with torch 2.9.1+rocm6.4 on gfx942.",
+        "Not needed, but possible: 2.8.3 with CK (--flash-attn 2.8.3 --backend ck).",
+        "Not needed, but possible: 2.8.3 with Triton (--flash-attn 2.8.3 --backend triton).",
+    ]
+    assert report.exit_code == DONE
+    wanted = Wanted(flash_attn="2.7.4.post1")
+    fit = find_fit(wheels, elsewhere, FACTS, flash_attn="2.7.4.post1")
+    asked = make_report(elsewhere, (), SOURCE, wheels, fit, FACTS, wanted=wanted)
+    assert text_of(asked)[0].startswith("Install this: flash-attn 2.7.4.post1, CK backend")
+
+
+def test_a_gpu_that_only_torch_reports_counts(wheels: tuple[PublishedWheel, ...]) -> None:
+    torch = replace(MI300X.torch or InstalledTorch(""), archs=("gfx1100",))
+    report = report_on(replace(MI300X, torch=torch, gpus=(), gpu_names=()), wheels)
+    assert [offer.wheel.filename for offer in report.offers] == [TRITON_FILE]
+    assert report.verdict.line.endswith("on gfx1100.")
+
+
+def test_without_a_gpu_no_wheel_for_some_gpus_is_offered(wheels: tuple[PublishedWheel, ...]) -> None:
+    report = report_on(replace(MI300X, gpus=(), gpu_names=()), wheels)
+    assert [offer.wheel.filename for offer in report.offers] == [TRITON_FILE]
+    assert "No GPU is visible, so it was not checked whether the wheel has code for yours." in report.notes
+
+
+def sha256_of_file(wheels: tuple[PublishedWheel, ...], name: str) -> str:
+    return next(wheel.sha256 for wheel in wheels if wheel.filename == name)
 
 
 def test_the_fallback_is_offered_only_if_no_wheel_matches(wheels: tuple[PublishedWheel, ...], tmp_path: Path) -> None:
@@ -233,10 +234,8 @@ def test_the_fallback_is_offered_only_if_no_wheel_matches(wheels: tuple[Publishe
     at = lines.index(
         "Install flash-attention-amd, the same functions in pure PyTorch, for any GPU that your torch supports:"
     )
-    assert lines[at + 1 : at + 3] == [
-        "  /venv/bin/python -m pip install --no-deps \\",
-        "    --index-url https://wheels.example/simple/rocm64/torch2.9/ck/ flash-attention-amd",
-    ]
+    index = "https://wheels.example/simple/rocm64/torch2.9/ck/"
+    assert lines[at + 1] == f"  /venv/bin/python -m pip install --no-deps --index-url {index} flash-attention-amd"
     fallback = as_json(report)["fallback"]
     assert isinstance(fallback, dict)
     assert fallback["filename"] == "flash_attention_amd-0.1.0-py3-none-any.whl"
@@ -245,31 +244,45 @@ def test_the_fallback_is_offered_only_if_no_wheel_matches(wheels: tuple[Publishe
     assert report_on(old, wheels).fallback is None
 
 
-def test_a_working_wheel_from_elsewhere_is_recognised(wheels: tuple[PublishedWheel, ...]) -> None:
-    machine = replace(MI300X, flash_attn=InstalledFlashAttn("2.8.3+fromelsewhere", "/venv/lib"))
-    report = report_on(machine, wheels)
-    lines = text_of(report)
-    assert "flash-attn 2.8.3+fromelsewhere works. It is not from this site; you can keep it." in lines
-    assert f"To replace it with the matching wheel: {CK_FILE}" in lines
-    assert report.exit_code == DONE
-    broken = replace(machine, flash_attn=replace(machine.flash_attn or InstalledFlashAttn("", ""), error="ImportError"))
-    assert not report_on(broken, wheels, Diagnosis("kind", "problem", "remedy")).replaces_other
+CHECKED = InstalledFlashAttn(
+    "2.8.3+rocm64torch2.9",
+    "/venv/lib",
+    build_record={"corrections": {"flash_attn/flash_attn_interface.py": [15]}},
+    extension="/venv/lib/flash_attn_2_cuda.so",
+    has_triton_backend=True,
+)
 
 
-def test_a_working_installed_wheel_is_not_reinstalled(wheels: tuple[PublishedWheel, ...]) -> None:
-    machine = replace(MI300X, flash_attn=InstalledFlashAttn("2.8.3+rocm64torch2.9", "/venv/lib"))
-    lines = text_of(report_on(machine, wheels))
-    assert "flash-attn  2.8.3+rocm64torch2.9, imports" in lines
-    at = lines.index(f"Already installed: {CK_FILE}")
-    assert lines[at + 5 : at + 8] == [
-        "  to compare it with what was published:",
-        "    wheelfactory verify --from https://wheels.example/manifest.jsonl flash-attn",
-        "",
-    ]  # no install command
+@pytest.mark.parametrize(
+    ("installed", "environ", "refused"),
+    [
+        pytest.param(CHECKED, {}, ("float32", "softcap", "cache_leftpad"), id="CK"),
+        pytest.param(
+            CHECKED,
+            {"FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE"},
+            options_refused_by("2.8.3", Backend.TRITON),
+            id="CK wheel that uses Triton",
+        ),
+        pytest.param(replace(CHECKED, extension=None), {}, options_refused_by("2.8.3", Backend.TRITON), id="Triton"),
+        pytest.param(replace(CHECKED, build_record={}), {}, (), id="wheel without checks"),
+        pytest.param(None, {}, (), id="none"),
+    ],
+)
+def test_the_options_that_the_installed_wheel_refuses_are_named_with_and_without_a_site(
+    wheels: tuple[PublishedWheel, ...],
+    installed: InstalledFlashAttn | None,
+    environ: Mapping[str, str],
+    refused: tuple[str, ...],
+) -> None:
+    machine = replace(MI300X, flash_attn=installed, environ=environ)
+    for report in (report_on(machine, wheels), report_without_site(machine, (), FACTS)):
+        assert as_json(report)["refused_options"] == list(refused)
+        line = f"Options     flash-attn raises an error for {'; '.join(refused)}"
+        assert (line in report_lines(report, verbose=True)) == bool(refused)
 
 
 def test_a_broken_installed_wheel_is_reinstalled(wheels: tuple[PublishedWheel, ...]) -> None:
-    broken = InstalledFlashAttn("2.8.3+rocm64torch2.9", "/venv/lib", error="ImportError: undefined symbol: _ZN3c10")
+    broken = InstalledFlashAttn("2.8.3+rocm64torch2.9", "/venv/lib", error="ImportError: file too short")
     report = report_on(replace(MI300X, flash_attn=broken), wheels, Diagnosis("symbol", "wrong torch", "another wheel"))
     assert not report.offers[0].installed
     assert "--force-reinstall" in report.offers[0].pip
@@ -280,37 +293,33 @@ def test_a_broken_installed_wheel_is_reinstalled(wheels: tuple[PublishedWheel, .
 
 def test_only_an_installer_that_exists_is_shown(wheels: tuple[PublishedWheel, ...]) -> None:
     for python, first in (
-        (PYTHON, ("/venv/bin/python", "-m", "pip")),
-        (replace(PYTHON, has_uv=True), ("/venv/bin/python", "-m", "pip")),
-        (replace(PYTHON, pip=None, has_uv=True), ("uv", "pip", "install")),
-        (replace(PYTHON, pip=None), ("/venv/bin/python", "-m", "ensurepip")),
+        (PYTHON, "/venv/bin/python -m pip "),
+        (replace(PYTHON, has_uv=True), "/venv/bin/python -m pip "),
+        (replace(PYTHON, pip=None, has_uv=True), "uv pip install "),
+        (replace(PYTHON, pip=None), "/venv/bin/python -m ensurepip "),
     ):
         steps = report_on(replace(MI300X, python=python), wheels).steps
-        assert steps[0].commands[0][:3] == first
+        assert steps[0].commands[0].startswith(first)
 
 
 def test_a_distributions_python_gets_the_environment_first(wheels: tuple[PublishedWheel, ...]) -> None:
     managed = replace(PYTHON, executable="/usr/bin/python3", externally_managed=True, pip=None)
     first, second = report_on(replace(MI300X, python=managed), wheels).steps
-    assert first.commands == (("/usr/bin/python3", "-m", "venv", "--system-site-packages", "flash-attn-env"),)
-    assert second.commands[0][:3] == ("flash-attn-env/bin/python", "-m", "pip")
+    assert first.commands == ("/usr/bin/python3 -m venv --system-site-packages flash-attn-env",)
+    assert second.commands[0].startswith("flash-attn-env/bin/python -m pip ")
     bare, torch, wheel, again = report_on(replace(MI300X, python=managed, torch=None), wheels).steps
-    assert bare.commands == (("/usr/bin/python3", "-m", "venv", "flash-attn-env"),)
-    assert "torch==2.13.0+rocm7.2" in torch.commands[0]
-    assert "flash-attn==2.8.3+rocm72torch2.13" in wheel.commands[0]
-    assert again.commands == (("python3", "doctor.py", "--python", "flash-attn-env/bin/python"),)
+    assert bare.commands == ("/usr/bin/python3 -m venv flash-attn-env",)
+    assert "torch==2.9.1+rocm6.4" in torch.commands[0]
+    assert "flash-attn==2.8.3+rocm64torch2.9" in wheel.commands[0]
+    assert again.commands == ("python3 doctor.py --python flash-attn-env/bin/python",)
 
 
 @pytest.mark.parametrize(
     ("machine", "remedy"),
     [
-        (MI300X, "follow the steps below"),
-        (replace(MI300X, torch=None), "follow the steps below"),
-        (replace(RADEON, gpus=("gfx803",)), "no wheel of this site fits; what works instead is named below"),
-        (
-            replace(MI300X, flash_attn=InstalledFlashAttn("2.8.3+rocm64torch2.9", "/venv/lib")),
-            "nothing else: the matching wheel is installed",
-        ),
+        (MI300X, "follow the steps"),
+        (replace(MI300X, torch=None), "follow the steps"),
+        (replace(RADEON, gpus=("gfx803",)), "no wheel of this site fits"),
     ],
 )
 def test_the_remedy_is_made_from_the_match(wheels: tuple[PublishedWheel, ...], machine: Machine, remedy: str) -> None:
@@ -325,7 +334,8 @@ def test_the_installed_triton_decides_whether_a_triton_wheel_matches(wheels: tup
     assert new.offers == ()
     assert new.torch
     assert new.torch.wheel.filename == TRITON_FILE, "CK has no code for this GPU, so it is no way out"
-    assert any("needs Triton >=3.2,<3.9, you have pytorch-triton-rocm 3.9.0" in line for line in text_of(new))
+    (why,) = [miss.reasons for miss in new.fit.near_misses if miss.wheel.filename == TRITON_FILE] if new.fit else []
+    assert why == ("needs Triton >=3.2,<3.9, you have pytorch-triton-rocm 3.9.0",)
 
 
 def test_a_gpu_under_an_override_fits_with_a_caution(wheels: tuple[PublishedWheel, ...]) -> None:
@@ -335,28 +345,16 @@ def test_a_gpu_under_an_override_fits_with_a_caution(wheels: tuple[PublishedWhee
     assert offer.cautions == (f"may work: {caution}",)
 
 
-def test_a_gpu_that_only_torch_reports_counts(wheels: tuple[PublishedWheel, ...]) -> None:
-    torch = replace(MI300X.torch or InstalledTorch(""), archs=("gfx1100",))
-    lines = text_of(report_on(replace(MI300X, torch=torch, gpus=(), gpu_names=()), wheels))
-    assert lines[4].startswith("GPU         gfx1100 (Radeon RX 7900 GRE")
-    assert lines[6] == "Support     gfx1100: CK may work, Triton works"
-    assert "No GPU detected, so GPU compatibility was not checked." not in lines
-
-
-def test_without_a_gpu_compatibility_is_not_checked(wheels: tuple[PublishedWheel, ...]) -> None:
-    lines = text_of(report_on(replace(MI300X, gpus=(), gpu_names=()), wheels))
-    assert "No GPU detected, so GPU compatibility was not checked." in lines
-
-
 @pytest.mark.parametrize(
     ("machine", "wrong", "code"),
     [
         (MI300X, False, DONE),
-        (MI300X, True, DONE),  # nothing is installed, and a wheel matches
+        (MI300X, True, FAILED),  # a wheel matches, and a problem is named
         (replace(RADEON, gpus=("gfx1151",)), False, FAILED),
         (replace(MI300X, flash_attn=InstalledFlashAttn("2.8.3", "/venv/lib")), False, DONE),
         (replace(RADEON, gpus=("gfx1151",), flash_attn=InstalledFlashAttn("2.8.3", "/venv/lib")), False, DONE),
         (replace(MI300X, flash_attn=InstalledFlashAttn("2.8.3", "/venv/lib", error="ImportError")), True, FAILED),
+        (replace(MI300X, torch=None), False, FAILED),  # another torch first
     ],
 )
 def test_the_exit_code_is_of_the_installed_wheel_or_of_the_match(
@@ -367,8 +365,8 @@ def test_the_exit_code_is_of_the_installed_wheel_or_of_the_match(
 
 
 def test_without_a_site_the_exit_code_is_of_the_problems() -> None:
-    assert DoctorReport(MI300X).exit_code == DONE
-    assert DoctorReport(MI300X, (Diagnosis("kind", "problem", "remedy"),)).exit_code == FAILED
+    assert report_without_site(MI300X, (), FACTS).exit_code == DONE
+    assert report_without_site(MI300X, (Diagnosis("kind", "problem", "remedy"),), FACTS).exit_code == FAILED
 
 
 def _paths(value: object, path: str = "") -> Iterator[str]:
@@ -455,14 +453,14 @@ def run(tmp_path: Path) -> Run:
 
 
 def test_the_machine_is_examined_and_matched(run: Run, release: Path) -> None:
-    ran = run(site=str(release))
+    ran = run("--verbose", site=str(release))
     assert (ran.code, ran.error) == (DONE, None)
     assert any(line.endswith(f"atching wheel: {TRITON_FILE}") for line in ran.out)  # matches any Python
     assert "torch       2.9.1+rocm6.4, HIP 6.4.43482, new C++ ABI, sees a GPU" in ran.out
 
 
 def test_options_limit_the_wheels(run: Run, release: Path) -> None:
-    ran = run("--backend", "triton", "--flash-attn", "2.8.3", site=str(release))
+    ran = run("--backend", "triton", "--flash-attn", "2.8.3", "--verbose", site=str(release))
     assert [line for line in ran.out if "atching wheel: " in line] == [f"Matching wheel: {TRITON_FILE}"]
 
 
@@ -480,8 +478,8 @@ def test_an_unreadable_site_is_an_error_after_the_examination(run: Run, tmp_path
     ran = run(site=str(tmp_path))
     assert ran.code == BAD_INPUT
     assert str(ran.error).startswith("cannot read the manifest: ")
-    assert ran.out[0].startswith("Python ")
-    assert not any("No site given" in line for line in ran.out)
+    assert ran.out
+    assert not any("address of a site" in line for line in ran.out)
 
 
 def test_an_unreadable_site_is_in_the_json(run: Run, tmp_path: Path) -> None:
@@ -495,10 +493,8 @@ def test_an_unreadable_site_is_in_the_json(run: Run, tmp_path: Path) -> None:
 
 def test_without_a_site_the_output_explains_how_to_pass_one(run: Run) -> None:
     ran = run(site="", torch="cpu")
-    at = next(number for number, line in enumerate(ran.out) if line.startswith("No site given"))
-    assert "README" in ran.out[at + 2]
-    assert max(map(len, ran.out[at : at + 3])) <= 80
-    assert ran.out[at + 3 : at + 5] == ["The torch to install first:", "Install torch 2.13.0 for ROCm 7.2:"]
+    assert "README" in ran.out[-1]
+    assert any(line.endswith("Install torch 2.13.0 for ROCm 7.2:") for line in ran.out)
 
 
 def test_installing_needs_a_site(run: Run) -> None:
@@ -527,7 +523,7 @@ def test_text_that_the_terminal_cannot_print_is_replaced(
     with open(1, "w", encoding="ascii", closefd=False) as ascii_only:
         monkeypatch.setattr(sys, "stdout", ascii_only)
         monkeypatch.setenv("ROCM_PATH", "/opt/r\u00f6cm")
-        main(["--python", make_python(tmp_path / "env")])
+        main(["--verbose", "--python", make_python(tmp_path / "env")])
     assert b"ROCM_PATH='/opt/r?cm'" in capfdbinary.readouterr().out
 
 
@@ -569,6 +565,6 @@ def test_the_command_prints_the_same_as_the_file(
     assert code == FAILED
     assert main([str(release), "--python", python]) == FAILED
     same = capsys.readouterr().out
-    texts = [[line for line in text.splitlines() if "doctor" not in line] for text in (out, same)]
-    assert texts[0][:12] == texts[1][:12]
-    assert "torch is a CPU build" in out
+    texts = [[line for line in text.splitlines() if str(release) not in line] for text in (out, same)]
+    assert texts[0] == texts[1]
+    assert "is a CPU build" in out

@@ -1,21 +1,23 @@
-"""Cell: the five axes that identify one wheel, and the cell id, its one name everywhere."""
+"""Cell: the five axes that identify one wheel, and the cell id, its one name everywhere. Products have no cell."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain
 
 from wheelfactory.core.errors import InputError
 
+FLASH_ATTN_NAME = "flash-attn"
+"""The project of every wheel that has a cell."""
+
 FALLBACK_NAME = "flash-attention-amd"
-"""The one project whose wheel has no cell: its normalized name, which also selects it on the command line."""
+"""flash-attn's functions in pure PyTorch."""
 
 AITER_NAME = "amd-aiter"
-"""The project with the Triton kernels of previews, normalized. Our wheel of it has no cell: it is the same for all."""
-
-WITHOUT_CELL = (FALLBACK_NAME, AITER_NAME)
-"""The projects that the factory builds and whose wheels have no cell."""
+"""The project with the Triton kernels of previews."""
 
 ANY_PYTHON = "3"
 """The Python of a wheel without an extension module, tagged ``py3``."""
@@ -64,9 +66,14 @@ class Cell:
         return preview_commit(self.flash_attn)
 
     @property
+    def requires(self) -> tuple[str, ...]:
+        """The names of the products that the wheel requires."""
+        return required_products(self.backend, self.commit)
+
+    @property
     def uses_aiter(self) -> bool:
-        """Whether the wheel takes its kernels from `AITER_NAME`: flash-attn's Triton backend does since 2.8.3."""
-        return takes_aiter_kernels(self.commit, self.backend)
+        """Whether the wheel takes its kernels from aiter: flash-attn's Triton backend does since 2.8.3."""
+        return AITER_NAME in self.requires
 
     @property
     def python_tag(self) -> str:
@@ -116,9 +123,45 @@ def local_version(version: str) -> str:
     return version.partition("+")[2]
 
 
-def takes_aiter_kernels(commit: str, backend: Backend) -> bool:
-    """Whether the wheel of this commit takes its kernels from aiter; a release (no commit) never does."""
-    return bool(commit) and backend is Backend.TRITON
+@dataclass(frozen=True)
+class Product:
+    """A project that the factory builds beside flash-attn: its wheel is the same for every ROCm and torch.
+
+    The other parts of a product: `build.products` (sources and build) and `verify.gates` (contents and gates).
+    """
+
+    name: str
+    """Normalized; it is also the product's name on the command line, in jobs and in logs."""
+    required_by: Callable[[Backend, str], bool] | None = None
+    """Whether a flash-attn wheel of this backend and commit (empty for a release) requires it, so that only the indexes
+    with such wheels list it. None: no wheel requires it, and every release and index offers it."""
+    listed_for: str = ""
+    """The wheels that require it, for people."""
+
+
+PRODUCTS = {
+    product.name: product
+    for product in (
+        Product(FALLBACK_NAME),
+        Product(AITER_NAME, lambda backend, commit: backend is Backend.TRITON and commit != "", "Triton previews"),
+    )
+}
+"""The products by name."""
+
+OFFERED_PRODUCTS = tuple(product.name for product in PRODUCTS.values() if product.required_by is None)
+"""The names of the products that no wheel requires."""
+
+
+def required_products(backend: Backend, commit: str) -> tuple[str, ...]:
+    """Return the names of the products that the flash-attn wheel of a backend and commit requires."""
+    every = PRODUCTS.values()
+    return tuple(product.name for product in every if product.required_by and product.required_by(backend, commit))
+
+
+def products_beside(cells: Iterable[Cell]) -> tuple[str, ...]:
+    """Return the names of the products in a release of these cells: those that one requires, and all offered ones."""
+    required = [cell.requires for cell in cells]
+    return tuple(name for name in PRODUCTS if required and (name in OFFERED_PRODUCTS or name in chain(*required)))
 
 
 def preview_commit(flash_attn: str) -> str:

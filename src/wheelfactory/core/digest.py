@@ -30,6 +30,20 @@ def files_sha256(files: Iterable[tuple[str, bytes]]) -> str:
     return digest.hexdigest()
 
 
+def folder_sha256(folder: Path) -> str:
+    """Compute one sha256 over the paths and contents of the files below a folder; empty if there are none.
+
+    Hidden files do not count, as in an artifact of actions/upload-artifact.
+    """
+    paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}
+    lines = [
+        f"{file_sha256(paths[name])}  {name}\n"
+        for name in sorted(paths)
+        if not any(part.startswith(".") for part in name.split("/"))
+    ]
+    return hashlib.sha256("".join(lines).encode()).hexdigest() if lines else ""
+
+
 def content_key(content: str | bytes) -> str:
     """Compute a cache key: the first 16 hex digits of the sha256 of the inputs."""
     return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()[:16]

@@ -5,69 +5,63 @@ Part of doctor.py, so it uses only the standard library of Python 3.9.
 
 from __future__ import annotations
 
+import csv
+import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from wheelfactory.core.query import query_program
 
-# product names by offload arch. Sources:
-# - the table of targets in ROCm/TheRock's RELEASES.md, August 2026; for MI308X, RX 6950 XT, RX 7600 XT, Radeon 890M and
-#   8060S, public reports by their owners
-# - AMD's GPU tables: "System requirements for Windows" of ROCm 6.0.2 (PRO VII, W5500, RX 6700 series) and 7.2 (RX 9070
-#   GRE), and LLVM's AMDGPUUsage (RX 7700, RX 7900 GRE, Radeon 860M)
-# - all others: amdgpu.ids of libdrm, AMD's names by PCI device ID, with the chip that pci.ids names for that ID. The
-#   chip has the arch of its other products: Navi 10 is gfx1010, 14 gfx1012, 22 gfx1031, 23 gfx1032, 24 gfx1034, 31
-#   gfx1100, 32 gfx1101, 33 gfx1102, Phoenix gfx1103, Rembrandt gfx1035, Krackan gfx1152 and Krackan 2 gfx1153
-# - RX 7400, whose ID pci.ids does not have yet: a public table of IDs by arch
-# A name in two lists belongs to GPUs of both archs. Radeon 610M is in none, because one of its two chips has no arch in
-# LLVM
-PRODUCTS = {
-    "gfx900": ("Instinct MI25",),
-    "gfx906": ("Instinct MI50", "Instinct MI60", "Radeon VII", "Radeon PRO VII"),
-    "gfx908": ("Instinct MI100",),
-    "gfx90a": ("Instinct MI210", "Instinct MI250", "Instinct MI250X"),
-    "gfx942": ("Instinct MI300A", "Instinct MI300X", "Instinct MI308X", "Instinct MI325X"),
-    "gfx950": ("Instinct MI350X", "Instinct MI355X"),
-    "gfx1010": ("Radeon RX 5600 XT", "Radeon RX 5700", "Radeon RX 5700 XT", "Radeon PRO W5700"),
-    "gfx1012": ("Radeon RX 5500", "Radeon RX 5500 XT", "Radeon PRO W5500"),
-    "gfx1030": (
-        *("Radeon RX 6800", "Radeon RX 6800 XT", "Radeon RX 6900 XT", "Radeon RX 6950 XT"),
-        *("Radeon PRO W6800", "Radeon PRO V620"),
-    ),
-    "gfx1031": (
-        *("Radeon RX 6700", "Radeon RX 6700 XT", "Radeon RX 6750 XT", "Radeon RX 6750 GRE 12GB"),
-        *("Radeon RX 6700M", "Radeon RX 6800M"),
-    ),
-    "gfx1032": (
-        *("Radeon RX 6600", "Radeon RX 6600 XT", "Radeon RX 6650 XT", "Radeon RX 6750 GRE 10GB"),
-        *("Radeon RX 6600M", "Radeon RX 6700S", "Radeon RX 6800S", "Radeon PRO W6600"),
-    ),
-    "gfx1034": ("Radeon RX 6400", "Radeon RX 6500 XT", "Radeon PRO W6400"),
-    "gfx1035": ("Radeon 660M", "Radeon 680M"),
-    "gfx1036": ("Ryzen 7000 (Raphael) graphics",),
-    "gfx1100": (
-        *("Radeon RX 7900 GRE", "Radeon RX 7900 XT", "Radeon RX 7900 XTX", "Radeon RX 7900M"),
-        *("Radeon PRO W7800", "Radeon PRO W7800 48GB", "Radeon PRO W7900"),
-    ),
-    "gfx1101": (
-        *("Radeon RX 7700", "Radeon RX 7700 XT", "Radeon RX 7800 XT", "Radeon RX 7800M"),
-        *("Radeon PRO W7700", "Radeon PRO V710"),
-    ),
-    "gfx1102": (
-        *("Radeon RX 7400", "Radeon RX 7600", "Radeon RX 7600 XT", "Radeon RX 7600M", "Radeon RX 7600M XT"),
-        *("Radeon RX 7600S", "Radeon RX 7700S", "Radeon PRO W7500", "Radeon PRO W7600"),
-    ),
-    "gfx1103": ("Radeon 740M", "Radeon 760M", "Radeon 780M (Ryzen 7 7840U)"),
-    "gfx1150": ("Ryzen AI 9 HX 370", "Ryzen AI 9 HX 375 (Strix Point)", "Radeon 880M", "Radeon 890M"),
-    "gfx1151": ("Ryzen AI Max (Strix Halo)", "Radeon 8040S", "Radeon 8050S", "Radeon 8060S"),
-    "gfx1152": ("Ryzen AI 7 350", "Radeon 840M", "Radeon 860M"),
-    "gfx1153": ("Radeon 820M", "Radeon 840M"),
-    "gfx1200": ("Radeon RX 9060", "Radeon RX 9060 XT"),
-    "gfx1201": ("Radeon RX 9070", "Radeon RX 9070 GRE", "Radeon RX 9070 XT", "Radeon AI PRO R9700"),
-}
+GPU_PRODUCTS = ""
+"""The result of `gpu_products` as JSON in doctor.py, which is one file; empty elsewhere, where the table is read."""
+
+GPU_NAMES_FILE = Path(__file__).with_name("gpu_names.csv")
+"""The table of GPU names: products, processors, consoles, chips and families, with the source of each row.
+
+Names come from TheRock's table of targets (RELEASES.md, August 2026), LLVM's AMDGPUUsage, amdgpu.ids of libdrm (names
+by PCI device ID) with the chip that pci.ids has for that ID, and Linux (kfd_device.c: gfx_target_version by chip).
+"""
+
+
+@dataclass(frozen=True)
+class GpuNames:
+    """A row of the table of GPU names."""
+
+    archs: tuple[str, ...]
+    """Offload archs; several if the names stand for a family."""
+    listed: bool
+    """Whether tables list these names as the products of the arch; other names only help to find it."""
+    names: tuple[str, ...]
+    """A name in two rows belongs to GPUs of both."""
+    source: str
+
+
+@cache
+def read_gpu_names() -> tuple[GpuNames, ...]:
+    """Return the table of GPU names."""
+    with GPU_NAMES_FILE.open(encoding="utf-8", newline="") as file:
+        return tuple(
+            GpuNames(tuple(archs.split()), listed == "yes", tuple(names.split("; ")), source)
+            for archs, listed, names, source in list(csv.reader(file))[1:]
+        )
+
+
+@cache
+def gpu_products() -> Mapping[str, Sequence[str]]:
+    """Return the products of each arch in the table, empty for an arch without a listed one."""
+    if GPU_PRODUCTS:
+        products: dict[str, list[str]] = json.loads(GPU_PRODUCTS)
+        return products
+    rows = read_gpu_names()
+    archs = dict.fromkeys(arch for row in rows for arch in row.archs)
+    listed = {row.archs: row.names for row in rows if row.listed}
+    return {arch: listed.get((arch,), ()) for arch in archs}
+
 
 OVERRIDES = {
     **dict.fromkeys(("gfx1031", "gfx1032", "gfx1033", "gfx1034", "gfx1035", "gfx1036"), "10.3.0"),
@@ -107,7 +101,7 @@ def product_names(arch: str) -> str:
     Features such as ``:xnack-`` are ignored.
     """
     names, brand = [], ""
-    for name in PRODUCTS.get(without_features(arch), ()):
+    for name in gpu_products().get(without_features(arch), ()):
         first, _, rest = name.partition(" ")
         names.append(rest if first == brand else name)
         brand = first

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from wheelfactory.core.cell import AITER_NAME, Backend, Cell, major_minor, takes_aiter_kernels
+from wheelfactory.core.cell import AITER_NAME, Backend, Cell, major_minor, required_products
 from wheelfactory.core.errors import InputError
 
 _LABEL = re.compile(
@@ -16,13 +16,6 @@ _LABEL = re.compile(
     re.ASCII,
 )
 
-
-AITER_RANGE = f"{AITER_NAME}>=0.0"
-"""The requirement of a wheel on the project with its kernels. Every version is in it, so that pip and uv keep an
-installed one: replacing AMD's by ours would take away its ROCm modules."""
-
-AITER_INDEX = "triton-preview"
-"""The last folder of the indexes with wheels that require it."""
 
 IndexKey = tuple[str, str, str]
 """The folders of an index: ROCm, torch and backend, which is ``ck-preview`` for previews."""
@@ -84,14 +77,21 @@ class Label:
         return f"torch=={self.torch_version}.*"
 
     @property
+    def requires(self) -> tuple[str, ...]:
+        """The names of the products that the wheel requires."""
+        return required_products(self.backend, self.commit)
+
+    @property
     def uses_aiter(self) -> bool:
         """Whether the wheel takes its kernels from aiter (see `Cell.uses_aiter`)."""
-        return takes_aiter_kernels(self.commit, self.backend)
+        return AITER_NAME in self.requires
 
     @property
     def requirements(self) -> tuple[str, ...]:
         """The requirements that the factory writes into METADATA."""
-        return (AITER_RANGE, self.torch_pin) if self.uses_aiter else (self.torch_pin,)
+        # any version of a product, so that pip and uv keep an installed one: replacing AMD's aiter by ours would take
+        # away its ROCm modules
+        return (*(f"{name}>=0.0" for name in self.requires), self.torch_pin)
 
     @property
     def index_key(self) -> IndexKey:

@@ -6,7 +6,7 @@ Part of doctor.py, so it uses only the standard library of Python 3.9.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from urllib.parse import quote
 
@@ -30,21 +30,28 @@ _NEVER = 1 << 62
 _GATE_TITLES = {"emulation": "numbers"}
 
 
-def why_unverified(required: Iterable[str], results: Iterable[tuple[str, str]]) -> str:
+def why_unverified(required: Collection[str], results: Iterable[tuple[str, str]]) -> str:
     """Return why a wheel is not verified, such as ``not checked: numbers``; empty if it is.
 
-    A wheel is verified if each `required` gate passed and no gate failed. `results` are pairs of a gate and
-    ``passed``, ``failed`` or ``not run``.
+    A wheel is verified if no gate failed, and each `required` gate that it was published with passed (`added_later`
+    has the others). `results` are pairs of a gate and ``passed``, ``failed`` or ``not run``.
     """
     statuses = dict(results)
     failed = [name for name, status in statuses.items() if status == "failed"]
-    not_checked = [name for name in required if statuses.get(name) not in ("passed", "failed")]
+    later = added_later(required, statuses)
+    not_checked = [name for name in required if name not in later and statuses.get(name) not in ("passed", "failed")]
     problems = {"failed": failed, "not checked": not_checked}
-    return "; ".join(
-        f"{problem}: {', '.join(_GATE_TITLES.get(name, name) for name in names)}"
-        for problem, names in problems.items()
-        if names
-    )
+    return "; ".join(f"{problem}: {name_gates(names)}" for problem, names in problems.items() if names)
+
+
+def added_later(required: Collection[str], gates: Collection[str]) -> tuple[str, ...]:
+    """Return the required gates that did not exist when a wheel was published with these gates; none without any."""
+    return tuple(name for name in required if gates and name not in gates)
+
+
+def name_gates(names: Iterable[str]) -> str:
+    """Name gates by what they check, such as ``import, numbers``."""
+    return ", ".join(_GATE_TITLES.get(name, name) for name in names)
 
 
 def wheel_url(filename: str, url: str | None, base: str) -> str:

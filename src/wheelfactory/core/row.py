@@ -55,6 +55,7 @@ ROW_FORMS = {
     "requires_python": re.compile(f"(?:{_PYTHONS}(?: *, *{_PYTHONS})*)?"),
     "arch": re.compile(r"gfx[0-9a-z-]+(:[a-z0-9:+-]+)?"),
     "non-AMD arch": re.compile("sm_[0-9]{2,3}[a-z]?"),
+    "symbol": re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*"),
     "glibc": re.compile(r"[0-9]{1,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?"),
     # as pydantic writes it; years from 2000, so that no time zone leaves the range of datetime
     "time": re.compile(
@@ -179,6 +180,8 @@ def _check_row(row: dict[str, Any]) -> None:
     _expect_time("published", row.get("published"))
     for arch in _list(row, "offload_archs"):
         _expect_form("offload_archs", arch, "arch")
+    for symbol in _list(row, "torch_symbols"):
+        _expect_form("torch_symbols", symbol, "symbol")
     _check_names(row["project"], row["version"], row["filename"])
     _check_cell(row["version"], row.get("cell"), row.get("label"))
     _check_gates(_list(row, "gates"))

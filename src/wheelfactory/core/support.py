@@ -6,15 +6,17 @@ answers. Part of doctor.py, so it uses only the standard library of Python 3.9.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from itertools import combinations, product
 from typing import Any
 
-from wheelfactory.core.cell import FALLBACK_NAME, Backend
+from wheelfactory.core.cell import FALLBACK_NAME, Backend, major_minor
 from wheelfactory.core.gpus import OVERRIDES, find_override_arch
 from wheelfactory.core.strict import read_record
+
+OTHER_BUILD = "CK wheels are built with PyTorch's torch; the doctor compares their symbols with those of yours"
 
 Choices = Mapping[str, str]
 """Values by axis; a missing axis means any value."""
@@ -27,8 +29,8 @@ _SEARCH_ORDER = ("gpu", "backend", "flash-attn", "rocm", "torch", "python")
 # the order in which choices are tried as irrelevant to a contradiction. The backend stays: without it, some reasons
 # would be about the other backend
 _DROP_ORDER = ("flash-attn", "python", "rocm", "torch", "gpu")
-# the choices that a user can change, the easiest first. The GPU is missing, because it has to be bought
-_CHANGEABLE = ("backend", "flash-attn", "python", "rocm", "torch")
+# the axes of the rule about the indexes of PyTorch
+_INDEX = ("torch", "rocm")
 
 _UNITS = {"rocm": "ROCm ", "torch": "torch ", "python": "Python ", "flash-attn": "flash-attn "}
 _BACKEND_NAMES = {backend.value: backend.display_name for backend in Backend}
@@ -116,26 +118,47 @@ class SupportTables:
             return Support(Answer.MAY_WORK, tuple(reason for reason in reasons if reason in caveats))
         return Support(Answer.DOES_NOT_WORK, self._reasons(choices, Answer.MAY_WORK))
 
-    def find_alternatives(self, choices: Choices, worst: Answer = Answer.MAY_WORK) -> tuple[str, ...]:
-        """Return changes of one choice, or else of two, that give an answer no worse than `worst`.
+    def is_other_build(self, choices: Choices) -> bool:
+        """Whether the torch of a user for that ROCm is none of PyTorch's: it is AMD's, a distribution's or their own.
 
-        Such as ``Triton``, ``ROCm 7.2 or 7.1`` or ``ROCm 6.4 with torch 2.9.1``; empty if only another GPU helps.
+        A ROCm that no index of PyTorch has, such as ``10.0`` or the ``7.1.1`` of a label, shows that too.
         """
-        chosen = [axis for axis in _CHANGEABLE if axis in choices]
-        values = {axis: self._values(choices, (axis,), worst) for axis in chosen}
-        if any(values.values()):
-            return tuple(name_choice(axis, *(one for (one,) in found)) for axis, found in values.items() if found)
-        pairs = ((axes, self._values(choices, axes, worst)) for axes in combinations(chosen, 2))
-        return tuple(" with ".join(map(name_choice, axes, found[0])) for axes, found in pairs if found)
+        rocm, torch = choices.get("rocm", ""), choices.get("torch")
+        if rocm not in self.axes["rocm"]:
+            return bool(re.match(r"\d+\.\d", rocm)) and major_minor(rocm) >= major_minor(self.axes["rocm"][-1])
+        pair = {"rocm": rocm, "torch": torch or ""}
+        return torch in self.axes["torch"] and self.find_support(pair).answer is Answer.DOES_NOT_WORK
 
-    def _values(self, choices: Choices, axes: Sequence[str], worst: Answer) -> list[tuple[str, ...]]:
-        """Return the values of `axes` that help, with the other choices as they are, newest first."""
-        rest = {axis: value for axis, value in choices.items() if axis not in axes}
-        if any(value not in self.axes[axis] for axis, value in rest.items()):
-            return []
-        points = product(*(self.axes[axis] for axis in axes))
-        changed = ((point, {**rest, **{axes[at]: value for at, value in enumerate(point)}}) for point in points)
-        return [point for point, choices in changed if self._is_possible(choices, self.tables, worst)]
+    def find_user_support(self, choices: Choices, *, other_build: bool = False) -> Support:
+        """Return the answer for what a user has, whose torch may be another build than PyTorch's.
+
+        A Triton wheel fits such a torch by its version, whatever its ROCm; a CK wheel for its ROCm may fit.
+        """
+        if not (other_build or self.is_other_build(choices)):
+            return self.find_support(choices)
+        found, wanted = [], choices.get("backend")
+        if wanted != Backend.CK:
+            rest = {axis: value for axis, value in choices.items() if axis != "rocm"}
+            found.append(self.without(_INDEX).find_support({**rest, "backend": Backend.TRITON.value}))
+        if wanted != Backend.TRITON:
+            ck = self.find_support({**choices, **self._near_rocm(choices), "backend": Backend.CK.value})
+            works = ck.answer is not Answer.DOES_NOT_WORK
+            found.append(Support(Answer.MAY_WORK, (OTHER_BUILD, *ck.reasons)) if works else ck)
+        return min(found, key=lambda support: list(Answer).index(support.answer))
+
+    def without(self, *rules: tuple[str, ...]) -> SupportTables:
+        """Return the rules but those of these axes, which are about PyTorch's torch only."""
+        return replace(self, tables=tuple(table for table in self.tables if table.axes not in rules))
+
+    def for_own_torch(self) -> SupportTables:
+        """Return the rules for a torch that says itself for which GPUs it has code."""
+        return self.without(_INDEX, ("rocm", "gpu"))
+
+    def _near_rocm(self, choices: Choices) -> Choices:
+        """Return the ROCm of PyTorch's index that a ROCm such as 7.1.1 belongs to; nothing if there is none."""
+        rocm = choices.get("rocm", "")
+        minor = ".".join(rocm.split(".")[:2])
+        return {"rocm": minor} if rocm not in self.axes["rocm"] and minor in self.axes["rocm"] else {}
 
     def _not_listed(self, axis: str, value: str) -> str:
         return f"no wheels for {name_choice(axis, value)}; available: {', '.join(self.axes[axis])}"
@@ -235,15 +258,15 @@ def _depth(table: SupportTable, axes: Sequence[str]) -> int:
     return max(axes.index(axis) for axis in table.axes) if all(axis in axes for axis in table.axes) else -1
 
 
-def name_choice(axis: str, *values: str) -> str:
-    """Return a choice for a message: ``ROCm 6.4``, ``CK``, ``gfx942``; of several values ``torch 2.9, 2.8 or 2.7``."""
-    names = [_BACKEND_NAMES.get(value, value) if axis == "backend" else value for value in values]
-    return f"{_UNITS.get(axis, '')}{' or '.join(filter(None, (', '.join(names[:-1]), names[-1])))}"
+def name_choice(axis: str, value: str) -> str:
+    """Return a choice for a message: ``ROCm 6.4``, ``CK``, ``gfx942``."""
+    return f"{_UNITS.get(axis, '')}{_BACKEND_NAMES.get(value, value) if axis == 'backend' else value}"
 
 
 def other_ways(arch: str) -> tuple[str, ...]:
     """Return what the owner of a GPU that no wheel promises to work on can use instead, one line each."""
-    ways = [f"{FALLBACK_NAME}: the same functions in pure PyTorch, slower, for GPUs that your torch supports and CPUs"]
+    reach = "on the GPU if torch.cuda.get_arch_list() of your torch names it, otherwise on the CPU"
+    ways = [f"{FALLBACK_NAME}: the same functions in pure PyTorch, slower: {reach}"]
     if override := OVERRIDES.get(arch):
         line, other = f"export HSA_OVERRIDE_GFX_VERSION={override}", find_override_arch(override)
         ways.insert(0, f"at your own risk, as owners of such GPUs do: {line}, so that ROCm uses code for {other}")

@@ -162,11 +162,12 @@ def render_lines(renderable: RenderableType, console: Console) -> list[str]:
     return [line.rstrip() for line in capture.get().splitlines()]
 
 
-def wrap_lines(lines: Iterable[str], console: Console | None = None) -> list[str]:
-    """Wrap lines between words at the width of a terminal, with a hanging indent; unchanged without a terminal."""
+def wrap_lines(parts: Iterable[str | TextTable], console: Console | None = None) -> list[str]:
+    """Render lines and tables: lines are wrapped between words at the width of a terminal, with a hanging indent."""
     console = console or stdout_console()
     width = console.width if is_interactive(console) else None
-    return [part for line in lines for part in wrap_line(line, width)]
+    rendered = (wrap_line(part, width) if isinstance(part, str) else table_lines(part, console) for part in parts)
+    return [line for lines in rendered for line in lines]
 
 
 def _plain_lines(table: TextTable) -> Iterable[str]:

@@ -8,6 +8,7 @@ from itertools import product
 
 from wheelfactory.core.cell import Backend, public_version
 from wheelfactory.core.support import Answer
+from wheelfactory.core.torch_build import TorchOrigin, find_origin
 from wheelfactory.doctor.diagnosis import find_major_minor, format_major_minor
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.fit import find_torch_rocm, has_rocm_torch
@@ -33,8 +34,8 @@ def machine_choices(
 
 
 def _torch_choices(torch: InstalledTorch, facts: DoctorFacts) -> Mapping[str, str]:
-    version, rocm = find_major_minor(torch.version), find_torch_rocm(torch)
-    named = re.search(r"\+rocm([\d.]+)", torch.version)
+    version, rocm = find_major_minor(torch.version), find_torch_rocm(torch, facts)
+    named = re.search(r"\+rocm([\d.]*\d)", torch.version)
     choices = {}
     if version:
         choices["torch"] = _value(facts.support.axes["torch"], public_version(torch.version), version)
@@ -52,14 +53,15 @@ def _value(values: tuple[str, ...], exact: str, version: tuple[int, int]) -> str
 def find_answer(machine: Machine, facts: DoctorFacts, backend: Backend | None = None) -> Answer:
     """Return the answer for the machine's Python and torch, on the visible GPU that it is best for."""
     # the other GPUs, such as an integrated one, can be hidden
-    found = [facts.support.find_support(one).answer for one in machine_choices(machine, facts, backend=backend)]
+    choices = machine_choices(machine, facts, backend=backend)
+    found = [facts.support.find_user_support(one, other_build=is_other_build(machine)).answer for one in choices]
     return min(found, key=list(Answer).index)
 
 
-def find_alternatives(machine: Machine, facts: DoctorFacts, backend: Backend | None = None) -> tuple[str, ...]:
-    """Return other versions, or the other backend, that work or may work; empty if nothing else helps."""
-    choices = machine_choices(machine, facts, backend=backend)
-    return tuple(dict.fromkeys(change for one in choices for change in facts.support.find_alternatives(one)))
+def is_other_build(machine: Machine) -> bool:
+    """Whether somebody else than PyTorch built the installed torch for ROCm."""
+    torch, own = machine.torch, (TorchOrigin.PYTORCH, TorchOrigin.NIGHTLY)
+    return torch is not None and torch.hip is not None and find_origin(torch.version) not in own
 
 
 def find_torch(machine: Machine, facts: DoctorFacts) -> tuple[str, str] | None:

@@ -39,6 +39,8 @@ def format_aiter(version: str) -> str:
 
 def explain_aiter_error(machine: Machine, installed: InstalledFlashAttn) -> Iterator[Diagnosis]:
     """Yield why flash-attn does not import if the installed aiter, its absence or a variable is the cause."""
+    if "[aiter] build" in installed.error:
+        yield _aiter_build(machine, installed)
     if not uses_aiter(installed):
         return
     error, version, name = installed.error, machine.packages.get(AITER_NAME), format_flash_attn(installed)
@@ -57,6 +59,18 @@ def explain_aiter_error(machine: Machine, installed: InstalledFlashAttn) -> Iter
             if machine.environ.get(variable) in wrong:
                 what = f"{variable}={machine.environ[variable]} makes aiter look for ROCm modules that this one lacks"
                 yield Diagnosis("variable bypasses the wheel", f"{what}: `{error}`", f"unset {variable}")
+
+
+def _aiter_build(machine: Machine, installed: InstalledFlashAttn) -> Diagnosis:
+    what = f"aiter compiles a module when it is imported, and that failed: `{installed.error}`"
+    remedy = "read the compiler's output above that line; ROCM_PATH must name a ROCm with headers and libraries"
+    if "rocm-sdk-core" in machine.packages:
+        what = f"{what}; ROCm comes from pip here, where the linker does not find it by itself"
+        version = machine.packages["rocm-sdk-core"]
+        remedy = (
+            f"install 'rocm[devel]=={version}' from the index of torch, then `export ROCM_PATH=$(rocm-sdk path --root)`"
+        )
+    return Diagnosis("aiter does not compile", what, remedy)
 
 
 def explain_other_aiter(machine: Machine, installed: InstalledFlashAttn) -> Iterator[Diagnosis]:

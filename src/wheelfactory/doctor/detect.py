@@ -11,15 +11,17 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from wheelfactory.core.cell import AITER_NAME
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.gpus import KFD_NODES, file_numbers, kfd_node_files, read_gpu_archs, rocm_folders, rocm_version
 from wheelfactory.core.query import query_program
 from wheelfactory.doctor.aiter_checks import FORMER_NAME
-from wheelfactory.doctor.installed_flash_attn import read_flash_attn
-from wheelfactory.doctor.machine import Device, InstalledTorch, Machine, Python
+from wheelfactory.doctor.installed_flash_attn import find_foreign, read_flash_attn
+from wheelfactory.doctor.machine import Device, InstalledTorch, Machine, Python, Requirement
 
 # the first import of torch for ROCm reads several GB, sometimes from a network disk
 IMPORT_TIMEOUT_S = 120.0
@@ -32,8 +34,11 @@ _TELLING = (
     *("HSA_OVERRIDE_GFX_VERSION", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
     *("GPU_DEVICE_ORDINAL", "FLASH_ATTENTION_TRITON_AMD_ENABLE", "AITER_TRITON_ONLY", "PYTORCH_ROCM_ARCH", "GPU_ARCHS"),
     *("ROCM_PATH", "ROCM_HOME", "HIP_PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH", "PYTHONNOUSERSITE"),
-    *("VIRTUAL_ENV", "CONDA_PREFIX"),
+    *("VIRTUAL_ENV", "CONDA_PREFIX", "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL", "PIP_EXTRA_INDEX_URL"),
 )
+
+# distributions that pin their torch, and those that must belong to the installed one
+_PINNING = ("vllm", "sglang", "xformers", "torchvision", "torchaudio")
 
 _ASK_PYTHON = r"""
 import json, os, platform, sys, sysconfig
@@ -55,6 +60,39 @@ def found(name):
         return importlib.util.find_spec(name) is not None
     except Exception:
         return False
+def requirements(name):
+    try:
+        from packaging.requirements import Requirement
+    except ImportError:
+        try:
+            from pip._vendor.packaging.requirements import Requirement
+        except ImportError:
+            return []
+    try:
+        found = [Requirement(line) for line in importlib.metadata.requires(name) or ()]
+    except Exception:
+        return []
+    return [one for one in found if one.marker is None or one.marker.evaluate({"extra": ""})]
+def unmet(name):
+    return [
+        [one.name, str(one.specifier), version(one.name)]
+        for one in requirements(name)
+        if version(one.name) is None or not one.specifier.contains(version(one.name), prereleases=True)
+    ]
+def pin(name):
+    return next((str(one.specifier) for one in requirements(name) if one.name == "torch" and one.specifier), None)
+def pip_extra():
+    if os.environ.get("PIP_EXTRA_INDEX_URL"):
+        return "PIP_EXTRA_INDEX_URL"
+    home = os.path.expanduser("~")
+    for path in (os.path.join(home, ".config/pip/pip.conf"), os.path.join(home, ".pip/pip.conf")):
+        try:
+            with open(path) as file:
+                if any(line.strip().startswith("extra-index-url") for line in file):
+                    return path
+        except Exception:
+            pass
+    return ""
 kind = {"CPython": "cp", "PyPy": "pp"}.get(platform.python_implementation(), "py")
 free = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
 marker = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
@@ -66,6 +104,9 @@ print("answer:" + json.dumps({
     "machine": platform.machine(),
     "glibc": glibc(),
     "pip": version("pip"),
+    "pip_extra": pip_extra(),
+    "unmet": unmet("torch"),
+    "pins": {name: pin(name) for name in sys.argv[1:] if pin(name) is not None},
     "externally_managed": sys.prefix == sys.base_prefix and os.path.exists(marker),
     "torch": version("torch"),
     "torch_found": found("torch"),
@@ -87,16 +128,22 @@ def detect_machine(
     `probe`: source of the program that queries torch (`scripts/probe_toolchain.py`). `tritons`: names of the
     distributions of Triton for ROCm. `seconds`: limit for each import. Raises InputError if the Python cannot run.
     """
-    packages = ("triton", *tritons, "einops", AITER_NAME, FORMER_NAME, "rocm-sdk-core", "rocm")
-    python, torch, found = read_python(executable, packages, environ, seconds)
+    packages = ("triton", *tritons, "einops", AITER_NAME, FORMER_NAME, "rocm-sdk-core", "rocm", "flash-attn-4")
+    python, answers = read_python(executable, (*packages, *_PINNING), environ, seconds)
+    found, unmet = answers["packages"], tuple(Requirement(*one) for one in answers["unmet"])
+    torch = answers["torch"] if answers["torch"] is not None or not answers["torch_found"] else ""
     rocm, rocm_path = find_rocm(root, environ)
     gpus, names = read_gpus(root, rocm_path, environ)
     user, groups = read_user()
+    flash_attn = read_flash_attn(executable, environ, seconds)
+    foreign = find_foreign(executable, environ, seconds) if flash_attn is None else ("", "")
     return Machine(
         python,
-        torch=None if torch is None else read_torch(executable, torch, probe, environ, seconds),
-        flash_attn=read_flash_attn(executable, environ, seconds),
+        torch=None if torch is None else replace(read_torch(executable, torch, probe, environ, seconds), unmet=unmet),
+        flash_attn=flash_attn,
         packages=found,
+        torch_pins=answers["pins"],
+        **dict(zip(("foreign_flash_attn", "foreign_owner"), foreign)),  # noqa: B905 (its argument is of Python 3.10)
         rocm=rocm
         or found.get("rocm-sdk-core")
         or found.get("rocm"),  # ROCm installed from wheels has no directory under /opt
@@ -105,6 +152,7 @@ def detect_machine(
         gpu_names=names,
         devices=read_devices(root),
         container=find_container(root, environ),
+        has_wsl_runtime=any((root / "opt").glob("rocm*/lib/librocdxg.so*")),
         user=user,
         groups=groups,
         environ={name: environ[name] for name in _TELLING if name in environ},
@@ -113,21 +161,19 @@ def detect_machine(
 
 def read_python(
     executable: str, packages: Sequence[str], environ: Mapping[str, str], seconds: float
-) -> tuple[Python, str | None, Mapping[str, str]]:
-    """Return an interpreter's facts, its torch version, and the versions of those `packages` that it has.
+) -> tuple[Python, Mapping[str, Any]]:
+    """Return an interpreter's facts, and its answers about torch and those `packages` that it has.
 
-    The torch version is None without torch, and empty for a torch without metadata. Raises InputError if the
-    interpreter cannot run.
+    Raises InputError if the interpreter cannot run.
     """
     answer = query_program([executable, "-c", _ASK_PYTHON, *packages], environ, seconds)
     answers = answer.answers
     if answer.error or not answers:
         which = f"{executable} ({answer.last_line or 'no output'})"
         raise InputError("cannot examine this Python", which, "choose another one with --python (3.8 or newer)")
-    torch = answers["torch"] if answers["torch"] is not None or not answers["torch_found"] else ""
-    fields = ("executable", "version", "tag", "system", "machine", "glibc", "pip", "externally_managed")
+    fields = ("pip_extra", "executable", "version", "tag", "system", "machine", "glibc", "pip", "externally_managed")
     has_uv = shutil.which("uv", path=environ.get("PATH")) is not None
-    return Python(**{name: answers[name] for name in fields}, has_uv=has_uv), torch, answers["packages"]
+    return Python(**{name: answers[name] for name in fields}, has_uv=has_uv), answers
 
 
 def read_torch(executable: str, version: str, probe: str, environ: Mapping[str, str], seconds: float) -> InstalledTorch:
@@ -146,6 +192,10 @@ def read_torch(executable: str, version: str, probe: str, environ: Mapping[str, 
         cxx11_abi=answers["cxx11_abi"],
         sees_gpu=answers.get("sees_gpu"),
         archs=tuple(gpu["arch"] for gpu in answers.get("gpus", ()) if answers["hip"] and gpu["arch"]),
+        rocm=answers.get("rocm"),
+        arch_list=tuple(answers.get("arch_list", ())) if answers["hip"] else (),
+        gpu_error=answer.last_line if "sees_gpu" not in answers else "",
+        libraries=answers.get("libraries") or "",
     )
 
 
@@ -193,8 +243,9 @@ def find_rocm(root: Path, environ: Mapping[str, str]) -> tuple[str | None, str |
 
 
 def read_devices(root: Path) -> tuple[Device, ...]:
-    """Return ``/dev/kfd``, even if missing, and all render nodes."""
+    """Return ``/dev/kfd``, even if missing, all render nodes, and ``/dev/dxg`` of WSL if it is there."""
     nodes = sorted((root / "dev/dri").glob("renderD*"), key=lambda path: file_numbers(path.name))
+    nodes = [*nodes, *(root / "dev").glob("dxg")]
     found = []
     for path in (root / "dev/kfd", *nodes):
         exists, group = path.exists(), ""
@@ -212,6 +263,12 @@ def find_container(root: Path, environ: Mapping[str, str]) -> str | None:
     """Return the kind of container, from the marker that each engine leaves; ``wsl`` for WSL, None outside."""
     if environ.get("KUBERNETES_SERVICE_HOST"):
         return "kubernetes"
+    if environ.get("FLATPAK_ID") or (root / ".flatpak-info").exists():
+        return "flatpak"
+    if environ.get("SNAP"):
+        return "snap"
+    if (root / "run/.toolboxenv").exists():
+        return "toolbox"
     if environ.get("APPTAINER_CONTAINER") or environ.get("SINGULARITY_CONTAINER"):
         return "apptainer"
     if (root / "run/.containerenv").exists():
@@ -220,7 +277,10 @@ def find_container(root: Path, environ: Mapping[str, str]) -> str | None:
         return "docker"
     if "microsoft" in _text_of(root / "proc/sys/kernel/osrelease").lower():
         return "wsl"
-    return environ.get("container") or None  # systemd's convention, used by lxc and nspawn
+    if "lxcfs " in _text_of(root / "proc/self/mounts"):
+        return "lxc"
+    # systemd's conventions, used by lxc and nspawn
+    return environ.get("container") or _text_of(root / "run/systemd/container").strip() or None
 
 
 def read_user() -> tuple[str, tuple[str, ...]]:

@@ -7,12 +7,15 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+from wheelfactory.core.torch_build import rocm_of_torch
 from wheelfactory.doctor.aiter_checks import check_aiter, explain_aiter_error, explain_other_aiter
 from wheelfactory.doctor.diagnosis import (
     INSTALL_MATCHING_WHEEL,
+    INSTALL_TORCH,
     Diagnosis,
     choose_installer,
     find_major_minor,
+    format_major_minor,
     format_torch,
     uninstall_command,
 )
@@ -28,6 +31,7 @@ from wheelfactory.doctor.installed_flash_attn import (
 from wheelfactory.doctor.machine import InstalledFlashAttn, Machine
 from wheelfactory.doctor.torch_checks import (
     TRITON_VARIABLE,
+    check_companions,
     check_torch,
     check_torch_match,
     check_triton,
@@ -35,7 +39,6 @@ from wheelfactory.doctor.torch_checks import (
     diagnose_rocm_mismatch,
     diagnose_triton_version,
     diagnose_undefined_symbol,
-    torch_remedy,
 )
 
 # requirements that `torch_checks` and `aiter_checks` diagnose
@@ -62,20 +65,35 @@ def diagnose_machine(machine: Machine, facts: DoctorFacts) -> tuple[Diagnosis, .
 
 def _diagnoses(machine: Machine, facts: DoctorFacts) -> Iterator[Diagnosis]:
     installed = machine.flash_attn
-    torch = list(check_torch(machine))
+    torch = list(check_torch(machine, facts))
     yield from torch
     if installed:
-        explained = None if torch else explain_error(machine, installed, facts)
+        is_explained = any(one.name != "unmet requirement" for one in torch)
+        explained = None if is_explained else explain_error(machine, installed, facts)
         if explained:
             yield explained
         if has_cuda_label(installed) and (explained is None or explained.name != "built for CUDA"):
             yield cuda_build(installed)
-        yield from check_torch_match(machine, installed)
+        yield from check_torch_match(machine, installed, facts)
         yield from check_gpu_code(machine, installed)
+    elif machine.foreign_flash_attn:
+        yield foreign_module(machine)
     yield from check_gpu_access(machine)
+    yield from check_companions(machine, facts)
     if installed:
         yield from _about_packages(machine, installed)
-        yield from check_triton(machine, installed, facts)
+    yield from check_triton(machine, installed, facts)
+
+
+def foreign_module(machine: Machine) -> Diagnosis:
+    """Report a module flash_attn that belongs to no flash-attn, and would be imported instead of one."""
+    folder = shlex.quote(f"{machine.foreign_flash_attn}/flash_attn")
+    if machine.foreign_owner:
+        what = f"{machine.foreign_owner} brings a module flash_attn, which is not flash-attn: {folder}"
+        remedy = uninstall_command(machine, machine.foreign_owner.partition(" ")[0])
+        return Diagnosis("fake flash-attn", what, remedy)
+    what = f"{folder} is a folder of no distribution, such as a clone, and Python would import it as flash_attn"
+    return Diagnosis("folder shadows flash-attn", what, f"rename or remove {folder}, or take it off PYTHONPATH")
 
 
 def _about_packages(machine: Machine, installed: InstalledFlashAttn) -> Iterator[Diagnosis]:
@@ -116,14 +134,15 @@ def _explanations(machine: Machine, installed: InstalledFlashAttn, facts: Doctor
     error = installed.error
     yield from (leftover(installed, path) for path in leftovers(installed) if path in error)
     yield from explain_aiter_error(machine, installed)
+    yield _older_rocm_first(machine, error, facts)
     if match := re.search(r"undefined symbol: ([^\s,]+)", error):
         yield diagnose_undefined_symbol(machine, installed, match[1])
     if match := re.search(rf"(lib[^\s:/]+): {_NOT_FOUND}", error):
-        yield _missing_library(machine, installed, match[1])
+        yield _missing_library(machine, installed, match[1], facts)
     if match := _MISSING_VERSION.search(error):
         yield _too_old(machine, installed, *match.groups())
     if match := re.search(r"No module named '(\w+)", error):
-        yield _missing_module(machine, installed, match[1])
+        yield _missing_module(machine, installed, match[1], facts)
     if match := _DAMAGED.search(error):
         what = f"files of {format_flash_attn(installed)} are damaged or missing: `{match[0]}`"
         yield Diagnosis(
@@ -177,7 +196,20 @@ def cuda_build(installed: InstalledFlashAttn, quoted: str = "") -> Diagnosis:
     )
 
 
-def _missing_library(machine: Machine, installed: InstalledFlashAttn, library: str) -> Diagnosis | None:
+def _older_rocm_first(machine: Machine, error: str, facts: DoctorFacts) -> Diagnosis | None:
+    """Report that LD_LIBRARY_PATH puts the libraries of another ROCm before those of torch."""
+    torch, folders = machine.torch, machine.environ.get("LD_LIBRARY_PATH", "")
+    named = re.search(r"rocm-(\d+\.\d+)", folders)
+    have = rocm_of_torch(torch.version, torch.hip, torch.rocm, facts.hips) if torch else None
+    if named is None or have is None or find_major_minor(named[1]) == have or "undefined symbol" not in error:
+        return None
+    what = f"LD_LIBRARY_PATH={folders} loads the libraries of ROCm {named[1]} before those of {format_torch(machine)}"
+    return Diagnosis("libraries of another ROCm", f"{what}: `{error}`", "unset LD_LIBRARY_PATH")
+
+
+def _missing_library(
+    machine: Machine, installed: InstalledFlashAttn, library: str, facts: DoctorFacts
+) -> Diagnosis | None:
     torch, quoted = machine.torch, f"`{library}: {_NOT_FOUND}`"
     if _CUDA_LIBRARY.match(library):
         return cuda_build(installed, f": {quoted}")
@@ -185,10 +217,10 @@ def _missing_library(machine: Machine, installed: InstalledFlashAttn, library: s
         return None
     if torch is None or torch.hip is None:
         what = f"{format_flash_attn(installed)} needs torch built for ROCm; {format_torch(machine)} is not: {quoted}"
-        return Diagnosis("torch is not built for ROCm", what, torch_remedy(machine, installed))
-    built = find_build_rocm(installed)
-    if (built and find_major_minor(torch.hip) != built) or _is_other_rocm_major(library, torch.hip):
-        return diagnose_rocm_mismatch(machine, installed, built, quoted)
+        return Diagnosis("torch is not built for ROCm", what, INSTALL_TORCH)
+    built, have = find_build_rocm(installed, facts), rocm_of_torch(torch.version, torch.hip, torch.rocm, facts.hips)
+    if have and ((built and have != built) or _is_other_rocm_major(library, have)):
+        return diagnose_rocm_mismatch(machine, installed, built, format_major_minor(have), quoted)
     what = (
         f"{format_flash_attn(installed)} needs a ROCm library that {format_torch(machine)} does not include: {quoted}"
     )
@@ -196,11 +228,10 @@ def _missing_library(machine: Machine, installed: InstalledFlashAttn, library: s
     return Diagnosis("ROCm library missing", what, f"{found}, then add its directory to LD_LIBRARY_PATH")
 
 
-def _is_other_rocm_major(library: str, hip: str) -> bool:
+def _is_other_rocm_major(library: str, have: tuple[int, int]) -> bool:
     # ROCm 6 has libamdhip64.so.6, ROCm 7.0 to 10.0 have .so.7 (from the releases)
     number = re.fullmatch(r"libamdhip64\.so\.(\d+)", library)
-    have = find_major_minor(hip)
-    return number is not None and have is not None and int(number[1]) != min(have[0], 7)
+    return number is not None and int(number[1]) != min(have[0], 7)
 
 
 def _too_old(machine: Machine, installed: InstalledFlashAttn, library: str, kind: str, version: str) -> Diagnosis:
@@ -218,11 +249,11 @@ def _too_old(machine: Machine, installed: InstalledFlashAttn, library: str, kind
     return Diagnosis("libstdc++ too old", f"{name} needs a newer libstdc++ than the loaded one: {quoted}", remedy)
 
 
-def _missing_module(machine: Machine, installed: InstalledFlashAttn, name: str) -> Diagnosis | None:
+def _missing_module(machine: Machine, installed: InstalledFlashAttn, name: str, facts: DoctorFacts) -> Diagnosis | None:
     if name == "flash_attn_2_cuda":
         return _no_kernels(machine, installed)
     if name == "triton":
-        return diagnose_missing_triton(machine, installed)
+        return diagnose_missing_triton(machine, installed, facts)
     if name == "aiter":
         what = (
             f"the Triton backend of {format_flash_attn(installed)} needs the package aiter: `No module named 'aiter'`"

@@ -10,9 +10,6 @@ from wheelfactory.core.cell import major_minor
 from wheelfactory.core.installer import Installer, pip_for, uv_for
 from wheelfactory.doctor.machine import Machine
 
-TORCH_INDEX = "https://download.pytorch.org/whl"
-"""Parent of PyTorch's indexes, one for each ROCm: ``rocm6.4``."""
-
 INSTALL_MATCHING_WHEEL = "install the matching wheel"
 """Part of a remedy; `report` replaces it by what the match with the site's wheels leads to."""
 
@@ -41,14 +38,6 @@ def choose_installer(machine: Machine) -> Installer:
 def uninstall_command(machine: Machine, *names: str) -> str:
     """Return the shell command that removes packages from the machine's Python."""
     return shlex.join([*choose_installer(machine).uninstall_command, *names])
-
-
-def find_torch_index(version: str) -> str | None:
-    """Return the URL of the PyTorch index that has this torch, such as ``2.9.1+rocm6.4``; None for other builds."""
-    # PyTorch writes two numbers, except for ROCm 6.2.4. AMD's own builds look like ``2.9.1+rocm7.1.1.lw.git351ff442``
-    # or ``2.9.1+rocm7.10.0``; builds in containers name no ROCm. PyTorch's indexes have none of those.
-    rocm = re.search(r"\+rocm(6\.2\.4|\d+\.\d+)$", version)
-    return f"{TORCH_INDEX}/rocm{rocm[1]}" if rocm else None
 
 
 def find_major_minor(version: str) -> tuple[int, int] | None:

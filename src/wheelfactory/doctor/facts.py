@@ -19,6 +19,8 @@ class TorchFacts:
     """The oldest and the newest Python with a build."""
     triton_package: str
     """The distribution of its Triton, such as ``triton-rocm``."""
+    triton: str
+    """The version of that Triton, which PyTorch's torch requires."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,10 @@ class DoctorFacts:
     """By backend: the gates that a verified wheel has passed."""
     refused_options: Mapping[str, Mapping[str, tuple[str, ...]]]
     """By flash-attn release and backend: the options for which a wheel raises an error."""
+    hips: Mapping[str, str]
+    """The HIP of each ROCm."""
+    indexes: Mapping[str, str]
+    """PyTorch's index for each ROCm."""
     support: SupportTables
     """The rules of the matrix."""
 

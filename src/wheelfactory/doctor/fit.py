@@ -1,8 +1,9 @@
 """Match wheels against a machine: the matching ones, best first, and all reasons why each other one does not match.
 
-A wheel matches if it is built for the machine's torch (major.minor), that torch's ROCm and C++ ABI, the Python, a glibc
-no newer than the system's, and all visible GPUs (or some of them, if the others can be hidden). A Triton wheel also
-matches if it may work on the GPUs, and if its kernels support the installed Triton. No I/O.
+A wheel matches if it is built for the machine's torch (major.minor), the Python, a glibc no newer than the system's
+and all visible GPUs (or some, if the others can be hidden). A CK wheel also needs the torch that it was built with:
+PyTorch's for its ROCm, or one that defines all its symbols. A Triton wheel needs no ROCm of its own, only a Triton that
+compiles its kernels; it also matches if it may work on the GPUs. No I/O.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from wheelfactory.core.cell import (
-    AITER_NAME,
     FALLBACK_NAME,
+    FLASH_ATTN_NAME,
+    OFFERED_PRODUCTS,
+    PRODUCTS,
     Backend,
     Cell,
     local_version,
@@ -22,17 +25,17 @@ from wheelfactory.core.cell import (
     name_python,
     public_version,
 )
+from wheelfactory.core.label import Label
 from wheelfactory.core.published import best_first_key, version_key
-from wheelfactory.core.support import Answer
+from wheelfactory.core.torch_build import TorchOrigin, find_origin, rocm_of_torch
 from wheelfactory.doctor.aiter_checks import find_overwritten_aiter
 from wheelfactory.doctor.diagnosis import abi_age, find_major_minor, format_major_minor
 from wheelfactory.doctor.facts import DoctorFacts
-from wheelfactory.doctor.gpu_match import gpu_warnings, hide_gpus_hint, missing_archs
+from wheelfactory.doctor.gpu_match import gpu_warnings, hide_gpus_hint, lacks_code, list_visible_gpus, missing_archs
 from wheelfactory.doctor.machine import InstalledTorch, Machine, Python
 from wheelfactory.doctor.published_wheels import PublishedWheel
 from wheelfactory.doctor.torch_checks import find_tritons
-
-FLASH_ATTN_PROJECT = "flash-attn"
+from wheelfactory.wheel.elf.mangled import format_symbol
 
 
 @dataclass(frozen=True)
@@ -72,38 +75,69 @@ def find_fit(
     candidates = [
         wheel
         for wheel in wheels
-        if wheel.project == FLASH_ATTN_PROJECT
+        if wheel.project == FLASH_ATTN_NAME
         and wheel.label
         and backend in (None, wheel.label.backend)
         and flash_attn in (None, public_version(wheel.version), wheel.version)
     ]
     candidates.sort(key=lambda wheel: wheel.filename, reverse=True)  # the newest Python first among equals
-    candidates.sort(key=lambda wheel: _preference(wheel, machine, facts))
+    candidates.sort(key=lambda wheel: best_first_key(*_published(wheel)))
     judged = [
         (wheel, tuple(_torch_reasons(wheel, machine, facts)), tuple(_other_reasons(wheel, machine, facts)))
         for wheel in candidates
     ]
-    fitting = tuple(wheel for wheel, torch_reasons, others in judged if not torch_reasons and not others)
+    fitting = [wheel for wheel, torch_reasons, others in judged if not torch_reasons and not others]
+    fitting.sort(key=lambda wheel: _preference(wheel, machine, facts))
     misses = [
         NearMiss(wheel, torch_reasons + others) for wheel, torch_reasons, others in judged if torch_reasons or others
     ]
     misses.sort(key=lambda miss: len(miss.reasons))  # the sort is stable: the best stays first among equals
     if fitting:
-        return Fit(fitting, tuple(misses), None)
-    possible = (
-        wheel
+        return Fit(tuple(fitting), tuple(misses), None)
+    possible = [
+        (_change(wheel, wheel.cell, machine, facts), wheel)
         for wheel, _, others in judged
         if not others and wheel.cell and _has_torch(wheel.cell, machine.python, facts)
-    )
-    return Fit((), tuple(misses), next(possible, None), find_fallback(wheels, machine, facts))
+    ]
+    nearest = min(possible, key=lambda one: one[0])[1] if possible and may_change_torch(machine) else None
+    return Fit((), tuple(misses), nearest, find_fallback(wheels, machine, facts))
+
+
+def _published(wheel: PublishedWheel) -> tuple[Label, str, datetime]:
+    assert wheel.label  # find_fit keeps only wheels with a label
+    return wheel.label, wheel.version, datetime.fromisoformat(wheel.published.replace("Z", "+00:00"))
+
+
+def may_change_torch(machine: Machine) -> bool:
+    """Whether another torch may be advised: never for AMD's builds, nightlies and own builds for ROCm, nor in WSL."""
+    torch = machine.torch
+    if machine.container == "wsl":
+        return False
+    return torch is None or find_origin(torch.version) is TorchOrigin.PYTORCH or not (torch.hip or torch.error)
+
+
+def _change(wheel: PublishedWheel, cell: Cell, machine: Machine, facts: DoctorFacts) -> tuple[object, ...]:
+    """Return how far a wheel's torch is from the machine's: first in ROCm, then in torch; previews come last."""
+    assert wheel.label
+    have = find_major_minor(machine.torch.version) if machine.torch else None
+    rocm = find_torch_rocm(machine.torch, facts) if machine.torch else None
+    rocm = rocm or (find_major_minor(machine.rocm) if machine.rocm else None)
+    newest = next(name for name in facts.support.axes["flash-attn"] if "+git" not in name)
+    is_old = public_version(wheel.version) != public_version(newest)
+    torch = _distance(wheel.label.torch, have) if have else 0
+    newer = tuple(-number for number in version_key(cell.torch))
+    is_triton = wheel.label.backend is not Backend.CK
+    return bool(wheel.label.commit), is_old, _distance(wheel.label.rocm, rocm), torch, is_triton, newer
+
+
+def _distance(one: tuple[int, int], other: tuple[int, int] | None) -> int:
+    return abs((one[0] - other[0]) * 100 + one[1] - other[1]) if other else 0
 
 
 def _has_torch(cell: Cell, python: Python, facts: DoctorFacts) -> bool:
     """Whether PyTorch publishes the cell's torch for its ROCm and this Python."""
     have, (oldest, newest) = find_major_minor(python.version), facts.find_torch(major_minor(cell.torch)).pythons
-    pair = {"torch": cell.torch, "rocm": cell.rocm}
-    is_known = all(value in facts.support.axes[axis] for axis, value in pair.items())
-    if is_known and facts.support.find_support(pair).answer is Answer.DOES_NOT_WORK:
+    if cell.rocm not in facts.indexes or facts.support.is_other_build({"torch": cell.torch, "rocm": cell.rocm}):
         return False
     return has_rocm_torch(python) and have is not None and oldest <= have <= newest
 
@@ -119,8 +153,7 @@ def find_missing_dependencies(wheels: Iterable[PublishedWheel], machine: Machine
     """Return the newest wheel of each dependency that the manifest lists and the machine lacks."""
     found: dict[str, PublishedWheel] = {}
     for wheel in sorted(wheels, key=lambda wheel: version_key(wheel.version)):
-        # flash-attn does not depend on the fallback, which shares the manifest
-        if wheel.project in (FLASH_ATTN_PROJECT, FALLBACK_NAME) or wheel.yanked is not None:
+        if wheel.project in (FLASH_ATTN_NAME, *OFFERED_PRODUCTS) or wheel.yanked is not None:
             continue
         if wheel.project not in machine.packages:
             found[wheel.project] = wheel
@@ -128,28 +161,30 @@ def find_missing_dependencies(wheels: Iterable[PublishedWheel], machine: Machine
 
 
 def dependencies_of(wheel: PublishedWheel, found: Sequence[PublishedWheel]) -> tuple[PublishedWheel, ...]:
-    """Return those of the missing dependencies that a wheel requires: aiter only if its kernels are there."""
-    takes_kernels = wheel.label is not None and wheel.label.uses_aiter
-    return tuple(one for one in found if takes_kernels or one.project != AITER_NAME)
+    """Return those of the missing dependencies that a wheel requires: not every wheel requires every product."""
+    products = wheel.label.requires if wheel.label else ()
+    return tuple(one for one in found if one.project in products or one.project not in PRODUCTS)
 
 
 def find_fallback(wheels: Iterable[PublishedWheel], machine: Machine, facts: DoctorFacts) -> PublishedWheel | None:
     """Return the newest fallback wheel if the installed torch, of any build, imports and is new enough for it."""
     torch = machine.torch
     have = find_major_minor(torch.version) if torch and not torch.error else None
-    if have is None or have < facts.fallback_torch:
+    if have is None or have < facts.fallback_torch or lacks_code(machine):
         return None
     found = (wheel for wheel in wheels if wheel.project == FALLBACK_NAME and wheel.yanked is None)
     return max(found, key=lambda wheel: version_key(wheel.version), default=None)
 
 
 def _preference(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> tuple[object, ...]:
-    """Return a sort key: wheels whose GPUs need no hiding first, then releases, then wheels that promise all GPUs."""
-    assert wheel.label  # find_fit keeps only wheels with a label
+    """Return a sort key: releases first, then wheels whose GPUs need no hiding, then wheels that promise all GPUs."""
+    assert wheel.label
     promised = not any(True for _ in gpu_warnings(wheel, machine, facts))
-    published = datetime.fromisoformat(wheel.published.replace("Z", "+00:00"))
-    best_first = best_first_key(wheel.label, wheel.version, published)
-    return bool(hide_gpus_hint(wheel, machine, facts)), bool(wheel.label.commit), not promised, best_first
+    backend, _, *rest = best_first_key(*_published(wheel))
+    newest = tuple(-number for number in version_key(wheel.version))
+    other_rocm = _distance(wheel.label.rocm, find_torch_rocm(machine.torch, facts) if machine.torch else None)
+    key = (backend, newest, other_rocm, *(-number for number in (*wheel.label.torch, *wheel.label.rocm)), *rest)
+    return bool(wheel.label.commit), bool(hide_gpus_hint(wheel, machine, facts)), not promised, key
 
 
 def _torch_reasons(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> Iterator[str]:
@@ -163,23 +198,41 @@ def _torch_reasons(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) 
     if have != built:
         version = format_major_minor(have) if have else torch.version or "an unknown version"
         yield f"built for torch {format_major_minor(built)}, you have {version}"
-    rocm = find_torch_rocm(torch)
-    if rocm is None:
+    rocm = find_torch_rocm(torch, facts)
+    if rocm is None and not torch.hip:
         yield torch_build_text(torch)
-    elif rocm != wheel.label.rocm:
-        yield f"built for ROCm {format_major_minor(wheel.label.rocm)}, your torch for {format_major_minor(rocm)}"
+    elif wheel.label.backend is Backend.CK:
+        yield from _build_reasons(wheel, torch, rocm)
     if None not in (wheel.cxx11_abi, torch.cxx11_abi) and wheel.cxx11_abi != torch.cxx11_abi:
         wants, has = abi_age(new=wheel.cxx11_abi), abi_age(new=torch.cxx11_abi)
         yield f"built with the {wants} C++ ABI, your torch uses the {has} one"
+    installed = machine.flash_attn
+    if installed and installed.version == wheel.version and "undefined symbol" in installed.error:
+        yield "it is installed, and does not import"
     yield from _triton_reasons(wheel, machine, facts)
+
+
+def _build_reasons(wheel: PublishedWheel, torch: InstalledTorch, rocm: tuple[int, int] | None) -> Iterator[str]:
+    """Yield why the compiled code of a wheel does not fit a build of torch."""
+    assert wheel.label
+    if rocm != wheel.label.rocm:
+        have = format_major_minor(rocm) if rocm else "an unknown one"
+        yield f"built for ROCm {format_major_minor(wheel.label.rocm)}, your torch for {have}"
+    elif find_origin(torch.version) is not TorchOrigin.PYTORCH:
+        missing = [symbol for symbol in wheel.torch_symbols if symbol not in torch.exports]
+        if missing:
+            yield f"built with PyTorch's torch; yours, another build, does not define {format_symbol(missing[0])}"
+        elif not wheel.torch_symbols:
+            yield "built with PyTorch's torch; yours is another build, and the wheel does not list what it needs of it"
 
 
 def _triton_reasons(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> Iterator[str]:
     """Yield why the kernels of a Triton wheel do not support the installed Triton."""
     tritons = find_tritons(machine, facts)
     window = facts.find_triton_window(wheel.version)
-    # with two Tritons in one directory, nobody knows which one is imported
-    if wheel.label is None or wheel.label.backend is Backend.CK or window is None or len(tritons) != 1:
+    # with two Tritons in one directory, nobody knows which one is imported; an unmet one is installed before the wheel
+    lacks_own = machine.torch is not None and any("triton" in need.name for need in machine.torch.unmet)
+    if lacks_own or wheel.label is None or wheel.label.backend is Backend.CK or window is None or len(tritons) != 1:
         return
     ((name, version),) = tritons
     have = find_major_minor(version)
@@ -188,12 +241,9 @@ def _triton_reasons(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts)
         yield f"needs Triton >={first},<{end}, you have {name} {version}"
 
 
-def find_torch_rocm(torch: InstalledTorch) -> tuple[int, int] | None:
-    """Return the ROCm of a torch as (major, minor), from its local version if it does not import; None if not ROCm."""
-    if torch.hip:
-        return find_major_minor(torch.hip)
-    named = re.search(r"\+rocm(\d+\.\d+)", torch.version) if torch.error else None
-    return find_major_minor(named[1]) if named else None
+def find_torch_rocm(torch: InstalledTorch, facts: DoctorFacts) -> tuple[int, int] | None:
+    """Return the ROCm of a torch as (major, minor); None if it is not built for ROCm, or names none."""
+    return rocm_of_torch(torch.version, torch.hip, torch.rocm, facts.hips)
 
 
 def torch_build_text(torch: InstalledTorch) -> str:
@@ -211,6 +261,8 @@ def _other_reasons(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) 
     yield from _python_reasons(wheel, machine)
     yield from _system_reasons(wheel, machine)
     yield from find_overwritten_aiter(wheel, machine)
+    if wheel.label and wheel.label.backend is Backend.CK and not list_visible_gpus(machine):
+        yield "no GPU is visible, and it has code for some only"
     if not hide_gpus_hint(wheel, machine, facts):  # otherwise the GPUs without code can be hidden
         yield from missing_archs(wheel, machine, facts)
     if wheel.yanked is not None:

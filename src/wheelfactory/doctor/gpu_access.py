@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, Diagnosis, format_torch
-from wheelfactory.doctor.gpu_match import OVERRIDE, format_gpu, list_visible_gpus
-from wheelfactory.doctor.installed_flash_attn import format_flash_attn, is_compiled, list_compiled_archs
+from wheelfactory.doctor.gpu_match import OVERRIDE, format_gpu, lacks_code, list_visible_gpus
+from wheelfactory.doctor.installed_flash_attn import (
+    format_flash_attn,
+    has_cuda_label,
+    has_label,
+    is_compiled,
+    list_compiled_archs,
+)
 from wheelfactory.doctor.machine import Device, InstalledFlashAttn, Machine
 from wheelfactory.doctor.torch_checks import uses_triton
 
@@ -19,6 +25,11 @@ _HIP_NUMBERS = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 def check_gpu_code(machine: Machine, installed: InstalledFlashAttn) -> Iterator[Diagnosis]:
     """Yield the GPUs that a compiled flash-attn has no code object for; Triton compiles for any GPU."""
     archs = list_compiled_archs(installed)
+    # a build without a label may have its kernels in a library of its own
+    is_prebuilt = has_label(installed) and not has_cuda_label(installed) and not installed.error
+    if is_prebuilt and installed.has_device_code is False and not archs and not uses_triton(machine, installed):
+        what = f"{format_flash_attn(installed)} imports, but its extension has no code objects for AMD GPUs"
+        yield Diagnosis("no AMD code", what, INSTALL_MATCHING_WHEEL)
     if not is_compiled(installed) or uses_triton(machine, installed) or not archs:
         return
     if any(arch.endswith("generic") or arch == "amdgcnspirv" for arch in archs):
@@ -53,15 +64,19 @@ def _one_of_several(machine: Machine, what: str, count: int, lacking: Sequence[i
 
 
 def check_gpu_access(machine: Machine) -> Iterator[Diagnosis]:
-    """Yield what keeps torch from using the GPUs; nothing if it sees one."""
-    if machine.torch and machine.torch.sees_gpu:
+    """Yield what keeps torch from using the GPUs; nothing if it sees one, or has no code for them."""
+    if (machine.torch and machine.torch.sees_gpu) or (lacks_code(machine) and not _hiding(machine)):
         return
     closed = [device for device in machine.devices if device.exists and not device.usable]
+    has_render = any("renderD" in device.path for device in machine.devices if device.exists)
     kfd = next((device for device in machine.devices if device.path == "/dev/kfd"), None)
     if kfd and not kfd.exists:
-        yield _no_driver(machine)
+        yield from _no_driver(machine)
     elif closed:
         yield _not_allowed(machine, closed)
+    elif kfd and machine.container in _ENGINES and not has_render:
+        what = f"/dev/kfd is there, but /dev/dri has no GPU in this container ({machine.container})"
+        yield Diagnosis("no GPU in the container", what, _start(machine.container, "/dev/kfd", "/dev/dri"))
     elif kfd and not machine.gpus:
         what = "/dev/kfd can be opened, but the driver lists no GPU"
         yield Diagnosis(
@@ -71,28 +86,43 @@ def check_gpu_access(machine: Machine) -> Iterator[Diagnosis]:
         yield _not_seen(machine)
 
 
-def _no_driver(machine: Machine) -> Diagnosis:
-    """Report a missing ``/dev/kfd``, the compute device of the amdgpu driver."""
+def _no_driver(machine: Machine) -> Iterator[Diagnosis]:
+    """Yield a missing ``/dev/kfd``, the compute device of the amdgpu driver; in WSL, the runtime is needed instead."""
     what, container = "/dev/kfd does not exist", machine.container
-    if container == "wsl":
-        what = f"{what}; WSL provides the GPU as /dev/dxg, which needs the ROCm runtime for WSL"
-        return Diagnosis("no GPU in WSL", what, 'follow AMD\'s "Install Radeon software for WSL", then run rocminfo')
     if container is None:
         what = f"{what}: the amdgpu driver is not loaded, or it supports no GPU of this machine"
-        return Diagnosis("no GPU driver", what, "sudo modprobe amdgpu && sudo dmesg | grep -E 'amdgpu|kfd'")
-    return Diagnosis(
-        "no GPU in the container", f"{what} in this container ({container})", _start(container, "/dev/kfd", "/dev/dri")
-    )
+        yield Diagnosis("no GPU driver", what, "sudo modprobe amdgpu && sudo dmesg | grep -E 'amdgpu|kfd'")
+    elif container != "wsl":
+        what = f"{what} in this container ({container})"
+        yield Diagnosis("no GPU in the container", what, _start(container, "/dev/kfd", "/dev/dri"))
+    elif not machine.has_wsl_runtime:
+        what = "WSL provides the GPU as /dev/dxg, which needs the ROCm runtime for WSL, and it is not installed"
+        yield Diagnosis("no GPU in WSL", what, 'follow AMD\'s "Install Radeon software for WSL", then run rocminfo')
+    elif machine.torch and machine.torch.hip:
+        what = f"the ROCm runtime for WSL is installed, but {format_torch(machine)} sees no GPU"
+        remedy = "run rocminfo; if it lists the GPU, this torch is not AMD's for WSL, which has the runtime in it"
+        yield Diagnosis("no GPU in WSL", what, remedy)
+
+
+_ENGINES = ("docker", "podman", "toolbox")
+
+# how to give a sandbox the GPU, by its kind; the others are started by docker or podman
+_WAYS = {
+    "kubernetes": "request a GPU in the pod's resources.limits (amd.com/gpu: 1); this needs AMD's device plugin",
+    "apptainer": "start the container with `apptainer exec --rocm ...`",
+    "lxc": "on the host, give the LXC container the devices: on Proxmox `pct set ID --dev0 /dev/kfd --dev1 "
+    "/dev/dri/renderD128`, else lxc.cgroup2.devices.allow and lxc.mount.entry in its configuration",
+    "flatpak": "run Python outside of the Flatpak sandbox, or start the program with `flatpak run --device=all APP`",
+    "snap": "run Python outside of the Snap sandbox, which does not pass /dev/kfd",
+    "toolbox": "create the toolbox on a host whose /dev/kfd opens; it passes all devices of the host",
+}
 
 
 def _start(container: str, *devices: str) -> str:
     """Return how to start a container with GPU access."""
-    if container == "kubernetes":
-        return "request a GPU in the pod's resources.limits (amd.com/gpu: 1); this needs AMD's device plugin"
-    if container == "apptainer":
-        return "start the container with `apptainer exec --rocm ...`"
     engine = "podman" if container == "podman" else "docker"
-    return f"start the container with `{engine} run {' '.join(f'--device={device}' for device in devices)} ...`"
+    given = " ".join(f"--device={device}" for device in devices)
+    return _WAYS.get(container, f"start the container with `{engine} run {given} ...`")
 
 
 def _not_allowed(machine: Machine, closed: Sequence[Device]) -> Diagnosis:
@@ -101,13 +131,28 @@ def _not_allowed(machine: Machine, closed: Sequence[Device]) -> Diagnosis:
     lacking = [group for group in groups if group not in machine.groups]
     user, container = machine.user or "this user", None if machine.container == "wsl" else machine.container
     what = f"{user} has no permission to open {', '.join(paths)}"
+    if container == "kubernetes":
+        what = f"{what} of this pod (group {' and '.join(groups)}): it got the device, not the right to open it"
+        remedy = (
+            "set the pod's securityContext.supplementalGroups to the group of the node's device (or its device plugin)"
+        )
+        return Diagnosis("no permission for the GPU", what, remedy)
+    if container and set(groups) & {"nogroup", "nobody", "65534"}:
+        what = f"{what}: they belong to nobody here, as under Docker Desktop, whose containers run in a virtual machine"
+        if container == "podman":
+            what = f"{what[: what.index(':')]}: rootless podman drops the groups of its user"
+            return Diagnosis("no permission for the GPU", what, _KEEP_GROUPS)
+        remedy = "use Docker Engine, without Docker Desktop (`docker context use default`), and not its rootless mode"
+        return Diagnosis("no permission for the GPU", what, remedy)
     if lacking and user not in ("root", "0"):
         what = f"{what}; this needs the group{'s' * (len(lacking) > 1)} {' and '.join(lacking)}"
         if container is None:
             remedy = f"sudo usermod --append --groups {','.join(lacking)} {user}, then log out and in again"
             return Diagnosis("missing group", what, remedy)
         remedy = f"start the container with {' '.join(f'--group-add {group}' for group in lacking)}"
-        if not all(group.isdigit() for group in lacking):  # a name resolves to the image's number, not to the host's
+        if container == "podman":
+            remedy = _KEEP_GROUPS
+        elif not all(group.isdigit() for group in lacking):  # a name resolves to the image's number, not the host's
             remedy = f"{remedy} (use the host's group number if it differs)"
         return Diagnosis("missing group", what, remedy)
     if container:
@@ -118,10 +163,17 @@ def _not_allowed(machine: Machine, closed: Sequence[Device]) -> Diagnosis:
     return Diagnosis("no permission for the GPU", what, f"ls -l {' '.join(paths)}")
 
 
+_KEEP_GROUPS = "start the container with `podman run --group-add keep-groups --security-opt label=disable ...`"
+
+
+def _hiding(machine: Machine) -> list[str]:
+    return [name for name in _HIDING if name in machine.environ]
+
+
 def _not_seen(machine: Machine) -> Diagnosis:
     listed = ", ".join(map(format_gpu, dict.fromkeys(machine.gpus)))
     what = f"the driver lists {listed}, but {format_torch(machine)} sees no GPU"
-    hiding = [name for name in _HIDING if name in machine.environ]
+    hiding = _hiding(machine)
     if hiding:
         settings = ", ".join(f"{name} is {machine.environ[name]!r}" for name in hiding)
         return Diagnosis("GPU hidden", f"{what}: {settings}", f"unset {' '.join(hiding)}")

@@ -10,8 +10,10 @@ from wheelfactory.core.cell import AITER_NAME, Backend
 from wheelfactory.core.gpus import find_override_arch, product_names, without_features
 from wheelfactory.core.label import is_own_aiter
 from wheelfactory.core.support import Answer, Support, SupportTables, name_choice, other_ways
+from wheelfactory.core.torch_build import TorchOrigin, find_origin
+from wheelfactory.doctor.diagnosis import find_major_minor
 from wheelfactory.doctor.facts import DoctorFacts
-from wheelfactory.doctor.machine import Machine
+from wheelfactory.doctor.machine import InstalledTorch, Machine
 from wheelfactory.doctor.published_wheels import PublishedWheel
 
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
@@ -51,29 +53,56 @@ def _judge_arch(arch: str, tables: SupportTables) -> GpuSupport:
     return GpuSupport(arch, answers, other_ways(arch) if fails else ())
 
 
-def gpu_support(wheel: PublishedWheel, arch: str, facts: DoctorFacts) -> Support:
-    """Return whether a wheel works on a GPU: by its own archs, and by the rules of the matrix."""
+def lacks_code(machine: Machine) -> tuple[str, ...]:
+    """Return the visible GPUs if the installed torch says that it has code for none of them; otherwise nothing."""
+    archs = tuple(dict.fromkeys(arch for arch, _ in list_visible_gpus(machine)))
+    listed = machine.torch.arch_list if machine.torch else ()
+    return archs if listed and not set(archs) & set(listed) else ()
+
+
+def gpu_support(wheel: PublishedWheel, arch: str, machine: Machine, facts: DoctorFacts) -> Support:
+    """Return whether a wheel works on a GPU: by its archs, the installed torch and the rules of the matrix."""
     assert wheel.label
+    torch = _matching_torch(wheel, machine)
+    if torch and torch.arch_list and arch not in torch.arch_list:
+        return Support(Answer.DOES_NOT_WORK, (f"your torch has no code for {arch}",))
     is_own = arch in set(map(without_features, wheel.archs))
     if not is_own and wheel.label.backend is Backend.CK:
         return Support(Answer.DOES_NOT_WORK, (f"has no code for {arch}",))
     cell = wheel.cell
-    choices = {"flash-attn": cell.flash_attn, "rocm": cell.rocm} if cell else {}
+    choices = {"flash-attn": cell.flash_attn} if cell else {}
+    # an installed torch knows better for which GPUs it is built; the table has the list of PyTorch's releases only
+    if cell and torch and find_origin(torch.version) is TorchOrigin.PYTORCH and not torch.arch_list:
+        choices["rocm"] = torch.version.partition("+rocm")[2]
+    elif cell and not torch:
+        choices["rocm"] = cell.rocm
     choices = {**choices, "backend": str(wheel.label.backend), "gpu": arch}
-    is_known = all(value in facts.support.axes[axis] for axis, value in choices.items())
-    found = facts.support.find_support(choices) if is_known else None
+    tables = facts.support.for_own_torch() if torch and torch.arch_list else facts.support
+    is_known = all(value in tables.axes[axis] for axis, value in choices.items())
+    found = tables.find_support(choices) if is_known else None
     if is_own:
         # only a preview, or an arch that nobody tested, is promised less than its wheel says
         return found if found and found.answer is Answer.MAY_WORK else Support(Answer.WORKS)
-    return found or Support(Answer.DOES_NOT_WORK, (f"was not checked for {arch}",))
+    return found or Support(Answer.DOES_NOT_WORK, (f"no release of flash-attn is known to support {arch}",))
+
+
+def _matching_torch(wheel: PublishedWheel, machine: Machine) -> InstalledTorch | None:
+    """Return the installed torch for ROCm, if it has the minor version of the wheel."""
+    torch = machine.torch
+    is_wanted = wheel.label and torch and torch.hip and find_major_minor(torch.version) == wheel.label.torch
+    return torch if is_wanted else None
 
 
 def gpu_warnings(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> Iterator[str]:
     """Yield why a wheel that matches may still not work: for GPUs that it does not promise, and under an override."""
     for arch, _ in dict.fromkeys(list_visible_gpus(machine)):
-        support = gpu_support(wheel, arch, facts)
+        support = gpu_support(wheel, arch, machine, facts)
         if support.answer is Answer.MAY_WORK:
             yield str(support)
+    torch = _matching_torch(wheel, machine)
+    if wheel.torch_symbols and torch and find_origin(torch.version) is not TorchOrigin.PYTORCH:
+        needed = f"all {len(wheel.torch_symbols)} symbols of torch that the wheel needs"
+        yield f"may work: your torch is another build than PyTorch's; it defines {needed}"
     aiter_version = machine.packages.get(AITER_NAME)
     if wheel.label and wheel.label.uses_aiter and aiter_version and not is_own_aiter(aiter_version):
         yield f"takes its kernels from the installed {AITER_NAME} {aiter_version}, which stays; checked with ours only"
@@ -90,14 +119,15 @@ def hide_gpus_hint(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) 
     Empty if the wheel works on all visible GPUs, or on none of them, or if some GPUs are hidden already.
     """
     seen = list_visible_gpus(machine)
-    answers = [gpu_support(wheel, arch, facts).answer for arch, _ in seen]
+    kinds = {arch: gpu_support(wheel, arch, machine, facts).answer for arch, _ in dict.fromkeys(seen)}
+    answers = [kinds[arch] for arch, _ in seen]
     # a GPU that a wheel promises is worth hiding one that it only may work on
     good = Answer.WORKS if Answer.WORKS in answers else Answer.MAY_WORK
     covered = [number for number, answer in enumerate(answers) if answer is good]
     if not covered or len(covered) == len(seen) or any(machine.environ.get(name) for name in _VISIBLE):
         return ""  # with a visibility variable set, HIP would count the GPUs from another first one
     others = dict(gpu for number, gpu in enumerate(seen) if number not in covered).items()
-    lacks = "has no code for" if wheel.label and wheel.label.backend is Backend.CK else "was not checked for"
+    lacks = "has no code for" if wheel.label and wheel.label.backend is Backend.CK else "promises nothing for"
     why = " and ".join(f"{lacks} {format_gpu(arch, name)}" for arch, name in others)
     return f"first run `export HIP_VISIBLE_DEVICES={','.join(map(str, covered))}`: the wheel {why}"
 
@@ -105,7 +135,7 @@ def hide_gpus_hint(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) 
 def missing_archs(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> Iterator[str]:
     """Yield each visible GPU that a wheel does not work on, with its product name."""
     for arch, name in dict(list_visible_gpus(machine)).items():
-        support = gpu_support(wheel, arch, facts)
+        support = gpu_support(wheel, arch, machine, facts)
         if support.answer is Answer.DOES_NOT_WORK:
             yield from (reason.replace(arch, format_gpu(arch, name), 1) for reason in support.reasons)
 

@@ -13,15 +13,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib.machinery import PathFinder
-from importlib.metadata import Distribution
+from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
-from wheelfactory.core.cell import Cell, local_version
+from wheelfactory.core.cell import local_version
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.gpus import without_features
 from wheelfactory.core.label import Label
 from wheelfactory.core.query import Packages, find_packages, query_program
-from wheelfactory.doctor.diagnosis import find_major_minor, format_major_minor
+from wheelfactory.core.torch_build import rocm_of_torch
+from wheelfactory.doctor.diagnosis import find_major_minor
+from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.machine import InstalledFlashAttn
 
 _ASK_IMPORT = r"""
@@ -42,6 +44,7 @@ print("\nanswer:" + json.dumps({"error": failure}), flush=True)
 """
 
 _LONGEST_ERROR = 2000
+_TARGET = b"amdgcn-amd-amdhsa"
 _BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
 # magic, version and method of a compressed bundle. The magic alone can occur by chance in a large file
 _PACKED_BUNDLE = re.compile(rb"CCOB[\x01-\x03]\0[\0\x01]\0")
@@ -62,9 +65,27 @@ def read_flash_attn(python: str, environ: Mapping[str, str], seconds: float = 60
         return None
     if found is None:
         return None
-    archs = read_extension_archs(Path(found.extension)) if found.extension else ()
+    archs, has_code = read_extension_code(Path(found.extension)) if found.extension else ((), None)
     error = find_import_error(python, environ, seconds, has_extension=found.extension is not None)
-    return replace(found, extension_archs=archs, error=error)
+    return replace(found, extension_archs=archs, has_device_code=has_code, error=error)
+
+
+def find_foreign(python: str, environ: Mapping[str, str], seconds: float = 60) -> tuple[str, str]:
+    """Return the directory of a module flash_attn without a distribution flash-attn, and the distribution that has it.
+
+    Both are empty if there is no such module, the second also for a folder that no distribution owns.
+    """
+    with suppress(InputError, OSError, ValueError, KeyError):
+        packages = find_packages([python], environ, seconds, ["flash_attn"])
+        origin = packages.origins["flash_attn"]
+        if not origin:  # None too for flash-attn-4, which has flash_attn.cute alone
+            return "", ""
+        file = Path(origin).resolve()
+        every = distributions(path=list(packages.search_path))
+        owners = (one for one in every if any(_place(one, str(path)) == file for path in one.files or ()))
+        owner = next(owners, None)
+        return str(file.parents[1]), f"{owner.metadata['Name']} {owner.version}" if owner else ""
+    return "", ""
 
 
 def _of_metadata(packages: Packages) -> InstalledFlashAttn | None:
@@ -139,18 +160,21 @@ def find_import_error(
     return answer.last_line or "the process ended without output"
 
 
-def read_extension_archs(extension: Path) -> tuple[str, ...]:
-    """Return the offload archs, without features, that an extension has code for.
+def read_extension_code(extension: Path) -> tuple[tuple[str, ...], bool | None]:
+    """Return the offload archs, without features, that an extension has code for, and whether it has code at all.
 
-    Empty if it has no device code, cannot be read, or is compressed (the standard library has no zstd).
+    Unknown archs are empty: of a file that cannot be read, or compresses them (the standard library has no zstd).
     """
     try:
         with extension.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             if _PACKED_BUNDLE.search(data):
-                return ()
-            return tuple(sorted(set(_archs_in(data))))
+                return (), True
+            archs = tuple(sorted(set(_archs_in(data))))
+            if archs or data[:4] != b"\x7fELF":
+                return archs, bool(archs) or None
+            return (), data.find(_TARGET) >= 0
     except (OSError, ValueError):  # ValueError: an empty file
-        return ()
+        return (), None
 
 
 def _archs_in(data: mmap.mmap) -> Iterator[str]:
@@ -202,26 +226,13 @@ def find_build_torch(installed: InstalledFlashAttn) -> tuple[tuple[int, int], st
     return ((int(pins[0][1]), int(pins[0][2])), "requirements") if pins else None
 
 
-def find_build_rocm(installed: InstalledFlashAttn) -> tuple[int, int] | None:
+def find_build_rocm(installed: InstalledFlashAttn, facts: DoctorFacts) -> tuple[int, int] | None:
     """Return the ROCm it was built for as (major, minor); None if unknown."""
-    hip = _toolchain(installed).get("hip")
-    if isinstance(hip, str) and find_major_minor(hip):
-        return find_major_minor(hip)
     try:
         return Label.parse(_local(installed)).rocm
     except InputError:
-        return None
-
-
-def find_build_torch_rocm(installed: InstalledFlashAttn) -> str | None:
-    """Return the ROCm of the torch it was built for, as in PyTorch's index: ``6.4``, ``6.2.4``; None if unknown."""
-    rocm = find_build_rocm(installed)
-    try:
-        return Cell.parse(
-            str(installed.build_record.get("cell"))
-        ).rocm  # the label has two numbers; 6.2.4 has its own index
-    except InputError:
-        return format_major_minor(rocm) if rocm else None
+        built = _toolchain(installed)
+        return rocm_of_torch(str(built.get("torch", "")), str(built.get("hip") or ""), None, facts.hips)
 
 
 def find_build_cxx11_abi(installed: InstalledFlashAttn) -> bool | None:

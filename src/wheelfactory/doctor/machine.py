@@ -23,8 +23,21 @@ class Python:
     """The version of pip; None if missing, as in environments created by uv."""
     has_uv: bool = False
     """Whether uv is on PATH."""
+    pip_extra: str = ""
+    """The setting that gives pip a second index: ``PIP_EXTRA_INDEX_URL``, or a line of its configuration."""
     externally_managed: bool = False
     """Whether it belongs to the Linux distribution, so that pip refuses to install into it (PEP 668)."""
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """A requirement of a package."""
+
+    name: str
+    specifier: str
+    """``==3.7.1``."""
+    installed: str | None = None
+    """The installed version; None if it is missing."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +56,18 @@ class InstalledTorch:
     """The offload arch of each GPU that torch sees, without features."""
     error: str = ""
     """The last line of the import error. If set, only `version` is known."""
+    rocm: str | None = None
+    """``torch.version.rocm``, which older ones lack."""
+    arch_list: tuple[str, ...] = ()
+    """The archs that it has code for (``torch.cuda.get_arch_list()``); empty if unknown."""
+    gpu_error: str = ""
+    """How the process ended at the first use of the GPU: ``killed by SIGSEGV``; empty if it did not."""
+    libraries: str = ""
+    """The directory of its libraries."""
+    exports: tuple[str, ...] = ()
+    """Those symbols of CK wheels that its libraries define."""
+    unmet: tuple[Requirement, ...] = ()
+    """Its requirements that the Python does not meet."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +86,8 @@ class InstalledFlashAttn:
     """Path of its compiled ``flash_attn_2_cuda``; None in a Triton wheel."""
     extension_archs: tuple[str, ...] = ()
     """Offload archs that the extension has code for; empty if it has none or compresses it."""
+    has_device_code: bool | None = None
+    """Whether the extension has code for AMD GPUs; None if unknown."""
     error: str = ""
     """The import error in one line; empty if it imports."""
     has_triton_backend: bool = False
@@ -96,6 +123,12 @@ class Machine:
     flash_attn: InstalledFlashAttn | None = None
     packages: Mapping[str, str] = field(default_factory=dict)
     """Versions of related packages by name: ``triton``, ``pytorch-triton-rocm``, ``triton-rocm``, ``einops`` ..."""
+    torch_pins: Mapping[str, str] = field(default_factory=dict)
+    """By package that requires a torch of its own, such as vllm: that requirement."""
+    foreign_flash_attn: str = ""
+    """The directory of a module flash_attn that is no flash-attn, which Python would import; else empty."""
+    foreign_owner: str = ""
+    """The distribution that brought it, with its version; empty for a folder."""
     rocm: str | None = None
     """The machine's ROCm, ``6.4.3``; torch has its own libraries."""
     rocm_path: str | None = None
@@ -107,6 +140,8 @@ class Machine:
     """``/dev/kfd`` and the render nodes."""
     container: str | None = None
     """``docker``, ``podman``, ``kubernetes``, ...; None outside a container."""
+    has_wsl_runtime: bool = False
+    """Whether ROCm's runtime for WSL is installed."""
     user: str = ""
     groups: tuple[str, ...] = ()
     """The user's groups, by name."""

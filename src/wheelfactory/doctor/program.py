@@ -21,15 +21,17 @@ from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.core.wrap import terminal_width, wrap_line
 from wheelfactory.doctor.detect import IMPORT_TIMEOUT_S, detect_machine
 from wheelfactory.doctor.diagnose import diagnose_machine
+from wheelfactory.doctor.exports import read_exports
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.fit import find_fit
-from wheelfactory.doctor.installed_flash_attn import read_flash_attn
+from wheelfactory.doctor.installed_flash_attn import list_compiled_archs, read_flash_attn
 from wheelfactory.doctor.machine import Machine
 from wheelfactory.doctor.manifest_source import read_manifest_bytes, resolve_site
-from wheelfactory.doctor.published_wheels import parse_wheels
+from wheelfactory.doctor.published_wheels import PublishedWheel, parse_wheels
 from wheelfactory.doctor.report import DoctorReport, Offer, as_json, make_report, report_without_site
 from wheelfactory.doctor.report_text import report_lines
 from wheelfactory.doctor.steps import VENV
+from wheelfactory.doctor.verdict import VerdictKind, Wanted
 
 SITE = ""
 """Default site; `single_file` fills in the address that ``doctor.py`` is served from."""
@@ -62,6 +64,7 @@ def add_options(parser: argparse.ArgumentParser, program: Sequence[str]) -> None
     parser.add_argument(
         "--backend", choices=[str(backend) for backend in Backend], help="consider only wheels of this backend"
     )
+    parser.add_argument("--verbose", action="store_true", help="also print the machine, the wheels and their checks")
     parser.add_argument("--flash-attn", metavar="VERSION", help="consider only wheels of this release, such as 2.8.3")
 
 
@@ -87,24 +90,42 @@ def diagnose_and_report(
         raise InputError("no site to install from", "--install", "pass the address of a site, or a release directory")
     tell(f"examining {python}: importing torch may take a minute")
     machine = detect_machine(python, environ, probe, facts.rocm_triton_packages, root)
-    report, error = report_without_site(machine, diagnose_machine(machine, facts), facts), None
+    error = None
     try:
-        if site:
-            source = resolve_site(site)
-            wheels = parse_wheels(read_manifest_bytes(source), source.manifest, source.base)
-            backend = Backend(options.backend) if options.backend else None
-            fit = find_fit(wheels, machine, facts, backend=backend, flash_attn=options.flash_attn)
-            doctor = _own_command(options, machine)
-            diagnoses = diagnose_machine(machine, facts)
-            report = make_report(machine, diagnoses, source, wheels, fit, facts, backend=backend, doctor=doctor)
+        report = _report_on_site(options, machine, facts, site) if site else None
     except InputError as caught:
-        report, error = replace(report, site=site), caught
-    width = terminal_width(sys.stdout)
-    for line in [json.dumps(as_json(report, error), indent=2)] if options.json else report_lines(report, width):
+        report, error = None, caught
+    if report is None:
+        report = replace(report_without_site(machine, diagnose_machine(machine, facts), facts), site=site or None)
+    text = report_lines(report, verbose=options.verbose)
+    for line in [json.dumps(as_json(report, error), indent=2)] if options.json else text:
         show(line)
     if error:
         raise error
     return install_best(report, facts, environ, show) if options.install else report.exit_code
+
+
+def _report_on_site(options: argparse.Namespace, machine: Machine, facts: DoctorFacts, site: str) -> DoctorReport:
+    """Return the report for a machine and the wheels of a site. Raises InputError if its manifest cannot be read."""
+    source = resolve_site(site)
+    wheels = parse_wheels(read_manifest_bytes(source), source.manifest, source.base)
+    wanted = Wanted(Backend(options.backend) if options.backend else None, options.flash_attn)
+    machine = with_wheel_facts(machine, wheels)
+    fit = find_fit(wheels, machine, facts, backend=wanted.backend, flash_attn=wanted.flash_attn)
+    diagnoses, doctor = diagnose_machine(machine, facts), _own_command(options, machine)
+    return make_report(machine, diagnoses, source, wheels, fit, facts, wanted=wanted, doctor=doctor)
+
+
+def with_wheel_facts(machine: Machine, wheels: Sequence[PublishedWheel]) -> Machine:
+    """Return a machine with what a manifest knows: the archs of an installed wheel, the symbols that torch defines."""
+    installed, torch = machine.flash_attn, machine.torch
+    same = next((wheel for wheel in wheels if installed and wheel.version == installed.version), None)
+    if installed and same and installed.extension and not list_compiled_archs(installed):
+        machine = replace(machine, flash_attn=replace(installed, extension_archs=same.archs))
+    wanted = {symbol for wheel in wheels for symbol in wheel.torch_symbols}
+    if torch and torch.libraries and wanted:
+        machine = replace(machine, torch=replace(torch, exports=read_exports(torch.libraries, wanted)))
+    return machine
 
 
 def _own_command(options: argparse.Namespace, machine: Machine) -> tuple[str, ...]:
@@ -176,12 +197,12 @@ def install_best(
 
     Raises FactoryError if stdin gives no answer, neither pip nor uv is available, or the installation fails.
     """
-    if not report.offers:
-        show("")
-        show("Nothing was installed: no wheel matches.")
-        return FAILED
-    if report.offers[0].installed:
+    if report.verdict.kind is VerdictKind.KEEP:
         return DONE
+    if report.verdict.kind is not VerdictKind.INSTALL or not report.offers:
+        show("")
+        show("Nothing was installed: follow the steps first." if report.steps else "Nothing was installed.")
+        return FAILED
     command = _command(report.machine, report.offers[0])
     show("")
     show(shlex.join(command))
@@ -224,9 +245,8 @@ def _confirm(report: DoctorReport) -> bool:
     """Return whether the answer is yes. Raises FactoryError if stdin is closed."""
     sys.stdout.flush()
     installed = report.machine.flash_attn
-    replaced = (
-        f"Replace flash-attn {installed.version}, which works" if report.replaces_other and installed else "Install it"
-    )
+    works = installed is not None and not installed.error and not report.diagnoses
+    replaced = f"Replace flash-attn {installed.version}, which works" if works and installed else "Install it"
     sys.stderr.write(f"{replaced}? [y/N] ")
     sys.stderr.flush()
     answer = sys.stdin.readline() if sys.stdin else ""

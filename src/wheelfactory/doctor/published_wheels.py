@@ -42,6 +42,8 @@ class PublishedWheel:
     glibc: str | None = None
     gates: tuple[tuple[str, str], ...] = ()
     """Each gate and its status: ``passed``, ``failed``, ``not run``."""
+    torch_symbols: tuple[str, ...] = ()
+    """The symbols of torch that a CK wheel needs; empty for one that was published without the list."""
     verified_on: tuple[str, ...] = ()
     """Archs of the AMD GPUs on which its results were correct (`wheelfactory.release.manifest.verified_archs`)."""
 
@@ -97,6 +99,7 @@ def _wheel(row: Mapping[str, Any], base: str, place: InputError) -> PublishedWhe
         cxx11_abi=row.get("cxx11_abi"),
         glibc=row.get("glibc"),
         gates=tuple((as_printable(gate["gate"]), as_printable(gate["status"])) for gate in row.get("gates", ())),
+        torch_symbols=tuple(row.get("torch_symbols", ())),
         verified_on=sort_proved_archs(_proved_archs(row)),
     )
 

@@ -1,4 +1,4 @@
-"""Combine a machine, its diagnoses and a site's wheels into one report: the offered wheels and the exit code."""
+"""Combine a machine, its diagnoses and a site's wheels into one report: the verdict, the steps and the exit code."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from wheelfactory.core.installer import InstallCommand, pip_for, uv_for
 from wheelfactory.core.label import index_path
 from wheelfactory.core.published import why_unverified
 from wheelfactory.core.support import Answer
-from wheelfactory.doctor.advice import find_alternatives, find_answer, find_torch
+from wheelfactory.doctor.advice import find_answer, find_torch
 from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, INSTALL_TORCH, Diagnosis
 from wheelfactory.doctor.facts import DoctorFacts
-from wheelfactory.doctor.fit import Fit, dependencies_of, find_missing_dependencies, has_rocm_torch
-from wheelfactory.doctor.gpu_match import GpuSupport, gpu_warnings, hide_gpus_hint, judge_gpus
+from wheelfactory.doctor.fit import Fit, dependencies_of, find_missing_dependencies
+from wheelfactory.doctor.gpu_match import GpuSupport, gpu_warnings, hide_gpus_hint, judge_gpus, list_visible_gpus
 from wheelfactory.doctor.machine import Machine
 from wheelfactory.doctor.manifest_source import ManifestSource
+from wheelfactory.doctor.notes import find_notes, find_ways
 from wheelfactory.doctor.published_wheels import PublishedWheel
 from wheelfactory.doctor.steps import (
     Step,
@@ -27,14 +28,18 @@ from wheelfactory.doctor.steps import (
     exact_commands,
     fallback_step,
     find_target,
+    fix_step,
     preparing_steps,
     torch_command,
     torch_step,
     wheel_step,
 )
+from wheelfactory.doctor.systems import check_system
+from wheelfactory.doctor.torch_checks import uses_triton
+from wheelfactory.doctor.verdict import Verdict, VerdictKind, Wanted, find_verdict, needs_own_fix
 
 # the version of the JSON document. Increase it when a key is renamed, removed or changes its meaning
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,7 @@ class DoctorReport:
     """Everything that the doctor reports."""
 
     machine: Machine
+    verdict: Verdict
     diagnoses: tuple[Diagnosis, ...] = ()
     site: str | None = None
     """The address of the manifest, or the given site if its manifest cannot be read; None without a site."""
@@ -72,26 +78,22 @@ class DoctorReport:
     """The wheel that would match another torch, with the commands that install that torch."""
     fallback: Offer | None = None
     """The pure-PyTorch fallback, if no wheel matches and the installed torch can run the fallback."""
+    refused: tuple[str, ...] = ()
+    """The options for which the installed flash-attn raises an error; empty for one that does not check its calls."""
     support: tuple[GpuSupport, ...] = ()
     """The answers for each kind of visible GPU."""
     steps: tuple[Step, ...] = ()
     """What to do, in this order; empty if nothing helps, or if nothing is needed."""
-    alternatives: tuple[str, ...] = ()
-    """Other versions or the other backend, if no wheel can match what is installed."""
-    is_supported: bool = False
-    """Whether the matrix has a wheel for what is installed, so that a site only lacks it."""
-    replaces_other: bool = False
-    """True if a working flash-attn from another source is installed: the steps would replace it."""
+    notes: tuple[str, ...] = ()
+    """What else matters on this machine, one line each."""
 
     @property
     def exit_code(self) -> int:
-        """`DONE` if the installed flash-attn has no problem or, without one, if a wheel matches; otherwise `FAILED`.
-
-        Without flash-attn and without a site: `DONE` if the machine has no problem.
-        """
-        if self.machine.flash_attn or self.fit is None:
-            return FAILED if self.diagnoses else DONE
-        return DONE if self.offers else FAILED
+        """`DONE` if flash-attn works or a wheel matches, and no problem is named; otherwise `FAILED`."""
+        if self.verdict.kind is VerdictKind.KEEP:
+            return DONE
+        is_done = bool(self.offers) and self.verdict.kind is VerdictKind.INSTALL
+        return DONE if (is_done or self.fit is None) and not self.diagnoses else FAILED
 
 
 def make_report(
@@ -102,70 +104,140 @@ def make_report(
     fit: Fit,
     facts: DoctorFacts,
     *,
-    backend: Backend | None = None,
+    wanted: Wanted | None = None,
     doctor: Sequence[str] = (),
 ) -> DoctorReport:
     """Return the report for a machine and the manifest of `source`, whose `wheels` were matched as `fit`.
 
-    `backend`: the only one that was asked for. `doctor`: the command that runs the doctor with this site.
+    `wanted`: the wheels that were asked for. `doctor`: the command that runs the doctor with this site.
     """
+    wanted = wanted or Wanted()
+    unsupported = tuple(check_system(machine, facts))
+    verdict = find_verdict(machine, diagnoses, unsupported, fit, wanted, facts)
+    if verdict.kind is VerdictKind.CANNOT and unsupported:
+        diagnoses, fit = unsupported, replace(fit, fitting=(), with_other_torch=None, fallback=None)
     needed = find_missing_dependencies(wheels, machine)
     best: dict[Backend, PublishedWheel] = {}
     for wheel in fit.fitting:
         assert wheel.label  # find_fit keeps only wheels with a label
         best.setdefault(wheel.label.backend, wheel)
-    other, fallback, installed = fit.with_other_torch, fit.fallback, machine.flash_attn
-    works = installed is not None and not installed.error and not diagnoses
-    is_dead_end = not fit.fitting and other is None
-    is_supported = find_answer(machine, facts, backend) is not Answer.DOES_NOT_WORK
+    other, fallback = fit.with_other_torch, fit.fallback
+    is_dead_end = verdict.kind is VerdictKind.CANNOT and not unsupported
+    is_supported = find_answer(machine, facts, wanted.backend) is not Answer.DOES_NOT_WORK
     report = DoctorReport(
         machine,
+        verdict,
         diagnoses,
         source.manifest,
         fit,
         tuple(_offer(wheel, needed, machine, facts) for wheel in best.values()),
         _torch_offer(other, other.cell, machine, facts) if other and other.cell else None,
         _offer(fallback, (), machine, facts) if fallback else None,
+        _refused_by_installed(machine, facts),
         judge_gpus(machine, facts),
-        alternatives=find_alternatives(machine, facts, backend) if is_dead_end and not is_supported else (),
-        is_supported=is_dead_end and is_supported and has_rocm_torch(machine.python),
-        replaces_other=works and installed is not None and installed.version not in {wheel.version for wheel in wheels},
     )
     site = source.base if source.has_index else ""
-    report = replace(report, steps=tuple(_steps(report, needed, site, doctor)))
-    return with_remedies(report)
+    report = replace(report, steps=tuple(_steps(report, needed, site, doctor, facts)))
+    return with_remedies(replace(report, notes=tuple(_notes(report, facts, is_supported=is_dead_end and is_supported))))
 
 
 def report_without_site(machine: Machine, diagnoses: tuple[Diagnosis, ...], facts: DoctorFacts) -> DoctorReport:
     """Return the report for a machine alone: its problems, and the torch to install if it has none for its GPUs."""
-    report = DoctorReport(machine, diagnoses, support=judge_gpus(machine, facts))
+    refused = _refused_by_installed(machine, facts)
+    unsupported = tuple(check_system(machine, facts))
+    verdict = find_verdict(machine, diagnoses, unsupported, None, Wanted(), facts)
+    diagnoses = unsupported or diagnoses
+    report = DoctorReport(machine, verdict, diagnoses, refused=refused, support=judge_gpus(machine, facts))
     has_torch = machine.torch is not None and machine.torch.hip is not None
-    torch = find_torch(machine, facts)
+    torch = None if unsupported else find_torch(machine, facts)
+    steps = list(_fixes(diagnoses))
     if torch and not (has_torch and find_answer(machine, facts) is not Answer.DOES_NOT_WORK):
         target = find_target(machine.python)
-        steps = (*preparing_steps(target, sees_torch=False), torch_step(target, *torch))
-        report = replace(report, steps=steps)
-    return with_remedies(report)
+        steps += [*preparing_steps(target, sees_torch=False), torch_step(target, *torch, machine, facts)]
+    report = replace(report, steps=tuple(steps))
+    return with_remedies(replace(report, notes=tuple(_notes(report, facts))))
 
 
-def _steps(report: DoctorReport, needed: Sequence[PublishedWheel], site: str, doctor: Sequence[str]) -> Iterator[Step]:
-    """Yield the steps to the best wheel, with another torch if no wheel matches the installed one."""
-    machine, target = report.machine, find_target(report.machine.python)
-    if report.offers and not report.offers[0].installed:
+def _notes(report: DoctorReport, facts: DoctorFacts, *, is_supported: bool = False) -> Iterator[str]:
+    """Yield the notes of a report; `is_supported`: whether the matrix has a wheel that this site lacks."""
+    kind = report.verdict.kind
+    if kind is VerdictKind.INSTALL:
+        offer = next(filter(None, (*report.offers, report.torch)))
+        if offer.condition:  # the GPUs that the cautions are about are hidden then
+            yield f"Note: {offer.condition}"
+        else:
+            yield from (f"Caution: {caution}" for caution in offer.cautions)
+        if offer.unverified:
+            yield f"Caution: the wheel is not verified ({offer.unverified})"
+    elif kind is VerdictKind.KEEP:
+        for better in report.offers:
+            if not better.installed and better.wheel.label:
+                version, backend = better.wheel.version.partition("+")[0], better.wheel.label.backend
+                options = f"--flash-attn {version} --backend {backend}"
+                yield f"Not needed, but possible: {version} with {backend.display_name} ({options})."
+    else:
+        yield from find_ways(report.machine, report.support, facts)
+        if is_supported and report.fit and report.fit.near_misses:
+            yield "It is supported, but not on this site: ask its owner for the wheel (its page has a request form)."
+    if kind is VerdictKind.INSTALL and not list_visible_gpus(report.machine):
+        yield "No GPU is visible, so it was not checked whether the wheel has code for yours."
+    if kind in (VerdictKind.INSTALL, VerdictKind.KEEP):
+        yield from find_notes(report.machine, changes_torch=report.torch is not None)
+
+
+def _refused_by_installed(machine: Machine, facts: DoctorFacts) -> tuple[str, ...]:
+    installed = machine.flash_attn
+    if installed is None or not installed.build_record.get("corrections"):
+        return ()
+    backend = Backend.TRITON if uses_triton(machine, installed) else Backend.CK
+    return facts.find_refused(installed.version, str(backend))
+
+
+def _steps(
+    report: DoctorReport, needed: Sequence[PublishedWheel], site: str, doctor: Sequence[str], facts: DoctorFacts
+) -> Iterator[Step]:
+    """Yield the remedies, then the steps to the best wheel, with another torch if none matches the installed one."""
+    machine, target, kind = report.machine, find_target(report.machine.python), report.verdict.kind
+    yield from _fixes(report.diagnoses)
+    if kind is VerdictKind.FIX:
+        if _is_wheel_next(report):
+            yield from preparing_steps(target, sees_torch=True)
+            yield _wheel_step(report.offers[0], needed, target, site, machine)
+        elif doctor:
+            yield again_step(target, doctor)
+    elif kind is VerdictKind.INSTALL and report.offers:
         yield from preparing_steps(target, sees_torch=True)
         yield _wheel_step(report.offers[0], needed, target, site, machine)
-    elif report.torch and report.torch.wheel.cell:
+    elif kind is VerdictKind.INSTALL and report.torch and report.torch.wheel.cell:
+        cell = report.torch.wheel.cell
         yield from preparing_steps(target, sees_torch=False)
-        yield torch_step(target, report.torch.wheel.cell.torch, report.torch.wheel.cell.rocm)
+        yield torch_step(target, cell.torch, cell.rocm, machine, facts)
         yield _wheel_step(report.torch, needed, target, site, machine)
         if doctor:
             yield again_step(target, doctor)
-    elif report.fallback:
+    elif kind is VerdictKind.CANNOT and report.fallback:
         labels = [miss.wheel.label for miss in (report.fit.near_misses if report.fit else ()) if miss.wheel.label]
         # every index has the fallback
         index = f"{site}{index_path(labels[0].index_key)}/" if site and labels else ""
         yield from preparing_steps(target, sees_torch=True)
         yield fallback_step(target, report.fallback.wheel, index)
+
+
+def _fixes(diagnoses: Sequence[Diagnosis]) -> Iterator[Step]:
+    """Yield the remedies that need no site; the verdict says the first problem."""
+    own = [one for one in diagnoses if needs_own_fix(one)]
+    for number, one in enumerate(own):
+        yield fix_step(one.what if number else "", one.remedy)
+    for one in diagnoses:
+        if own and one.remedy.startswith(INSTALL_TORCH):
+            yield fix_step(one.what, "the doctor names the right one when this is done")
+
+
+def _is_wheel_next(report: DoctorReport) -> bool:
+    """Whether a wheel can follow the remedies: torch sees the GPUs, and flash-attn is missing or has to be replaced."""
+    torch, again = report.machine.torch, any(INSTALL_MATCHING_WHEEL in one.remedy for one in report.diagnoses)
+    sees = torch is not None and bool(torch.sees_gpu)
+    return bool(report.offers) and sees and (report.machine.flash_attn is None or again)
 
 
 def _wheel_step(offer: Offer, needed: Sequence[PublishedWheel], target: Target, site: str, machine: Machine) -> Step:
@@ -176,21 +248,17 @@ def _wheel_step(offer: Offer, needed: Sequence[PublishedWheel], target: Target, 
 
 def with_remedies(report: DoctorReport) -> DoctorReport:
     """Complete the remedies that depend on the match with the site's wheels."""
-    torch = ""
+    advice = "follow the steps" if report.steps else "no wheel of this site fits"
     if report.fit is None:
         advice = "run the doctor with the address of a site, and it names the wheel"
-        torch = "install the torch named below" if report.steps else ""
-    elif report.offers and report.offers[0].installed:
-        advice = "nothing else: the matching wheel is installed"
-    elif report.offers or report.torch:
-        advice = "follow the steps below"
-    else:
-        advice = "no wheel of this site fits; what works instead is named below"
+    torch = "install the torch of the steps" if report.fit is None and report.steps else advice
     diagnoses = (
-        replace(one, remedy=one.remedy.replace(INSTALL_MATCHING_WHEEL, advice).replace(INSTALL_TORCH, torch or advice))
+        replace(one, remedy=one.remedy.replace(INSTALL_MATCHING_WHEEL, advice).replace(INSTALL_TORCH, torch))
         for one in report.diagnoses
     )
-    return replace(report, diagnoses=tuple(diagnoses))
+    next_step = advice if report.offers else "no wheel of this site fits"
+    steps = (replace(step, title=step.title.replace(INSTALL_MATCHING_WHEEL, next_step)) for step in report.steps)
+    return replace(report, diagnoses=tuple(diagnoses), steps=tuple(steps))
 
 
 def _offer(wheel: PublishedWheel, needed: Sequence[PublishedWheel], machine: Machine, facts: DoctorFacts) -> Offer:
@@ -211,7 +279,8 @@ def _offer(wheel: PublishedWheel, needed: Sequence[PublishedWheel], machine: Mac
 
 
 def _torch_offer(wheel: PublishedWheel, cell: Cell, machine: Machine, facts: DoctorFacts) -> Offer:
-    pip, uv = (torch_command(one(machine.python.executable), cell.torch, cell.rocm) for one in (pip_for, uv_for))
+    installers = (one(machine.python.executable) for one in (pip_for, uv_for))
+    pip, uv = (torch_command(one, cell.torch, cell.rocm, machine, facts) for one in installers)
     cautions = tuple(gpu_warnings(wheel, machine, facts))
     return Offer(wheel, pip, uv, cautions=cautions, unverified=_unverified(wheel, facts))
 
@@ -229,6 +298,7 @@ def as_json(report: DoctorReport, error: FactoryError | None = None) -> dict[str
     return {
         "format": FORMAT,
         "machine": asdict(report.machine),
+        "verdict": {"kind": str(report.verdict.kind), "line": report.verdict.line},
         "diagnoses": [asdict(diagnosis) for diagnosis in report.diagnoses],
         "site": report.site,
         "fitting": [
@@ -248,12 +318,10 @@ def as_json(report: DoctorReport, error: FactoryError | None = None) -> dict[str
         ],
         "torch": _named("wheel", report.torch),
         "fallback": _named("filename", report.fallback),
+        "refused_options": list(report.refused),
         "support": [asdict(support) for support in report.support],
-        "alternatives": list(report.alternatives),
-        "steps": [
-            {"title": step.title, "commands": [shlex.join(command) for command in step.commands]}
-            for step in report.steps
-        ],
+        "steps": [asdict(step) for step in report.steps],
+        "notes": list(report.notes),
         "error": {"what": error.what, "which": error.which, "hint": error.hint} if error else None,
         "exit_code": error.exit_code if error else report.exit_code,
     }

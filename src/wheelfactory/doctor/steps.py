@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wheelfactory.core.cell import FALLBACK_NAME, public_version
 from wheelfactory.core.installer import InstallCommand, Installer, pip_for, url_with_sha256, uv_for
 from wheelfactory.core.label import index_path
-from wheelfactory.core.wrap import NO_BREAK
-from wheelfactory.doctor.diagnosis import TORCH_INDEX
-from wheelfactory.doctor.machine import Python
+from wheelfactory.doctor.facts import DoctorFacts
+from wheelfactory.doctor.machine import Machine, Python
 from wheelfactory.doctor.published_wheels import PublishedWheel
 
 VENV = "flash-attn-env"
 """The folder of the environment that replaces a Python of the Linux distribution."""
 
-_WITH_VALUE = ("--python", "--index-url", "--default-index")
+# what the remedies begin with that are commands
+_PROGRAMS = ("sudo", "export", "unset", "rm", "uv", "ls", "cd", "conda")
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class Step:
     """One thing to do."""
 
     title: str
-    commands: tuple[InstallCommand, ...]
+    commands: tuple[str, ...] = ()
+    """Lines for a shell."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,12 @@ class Target:
 
     @property
     def installer(self) -> Installer:
-        """pip if that Python has it, otherwise uv."""
-        return pip_for(self.executable) if self.has_pip else uv_for(self.executable)
+        """pip if that Python has it, otherwise uv; isolated where pip's configuration adds another index."""
+        if not self.has_pip:
+            return uv_for(self.executable)
+        pip = pip_for(self.executable)
+        isolated = ("--isolated",) if self.python.pip_extra else ()
+        return replace(pip, install_command=(*pip.install_command, *isolated))
 
 
 def find_target(python: Python) -> Target:
@@ -56,20 +61,37 @@ def preparing_steps(target: Target, *, sees_torch: bool) -> Iterator[Step]:
     if python.externally_managed:
         options = ("--system-site-packages",) if sees_torch else ()
         why = "the Linux distribution manages this Python, so pip refuses to install into it"
-        yield Step(f"Create an environment ({why}):", ((python.executable, "-m", "venv", *options, VENV),))
+        yield Step(f"Create an environment ({why}):", (shlex.join((python.executable, "-m", "venv", *options, VENV)),))
     elif python.pip is None and not python.has_uv:
-        yield Step("Install pip, which this Python lacks:", ((python.executable, "-m", "ensurepip", "--upgrade"),))
+        yield Step(
+            "Install pip, which this Python lacks:", (shlex.join((python.executable, "-m", "ensurepip", "--upgrade")),)
+        )
 
 
-def torch_command(installer: Installer, torch: str, rocm: str) -> InstallCommand:
-    """Return the command that installs PyTorch's torch for a ROCm."""
+def fix_step(title: str, remedy: str) -> Step:
+    """Return the step of a remedy, which is a command or says what to do."""
+    command, _, rest = remedy.partition(", then ")
+    first = command.partition(" ")[0]
+    is_command = (first in _PROGRAMS or "/" in first) and not any(part in command for part in ("; ", " ("))
+    if is_command:
+        after = f", then {rest}" if rest else ""
+        return Step(f"{title or 'Run'}{after}:", (command,))
+    return Step(f"{title}: {remedy}" if title else f"{remedy[:1].upper()}{remedy[1:]}")
+
+
+def torch_command(installer: Installer, torch: str, rocm: str, machine: Machine, facts: DoctorFacts) -> InstallCommand:
+    """Return the command that installs PyTorch's torch for a ROCm, and torchvision and torchaudio if they are there."""
     # the local version matters: pip would accept an installed CUDA build for a plain torch==2.9.1
-    return installer.install_torch(f"torch=={torch}+rocm{rocm}", f"{TORCH_INDEX}/rocm{rocm}")
+    beside = [name for name in ("torchvision", "torchaudio") if name in machine.packages]
+    upgrade = ("--upgrade",) if beside else ()
+    options = (*upgrade, f"torch=={torch}+rocm{rocm}", *beside, installer.index_option, facts.indexes[rocm])
+    return (*installer.install_command, *options)
 
 
-def torch_step(target: Target, torch: str, rocm: str) -> Step:
+def torch_step(target: Target, torch: str, rocm: str, machine: Machine, facts: DoctorFacts) -> Step:
     """Return the step that installs PyTorch's torch for a ROCm."""
-    return Step(f"Install torch {torch} for ROCm {rocm}:", (torch_command(target.installer, torch, rocm),))
+    command = torch_command(target.installer, torch, rocm, machine, facts)
+    return Step(f"Install torch {torch} for ROCm {rocm}:", (shlex.join(command),))
 
 
 def wheel_step(
@@ -84,13 +106,13 @@ def wheel_step(
     installer = target.installer
     if not site:
         pip, uv = exact_commands(target.executable, (*needed, wheel), again=again)
-        return Step(title, (pip if target.has_pip else uv,))
+        return Step(title, (shlex.join(pip if target.has_pip else uv),))
     index, requirement = f"{site}{index_path(wheel.label.index_key)}/", f"flash-attn=={wheel.version}"
     if again:  # the index lacks torch, which --force-reinstall would reinstall too
         options = ("--no-deps", installer.reinstall_option, installer.index_option, index)
         missing = (f"{one.project}=={one.version}" for one in needed)  # --no-deps would leave them out
-        return Step(title, ((*installer.install_command, *options, *missing, requirement),))
-    return Step(title, (installer.install_from_index(index, requirement),))
+        return Step(title, (shlex.join((*installer.install_command, *options, *missing, requirement)),))
+    return Step(title, (shlex.join(installer.install_from_index(index, requirement)),))
 
 
 def fallback_step(target: Target, wheel: PublishedWheel, index: str) -> Step:
@@ -99,9 +121,9 @@ def fallback_step(target: Target, wheel: PublishedWheel, index: str) -> Step:
     installer = target.installer
     if index:
         options = ("--no-deps", installer.index_option, index)
-        return Step(title, ((*installer.install_command, *options, FALLBACK_NAME),))
+        return Step(title, (shlex.join((*installer.install_command, *options, FALLBACK_NAME)),))
     pip, uv = exact_commands(target.executable, (wheel,), again=False)
-    return Step(title, (pip if target.has_pip else uv,))
+    return Step(title, (shlex.join(pip if target.has_pip else uv),))
 
 
 def exact_commands(
@@ -121,27 +143,4 @@ def exact_commands(
 def again_step(target: Target, doctor: Sequence[str]) -> Step:
     """Return the last step: the doctor's own command `doctor`, for the Python that was installed into."""
     chosen = () if target.executable == target.python.executable else ("--python", target.executable)
-    return Step("Run the doctor again:", ((*doctor, *chosen),))
-
-
-def command_lines(command: Sequence[str], indent: str, width: int) -> Iterator[str]:
-    """Yield a shell command, broken where a line of `width` is full; an option stays on the line of its value.
-
-    Its spaces are `NO_BREAK`, as a line that is broken elsewhere would not run.
-    """
-    units: list[str] = []
-    before = ""
-    for word in map(shlex.quote, command):
-        if before in _WITH_VALUE:
-            units[-1] += f" {word}"
-        else:
-            units.append(word)
-        before = word
-    line = indent + units[0]
-    for unit in units[1:]:
-        if len(line) + len(unit) + len(" \\ ") > width:
-            yield f"{line} \\".replace(" ", NO_BREAK)
-            line = f"{indent}  {unit}"
-        else:
-            line = f"{line} {unit}"
-    yield line.replace(" ", NO_BREAK)
+    return Step("Run the doctor again:", (shlex.join((*doctor, *chosen)),))

@@ -5,91 +5,161 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
+from wheelfactory.core.torch_build import TorchOrigin, find_origin, find_own_index, rocm_of_torch
 from wheelfactory.doctor.diagnosis import (
     INSTALL_MATCHING_WHEEL,
     INSTALL_TORCH,
-    TORCH_INDEX,
     Diagnosis,
     abi_age,
     choose_installer,
     find_major_minor,
-    find_torch_index,
     format_major_minor,
     format_torch,
     uninstall_command,
 )
 from wheelfactory.doctor.facts import DoctorFacts
+from wheelfactory.doctor.gpu_match import format_gpu, lacks_code
 from wheelfactory.doctor.installed_flash_attn import (
     find_build_cxx11_abi,
     find_build_rocm,
     find_build_torch,
-    find_build_torch_rocm,
     format_flash_attn,
     is_compiled,
 )
-from wheelfactory.doctor.machine import InstalledFlashAttn, Machine
+from wheelfactory.doctor.machine import InstalledFlashAttn, InstalledTorch, Machine
 from wheelfactory.wheel.elf.mangled import find_string_abi, format_symbol, guess_provider
 
 TRITON_VARIABLE = "FLASH_ATTENTION_TRITON_AMD_ENABLE"
 """flash-attn up to 2.8.3 uses its Triton backend if this is exactly ``TRUE``, in compiled wheels too."""
 
 
-def check_torch(machine: Machine) -> Iterator[Diagnosis]:
+def check_torch(machine: Machine, facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Yield what keeps this torch from running any flash-attn on an AMD GPU."""
     torch = machine.torch
     if torch is None:
-        what = "torch is not installed in this Python; flash-attn needs it"
-        yield Diagnosis("no torch", what, torch_remedy(machine, machine.flash_attn))
+        what, remedy = "torch is not installed in this Python; flash-attn needs it", INSTALL_TORCH
+        if machine.container == "wsl":
+            remedy = "install AMD's torch for WSL (its page \"Install PyTorch for ROCm\" of Radeon), not PyTorch's"
+        yield Diagnosis("no torch", what, remedy)
     elif torch.error:
-        what = f"{format_torch(machine)} cannot be imported: `{torch.error}`"
-        more = shlex.join([machine.python.executable, "-X", "faulthandler", "-c", "import torch"])
-        remedy, index = f"for the full error, run: {more}", find_torch_index(torch.version)
-        if index:
-            again = choose_installer(machine).install_torch(f"torch=={torch.version}", index, again=True)
-            remedy = f"{remedy}; or reinstall it: {shlex.join(again)}"
-        yield Diagnosis("torch does not import", what, remedy)
+        yield _not_imported(machine, torch, facts)
     elif torch.hip is None:
         kind = f"a CUDA build (CUDA {torch.cuda})" if torch.cuda else "a CPU build"
         quoted = f": `{machine.flash_attn.error}`" if machine.flash_attn and machine.flash_attn.error else ""
         what = f"{format_torch(machine)} is {kind}; flash-attn on an AMD GPU needs torch built for ROCm{quoted}"
-        yield Diagnosis("torch is not built for ROCm", what, torch_remedy(machine, machine.flash_attn))
+        yield Diagnosis("torch is not built for ROCm", what, INSTALL_TORCH)
+    elif torch.gpu_error:
+        what = f"{format_torch(machine)} imports, but its first call of the GPU ended: {torch.gpu_error}"
+        yield Diagnosis("torch crashes", what, _reinstall_torch(machine, torch, facts, "torch.cuda.init()"))
+    else:
+        yield from _unmet(machine, torch, facts)
+        if archs := lacks_code(machine):
+            names = ", ".join(map(format_gpu, archs))
+            yield Diagnosis("no code in torch", f"{format_torch(machine)} has no code for {names}", INSTALL_TORCH)
 
 
-def torch_remedy(machine: Machine, installed: InstalledFlashAttn | None) -> str:
-    """Return the command that installs the torch that flash-attn was built for, or general advice if unknown."""
-    known = _build_torch_command(machine, installed) if installed else None
-    return known or INSTALL_TORCH
+def _not_imported(machine: Machine, torch: InstalledTorch, facts: DoctorFacts) -> Diagnosis:
+    what = f"{format_torch(machine)} cannot be imported: `{torch.error}`"
+    remedy = _reinstall_torch(machine, torch, facts, "")
+    if "iJIT_NotifyEvent" in torch.error:  # pytorch/pytorch#123097
+        remedy = f"its MKL is too new: `conda install 'mkl<2024.1'`; or {remedy}"
+    elif first := next(iter(torch.unmet), None):
+        have = f"{first.installed} is installed" if first.installed else "it is missing"
+        what = f"{what}; it requires {first.name}{first.specifier}, and {have}"
+    return Diagnosis("torch does not import", what, remedy)
 
 
-def _build_torch_command(machine: Machine, installed: InstalledFlashAttn) -> str | None:
-    """Return the command that installs the torch that flash-attn was built for; None if unknown."""
-    torch, rocm = find_build_torch(installed), find_build_torch_rocm(installed)
-    if torch is None or rocm is None:
-        return None
-    requirement, index = f"torch=={format_major_minor(torch[0])}.*", f"{TORCH_INDEX}/rocm{rocm}"
-    return shlex.join(choose_installer(machine).install_torch(requirement, index, again=machine.torch is not None))
+def _reinstall_torch(machine: Machine, torch: InstalledTorch, facts: DoctorFacts, call: str) -> str:
+    """Return how to get the same torch again, from its own index, or how to see the full error."""
+    origin, index = find_origin(torch.version), find_own_index(torch.version, facts.indexes)
+    installer = choose_installer(machine)
+    if origin is TorchOrigin.AMD_NIGHTLY:
+        return f"install torch and its ROCm packages (rocm-sdk-core, rocm-sdk-libraries) of the same day, from {index}"
+    if origin is TorchOrigin.NIGHTLY and index:
+        command = (
+            *installer.install_command,
+            "--pre",
+            installer.reinstall_option,
+            "torch",
+            installer.index_option,
+            index,
+        )
+        return f"it is a nightly; install that of another day: `{shlex.join(command)}`"
+    if index:
+        again = shlex.join(installer.install_torch(f"torch=={torch.version}", index, again=True))
+        return f"reinstall it: `{again}`"
+    more = shlex.join(
+        [machine.python.executable, "-X", "faulthandler", "-c", "; ".join(filter(None, ("import torch", call)))]
+    )
+    return f"reinstall it from where it came; for the full error: `{more}`"
+
+
+def _unmet(machine: Machine, torch: InstalledTorch, facts: DoctorFacts) -> Iterator[Diagnosis]:
+    """Yield the requirements of torch that this Python does not meet; its Triton counts even if flash-attn imports."""
+    for need in torch.unmet:
+        have = f"{need.installed} is installed" if need.installed else "it is missing"
+        what = f"{format_torch(machine)} requires {need.name}{need.specifier}, and {have}"
+        yield Diagnosis("unmet requirement", what, _from_own_index(machine, facts, f"{need.name}{need.specifier}"))
+
+
+def _from_own_index(machine: Machine, facts: DoctorFacts, *requirements: str) -> str:
+    """Return how to install packages that belong to the installed torch; torch and flash-attn stay."""
+    installer = choose_installer(machine)
+    index = find_own_index(machine.torch.version, facts.indexes) if machine.torch else None
+    options = ("--no-deps", installer.reinstall_option)
+    if index:
+        return shlex.join((*installer.install_command, *options, installer.index_option, index, *requirements))
+    command = shlex.join((*installer.install_command, *options, *requirements))
+    return f"keep torch, and install {' '.join(requirements)} from where this torch came: add its index to `{command}`"
+
+
+def check_companions(machine: Machine, facts: DoctorFacts) -> Iterator[Diagnosis]:
+    """Yield a torchvision or torchaudio that belongs to another torch: they fail when they are imported."""
+    torch = machine.torch
+    have = find_major_minor(torch.version) if torch and torch.hip else None
+    if torch is None or have is None or have[0] != 2:
+        return
+    wrong = []
+    for name, wanted in (("torchvision", (0, have[1] + 15)), ("torchaudio", (2, have[1]))):
+        found = find_major_minor(machine.packages.get(name, ""))
+        # torchaudio 2.11 is the last one, and works with later torches
+        if found and found != wanted and not (name == "torchaudio" and (2, 11) <= found < wanted):
+            wrong.append(name)
+    if not wrong:
+        return
+    both = " and ".join(f"{name} {machine.packages[name]}" for name in wrong)
+    what = f"{both} belong{'s' * (len(wrong) == 1)} to another torch than {format_torch(machine)}"
+    index, installer = find_own_index(torch.version, facts.indexes), choose_installer(machine)
+    if index is None:
+        yield Diagnosis(
+            "torchvision of another torch", what, f"install {' and '.join(wrong)} from where this torch came"
+        )
+        return
+    pinned = (f"torch=={torch.version}", *wrong)
+    command = shlex.join((*installer.install_command, "--upgrade", *pinned, installer.index_option, index))
+    yield Diagnosis("torchvision of another torch", what, command)
 
 
 def diagnose_rocm_mismatch(
-    machine: Machine, installed: InstalledFlashAttn, built: tuple[int, int] | None, quoted: str = ""
+    machine: Machine, installed: InstalledFlashAttn, built: tuple[int, int] | None, have: str, quoted: str = ""
 ) -> Diagnosis:
-    """Report a flash-attn built for another ROCm than torch; `built` is None if only the error shows that."""
-    hip = machine.torch.hip if machine.torch else None
+    """Report a flash-attn built for another ROCm than `have` of torch; `built`: None if only the error shows that."""
     wanted = f"ROCm {format_major_minor(built)}" if built else "another ROCm"
-    what = f"{format_flash_attn(installed)} was built for {wanted}, but {format_torch(machine)} for HIP {hip}"
+    what = f"{format_flash_attn(installed)} was built for {wanted}, but {format_torch(machine)} for ROCm {have}"
     return Diagnosis("ROCm mismatch", f"{what}: {quoted}" if quoted else what, INSTALL_MATCHING_WHEEL)
 
 
-def check_torch_match(machine: Machine, installed: InstalledFlashAttn) -> Iterator[Diagnosis]:
-    """Yield mismatches between torch and a flash-attn that imports, as after ``--no-deps`` or a torch upgrade."""
-    if machine.torch is None or machine.torch.hip is None or installed.error:
+def check_torch_match(machine: Machine, installed: InstalledFlashAttn, facts: DoctorFacts) -> Iterator[Diagnosis]:
+    """Yield mismatches between torch and compiled kernels that import, as after ``--no-deps`` or a torch upgrade."""
+    torch = machine.torch
+    if torch is None or torch.hip is None or installed.error or not is_compiled(installed):
         return
     other = _torch_mismatch(machine, installed)
-    built, hip = find_build_rocm(installed), find_major_minor(machine.torch.hip)
+    built, have = find_build_rocm(installed, facts), rocm_of_torch(torch.version, torch.hip, torch.rocm, facts.hips)
     if other:
         yield other
-    elif built and hip and built != hip and is_compiled(installed):
-        yield diagnose_rocm_mismatch(machine, installed, built)
+    elif built and have and built != have:
+        yield diagnose_rocm_mismatch(machine, installed, built, format_major_minor(have))
 
 
 def _torch_mismatch(machine: Machine, installed: InstalledFlashAttn, quoted: str = "") -> Diagnosis | None:
@@ -101,9 +171,7 @@ def _torch_mismatch(machine: Machine, installed: InstalledFlashAttn, quoted: str
     wanted, source = built
     built_for = f"was built for torch {format_major_minor(wanted)} (from its {source})"
     what = f"{format_flash_attn(installed)} {built_for}, you have {format_torch(machine)}{quoted}"
-    command = _build_torch_command(machine, installed)
-    instead = f"; or keep it and install the torch it was built for: {command}" if command else ""
-    return Diagnosis("torch mismatch", what, INSTALL_MATCHING_WHEEL + instead)
+    return Diagnosis("torch mismatch", what, INSTALL_MATCHING_WHEEL)
 
 
 def diagnose_undefined_symbol(machine: Machine, installed: InstalledFlashAttn, symbol: str) -> Diagnosis | None:
@@ -159,17 +227,20 @@ def find_tritons(machine: Machine, facts: DoctorFacts) -> list[tuple[str, str]]:
     ]
 
 
-def diagnose_missing_triton(machine: Machine, installed: InstalledFlashAttn) -> Diagnosis:
+def diagnose_missing_triton(machine: Machine, installed: InstalledFlashAttn, facts: DoctorFacts) -> Diagnosis:
     """Report that flash-attn fails because the module triton is missing."""
-    torch = machine.torch
-    index = find_torch_index(torch.version) if torch else None
     what = f"{format_flash_attn(installed)} needs Triton, which is not installed: `No module named 'triton'`"
-    if torch is None or index is None:
-        remedy = f"install the Triton that {format_torch(machine)} requires, from the source of that torch"
-        return Diagnosis("no Triton", what, remedy)
-    # keeps torch and adds its missing dependencies
-    again = choose_installer(machine).install_torch(f"torch=={torch.version}", index)
-    return Diagnosis("no Triton", what, shlex.join(again))
+    return Diagnosis("no Triton", what, _from_own_index(machine, facts, own_triton(machine, facts)))
+
+
+def own_triton(machine: Machine, facts: DoctorFacts) -> str:
+    """Return the Triton that the installed torch requires: ``triton-rocm==3.7.1``; of AMD's builds only the name."""
+    torch = machine.torch
+    version = find_major_minor(torch.version) if torch else None
+    if torch is None or version is None or find_origin(torch.version) is not TorchOrigin.PYTORCH:
+        return "triton"
+    known = facts.find_torch(version)
+    return f"{known.triton_package}=={known.triton}" if known.torch == version else known.triton_package
 
 
 def diagnose_triton_version(
@@ -191,19 +262,22 @@ def diagnose_triton_version(
 
 def _replace_triton(machine: Machine, facts: DoctorFacts, window: tuple[tuple[int, int], tuple[int, int]]) -> str:
     """Return how to get a Triton within `window`."""
-    for name, version in find_tritons(machine, facts):
-        # torch pins its own Triton, so only another torch changes it. AMD's own builds call it triton 3.5.1+rocm7.1.1.
-        if name in facts.rocm_triton_packages or "+" in version:
-            return f"{format_torch(machine)} requires {name} {version}: {INSTALL_MATCHING_WHEEL}"
-    first, end = map(format_major_minor, window)
-    return shlex.join(choose_installer(machine).install_without_dependencies(f"triton>={first},<{end}"))
+    wanted = own_triton(machine, facts)
+    pinned = find_major_minor(wanted.partition("==")[2])
+    if pinned is None:
+        return _from_own_index(machine, facts, wanted)
+    # if torch's own Triton is too old or too new, only another torch brings one
+    fits = window[0] <= pinned < window[1]
+    return _from_own_index(machine, facts, wanted) if fits else INSTALL_MATCHING_WHEEL
 
 
-def check_triton(machine: Machine, installed: InstalledFlashAttn, facts: DoctorFacts) -> Iterator[Diagnosis]:
+def check_triton(machine: Machine, installed: InstalledFlashAttn | None, facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Yield problems with Triton, including those that do not prevent the import."""
     tritons = find_tritons(machine, facts)
-    if len(tritons) > 1:
+    if len(tritons) > 1 and (installed or (machine.torch and machine.torch.hip)):
         yield _overwritten(machine, facts, tritons)
+    if installed is None:
+        return
     window = facts.find_triton_window(installed.version)
     versions = [find_major_minor(version) for _, version in tritons]
     is_checkable = len(tritons) == 1 and uses_triton(machine, installed) and not installed.error
@@ -216,16 +290,11 @@ def check_triton(machine: Machine, installed: InstalledFlashAttn, facts: DoctorF
 
 def _overwritten(machine: Machine, facts: DoctorFacts, tritons: list[tuple[str, str]]) -> Diagnosis:
     both = " and ".join(f"{name} {version}" for name, version in tritons)
-    torch = find_major_minor(machine.torch.version) if machine.torch else None
-    own = facts.find_torch(torch or (0, 0)).triton_package
-    name, version = next((found for found in tritons if found[0] == own), tritons[0])
+    wanted = own_triton(machine, facts)
+    named = (name for name, _ in tritons if wanted != "triton" and name == wanted.partition("==")[0])
+    own = next(named, tritons[0][0])
     what = f"{both} are both installed into the directory triton, so one has overwritten the other"
-    others = uninstall_command(machine, *(other for other, _ in tritons if other != name))
-    index = find_torch_index(machine.torch.version) if machine.torch else None
-    installer = choose_installer(machine)
-    if index is None:  # PyPI may lack this version, and the uninstall removes the shared directory
-        source = f"the source of {format_torch(machine)}, with {installer.reinstall_option} --no-deps"
-        return Diagnosis("two Tritons installed", what, f"{others}; then install {name}=={version} from {source}")
-    options = (installer.reinstall_option, "--no-deps", installer.index_option, index)
-    again = shlex.join([*installer.install_command, *options, f"{name}=={version}"])
-    return Diagnosis("two Tritons installed", what, f"{others} && {again}")
+    others = uninstall_command(machine, *(other for other, _ in tritons if other != own))
+    again = _from_own_index(machine, facts, next(f"{name}=={version}" for name, version in tritons if name == own))
+    joint = "; then " if again.startswith("keep torch") else " && "
+    return Diagnosis("two Tritons installed", what, f"{others}{joint}{again}")

@@ -1,0 +1,149 @@
+"""The doctor's verdict on a machine: works, install this, cannot, or fix this first. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from wheelfactory.core.cell import Backend, public_version
+from wheelfactory.core.support import Answer
+from wheelfactory.core.torch_build import TorchOrigin, find_origin
+from wheelfactory.doctor.diagnosis import (
+    INSTALL_MATCHING_WHEEL,
+    INSTALL_TORCH,
+    Diagnosis,
+    find_major_minor,
+    format_torch,
+)
+from wheelfactory.doctor.facts import DoctorFacts
+from wheelfactory.doctor.fit import Fit, NearMiss, find_torch_rocm
+from wheelfactory.doctor.gpu_match import format_gpu, list_visible_gpus
+from wheelfactory.doctor.installed_flash_attn import format_flash_attn
+from wheelfactory.doctor.machine import Machine
+from wheelfactory.doctor.published_wheels import PublishedWheel
+from wheelfactory.doctor.torch_checks import uses_triton
+
+
+class VerdictKind(str, Enum):
+    """The four answers."""
+
+    KEEP = "works-keep"
+    INSTALL = "install"
+    CANNOT = "cannot"
+    FIX = "fix-first"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer, and the line that says it."""
+
+    kind: VerdictKind
+    line: str
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The wheels that were asked for; None for any."""
+
+    backend: Backend | None = None
+    flash_attn: str | None = None
+
+    def is_met(self, machine: Machine) -> bool:
+        """Whether the installed flash-attn is one of them."""
+        installed = machine.flash_attn
+        if installed is None:
+            return False
+        backend = Backend.TRITON if uses_triton(machine, installed) else Backend.CK
+        versions = (None, installed.version, public_version(installed.version))
+        return self.backend in (None, backend) and self.flash_attn in versions
+
+
+def needs_own_fix(diagnosis: Diagnosis) -> bool:
+    """Whether a problem has a remedy of its own, not only another wheel or torch."""
+    return not diagnosis.remedy.startswith((INSTALL_MATCHING_WHEEL, INSTALL_TORCH))
+
+
+def find_verdict(
+    machine: Machine,
+    diagnoses: Sequence[Diagnosis],
+    unsupported: Sequence[Diagnosis],
+    fit: Fit | None,
+    wanted: Wanted,
+    facts: DoctorFacts,
+) -> Verdict:
+    """Return the verdict; `unsupported`: why nothing can run on this system. `fit`: None without a site."""
+    installed = machine.flash_attn
+    if installed and not installed.error and not diagnoses and (fit is None or wanted.is_met(machine)):
+        line = (
+            f"Works; keep it: {format_flash_attn(installed)} imports with {format_torch(machine)}{_on_gpus(machine)}."
+        )
+        return Verdict(VerdictKind.KEEP, line)
+    if unsupported:
+        return Verdict(VerdictKind.CANNOT, f"Cannot, because {unsupported[0].what}.")
+    first = next(filter(needs_own_fix, diagnoses), None)
+    if first:
+        keep = f"; keep {format_flash_attn(installed)}" if installed and not installed.error else ""
+        return Verdict(VerdictKind.FIX, f"Fix this first: {first.what}{keep}")
+    if fit is None:
+        line = diagnoses[0].what if diagnoses else "no site was given, so no wheel was looked up."
+        return Verdict(VerdictKind.FIX if diagnoses else VerdictKind.CANNOT, line[:1].upper() + line[1:])
+    if fit.fitting or fit.with_other_torch:
+        wheel = fit.fitting[0] if fit.fitting else fit.with_other_torch
+        assert wheel
+        return Verdict(VerdictKind.INSTALL, f"Install this: {name_wheel(wheel)}{_for_machine(machine, fit)}.")
+    return Verdict(VerdictKind.CANNOT, f"Cannot, because {_why_none(machine, diagnoses, fit, wanted, facts)}.")
+
+
+def name_wheel(wheel: PublishedWheel) -> str:
+    """Return a wheel for a message: ``flash-attn 2.8.3, Triton backend``."""
+    assert wheel.label
+    return f"flash-attn {public_version(wheel.version)}, {wheel.label.backend.display_name} backend"
+
+
+def _for_machine(machine: Machine, fit: Fit) -> str:
+    torch = f", for {format_torch(machine)}" if fit.fitting else ", with another torch"
+    return f"{torch}{_on_gpus(machine)}"
+
+
+def _on_gpus(machine: Machine) -> str:
+    archs = dict.fromkeys(arch for arch, _ in list_visible_gpus(machine))
+    return f" on {', '.join(archs)}" if archs else ""
+
+
+def _why_none(machine: Machine, diagnoses: Sequence[Diagnosis], fit: Fit, wanted: Wanted, facts: DoctorFacts) -> str:
+    """Return why no wheel of the site fits, in one clause."""
+    torch, gpus = machine.torch, list(dict.fromkeys(list_visible_gpus(machine)))
+    if not fit.near_misses:
+        asked = [f"flash-attn {wanted.flash_attn}"] if wanted.flash_attn else []
+        asked += [f"the {wanted.backend.display_name} backend"] if wanted.backend else []
+        known = ", ".join(name for name in facts.support.axes["flash-attn"])
+        return f"this site has no wheel of {' with '.join(asked) or 'flash-attn'}; the matrix has {known}"
+    unknown = [format_gpu(*gpu) for gpu in gpus if gpu[0] not in facts.support.axes["gpu"]]
+    code = next((one.what for one in diagnoses if one.name == "no code in torch"), None)
+    if code:
+        return f"{code}, and no torch of the matrix with a wheel has; AMD does not support it"
+    if unknown and len(unknown) == len(gpus):
+        return f"no wheel supports {', '.join(unknown)}, which this factory does not know"
+    judged = [facts.support.find_support({"gpu": arch, "backend": Backend.TRITON.value}) for arch, _ in gpus]
+    if torch is None and judged and all(one.answer is Answer.DOES_NOT_WORK for one in judged):
+        return judged[0].reasons[0]
+    have = find_major_minor(torch.version) if torch else None
+    built = {miss.wheel.label.torch for miss in fit.near_misses if miss.wheel.label}
+    if torch and have and have not in built:
+        origin = find_origin(torch.version)
+        what = "" if origin in (TorchOrigin.PYTORCH, TorchOrigin.OTHER) else f", {origin.value}"
+        return f"no wheel is for torch {have[0]}.{have[1]} (you have {torch.version}{what})"
+    closest = fit.near_misses[0]
+    has_torch = have is not None and torch is not None and find_torch_rocm(torch, facts) is not None
+    same = [miss for miss in fit.near_misses if miss.wheel.label and miss.wheel.label.torch == have]
+    best = min(same, key=_plainness) if has_torch and same else closest
+    return f"no wheel of this site fits: {'; '.join(best.reasons)}"
+
+
+def _plainness(miss: NearMiss) -> tuple[int, bool]:
+    # a Triton wheel fits more GPUs than a CK wheel, so its reasons say more
+    return len(miss.reasons), miss.wheel.machine is not None
