@@ -61,11 +61,16 @@ def write(path: Path, data: bytes) -> None:
 def choose(page: Page, axis: str, value: str) -> None:
     """Click an option of a filter."""
     label = page.locator(f'label[for="{axis}-{value}"]')
-    if not page.locator("#refine").evaluate("details => details.open"):
-        page.locator("#refine > summary").click()
+    unfold(page)
     if not label.is_visible():  # options without wheels are folded
         page.locator(f'fieldset[data-axis="{axis}"] .unfold').click()
     label.click()
+
+
+def unfold(page: Page) -> None:
+    """Open the filters."""
+    if not page.locator("#refine").evaluate("details => details.open"):
+        page.locator("#refine > summary").click()
 
 
 def count(page: Page) -> int:

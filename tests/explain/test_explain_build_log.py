@@ -212,7 +212,7 @@ def test_what_this_program_says_every_half_minute_without_a_terminal_is_progress
 
 
 def test_numbered_steps_are_no_compiles() -> None:
-    with pytest.raises(InputError, match=r"no flash-attn build in this log: build.log \(2 lines\)"):
+    with pytest.raises(InputError, match=r"nothing about flash-attn in this text: build.log \(2 lines\)"):
         read("[1/6] download\n[2/6] unpack\n")
     with pytest.raises(InputError, match=r"\(1 line\)"):
         read("[1/6] download\n")
@@ -220,10 +220,10 @@ def test_numbered_steps_are_no_compiles() -> None:
 
 @pytest.mark.parametrize(
     ("log", "what"),
-    [("", "empty log"), ("\n \r\n", "empty log"), ("hello\nworld\n", "no flash-attn build in this log")],
+    [("", "empty log"), ("\n \r\n", "empty log"), ("hello\nworld\n", "nothing about flash-attn in this text")],
     ids=["nothing", "blank", "another"],
 )
-def test_a_log_without_a_build_is_an_error_that_says_what_to_give(log: str, what: str) -> None:
+def test_a_text_of_no_known_kind_is_an_error_that_says_what_to_give(log: str, what: str) -> None:
     with pytest.raises(InputError, match=f"{what}: build.log") as caught:
         read(log)
     assert caught.value.hint.startswith("pass the output")

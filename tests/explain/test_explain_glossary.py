@@ -1,4 +1,4 @@
-"""The glossary is validated strictly; each problem is reported with line and column."""
+"""Glossary and symptoms are validated strictly; each problem is reported with line and column."""
 
 from __future__ import annotations
 
@@ -7,45 +7,50 @@ from pathlib import Path
 import pytest
 
 from wheelfactory.core.errors import InputError
-from wheelfactory.explain.glossary import PATH, Glossary, glossary, read_glossary
+from wheelfactory.explain import symptoms
+from wheelfactory.explain.glossary import PATH, Glossary, glossary, read_document
+from wheelfactory.explain.symptoms import SymptomTable
 
-TEXT = PATH.read_text(encoding="utf-8")
-
-
-def reading(tmp_path: Path, text: str) -> Glossary:
-    path = tmp_path / "glossary.yaml"
-    path.write_text(text, encoding="utf-8")
-    return read_glossary(path)
+TEXTS = {Glossary: PATH.read_text(encoding="utf-8"), SymptomTable: symptoms.PATH.read_text(encoding="utf-8")}
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "problem"),
+    ("model", "old", "new", "problem"),
     [
-        ("\nremedies:", "\nremedy:", "remedies: Field required"),
-        ("name: runaway inlining", "title: runaway inlining", "causes.1.title: Extra inputs are not permitted"),
-        ("'std::bad_alloc'", "'(bad_alloc'", "causes.0.patterns: Input should be a valid regular expression"),
-        ("name: runaway inlining", "name: ''", "causes.1.name: String should have at least 1 character"),
-        ("'-O2': optimize", "'-O2': [optimize]", "flags.anyone.-O2: Input should be a valid string"),
-        ("\n  anyone:", "\n  nobody:", "flags.nobody.[key]: Input should be 'flash-attn', 'torch'"),
-        ("direction: backward", "direction: sideways", "direction: Input should be 'forward' or 'backward'"),
-        ("  bf16: bfloat16", "  fp16: bfloat16", "'fp16' is given twice"),
-        ("fmha_fwd_api: 1", "fmha_fwd_api: one", "typical kernel counts.fmha_fwd_api: Input should be a valid integer"),
-        ("warnings: [", "warnings: {", "expected ',' or '}'"),
+        (SymptomTable, "\nremedies:", "\nremedy:", "remedies: Field required"),
+        (SymptomTable, "name: runaway inlining", "title: runaway inlining", "title: Extra inputs are not permitted"),
+        (SymptomTable, "'std::bad_alloc'", "'(bad_alloc'", "patterns: Input should be a valid regular expression"),
+        (SymptomTable, "name: runaway inlining", "name: ''", "name: String should have at least 1 character"),
+        (Glossary, "'-O2': optimize", "'-O2': [optimize]", "flags.anyone.-O2: Input should be a valid string"),
+        (Glossary, "\n  anyone:", "\n  nobody:", "flags.nobody.[key]: Input should be 'flash-attn', 'torch'"),
+        (Glossary, "direction: backward", "direction: sideways", "direction: Input should be 'forward' or 'backward'"),
+        (Glossary, "  bf16: bfloat16", "  fp16: bfloat16", "'fp16' is given twice"),
+        (
+            Glossary,
+            "fmha_fwd_api: 1",
+            "fmha_fwd_api: one",
+            "typical kernel counts.fmha_fwd_api: Input should be a valid integer",
+        ),
+        (SymptomTable, "\n    wheel: false", "\n    wheel: perhaps", "wheel: Input should be a valid boolean"),
     ],
 )
-def test_a_problem_is_reported_with_its_place(old: str, new: str, problem: str, tmp_path: Path) -> None:
-    assert old in TEXT
+def test_a_problem_is_reported_with_its_place(
+    model: type[Glossary | SymptomTable], old: str, new: str, problem: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "table.yaml"
+    assert old in TEXTS[model]
+    path.write_text(TEXTS[model].replace(old, new, 1), encoding="utf-8")
     with pytest.raises(InputError) as caught:
-        reading(tmp_path, TEXT.replace(old, new, 1))
-    assert caught.value.what == "bad glossary"
+        read_document(path, model)
+    assert caught.value.what == "bad table.yaml"
     assert problem in caught.value.which
-    place = caught.value.which.removeprefix(f"{tmp_path}/glossary.yaml:").split(":")
+    place = caught.value.which.removeprefix(f"{path}:").split(":")
     assert all(number.isdigit() for number in place[:2])
     assert caught.value.hint
 
 
-def test_a_flag_is_found_by_name_or_by_prefix(tmp_path: Path) -> None:
-    found = reading(tmp_path, TEXT)
+def test_a_flag_is_found_by_name_or_by_prefix() -> None:
+    found = glossary()
     assert found.find_flag_meaning("-DUSE_ROCM=1") == ("torch's headers use ROCm", "torch")
     assert found.find_flag_meaning("-O2") == ("optimize", "")
     assert found.find_flag_meaning("-cuid=x") == (

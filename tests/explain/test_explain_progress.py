@@ -13,6 +13,7 @@ from wheelfactory.explain.build_log import read_build_log
 from wheelfactory.explain.glossary import glossary
 from wheelfactory.explain.log_lines import read_log_lines
 from wheelfactory.explain.progress import ONE_HEAD_DIM, Progress, estimate_remaining_time, mean_cpu_seconds
+from wheelfactory.explain.symptoms import symptom_table
 from wheelfactory.kernels.compiler.costs import ordinary_cost
 
 
@@ -46,7 +47,7 @@ def test_the_memory_per_job_covers_the_largest_compile_and_is_the_one_in_the_rem
         max(ordinary_cost(name, 1).peak_mib for name in glossary().typical_kernel_counts) + 100
         <= GIB_PER_COMPILE * 1024
     )
-    assert f"a job needs {GIB_PER_COMPILE} GiB" in glossary().remedies["fewer jobs"]
+    assert f"a job needs {GIB_PER_COMPILE} GiB" in symptom_table().remedies["fewer jobs"]
 
 
 def test_without_times_the_estimate_is_from_costs_and_jobs() -> None:

@@ -188,7 +188,6 @@ def resolver(tool: str) -> str:
     return tool
 
 
-@pytest.mark.parametrize("serve", [installable, as_files], ids=["http", "file"])
 @pytest.mark.parametrize(
     ("index", "torch", "installed"),
     [
@@ -202,25 +201,20 @@ def resolver(tool: str) -> str:
     ids=lambda value: str(value) if "/" in str(value) else "",
 )
 def test_an_index_gives_the_wheel_of_its_rocm_torch_and_backend(
-    new_machine: NewMachine,
-    tool: str,
-    release: Path,
-    serve: Serve,
-    index: str,
-    torch: str,
-    installed: str,
+    new_machine: NewMachine, site: Site, index: str, torch: str, installed: str
 ) -> None:
-    machine = new_machine(tool, torch)
-    with serve(release) as site:
-        done = machine.install("--index-url", site.index(index), "flash-attn")
+    machine = new_machine("pip", torch)
+    done = machine.install("--index-url", site.index(index), "flash-attn")
     assert done.returncode == 0, done.stderr
     assert machine.installed() == {"flash-attn": installed, "einops": "0.8.2", "torch": torch}
 
 
-def test_the_full_label_can_be_pinned(machine: Machine, site: Site) -> None:
-    done = machine.install("--index-url", site.index(CK_INDEX), f"flash-attn=={CK_VERSION}")
+@pytest.mark.parametrize("serve", [installable, as_files], ids=["http", "file"])
+def test_pip_and_uv_install_from_a_server_and_from_a_folder(machine: Machine, release: Path, serve: Serve) -> None:
+    with serve(release) as site:
+        done = machine.install("--index-url", site.index(CK_INDEX), "flash-attn")
     assert done.returncode == 0, done.stderr
-    assert machine.installed()["flash-attn"] == CK_VERSION
+    assert machine.installed() == {"flash-attn": CK_VERSION, "einops": "0.8.2", "torch": "2.9.1+rocm6.4"}
 
 
 def test_another_label_than_the_index_has_is_refused(machine: Machine, site: Site) -> None:
@@ -352,14 +346,12 @@ def old_pip(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return folder
 
 
-@pytest.mark.parametrize("serve", [installable, as_files], ids=["http", "file"])
 def test_an_old_pip_installs_the_right_wheel(
-    old_pip: Path, new_machine: NewMachine, release: Path, serve: Serve, tmp_path: Path
+    old_pip: Path, new_machine: NewMachine, site: Site, tmp_path: Path
 ) -> None:
     python = new_machine("pip").python
     machine = Machine(python, (python, "-m", "pip", "install"), tmp_path, {"PYTHONPATH": str(old_pip)})
-    with serve(release) as site:
-        done = machine.install("--index-url", site.index(CK_INDEX), "flash-attn")
+    done = machine.install("--index-url", site.index(CK_INDEX), "flash-attn")
     assert done.returncode == 0, done.stdout + done.stderr
     assert machine.installed() == {"flash-attn": CK_VERSION, "einops": "0.8.2", "torch": "2.9.1+rocm6.4"}
 

@@ -53,6 +53,14 @@ def test_missing_checks_come_first_and_the_wheel_is_not_called_verified(row: Whe
     assert "verified" not in " ".join(evidence_lines(ran))
 
 
+def test_a_gate_that_was_added_later_is_named_and_refuses_nothing(row: WheelRow) -> None:
+    older = row.model_copy(update={"gates": tuple(gate for gate in row.gates if gate.gate != "emulation")})
+    assert list(status_notes(with_evidence(older, amd_validation()), MATRIX)) == [
+        "added later: numbers",
+        "tested on gfx942",
+    ]
+
+
 def test_results_of_the_test_mode_are_marked(row: WheelRow) -> None:
     ran = with_evidence(row, nvidia_validation(time=LATER))
     assert list(status_notes(ran, MATRIX)) == ["numbers computed on NVIDIA H200 in the non-AMD GPU test mode"]

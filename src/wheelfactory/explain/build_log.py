@@ -1,4 +1,4 @@
-"""Read a build log in one pass and in bounded memory."""
+"""Read the text of a build, of pip, an import, a GPU or a container in one pass and in bounded memory."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from wheelfactory.explain.compiler_command import CompilerCommand, find_compiler
 from wheelfactory.explain.glossary import glossary
 from wheelfactory.explain.log_lines import LogLine, join_split_commands
 from wheelfactory.explain.progress import Progress, ProgressReader
+from wheelfactory.explain.symptoms import TextKind
 
 PREPARING, RUNNING, FINISHED, FAILED, COMMAND = "preparing", "running", "finished", "failed", "command"
 """States of a log: no compile finished yet; compiling, or stopped without a message; made a wheel; failed; and a single
@@ -20,9 +21,20 @@ compile command without a build."""
 
 _JOBS = re.compile(r"MAX_JOBS[=:]\s*[\"']?(\d{1,4})\b|MAX_JOBS \((\d{1,4})\)|ninja'?,? .*'?-j'?,? ?'?(\d{1,4})\b")
 _ARCHS = re.compile(r"GPU_ARCHS[=:]\s*[\"']?(gfx[0-9a-f]+(?:;gfx[0-9a-f]+)*)")
-_TORCH = re.compile(r"^torch\.__version__ += (\S+)")
+_TORCH = re.compile(r"^torch\.__version__ += (\S+)|requested torch==(\S+)|^[Pp]y[Tt]orch version: ?(\S+)")
+_FLASH_ATTN = re.compile(r"flash[-_]attn(?:==|-)(\d+\.\d+(?:\.\w+)*)")
+_GPU = re.compile(r"(?:compiling for|arch:|RADV|gcnArchName:?|Name:) ?\(?(gfx[0-9a-f]{3,4})\b")
+# what says which kind of text it is, where no symptom does
+_KINDS: dict[TextKind, re.Pattern[str]] = {
+    "run time": re.compile(r"-packages/(?:flash_attn|triton|aiter)/|^\[aiter\] |\b(?:HIP|HSA) [Ee]rror|hipError"),
+    "pip": re.compile(
+        r"^(?:Collecting|Looking in indexes|Requirement already|ERROR: (?:pip|Cannot|Could|No|Package))|\buv\b"
+    ),
+    "container": re.compile(r"^(?:#\d+ |docker: |podman: |Error response from daemon)|/Dockerfile|failed to solve"),
+}
 _CCACHE = re.compile(r"\b(?:ccache|sccache)\b")
 _NO_NINJA = "we could not find ninja"
+_LONG = 2000
 # torch writes ``-c -c SOURCE`` for HIP; pip's commands contain ``-c`` without a source
 _COMPILE = re.compile(r" -c (?:-c )?\S+\.(?:hip|cu|cpp|cxx|cc|c)(?:\s|$)")
 
@@ -31,6 +43,7 @@ _COMPILE = re.compile(r" -c (?:-c )?\S+\.(?:hip|cu|cpp|cxx|cc|c)(?:\s|$)")
 class BuildLog:
     """The facts in a log."""
 
+    kind: TextKind
     state: str
     line_count: int
     progress: Progress | None
@@ -52,7 +65,7 @@ class BuildLog:
 
 
 def read_build_log(lines: Iterable[LogLine], name: str) -> BuildLog:
-    """Read a whole log; `name` appears in the error. Raises InputError if it contains no build."""
+    """Read a whole text; `name` appears in the error. Raises InputError if it is of no kind that has symptoms."""
     reader = _Reader()
     for line in join_split_commands(lines):
         reader.read_line(line)
@@ -67,7 +80,8 @@ class _Reader:
         self.follower, self.search = ProgressReader(), CauseFinder()
         self.command_line = self.before_last = ""
         self.jobs: int | None = None
-        self.torch = ""
+        self.torch = self.flash_attn = self.gpu = ""
+        self.kind: TextKind | None = None
         self.archs: tuple[str, ...] = ()
         self.begun = self.finished = self.failed = self.no_ninja = self.ccache = self.after_failure = False
 
@@ -86,7 +100,9 @@ class _Reader:
             self.ccache = self.ccache or bool(_CCACHE.search(text))
         self.after_failure = False
         if is_progress:
+            self.search.read_context(text)
             return
+        self._read_facts(text)
         self.search.read_line(text)
         if may_show_error(text) or any(
             word in text for word in glossary().state_markers.line_filter
@@ -111,10 +127,20 @@ class _Reader:
         if "GPU_ARCHS" in text and not text.startswith(HINT_PREFIX):  # hints contain an example arch
             named = _ARCHS.search(text)
             self.archs = tuple(named[1].split(";")) if named else self.archs
-        if not self.begun or not self.torch:
-            self.begun = self.begun or bool(glossary().state_markers.started.search(text))
-            torch = _TORCH.match(text)
-            self.torch = torch[1] if torch else self.torch
+        self.begun = self.begun or bool(glossary().state_markers.started.search(text))
+
+    def _read_facts(self, text: str) -> None:
+        """Read versions, GPU and the kind of text."""
+        if len(text) >= _LONG:  # a command, in which paths contain any word
+            return
+        if not self.torch and (torch := _TORCH.search(text)):
+            self.torch = next(filter(None, torch.groups()))
+        if not self.flash_attn and (version := _FLASH_ATTN.search(text)):
+            self.flash_attn = version[1]
+        if not self.gpu and (gpu := _GPU.search(text)):
+            self.gpu = gpu[1]
+        if self.kind is None:
+            self.kind = next((kind for kind, pattern in _KINDS.items() if pattern.search(text)), None)
 
     def build_log(self, name: str) -> BuildLog:
         """Return all facts. Raises InputError without a build."""
@@ -122,17 +148,27 @@ class _Reader:
         last, before = (find_compiler_command(line) for line in (self.command_line, self.before_last))
         command = before if before and not (last and last.archs) else last  # the log may end within the last one
         is_cuda = command.is_cuda if command else "+cu" in self.torch
-        cause = self.search.cause(1 if self.no_ninja else self.jobs, is_cuda=is_cuda)
-        state = self._state(progress, cause)
-        if state is None and command is None:
+        archs = command.archs if command and command.archs else self.archs or (self.gpu,) * bool(self.gpu)
+        facts = {
+            "torch": f"torch {self.torch}" * bool(self.torch),
+            "flash-attn": f"flash-attn {self.flash_attn}" * bool(self.flash_attn),
+            "gpu": ", ".join(archs),
+        }
+        known = {name: text for name, text in facts.items() if text}
+        cause = self.search.cause(1 if self.no_ninja else self.jobs, known, is_cuda=is_cuda)
+        is_build = progress is not None or command is not None or self.begun or self.failed_objects > 0
+        kind = self._kind(cause, is_build=is_build)
+        state = FAILED if kind not in (None, "build") else self._state(progress, cause)
+        if kind is None or (state is None and command is None):
             if not self.lines:
                 raise InputError("empty log", name, "pass the output of the build: stdout and stderr together")
             raise InputError(
-                "no flash-attn build in this log",
+                "nothing about flash-attn in this text",
                 f"{name} ({count_text(self.lines, 'line')})",
-                "pass the output of pip, setup.py or wheelfactory; pip prints the build only with `pip install -v`",
+                "pass the output of a build (pip install -v), pip or uv, an import, a GPU at run time, or a container",
             )
         return BuildLog(
+            kind=kind,
             state=state or COMMAND,
             line_count=self.lines,
             progress=progress,
@@ -140,12 +176,19 @@ class _Reader:
             cause=cause if state == FAILED else None,
             failed_objects=self.failed_objects,
             jobs=self.jobs,
-            archs=command.archs if command and command.archs else self.archs,
+            archs=archs,
             torch=self.torch,
             no_ninja=self.no_ninja,
             ccache=self.ccache,
             is_cuda=is_cuda,
         )
+
+    def _kind(self, cause: Cause | None, *, is_build: bool) -> TextKind | None:
+        """Return the kind of text; None for a text that has no symptom of its own and is of no known kind."""
+        if cause and cause.kind != "build" and not (is_build and cause.kind == "import"):
+            return cause.kind
+        is_build = is_build or self.failed
+        return "build" if is_build else self.kind if cause else None
 
     def _state(self, progress: Progress | None, cause: Cause | None) -> str | None:
         if self.finished:

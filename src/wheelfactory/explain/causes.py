@@ -1,16 +1,18 @@
-"""Find the first real cause of a failed build in its log, with the remedy from the glossary."""
+"""Find the first real cause of a failure in its text, with the next step from the table of symptoms."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 
-from wheelfactory.explain.glossary import KnownCause, glossary
 from wheelfactory.explain.log_lines import clean_line
+from wheelfactory.explain.symptoms import Symptom, TextKind, symptom_table
 
 _LONGEST_EVIDENCE = 500
+DEFAULT_FACTS = {"torch": "your torch", "flash-attn": "this flash-attn", "gpu": "this GPU"}
+"""What the texts say for facts that a log does not have."""
 HINT_PREFIX = "hint: "
 """Prefix of the line that this program prints after its own ``error:`` line."""
 # longest line that is cached, in characters: 16,384 such lines take 5 MB
@@ -22,21 +24,29 @@ _NEVER = re.compile(r"(?!)")
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a build failed."""
+    """Why something failed."""
 
     name: str
-    """The kind of failure, from the glossary."""
+    """The kind of failure, from the table of symptoms."""
     evidence: str
     """The log line that shows it, truncated if very long."""
     remedy: str
+    reason: str = ""
+    """Why it happens; empty if the name says it."""
+    kind: TextKind = "build"
+    """The kind of text that shows it."""
+    wheel: bool = True
+    """Whether a prebuilt wheel makes what failed unnecessary, or right."""
 
 
 @dataclass(frozen=True)
 class _Match:
     """The kind of failure that a line shows."""
 
-    known: KnownCause
+    known: Symptom
     evidence: str
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """The named groups of the pattern."""
 
 
 class CauseFinder:
@@ -46,25 +56,39 @@ class CauseFinder:
         self._specific: _Match | None = None
         self._unspecific: _Match | None = None
         self._error = ""
+        self._unseen = set(symptom_table().context_words)
+        self._seen: set[str] = set()
 
-    def cause(self, jobs: int | None = None, *, is_cuda: bool = False) -> Cause | None:
+    def cause(
+        self, jobs: int | None = None, facts: Mapping[str, str] | None = None, *, is_cuda: bool = False
+    ) -> Cause | None:
         """The cause in the lines read so far, with its remedy for a build with `jobs` compiles at once (None: unknown).
 
-        None if the lines show no cause.
+        `facts` replace their names in braces in the texts of the table. None if the lines show no cause.
         """
         match = self._specific or self._unspecific
         if match is None:
             return None
-        name = match.known.cuda_name if is_cuda and match.known.cuda_name else match.known.name
-        return Cause(name, match.evidence, _remedy(match.known, jobs, is_cuda=is_cuda))
+        known = match.known
+        name = known.cuda_name if is_cuda and known.cuda_name else known.name
+        values = {**DEFAULT_FACTS, **(facts or {}), **match.groups}
+        remedy = _fill(_remedy(known, jobs, is_cuda=is_cuda), values)
+        return Cause(name, match.evidence, remedy, _fill(known.cause, values), known.kind, known.wheel)
+
+    def read_context(self, text: str) -> None:
+        """Read a line that shows no cause, such as a compile command, for the context of later ones."""
+        found = {word for word in self._unseen if word in text}
+        self._seen |= found
+        self._unseen -= found
 
     def read_line(self, text: str) -> None:
         """Read the next line, already cleaned."""
+        self.read_context(text)
         match = self._specific
         if self._error and text.startswith(HINT_PREFIX) and (match is None or match.evidence == self._error):
-            # this program prints the hint for an error on the next line; it is more specific than the glossary
+            # this program prints the hint for an error on the next line; it is more specific than the table
             name = match.known.name if match else "refused by the factory"
-            hint = KnownCause(name=name, patterns=_NEVER, remedy=text[len(HINT_PREFIX) :])
+            hint = Symptom(name=name, patterns=_NEVER, remedy=text[len(HINT_PREFIX) :])
             self._specific = _Match(hint, self._error)
         if match:
             self._error = ""
@@ -73,11 +97,19 @@ class CauseFinder:
         # this program's error format; the next line may be its hint
         is_ours = text.startswith("error: ") and ": " in text[7:] and not text.startswith("error: build failed")
         self._error = text[:_LONGEST_EVIDENCE] if is_ours else ""
-        if not may_show_error(text) or any(word in text for word in glossary().warnings):
+        if not may_show_error(text) or symptom_table().warnings.search(text):
             return
-        self._specific = _find_known(glossary().causes, text)
+        self._specific = self._find_known(symptom_table().symptoms, text)
         if not self._specific and not self._unspecific:
-            self._unspecific = _find_known(glossary().generic_causes, text)
+            self._unspecific = self._find_known(symptom_table().generic_symptoms, text)
+
+    def _find_known(self, table: list[Symptom], text: str) -> _Match | None:
+        for known in table:
+            match = known.patterns.search(text)
+            if match and (not known.context or not self._seen.isdisjoint(known.context)):
+                groups = {name: value or "" for name, value in match.groupdict().items()}
+                return _Match(known, text[:_LONGEST_EVIDENCE], groups)
+        return None
 
 
 def find_cause(lines: Iterable[str]) -> Cause | None:
@@ -91,27 +123,29 @@ def find_cause(lines: Iterable[str]) -> Cause | None:
     return search.cause()
 
 
-def _remedy(known: KnownCause, jobs: int | None, *, is_cuda: bool) -> str:
+def _remedy(known: Symptom, jobs: int | None, *, is_cuda: bool) -> str:
     """The remedy; for too little memory, suggest half of the MAX_JOBS that failed."""
-    if known.remedy == glossary().remedies["fewer jobs"] and jobs == 1:
-        return glossary().remedies["more memory"]
+    if known.remedy == symptom_table().remedies["fewer jobs"] and jobs == 1:
+        return symptom_table().remedies["more memory"]
     remedy = known.cuda_remedy if is_cuda and known.cuda_remedy else known.remedy
     return remedy.replace("{jobs}", str(max(1, jobs // 2) if jobs else _JOBS_THAT_FIT))
+
+
+def _fill(text: str, values: Mapping[str, str]) -> str:
+    """Replace the names in braces that `values` has."""
+    return re.sub(r"\{([\w-]+)\}", lambda match: values.get(match[1], match[0]), text)
 
 
 def may_show_error(text: str) -> bool:
     """Whether a line can show a cause: a fast check before the regular expressions."""
     # cached, because headers print the same warnings for each of thousands of files
     return (
-        _short_line_may_show_error(text) if len(text) < _SHORT else any(word in text for word in glossary().error_words)
+        _short_line_may_show_error(text)
+        if len(text) < _SHORT
+        else any(word in text for word in symptom_table().error_words)
     )
 
 
 @lru_cache(maxsize=16_384)
 def _short_line_may_show_error(text: str) -> bool:
-    return any(word in text for word in glossary().error_words)
-
-
-def _find_known(table: list[KnownCause], text: str) -> _Match | None:
-    found = next((known for known in table if known.patterns.search(text)), None)
-    return _Match(found, text[:_LONGEST_EVIDENCE]) if found else None
+    return any(word in text for word in symptom_table().error_words)

@@ -11,6 +11,7 @@ from wheelfactory.explain.compiler_command import CompilerCommand
 from wheelfactory.explain.glossary import glossary
 from wheelfactory.explain.kernel_meaning import KernelMeaning, find_kernel_meaning
 from wheelfactory.explain.progress import ONE_HEAD_DIM, RemainingTime, estimate_remaining_time
+from wheelfactory.explain.symptoms import symptom_table
 from wheelfactory.kernels.compiler.compiler import RUNAWAY_AMD, RUNAWAY_UPSTREAM
 from wheelfactory.kernels.compiler.costs import PARSING_CPU_S
 from wheelfactory.kernels.compiler.flags import EARLY_INLINE, has_runaway_flags
@@ -44,10 +45,12 @@ class Explanation:
     """Why it takes this long, most important first; empty if the build failed for another reason."""
     advice: tuple[str, ...]
     """What to change, most effective first; empty for a finished build."""
+    wheel: str = ""
+    """The command that installs the wheel which makes the build unnecessary, or names it; empty if there is none."""
 
 
-def explain_log(log_name: str, build_log: BuildLog, jobs: int | None, cores: int) -> Explanation:
-    """Explain a parsed build log; `log_name` is its file name.
+def explain_log(log_name: str, build_log: BuildLog, jobs: int | None, cores: int, wheel: str = "") -> Explanation:
+    """Explain a parsed log; `log_name` is its file name, and `wheel` its `find_wheel_line`.
 
     `jobs` is the user's option. If it is None, the number of jobs comes from the log, or else from the `cores` of this
     machine.
@@ -84,6 +87,7 @@ def explain_log(log_name: str, build_log: BuildLog, jobs: int | None, cores: int
         jobs_source=jobs_source,
         reasons=tuple(_reasons(build_log, remaining)) if about_size else (),
         advice=(*remedy, *(_advice(build_log, remaining) if about_size and build_log.state != FINISHED else ())),
+        wheel=wheel,
     )
 
 
@@ -147,7 +151,7 @@ def _advice(build_log: BuildLog, remaining: RemainingTime | None) -> Iterator[st
             number = build_log.command.archs[0].removeprefix("sm_")
             yield f"compile only for your GPU, for example FLASH_ATTN_CUDA_ARCHS={number}"
         yield "or install one of flash-attn's own wheels for CUDA, which its releases on GitHub have"
-        yield f"on an AMD GPU? {glossary().remedies['torch for ROCm']}"
+        yield f"on an AMD GPU? {symptom_table().remedies['torch for ROCm']}"
     if remaining and remaining.archs > 1:
         yield (
             f"compile only for your GPU, for example GPU_ARCHS={build_log.archs[0]} "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -37,6 +38,14 @@ _ROW_STYLES = {"cause": "bold bad", "log line": "bad", "remedy": "bold good"}
 _SIZED = ("tile: ", "warps: ", "matrix: ", "pipeline: ")
 
 _OFF = "no "
+
+_KINDS = {
+    "pip": "an error of pip or uv",
+    "import": "an error of an import",
+    "run time": "an error of a GPU at run time",
+    "container": "an error of a container",
+}
+"""The first line for a text that is no build."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +84,7 @@ def _paragraphs(explanation: Explanation, flag_width: int | None) -> Iterator[_P
             "why it failed",
             [
                 ("cause", build_log.cause.name),
+                *([("why", build_log.cause.reason)] if build_log.cause.reason else []),
                 ("log line", build_log.cause.evidence),
                 ("remedy", build_log.cause.remedy),
             ],
@@ -86,6 +96,7 @@ def _paragraphs(explanation: Explanation, flag_width: int | None) -> Iterator[_P
     yield from _list("what to change", [line for line in explanation.advice if line != shown])
     if build_log.command:
         yield from _command(build_log.command, flag_width)
+    yield from _list("instead", [explanation.wheel] if explanation.wheel else [])
 
 
 def _head(explanation: Explanation) -> Iterator[_Paragraph]:
@@ -99,6 +110,8 @@ def _head(explanation: Explanation) -> Iterator[_Paragraph]:
         )
     elif progress and progress.runs > 1:
         yield from _rows([("run", f"the last of {progress.runs} compiles in this log; the others are not shown")])
+    if explanation.build_log.torch and explanation.build_log.state == FAILED:
+        yield from _rows([("torch", explanation.build_log.torch)])
     archs = explanation.build_log.archs
     longest = max(map(len, archs), default=0)
     yield from _rows(("for", f"{arch:<{longest}}  {_products(arch)}".rstrip()) for arch in archs)
@@ -106,11 +119,13 @@ def _head(explanation: Explanation) -> Iterator[_Paragraph]:
 
 def _products(arch: str) -> str:
     """The products of an AMD arch, or the compute capability of an NVIDIA arch."""
-    number = arch.removeprefix("sm_").rstrip("af")  # sm_90a and sm_100f have extensions of this capability
-    return product_names(arch) if number == arch else f"compute capability {number[:-1]}.{number[-1:]}"
+    number = re.fullmatch(r"sm_(\d+)(\d)[af]?", arch)  # sm_90a and sm_100f have extensions of this capability
+    return f"compute capability {number[1]}.{number[2]}" if number else product_names(arch)
 
 
 def _state(build_log: BuildLog) -> str:
+    if build_log.kind != "build":
+        return _KINDS[build_log.kind] + ("" if build_log.cause else "; it shows no known cause")
     progress, far = build_log.progress, ""
     if progress:
         percent = progress.done * 100 // progress.total if progress.total else 0
@@ -118,12 +133,19 @@ def _state(build_log: BuildLog) -> str:
     if build_log.state == FAILED:
         count = f", {build_log.failed_objects} failed" if build_log.failed_objects else ""
         unknown = "" if build_log.cause else "; the log shows no known cause"
-        return ", ".join(filter(None, ("failed", far))) + count + unknown
+        return ", ".join(filter(None, ("build failed", far))) + count + unknown
     if build_log.state == FINISHED:
-        return f"finished, {far}" if far else "finished, nothing was compiled (Triton backend, or a prebuilt wheel)"
+        return (
+            f"build finished, {far}"
+            if far
+            else "build finished, nothing was compiled (Triton backend, or a prebuilt wheel)"
+        )
     if build_log.state == RUNNING and progress and progress.done == progress.total:
-        return f"running, {far}: linking, or stopped"
-    words = {RUNNING: "running, or stopped without a message", PREPARING: "preparing: no compile has finished yet"}
+        return f"build running, {far}: linking, or stopped"
+    words = {
+        RUNNING: "build running, or stopped without a message",
+        PREPARING: "build preparing: no compile has finished yet",
+    }
     return ", ".join(filter(None, (words.get(build_log.state, "a compile command"), far)))
 
 
@@ -231,6 +253,7 @@ def as_json(explanation: Explanation) -> Document:
         "format": FORMAT,
         "log": explanation.log_name,
         "lines": build_log.line_count,
+        "kind": build_log.kind,
         "state": build_log.state,
         "torch": build_log.torch or None,
         "archs": [{"arch": arch, "products": product_names(arch) or None} for arch in build_log.archs],
@@ -242,6 +265,7 @@ def as_json(explanation: Explanation) -> Document:
         "command": _command_document(build_log.command) if build_log.command else None,
         "reasons": list(explanation.reasons),
         "advice": list(explanation.advice),
+        "wheel": explanation.wheel or None,
     }
 
 

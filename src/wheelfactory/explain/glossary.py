@@ -1,13 +1,13 @@
-"""Load glossary.yaml: known causes of failed builds, compiler flags and parts of kernel names."""
+"""Load glossary.yaml: the states of a build, compiler flags and parts of kernel names."""
 
 from __future__ import annotations
 
 import re
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.matrix.document import Document, Number, Problem, UnreadableError
@@ -27,26 +27,18 @@ Count = Annotated[int, BeforeValidator(lambda value: int(value.text) if isinstan
 FlagOrigin = Literal["flash-attn", "torch", "wheelfactory", "anyone"]
 
 
-class _Entry(BaseModel):
+class Entry(BaseModel):
+    """A part of a file, whose keys have blanks instead of underscores."""
+
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, alias_generator=lambda name: name.replace("_", " ")
     )
 
 
-class KnownCause(_Entry):
-    """A kind of failure."""
-
-    name: Text
-    patterns: Pattern
-    """Searched anywhere in a log line."""
-    remedy: Text
-    """``{jobs}`` in it is a number of jobs that is likely to fit."""
-    cuda_name: str = ""
-    cuda_remedy: str = ""
-    """Name and remedy for a build for CUDA, if they differ."""
+EntryT = TypeVar("EntryT", bound=Entry)
 
 
-class FlagPattern(_Entry):
+class FlagPattern(Entry):
     """Flags with the same prefix."""
 
     starts_with: Pattern
@@ -54,7 +46,7 @@ class FlagPattern(_Entry):
     set_by: FlagOrigin
 
 
-class Operation(_Entry):
+class Operation(Entry):
     """What a kernel computes, and what the sizes in its name mean."""
 
     direction: Literal["forward", "backward"]
@@ -64,7 +56,7 @@ class Operation(_Entry):
     mfma_labels: list[Text] = ["QK", "PV"]
 
 
-class StateMarkers(_Entry):
+class StateMarkers(Entry):
     """Lines that show whether a build has started, finished or failed."""
 
     started: Pattern
@@ -73,15 +65,10 @@ class StateMarkers(_Entry):
     line_filter: list[Text]
 
 
-class Glossary(_Entry):
+class Glossary(Entry):
     """The whole file; its comments describe each part."""
 
-    remedies: dict[Text, Text]
-    causes: list[KnownCause]
-    generic_causes: list[KnownCause]
     state_markers: StateMarkers
-    error_words: Annotated[list[Text], Field(min_length=1)]
-    warnings: list[Text]
     flags: dict[FlagOrigin, dict[Text, Text]]
     flag_patterns: list[FlagPattern]
     header_folders: dict[Text, Text]
@@ -103,16 +90,16 @@ class Glossary(_Entry):
 @cache
 def glossary() -> Glossary:
     """Return the glossary of this package."""
-    return read_glossary(PATH)
+    return read_document(PATH, Glossary)
 
 
-def read_glossary(path: Path) -> Glossary:
-    """Read and validate a glossary. Raises InputError with file, line and column of each problem."""
+def read_document(path: Path, model: type[EntryT]) -> EntryT:
+    """Read and validate a file. Raises InputError with file, line and column of each problem."""
     try:
         document = Document(path.read_text(encoding="utf-8"))
         problems = list(document.problems)
         try:
-            found = Glossary.model_validate(document.values)
+            found = model.model_validate(document.values)
         except ValidationError as error:
             for details in error.errors():
                 where = ".".join(map(str, details["loc"])) or "the file"
@@ -122,5 +109,5 @@ def read_glossary(path: Path) -> Glossary:
         problems = [error.problem]
     if problems:
         lines = [f"{path}:{problem.line}:{problem.column}: {problem.what}" for problem in sorted(problems)]
-        raise InputError("bad glossary", "\n  ".join(lines), "see the schema in wheelfactory/explain/glossary.py")
+        raise InputError(f"bad {path.name}", "\n  ".join(lines), "see the schema in wheelfactory/explain")
     return found

@@ -19,7 +19,6 @@ from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.select import matches_glob, needs_runner, select_cells
 from wheelfactory.release.manifest import WheelRow, current_rows
 from wheelfactory.release.verified import unverified_reason
-from wheelfactory.site.markdown import escape
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -28,6 +27,8 @@ Reasons = tuple[tuple[str, int], ...]
 
 NEEDS_RUNNER = "not built here: needs a runner"
 RUNNER_HINT = "set the repository variable WHEELFACTORY_RUNNER to its label (docs/how-to/self-hosted-runners.md)"
+OWNER_TITLE = "For the owner of this site"
+"""The heading above `RUNNER_HINT`, which a visitor cannot follow."""
 
 
 class CellState(str, Enum):
@@ -62,10 +63,10 @@ def runner_note(number: int) -> str:
 
 
 def page_runner_note(matrix: Matrix, rows: Iterable[WheelRow]) -> str:
-    """`runner_note` as a Markdown sentence for a page of all wheels; empty if no cell needs a runner."""
+    """What a page of all wheels says of cells that need a runner, as plain text; empty if there are none."""
     cells = () if has_runner(decisive_rows(rows)) else expand(matrix).cells
     number = sum(map(needs_runner, cells))
-    return escape(f"Supported, but {runner_note(number)}.") if number else ""
+    return f"Supported, but {NEEDS_RUNNER}: {count_text(number, 'CK cell')}." if number else ""
 
 
 def decisive_rows(rows: Iterable[WheelRow]) -> dict[str, WheelRow]:

@@ -113,19 +113,15 @@ def coverage_markdown(coverage: Coverage) -> str:
         for covered in coverage.cells
         if covered.unverified_reason
     ]
-    lines += (
-        ["", *details(f"{count_text(len(not_verified), 'cell')} not verified", not_verified)] if not_verified else []
-    )
-    if counts.missing:
-        summary = count_text(counts.missing, "missing cell")
-        lines += ["", *details(summary, _cell_list(coverage, CellState.MISSING))]
-    if counts.needs_runner:
-        lines += ["", *details(runner_note(counts.needs_runner), _cell_list(coverage, CellState.NEEDS_RUNNER))]
-    if counts.excluded:
-        reasons = table(
-            ("combinations", "reason"), ((str(number), escape(reason)) for reason, number in counts.excluded)
-        )
-        lines += ["", *details(f"Excluded: {_excluded(counts)}", reasons)]
+    reasons = [(str(number), escape(reason)) for reason, number in counts.excluded]
+    folded = {
+        f"{count_text(len(not_verified), 'cell')} not verified": not_verified,
+        count_text(counts.missing, "missing cell"): _cell_list(coverage, CellState.MISSING),
+        runner_note(counts.needs_runner): _cell_list(coverage, CellState.NEEDS_RUNNER),
+        f"Excluded: {_excluded(counts)}": table(("combinations", "reason"), reasons) if reasons else [],
+    }
+    for summary, listed in folded.items():
+        lines += ["", *details(summary, listed)] if listed else []
     return "\n".join([*lines, ""])
 
 

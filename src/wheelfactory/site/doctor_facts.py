@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from wheelfactory.build.fallback import read_fallback_project
 from wheelfactory.core.cell import Backend, major_minor, public_version
-from wheelfactory.core.gpus import PRODUCTS, arch_sort_key
+from wheelfactory.core.gpus import arch_sort_key, gpu_products
 from wheelfactory.core.support import Finding, SupportTable, SupportTables
 from wheelfactory.doctor.facts import DoctorFacts, TorchFacts
 from wheelfactory.matrix.facts import Matrix
@@ -37,6 +37,7 @@ def doctor_facts(matrix: Matrix) -> str:
                 major_minor(version),
                 (min(map(major_minor, torch.python)), max(map(major_minor, torch.python))),
                 torch.triton_package,
+                torch.triton,
             )
             for version, torch in sorted(matrix.torch.items(), key=lambda entry: Version(entry[0]), reverse=True)
         ),
@@ -46,6 +47,8 @@ def doctor_facts(matrix: Matrix) -> str:
             public_version(name): {str(backend): options_refused_by(name, backend) for backend in Backend}
             for name in matrix.flash_attn
         },
+        hips={rocm: hip.version for rocm, hip in matrix.hip.items()},
+        indexes={rocm: facts.index for rocm, facts in matrix.rocm.items()},
         support=support_tables(matrix),
     )
     return json.dumps(
@@ -79,7 +82,7 @@ def support_axes(matrix: Matrix, archs: Iterable[str] = ()) -> Axes:
         "torch": tuple(matrix.torch),
         "rocm": tuple(matrix.rocm),
         "backend": tuple(map(str, matrix.backend)),
-        GPU: tuple(sorted({*built_for, *archs, *PRODUCTS}, key=arch_sort_key)),
+        GPU: tuple(sorted({*built_for, *archs, *gpu_products()}, key=arch_sort_key)),
     }
 
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from wheelfactory.core.cell import AITER_NAME
-from wheelfactory.core.label import AITER_INDEX, IndexKey, index_path
+from wheelfactory.core.cell import OFFERED_PRODUCTS, PRODUCTS
+from wheelfactory.core.label import IndexKey, Label, index_path
 from wheelfactory.core.published import wheel_url
 from wheelfactory.release.manifest import WheelRow
 
@@ -55,7 +55,7 @@ def render_index(rows: Iterable[WheelRow]) -> dict[str, bytes]:
 
 
 def page_templates() -> Environment:
-    """The HTML templates of the lists."""
+    """The templates of the lists, and of a project for uv."""
     return Environment(
         loader=PackageLoader("wheelfactory.site"),
         autoescape=True,
@@ -80,12 +80,15 @@ def _describe(key: Sequence[str]) -> str:
 
 
 def _by_index(rows: Iterable[WheelRow]) -> dict[IndexKey, dict[str, list[WheelRow]]]:
-    """The rows of each index by project. Rows without a key are in every index, aiter's only where it is required."""
+    """The rows of each index by project. A product is in every index with a wheel that requires it, or in all."""
     ordered = sorted(rows, key=lambda row: row.filename)
     indexes: dict[IndexKey, dict[str, list[WheelRow]]] = {}
     for key in dict.fromkeys(row.index_key for row in ordered if row.index_key):
+        labels = {row.label for row in ordered if row.label and row.index_key == key}
+        required = {name for label in labels for name in Label.parse(label).requires}
+        left_out = PRODUCTS.keys() - required - {*OFFERED_PRODUCTS}
         projects = indexes[key] = defaultdict(list)
         for row in ordered:
-            if row.index_key in (key, None) and (row.project != AITER_NAME or key[2] == AITER_INDEX):
+            if row.index_key in (key, None) and row.project not in left_out:
                 projects[row.project].append(row)
     return indexes

@@ -15,40 +15,8 @@ from wheelfactory.core.label import IndexKey, Label, index_path
 from wheelfactory.core.published import WHEELS_FOLDER
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
+from wheelfactory.site.index import page_templates
 from wheelfactory.site.wheel_text import group_by_index
-
-# explicit indexes serve only the packages that name them. uv applies sources to direct dependencies only, so torch and
-# its Triton are listed as dependencies too
-_PYPROJECT = """\
-[project]
-name = "app"
-version = "0"
-requires-python = "{python}"
-dependencies = ["flash-attn=={version}", "torch=={torch}", "{triton}"]
-
-[tool.uv]
-environments = ["sys_platform == 'linux' and platform_machine == 'x86_64'"]
-no-build-package = ["flash-attn"]
-
-[[tool.uv.index]]
-name = "flash-attn-rocm"
-url = "{index}"
-explicit = true
-
-[[tool.uv.index]]
-name = "pytorch-rocm"
-url = "{torch-index}"
-explicit = true
-
-[tool.uv.sources]
-flash-attn = { index = "flash-attn-rocm" }
-torch = { index = "pytorch-rocm" }
-{triton} = { index = "pytorch-rocm" }
-"""
-
-_PYPROJECT_WITH_AITER = _PYPROJECT.replace('"{triton}"]', f'"{{triton}}", "{AITER_NAME}"]').replace(
-    "\ntorch = {", f'\n{AITER_NAME} = {{ index = "flash-attn-rocm" }}\ntorch = {{'
-)
 
 
 def directory_install_lines(rows: Sequence[WheelRow], folder: Path) -> list[str]:
@@ -76,16 +44,16 @@ def index_install_line(key: IndexKey, site: str) -> str:
 def file_install_line(row: WheelRow, matrix: Matrix, published: Iterable[WheelRow] = ()) -> str:
     """The command that installs one wheel by address and digest; without an address, from the current folder.
 
-    If the wheel takes its kernels from aiter, a command before it installs that of the `published` rows where none is.
+    A command before it installs each product that the wheel requires, from the `published` rows, where none is.
     """
     # --no-deps keeps the installed torch; flash-attn's other dependencies are listed, and have none themselves
     from_pypi = (name for name, pin in matrix.dependencies.items() if pin.sha256)
-    takes_kernels = row.label is not None and Label.parse(row.label).uses_aiter
-    kernels = [one for one in published if takes_kernels and one.project == AITER_NAME and one.yanked is None]
+    required = Label.parse(row.label).requires if row.label else ()
+    newest = {one.project: one for one in published if one.project in required and one.yanked is None}
     own = pip_for().install_without_dependencies(*from_pypi, _address(row))
-    # not by address: pip would replace an installed one of AMD's. Without an index it finds only this one
+    # not by address: pip would replace an installed aiter of AMD's. Without an index it finds only this one
     only = ("--no-index", "--find-links")
-    before = [pip_for().install_without_dependencies(*only, _address(one), AITER_NAME) for one in kernels[-1:]]
+    before = [pip_for().install_without_dependencies(*only, _address(newest[name]), name) for name in sorted(newest)]
     return " && ".join(map(shlex.join, (*before, own)))
 
 
@@ -109,7 +77,8 @@ def install_templates() -> dict[str, tuple[str, ...]]:
         )
         for name, one in installers.items()
     }
-    return {**lines, "pyproject.toml": (_PYPROJECT, _PYPROJECT_WITH_AITER)}
+    project = page_templates().get_template("project.toml.j2")
+    return {**lines, "pyproject.toml": tuple(project.render(aiter=name) for name in ("", AITER_NAME))}
 
 
 def smoke_test_line(row: WheelRow, folder: Path, matrix: Matrix) -> str:

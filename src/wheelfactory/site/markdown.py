@@ -6,8 +6,9 @@ A text with a size limit consists of sections, whose rows can be cut.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
 from wheelfactory.core.gpus import product_names
@@ -98,12 +99,12 @@ class MarkdownSection:
     head: tuple[str, ...]
     rows: tuple[str, ...] = ()
     tail: tuple[str, ...] = ()
-    cut: int = 0
 
-    def text(self) -> str:
-        """The section as Markdown, with a line about the rows that were cut."""
-        omitted = ("", f"{self.cut} more are not shown; see `{MANIFEST_NAME}`.") if self.cut else ()
-        return "\n".join([*self.head, *self.rows, *omitted, *self.tail, ""])
+    def text(self, kept: int) -> str:
+        """The section with its first `kept` rows as Markdown, with a line about the rows that were cut."""
+        cut = len(self.rows) - kept
+        omitted = ("", f"{cut} more are not shown; see `{MANIFEST_NAME}`.") if cut else ()
+        return "\n".join([*self.head, *self.rows[:kept], *omitted, *self.tail, ""])
 
 
 def fit_sections(sections: Sequence[MarkdownSection], limit: int) -> str:
@@ -111,26 +112,17 @@ def fit_sections(sections: Sequence[MarkdownSection], limit: int) -> str:
 
     The result is longer than `limit` if the text without any rows is.
     """
-    kept = list(sections)
-    over = sum(_size(section.text()) + 1 for section in kept) - 1 - limit
-    for position in reversed(range(len(kept))):
-        if over > 0 and kept[position].rows:
-            whole = kept[position]
-            kept[position] = _cut(whole, over)
-            over -= _size(whole.text()) - _size(kept[position].text())
-    return "\n".join(section.text() for section in kept)
 
+    def text(kept: int) -> str:
+        texts = []
+        for section in sections:
+            texts.append(section.text(min(kept, len(section.rows))))
+            kept = max(kept - len(section.rows), 0)
+        return "\n".join(texts)
 
-def _cut(section: MarkdownSection, over: int) -> MarkdownSection:
-    """The section with as few rows cut as make it `over` bytes shorter, or without rows."""
-    count = len(section.rows)
-    over += _size(replace(section, cut=count).text()) - _size(section.text())  # the line about the cut needs room too
-    kept = count
-    while over > 0 and kept:
-        kept -= 1
-        over -= _size(section.rows[kept]) + 1
-    return replace(section, rows=section.rows[:kept], cut=count - kept)
+    def size(kept: int) -> int:
+        return len(text(kept).encode())
 
-
-def _size(text: str) -> int:
-    return len(text.encode("utf-8"))
+    rows = sum(len(section.rows) for section in sections)
+    fitting = rows if size(rows) <= limit else bisect_right(range(rows), limit, key=size) - 1
+    return text(max(fitting, 0))

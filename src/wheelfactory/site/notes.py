@@ -84,7 +84,7 @@ def release_notes(
     wheels = tuple(wheel for wheel in found.new if wheel.label)
     sections = [MarkdownSection((_headline(found),))]
     if note := page_runner_note(matrix, after):
-        sections += [MarkdownSection((note,))]
+        sections += [MarkdownSection((escape(note),))]
     if wheels:
         sections += [_install(wheels, after, matrix, site)]
     if found.yanked:

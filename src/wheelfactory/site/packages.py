@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from wheelfactory.core.cell import AITER_NAME
+from wheelfactory.core.cell import PRODUCTS
 from wheelfactory.core.published import wheel_url
 from wheelfactory.core.wrap import count_text
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.site.coverage import page_runner_note
+from wheelfactory.site.coverage import OWNER_TITLE, RUNNER_HINT, page_runner_note
 from wheelfactory.site.index import newest_date, page_templates
 from wheelfactory.site.install_lines import index_install_line
 from wheelfactory.site.markdown import code_block, code_span, escape, gpu_text, link, size_text, table
@@ -41,8 +41,8 @@ def packages_page(matrix: Matrix, rows: Iterable[WheelRow], site: str = "") -> s
     yanked = sum(row.yanked is not None for row in wheels)
     headline = count_text(len(wheels), "flash-attn wheel") + (f", {yanked} of them yanked." if yanked else ".")
     lines = [GENERATED, "", "# Packages", "", headline, ""]
-    if note := page_runner_note(matrix, ordered):
-        lines += [note, ""]
+    note = page_runner_note(matrix, ordered)
+    lines += [escape(note), ""] if note else []
     for key, members in group_by_index(ordered).items():
         rocm, torch, backend = axis_values(members[0])
         lines += [f"## ROCm {rocm}, torch {torch}, {backend}", ""]
@@ -55,6 +55,7 @@ def packages_page(matrix: Matrix, rows: Iterable[WheelRow], site: str = "") -> s
         lines += ["## Dependencies", "", _where_listed(others), "", *files, ""]
     if archs := sorted({arch for row in ordered for arch in row.offload_archs}):
         lines += ["## GPUs", "", *table(("arch", "GPUs"), ((escape(arch), gpu_text(arch)) for arch in archs)), ""]
+    lines += [f"## {OWNER_TITLE}", "", escape(_owner_step(note)), ""] if note else []
     return "\n".join(lines)
 
 
@@ -74,16 +75,25 @@ def packages_html(matrix: Matrix, rows: Iterable[WheelRow], site: str = "") -> b
         title = f"Dependencies. {_where_listed(row for row, *_ in others)}"
         groups.append({"title": title, "command": "", "files": others})
     count = count_text(sum(row.label is not None for row in ordered), "flash-attn wheel")
-    about = " ".join(filter(None, (f"{count} for AMD GPUs.", page_runner_note(matrix, ordered))))
+    note = page_runner_note(matrix, ordered)
+    about = " ".join(filter(None, (f"{count} for AMD GPUs.", note)))
     date = newest_date(ordered) if ordered else "none yet"
     template = page_templates().get_template("packages.html")
-    return template.render(title="All wheels", about=about, groups=groups, date=date).encode()
+    given = {"title": "All wheels", "about": about, "groups": groups, "date": date}
+    return template.render(given, owner_title=OWNER_TITLE, owner=_owner_step(note)).encode()
+
+
+def _owner_step(note: str) -> str:
+    """What only the owner of a site can do about a `page_runner_note`; empty without one."""
+    return f"To build the other cells, {RUNNER_HINT}." if note else ""
 
 
 def _where_listed(others: Iterable[WheelRow]) -> str:
     """Which indexes have the wheels without a label."""
-    has_aiter = any(row.project == AITER_NAME for row in others)
-    return "Every index has these too" + (f"; {AITER_NAME} only those of Triton previews." if has_aiter else ".")
+    products = sorted({row.project for row in others if row.project in PRODUCTS})
+    required = [PRODUCTS[name] for name in products if PRODUCTS[name].required_by]
+    only = (f"; {product.name} only those of {product.listed_for}" for product in required)
+    return f"Every index has these too{''.join(only)}."
 
 
 def _about(row: WheelRow, matrix: Matrix) -> str:

@@ -16,10 +16,10 @@ from urllib.parse import quote
 from packaging.utils import parse_wheel_filename
 
 from wheelfactory.core.cell import Cell, name_python
-from wheelfactory.core.gpus import OVERRIDES, PRODUCTS, find_override_arch, without_features
+from wheelfactory.core.gpus import OVERRIDES, find_override_arch, gpu_products, read_gpu_names, without_features
 from wheelfactory.core.label import index_path
 from wheelfactory.core.published import wheel_url
-from wheelfactory.core.support import other_ways
+from wheelfactory.core.support import OTHER_BUILD, other_ways
 from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.rules import GPU
@@ -68,9 +68,11 @@ def search_data(matrix: Matrix, rows: Iterable[WheelRow], *, docs: bool) -> dict
         "support": tables.as_json(),
         "changes": CHANGE_ORDER,
         "lines": install_templates(),
+        "other build": OTHER_BUILD,
         "other ways": {arch: other_ways(arch) for arch in tables.axes[GPU]},
         "overrides": {arch: find_override_arch(version) for arch, version in OVERRIDES.items()},
-        "products": {arch: PRODUCTS.get(arch, ()) for arch in tables.axes[GPU]},
+        "products": {arch: gpu_products().get(arch, ()) for arch in tables.axes[GPU]},
+        "gpus": [(row.archs, row.names) for row in read_gpu_names()],
         "torch": {version: facts.triton_package for version, facts in matrix.torch.items()},
         "rocm": {version: facts.index for version, facts in matrix.rocm.items()},
         "coverage": list(_squares(coverage, texts)),

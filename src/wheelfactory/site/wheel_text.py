@@ -15,7 +15,7 @@ from wheelfactory.core.published import best_first_key, version_key
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.evidence import Evidence
 from wheelfactory.release.manifest import WheelRow, outdated_reason, passed_gpu_gates, verified_archs
-from wheelfactory.release.verified import unverified_reason
+from wheelfactory.release.verified import unchecked_since, unverified_reason
 from wheelfactory.site.markdown import escape
 
 
@@ -25,15 +25,9 @@ def newest_first_key(wheel: WheelRow) -> tuple[object, ...]:
     if wheel.label is None:
         return 1, wheel.filename
     label = Label.parse(wheel.label)
-    older = tuple(-part for part in (*label.rocm, *label.torch))
-    return (
-        0,
-        bool(label.commit),
-        older,
-        str(label.backend),
-        tuple(-number for number in version_key(wheel.version)),
-        wheel.filename,
-    )
+    platform = tuple(-part for part in (*label.rocm, *label.torch))
+    versions = tuple(-number for number in version_key(wheel.version))
+    return 0, bool(label.commit), platform, str(label.backend), versions, wheel.filename
 
 
 def preferred_first_key(wheel: WheelRow) -> tuple[object, ...]:
@@ -77,7 +71,11 @@ def pythons_text(wheels: Iterable[WheelRow]) -> str:
 def missing_checks(row: WheelRow, matrix: Matrix) -> str:
     """Why a wheel is not verified, or why what verified it is not enough today; empty if it is verified."""
     outdated = outdated_reason(row, matrix)
-    return unverified_reason(row) or (f"checked before these cases existed: {outdated}" if outdated else "")
+    return (
+        unverified_reason(row)
+        or unchecked_since(row)
+        or (f"checked before these cases existed: {outdated}" if outdated else "")
+    )
 
 
 def status_notes(row: WheelRow, matrix: Matrix) -> Iterator[str]:
@@ -104,7 +102,7 @@ def evidence_lines(row: WheelRow) -> Iterator[str]:
 
 def _proved(row: WheelRow) -> str:
     """The word for a correct run on an AMD GPU: ``verified`` only if the wheel also passed all gates."""
-    return "tested" if unverified_reason(row) else "verified"
+    return "tested" if unverified_reason(row) or unchecked_since(row) else "verified"
 
 
 def _computed(piece: Evidence) -> str:

@@ -13,8 +13,8 @@ from release_factory import flash_attn_wheel, make_release, stub_wheel
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.release.manifest import WheelRow, manifest_bytes, read_manifest
-from wheelfactory.release.published_site import read_site
-from wheelfactory.site.check.served import POLL_S, ServedSite, check_files, wait_for_site
+from wheelfactory.release.published_site import PublishedSite, read_site
+from wheelfactory.site.check.served import POLL_S, check_files, wait_for_site
 from wheelfactory.verify.result import GateResult
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
@@ -44,7 +44,7 @@ def never(_seconds: float) -> NoReturn:
     pytest.fail("it waits")
 
 
-def look(address: str, rows: Sequence[WheelRow], folder: Path) -> ServedSite:
+def look(address: str, rows: Sequence[WheelRow], folder: Path) -> tuple[PublishedSite, Sequence[GateResult]]:
     """Read a site once."""
     return wait_for_site(address, rows, 0, never, folder, {})
 
@@ -58,9 +58,9 @@ def findings(results: Sequence[GateResult]) -> list[str]:
 
 
 def test_a_site_as_it_was_published_has_no_drift(release: Path, address: str, tmp_path: Path) -> None:
-    found = look(address, read_manifest(release), tmp_path)
-    assert findings([*found.results, check_files(found.site, {})]) == []
-    assert [result.detail for result in found.results] == ["2 rows", "6 pages"]
+    site, results = look(address, read_manifest(release), tmp_path)
+    assert findings([*results, check_files(site, {})]) == []
+    assert [result.detail for result in results] == ["2 rows", "6 pages"]
 
 
 def test_a_missing_another_and_an_additional_row_are_drift(release: Path, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_missing_another_and_an_additional_row_are_drift(release: Path, tmp_pa
         wheel.model_copy(update={"yanked": "wrong numbers", "url": "https://example.org/a.whl"}),
         einops.model_copy(update={"filename": "einops-0.9-py3-none-any.whl"}),
     ]
-    assert findings(look(release.as_uri(), published, tmp_path).results) == [
+    assert findings(look(release.as_uri(), published, tmp_path)[1]) == [
         f"manifest: manifest.jsonl: expected the published row of {NAME}, found another yanked",
         "manifest: manifest.jsonl: expected a row for einops-0.9-py3-none-any.whl, found none",
         "manifest: manifest.jsonl: expected only rows of published wheels, "
@@ -92,13 +92,13 @@ def test_an_index_page_with_another_link_is_drift(
     text = (release / PAGE).read_text()
     assert old in text
     (release / PAGE).write_text(text.replace(old, new))
-    shown = findings(look(address, read_manifest(release), tmp_path).results)
+    shown = findings(look(address, read_manifest(release), tmp_path)[1])
     assert any(line.startswith(f"index: {PAGE}: expected {found}") for line in shown), shown
 
 
 def test_a_missing_index_page_is_drift(release: Path, address: str, tmp_path: Path) -> None:
     (release / PAGE).unlink()
-    (line,) = findings(look(address, read_manifest(release), tmp_path).results)
+    (line,) = findings(look(address, read_manifest(release), tmp_path)[1])
     assert line == f"index: {PAGE}: expected a page of the index, found none"
 
 
@@ -143,8 +143,8 @@ def test_a_stale_site_is_read_again_until_it_serves_the_rows(release: Path, tmp_
             (tmp_path / "page").rename(release / PAGE)
 
     with served(release) as site:
-        found = wait_for_site(site.url, rows, 1000, deploy, tmp_path, {})
-    assert findings(found.results) == []
+        _, results = wait_for_site(site.url, rows, 1000, deploy, tmp_path, {})
+    assert findings(results) == []
     assert pauses == [POLL_S, POLL_S]
 
 
@@ -160,14 +160,14 @@ def test_a_site_that_stays_stale_is_drift_when_the_time_is_up(
         clock[0] += seconds
 
     with served(release) as site:
-        found = wait_for_site(site.url, rows, 100, pause, tmp_path, {})
-    assert len(findings(found.results)) == 1
+        _, results = wait_for_site(site.url, rows, 100, pause, tmp_path, {})
+    assert len(findings(results)) == 1
     assert 100 - 2 * POLL_S < clock[0] <= 100
 
 
 def test_a_directory_is_read_once(release: Path, tmp_path: Path) -> None:
-    found = wait_for_site(release.as_uri(), read_manifest(release)[:1], 1000, never, tmp_path, {})
-    assert len(findings(found.results)) == 1
+    _, results = wait_for_site(release.as_uri(), read_manifest(release)[:1], 1000, never, tmp_path, {})
+    assert len(findings(results)) == 1
 
 
 def test_a_site_that_cannot_be_read_is_an_error_when_the_time_is_up(release: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from statistics import median
 import pytest
 from playwright.sync_api import Page, expect
 
-from search_page import Visit, choose, count, serving, write_page
+from search_page import Visit, choose, count, serving, unfold, write_page
 from search_rows import many_rows
 from wheelfactory.matrix.facts import Matrix
 
@@ -17,8 +17,9 @@ pytestmark = pytest.mark.slow
 
 PHONE = {"width": 360, "height": 740}
 WHEELS = 5000
-MOST_MS = 50
-"""The most that a change of a filter may take with that many wheels, in milliseconds."""
+FEWER_WHEELS = 250
+MOST_TIMES = 3
+"""How much longer a change of a filter may take with all wheels than with fewer, in one run: linear would be 20."""
 
 
 def as_met(_: Page) -> None:
@@ -46,12 +47,13 @@ def with_a_square(page: Page) -> None:
 
 STATES = [
     pytest.param("", as_met, id="empty"),
+    pytest.param("?list=all", as_met, id="list"),
     pytest.param("?gpu=MI300X&rocm=6.4&q=post", as_met, id="chosen"),
     pytest.param("?gpu=MI300X", with_details, id="details"),
     pytest.param("?gpu=RX 7900 XTX", with_a_copied_form, id="copied"),
     pytest.param("?gpu=Strix Halo&have=torch", as_met, id="may-work"),
     pytest.param("?gpu=RX 7", as_met, id="which-gpu"),
-    pytest.param("?gpu=RX 580", as_met, id="unknown-gpu"),
+    pytest.param("?gpu=RTX 4090", as_met, id="unknown-gpu"),
     pytest.param("?gpu=RX 6700 XT", as_met, id="dead-end"),
     pytest.param("?gpu=RX 6800&backend=ck", as_met, id="impossible"),
     pytest.param("?rocm=6.2&python=3.14", as_met, id="many-reasons"),
@@ -142,9 +144,9 @@ def test_a_command_is_broken_at_its_blanks_alone(visit: Visit, site: str) -> Non
 def test_the_rule_above_the_footer_is_as_wide_as_the_column(visit: Visit, site: str) -> None:
     page = visit(site).open()
     rule = page.locator("footer").evaluate("found => getComputedStyle(found, '::before').width")
-    views = page.locator(".views").bounding_box()
-    assert views
-    assert rule == f"{views['width']:g}px"
+    column = page.locator("#filters").bounding_box()
+    assert column
+    assert rule == f"{column['width']:g}px"
 
 
 def test_the_swatch_of_impossible_squares_is_visible_in_dark_mode(visit: Visit, site: str) -> None:
@@ -208,6 +210,7 @@ def test_a_keyboard_is_enough_from_the_first_key_to_the_copied_line(visit: Visit
     press("Escape")  # the browser's own list of suggestions
     press("Tab")
     assert page.evaluate("document.activeElement.tagName") == "SUMMARY"
+    press("Enter")
     press("Tab")
     assert focused(page) == "rocm-any"
     assert page.locator(":focus-visible + label").evaluate("found => getComputedStyle(found).outlineStyle") == "solid"
@@ -260,6 +263,7 @@ def place_of(page: Page) -> list[int]:
 def test_the_back_button_after_arrow_keys_is_one_step(visit: Visit, site: str) -> None:
     page = visit(site).open()
     everything = count(page)
+    unfold(page)
     page.locator("#rocm-any").focus()
     for _ in range(4):
         page.keyboard.press("ArrowRight")
@@ -273,6 +277,13 @@ def crowded_site(matrix: Matrix, tmp_path_factory: pytest.TempPathFactory) -> It
     """The page of 5,000 wheels: every cell of matrix.yaml, over and over with other build tags."""
     folder = tmp_path_factory.mktemp("crowded")
     with serving(write_page(folder, matrix, many_rows(matrix, WHEELS))) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def calm_site(matrix: Matrix, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("calm")
+    with serving(write_page(folder, matrix, many_rows(matrix, FEWER_WHEELS))) as address:
         yield address
 
 
@@ -299,15 +310,19 @@ def milliseconds(page: Page, act: str, given: tuple[str, ...]) -> float:
     return float(median(map(min, zip(*runs, strict=True))))
 
 
-def test_5000_wheels_are_filtered_and_shown_in_less_than_50_ms(visit: Visit, crowded_site: str) -> None:
+def test_5000_wheels_are_filtered_and_shown_nearly_as_fast_as_250(
+    visit: Visit, crowded_site: str, calm_site: str
+) -> None:
+    calm = milliseconds(visit(calm_site).open(), CHOOSE, CHANGES)
     page = visit(crowded_site).open()
     assert count(page) == WHEELS
-    assert milliseconds(page, CHOOSE, CHANGES) < MOST_MS
+    assert milliseconds(page, CHOOSE, CHANGES) < MOST_TIMES * calm
     choose(page, "backend", "any")
     assert count(page) == WHEELS
 
 
-def test_text_among_5000_wheels_is_found_as_fast(visit: Visit, crowded_site: str) -> None:
+def test_text_among_5000_wheels_is_found_as_fast(visit: Visit, crowded_site: str, calm_site: str) -> None:
+    calm = milliseconds(visit(calm_site).open(), TYPE, TEXTS)
     page = visit(crowded_site).open()
-    assert milliseconds(page, TYPE, TEXTS) < MOST_MS
+    assert milliseconds(page, TYPE, TEXTS) < MOST_TIMES * calm
     assert count(page) == WHEELS

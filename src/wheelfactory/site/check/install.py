@@ -145,7 +145,8 @@ def _check_with(
     # before the import, which runs code of the wheel
     yield from _check_published(name, packages, row, source.site, environment.folder, settings)
     reason = _import(row, environment, settings)
-    yield _failed(f"import after {name}", row, "to import", reason) if reason else _passed(f"import after {name}")
+    step = f"import after {name}"
+    yield _failed(step, row, "to import", reason) if reason else GateResult(gate=step, status=Status.PASSED)
 
 
 def _run_install(command: InstallCommand, settings: Mapping[str, str]) -> str:
@@ -189,10 +190,6 @@ def _check_published(
         return
     for result in results:
         yield result.model_copy(update={"gate": f"installed by {name}"}) if result.gate == "installed" else result
-
-
-def _passed(step: str) -> GateResult:
-    return GateResult(gate=step, status=Status.PASSED)
 
 
 def _failed(step: str, row: WheelRow, expected: str, found: str) -> GateResult:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import date
 from itertools import chain, zip_longest
 
-from wheelfactory.core.cell import FALLBACK_NAME, Cell
+from wheelfactory.core.cell import OFFERED_PRODUCTS, Cell
 from wheelfactory.core.label import IndexKey
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.verified import unverified_reason
@@ -49,22 +49,22 @@ def choose_sample(rows: Iterable[WheelRow], pythons: Pythons, number: int, week:
 
     Yanked and unverified wheels are never chosen, nor wheels whose cell is not in the matrix: their torch is unknown.
     """
-    flash_attn, fallbacks = _candidates(rows, pythons)
+    flash_attn, products = _candidates(rows, pythons)
     if not flash_attn:
         return ()  # flash-attention-amd is listed only in the indexes of flash-attn
     newest = flash_attn[0]
     shared = _sampled(newest, newest, pythons, week)
-    chosen = _choose(newest, [*flash_attn[1:], *fallbacks], number, week)
+    chosen = _choose(newest, [*flash_attn[1:], *products], number, week)
     return (shared, *(_sampled(row, newest, pythons, week) for row in chosen))
 
 
 def _candidates(rows: Iterable[WheelRow], pythons: Pythons) -> tuple[list[WheelRow], list[WheelRow]]:
-    """Return the flash-attn wheels and the flash-attention-amd wheels that can be chosen, the newest first."""
+    """Return the flash-attn wheels and the offered products that can be chosen, the newest first."""
     usable = [row for row in rows if row.yanked is None and not unverified_reason(row)]
     usable.sort(key=newest_first_key)
     usable.sort(key=lambda row: row.published, reverse=True)  # stable, so equal times keep the order above
     flash_attn = [row for row in usable if row.index_key and row.cell and Cell.parse(row.cell) in pythons]
-    return flash_attn, [row for row in usable if row.project == FALLBACK_NAME]
+    return flash_attn, [row for row in usable if row.project in OFFERED_PRODUCTS]
 
 
 def _sampled(row: WheelRow, newest: WheelRow, pythons: Pythons, week: int) -> SampledWheel:
@@ -81,13 +81,13 @@ def _choose(newest: WheelRow, others: Iterable[WheelRow], number: int, week: int
     for row in others:
         queues[_kind(row)].append(row)
     # the newest wheel has a place already, so its kind comes last
-    kinds = sorted(queues, key=lambda kind: (kind == _kind(newest), kind == FALLBACK_NAME, kind))
+    kinds = sorted(queues, key=lambda kind: (kind == _kind(newest), kind in OFFERED_PRODUCTS, kind))
     places = _deal_places({kind: len(queues[kind]) for kind in kinds}, number - 1)
     return [row for kind in kinds for row in _take_turn(_alternate(queues[kind]), places[kind], week)]
 
 
 def _kind(row: WheelRow) -> str:
-    """The backend of a flash-attn wheel, or the name of the fallback."""
+    """The backend of a flash-attn wheel, or the name of a product."""
     return str(Cell.parse(row.cell).backend) if row.cell else row.project
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from time import monotonic
@@ -26,14 +25,6 @@ _DEPLOY = "generate the site again: `wheelfactory index`, or the workflow pages"
 _UPLOAD = "restore the file, or yank the wheel"
 
 
-@dataclass(frozen=True)
-class ServedSite:
-    """A site as it was read, and how its manifest and its index compare with the expected rows."""
-
-    site: PublishedSite
-    results: tuple[GateResult, ...]
-
-
 def wait_for_site(
     address: str,
     expected: Sequence[WheelRow],
@@ -41,9 +32,10 @@ def wait_for_site(
     pause: Callable[[float], None],
     scratch: Path,
     environ: Mapping[str, str],
-) -> ServedSite:
-    """Read a site until it serves the expected rows, for at most `seconds`; return what it serves in the end.
+) -> tuple[PublishedSite, tuple[GateResult, ...]]:
+    """Read a site until it serves the expected rows, for at most `seconds`.
 
+    Returns what it serves in the end, and how its manifest and its index compare with the rows.
     A deployment becomes visible minutes after it is reported as done; a directory is read once. `pause` waits for a
     number of seconds. Raises `InputError` if the site cannot be read in the end.
     """
@@ -52,9 +44,9 @@ def wait_for_site(
         in_time = monotonic() + POLL_S < deadline
         try:
             site = read_site(address)
-            served = ServedSite(site, tuple(_compare(site, expected, scratch, environ)))
-            if not in_time or all(result.status is Status.PASSED for result in served.results):
-                return served
+            results = tuple(_compare(site, expected, scratch, environ))
+            if not in_time or all(result.status is Status.PASSED for result in results):
+                return site, results
             logger.info("waiting for %s: it does not serve the published rows yet", address)
         except InputError as error:
             if not in_time:

@@ -1,12 +1,15 @@
 "use strict";
 
-// The card of one wheel: its install lines first, then what is known about it.
+// The card of a wheel: its install lines first, then what is known about it.
 (() => {
   const factory = globalThis.wheelfactory;
   const { MAY_WORK, button, element, hiddenText, link, nameOf, unbroken } = factory;
 
-  // `recommended` marks it; `change` takes several changes at once: {field: value}.
-  function card(context, wheel, recommended, change) {
+  // `family` are wheels that differ in Python alone. `recommended` marks it; `change` takes several changes at once:
+  // {field: value}.
+  function card(context, family, recommended, change) {
+    const [wheel] = family;
+    const pythons = wheel.python === "3" ? "any Python" : `Python ${pythonsText(family)}`;
     const title = element(
       "h3",
       { tabIndex: -1 },
@@ -14,48 +17,46 @@
       " ",
       element("span", { className: `badge ${wheel.backend}` }, nameOf("backend", wheel.backend)),
       " ",
-      element("span", { className: "fits" }, `ROCm ${wheel.rocm} · torch ${wheel.torch} · ${pythonText(wheel)}`),
+      element("span", { className: "fits" }, `${torchText(context, wheel)} · ${pythons}`),
       ...(recommended
         ? [" ", element("span", { className: "badge recommended" }, recommendation(context, wheel))]
         : []),
-      ...verified(context, wheel),
     );
     const why = [element("b", {}, "Yanked: "), wheel.yanked || "no reason given"];
     const install =
-      wheel.yanked === null ? lines(context, wheel, change) : [element("p", { className: "warning" }, ...why)];
+      wheel.yanked === null ? lines(context, family, change) : [element("p", { className: "warning" }, ...why)];
     const className = wheel.yanked === null ? "card" : "card yanked";
-    const about = [...caution(context, wheel), facts(context, wheel), details(context, wheel)];
+    const about = [
+      ...anyRocm(context, wheel),
+      ...caution(context, wheel),
+      facts(context, wheel),
+      details(context, family),
+    ];
     return element("li", { className }, title, ...install, ...about);
   }
 
-  function recommendation({ model, choices }, wheel) {
-    return factory.wheelAnswer(model, wheel, choices.gpu) === MAY_WORK ? "try this first" : "recommended";
+  // The Pythons of a family: 3.10 to 3.14, or 3.10, 3.12.
+  function pythonsText(family) {
+    const minors = factory.inOrder(family.map(({ python }) => python)).map((python) => Number(python.split(".")[1]));
+    if (family[0].python === "3") return "any";
+    const isRange = minors.length > 2 && minors.at(-1) - minors[0] === minors.length - 1;
+    return isRange ? `3.${minors[0]} to 3.${minors.at(-1)}` : minors.map((minor) => `3.${minor}`).join(", ");
   }
 
-  // Names the chosen GPU if the wheel was verified on it.
-  function verified({ choices }, wheel) {
-    if (wheel.verified.length === 0) return [];
-    const gpus = wheel.verified.includes(choices.gpu) ? `your ${choices.gpu}` : wheel.verified.join(", ");
-    return [" ", element("span", { className: "badge verified" }, `${wheel.proved} on ${gpus}`)];
+  function recommendation({ model, choices }, wheel) {
+    return factory.wheelAnswer(model, wheel, choices) === MAY_WORK ? "try this first" : "recommended";
   }
 
   // Why a wheel only may work on the chosen GPU.
   function caution({ model, choices }, wheel) {
-    if (factory.wheelAnswer(model, wheel, choices.gpu) !== MAY_WORK) return [];
-    const { gpu } = choices;
-    const wanted = { gpu, backend: wheel.backend, rocm: wheel.rocm, "flash-attn": wheel["flash-attn"] };
-    return [
-      element(
-        "p",
-        { className: "caution" },
-        element("b", {}, "May work: "),
-        factory.support(model, wanted).reasons.join("; "),
-      ),
-    ];
+    if (factory.wheelAnswer(model, wheel, choices) !== MAY_WORK) return [];
+    const { reasons } = factory.wheelSupport(model, wheel, choices);
+    return [element("p", { className: "caution" }, element("b", {}, "May work: "), reasons.join("; "))];
   }
 
-  function lines({ model, site, state, choices }, wheel, change) {
-    const forms = factory.formsOf(model, site, wheel, choices.python, state.hasTorch);
+  function lines({ model, site, state, choices }, family, change) {
+    const [wheel] = family;
+    const forms = factory.formsOf(model, site, family, choices, state.hasTorch);
     const chosen = forms.find(([name]) => name === factory.form) || forms[0];
     const steps = element("ol", { className: "steps" });
     const copyAll = button("", () =>
@@ -69,12 +70,14 @@
       factory.form = form[0]; // the next cards start with the same tab
       steps.replaceChildren(...form[1].map(stepItem));
       steps.classList.toggle("one", form[1].length === 1);
-      copyAll.replaceChildren(form[1].length === 1 ? "Copy" : "Copy both lines", hiddenText(` of ${wheel.file}`));
+      const what = ["", "Copy", "Copy both lines"][form[1].length] || "Copy all lines";
+      copyAll.replaceChildren(what, hiddenText(` of ${wheel.file}`));
       for (const [place, tab] of tabs.entries()) tab.setAttribute("aria-selected", String(forms[place] === form));
     };
     show(chosen);
     const have = element("input", { type: "checkbox", onchange: () => change({ hasTorch: have.checked }) });
-    have.checked = state.hasTorch;
+    have.disabled = factory.isOtherBuild(model, choices); // only its owner knows where that torch comes from
+    have.checked = state.hasTorch || have.disabled;
     const label = element("label", { className: "have" }, have, " I have torch");
     const list = element(
       "div",
@@ -93,32 +96,16 @@
     return steps.map(([, text]) => text).join("\n");
   }
 
-  // One line: the chosen GPU and how many more, the system, and what was checked.
+  // One line: the status, the chosen GPU and how many more, and the system.
   function facts(context, wheel) {
-    return element(
-      "p",
-      { className: "facts" },
-      gpusText(context, wheel),
-      " · ",
-      checksText(wheel),
-      " · ",
-      systemText(wheel),
-    );
-  }
-
-  function gpusText({ choices }, wheel) {
+    const { choices } = context;
+    const { kind, text } = factory.statusOf(context, wheel);
+    const status = element("span", { className: `status ${kind}` }, text);
     const mine = wheel.archs.includes(choices.gpu) ? choices.gpu : wheel.archs[0];
     const more = wheel.archs.length - 1;
-    return element("span", {}, "for ", element("b", {}, mine || "any GPU"), more > 0 ? ` and ${more} more` : "");
-  }
-
-  function systemText(wheel) {
-    return wheel.glibc ? `Linux with glibc ${wheel.glibc} or newer` : "Linux with any glibc";
-  }
-
-  function checksText(wheel) {
-    if (wheel.unverified) return element("span", { className: "unverified" }, wheel.unverified);
-    return wheel.verified.length ? "verified" : "verified, not run on an AMD GPU";
+    const system = wheel.glibc ? `Linux with glibc ${wheel.glibc} or newer` : "Linux with any glibc";
+    const gpus = element("span", {}, "for ", element("b", {}, mine || "any GPU"), more > 0 ? ` and ${more} more` : "");
+    return element("p", { className: "facts" }, status, " · ", gpus, " · ", system);
   }
 
   function sizeText(bytes) {
@@ -127,35 +114,49 @@
   }
 
   // Filled on opening, because most stay closed.
-  function details(context, wheel) {
+  function details(context, family) {
     const made = element("details", {}, element("summary", {}, "GPUs, file, sha256 and checks"));
-    made.addEventListener("toggle", () => made.children.length === 1 && made.append(inside(context, wheel)), {
+    made.addEventListener("toggle", () => made.children.length === 1 && made.append(inside(context, family)), {
       once: true,
     });
     return made;
   }
 
-  function inside({ model, site }, wheel) {
-    const address = factory.address(site, wheel);
+  function inside(context, family) {
+    const [wheel] = family;
     const gpus = wheel.archs.map((arch) =>
-      element("li", {}, element("b", {}, arch), ` ${factory.productsOf(model, arch)}`),
+      element("li", {}, element("b", {}, arch), ` ${factory.productsOf(context.model, arch)}`),
     );
     const refused = `Raises an error for ${wheel.refused.join("; ")}. Older wheels ignore some of these options.`;
     const limits = wheel.refused.length > 0 ? [element("p", {}, refused)] : [];
-    const published = element("time", { datetime: wheel.published }, wheel.published);
     return element(
       "div",
       { className: "inside" },
       ...limits,
       element("p", {}, "GPUs:"),
       element("ul", {}, ...gpus),
-      element("p", {}, "File: ", wheel.yanked === null ? link(address, wheel.file) : wheel.file),
-      element("p", {}, `Size: ${sizeText(wheel.size)}. Published: `, published, "."),
-      element("p", {}, "sha256: ", element("code", {}, wheel.sha256)),
+      ...family.flatMap((one) => fileOf(context, one)),
       element("p", {}, "Checks before publishing:"),
       element("ul", { className: "checks" }, ...wheel.checks.map(check)),
       ...evidence(wheel),
+      ...report(context),
     );
+  }
+
+  function fileOf({ site }, wheel) {
+    const address = factory.address(site, wheel);
+    const published = element("time", { datetime: wheel.published }, wheel.published);
+    return [
+      element("p", {}, "File: ", wheel.yanked === null ? link(address, wheel.file) : wheel.file),
+      element("p", {}, `Size: ${sizeText(wheel.size)}. Published: `, published, "."),
+      element("p", {}, "sha256: ", element("code", {}, wheel.sha256)),
+    ];
+  }
+
+  // How the owner of a GPU turns "not on yours" into a result.
+  function report({ model }) {
+    const text = "Three commands show whether a wheel computes correctly on your GPU.";
+    return model.docs ? [element("p", {}, link("docs/how-to/report-your-gpu.html", text))] : [];
   }
 
   function evidence(wheel) {
@@ -175,9 +176,22 @@
     return element("li", { className: status.replace(" ", "-") }, sign, text);
   }
 
-  function pythonText(wheel) {
-    return wheel.python === "3" ? "any Python" : `Python ${wheel.python}`;
+  function torchText(context, wheel) {
+    const minor = wheel.torch.replace(/\.\d+$/, "");
+    return fitsAnyRocm(context, wheel) ? `any ROCm · torch ${minor}` : `ROCm ${wheel.rocm} · torch ${wheel.torch}`;
   }
 
-  Object.assign(factory, { card });
+  function fitsAnyRocm({ model, choices }, wheel) {
+    return wheel.backend === "triton" && factory.isOtherBuild(model, choices);
+  }
+
+  // Why a Triton wheel is shown for a ROCm that PyTorch has no such torch for.
+  function anyRocm(context, wheel) {
+    if (!fitsAnyRocm(context, wheel)) return [];
+    const { torch = wheel.torch, rocm } = context.choices;
+    const text = `PyTorch has no torch ${torch} for ROCm ${rocm}: this wheel fits AMD's or another build, and keeps it.`;
+    return [element("p", { className: "facts" }, text)];
+  }
+
+  Object.assign(factory, { card, pythonsText });
 })();

@@ -29,7 +29,7 @@
     );
     const intro = `${sum("published")} of ${sum("wanted")} wanted wheels are published. Each square counts the wheels of one ROCm and torch, over every Python and flash-attn. Point at a square, or move to it with the arrow keys, for its counts and reasons; select it to see its wheels.`;
     const { state, hint } = model.runner;
-    const note = leftOut ? [element("p", {}, `${many(leftOut, "wheel")} ${state}; ${hint}.`)] : [];
+    const note = leftOut ? [element("p", {}, `${many(leftOut, "wheel")} ${state}.`), factory.forOwner(hint)] : [];
     const list = element("ul", { className: "legend", "aria-label": "Legend" }, ...legend);
     const view = document.getElementById("coverage-view");
     view.append(element("h2", {}, "Coverage"), element("p", {}, intro), ...note, list, ...tables);

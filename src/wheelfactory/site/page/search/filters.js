@@ -44,7 +44,8 @@
     unfold.className = "unfold";
     set.querySelector("legend").after(row, unfold);
     const made = new Map();
-    for (const value of [undefined, ...model.options[axis]]) addPill(row, made, axis, value, change);
+    const values = axis === "python" ? factory.inOrder(model.options[axis]) : model.options[axis];
+    for (const value of [undefined, ...values]) addPill(row, made, axis, value, change);
     return (state, found, choices) => {
       if (!made.has(state[axis])) addPill(row, made, axis, state[axis], change);
       const empty = [...made].filter(([value, pill]) => {
@@ -77,7 +78,8 @@
   // How many wheels an option would leave; if none, whether the matrix allows any.
   function standing(model, found, choices, axis, value) {
     const count = found.counts[axis].get(value) || 0;
-    const possible = count > 0 || factory.isPossible(model, { ...choices, [axis]: value });
+    const possible =
+      count > 0 || factory.support(model, { ...choices, [axis]: value }).answer !== factory.DOES_NOT_WORK;
     return { count, kind: count ? "some" : possible ? "missing" : "impossible" };
   }
 

@@ -1,79 +1,142 @@
 "use strict";
 
-// Finds the gfx name for a GPU name from a user or a program. Pure.
+// Finds the gfx name for a GPU name from a user or a program, by the words of the table of names. Pure.
 (() => {
-  const MOST_NEAREST = 4;
-  // what NVIDIA and Intel call their GPUs; a name that AMD uses too is read as AMD's first
-  const OTHER_VENDORS = [
-    [
-      "NVIDIA",
-      /\b(nvidia|geforce|quadro|tesla|titan|rtx|gtx)\b|\b(rtx|gtx)\s*\d|^\s*(a|b|gb|gh|h|l|t|v|p)\d{1,3}s?\b/i,
-    ],
-    ["Intel", /\b(intel|arc|iris|uhd)\b/i],
+  // GPUs of other makers, and no GPU: `words` tell them even beside a number of AMD's, `numbers` only after AMD's names.
+  const OTHERS = [
+    {
+      title: "This is an NVIDIA GPU",
+      help: "For NVIDIA GPUs, install flash-attn from PyPI. All wheels here are for AMD GPUs.",
+      words:
+        /\b(nvidia|geforce|quadro|tesla|titan|rtx|gtx|dgx|jetson|orin|hopper|blackwell)\b|\b(rtx|gtx|gt|mx) ?-?\d{3}/i,
+      numbers:
+        /\b((9[5-8]0|10[3-8]0|16[356]0|20[5-8]0|30[5-9]0|40[5-9]0|50[5-9]0) ?(ti|super|max-?q|laptop|d|m)*|a(10|16|30|40|100|800|[1-6][05]00)[gxm]?|[bh](20|100|200|300|800)|g[bh](10|200|300)|l(4|20|40s?)|[tv](4|100|1000)|[pk](4|40|80|100)|m(40|60))\b/i,
+    },
+    {
+      title: "This is an Intel GPU",
+      help: "All wheels here are for AMD GPUs.",
+      words: /\b(intel|arc|iris|uhd|xeon|gaudi|battlemage|alchemist|core|i[3579])\b/i,
+      numbers: /\b(a(310|380|580|750|770)m?|b(50|60|570|580))\b/i,
+    },
+    {
+      title: "A Mac has no ROCm",
+      help: "All wheels here are for AMD GPUs under Linux.",
+      words: /\b(apple|macbook|imac)\b/i,
+      numbers: /^\s*m[1-5]( (pro|max|ultra))?\s*$/i,
+    },
+    {
+      title: "This game console has no ROCm",
+      help: "All wheels here are for AMD GPUs of computers under Linux.",
+      words: /\b(ps[45]|playstation|xbox (one|series))\b/i,
+    },
+    {
+      title: "No GPU",
+      help: "flash-attention-amd has the same functions in pure PyTorch, and runs on the CPU.",
+      words: /^\s*(cpu( only)?|none|no gpu)\s*$/i,
+    },
+  ];
+  const AMD_WORDS = /\b(amd|radeon|instinct|ryzen|gfx|rx)\b|\b(rx|gfx) ?\d/i;
+
+  // Numbers return: what a text with one of these words is not.
+  const RULED_OUT = [
+    [/\bryzen\b(?!.*\b(radeon|rx|instinct)\b)/i, /^(Radeon (RX|PRO|R\d|HD)|Instinct|FirePro)\b/i],
+    [/\brx/i, /^(Radeon (HD|R\d)|FirePro|A\d|FX)/i],
   ];
 
-  // Ignores case and blanks, so that 7900xtx and RX 7900 XTX match.
-  function squeezed(text) {
-    return text.toLowerCase().replace(/[^a-z0-9]/g, "");
-  }
+  // Words that do not tell one GPU from another.
+  const BRANDS = /^(amd|ati|radeon|instinct|ryzen|graphics|gpu|advanced|micro|devices|inc|corporation|tm|r)$/;
+  const WEAK = new Set(
+    (
+      "ai big custom deck desktop duo edition generic gfx9 go gre halo hd hx le legion lp m m5 max mini nano pro point " +
+      "r5 r7 r9 range ridge rog rx s slot steam ultra wx x x2 xl xt z2 apu dual flow frontier"
+    ).split(" "),
+  );
 
-  // Returns {arch, name} for one match, else {candidates}, which may be empty. Programs write AMD before a product, and
-  // features after an arch: gfx942:sramecc+:xnack-.
-  function readGpu(model, written) {
-    const text = written
-      .trim()
-      .replace(/^AMD\b/i, "")
-      .replace(/^\s*(gfx\w+):.*$/i, "$1");
-    const wanted = squeezed(text);
-    if (!wanted) return { candidates: [] };
-    if (model.options.gpu.includes(wanted)) return { arch: wanted, name: wanted };
-    const found = model.options.gpu.flatMap((arch) => {
-      const names = (model.products[arch] || []).filter((name) => squeezed(name).includes(wanted));
-      return names.map((name) => ({ arch, name }));
-    });
-    const exact = found.filter(({ name }) => formsOfName(name).includes(wanted));
-    if (exact.length) return oneOf(exact, text);
-    return found.length ? oneOf(found, text) : longestWithin(model, text);
-  }
-
-  // One arch, or all candidates.
-  function oneOf(found, text) {
-    const archs = [...new Set(found.map(({ arch }) => arch))];
-    if (archs.length > 1) return { candidates: archs };
-    return { arch: archs[0], name: found.length === 1 ? found[0].name : text.trim() };
-  }
-
-  // The longest product or arch within the words of "Instinct MI300X OAM" or "RX 9060 XT 16GB".
-  function longestWithin(model, text) {
+  function wordsOf(text) {
     const words = text
-      .split(/[^a-z0-9]+/i)
-      .map(squeezed)
-      .filter(Boolean);
-    const starts = words.map((_, place) => words.slice(place));
-    const spans = new Set(starts.flatMap((rest) => rest.map((_, place) => rest.slice(0, place + 1).join(""))));
-    const known = knownNames(model).filter(({ form }) => spans.has(form));
-    const most = Math.max(0, ...known.map(({ form }) => form.length));
-    const longest = known.filter(({ form }) => form.length === most);
-    return longest.length ? oneOf(longest, longest[0].name) : { candidates: [] };
+      .toLowerCase()
+      .replace(/(\d) gb?\b/g, "$1gb")
+      .split(/[^a-z0-9]+/);
+    return words.filter((word) => word && !BRANDS.test(word));
   }
 
-  function knownNames(model) {
-    return model.options.gpu.flatMap((arch) =>
-      [arch, ...(model.products[arch] || [])].flatMap((name) =>
-        formsOfName(name).map((form) => ({ arch, name, form })),
-      ),
-    );
+  // All runs of consecutive words, joined: 7900xtx and RX 7900 XTX have the same.
+  function spansOf(words) {
+    const starts = words.map((_, place) => words.slice(place, place + 8));
+    return starts.flatMap((rest) => rest.map((_, place) => rest.slice(0, place + 1)));
   }
 
-  // Also accepts a product without its brand or its RX, and the names inside and before parentheses.
-  function formsOfName(name) {
-    const parts = [name, ...name.split(/[()]/).filter((part) => /^(?!graphics)/.test(part.trim()))];
-    const forms = parts.flatMap((part) => [
-      part,
-      shortName(part),
-      shortName(part).replace(/^\s*(RX|PRO) (?=\w*\d{4})/, ""),
-    ]);
-    return [...new Set(forms.map(squeezed).filter(Boolean))];
+  function isStrong(word) {
+    return word.length > 1 && !WEAK.has(word) && !/^(\d{1,2}|\d+gb)$/.test(word);
+  }
+
+  // The names by each span that is a whole name, or has a word that tells GPUs apart.
+  function makeIndex(model) {
+    const index = new Map();
+    const pairs = model.gpus.flatMap(([archs, names]) => names.map((name) => ({ archs, name })));
+    for (const { archs, name } of pairs) {
+      const words = wordsOf(name);
+      for (const span of spansOf(words)) {
+        const isWhole = span.length === words.length;
+        if (!isWhole && !span.some(isStrong)) continue;
+        const form = span.join("");
+        index.set(form, [...(index.get(form) || []), { archs, name, isWhole }]);
+      }
+    }
+    return index;
+  }
+
+  // Returns {arch, name} for one match, else {candidates}, which may be empty: those of several GPUs too.
+  function readGpu(model, written) {
+    const named =
+      archsIn(model, written) || written.split(/[,;&]| (?:and|\+) /).flatMap((part) => readOne(model, part));
+    const archs = [...archsOf(named)];
+    if (archs.length !== 1) return { candidates: archs };
+    return { arch: archs[0], name: named.length === 1 ? named[0].name : written.trim() };
+  }
+
+  // Every part of the text that the table has narrows the answer, the longest first, unless it contradicts the others.
+  function readOne(model, written) {
+    if (otherGpu(written, "words")) return [];
+    model.gpuIndex ||= makeIndex(model);
+    const forms = new Set(spansOf(wordsOf(written)).map((span) => span.join("")));
+    let kept = [];
+    for (const form of [...forms].sort((one, other) => other.length - one.length)) {
+      const found = meantNames(model.gpuIndex.get(form) || [], written);
+      const both = found.filter(({ archs }) => archs.some((arch) => archsOf(kept).has(arch)));
+      if (!kept.length) kept = found;
+      else if (both.length) kept = narrow(kept, archsOf(both));
+    }
+    return kept;
+  }
+
+  // Names that are the text as a whole come before those that contain it: RDNA 3 before RDNA 3.5.
+  function meantNames(names, written) {
+    const number = /\brx ?-?(\d{3,4})/i.exec(written)?.[1] || "";
+    const isOther = (name) =>
+      (/^Radeon/.test(name) && !name.includes(number)) ||
+      RULED_OUT.some(([text, other]) => text.test(written) && other.test(name));
+    const meant = names.filter(({ name }) => !isOther(name));
+    const whole = meant.filter(({ isWhole }) => isWhole);
+    return whole.length ? whole : meant;
+  }
+
+  function archsOf(names) {
+    return new Set(names.flatMap(({ archs }) => archs));
+  }
+
+  function narrow(names, known) {
+    const left = names.map(({ archs, name }) => ({ archs: archs.filter((arch) => known.has(arch)), name }));
+    return left.filter(({ archs }) => archs.length);
+  }
+
+  // The gfx names in a text, undefined for none; a number without gfx counts if nothing else is there.
+  function archsIn(model, written) {
+    const text = written.trim().toLowerCase();
+    const gfx = [...text.matchAll(/gfx[ -]?([\da-f]{3,4})(?![\da-z])/g)].map((match) => `gfx${match[1]}`);
+    const found = model.options.gpu.includes(`gfx${text}`) ? [`gfx${text}`] : [...new Set(gfx)];
+    const known = found.filter((arch) => model.options.gpu.includes(arch));
+    return found.length ? known.map((arch) => ({ archs: [arch], name: arch })) : undefined;
   }
 
   function shortName(name) {
@@ -84,34 +147,12 @@
     return (model.products[arch] || []).map(shortName).join(", ");
   }
 
-  // The vendor that a name belongs to, if it is not AMD.
-  function otherVendor(written) {
-    if (/\b(amd|radeon|instinct|ryzen|rx)\b/i.test(written)) return undefined;
-    return OTHER_VENDORS.find(([, names]) => names.test(written))?.[0];
+  // The entry of OTHERS that a text is about; `key` names the patterns to try, all by default.
+  function otherGpu(written, key) {
+    if (AMD_WORDS.test(written)) return undefined;
+    const tried = key ? [key] : ["words", "numbers"];
+    return OTHERS.find((other) => tried.some((name) => other[name]?.test(written)));
   }
 
-  // The known products whose names are most like an unknown one: those that share the most pairs of characters.
-  function nearestGpus(model, written) {
-    const wanted = pairsOf(squeezed(written.replace(/\b(AMD|Radeon|graphics)\b/gi, "")));
-    const scored = model.options.gpu.flatMap((arch) =>
-      (model.products[arch] || []).map((name) => ({
-        arch,
-        name,
-        score: likeness(wanted, pairsOf(squeezed(shortName(name)))),
-      })),
-    );
-    const near = scored.filter(({ score }) => score >= 0.4).sort((one, other) => other.score - one.score);
-    return near.slice(0, MOST_NEAREST);
-  }
-
-  function pairsOf(text) {
-    return new Set([...text].slice(1).map((character, place) => text[place] + character));
-  }
-
-  function likeness(one, other) {
-    const shared = [...one].filter((pair) => other.has(pair)).length;
-    return (2 * shared) / Math.max(1, one.size + other.size);
-  }
-
-  Object.assign(globalThis.wheelfactory, { nearestGpus, otherVendor, productsOf, readGpu, shortName });
+  Object.assign(globalThis.wheelfactory, { otherGpu, productsOf, readGpu, shortName });
 })();

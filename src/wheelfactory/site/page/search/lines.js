@@ -18,12 +18,17 @@
     return `curl -O ${quoted(`${site}doctor.py`)} && python3 doctor.py ${quoted(site)}`;
   }
 
-  function pythonWindow(wheel, python) {
-    const minors = (python ? [python] : wheel.pythons).map((version) => Number(version.split(".")[1]));
+  function pythonWindow(family, python) {
+    const all = family.flatMap(({ pythons }) => pythons);
+    const minors = (python ? [python] : all).map((version) => Number(version.split(".")[1]));
     if (minors.length === 0) return ">=3.10";
     const least = Math.min(...minors);
     const most = Math.max(...minors);
     return least === most ? `==3.${least}.*` : `>=3.${least},<3.${most + 1}`;
+  }
+
+  function addressTitle({ python }, family) {
+    return `address and sha256 of the wheel${family.length > 1 ? ` for Python ${python}` : ""}`;
   }
 
   // Fills in {version} and the like; `write` escapes each value for its context.
@@ -35,13 +40,14 @@
     return JSON.stringify(text).slice(1, -1);
   }
 
-  // The install forms of a wheel: the name of the tab, and its steps, each a title and a text to copy. `hasTorch` leaves
-  // the step out that installs torch.
-  function formsOf(model, site, wheel, python, hasTorch) {
+  // The install forms of wheels that differ in Python alone: the name of the tab, and its steps, each a title and a text
+  // to copy. `hasTorch` leaves the step out that installs torch, and so does another build of torch than PyTorch's.
+  function formsOf(model, site, family, choices = {}, hasTorch = false) {
+    const [wheel] = family;
     const values = {
       index: `${site}${wheel.index}/`,
       version: wheel.version,
-      python: pythonWindow(wheel, python),
+      python: pythonWindow(family, choices.python),
       rocm: wheel.rocm,
       torch: wheel.torch,
       triton: model.torch[wheel.torch],
@@ -49,7 +55,8 @@
     };
     const { "pyproject.toml": project, ...lines } = model.lines;
     const takesKernels = Number(wheel.index.endsWith("/triton-preview")); // from aiter, which the second project names
-    const knowsTorch = Boolean(values.triton && values["torch-index"]);
+    const isOther = globalThis.wheelfactory.isOtherBuild(model, choices);
+    const knowsTorch = Boolean(values.triton && values["torch-index"]) && !isOther;
     const steps = ([torch, own]) => [
       ...(knowsTorch && !hasTorch
         ? [[`torch ${wheel.torch} for ROCm ${wheel.rocm}`, filled(torch, values, quoted)]]
@@ -61,7 +68,7 @@
       ...(knowsTorch
         ? [["pyproject.toml", [["a project for uv sync, with torch", filled(project[takesKernels], values, inToml)]]]]
         : []),
-      ["URL", [["address and sha256 of the wheel", address(site, wheel)]]],
+      ["URL", family.map((one) => [addressTitle(one, family), address(site, one)])],
     ];
   }
 

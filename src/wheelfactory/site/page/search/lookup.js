@@ -21,6 +21,11 @@
     return commit ? `${release} preview (commit ${commit})` : release;
   }
 
+  // Python versions, the oldest first: 3.9 before 3.10.
+  function inOrder(versions) {
+    return [...versions].sort((one, other) => one.localeCompare(other, "en", { numeric: true }));
+  }
+
   function makeModel(data) {
     const wheels = data.wheels.map((row) => makeWheel(data, row));
     const { axes, findings, tables } = data.support;
@@ -35,6 +40,9 @@
 
   function makeWheel(data, row) {
     const wheel = Object.fromEntries(data.columns.map((column, position) => [column, row[position]]));
+    // wheels that differ in Python alone have the same install lines
+    const { file, archs, unverified, checks, evidence, yanked } = wheel;
+    wheel.family = [file.replace(/-cp\d+-\w+-/, "-"), archs, unverified, checks, evidence, yanked].join(" ");
     for (const column of ["pythons", "archs", "unverified", "checks", "refused"])
       wheel[column] = data[column][wheel[column]];
     [wheel.verified, wheel.evidence] = data.evidence[wheel.evidence];
@@ -69,37 +77,61 @@
     return axis === "gpu" ? wheel.archs : [wheel[axis]];
   }
 
-  function fits(model, wheel, axis, value) {
-    const { DOES_NOT_WORK, wheelAnswer } = globalThis.wheelfactory;
+  function fits(model, wheel, choices, axis) {
+    const { DOES_NOT_WORK, nearRocm, wheelAnswer } = globalThis.wheelfactory;
+    const value = choices[axis];
     if (axis === "python") return wheel.pythons.length === 0 || wheel.pythons.includes(value);
-    return axis === "gpu" ? wheelAnswer(model, wheel, value) !== DOES_NOT_WORK : wheel[axis] === value;
+    if (axis === "gpu") return wheelAnswer(model, wheel, choices) !== DOES_NOT_WORK;
+    if (axis === "rocm" && wheel.backend !== "triton") return wheel.rocm === nearRocm(model, value);
+    return wheel[axis] === value || (axis === "rocm" && fitsAnyRocm(model, wheel, choices));
+  }
+
+  // Whether ROCm is no condition: for a Triton wheel and another build of torch than PyTorch's.
+  function fitsAnyRocm(model, wheel, { rocm, torch }) {
+    const isKnown = torch === undefined && model.axes.rocm.includes(rocm);
+    const { isOtherBuild } = globalThis.wheelfactory;
+    return wheel.backend === "triton" && !isKnown && isOtherBuild(model, { rocm, torch: wheel.torch });
   }
 
   // The matching wheels, the matching yanked wheels, and for every option the number of wheels it would leave.
   function find(model, choices, text, withYanked) {
     const chosen = AXES.filter((axis) => choices[axis] !== undefined);
-    const { MAY_WORK, wheelAnswer } = globalThis.wheelfactory;
+    const { MAY_WORK, distance, isOtherBuild, wheelAnswer } = globalThis.wheelfactory;
     const tokens = text.toLowerCase().split(/\s+/).filter(Boolean);
     const found = { wheels: [], yanked: [], counts: Object.fromEntries(AXES.map((axis) => [axis, new Map()])) };
     for (const wheel of model.wheels) {
-      const missed = chosen.filter((axis) => !fits(model, wheel, axis, choices[axis]));
+      const missed = chosen.filter((axis) => !fits(model, wheel, choices, axis));
       if (missed.length < 2 && tokens.every((token) => wheel.searched.includes(token))) {
-        addWheel(found, wheel, missed, withYanked);
+        addWheel(model, found, wheel, choices, missed, withYanked);
       }
     }
-    // wheels that promise the GPU come before those that may work on it; the sort is stable
-    const may = (wheel) => Number(wheelAnswer(model, wheel, choices.gpu) === MAY_WORK);
-    if (choices.gpu !== undefined) found.wheels.sort((one, other) => may(one) - may(other));
+    // wheels that promise the GPU come before those that may work on it, then the nearest ROCm; the sort is stable
+    const far = (wheel) => Math.abs(distance(wheel.rocm, choices.rocm));
+    if (isOtherBuild(model, choices)) found.wheels.sort((one, other) => far(one) - far(other));
+    const may = (wheel) => Number(wheelAnswer(model, wheel, choices) === MAY_WORK);
+    found.wheels.sort((one, other) => may(one) - may(other));
     return found;
   }
 
   // A wheel that misses a single choice counts for the other options of that axis.
-  function addWheel(found, wheel, missed, withYanked) {
+  function addWheel(model, found, wheel, choices, missed, withYanked) {
     const matches = missed.length === 0;
     if (wheel.yanked !== null && matches) found.yanked.push(wheel);
     if (wheel.yanked !== null && !withYanked) return;
     if (matches) found.wheels.push(wheel);
-    for (const axis of matches ? AXES : missed) countIn(found.counts[axis], valuesOf(wheel, axis));
+    for (const axis of matches ? AXES : missed) countIn(found.counts[axis], countedFor(model, wheel, choices, axis));
+    if (missed[0] === "rocm") countOtherBuild(model, found, wheel, choices);
+  }
+
+  // With a torch that PyTorch does not have for the chosen ROCm, a Triton wheel would fit.
+  function countOtherBuild(model, found, wheel, { rocm, torch }) {
+    const fitting = torch === undefined && fitsAnyRocm(model, wheel, { rocm, torch: wheel.torch });
+    if (fitting) countIn(found.counts.torch, [wheel.torch]);
+  }
+
+  function countedFor(model, wheel, choices, axis) {
+    if (axis !== "rocm" || choices.torch === undefined) return valuesOf(wheel, axis);
+    return model.options.rocm.filter((rocm) => fits(model, wheel, { ...choices, rocm }, "rocm"));
   }
 
   function countIn(counts, values) {
@@ -109,16 +141,23 @@
   // GPU and text stay as the user typed them.
   function readState(model, query) {
     const given = new URLSearchParams(query);
-    const label = /\+rocm([\d.]*\d)/i.exec(given.get("torch"));
-    if (label && !given.get("rocm")) given.set("rocm", label[1]);
     const state = { text: given.get("q") || "", gpu: given.get("gpu") || "", hasTorch: given.get("have") === "torch" };
+    readVersions(model, given, state);
+    state.yanked = given.get("yanked") === "1";
+    state.list = given.get("list") === "all";
+    state.view = given.get("view") === "coverage" ? "coverage" : "wheels";
+    return state;
+  }
+
+  // The three numbers of AMD's label, which no index of PyTorch has, tell that the torch is AMD's.
+  function readVersions(model, given, state) {
+    const [, label = ""] = /\+rocm([\d.]*\d)/i.exec(given.get("torch")) || [];
+    if (label && !given.get("rocm")) given.set("rocm", label);
     for (const axis of VERSIONED) {
       const written = given.get(axis);
       if (written) state[axis] = readValue(model.options[axis], axis, written);
     }
-    state.yanked = given.get("yanked") === "1";
-    state.view = given.get("view") === "coverage" ? "coverage" : "wheels";
-    return state;
+    if (!model.options.rocm.includes(label) && label.startsWith(`${state.rocm}.`)) state.rocm = label;
   }
 
   // Accepts what users and programs write: torch=2.9, torch=2.9.0+rocm6.4, python=3.12.7, flash-attn=v2.8.3. A wheel
@@ -127,6 +166,7 @@
     const value = written
       .toLowerCase()
       .replace(/^[a-z][a-z -]*(?=\d)/, "")
+      .replace(axis === "python" ? /^(3)(\d\d)/ : /^$/, "$1.$2")
       .replace(/\+(?!cpu|cu\d).*/, "");
     const minor = axis === "flash-attn" ? value : value.split(".").slice(0, 2).join(".");
     if (value.includes("+")) return value;
@@ -135,15 +175,29 @@
     return longer.length === 1 ? longer[0] : value;
   }
 
+  // With the three numbers of AMD's label, which are its ROCm.
+  function labeledTorch({ torch, rocm }) {
+    return torch && /\..*\./.test(rocm) ? `${torch}+rocm${rocm}` : torch;
+  }
+
   function writeState(state) {
     const query = new URLSearchParams();
-    for (const axis of VERSIONED) if (state[axis] !== undefined) query.set(axis, state[axis]);
-    if (state.gpu) query.set("gpu", state.gpu);
-    if (state.text) query.set("q", state.text);
-    if (state.yanked) query.set("yanked", "1");
-    if (state.hasTorch) query.set("have", "torch");
-    if (state.view === "coverage") query.set("view", "coverage");
+    const versions = { ...state, torch: labeledTorch(state) };
+    for (const axis of VERSIONED) if (versions[axis] !== undefined) query.set(axis, versions[axis]);
+    const rest = {
+      gpu: state.gpu,
+      q: state.text,
+      yanked: state.yanked && "1",
+      list: state.list && "all",
+      have: state.hasTorch && "torch",
+      view: state.view === "coverage" && "coverage",
+    };
+    for (const [name, value] of Object.entries(rest)) if (value) query.set(name, value);
     return `?${query}`;
+  }
+
+  function nothingChosen() {
+    return { ...Object.fromEntries(VERSIONED.map((axis) => [axis, undefined])), gpu: "", text: "", list: false };
   }
 
   // The choice on each axis, the GPU as gfx name. An unknown or ambiguous GPU is no choice.
@@ -154,5 +208,17 @@
     return arch === undefined ? choices : { ...choices, gpu: arch };
   }
 
-  globalThis.wheelfactory = { AXES, VERSIONED, choicesOf, find, makeModel, nameOf, readState, releaseName, writeState };
+  globalThis.wheelfactory = {
+    AXES,
+    VERSIONED,
+    choicesOf,
+    find,
+    inOrder,
+    makeModel,
+    nameOf,
+    nothingChosen,
+    readState,
+    releaseName,
+    writeState,
+  };
 })();

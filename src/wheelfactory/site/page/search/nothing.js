@@ -9,25 +9,60 @@
 
   // `change` takes several changes at once: {axis: value}, where undefined means any.
   function showNothing(context, found, change) {
-    document.getElementById("nothing").replaceChildren(...(found.wheels.length ? [] : boxes(context, found, change)));
+    const made = found.wheels.length ? [] : [boxOf(context, found, change)];
+    document.getElementById("nothing").replaceChildren(...made);
+    for (const one of made) {
+      if (one.querySelector("a, button, pre")) continue; // a next step
+      const again = button("Start again", () => change(factory.nothingChosen()));
+      one.append(element("p", { className: "ways" }, again));
+    }
   }
 
-  function boxes(context, found, change) {
+  function boxOf(context, found, change) {
     const { model, state, choices } = context;
-    if (state.gpu.trim() && choices.gpu === undefined) return [whichGpu(context, change)];
-    if (model.wheels.length === 0 && Object.keys(choices).length === 0) {
-      return [box("Nothing is published yet", [element("p", {}, "The coverage view shows the planned wheels.")], [])];
-    }
+    if (state.gpu.trim() && choices.gpu === undefined) return whichGpu(context, change);
+    if (model.wheels.length === 0 && Object.keys(choices).length === 0) return nothingPublished(model, change);
     const { answer, reasons: against } = factory.support(model, choices);
     const ways = factory
       .suggestions(model, choices, state.text, state.yanked)
       .map((way) => suggestionItem(context, way, change));
-    if (answer === DOES_NOT_WORK) return [deadEnd(context, against, ways, change)];
-    if (found.yanked.length) return [yankedBox(found, ways, change)];
+    if (answer === DOES_NOT_WORK) return deadEnd(context, against, ways, change);
+    if (found.yanked.length) return yankedBox(found, ways, change);
     const bare = factory.find(model, choices, "", state.yanked);
-    if (bare.wheels.length) return [box(`No wheel matches the text “${state.text}”`, [], ways)];
-    const possible = element("p", {}, `Supported, but ${whyNotBuilt(context)}.`);
-    return [box("Not published yet", [possible, ...request(context)], ways)];
+    if (bare.wheels.length) return box(`No wheel matches the text “${state.text}”`, [], ways);
+    return notBuilt(context, ways, change);
+  }
+
+  function notBuilt(context, ways, change) {
+    const { model } = context;
+    const needsRunner = lacksRunner(context);
+    const why = element("p", {}, `Supported, but ${needsRunner ? model.runner.state : "not built yet"}.`);
+    const owner = needsRunner ? [forOwner(model.runner.hint)] : [];
+    const own = docsWay(model, "docs/how-to/build-by-hand.html", "Build it yourself");
+    return box(
+      "Not published yet",
+      [why, ...request(context), ...owner],
+      [...ways, ...own, ...(model.wheels.length ? [] : [plannedWay(change)])],
+    );
+  }
+
+  function nothingPublished(model, change) {
+    const docs = docsWay(model, "docs/tutorial/first-factory.html", "Build the first wheels");
+    return box("Nothing is published yet", [], [plannedWay(change), ...docs]);
+  }
+
+  function plannedWay(change) {
+    const show = button("Show the planned wheels", () => change({ view: "coverage" }));
+    return element("li", {}, show);
+  }
+
+  function docsWay(model, address, text) {
+    return model.docs ? [element("li", {}, link(address, text))] : [];
+  }
+
+  // What only the owner of the site can do stays folded.
+  function forOwner(hint) {
+    return element("details", {}, element("summary", {}, "You run this site?"), element("p", {}, `${hint}.`));
   }
 
   function deadEnd(context, against, ways, change) {
@@ -36,41 +71,38 @@
     return box("Does not work", [...reasons(context, against), ...instead], offered);
   }
 
-  // The GPU is unknown, ambiguous, or another vendor's.
+  // The GPU is unknown, ambiguous, or of another maker.
   function whichGpu({ model, state }, change) {
     const { candidates } = factory.readGpu(model, state.gpu);
-    const buttons = (gpus) =>
-      gpus.map(({ arch, text }) =>
-        element(
+    if (candidates.length) {
+      const works = candidates.filter((gpu) => factory.support(model, { gpu }).answer !== DOES_NOT_WORK);
+      const ways = candidates.map((gpu) => {
+        const text = `${gpu}: ${factory.productsOf(model, gpu)}`.replace(/: $/, "");
+        return element(
           "li",
           {},
-          button(text, () => change({ gpu: arch }), { className: "quiet" }),
-        ),
-      );
-    if (candidates.length) {
-      const all = candidates.map((arch) => ({ arch, text: `${arch}: ${factory.productsOf(model, arch)}` }));
-      return box("Which one?", [], buttons(all));
+          button(text, () => change({ gpu }), { className: "quiet" }),
+        );
+      });
+      const none = element("p", {}, "PyTorch builds no torch for any of these GPUs. What works instead:");
+      return works.length ? box("Which one?", [], ways) : box("Does not work", [none], ways);
     }
-    const vendor = factory.otherVendor(state.gpu);
-    if (vendor) {
-      const own = vendor === "NVIDIA" ? "For NVIDIA GPUs, install flash-attn from PyPI. " : "";
-      return box(`This is an ${vendor} GPU`, [element("p", {}, `${own}All wheels here are for AMD GPUs.`)], []);
-    }
-    const nearest = factory.nearestGpus(model, state.gpu);
-    const known = nearest.map(({ arch, name }) => ({ arch, text: `${factory.shortName(name)} (${arch})` }));
+    const other = factory.otherGpu(state.gpu);
+    if (other) return box(other.title, [element("p", {}, other.help)], []);
     const how = [
       element("p", {}, "Enter its gfx name instead. On the machine with the GPU, this prints it:"),
       element("pre", { tabIndex: 0 }, element("code", {}, FIND_GFX)),
-      ...(known.length ? [element("p", {}, "The nearest known names:")] : []),
     ];
-    return box(`No known GPU is named “${state.gpu.trim()}”`, how, buttons(known));
+    return box(`No known GPU is named “${state.gpu.trim()}”`, how, []);
   }
 
-  function whyNotBuilt({ model, choices }) {
-    const { backends, state, hint } = model.runner;
+  // Whether every backend that could be built needs a runner that this factory does not have.
+  function lacksRunner({ model, choices }) {
     const wanted = choices.backend ? [choices.backend] : model.axes.backend;
-    const possible = wanted.filter((backend) => factory.isPossible(model, { ...choices, backend }));
-    return possible.every((backend) => backends.includes(backend)) ? `${state}; ${hint}` : "not built yet";
+    const possible = wanted.filter(
+      (backend) => factory.support(model, { ...choices, backend }).answer !== DOES_NOT_WORK,
+    );
+    return possible.every((backend) => model.runner.backends.includes(backend));
   }
 
   // Users cannot change their GPU: if it is the only choice, there is nothing to suggest.
@@ -92,9 +124,7 @@
           ),
         ]
       : [];
-    const docs = model.docs
-      ? [element("li", {}, link("docs/explanation/backends.html", "Which GPUs each backend supports"))]
-      : [];
+    const docs = docsWay(model, "docs/explanation/backends.html", "Which GPUs each backend supports");
     const texts = model["other ways"][choices.gpu].map((text) => element("li", { className: "way" }, text));
     return [...texts, ...show, ...docs];
   }
@@ -152,5 +182,5 @@
     return [element("p", {}, link(form.href, "Request this wheel"), " on GitHub.")];
   }
 
-  Object.assign(factory, { showNothing });
+  Object.assign(factory, { forOwner, showNothing });
 })();

@@ -35,10 +35,11 @@
     // without knowing which GPU is meant, no wheel can be offered
     if (state.gpu.trim() && choices.gpu === undefined) found.wheels = [];
     const context = { model, site, state, choices };
+    const isHome = !state.list && !state.yanked && !state.gpu.trim() && !state.text && !Object.keys(choices).length;
     showFilters(state, found, choices);
-    showHead(found, choices);
+    showHead(found, choices, isHome);
     factory.showNothing(context, found, (changes) => change(changes, "results"));
-    factory.showWheels(context, found.wheels, change);
+    factory.showWheels(context, isHome ? [] : found.wheels, change);
     const reason = document.querySelector("#nothing .reasons li");
     const news = `${many(found.wheels.length, "wheel")} found`;
     factory.say(found.wheels.length || !reason ? news : `No wheel. ${reason.textContent}`, SAY_AFTER_MS);
@@ -46,16 +47,22 @@
     performance.measure("filter", { start: started });
   }
 
-  function showHead(found, choices) {
+  // The first screen has no list: with a GPU it is short, and without one it can be asked for.
+  function showHead(found, choices, isHome) {
+    at("common").hidden = state.gpu.trim() !== "";
+    at("list").hidden = !isHome || found.wheels.length === 0;
     const count = many(found.wheels.length, "wheel");
     at("count").textContent = state.gpu.trim() && choices.gpu === undefined ? "Which GPU?" : count;
+    const counted = choices.gpu === undefined ? [] : factory.countStatuses({ model, choices }, found.wheels);
+    const shown = counted.map(([text, number]) => element("span", {}, `${number.toLocaleString("en")} ${text}`));
+    at("standing").replaceChildren(...shown);
     const chosen = Object.keys(choices).map((axis) =>
       chip(axis, axis === "gpu" ? state.gpu : nameOf(axis, choices[axis])),
     );
     if (state.text) chosen.push(chip("text", `“${state.text}”`));
     at("chosen").replaceChildren(...chosen);
     at("chosen").hidden = chosen.length === 0;
-    at("clear").hidden = chosen.length === 0;
+    at("clear").hidden = chosen.length === 0 && !state.list;
   }
 
   function chip(field, text) {
@@ -68,7 +75,9 @@
   function showView() {
     const coverage = state.view === "coverage";
     if (coverage && !hasCoverage) {
-      factory.makeCoverage(model, (choices) => change({ ...nothingChosen(), ...choices, view: "wheels" }, "results"));
+      factory.makeCoverage(model, (choices) =>
+        change({ ...factory.nothingChosen(), ...choices, view: "wheels" }, "results"),
+      );
       hasCoverage = true;
     }
     at("wheels-view").hidden = coverage;
@@ -79,10 +88,6 @@
       if (own === state.view) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
-  }
-
-  function nothingChosen() {
-    return Object.fromEntries([...factory.AXES.map((axis) => [axis, undefined]), ["gpu", ""], ["text", ""]]);
   }
 
   function showDoctor() {
@@ -110,15 +115,16 @@
       at("results").focus();
     });
   }
-  at("clear").addEventListener("click", () => change(nothingChosen(), "results"));
+  for (const common of document.querySelectorAll("#common button"))
+    common.addEventListener("click", () => change({ gpu: common.textContent }, "results"));
+  at("list").addEventListener("click", () => change({ list: true }, "results"));
+  at("clear").addEventListener("click", () => change(factory.nothingChosen(), "results"));
   addEventListener("popstate", () => {
     state = factory.readState(model, location.search);
     last = { field: "", at: 0 };
     show();
   });
-  // on a phone the first screen is for the GPU and the install lines
-  at("refine").open = matchMedia("(min-width: 56rem)").matches;
   showDoctor();
-  at("app").hidden = false;
+  at("app").hidden = at("views").hidden = false;
   show();
 })();

@@ -13,6 +13,9 @@
   const ORDER = ["gpu", "backend", "flash-attn", "rocm", "torch", "python"];
   const DROP_ORDER = ["flash-attn", "python", "rocm", "torch", "gpu"];
 
+  // The axes of the rule about the indexes of PyTorch.
+  const INDEX = "torch,rocm";
+
   const MAX_SUGGESTIONS = 4;
 
   function axesOf(choices) {
@@ -63,8 +66,47 @@
     return Object.fromEntries(Object.entries(choices).filter(([axis]) => !axes.includes(axis)));
   }
 
-  // The best answer over all combinations with these choices, and the reasons why it is no better.
+  // Whether a torch for that ROCm is none of PyTorch's: it is AMD's, a distribution's or one's own.
+  function isOtherBuild(model, { rocm = "", torch }) {
+    const { axes, answers } = model;
+    if (!axes.rocm.includes(rocm)) return /^\d+\.\d/.test(rocm) && distance(rocm, axes.rocm.at(-1)) >= 0;
+    if (!axes.torch.includes(torch)) return false;
+    const key = `${torch} ${rocm}`;
+    if (!answers.has(key)) answers.set(key, !isPossible(model, { rocm, torch }));
+    return answers.get(key);
+  }
+
+  // How far one major.minor is from another.
+  function distance(one, other) {
+    const [number, base] = [one, other].map((version) => version.split(".").map(Number));
+    return (number[0] - base[0]) * 100 + number[1] - base[1];
+  }
+
+  // The index of PyTorch's that a ROCm such as 7.1.1 is nearest to, or the ROCm itself.
+  function nearRocm({ axes }, rocm) {
+    const minor = rocm.split(".").slice(0, 2).join(".");
+    return !axes.rocm.includes(rocm) && axes.rocm.includes(minor) ? minor : rocm;
+  }
+
+  // The answer for what a user has. A Triton wheel fits another build of torch by its version, whatever its ROCm; a CK
+  // wheel for its ROCm may fit.
   function support(model, choices) {
+    if (!isOtherBuild(model, choices)) return tableSupport(model, choices);
+    const found = [];
+    if (choices.backend !== "ck") {
+      const rest = { ...without(choices, "rocm"), backend: "triton" };
+      found.push(tableSupport({ ...model, rules: model.rules.filter((rule) => String(rule.axes) !== INDEX) }, rest));
+    }
+    if (choices.backend !== "triton") {
+      const ck = tableSupport(model, { ...choices, rocm: nearRocm(model, choices.rocm), backend: "ck" });
+      const works = ck.answer !== DOES_NOT_WORK;
+      found.push(works ? { answer: MAY_WORK, reasons: [model["other build"], ...ck.reasons] } : ck);
+    }
+    return [WORKS, MAY_WORK, DOES_NOT_WORK].map((answer) => found.find((one) => one.answer === answer)).find(Boolean);
+  }
+
+  // The best answer over all combinations with these choices, and the reasons why it is no better.
+  function tableSupport(model, choices) {
     const unknown = Object.keys(choices).filter((axis) => !model.axes[axis].includes(choices[axis]));
     if (unknown.length)
       return { answer: DOES_NOT_WORK, reasons: unknown.map((axis) => notListed(model, choices, axis)) };
@@ -129,23 +171,36 @@
     );
   }
 
-  // The answer for a wheel on a GPU: its own archs first, then the rules.
-  function wheelAnswer(model, wheel, gpu) {
-    if (gpu === undefined) return WORKS;
+  // The answer for a wheel on the chosen GPU, and the reasons. A CK wheel may work with another build of torch.
+  function wheelSupport(model, wheel, choices) {
+    const other = isOtherBuild(model, choices);
+    const found = gpuSupport(model, wheel, choices.gpu, other);
+    if (!other || wheel.backend !== "ck" || found.answer === DOES_NOT_WORK) return found;
+    return { answer: MAY_WORK, reasons: [model["other build"], ...found.reasons] };
+  }
+
+  function gpuSupport(model, wheel, gpu, other) {
+    if (gpu === undefined) return { answer: WORKS, reasons: [] };
     const own = wheel.archs.includes(gpu);
-    if (!own && wheel.backend !== "triton") return DOES_NOT_WORK;
-    const key = `${wheel["flash-attn"]} ${wheel.backend} ${wheel.rocm} ${gpu} ${own}`;
-    if (!model.answers.has(key)) model.answers.set(key, judgedAnswer(model, wheel, gpu, own));
+    if (!own && wheel.backend !== "triton") return { answer: DOES_NOT_WORK, reasons: [] };
+    const rocm = other && wheel.backend === "triton" ? undefined : wheel.rocm;
+    const key = `${wheel["flash-attn"]} ${wheel.backend} ${rocm} ${gpu} ${own}`;
+    if (!model.answers.has(key)) model.answers.set(key, judgedSupport(model, wheel, { gpu, rocm }, own));
     return model.answers.get(key);
   }
 
-  function judgedAnswer(model, wheel, gpu, own) {
-    const choices = { "flash-attn": wheel["flash-attn"], rocm: wheel.rocm, backend: wheel.backend, gpu };
+  function judgedSupport(model, wheel, rest, own) {
+    const all = { "flash-attn": wheel["flash-attn"], ...rest, backend: wheel.backend };
+    const choices = rest.rocm === undefined ? without(all, "rocm") : all;
     const known = Object.keys(choices).every((axis) => model.axes[axis].includes(choices[axis]));
-    const answer = known ? support(model, choices).answer : DOES_NOT_WORK;
+    const { answer, reasons } = known ? tableSupport(model, choices) : { answer: DOES_NOT_WORK, reasons: [] };
     // only a preview, or an arch that nobody tested, is promised less than its wheel says
-    if (own) return answer === MAY_WORK ? MAY_WORK : WORKS;
-    return answer === DOES_NOT_WORK ? DOES_NOT_WORK : MAY_WORK;
+    if (own && answer !== MAY_WORK) return { answer: WORKS, reasons: [] };
+    return { answer: answer === WORKS ? MAY_WORK : answer, reasons };
+  }
+
+  function wheelAnswer(model, wheel, choices) {
+    return wheelSupport(model, wheel, choices).answer;
   }
 
   // The changes that lead to wheels, and how many wheels. It tries one choice, then two, then the GPU, then all. The GPU
@@ -173,5 +228,8 @@
     return { axes, take, count: wheels.length };
   }
 
-  Object.assign(factory, { DOES_NOT_WORK, MAY_WORK, WORKS, isPossible, suggestions, support, wheelAnswer });
+  Object.assign(factory, {
+    ...{ DOES_NOT_WORK, MAY_WORK, WORKS, distance, isOtherBuild, nearRocm, suggestions, support },
+    ...{ tableSupport, wheelAnswer, wheelSupport },
+  });
 })();
