@@ -33,6 +33,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from code_object_bytes import code_object
 from hip_toolchain import make_hip_toolchain
 from kernel_flags import FLAGS
 from remote_cluster import cluster
@@ -54,11 +55,12 @@ from wheelfactory.matrix.load import load_matrix
 
 RELEASE, TARGETS, SEED = "2.8.3", ("gfx942",), 22
 COMMENT, PLATFORM = "clang version 19.0.0", "2" * 64
-TRIVIAL = f'''#!/bin/sh
+OBJECT = code_object(*TARGETS, code=COMMENT.encode())
+TRIVIAL = """#!/bin/sh
 for output; do :; done
-echo "{COMMENT} $*" > "$output"
-'''
-"""What workers run in place of hipcc: it writes its arguments into the object."""
+cat /mnt/object > "$output"
+"""
+"""What workers run in place of hipcc."""
 
 
 def simulate(predicted: Sequence[float], slots: int) -> tuple[float, float]:
@@ -74,7 +76,7 @@ def simulate(predicted: Sequence[float], slots: int) -> tuple[float, float]:
 
 def serve(pipe: Any) -> None:
     """Serve trivial results until the pipe says to end."""
-    with remote_server(run=lambda command, _: (0, f"{COMMENT} {command.arguments}".encode()), workers=2) as server:
+    with remote_server(run=lambda *_: (0, OBJECT), workers=2) as server:
         pipe.send(server.url)
         pipe.recv()
 
@@ -94,6 +96,7 @@ def simple_server() -> Iterator[str]:
 def real_server(folder: Path, cache: Path) -> Iterator[str]:
     """Run BuildGrid, PostgreSQL and two buildbox workers; yield the address."""
     folder.mkdir()
+    (folder / "object").write_bytes(OBJECT)
     (folder / "trivial").write_text(TRIVIAL)
     (folder / "trivial").chmod(0o755)
     with cluster(folder, make_hip_toolchain(cache), cache, PLATFORM) as running:

@@ -57,7 +57,10 @@ class Figures:
 
 
 def load_fallback(folder: Path, device: str) -> LoadedImplementation:
-    """Load the package in `folder`, also after another one."""
+    """Load the package in `folder`, also after another one, which loses its operators: torch has each name once."""
+    operators = sys.modules.get("flash_attention_amd.operators")
+    if operators is not None:
+        operators.LIBRARY._destroy()
     for name in [name for name in sys.modules if name.partition(".")[0] == "flash_attention_amd"]:
         del sys.modules[name]
     sys.path.insert(0, str(folder))

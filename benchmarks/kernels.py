@@ -25,7 +25,7 @@ from wheelfactory.core.files import MATRIX
 from wheelfactory.kernels.compiler.costs import Ledger, ordinary_cost, parse_kernel_kind, shard_costs
 from wheelfactory.kernels.compiler.shards import cut_shards, wall_time
 from wheelfactory.kernels.compiler.targets import HOST
-from wheelfactory.kernels.estimate import CostModel, Runners, estimate_set
+from wheelfactory.kernels.estimate import CostModel, Runners, Sharding, estimate_set
 from wheelfactory.kernels.kernel_set import KernelSet, group_kernel_sets
 from wheelfactory.kernels.source_list import SourceList, list_sources
 from wheelfactory.matrix.expand import expand
@@ -171,9 +171,7 @@ def print_wall(listed: SourceList) -> None:
     print("| shards | longest shard, h | all shards on 20 runners, h | over the ideal of 20 x 4 cores |")
     print("|--:|--:|--:|--:|")
     for count in (4, 8, 12, 16, 20, 40, 60):
-        made = estimate_set(
-            listed.sources, listed.total_bytes, TARGETS, BY_SEED, runners, shards=count, budget_s=6 * HOUR
-        )
+        made = estimate_set(listed, TARGETS, BY_SEED, Sharding(runners, count, 6))
         wall = made.wall_s / HOUR
         print(f"| {count} | {made.longest_shard_s / HOUR:.3f} | {wall:.3f} | {wall / ideal:.3f} |")
     whole = wall_time(costs.values(), runners.cores) / HOUR

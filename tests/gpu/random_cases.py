@@ -15,6 +15,7 @@ import random
 import sys
 import time
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -114,6 +115,11 @@ def use_emulator() -> None:
     from wheelfactory.emulator.triton_driver import EmulatorDriver
 
     driver.set_active(EmulatorDriver("gfx942"))
+    if find_spec("aiter"):
+        from stand_in_gpu import restart_without_assertions, stand_in_gpu  # type: ignore[import-not-found]
+
+        restart_without_assertions()
+        stand_in_gpu("gfx942")
     accept_cpu_tensors()
 
 

@@ -7,22 +7,26 @@ import os
 import subprocess
 import sys
 import venv
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import pytest
 
 from shared_folder import file_lock
 from wheelfactory.build.environments import (
+    Environment,
     make_build_environment,
     make_numpy_environment,
     make_triton_environment,
     open_wheel_environment,
 )
-from wheelfactory.core.files import scratch_dir
+from wheelfactory.core.files import FALLBACK_SOURCES, scratch_dir
 
 pytestmark = pytest.mark.slow
 
 TRANSFORMERS = "transformers==5.17.0"
+Verdicts: TypeAlias = Mapping[tuple[str, str], Any]
 PROGRAM = Path(__file__).with_name("tiny_models.py")
 
 
@@ -39,31 +43,74 @@ def make_transformers(cache: Path) -> Path:
     return next(folder.glob("lib/python*/site-packages"))
 
 
+@pytest.fixture(scope="module")
+def layers(cache: Path) -> list[Environment]:
+    """What torch for ROCm brings: torch, Triton and numpy."""
+    with file_lock(cache, "environments"):
+        return [make_build_environment(cache), make_triton_environment(cache, "3.7.1"), make_numpy_environment(cache)]
+
+
+def run_models(wheel: Path, cache: Path, layers: Sequence[Environment], home: Path, *arguments: str) -> Verdicts:
+    """Run the program with a wheel installed beside the fallback; return a verdict by model and dtype."""
+    torch, *_ = layers
+    folders = [*(layer.site_packages for layer in layers), make_transformers(cache), FALLBACK_SOURCES / "src"]
+    environ = {"PATH": os.environ["PATH"], "HOME": str(home), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    with open_wheel_environment(cache, wheel, torch.python, torch.version, folders) as environment:
+        command: list[str | Path] = [environment.python, "-I", "-B", PROGRAM, *arguments]
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return {(each["model"], each["dtype"]): each for each in json.loads(done.stdout.splitlines()[-1])["models"]}
+
+
 def test_models_train_as_with_eager_attention_or_name_what_computes_their_option(
-    cache: Path, triton_wheel: Path, tmp_path: Path
+    cache: Path, layers: list[Environment], triton_wheel: Path, tmp_path: Path
 ) -> None:
     """Logits with and without padding, decoding with a cache, gradients, and three steps of training."""
-    with file_lock(cache, "environments"):
-        torch, numpy = make_build_environment(cache), make_numpy_environment(cache)
-        layers = (torch, make_triton_environment(cache, "3.7.1"), numpy)
-    folders = [*(layer.site_packages for layer in layers), make_transformers(cache)]
-    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    found = run_models(triton_wheel, cache, layers, tmp_path, "flash_attn", "cpu")
 
-    with open_wheel_environment(cache, triton_wheel, torch.python, torch.version, folders) as environment:
-        command: list[str | Path] = [environment.python, "-I", "-B", PROGRAM, "flash_attn", "cpu"]
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
-
-    assert done.returncode == 0, done.stderr[-2000:]
-    found = {each["model"]: each for each in json.loads(done.stdout.splitlines()[-1])["models"]}
-    assert {name: each["kind"] for name, each in found.items()} == {
+    assert {name: each["kind"] for (name, _), each in found.items()} == {
         "llama": "right",
         "llama grouped": "right",
         "mistral": "refused",
         "gemma2": "refused",
     }
-    assert len(found["llama"]["losses"]) == 4
+    assert len(found["llama", "float16"]["losses"]) == 4
     for name, words in {
-        "mistral": ("window_size", "Mistral", "sdpa"),
-        "gemma2": ("softcap", "Gemma 2", "eager"),
+        "mistral": ("window_size", "Mistral", "flash-attention-amd", "sdpa"),
+        "gemma2": ("softcap", "Gemma 2", "flash-attention-amd", "eager"),
     }.items():
-        assert [word for word in words if word not in found[name]["reason"]] == []
+        assert [word for word in words if word not in found[name, "float16"]["reason"]] == []
+
+
+def test_the_fallback_registers_an_attention_that_computes_every_model_as_eager_does(
+    cache: Path, layers: list[Environment], triton_wheel: Path, tmp_path: Path
+) -> None:
+    arguments = ("flash_attention_amd.transformers", "cpu", "--dtypes", "float32", "--limit", "5e-6")
+
+    found = run_models(triton_wheel, cache, layers, tmp_path, *arguments)
+
+    assert {name: (each["kind"], each["reason"]) for name, each in found.items()} == dict.fromkeys(
+        [(name, "float32") for name in ("llama", "llama grouped", "mistral", "gemma2")], ("right", "")
+    )
+
+
+def test_a_model_with_the_fallback_is_one_graph(cache: Path) -> None:
+    """A batch, and a row with two sequences. Padding is read when the mask is made, which breaks a graph."""
+    with file_lock(cache, "environments"):
+        python = make_build_environment(cache).python
+    program, folders = PROGRAM.with_name("compiled_models.py"), [make_transformers(cache), FALLBACK_SOURCES / "src"]
+    environ = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run([python, "-I", "-B", program, *folders], env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert float(done.stdout) < 1e-6
+
+
+def test_the_fallback_that_these_errors_name_computes_every_model(
+    cache: Path, layers: list[Environment], triton_wheel: Path, tmp_path: Path
+) -> None:
+    arguments = ("flash_attention_amd", "cpu", "--dtypes", "float16,bfloat16")
+
+    found = run_models(triton_wheel, cache, layers, tmp_path, *arguments)
+
+    assert len(found) == 8
+    assert {each["kind"] for each in found.values()} == {"right"}

@@ -1,8 +1,10 @@
 """Train tiny models of transformers with a flash-attn package, and compare with transformers' own eager attention.
 
-    python -B tests/gpu/tiny_models.py MODULE cpu|cuda [--dtypes float16,bfloat16] [--models llama,...] [--non-amd-gpu]
+    python -B tests/gpu/tiny_models.py MODULE cpu|cuda [--dtypes float16,bfloat16] [--models llama,...]
+        [--limit 0.02] [--non-amd-gpu]
 
-MODULE is flash_attn, or a module with the same functions (flash_attention_amd), which takes the place of flash_attn.
+MODULE is flash_attn, a module with the same functions (flash_attention_amd), which takes the place of flash_attn, or
+one that registers an attention of its own (flash_attention_amd.transformers).
 On the CPU, an emulator of gfx942 executes the kernels of flash_attn.
 The weights are random, nothing is downloaded. The verdict on a model is right, refused (its error says that an option
 is not supported), wrong, or crashed (any other exception). The report is JSON; the exit status is 1 if any model is
@@ -39,7 +41,7 @@ RIGHT, REFUSED, WRONG, CRASHED = "right", "refused", "wrong", "crashed"
 FLASH_ATTN = "flash_attn"
 
 LIMIT = 0.02
-"""The greatest relative difference of a result, in the Euclidean norm."""
+"""The greatest relative difference of a result, in the Euclidean norm, unless ``--limit`` is another."""
 
 NOISE_FACTOR = 3.0
 """A result may also differ by this multiple of the difference between eager attention in the dtype and in float32."""
@@ -88,7 +90,7 @@ MODELS = {
     "mistral": TinyModel("Mistral", {**GROUPED, "sliding_window": 16}, {"sliding_window": None}),
     "gemma2": TinyModel(
         "Gemma2",
-        {**GROUPED, "attn_logit_softcapping": 2.0, "query_pre_attn_scalar": 32, "sliding_window": 4096},
+        {**GROUPED, "attn_logit_softcapping": 2.0, "query_pre_attn_scalar": 32, "sliding_window": 16},
         {"attn_logit_softcapping": None},
     ),
 }
@@ -229,8 +231,8 @@ def compare(found: Results, true: Results) -> dict[str, float]:
     return made
 
 
-def check_model(name: str, dtype: str, device: str) -> Verdict:
-    """Return the verdict on one model in one dtype."""
+def check_model(name: str, dtype: str, device: str, attention: str, limit: float) -> Verdict:
+    """Return the verdict on one model in one dtype with an attention of transformers."""
     tiny = MODELS[name]
     eager = {kind: compute(make_model(tiny, "eager", kind, device), device) for kind in ("float32", dtype)}
     effect = None
@@ -239,12 +241,12 @@ def check_model(name: str, dtype: str, device: str) -> Verdict:
         effect = difference(without(input_ids=draw_tokens(device)[0]).logits.detach(), eager["float32"].logits)
     noise = compare(eager[dtype], eager["float32"])
     try:
-        found = compute(make_model(tiny, "flash_attention_2", dtype, device), device)
+        found = compute(make_model(tiny, attention, dtype, device), device)
     except Exception as error:
         return Verdict(name, dtype, *judge_exception(error), noise=noise, effect=effect)
     differences = compare(found, eager["float32"])
-    limits = {key: max(LIMIT, NOISE_FACTOR * noise[key]) for key in differences}
-    wrong = [f"{key} differ by {part:.1%}" for key, part in differences.items() if not part <= limits[key]]
+    limits = {key: max(limit, NOISE_FACTOR * noise[key]) for key in differences}
+    wrong = [f"{key} differ by {part:.1e}" for key, part in differences.items() if not part <= limits[key]]
     reasons = [*wrong, *(["the option has no effect"] if effect is not None and effect < LEAST_EFFECT * LIMIT else [])]
     return Verdict(
         name,
@@ -282,21 +284,27 @@ def replace_flash_attn(module: str) -> None:
     sys.modules |= {"flash_attn": package, "flash_attn.bert_padding": padding}
 
 
-def prepare_transformers(module: str, device: str) -> None:
-    """Make transformers use a module on a device; on a GPU, flash_attn is used as it is installed."""
+def prepare_transformers(module: str, device: str) -> str:
+    """Make transformers use a module on a device, and return the name of its attention.
+
+    On a GPU, flash_attn is used as it is installed.
+    """
+    if module != FLASH_ATTN and hasattr(import_module(module), "NAME"):
+        return str(import_module(module).NAME)
     if module != FLASH_ATTN:
         replace_flash_attn(module)
     elif device == "cpu":
         import_module("random_cases").use_emulator()
     if module != FLASH_ATTN or device == "cpu":
         accept_any_device()
+    return "flash_attention_2"
 
 
-def run_models(options: argparse.Namespace) -> Iterator[Verdict]:
+def run_models(options: argparse.Namespace, attention: str) -> Iterator[Verdict]:
     """Yield the verdict on every model in every dtype."""
     for dtype in options.dtypes.split(","):
         for name in options.models.split(","):
-            verdict = check_model(name, dtype, options.device)
+            verdict = check_model(name, dtype, options.device, attention, options.limit)
             sys.stderr.write(f"{name} {dtype}: {verdict.kind} {verdict.reason}\n")
             yield verdict
 
@@ -308,17 +316,18 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("device", choices=["cpu", "cuda"])
     parser.add_argument("--dtypes", default="float16")
     parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--limit", type=float, default=LIMIT)
     parser.add_argument("--non-amd-gpu", action="store_true")
     options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     dropped = drop_amd_launch_options() if options.non_amd_gpu else set()
-    prepare_transformers(options.module, options.device)
-    verdicts = list(run_models(options))
+    attention = prepare_transformers(options.module, options.device)
+    verdicts = list(run_models(options, attention))
     report = {
         "module": options.module,
         "torch": torch.__version__,
         "transformers": import_module("transformers").__version__,
-        "limit": LIMIT,
+        "limit": options.limit,
         "models": [asdict(verdict) for verdict in verdicts],
         "dropped": sorted(dropped),
     }

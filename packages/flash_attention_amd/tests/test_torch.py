@@ -38,18 +38,6 @@ def test_autocast_changes_nothing(options: dict[str, Any], device: str) -> None:
     assert all(off(*pair) < 1e-5 for pair in zip(gradients, torch.autograd.grad(expected.sum(), some), strict=True))
 
 
-@pytest.mark.filterwarnings("ignore")  # torch's compiler warns of its own code
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_it_can_be_compiled(options: dict[str, Any], device: str) -> None:
-    some = tensors(device, torch.float32)
-    compiled = torch.compile(lambda q, k, v: 2 * flash_attn_func(q, k, v, **options), backend="aot_eager")
-    out = compiled(*some)
-    gradients = torch.autograd.grad(out.sum(), some)
-    expected = 2 * flash_attn_func(*some, **options)
-    true = torch.autograd.grad(expected.sum(), some)
-    assert [off(*pair) < 1e-5 for pair in zip((out, *gradients), (expected, *true), strict=True)] == [True] * 4
-
-
 def test_checkpoints_drop_the_same_again(device: str) -> None:
     some = tensors(device, torch.float32)
     torch.manual_seed(3)

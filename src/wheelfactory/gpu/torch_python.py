@@ -90,17 +90,16 @@ def _hint(answer: QueryResult) -> str:
     return "repair that torch (`wheelfactory doctor` says how), or name another Python with --python"
 
 
-def require_non_amd_gpu(python: TorchPython) -> None:
-    """Raises `InputError` unless this torch computes on a non-AMD GPU."""
+def require_non_amd_gpu(python: TorchPython, autotune: str) -> None:
+    """Raises `InputError` unless this torch computes on a non-AMD GPU, without autotuning.
+
+    `autotune` is the value of `AUTOTUNE_VARIABLE`; empty if it is not set.
+    """
     if python.vendor is None:
         raise InputError("no GPU", f"torch {python.torch} of {python.python} sees none", f"leave {_NON_AMD_GPU} out")
     if python.vendor == "amd":
         raise InputError("not a non-AMD GPU", python.device or "AMD", f"leave {_NON_AMD_GPU} out")
-
-
-def require_no_autotune(value: str) -> None:
-    """Raises `InputError` if `value`, the value of `AUTOTUNE_VARIABLE`, turns autotuning on."""
-    if value.lower() in ("1", "true", "yes"):  # as upstream's utils.py reads it
+    if autotune.lower() in ("1", "true", "yes"):  # as upstream's utils.py reads it
         known = "upstream has no configurations for GPUs of other vendors"
         raise InputError(
             "cannot autotune on a non-AMD GPU", known, f"unset {AUTOTUNE_VARIABLE}, or leave --autotune out"

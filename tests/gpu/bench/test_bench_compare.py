@@ -8,7 +8,8 @@ import pytest
 
 from gpu.bench.made_reports import CONFIG, MI300X, not_trained, trained, training_report
 from wheelfactory.core.errors import InputError
-from wheelfactory.gpu.bench.bench_text import change_lines
+from wheelfactory.core.terminal import wrap_lines
+from wheelfactory.gpu.bench.bench_text import change_text
 from wheelfactory.gpu.bench.compare import compare_training, require_common_implementation, require_comparable
 from wheelfactory.gpu.validate.report import Hardware
 
@@ -62,7 +63,7 @@ def test_reports_of_other_implementations_have_nothing_to_compare() -> None:
 
 def test_the_table_shows_each_change_in_percent() -> None:
     old, new = training_report(trained("triton", 100.0)), training_report(trained("triton", 125.0))
-    lines = list(change_lines("old.json", compare_training(old, new, 5.0), 5.0))
+    lines = wrap_lines(change_text("old.json", compare_training(old, new, 5.0), 5.0))
     assert [line.split() for line in lines if "median step ms" in line] == [
         ["FA3", "(triton)", "median", "step", "ms", "100", "125", "+25.0", "%", "worse"]
     ]

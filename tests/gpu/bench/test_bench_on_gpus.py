@@ -16,7 +16,7 @@ from gpu.bench.gpu_python import CPU, H200, MI300X, attention, length, make_gpu_
 from gpu.bench.made_reports import trained, training_report
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED
 from wheelfactory.core.host import cpu_name
-from wheelfactory.gpu.bench.bench_text import training_lines
+from wheelfactory.gpu.bench.bench_text import training_text
 from wheelfactory.gpu.bench.reports import read_report
 from wheelfactory.gpu.torch_python import AUTOTUNE_VARIABLE
 from wheelfactory.verify.accuracy import AITER_TOLERANCE
@@ -67,7 +67,7 @@ def test_both_backends_are_trained_with_the_preset_each_with_its_variable(
 
 
 def test_a_backend_with_more_memory_is_reported_as_such() -> None:
-    lines = training_lines(
+    lines = training_text(
         training_report(trained("ck", 100.0, peak_mib=500.0), trained("triton", 125.0, peak_mib=750.0))
     )
     assert list(lines)[-1] == "FA3 is 0.80 times as fast as FA2, with 250 MiB more at its peak."

@@ -246,10 +246,11 @@ def test_flex_attention_is_not_run_where_torch_cannot_compile_it_or_has_no_such_
 
 def test_without_a_compiler_triton_or_flex_attention_it_is_not_loaded(programs: Programs) -> None:
     lines = (
+        "import call_options",
         "def why(device):",
         "    try:",
         "        attention.load_implementation('flex', device, '')",
-        "    except attention.NotRunError as error:",
+        "    except call_options.NotRunError as error:",
         "        print(json.dumps(str(error)))",
         "why('cpu')",
         "why('cuda')",

@@ -15,7 +15,8 @@ from pydantic import ValidationError
 from gpu.bench.made_reports import attention_report, not_trained, timed, trained, training_report
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import ROOT
-from wheelfactory.gpu.bench.bench_text import attention_lines
+from wheelfactory.core.terminal import wrap_lines
+from wheelfactory.gpu.bench.bench_text import attention_text
 from wheelfactory.gpu.bench.reports import (
     NOISE_LIMIT,
     AttentionPreset,
@@ -170,7 +171,7 @@ def test_tflops_count_two_products_of_each_visible_pair_forward_and_five_backwar
 
 def test_the_table_has_the_arithmetic_the_repetitions_and_the_spread() -> None:
     report = attention_report(timed("sdpa", 128, 2.0, 1.0, noise=0.1), timed("plain", 128, 6.0, 4.0), cpu="AMD EPYC")
-    first, *_, header, sdpa, plain = attention_lines(report)
+    first, *_, header, sdpa, plain = wrap_lines(attention_text(report))
     assert first.startswith("AMD Instinct MI300X (gfx942), CPU AMD EPYC, torch ")
     assert header.split("  ")[0] == "tokens"
     assert re.split("  +", header)[2:7] == ["TFLOP/s", "median ms", "p10 ms", "p90 ms", "repetitions"]
@@ -192,12 +193,12 @@ def test_the_table_has_the_arithmetic_the_repetitions_and_the_spread() -> None:
 )
 def test_the_configuration_names_the_preset(preset: AttentionPreset | None, words: str) -> None:
     report = attention_report(timed("sdpa", 128, 2.0), config=CONFIG.model_copy(update={"preset": preset}))
-    assert f"batch 2, 8 heads, head dim 64, {words}" in attention_lines(report)
+    assert f"batch 2, 8 heads, head dim 64, {words}" in wrap_lines(attention_text(report))
 
 
 def test_noise_is_warned_of_and_gives_no_ratio() -> None:
     report = attention_report(timed("sdpa", 128, 2.0, noise=0.75), timed("plain", 128, 6.0))
-    *_, header, sdpa, _, warning = attention_lines(report)
+    *_, header, sdpa, _, warning = wrap_lines(attention_text(report))
     assert "faster than plain" in header
     assert " x" not in sdpa
     assert warning == (
@@ -205,7 +206,7 @@ def test_noise_is_warned_of_and_gives_no_ratio() -> None:
         "no ratio to plain is given there"
     )
     steady = attention_report(timed("sdpa", 128, 2.0, noise=0.1), timed("plain", 128, 6.0))
-    assert not any(line.startswith("warning") for line in attention_lines(steady))
+    assert not any(line.startswith("warning") for line in wrap_lines(attention_text(steady)))
 
 
 @pytest.mark.parametrize("width", [80, 100, 160])
@@ -217,7 +218,7 @@ def test_a_terminal_gets_every_column_within_its_width(width: int, monkeypatch: 
         monkeypatch.delenv(name, raising=False)
     for name, value in {"TERM": "xterm-256color", "FORCE_COLOR": "1", "COLUMNS": str(width)}.items():
         monkeypatch.setenv(name, value)
-    lines = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in attention_lines(report)]
+    lines = [re.sub(r"\x1b\[[\d;]*m", "", line) for line in wrap_lines(attention_text(report))]
     assert max(map(len, lines)) <= width
     named = [line for line in lines if line.split()[:2] == ["128", "flash-attn"]]
     assert len(named) == (1 if width == 160 else 2)
@@ -226,5 +227,5 @@ def test_a_terminal_gets_every_column_within_its_width(width: int, monkeypatch: 
 
 
 def test_columns_in_which_nothing_was_measured_are_left_out() -> None:
-    lines = list(attention_lines(attention_report(timed("sdpa", 128, 2.0))))
+    lines = wrap_lines(attention_text(attention_report(timed("sdpa", 128, 2.0))))
     assert not any("extra MiB" in line or "memory of plain" in line for line in lines)

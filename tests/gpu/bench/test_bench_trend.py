@@ -23,7 +23,7 @@ def test_each_implementation_is_followed_from_report_to_report_whatever_their_or
         "a": training_report(trained("ck", 100.0), day=20),
         "b": training_report(not_trained("ck"), trained("triton", 60.0), day=21),
     }
-    points = [(point.time.day, point.implementation, point.step_ms, point.percent) for point in trend_points(reports)]
+    points = [(point.report.time.day, point.name, point.step_ms, point.percent) for point in trend_points(reports)]
     assert points == [
         (20, "ck", 100.0, None),
         (21, "triton", 60.0, None),

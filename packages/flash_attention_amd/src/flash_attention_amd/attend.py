@@ -7,12 +7,14 @@ last two in the other order for a long window without gradients.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
+import torch
 from torch import Tensor
 
-from flash_attention_amd import blocks, flash, flex, fused
+from flash_attention_amd import blocks, flash, flex, fused, operators
 from flash_attention_amd.flash import Packed, needs_gradients
-from flash_attention_amd.options import Attended, Options
+from flash_attention_amd.options import Attended, Options, exact
 from flash_attention_amd.visible import Band, band
 
 LONG = 2**18
@@ -35,6 +37,12 @@ def attend(
 
     `mask` is as in `blocks.attend`. Only the output has a gradient.
     """
+    if operators.traced(q):
+        found = None if mask is not None or lse or probabilities else _traced(q, k, v, options)
+        if found is not None:
+            return found
+        given = operators.flat(options, lse=lse, probabilities=probabilities)
+        return operators.attended(_operator(q, k, v, mask, *given), lse=lse, probabilities=probabilities)
     # kernels mask with -inf before scaling, and 0 * -inf is NaN
     if not probabilities and options.scale > 0 and q.numel() and k.numel():
         found = _fused(q, k, v, options, mask, lse=lse)
@@ -69,6 +77,22 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, options: Options, mask: Tensor | Non
     return None if mask is not None else _windowed(q, k, v, options, seen, lse=lse)
 
 
+def _traced(q: Tensor, k: Tensor, v: Tensor, options: Options) -> Attended | None:
+    """Attention with `scaled_dot_product_attention` in a graph that torch compiles; None if that is not possible.
+
+    It is faster than an operator, whose backward pass computes attention again.
+    """
+    if not torch.compiler.is_dynamo_compiling() or not _simple(options) or not options.scale > 0:
+        return None
+    if not q.numel() or not k.numel() or not q.stride(-1) == k.stride(-1) == v.stride(-1) == 1:
+        return None
+    seen = band(q.shape[1], k.shape[1], options.window_size, causal=options.causal)
+    repeatable = options.deterministic and needs_gradients(q, k, v)
+    if repeatable or not (seen.full or (seen.causal and not seen.shift)):
+        return None
+    return fused.attend(q, k, v, options, seen, lse=False)
+
+
 def _windowed(q: Tensor, k: Tensor, v: Tensor, options: Options, seen: Band, *, lse: bool) -> Attended | None:
     """Attention of non-empty tensors with a kernel that supports windows; None if none does."""
     q, k, v = _strided(q, k, v)
@@ -96,3 +120,20 @@ def _strided(q: Tensor, k: Tensor, v: Tensor) -> Iterable[Tensor]:
     if q.stride(-1) == k.stride(-1) == v.stride(-1) == 1:
         return q, k, v
     return (tensor if tensor.stride(-1) == 1 else tensor.contiguous() for tensor in (q, k, v))
+
+
+def _compute(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *given: Any) -> operators.Computed:
+    options, requested = operators.unflat(*given)
+    return operators.packed(attend(q, k, v, options, mask, **requested))
+
+
+def _fake(q: Tensor, k: Tensor, _v: Tensor, _mask: Tensor | None, *given: Any) -> operators.Computed:
+    _, requested = operators.unflat(*given)
+    batch, queries, heads, _ = q.shape
+    sums = q.new_empty(batch, heads, queries, dtype=exact(q.dtype))
+    shown = q.new_empty(batch, heads, queries, k.shape[1])
+    out = torch.empty_like(q, memory_format=torch.contiguous_format)
+    return operators.packed(operators.attended((out, sums, shown), **requested))
+
+
+_operator = operators.define_attention("attention", "Tensor? mask", _compute, _fake)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from flash_attention_amd.options import Attended, Options
+from flash_attention_amd.options import exact as dtype_of_sums
 from flash_attention_amd.visible import Band, band
 
 TILE = 1 << 19
@@ -85,14 +86,6 @@ def attend(
     `mask` is bool (batch, 1 or heads, 1 or queries, keys), True where a query may see a key. `probabilities` also
     returns the full matrix. Only the output has a gradient, with respect to q, k and v.
     """
-    run = _attend
-    if torch.compiler.is_compiling():
-        # the compiler would unroll the loops into one copy of the graph per block
-        run = torch.compiler.disable(run)  # type: ignore[no-untyped-call]  # torch has no types here
-    return run(q, k, v, options, mask, probabilities)
-
-
-def _attend(q: Tensor, k: Tensor, v: Tensor, options: Options, mask: Tensor | None, probabilities: bool) -> Attended:
     keys, groups = k.shape[1:3]
     plan = BlockLayout(
         options,
@@ -104,7 +97,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, options: Options, mask: Tensor | No
         # drawn on the CPU: torch.manual_seed controls it, and no GPU synchronization is needed
         int(torch.randint(1 << 62, ())) if options.dropout_p else 0,
     )
-    return Attended(*_Blocks.apply(q, k, v, mask, plan, probabilities))  # type: ignore[no-untyped-call]  # nor for this
+    return Attended(*_Blocks.apply(q, k, v, mask, plan, probabilities))  # type: ignore[no-untyped-call]  # torch has no types here
 
 
 class _Blocks(torch.autograd.Function):
@@ -119,7 +112,7 @@ class _Blocks(torch.autograd.Function):
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, plan: BlockLayout, probabilities: bool
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        exact = torch.float64 if q.dtype == torch.float64 else torch.float32
+        exact = dtype_of_sums(q.dtype)
         batch, queries, heads, _ = q.shape
         out = torch.zeros_like(q, memory_format=torch.contiguous_format)
         lse = q.new_full((batch, heads, queries), -math.inf, dtype=exact)

@@ -92,9 +92,7 @@ def supported(q: Tensor, k: Tensor, v: Tensor, options: Options) -> bool:
         return False
     if not q.stride(-1) == k.stride(-1) == v.stride(-1) == 1:
         return False
-    # torch's compiler cannot trace the cache
-    ask = _supported.__wrapped__ if torch.compiler.is_compiling() else _supported
-    return ask(q.device, q.dtype, q.shape[-1], options.dropout_p > 0, needs_gradients(q, k, v))
+    return _supported(q.device, q.dtype, q.shape[-1], options.dropout_p > 0, needs_gradients(q, k, v))
 
 
 @lru_cache(maxsize=256)
@@ -134,11 +132,7 @@ def _run(q: Tensor, k: Tensor, v: Tensor, call: _Call) -> tuple[Tensor, Tensor]:
     if width % 8:  # the kernel supports only multiples of 8
         q, k, v = (pad(tensor, (0, -width % 8)) for tensor in (q, k, v))
     if needs_gradients(q, k, v):
-        apply = _Flash.apply
-        if torch.compiler.is_compiling():
-            # the compiler cannot trace the lock and the flag of the backward pass
-            apply = torch.compiler.disable(apply)  # type: ignore[no-untyped-call]  # torch has no types here
-        out, sums = apply(q, k, v, call)
+        out, sums = _Flash.apply(q, k, v, call)  # type: ignore[no-untyped-call]  # torch has no types here
     else:
         out, sums, *_ = _forward(q, k, v, call)
     return (out[..., :width].contiguous() if width % 8 else out), sums

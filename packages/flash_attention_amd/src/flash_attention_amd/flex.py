@@ -88,8 +88,6 @@ def attend(
     The last dimension must be contiguous. Dropout and `deterministic` are not used. `gradients` says whether the output
     needs them. A failure to compile gives one warning, and None from then on.
     """
-    if torch.compiler.is_compiling():  # a backend of the user's choice could compile it to the full matrix
-        return None
     device, dtype, (_, _, heads, width) = q.device.type, q.dtype, q.shape
     if dtype not in DTYPES or width not in WIDTHS or not available(device):
         return None

@@ -84,11 +84,27 @@ def _choice(
     queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, options: Options, *, causal: bool, grouped: bool
 ) -> int:
     """The kernel that scaled_dot_product_attention would choose."""
+    if torch.compiler.is_compiling():  # torch cannot trace the function, whose result is a number
+        gradients = flash.needs_gradients(queries, keys, values)
+        chance, width = options.dropout_p, queries.shape[-1]
+        return _choice_of_kind(queries.device, queries.dtype, width, chance, causal, grouped, gradients)
     return int(
         torch._fused_sdp_choice(
             queries, keys, values, mask, options.dropout_p, causal, scale=options.scale, enable_gqa=grouped
         )
     )
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]  # torch has no types here
+def _choice_of_kind(
+    device: torch.device, dtype: torch.dtype, width: int, chance: float, causal: bool, grouped: bool, gradients: bool
+) -> int:
+    """`_choice` for a square problem without a mask, from all that it depends on; kernels support all lengths."""
+    queries, keys = (
+        torch.empty(1, heads, 16, width, device=device, dtype=dtype, requires_grad=gradients)
+        for heads in (2 if grouped else 1, 1)
+    )
+    return int(torch._fused_sdp_choice(queries, keys, keys, None, chance, causal, scale=None, enable_gqa=grouped))
 
 
 def _after_blind(q: Tensor, k: Tensor, v: Tensor, options: Options, seen: Band, *, lse: bool) -> Attended | None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from flash_attention_amd import operators
 from flash_attention_amd.attend import attend
 from flash_attention_amd.functions import DIMENSIONS
-from flash_attention_amd.options import Options, check, check_batch, options
+from flash_attention_amd.options import Options, check, check_batch, exact, options
 from flash_attention_amd.rotary import rotate
 from flash_attention_amd.sequences import check_pages, from_pages, runs
 
@@ -99,6 +101,12 @@ def flash_attn_with_kvcache(
     Raises ValueError for a shape, device, length or option, TypeError for a dtype.
     """
     del num_splits
+    if operators.traced(q):
+        length, lengths = (None, cache_seqlens) if isinstance(cache_seqlens, Tensor) else (cache_seqlens, None)
+        tensors = k, v, rotary_cos, rotary_sin, lengths, cache_batch_idx, cache_leftpad, block_table, alibi_slopes
+        given = softmax_scale, causal, *window_size, softcap, rotary_interleaved, return_softmax_lse
+        out, sums = _operator(q, k_cache, v_cache, *tensors, length, *given)
+        return (out, sums) if return_softmax_lse else out
     check(q, k_cache, v_cache, DIMENSIONS)
     chosen = options(
         q,
@@ -138,8 +146,7 @@ def _attend_each(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Attention of each query to the rows (first, end) of its sequence."""
     out = torch.zeros_like(q, memory_format=torch.contiguous_format)
-    exact = torch.float64 if q.dtype == torch.float64 else torch.float32
-    sums = q.new_zeros(q.shape[0], q.shape[2], q.shape[1], dtype=exact)
+    sums = q.new_zeros(q.shape[0], q.shape[2], q.shape[1], dtype=exact(q.dtype))
     for run, (first, end) in runs(rows):
         slopes = chosen.alibi_slopes
         own = chosen if slopes is None or slopes.dim() == 1 else chosen._replace(alibi_slopes=slopes[run])
@@ -206,3 +213,50 @@ def _check_angles(cos: Tensor, sin: Tensor, width: int, positions: int) -> None:
         )
     if cos.shape[0] < positions:
         raise ValueError(f"rotary_cos and rotary_sin must have {positions} positions, not {cos.shape[0]}")
+
+
+def _compute(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    *given: Any,
+) -> tuple[Tensor, Tensor]:
+    k, v, cos, sin, lengths, indices, padding, table, slopes, length, scale, causal, left, right, softcap, *flags = (
+        given
+    )
+    found = flash_attn_with_kvcache(
+        q,
+        k_cache,
+        v_cache,
+        k,
+        v,
+        cos,
+        sin,
+        length if lengths is None else lengths,
+        indices,
+        padding,
+        table,
+        scale,
+        causal,
+        (left, right),
+        softcap,
+        flags[0],
+        slopes,
+        return_softmax_lse=flags[1],
+    )
+    return found if isinstance(found, tuple) else (found, q.new_empty(0))
+
+
+def _fake(q: Tensor, *given: Any) -> tuple[Tensor, Tensor]:
+    batch, queries, heads, _ = q.shape
+    sums = q.new_empty(batch, heads, queries, dtype=exact(q.dtype)) if given[-1] else q.new_empty(0)
+    return torch.empty_like(q, memory_format=torch.contiguous_format), sums
+
+
+_operator = operators.define(
+    "attention_with_cache(Tensor q, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor? k, Tensor? v, Tensor? cos, "
+    "Tensor? sin, Tensor? lengths, Tensor? indices, Tensor? padding, Tensor? table, Tensor? slopes, int? length, "
+    "float? scale, bool causal, int left, int right, float softcap, bool interleaved, bool lse) -> (Tensor, Tensor)",
+    _compute,
+    _fake,
+)

@@ -11,6 +11,11 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """flash-attn itself supports the first two."""
 
 
+def exact(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of the log-sum-exp, and of arithmetic by blocks, for inputs of a dtype."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
 class Options(NamedTuple):  # made by each call: a dataclass takes three times the time
     """The options that all functions share, named as in flash-attn."""
 

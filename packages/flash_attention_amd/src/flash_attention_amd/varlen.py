@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from flash_attention_amd import operators
 from flash_attention_amd.attend import attend, attend_packed
 from flash_attention_amd.flash import Packed
-from flash_attention_amd.options import Attended, Options, Result, check, options, result, unpacked
+from flash_attention_amd.options import Attended, Options, Result, check, exact, options, result, unpacked
 from flash_attention_amd.sequences import check_pages, from_pages, runs
 
 DIMENSIONS = "total, heads, headdim"
@@ -61,15 +63,9 @@ def flash_attn_varlen_func(
         check(q, k, v, DIMENSIONS)
     else:
         check(q[:, None], k, v, "blocks, block size, heads, headdim")
-    queries, keys = _lengths(cu_seqlens_q, cu_seqlens_k)
-    batch = len(queries)
-    _check_lengths("q", queries, max_seqlen_q, q.shape[0])
-    _check_lengths("k", keys, max_seqlen_k, None if block_table is not None else k.shape[0])
-    if block_table is not None:
-        check_pages(k, block_table, batch, max(keys, default=0))
     chosen = options(
         q,
-        batch,
+        len(cu_seqlens_q) - 1,
         dropout_p=dropout_p,
         softmax_scale=softmax_scale,
         causal=causal,
@@ -78,20 +74,13 @@ def flash_attn_varlen_func(
         alibi_slopes=alibi_slopes,
         deterministic=deterministic,
     )
-    lengths = list(zip(queries, keys, strict=True))
-    found = None
-    if len(set(lengths)) > 1 and block_table is None and not return_attn_probs:  # one length is one batch
-        starts = cu_seqlens_q.to(q.device, torch.int32), cu_seqlens_k.to(q.device, torch.int32)
-        found = attend_packed(q, k, v, chosen, Packed(starts, lengths), lse=return_softmax_lse)
-    if found is None:
-        found = _attend_each(
-            q,
-            lengths,
-            _keys(k, v, [(run, seen) for run, (_, seen) in runs(lengths)], block_table),
-            chosen,
-            lse=return_softmax_lse or return_attn_probs,
-            probabilities=(max_seqlen_q, max_seqlen_k) if return_attn_probs else None,
-        )
+    given = cu_seqlens_q, cu_seqlens_k, block_table, max_seqlen_q, max_seqlen_k
+    requested = {"lse": return_softmax_lse or return_attn_probs, "probabilities": return_attn_probs}
+    if operators.traced(q):
+        computed = _operator(q, k, v, *given, *operators.flat(chosen, **requested))
+        found = operators.attended(computed, **requested)
+    else:
+        found = _attend(q, k, v, *given, chosen, **requested)
     return result(found, lse=return_softmax_lse, probabilities=return_attn_probs)
 
 
@@ -169,6 +158,42 @@ def flash_attn_varlen_qkvpacked_func(
         deterministic,
         return_attn_probs,
         return_softmax_lse=return_softmax_lse,
+    )
+
+
+def _attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    block_table: Tensor | None,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    chosen: Options,
+    *,
+    lse: bool,
+    probabilities: bool,
+) -> Attended:
+    """Attention of packed sequences, whose tensors fit each other. Raises ValueError for a length, or a block table."""
+    queries, keys = _lengths(cu_seqlens_q, cu_seqlens_k)
+    _check_lengths("q", queries, max_seqlen_q, q.shape[0])
+    _check_lengths("k", keys, max_seqlen_k, None if block_table is not None else k.shape[0])
+    if block_table is not None:
+        check_pages(k, block_table, len(queries), max(keys, default=0))
+    lengths = list(zip(queries, keys, strict=True))
+    if len(set(lengths)) > 1 and block_table is None and not probabilities:  # one length is one batch
+        starts = cu_seqlens_q.to(q.device, torch.int32), cu_seqlens_k.to(q.device, torch.int32)
+        found = attend_packed(q, k, v, chosen, Packed(starts, lengths), lse=lse)
+        if found is not None:
+            return found
+    return _attend_each(
+        q,
+        lengths,
+        _keys(k, v, [(run, seen) for run, (_, seen) in runs(lengths)], block_table),
+        chosen,
+        lse=lse,
+        probabilities=(max_seqlen_q, max_seqlen_k) if probabilities else None,
     )
 
 
@@ -265,3 +290,28 @@ def _parts(tensor: Tensor, sizes: list[tuple[slice, int]]) -> list[Tensor]:
 
 def _joined(parts: list[Tensor], dimension: int) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, dimension)
+
+
+def _compute(q: Tensor, k: Tensor, v: Tensor, *given: Any) -> operators.Computed:
+    options, requested = operators.unflat(*given[5:])
+    starts_q, starts_k, table, longest_q, longest_k = given[:5]
+    found = _attend(q, k, v, starts_q, starts_k, table, longest_q, longest_k, options, **requested)
+    return operators.packed(found)
+
+
+def _fake(q: Tensor, _k: Tensor, _v: Tensor, *given: Any) -> operators.Computed:
+    starts, _, _, *longest = given[:5]
+    _, requested = operators.unflat(*given[5:])
+    total, heads, _ = q.shape
+    sums = q.new_empty(heads, total, dtype=exact(q.dtype))
+    shown = q.new_empty(starts.shape[0] - 1, heads, *longest)
+    out = torch.empty_like(q, memory_format=torch.contiguous_format)
+    return operators.packed(operators.attended((out, sums, shown), **requested))
+
+
+_operator = operators.define_attention(
+    "attention_packed",
+    "Tensor starts_q, Tensor starts_k, Tensor? block_table, int longest_q, int longest_k",
+    _compute,
+    _fake,
+)

@@ -1,11 +1,11 @@
-"""Render benchmark reports as text."""
+"""Benchmark reports as sentences and tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
 from wheelfactory.core.label import name_aiter
-from wheelfactory.core.terminal import TextColumn, TextTable, table_lines, wrap_lines
+from wheelfactory.core.terminal import TextColumn, TextTable
 from wheelfactory.gpu.bench.compare import FigureChange, TrendPoint
 from wheelfactory.gpu.bench.programs.call_options import SHORTEST, SOFTCAP, WINDOW
 from wheelfactory.gpu.bench.reports import (
@@ -40,12 +40,8 @@ _FIGURES = {
 }
 
 
-def attention_lines(report: AttentionReport) -> Iterator[str]:
+def attention_text(report: AttentionReport) -> Iterator[str | TextTable]:
     """The hardware, the configuration, the table, the reason for each missing measurement, and a warning of noise."""
-    yield from _render(_attention_parts(report))
-
-
-def _attention_parts(report: AttentionReport) -> Iterator[str | TextTable]:
     config = report.config
     yield from _environment_lines(report.hardware, report.software, report.dropped_launch_options, report.cpu)
     heads = f"{config.heads} heads" + (f" ({config.kv_heads} key heads)" if config.kv_heads != config.heads else "")
@@ -106,12 +102,8 @@ def _noise_lines(rows: Sequence[AttentionRow]) -> Iterator[str]:
         )
 
 
-def training_lines(report: TrainingReport) -> Iterator[str]:
+def training_text(report: TrainingReport) -> Iterator[str | TextTable]:
     """The hardware, the model, the table, the reason for each missing measurement, and FA3 compared with FA2."""
-    yield from _render(_training_parts(report))
-
-
-def _training_parts(report: TrainingReport) -> Iterator[str | TextTable]:
     config = report.config
     yield from _environment_lines(report.hardware, report.software, report.dropped_launch_options)
     yield (
@@ -146,12 +138,8 @@ def _training_parts(report: TrainingReport) -> Iterator[str | TextTable]:
     yield f"FA3 is {summary.fa3_speedup:.2f} times as fast as FA2{memory}."
 
 
-def change_lines(name: str, changes: Sequence[FigureChange], threshold: float) -> Iterator[str]:
+def change_text(name: str, changes: Sequence[FigureChange], threshold: float) -> Iterator[str | TextTable]:
     """The table of a comparison with the report called `name`, and the number of regressions."""
-    yield from _render(_change_parts(name, changes, threshold))
-
-
-def _change_parts(name: str, changes: Sequence[FigureChange], threshold: float) -> Iterator[str | TextTable]:
     yield f"compared with {name}:"
     header = ("implementation", "figure", "before", "now", "change", "")
     rows = [
@@ -170,22 +158,16 @@ def _change_parts(name: str, changes: Sequence[FigureChange], threshold: float) 
     yield f"{worse} worse" if worse else f"nothing is worse by more than {threshold:g} %"
 
 
-def trend_lines(points: Sequence[TrendPoint]) -> Iterator[str]:
+def trend_text(points: Sequence[TrendPoint]) -> Iterator[str | TextTable]:
     """The table of a trend."""
-    yield from _render(_trend_parts(points))
-
-
-def _trend_parts(points: Sequence[TrendPoint]) -> Iterator[str | TextTable]:
     header = ("time", "torch", "implementation", "version", "median step ms", "tokens/s", "peak MiB", "change")
     rows = [
         (
-            f"{point.time:%Y-%m-%d %H:%M}",
-            point.torch,
-            _name(point.implementation),
-            point.version or "-",
-            _number(point.step_ms),
-            _number(point.tokens_per_s),
-            _number(point.peak_mib),
+            f"{point.report.time:%Y-%m-%d %H:%M}",
+            point.report.software.torch,
+            _name(point.name),
+            point.result.implementation.version or "-",
+            *map(_number, (point.step_ms, point.result.tokens_per_s, point.result.peak_mib)),
             "-" if point.percent is None else f"{point.percent:+.1f} %",
         )
         for point in points
@@ -234,9 +216,3 @@ def _table(
     """A table with numbers; the columns in `left` have texts."""
     columns = (TextColumn(title, is_number=place not in left) for place, title in enumerate(header))
     return TextTable(tuple(columns), tuple(map(tuple, rows)), key_columns=key_columns)
-
-
-def _render(parts: Iterable[str | TextTable]) -> Iterator[str]:
-    """Render tables and sentences for stdout: within the width of a terminal, whole in a pipe."""
-    for part in parts:
-        yield from table_lines(part) if isinstance(part, TextTable) else wrap_lines([part])

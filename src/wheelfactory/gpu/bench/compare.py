@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.models import FrozenModel
@@ -36,18 +35,18 @@ class FigureChange:
 
 @dataclass(frozen=True)
 class TrendPoint:
-    """One implementation in one report."""
+    """An implementation that a report measured."""
 
-    time: datetime
-    torch: str
-    implementation: str
-    version: str | None
-    """The version of the implementation."""
+    report: TrainingReport
+    result: TrainingResult
     step_ms: float
-    tokens_per_s: float | None
-    peak_mib: float | None
     percent: float | None
     """The change of the step time since the point before; None for the first."""
+
+    @property
+    def name(self) -> str:
+        """The name of the implementation."""
+        return self.result.implementation.name
 
 
 def require_comparable(name: str, old: TrainingReport, config: TrainingConfig, hardware: Hardware) -> None:
@@ -119,21 +118,9 @@ def trend_points(reports: Mapping[str, TrainingReport]) -> tuple[TrendPoint, ...
     last: dict[str, float] = {}
     for _, report in ordered:
         for result in report.results:
-            if result.median_step_ms is None:
-                continue
             name, step = result.implementation.name, result.median_step_ms
-            percent = (step - last[name]) / last[name] * 100 if name in last else None
-            last[name] = step
-            points.append(
-                TrendPoint(
-                    time=report.time,
-                    torch=report.software.torch,
-                    implementation=name,
-                    version=result.implementation.version,
-                    step_ms=step,
-                    tokens_per_s=result.tokens_per_s,
-                    peak_mib=result.peak_mib,
-                    percent=percent,
-                )
-            )
+            if step is not None:
+                percent = (step - last[name]) / last[name] * 100 if name in last else None
+                points.append(TrendPoint(report, result, step, percent))
+                last[name] = step
     return tuple(points)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -76,10 +76,8 @@ def measure_attention(
         measured.append((_implementation(name, reported, *symbols[:1]), tuple(_rows(name, reported, ended, config))))
         dropped.update(reported.get("dropped") or ())
     return AttentionReport(
-        **_report_header(python),
+        **_report_header(python, config, dropped),
         cpu=cpu_name(),
-        dropped_launch_options=tuple(sorted(dropped)) if config.foreign_gpu else None,
-        config=config,
         implementations=tuple(implementation for implementation, _ in measured),
         rows=with_ratios([row for _, rows in measured for row in rows]),
     )
@@ -88,12 +86,9 @@ def measure_attention(
 def _rows(name: str, reported: Mapping[str, Any], ended: str, config: AttentionConfig) -> Iterator[AttentionRow]:
     """A row for each length: the program's result, or why it has none."""
     by_length = {row["seqlen"]: row for row in reported.get("rows", ())}
+    missing = {"status": reported.get("status") or "failed", "reason": ended or reported.get("reason") or _NO_REPORT}
     for seqlen in config.seqlens:
-        row = by_length.get(seqlen)
-        if row is None:
-            status, why = reported.get("status") or "failed", ended or reported.get("reason") or _NO_REPORT
-            yield AttentionRow(implementation=name, seqlen=seqlen, status=status, reason=why)
-            continue
+        row = by_length.get(seqlen, missing)
         times = row.get("times_ms", ())
         p10, p90 = percentiles(times)
         yield AttentionRow(
@@ -130,10 +125,8 @@ def measure_training(
         results.append(_result(name, reported, ended, config))
         dropped.update(reported.get("dropped") or ())
     return TrainingReport(
-        **_report_header(python),
-        dropped_launch_options=tuple(sorted(dropped)) if config.foreign_gpu else None,
+        **_report_header(python, config, dropped),
         preset=preset,
-        config=config,
         results=tuple(results),
         summary=summarize(results),
     )
@@ -165,14 +158,10 @@ def _result(name: str, reported: Mapping[str, Any], ended: str, config: Training
     steps_per_s = 1000 / median_ms if median_ms else None
     return TrainingResult(
         implementation=implementation,
-        status="measured",
-        step_times_ms=reported["step_times_ms"],
+        **{name: reported[name] for name in ("status", "step_times_ms", "peak_mib", "loss_first", "loss_last")},
         median_step_ms=median_ms,
         steps_per_s=steps_per_s,
         tokens_per_s=steps_per_s and steps_per_s * config.batch_size * config.seq_len,
-        peak_mib=reported["peak_mib"],
-        loss_first=reported["loss_first"],
-        loss_last=reported["loss_last"],
     )
 
 
@@ -190,11 +179,7 @@ def _implementation(name: str, reported: Mapping[str, Any], symbol: str | None =
 
 
 def _run_program(
-    program: str,
-    name: str,
-    config: AttentionConfig | TrainingConfig,
-    python: TorchPython,
-    environ: Mapping[str, str],
+    program: str, name: str, config: AttentionConfig | TrainingConfig, python: TorchPython, environ: Mapping[str, str]
 ) -> tuple[dict[str, Any], str]:
     """Run a program; return its last JSON line (empty without one) and why it failed (empty if it did not)."""
     device = "cuda" if python.device else "cpu"  # torch calls AMD GPUs cuda too
@@ -208,13 +193,17 @@ def _run_program(
     return {}, failure_reason(done) if done.returncode else ""
 
 
-def _report_header(python: TorchPython) -> dict[str, Any]:
-    """The fields that every report has: factory version, time, hardware and software."""
+def _report_header(
+    python: TorchPython, config: AttentionConfig | TrainingConfig, dropped: Iterable[str]
+) -> dict[str, Any]:
+    """The fields that every report has."""
     return {
         "factory": factory_version(),
         "time": datetime.now(timezone.utc).replace(microsecond=0),
         "hardware": as_hardware(python),
         "software": as_software(python),
+        "dropped_launch_options": tuple(sorted(dropped)) if config.foreign_gpu else None,
+        "config": config,
     }
 
 
@@ -228,11 +217,11 @@ def with_ratios(rows: Sequence[AttentionRow]) -> tuple[AttentionRow, ...]:
     plain = {row.seqlen: row for row in rows if row.implementation == "plain"}
     found = []
     for row in rows:
-        baseline = plain.get(row.seqlen)
-        if baseline:
+        if baseline := plain.get(row.seqlen):
             speedup = ratio(baseline.ms, row.ms) if is_steady(baseline) and is_steady(row) else None
             ratios = {"speedup": speedup, "memory_ratio": ratio(baseline.extra_mib, row.extra_mib)}
-        found.append(row.model_copy(update=ratios if baseline else {}))
+            row = row.model_copy(update=ratios)
+        found.append(row)
     return tuple(found)
 
 

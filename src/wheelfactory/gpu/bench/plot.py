@@ -96,8 +96,8 @@ def plot_trend(points: Sequence[TrendPoint], report: TrainingReport, paths: Sequ
     )
     with _style():
         figure, (axes,) = _figure(title, report.dropped_launch_options, panels=1)
-        for name in dict.fromkeys(point.implementation for point in points):
-            _line(axes, "step", name, [(point.time, point.step_ms) for point in points if point.implementation == name])
+        for name in dict.fromkeys(point.name for point in points):
+            _line(axes, "step", name, [(point.report.time, point.step_ms) for point in points if point.name == name])
         axes.set(xlabel="time of the report (UTC)", ylabel="median step (ms)")
         axes.set_ylim(bottom=0)
         _write(figure, axes, paths)
@@ -134,8 +134,7 @@ def _line(axes: Axes, panel: str, name: str, points: Sequence[tuple[Any, float]]
     if points:
         colour, marker, dashes = _LINE_STYLES[name]
         axes.plot(
-            [x for x, _ in points],
-            [y for _, y in points],
+            *zip(*points, strict=True),
             color=colour,
             marker=marker,
             markerfacecolor="none",

@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 from fnmatch import fnmatchcase
+from typing import TypeAlias
 
-from wheelfactory.core.cell import same_rocm
+from wheelfactory.core.cell import Backend, local_version
 from wheelfactory.core.label import name_aiter
+from wheelfactory.core.torch_build import rocm_of_torch
 from wheelfactory.gpu.torch_python import TorchPython
 from wheelfactory.gpu.validate.installed import InstalledPackage
 from wheelfactory.gpu.validate.report import ResultError, ValidationCase, ValidationCheck
@@ -29,18 +31,22 @@ from wheelfactory.verify.result import Status, is_within
 _VARIABLE = "FLASH_ATTENTION_TRITON_AMD_ENABLE"
 
 
+Found: TypeAlias = tuple[bool | None, str]
+"""Whether a check passed, and what it found; or None, and why it did not run."""
+
+
 def check_installed(
     installed: InstalledPackage, python: TorchPython | None, *, non_amd_gpu: bool
 ) -> Iterator[ValidationCheck]:
     """Check that the installed files are intact and fit `python`; None if a stand-in torch computed."""
-    yield _files(installed)
-    if installed.is_fallback:
-        yield _torch(installed, python)
-        return
-    yield _record(installed)
-    yield _torch(installed, python)
-    yield _rocm(installed, python, non_amd_gpu=non_amd_gpu)
-    yield _arch(installed, python, non_amd_gpu=non_amd_gpu)
+    yield made_check("files", *_files(installed))
+    if not installed.is_fallback:
+        yield made_check("build record", *_record(installed))
+    yield made_check("torch", *_torch(installed, python))
+    if not installed.is_fallback:
+        not_amd = None, "not an AMD GPU"
+        yield made_check("ROCm", *(not_amd if non_amd_gpu else _rocm(installed, python)))
+        yield made_check("arch", *(not_amd if non_amd_gpu else _arch(installed, python)))
 
 
 def check_calls(
@@ -50,108 +56,90 @@ def check_calls(
 
     With `elsewhere`, the wheel ran in a second environment, so RECORD of this installation does not list its files.
     """
+    nothing = None, "nothing was called"
     if not installed.is_fallback:
-        yield _backend(installed, numbers)
-    yield _module(installed, numbers, elsewhere=elsewhere)
+        yield made_check("backend", *(_backend(installed, numbers) if numbers else nothing))
+    yield made_check("module", *(_module(installed, numbers, elsewhere=elsewhere) if numbers else nothing))
 
 
-def made_check(name: str, passed: bool, detail: str) -> ValidationCheck:
-    """The result of a check that ran."""
-    return ValidationCheck(name=name, status=Status.PASSED if passed else Status.FAILED, detail=detail)
+def made_check(name: str, passed: bool | None, detail: str) -> ValidationCheck:
+    """The result of a check; `passed` is None if it did not run, and `detail` then says why."""
+    status = Status.NOT_RUN if passed is None else Status.PASSED if passed else Status.FAILED
+    return ValidationCheck(name=name, status=status, detail=detail)
 
 
-def skipped_check(name: str, why: str) -> ValidationCheck:
-    """A check that did not run, and why."""
-    return ValidationCheck(name=name, status=Status.NOT_RUN, detail=why)
-
-
-def _files(installed: InstalledPackage) -> ValidationCheck:
+def _files(installed: InstalledPackage) -> Found:
     files, mismatches = installed.distribution.files, installed.distribution.record_mismatches
     if files is None:
-        return skipped_check("files", "the installation has no RECORD")
+        return None, "the installation has no RECORD"
     more = f" and {len(mismatches) - 1} more" if len(mismatches) > 1 else ""
-    detail = f"{mismatches[0]}{more}" if mismatches else f"{len(files)} agree with RECORD"
-    return made_check("files", not mismatches, detail)
+    return not mismatches, f"{mismatches[0]}{more}" if mismatches else f"{len(files)} agree with RECORD"
 
 
-def _record(installed: InstalledPackage) -> ValidationCheck:
-    record, label = installed.record, installed.distribution.version.partition("+")[2]
+def _record(installed: InstalledPackage) -> Found:
+    record, label = installed.record, local_version(installed.distribution.version)
     if record is None and installed.label is None:
-        return skipped_check("build record", "missing: not a finished wheel of this factory")
+        return None, "missing: not a finished wheel of this factory"
     if record is None:
-        return made_check("build record", False, f"missing or unreadable, but the version has the label {label}")
+        return False, f"missing or unreadable, but the version has the label {label}"
     if record.label != label:
-        return made_check(
-            "build record", False, f"for {record.label}, but the version has the label {label or '(none)'}"
-        )
-    return made_check("build record", True, record.cell)
+        return False, f"for {record.label}, but the version has the label {label or '(none)'}"
+    return True, record.cell
 
 
-def _torch(installed: InstalledPackage, python: TorchPython | None) -> ValidationCheck:
+def _torch(installed: InstalledPackage, python: TorchPython | None) -> Found:
     wanted = installed.torch
     if python is None:
-        return skipped_check("torch", "a stand-in torch computed")
+        return None, "a stand-in torch computed"
     if wanted is None:
-        return skipped_check("torch", "the package requires none")
-    fits = wanted.specifier.contains(python.torch, prereleases=True)
-    return made_check("torch", fits, f"{python.torch}, requires {wanted}")
+        return None, "the package requires none"
+    return wanted.specifier.contains(python.torch, prereleases=True), f"{python.torch}, requires {wanted}"
 
 
-def _rocm(installed: InstalledPackage, python: TorchPython | None, *, non_amd_gpu: bool) -> ValidationCheck:
-    label = installed.label
-    if non_amd_gpu:
-        return skipped_check("ROCm", "not an AMD GPU")
-    if label is None:
-        return skipped_check("ROCm", "the version has no label")
+def _rocm(installed: InstalledPackage, python: TorchPython | None) -> Found:
+    if installed.label is None:
+        return None, "the version has no label"
     if python is None or python.hip is None:
-        return skipped_check("ROCm", "torch is not built for ROCm")
-    wanted = label.rocm_version
-    return made_check(
-        "ROCm", same_rocm(python.hip, wanted), f"torch has HIP {python.hip}, the label requires ROCm {wanted}"
-    )
-
-
-def _arch(installed: InstalledPackage, python: TorchPython | None, *, non_amd_gpu: bool) -> ValidationCheck:
-    archs = installed.record.offload_archs if installed.record else ()
-    if non_amd_gpu:
-        return skipped_check("arch", "not an AMD GPU")
-    if python is None or python.vendor != "amd":
-        return skipped_check("arch", "torch sees no AMD GPU")
-    if not archs:
-        return skipped_check("arch", "no build record lists the supported archs")
-    return made_check("arch", python.arch in archs, f"{python.arch}; supported: {', '.join(archs)}")
-
-
-def _backend(installed: InstalledPackage, numbers: NumericReport | None) -> ValidationCheck:
+        return None, "torch is not built for ROCm"
     label = installed.label
-    if numbers is None:
-        return skipped_check("backend", "nothing was called")
+    # one Triton wheel serves every ROCm
+    fits = label.backend is Backend.TRITON or rocm_of_torch(python.torch, python.hip) == label.rocm
+    return fits, f"torch {python.torch} has HIP {python.hip}, the label requires ROCm {label.rocm_version}"
+
+
+def _arch(installed: InstalledPackage, python: TorchPython | None) -> Found:
+    archs = installed.record.offload_archs if installed.record else ()
+    if python is None or python.vendor != "amd":
+        return None, "torch sees no AMD GPU"
+    if not archs:
+        return None, "no build record lists the supported archs"
+    return python.arch in archs, f"{python.arch}; supported: {', '.join(archs)}"
+
+
+def _backend(installed: InstalledPackage, numbers: NumericReport) -> Found:
     called = sorted({symbol.rpartition(".")[0] for symbol in numbers.call_counts})
     modules = ", ".join(called) or "nothing"
-    if label is None:
-        return skipped_check("backend", f"the version has no label; called: {modules}")
-    wanted = find_tolerance(label).module
-    if called == [wanted]:
-        return made_check("backend", True, modules)
-    return made_check("backend", False, f"called {modules} instead of {wanted}: is {_VARIABLE} set?")
+    if installed.label is None:
+        return None, f"the version has no label; called: {modules}"
+    wanted = find_tolerance(installed.label).module
+    is_wanted = called == [wanted]
+    return is_wanted, modules if is_wanted else f"called {modules} instead of {wanted}: is {_VARIABLE} set?"
 
 
-def _module(installed: InstalledPackage, numbers: NumericReport | None, *, elsewhere: bool) -> ValidationCheck:
+def _module(installed: InstalledPackage, numbers: NumericReport, *, elsewhere: bool) -> Found:
     files = installed.distribution.files
-    if numbers is None:
-        return skipped_check("module", "nothing was called")
     if elsewhere:
         owner = "the wheel's" if numbers.from_wheel else "an older module of this Python, not the wheel's"
-        return made_check("module", numbers.from_wheel, f"called {owner}")
+        return numbers.from_wheel, f"called {owner}"
     if files is None:
-        return skipped_check("module", "the installation has no RECORD")
+        return None, "the installation has no RECORD"
     if numbers.file in files:
-        return made_check("module", True, "called a file of this installation")
+        return True, "called a file of this installation"
     if installed.kernels and numbers.file in (installed.kernels.files or ()):
         wrong = installed.kernels.record_mismatches
         changed = f", changed: {wrong[0]}" if wrong else ""
-        return made_check("module", not wrong, f"called a file of {name_aiter(installed.kernels.version)}{changed}")
-    return made_check("module", False, f"called {numbers.file}, which this installation does not contain")
+        return not wrong, f"called a file of {name_aiter(installed.kernels.version)}{changed}"
+    return False, f"called {numbers.file}, which this installation does not contain"
 
 
 def find_standard(backend: str) -> Tolerance | None:

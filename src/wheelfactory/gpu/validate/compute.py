@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from wheelfactory.build.environments import PYTHON
-from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.cell import Backend, Cell, public_version
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.host import Host
 from wheelfactory.core.progress import logger
-from wheelfactory.gpu.torch_python import AUTOTUNE_VARIABLE, TorchPython, require_no_autotune, require_non_amd_gpu
-from wheelfactory.gpu.validate.checks import as_cases, made_check, skipped_check
+from wheelfactory.gpu.torch_python import AUTOTUNE_VARIABLE, TorchPython, require_non_amd_gpu
+from wheelfactory.gpu.validate.checks import as_cases, made_check
 from wheelfactory.gpu.validate.installed import InstalledPackage
 from wheelfactory.gpu.validate.report import (
     Hardware,
@@ -23,7 +22,7 @@ from wheelfactory.gpu.validate.report import (
     as_software,
 )
 from wheelfactory.matrix.expand import expand
-from wheelfactory.matrix.facts import Context, Matrix
+from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.select import require_in_matrix
 from wheelfactory.verify.accuracy import FALLBACK_TOLERANCE, NUMBERS_PROGRAM, NumericReport
 from wheelfactory.verify.emulation import (
@@ -37,7 +36,7 @@ from wheelfactory.verify.emulation import (
 )
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import KnownLimit, find_cell_limits, find_limits
-from wheelfactory.verify.proofs import HasPython, device_environ, run_program, stand_in_torch_version
+from wheelfactory.verify.proofs import AnyReport, HasPython, device_environ, run_program, stand_in_torch_version
 from wheelfactory.verify.result import Status
 from wheelfactory.wheel.activation.options import refused_options
 from wheelfactory.wheel.read import Wheel
@@ -56,14 +55,11 @@ _PASSED_ON = ("FLASH_ATTENTION_TRITON_AMD_ENABLE", AUTOTUNE_VARIABLE)
 class ValidationContext:
     """Where a package is installed, and what is available to run it."""
 
+    context: Context
     runner: HasPython
     """The Python that has the package: `python` itself, or an environment layered over it."""
     python: TorchPython
     scratch: Path
-    matrix: Matrix
-    host: Host
-    environ: Mapping[str, str]
-    cache: Path
     wheel: Wheel | None
     """The wheel file to validate; None for a package that was installed already."""
     non_amd_gpu: bool
@@ -85,37 +81,36 @@ class ComputeResult:
     """Whether a CPU torch computed instead of the user's torch."""
 
 
-def compute_cases(installed: InstalledPackage, context: ValidationContext) -> ComputeResult:
+def compute_cases(installed: InstalledPackage, place: ValidationContext) -> ComputeResult:
     """Compute on the best device available, and report why the GPU was not used.
 
     Raises `InputError` if the test mode does not fit the package or the GPU.
     """
-    if context.non_amd_gpu:
+    if place.non_amd_gpu:
         if installed.backend is not Backend.TRITON:
             reason = "runs on any GPU" if installed.is_fallback else "its kernels are compiled for AMD GPUs"
             which = f"{installed.project} ({reason})"
             raise InputError("not for the non-AMD GPU test mode", which, "leave --non-amd-gpu out")
-        require_non_amd_gpu(context.python)
-        require_no_autotune(context.environ.get(AUTOTUNE_VARIABLE, ""))
-    arch = context.emulated_arch
+        require_non_amd_gpu(place.python, place.context.environ.get(AUTOTUNE_VARIABLE, ""))
+    arch = place.emulated_arch
     if arch and installed.backend is not Backend.TRITON:
         reason = (
             "needs no emulator: it has no kernels" if installed.is_fallback else "its kernels are Composable Kernel's"
         )
         raise InputError("not for the emulator", f"{installed.project} ({reason})", "leave --emulate out")
-    reason = f"--emulate {arch}" if arch else _why_not_on_gpu(installed, context)
+    reason = f"--emulate {arch}" if arch else _why_not_on_gpu(installed, place)
     if not reason:
-        return _on_gpu(installed, context)
-    check = skipped_check("GPU", reason)
+        return _on_gpu(installed, place)
+    check = made_check("GPU", None, reason)
     if installed.is_fallback:
         logger.info("no GPU can be used: computing every case on the CPU, about a minute")
-        answer = _ask(context, FALLBACK_TOLERANCE.module, "cpu", "full")
-        return _computed(as_software(context.python), (check,), answer, (), (), "on the CPU")
+        answer = _ask(place, NumericReport, NUMBERS_PROGRAM, FALLBACK_TOLERANCE.module, "cpu", "full")
+        return _computed(as_software(place.python), (check,), answer, (), (), "on the CPU")
     if installed.backend is Backend.CK:
-        return ComputeResult(as_software(context.python), (check,))
-    if context.wheel:
-        return _with_stand_in(context.wheel, installed, context, check)
-    return _on_emulator(installed, context, check)
+        return ComputeResult(as_software(place.python), (check,))
+    if place.wheel:
+        return _with_stand_in(place.wheel, installed, place, check)
+    return _on_emulator(installed, place, check)
 
 
 def _why_not_on_gpu(installed: InstalledPackage, place: ValidationContext) -> str:
@@ -134,11 +129,13 @@ def _on_gpu(installed: InstalledPackage, place: ValidationContext) -> ComputeRes
     limits = _limits(installed, python)
     module = FALLBACK_TOLERANCE.module if installed.is_fallback else "flash_attn"
     options = ("--non-amd-gpu",) if place.non_amd_gpu else ()
-    answer = _ask(place, module, "cuda", "full", *options, *(limit.argument for limit in limits))
+    answer = _ask(
+        place, NumericReport, NUMBERS_PROGRAM, module, "cuda", "full", *options, *(limit.argument for limit in limits)
+    )
     # variables such as HIP_VISIBLE_DEVICES are not all passed on, so the program can see another GPU than the user
     here = f"{python.device} ({python.arch})"
     if isinstance(answer, str):
-        check = skipped_check("GPU", f"{here}: the program ended before it reported its GPU")
+        check = made_check("GPU", None, f"{here}: the program ended before it reported its GPU")
     else:
         right = answer.gpu == python.arch
         check = made_check("GPU", right, here if right else f"computed on {answer.gpu or 'none'} instead of {here}")
@@ -153,22 +150,13 @@ def _on_emulator(installed: InstalledPackage, place: ValidationContext, check: V
     missing = [name for name, there in (("Triton", python.triton), ("numpy", installed.has_numpy)) if not there]
     if python.triton is None or missing:
         why = f"{python.python} has no {' and no '.join(missing)}, which the emulator needs"
-        return ComputeResult(as_software(python), (check, skipped_check("emulation", why)))
-    triton = python.triton.partition("+")[0]
+        return ComputeResult(as_software(python), (check, made_check("emulation", None, why)))
+    triton = public_version(python.triton)
     logger.info("executing with Triton %s on an emulator of %s, a minute or two", triton, arch)
-    limits = find_limits(installed.distribution.version.partition("+")[0], triton, arch)
-    variables = linker_environ(place.scratch, place.cache) if needs_linker(triton) else {}
-    command: tuple[str | Path, ...] = (
-        EXECUTE,
-        arch,
-        "first",
-        "--order",
-        "reversed",
-        *(limit.argument for limit in limits),
-    )
-    answer = run_program(
-        command, EmulationReport, place.runner, {**_environ(place), **variables}, scratch=place.scratch, timeout=TIMEOUT
-    )
+    limits = find_limits(public_version(installed.distribution.version), triton, arch)
+    variables = linker_environ(place.scratch, place.context.cache) if needs_linker(triton) else {}
+    arguments = (arch, "first", "--order", "reversed", *(limit.argument for limit in limits))
+    answer = _ask(place, EmulationReport, EXECUTE, *arguments, **variables)
     return _executed(as_software(python), check, answer, limits, _refused(installed), arch)
 
 
@@ -180,10 +168,10 @@ def _with_stand_in(
     try:
         if installed.record is None:
             raise InputError("no build record", wheel.path.name, "it names the Triton that compiles the kernels")
-        cell = require_in_matrix(expand(place.matrix), Cell.parse(installed.record.cell))
+        cell = require_in_matrix(expand(place.context.matrix), Cell.parse(installed.record.cell))
     except InputError as error:
-        return ComputeResult(as_software(place.python), (check, skipped_check("emulation", str(error))))
-    subject = Subject(wheel, installed.record, cell, Context(place.matrix, place.host, place.environ, place.cache))
+        return ComputeResult(as_software(place.python), (check, made_check("emulation", None, str(error))))
+    subject = Subject(wheel, installed.record, cell, place.context)
     logger.info(
         "executing with Triton %s on an emulator of %s, about %d min on an idle machine, kept for the next time",
         subject.triton,
@@ -214,28 +202,20 @@ def _executed(
     return _computed(software, (check, executed), answer, limits, refused, phrase, stand_in=stand_in)
 
 
-def _ask(place: ValidationContext, *arguments: str) -> NumericReport | str:
+def _ask(
+    place: ValidationContext, kind: type[AnyReport], program: Path, *arguments: str, **variables: str
+) -> AnyReport | str:
     """The program's report, or why it has none."""
-    return run_program(
-        (NUMBERS_PROGRAM, *arguments),
-        NumericReport,
-        place.runner,
-        _environ(place),
-        scratch=place.scratch,
-        timeout=TIMEOUT,
-    )
-
-
-def _environ(place: ValidationContext) -> dict[str, str]:
-    chosen = {name: place.environ[name] for name in _PASSED_ON if name in place.environ}
-    return {**device_environ(place.environ), **chosen}
+    user = place.context.environ
+    chosen = {name: user[name] for name in _PASSED_ON if name in user}
+    environ = {**device_environ(user), **chosen, **variables}
+    return run_program((program, *arguments), kind, place.runner, environ, scratch=place.scratch, timeout=TIMEOUT)
 
 
 def _limits(installed: InstalledPackage, python: TorchPython) -> tuple[KnownLimit, ...]:
     if installed.backend is not Backend.TRITON or python.triton is None:
         return ()
-    release = installed.distribution.version.partition("+")[0]
-    return find_limits(release, python.triton.partition("+")[0], python.arch)
+    return find_limits(public_version(installed.distribution.version), public_version(python.triton), python.arch)
 
 
 def _refused(installed: InstalledPackage) -> Collection[str] | None:

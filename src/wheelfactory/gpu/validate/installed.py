@@ -14,7 +14,7 @@ from typing import Any
 from installer.records import Hash, RecordEntry
 from packaging.requirements import InvalidRequirement, Requirement
 
-from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, Backend
+from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, Backend, local_version
 from wheelfactory.core.digest import SHA256
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.label import Label
@@ -64,7 +64,7 @@ class InstalledPackage(ProgramReport):
     def label(self) -> Label | None:
         """The label of the version; None for packages that others built."""
         try:
-            return Label.parse(self.distribution.version.partition("+")[2])
+            return Label.parse(local_version(self.distribution.version))
         except InputError:
             return None
 

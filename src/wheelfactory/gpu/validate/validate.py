@@ -7,25 +7,23 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 
-from wheelfactory.build.aiter import make_aiter
 from wheelfactory.build.environments import (
     clean_environ,
     find_package_folders,
     make_build_environment,
     open_wheel_environment,
 )
-from wheelfactory.core.cell import AITER_NAME
+from wheelfactory.build.products import make_products
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.files import factory_version, scratch_dir
-from wheelfactory.core.host import Host
 from wheelfactory.core.label import Label
 from wheelfactory.gpu.torch_python import TorchPython, find_torch_python
 from wheelfactory.gpu.validate.checks import check_calls, check_installed
 from wheelfactory.gpu.validate.compute import ValidationContext, compute_cases
 from wheelfactory.gpu.validate.installed import PROJECTS, read_installed
 from wheelfactory.gpu.validate.report import VALIDATION_FORMAT, Validation
-from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.facts import Context
 from wheelfactory.verify.proofs import HasPython, device_environ
 from wheelfactory.wheel.read import Wheel
 
@@ -36,10 +34,7 @@ def validate(
     *,
     non_amd_gpu: bool,
     emulated_arch: str | None,
-    matrix: Matrix,
-    host: Host,
-    environ: Mapping[str, str],
-    cache: Path,
+    context: Context,
 ) -> Validation:
     """Validate the wheel at `path`, or the installed package if `path` is None.
 
@@ -50,16 +45,13 @@ def validate(
     wheel = Wheel.open(path) if path else None
     if wheel and wheel.name not in PROJECTS:
         raise InputError("cannot validate this wheel", wheel.path.name, f"name a wheel of {' or '.join(PROJECTS)}")
+    environ, cache = context.environ, context.cache
     python, stand_in = _choose_python(wheel, requested_python, environ, cache)
-    kernels = _kernel_wheels(wheel, matrix, environ, cache)
+    kernels = _kernel_wheels(wheel, context)
     with scratch_dir(cache) as scratch, _open_interpreter(wheel, kernels, python, environ, cache) as interpreter:
         installed = read_installed(interpreter, device_environ(environ))
-        computed = compute_cases(
-            installed,
-            ValidationContext(
-                interpreter, python, scratch, matrix, host, environ, cache, wheel, non_amd_gpu, emulated_arch
-            ),
-        )
+        place = ValidationContext(context, interpreter, python, scratch, wheel, non_amd_gpu, emulated_arch)
+        computed = compute_cases(installed, place)
     fitting = None if stand_in or computed.used_stand_in_torch else python
     checks = (
         *check_installed(installed, fitting, non_amd_gpu=non_amd_gpu),
@@ -96,12 +88,11 @@ def _choose_python(
         return find_torch_python(str(own.python), clean_environ(environ)), True
 
 
-def _kernel_wheels(wheel: Wheel | None, matrix: Matrix, environ: Mapping[str, str], cache: Path) -> tuple[Path, ...]:
-    """The wheel of aiter if `wheel` takes its kernels from it. Raises the errors of `make_aiter`."""
+def _kernel_wheels(wheel: Wheel | None, context: Context) -> tuple[Path, ...]:
+    """The wheels of the products that `wheel` requires. Raises `SourceError` or `BuildError` if one cannot be built."""
     local = wheel.version.local if wheel else None
     with suppress(InputError):
-        if local and Label.parse(local).uses_aiter and AITER_NAME in matrix.dependencies:
-            return (make_aiter(matrix.dependencies[AITER_NAME], cache, environ),)
+        return make_products(Label.parse(local).requires, context) if local else ()
     return ()
 
 

@@ -34,15 +34,13 @@ from call_options import (  # type: ignore[import-not-found]  # by the path abov
     SOFTCAP,
     WINDOW,
     CallOptions,
-    NotRunError,
     draw_lengths,
     visible_pairs,
 )
 from implementations import (  # type: ignore[import-not-found]
     LoadedImplementation,
-    error_line,
+    failed,
     find_backend_symbol,
-    is_out_of_memory,
     load_implementation,
 )
 from non_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found]
@@ -224,11 +222,8 @@ def measure_all(implementation: LoadedImplementation, config: dict[str, Any], de
         sys.stderr.write(f"{seqlen} tokens\n")  # shows the length if a kernel ends the process
         try:
             row = measure(implementation, config, seqlen, device)
-        except NotRunError as error:
-            row = {"status": "not run", "reason": str(error)}
         except Exception as error:
-            status = "out of memory" if is_out_of_memory(error) else "failed"
-            row = {"status": status, "reason": error_line(error)}
+            row = failed(error)
         if device == "cuda":
             torch.cuda.empty_cache()  # cached blocks of this length do not fit the next, longer one
         yield {"seqlen": seqlen, **row}
@@ -242,8 +237,7 @@ def main(name: str, device: str, fallback: str, sizes: str) -> None:
     try:
         implementation = load_implementation(name, device, fallback)
     except Exception as error:
-        status, why = ("not run", str(error)) if isinstance(error, NotRunError) else ("failed", error_line(error))
-        sys.stdout.write(f"\n{json.dumps({**report, 'status': status, 'reason': why})}\n")
+        sys.stdout.write(f"\n{json.dumps({**report, **failed(error)})}\n")
         return
     report |= {name: getattr(implementation, name) for name in ("version", "origin", "aiter")}
     for row in measure_all(implementation, config, device):

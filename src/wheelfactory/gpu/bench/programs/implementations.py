@@ -146,16 +146,13 @@ def _named(module: Any) -> Attention:
 
 def _set_arguments(options: CallOptions) -> dict[str, Any]:
     """The options that are set, beside `causal` and packed sequences, by flash-attn's names."""
-    arguments: dict[str, Any] = {}
-    if options.window != (-1, -1):
-        arguments["window_size"] = options.window
-    if options.softcap:
-        arguments["softcap"] = options.softcap
-    if options.slopes is not None:
-        arguments["alibi_slopes"] = options.slopes
-    if options.deterministic:
-        arguments["deterministic"] = True
-    return arguments
+    found = {
+        "window_size": None if options.window == (-1, -1) else options.window,
+        "softcap": options.softcap or None,
+        "alibi_slopes": options.slopes,
+        "deterministic": options.deterministic or None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _version(name: str) -> str | None:
@@ -196,6 +193,10 @@ def error_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[-1]}"
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed. torch has its own exception for that on GPUs only."""
-    return isinstance(error, torch.cuda.OutOfMemoryError) or "can't allocate memory" in str(error)
+def failed(error: Exception) -> dict[str, Any]:
+    """Status and reason of what was not measured because of this error."""
+    if isinstance(error, NotRunError):
+        return {"status": "not run", "reason": str(error)}
+    # torch has an exception of its own for failed allocations on GPUs only
+    is_out_of_memory = isinstance(error, torch.cuda.OutOfMemoryError) or "can't allocate memory" in str(error)
+    return {"status": "out of memory" if is_out_of_memory else "failed", "reason": error_line(error)}

@@ -28,12 +28,11 @@ from torch import nn
 # isolated mode (-I) drops the program's folder from sys.path; the test mode is shared with verify/programs
 sys.path += [str(Path(__file__).resolve().parents[up] / place) for up, place in ((0, ""), (3, "verify/programs"))]
 
-from call_options import CallOptions, NotRunError  # type: ignore[import-not-found]  # by the path above, as the next
+from call_options import CallOptions  # type: ignore[import-not-found]  # by the path above, as the next
 from implementations import (  # type: ignore[import-not-found]
     Attention,
-    error_line,
+    failed,
     find_backend_symbol,
-    is_out_of_memory,
     load_implementation,
 )
 from non_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found]
@@ -153,11 +152,8 @@ def main(name: str, device: str, fallback: str, sizes: str) -> None:
     dropped = drop_amd_launch_options() if config["foreign_gpu"] and name == "flash-attn" else None
     try:
         report = measure(name, device, fallback, config)
-    except NotRunError as error:
-        report = {"status": "not run", "reason": str(error)}
     except Exception as error:
-        status = "out of memory" if is_out_of_memory(error) else "failed"
-        report = {"status": status, "reason": error_line(error)}
+        report = failed(error)
     report["dropped"] = None if dropped is None else sorted(dropped)
     sys.stdout.write(f"\n{json.dumps(report)}\n")
 
