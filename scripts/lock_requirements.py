@@ -1,7 +1,7 @@
 """Lock the Python packages of ./factory: write their versions and hashes to requirements/.
 
-    .venv/bin/python scripts/lock_requirements.py              after a change of pyproject.toml
-    .venv/bin/python scripts/lock_requirements.py --upgrade    take the newest versions
+    ./factory lock              after a change of pyproject.toml
+    ./factory lock --upgrade    take the newest versions that are at least two weeks old
 
 Locked versions stay unless pyproject.toml excludes them. Other arguments go to `uv pip compile`, too. Needs PyPI.
 """
@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
+COOLDOWN = timedelta(days=14)
+"""Most malicious releases are found within days, so newer ones are not taken."""
+
 COMPILE = (
     *(sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-annotate"),
-    *("--custom-compile-command", ".venv/bin/python scripts/lock_requirements.py"),
+    *("--custom-compile-command", "./factory lock"),
     # one file for all platforms and for all Pythons from the oldest on; only packages that have wheels
     *("--universal", "--python-version", "3.10", "--generate-hashes", "--only-binary", ":all:"),
     "pyproject.toml",
@@ -25,6 +29,8 @@ COMPILE = (
 
 def main() -> int:
     arguments = sys.argv[1:]
+    if "--upgrade" in arguments:
+        arguments += ["--exclude-newer", (datetime.now(timezone.utc) - COOLDOWN).isoformat(timespec="seconds")]
     # the largest first, so that a package has the same version in all of them
     for name, options in (
         ("dev", ("--extra", "dev", *arguments)),
@@ -36,7 +42,7 @@ def main() -> int:
         done = subprocess.run(command, cwd=ROOT, check=False, stdout=subprocess.DEVNULL)
         if done.returncode:
             print(f"error: cannot lock requirements/{name}.txt: uv failed, see above", file=sys.stderr)
-            print("hint: ./factory lint installs uv; PyPI must be reachable", file=sys.stderr)
+            print("hint: PyPI must be reachable", file=sys.stderr)
             return 1
     return 0
 

@@ -71,14 +71,29 @@ def answer(requested):
     torch_facts = describe_torch()
     import torch
 
-    print_answer(cuda=getattr(torch.version, "cuda", None), **torch_facts)
+    folder = os.path.dirname(getattr(torch, "__file__", None) or "")
+    rocm, cuda = getattr(torch.version, "rocm", None), getattr(torch.version, "cuda", None)
+    print_answer(cuda=cuda, rocm=rocm, libraries=os.path.join(folder, "lib"), **torch_facts)
     seen = bool(torch.cuda.is_available())
     print_answer(sees_gpu=seen)
+    print_answer(arch_list=arch_list())
     if seen:
         gpus = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
         print_answer(gpus=[{"name": getattr(gpu, "name", ""), "arch": arch(gpu, torch_facts["hip"])} for gpu in gpus])
     if "triton" in requested:
         print_answer(triton=triton())
+
+
+def arch_list():
+    """The archs that torch has code for; empty if it does not say."""
+    import torch
+
+    flags = getattr(getattr(torch, "_C", None), "_cuda_getArchFlags", None)  # without a GPU, get_arch_list() is empty
+    ask = getattr(torch.cuda, "get_arch_list", list)
+    try:
+        return [name.partition(":")[0] for name in ask() or (flags() if flags else "").split()]
+    except Exception:
+        return []
 
 
 def arch(gpu, hip):

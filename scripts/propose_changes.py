@@ -1,4 +1,4 @@
-"""Open or update a pull request with the changes of a scheduled workflow in matrix.yaml and docs/.
+"""Open or update a pull request with what a scheduled workflow wrote.
 
     GH_TOKEN=... .venv/bin/python scripts/propose_changes.py BRANCH BASE TITLE
 
@@ -20,8 +20,8 @@ from pathlib import Path
 from wheelfactory.core.errors import DONE, FAILED, FactoryError
 from wheelfactory.core.process import capture
 
-PROPOSED = ("docs/", "matrix.yaml")
-"""The paths that the scheduled scripts write; other changes are not proposed."""
+PROPOSED = ("docs/", "matrix.yaml", "README.md", "requirements/", "tests/data/cells.txt")
+"""What `./factory refresh`, `./factory lock` and the list of wheels write; other changes are not proposed."""
 
 BOT = "github-actions[bot]"
 BOT_ADDRESS = "41898282+github-actions[bot]@users.noreply.github.com"
@@ -36,10 +36,11 @@ What changed:
 
 {changes}
 
-Read the changed lines before merging. The log of the workflow run lists the changes that need a person.
+Read the changed lines before merging. What needs a person is in the issue with the label `refresh`.
 
-CI has not run: GitHub starts no workflow for a pull request that a workflow opened with its own token. To start CI,
-close and reopen this pull request. Do not push to its branch: the next run overwrites it.
+GitHub starts no workflow for a pull request that a workflow opened with its own token. If no check is listed below,
+close and reopen this pull request, or store a token of your own (docs/how-to/refresh.md). Do not push to its branch:
+the next run overwrites it.
 """
 
 _NETWORK_HINT = "check the connection to origin, and that the token can write contents and pull requests"
@@ -180,9 +181,7 @@ def propose(proposal: Proposal) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="Open or update a pull request with the changes in matrix.yaml and docs/."
-    )
+    parser = argparse.ArgumentParser(description="Open or update a pull request with what a scheduled workflow wrote.")
     parser.add_argument("branch", metavar="BRANCH", help="branch of the pull request; each run overwrites it")
     parser.add_argument("base", metavar="BASE", help="branch to merge into")
     parser.add_argument("title", metavar="TITLE", help="title of the commit and of the pull request")

@@ -245,6 +245,12 @@ def test_a_gpu_needs_a_torch_that_is_built_for_it() -> None:
     assert judge_torch_arch(small_matrix(), "6.4", "gfx1100") is None
 
 
+def test_a_gpu_that_only_some_torches_of_a_rocm_are_built_for_may_work() -> None:
+    edit = ("images:", "may-work: {gfx1201: torch 2.7.1 has code for it}\n    images:")
+    known = "not every torch for ROCm 6.4 is known to be built for gfx1201: torch 2.7.1 has code for it"
+    assert judge_torch_arch(small_matrix(edit), "6.4", "gfx1201") == Finding(Answer.MAY_WORK, known)
+
+
 @pytest.mark.parametrize("backend", Backend)
 def test_the_rules_of_a_gpu_leave_just_the_archs_that_a_wheel_promises(backend: Backend) -> None:
     matrix = small_matrix()

@@ -227,7 +227,7 @@ def test_the_body_says_what_changed_and_how_to_start_ci(checkout: Checkout) -> N
     checkout.propose()
     body = (checkout.state / "body").read_text()
     assert "\n     matrix.yaml | 2 +-\n" in body
-    assert "CI has not run" in body
+    assert "GitHub starts no workflow" in body
     assert "close and reopen this pull request" in body
 
 

@@ -68,9 +68,12 @@ class GeneratorFilter(Fact):
 
 
 class Trim(Fact):
-    """The filters that leave out kernels which no binding can call; used only where the sources prove that."""
+    """The filters that leave out kernels which no binding can call; used only for sources that they are proved for."""
 
     filters: tuple[GeneratorFilter, ...] = Field(min_length=1, strict=False)
+    proof: Sha256 | None = None
+    """The digest of the sources and filters that were proved (`scripts/refresh_kernel_sources.py`); None to leave
+    nothing out."""
     source: Citation
 
     @model_validator(mode="after")
@@ -142,9 +145,14 @@ class FlashAttn(Fact):
         return f"commit:{self.git.commit}" if self.git and self.git.commit else f"tag:{self.git and self.git.tag}"
 
     @property
-    def trim(self) -> tuple[GeneratorFilter, ...]:
+    def trim(self) -> Trim | None:
+        """The filters of its CK backend with their proof; None if it is never trimmed."""
+        return self.ck.trim if self.ck else None
+
+    @property
+    def filters(self) -> tuple[GeneratorFilter, ...]:
         """The filters of its CK backend; empty if it is never trimmed."""
-        return self.ck.trim.filters if self.ck and self.ck.trim else ()
+        return self.trim.filters if self.trim else ()
 
     def backend(self, backend: Backend) -> BackendFacts | None:
         """The facts of a backend; None if the release lacks it."""
@@ -199,9 +207,18 @@ class Rocm(Fact):
     torch: tuple[VersionText, ...] = Field(min_length=1, strict=False)
     index: IndexUrl
     archs: tuple[OffloadArch, ...] = Field(min_length=1, strict=False)
+    may_work: dict[OffloadArch, Reason] = Field(default_factory=dict)
+    """Other archs that some of these torch builds have code for."""
     images: tuple[Image, ...] = Field(min_length=1, strict=False)
     slim: Image | None = None
     """An image of the same ROCm without torch, for machines with little disk space."""
+    source: Citation
+
+
+class Hip(Fact):
+    """The HIP of one ROCm: ``torch.version.hip`` of a torch built for it begins with it."""
+
+    version: VersionText
     source: Citation
 
 
@@ -238,6 +255,8 @@ class Matrix(Fact):
     python: tuple[PythonVersion, ...] = Field(min_length=1, strict=False)
     torch: dict[VersionText, Torch] = Field(min_length=1)
     rocm: dict[VersionText, Rocm] = Field(min_length=1)
+    hip: dict[VersionText, Hip] = Field(default_factory=dict)
+    """Also of ROCm versions that are not built, so that their torch is recognized."""
     backend: tuple[Annotated[Backend, Field(strict=False)], ...] = Field(min_length=1, strict=False)
     dependencies: dict[ProjectName, Dependency] = Field(default_factory=dict)
     exclude: tuple[Exclusion, ...] = Field(default=(), strict=False)

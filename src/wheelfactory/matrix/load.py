@@ -13,7 +13,7 @@ from packaging.version import Version
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from wheelfactory.core.cell import AITER_NAME, preview_commit, public_version
+from wheelfactory.core.cell import AITER_NAME, Backend, preview_commit, public_version, required_products
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file
 from wheelfactory.core.label import is_own_aiter
@@ -200,8 +200,10 @@ def _check_aiter(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
             what,
             "write 0.0. and the date of the commit: 0.0.20260602",
         )
+    is_built = dependency is not None and dependency.git is not None
     for version, release in matrix.flash_attn.items():
-        if preview_commit(version) and release.triton and (dependency is None or dependency.git is None):
+        required = required_products(Backend.TRITON, preview_commit(version))
+        if release.triton and AITER_NAME in required and not is_built:
             what = f"the Triton kernels of {version} are in {AITER_NAME}, which this file does not build"
             yield ("flash-attn", version, "triton"), what, f"add {AITER_NAME} with git to the dependencies"
 
@@ -211,7 +213,7 @@ def _check_filters(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
     first: dict[str, str] = {}
     for version, release in matrix.flash_attn.items():
         other = first.setdefault(release.kernel_sources, version) if release.kernel_sources else version
-        if release.trim != matrix.flash_attn[other].trim:
+        if release.filters != matrix.flash_attn[other].filters:
             what = f"{version} has the kernel sources of {other}, and another trim"
             yield ("flash-attn", version, "kernel-sources"), what, "give both the same trim"
 

@@ -151,6 +151,8 @@ def judge_torch_arch(matrix: Matrix, rocm: str, arch: str) -> Finding | None:
     versions = [version for version, facts in matrix.rocm.items() if arch in facts.archs]
     if rocm in versions:
         return None
+    if known := matrix.rocm[rocm].may_work.get(arch):
+        return Finding(Answer.MAY_WORK, f"not every torch for ROCm {rocm} is known to be built for {arch}: {known}")
     if versions:
         reason = f"torch for ROCm {rocm} is not built for {arch}; torch for ROCm {_and(versions)} is"
     else:

@@ -8,13 +8,13 @@ from functools import partial
 import pytest
 from packaging.version import Version
 
-from matrix.refresh.torch_pages import TorchPages
+from refresh.torch_index import PYTORCH, TorchIndex, parse_torch_releases
+from scripts.refresh.torch_pages import TorchPages
 from small_matrix import small_matrix
 from wheelfactory.core import package_index
 from wheelfactory.core.errors import FactoryError
 from wheelfactory.core.http import http_session
 from wheelfactory.matrix.facts import Rocm
-from wheelfactory.matrix.refresh.torch_index import PYTORCH, TorchIndex, parse_torch_releases
 
 GOOD = "torch-2.9.1+rocm6.4-cp312-cp312-manylinux_2_28_x86_64.whl"
 
@@ -32,7 +32,6 @@ def ask(pages: TorchPages, rocm: Rocm) -> dict[str, list[str]]:
 def refused(pages: TorchPages, rocm: Rocm) -> str:
     with pytest.raises(FactoryError) as error:
         ask(pages, rocm)
-    assert "nothing was changed" in error.value.hint
     assert "ROCm 6.4" in str(error.value)
     return str(error.value)
 
@@ -94,12 +93,17 @@ def test_a_page_is_read_as_pip_reads_it(pages: TorchPages, rocm: Rocm) -> None:
     assert pages.asked == ["/whl/rocm6.4/torch/"]
 
 
-def test_a_page_of_5000_links_is_read_in_seconds(pages: TorchPages, rocm: Rocm) -> None:
-    for patch in range(5000):
-        pages.have("6.4", f"2.9.{patch}", "3.12")
-    started = time.monotonic()
-    assert len(ask(pages, rocm)) == 5000
-    assert time.monotonic() - started < 20
+def test_a_page_of_5000_links_takes_as_long_for_a_link_as_one_of_500(pages: TorchPages, rocm: Rocm) -> None:
+    """In CPU seconds; a reader that looks back at all links before would take ten times as long for each."""
+
+    def seconds(links: int) -> float:
+        for patch in range(links):
+            pages.have("6.4", f"2.9.{patch}", "3.12")
+        started = time.process_time()
+        assert len(ask(pages, rocm)) == links
+        return time.process_time() - started
+
+    assert seconds(500) * 40 > seconds(5000)
 
 
 def test_a_missing_index_is_named(pages: TorchPages, rocm: Rocm) -> None:

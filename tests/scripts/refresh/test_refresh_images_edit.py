@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wheelfactory.matrix.refresh.images import ImagePin, edit_images
+from refresh.images import ImagePin, edit_images
 
 PLACE, SLIM = ("rocm", "7.2", "images", 0), ("rocm", "7.2", "slim")
 PIN = ImagePin("a/b:new", "sha256:" + "1" * 64)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -10,13 +11,59 @@ from typing import TypeAlias
 
 import yaml
 
-from wheelfactory.core.errors import FactoryError
+from refresh.edit import Edit, apply_edits, compose_yaml, find_node, insert_line_below, write_matrix
+from refresh.registry import Registry
+from wheelfactory.core.errors import InputError
 from wheelfactory.matrix.document import KeyPath
-from wheelfactory.matrix.edit import Edit, apply_edits, compose_yaml, find_node, insert_line_below, write_matrix
 from wheelfactory.matrix.facts import Image, Matrix, Rocm
-from wheelfactory.matrix.image_tags import additional_tags, newest_patch, split_reference
+from wheelfactory.matrix.image_tags import ImageTag, parse_tag
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.refresh.registry import Registry
+
+# an image on Docker Hub. The name of another registry has a dot or a port in its first part
+_REFERENCE = re.compile(
+    "(?:docker[.]io/)?(?P<repository>[a-z0-9_-]+/[a-z0-9._-]+):(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})"
+)
+
+
+def split_reference(image: str) -> tuple[str, str]:
+    """Split ``owner/name:tag`` at the colon. Raises `InputError` for an image that is not on Docker Hub."""
+    found = _REFERENCE.fullmatch(image)
+    if not found:
+        raise InputError("not an image of Docker Hub", image, "write it as owner/name:tag")
+    return found["repository"], found["tag"]
+
+
+def find_entry(tag: ImageTag, entries: Collection[str]) -> str:
+    """Find the entry of a tag in the matrix: the entry of its patch release if there is one, else of its minor."""
+    release, minor = (".".join(map(str, tag.rocm[:count])) for count in (3, 2))
+    return release if release in entries else minor
+
+
+def newest_patch(tag: str, listed: Iterable[str], entry: str, entries: Collection[str]) -> str:
+    """Find the tag of the newest patch release that can replace `tag`; `tag` itself if there is none.
+
+    Distribution, Python, torch and the matrix entry stay: if 6.2.4 has an entry, no image of 6.2 becomes one of 6.2.4.
+    """
+    own = parse_tag(tag)
+    if own is None:
+        return tag
+    newer = [other for other in _parsed(listed, entry, entries) if other.kind == own.kind and other.rocm > own.rocm]
+    return max(newer, key=lambda other: (other.rocm, other.text)).text if newer else tag
+
+
+def additional_tags(tags: Collection[str], listed: Iterable[str], entry: str, entries: Collection[str]) -> list[str]:
+    """Find tags of the entry's newest release, or a newer one, with a distribution, Python or torch new to `tags`."""
+    own = [parsed for tag in tags if (parsed := parse_tag(tag))]
+    if not own:
+        return []
+    newest, kinds = max(tag.rocm for tag in own), {tag.kind for tag in own}
+    found = [tag for tag in _parsed(listed, entry, entries) if tag.rocm >= newest and tag.kind not in kinds]
+    return [tag.text for tag in sorted(found, key=lambda tag: (tag.rocm, tag.text))]
+
+
+def _parsed(listed: Iterable[str], entry: str, entries: Collection[str]) -> list[ImageTag]:
+    parsed = (parse_tag(text) for text in listed)
+    return [tag for tag in parsed if tag and find_entry(tag, entries) == entry]
 
 
 @dataclass(frozen=True)
@@ -83,6 +130,8 @@ class ImageChanges:
     updates: tuple[ImageUpdate, ...]
     suggestions: tuple[tuple[str, str], ...]
     """Pairs of a ROCm entry and an image."""
+    missing: tuple[str, ...] = ()
+    """Tags that the registry does not have."""
 
     @property
     def lines(self) -> Iterator[str]:
@@ -97,6 +146,7 @@ class ImageChanges:
                 yield f"pinned     {update.image.tag}  {update.pin.digest}{was}"
         for entry, image in self.suggestions:
             yield f"suggested  for ROCm {entry}: {image}"
+        yield from (f"suggested  another image for {tag}, which the registry does not have" for tag in self.missing)
 
     @property
     def summary(self) -> str:
@@ -112,8 +162,8 @@ class ImageChanges:
 def refresh_images(path: Path, registry: Registry) -> ImageChanges:
     """Look up every image of a matrix file, then write all changes at once.
 
-    Raises `FactoryError` if any request fails or a tag is missing, `InputError` for an invalid matrix; the file is then
-    unchanged.
+    A tag that is missing is reported, and stays. Raises `FactoryError` if a request fails, `InputError` for an invalid
+    matrix; the file is then unchanged.
     """
     matrix = load_matrix(path)
     content = path.read_bytes()
@@ -126,7 +176,7 @@ def refresh_images(path: Path, registry: Registry) -> ImageChanges:
 
 
 def find_updates(matrix: Matrix, registry: Registry) -> ImageChanges:
-    """Look up every image in the registry. Raises `FactoryError`, with all tags that are missing there."""
+    """Look up every image in the registry. Raises `FactoryError` if a request fails."""
     list_tags, find_digest = cache(registry.list_tags), cache(registry.find_digest)
     updates, missing = [], []
     for key_path, image, name in _newest(matrix, list_tags):
@@ -135,10 +185,8 @@ def find_updates(matrix: Matrix, registry: Registry) -> ImageChanges:
             missing.append(image.tag)
         else:
             updates.append(ImageUpdate(key_path, image, ImagePin(name, digest)))
-    if missing:
-        hint = "replace them by existing tags; nothing was changed"
-        raise FactoryError("the registry does not have", ", ".join(dict.fromkeys(missing)), hint)
-    return ImageChanges(tuple(updates), tuple(_suggestions(matrix, updates, list_tags)))
+    suggestions = tuple(_suggestions(matrix, updates, list_tags))
+    return ImageChanges(tuple(updates), suggestions, tuple(dict.fromkeys(missing)))
 
 
 def _find_images(matrix: Matrix) -> Iterator[tuple[KeyPath, Image]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wheelfactory.matrix.refresh.torch_releases import edit_torch, merge_versions
+from refresh.torch_releases import edit_torch, merge_versions
 
 TEXT = """\
 # torch: ['2.9.1'] in a remark

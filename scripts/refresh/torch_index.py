@@ -25,7 +25,8 @@ _PYTHON = re.compile("cp3[1-9][0-9]?")
 _MAX_FILENAME = 255
 """The limit of Linux. Compressed tag sets multiply, so that a longer name could expand to fill the memory."""
 _PLATFORM = re.compile("(linux|manylinux[0-9_]+)_x86_64")
-_HINT = "check the network and the index of that entry in matrix.yaml; nothing was changed"
+_ROCM_LABEL = re.compile(r"torch-(?P<torch>[0-9]+(?:\.[0-9]+)*)\+rocm(?P<rocm>[0-9]+(?:\.[0-9]+)+)-")
+_HINT = "check the network and the index of that entry in matrix.yaml"
 
 
 class TorchIndex:
@@ -44,19 +45,33 @@ class TorchIndex:
     def find_releases(self, entry: str, rocm: Rocm) -> TorchReleases:
         """Read the index of a ROCm entry. Raises `FactoryError` if it fails, or has no torch for that ROCm."""
         address = self.address(rocm)
+        found = parse_torch_releases(self._read_names(address, f"ROCm {entry}"), entry)
+        if not found:
+            which = f"ROCm {entry}, {address} has no torch+rocm{entry} for linux x86_64"
+            raise FactoryError("wrong index", which, _HINT)
+        return found
+
+    def find_rocms(self) -> dict[Version, Version]:
+        """The newest stable torch by ROCm, from the page of all builds. Raises `FactoryError` if it fails."""
+        found: dict[Version, Version] = {}
+        for filename in self._read_names(self._url, "all builds"):
+            label = _ROCM_LABEL.match(filename)
+            if label and len(filename) <= _MAX_FILENAME:
+                rocm, torch = Version(label["rocm"]), Version(label["torch"])
+                found[rocm] = max(torch, found.get(rocm, torch))
+        return found
+
+    def _read_names(self, address: str, what: str) -> list[str]:
+        """The names of the files of torch on an index, without yanked ones. Raises `FactoryError`."""
         try:
             with package_index(address, self._environ) as index:
                 page = index.get_project_page("torch")
             urls = [urlsplit(package.url) for package in page.packages if not package.is_yanked]
             # file names from the URLs, as pip reads them; the text of a link can differ
-            found = parse_torch_releases((unquote(url.path.rpartition("/")[2]) for url in urls), entry)
+            return [unquote(url.path.rpartition("/")[2]) for url in urls]
         except (*INDEX_ERRORS, RecursionError) as error:  # RecursionError: the HTML parser recurses into a page
-            which = f"ROCm {entry}, {address}: {http_error_reason(error)}"
+            which = f"{what}, {address}: {http_error_reason(error)}"
             raise FactoryError("cannot read an index", which, _HINT) from error
-        if not found:
-            which = f"ROCm {entry}, {address} has no torch+rocm{entry} for linux x86_64"
-            raise FactoryError("wrong index", which, _HINT)
-        return found
 
 
 def parse_torch_releases(filenames: Iterable[str], entry: str) -> dict[Version, frozenset[str]]:

@@ -6,7 +6,7 @@ Nothing is removed and no fact is guessed: a change that needs a person becomes 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -14,8 +14,7 @@ from pathlib import Path
 import yaml
 from packaging.version import Version
 
-from wheelfactory.core.errors import InputError
-from wheelfactory.matrix.edit import (
+from refresh.edit import (
     Edit,
     apply_edits,
     compose_yaml,
@@ -24,10 +23,11 @@ from wheelfactory.matrix.edit import (
     line_ending,
     write_matrix,
 )
+from refresh.torch_index import TorchIndex, TorchReleases
+from wheelfactory.core.errors import FactoryError, InputError
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.refresh.torch_index import TorchIndex, TorchReleases
 
 
 def merge_versions(listed: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
@@ -93,6 +93,8 @@ class TorchChanges:
     """The number of cells before."""
     new_cells: int
     """The number of cells that the additions bring."""
+    failures: tuple[str, ...] = ()
+    """The indexes that could not be read, with the reason; the others count."""
 
     @property
     def lines(self) -> Iterator[str]:
@@ -101,6 +103,7 @@ class TorchChanges:
             yield f"added      to ROCm {entry}: torch {torch}"
         for suggestion in self.suggestions:
             yield f"suggested  for ROCm {suggestion.rocm}: torch {suggestion.torch}: {suggestion.reason}"
+        yield from (f"failed     {failure}" for failure in self.failures)
 
     @property
     def summary(self) -> str:
@@ -114,12 +117,20 @@ class TorchChanges:
 def refresh_torch(path: Path, index: TorchIndex) -> TorchChanges:
     """Read the index of every ROCm entry of a matrix file, then write all additions at once.
 
-    Raises `FactoryError` if any index fails, `InputError` for an invalid matrix; the file is then unchanged.
+    An index that fails is reported, and its entry stays. Raises `FactoryError` if the file cannot be written,
+    `InputError` for an invalid matrix; the file is then unchanged.
     """
     matrix = load_matrix(path)
     content = path.read_bytes()
-    published = {entry: index.find_releases(entry, rocm) for entry, rocm in matrix.rocm.items()}
+    published: dict[str, TorchReleases] = {}
+    failures: list[str] = []
+    for entry, rocm in matrix.rocm.items():
+        try:
+            published[entry] = index.find_releases(entry, rocm)
+        except FactoryError as error:
+            failures.append(str(error))
     changes, expected = compare_releases(matrix, published)
+    changes = replace(changes, failures=tuple(failures))
     if changes.additions:
         by_entry = groupby(changes.additions, itemgetter(0))  # sorted by entry
         text = edit_torch(content.decode(), {entry: [torch for _, torch in added] for entry, added in by_entry})

@@ -1,4 +1,4 @@
-"""A failed check is reported in one issue: a stand-in for gh keeps the issues, as GitHub does."""
+"""What a scheduled workflow found is reported in one issue: a stand-in for gh keeps the issues, as GitHub does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from wheelfactory.core.files import ROOT
 
-SCRIPT = ROOT / "scripts/report_drift.py"
+SCRIPT = ROOT / "scripts/report_issue.py"
 RUN = "https://github.com/someone/wheels/actions/runs/42"
 GH = """\
 #!/bin/sh
@@ -27,7 +27,7 @@ case "$1 $2" in
 esac
 """
 
-Report = Callable[[str | None], subprocess.CompletedProcess[str]]
+Report = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
@@ -48,10 +48,10 @@ def report(tmp_path: Path, state: Path) -> Report:
     of_run = {"GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": "someone/wheels", "GITHUB_RUN_ID": "42"}
     environ = {**os.environ, **of_run, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "STATE": str(state)}
 
-    def run(text: str | None) -> subprocess.CompletedProcess[str]:
+    def run(text: str | None, kind: str = "drift") -> subprocess.CompletedProcess[str]:
         if text is not None:
             (tmp_path / "report.txt").write_text(text)
-        command = (sys.executable, SCRIPT, tmp_path / "report.txt")
+        command = (sys.executable, SCRIPT, kind, tmp_path / "report.txt")
         return subprocess.run(command, env=environ, capture_output=True, text=True)
 
     return run
@@ -81,7 +81,15 @@ def test_of_several_open_issues_the_oldest_gets_the_comment(report: Report, stat
 
 def test_a_check_without_a_report_is_reported_too(report: Report, state: Path) -> None:
     assert report(None).returncode == 0
-    assert "\n    none: the check ended before it could write one." in (state / "body").read_text()
+    assert "\n    none: the job ended before it could write one." in (state / "body").read_text()
+
+
+def test_each_kind_has_an_issue_of_its_own_and_an_empty_report_none(report: Report, state: Path) -> None:
+    assert report("failed     cannot read an index\n", "refresh").returncode == 0
+    assert calls(state) == ["issue list --label=refresh", "label create refresh", "issue create --title=The"]
+    assert "how-to/refresh.md" in (state / "body").read_text()
+    assert report("", "refresh").stdout == "nothing to report\n"
+    assert len(calls(state)) == 3
 
 
 def test_nothing_in_a_report_reaches_github_as_markup(report: Report, state: Path) -> None:
@@ -98,7 +106,7 @@ def test_a_long_report_is_cut_below_the_limit_of_an_issue(report: Report, state:
     assert report("x\n" * 100_000).returncode == 0
     body = (state / "body").read_text()
     assert len(body) < 65_536
-    assert "\n    ... The artifact log-check of the run has the rest.\n\nRepair" in body
+    assert "\n    ... The log of the run has the rest.\n\nRepair" in body
 
 
 def test_a_failure_of_gh_is_one_error(report: Report, state: Path) -> None:

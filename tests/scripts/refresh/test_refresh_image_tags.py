@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from refresh.images import additional_tags, find_entry, newest_patch, split_reference
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import MATRIX
-from wheelfactory.matrix.image_tags import additional_tags, newest_patch, parse_tag, split_reference
+from wheelfactory.matrix.image_tags import parse_tag
 from wheelfactory.matrix.load import load_matrix
 
 NEW = "rocm7.2.4_ubuntu24.04_py3.12_pytorch_release_2.10.0"
@@ -46,7 +47,7 @@ def test_every_tag_of_the_matrix_is_understood() -> None:
         for image in (*rocm.images, *filter(None, [rocm.slim])):
             tag = parse_tag(split_reference(image.tag)[1])
             assert tag, image.tag
-            assert tag.entry(entries) == entry
+            assert find_entry(tag, entries) == entry
 
 
 def test_the_newest_patch_release_of_the_same_kind_is_chosen() -> None:

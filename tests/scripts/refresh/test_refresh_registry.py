@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from container_registry import ContainerRegistry, digest_of
+from refresh import registry as module
+from refresh.registry import Registry
 from wheelfactory.core.errors import FactoryError
-from wheelfactory.matrix.refresh import registry as module
-from wheelfactory.matrix.refresh.registry import Registry
 
 IMAGE, OTHER = "rocm/pytorch:one", "rocm/dev-ubuntu-22.04:two"
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from container_registry import ContainerRegistry, running_registry
-from matrix.refresh.torch_pages import TorchPages, serving_pages
+from scripts.refresh.torch_pages import TorchPages, serving_pages
 
 
 @pytest.fixture

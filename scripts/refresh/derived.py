@@ -1,0 +1,66 @@
+"""The files of this repository that follow from others: each is written by a rule, and compared by the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+
+from packaging.version import Version
+
+from refresh.symptoms import symptom_lines
+from wheelfactory.core.cell import preview_commit
+from wheelfactory.core.errors import FactoryError
+from wheelfactory.core.files import atomic_path
+from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.site.supported import supported_tables
+
+CELLS = "tests/data/cells.txt"
+"""The id of every cell: a pull request shows which wheels an edit of matrix.yaml adds or drops."""
+
+
+def derived_files(root: Path, matrix: Matrix) -> Mapping[Path, str]:
+    """Return what the files below a checkout must be, by path; nothing is written.
+
+    Raises `FactoryError` if an entry of the matrix is out of order, or a page lacks the marks of a list.
+    """
+    _check_order(matrix)
+    expansion = expand(matrix)
+    sections = {
+        "README.md": ("./factory matrix --table", supported_tables(matrix, expansion)),
+        "docs/how-to/mend-an-install.md": ("the table of symptoms", symptom_lines()),
+    }
+    return {
+        root / CELLS: "".join(f"{cell.id}\n" for cell in expansion.cells),
+        **{root / name: _with_section(root / name, *section) for name, section in sections.items()},
+    }
+
+
+def _check_order(matrix: Matrix) -> None:
+    """Refuse a version below an older one: a reader looks for the newest first, and cells are built in this order."""
+    releases = [version for version in matrix.flash_attn if not preview_commit(version)]
+    for axis, versions in (("flash-attn", releases), ("torch", [*matrix.torch]), ("rocm", [*matrix.rocm])):
+        for above, below in pairwise(versions):
+            if Version(above) < Version(below):
+                which = f"{axis}: {below} stands below {above}"
+                raise FactoryError("matrix.yaml is out of order", which, "sort the entries, newest first")
+
+
+def _with_section(path: Path, name: str, section: Iterable[str]) -> str:
+    """Replace what stands between ``<!-- name -->`` and ``<!-- end -->``."""
+    before, begin, rest = path.read_text(encoding="utf-8").partition(f"<!-- {name} -->\n\n")
+    _, end, after = rest.partition("\n<!-- end -->")
+    if not end:
+        raise FactoryError("a page lacks its marks", f"{path}: <!-- {name} -->", "restore them from the last commit")
+    text = "\n".join(section).rstrip() + "\n"
+    return f"{before}{begin}{text}{end}{after}"
+
+
+def write_derived(root: Path, matrix: Matrix) -> Iterator[str]:
+    """Write the files that differ, and yield a report line for each. Raises `FactoryError`."""
+    for path, text in derived_files(root, matrix).items():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            with atomic_path(path) as written:
+                written.write_text(text, encoding="utf-8")
+            yield f"written    {path.relative_to(root)}"

@@ -1,1 +1,0 @@
-"""Maintenance scripts that update image tags and torch releases in matrix.yaml."""
