@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import re
 import subprocess
 import sys
 import tarfile
+import tempfile
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
+from filter_proof.proof import prove_filters
 from small_release import SETUP
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.files import MATRIX
+from wheelfactory.matrix.load import load_matrix
 
 FILTER = "*_nlogits_*_lse"
 
@@ -105,7 +110,7 @@ for path in sorted(build.glob("fmha_*wd*.cpp")):
 ).replace('    path.write_text(f"// {path.name}")\n', "    path.touch()\n")
 """The small release's setup.py, with its kernels made by the generator."""
 
-TRIM = f"      trim: {{filters: [{{direction: fwd, filter: '{FILTER}'}}], source: made by this test}}\n"
+TRIM = f"{{filters: [{{direction: fwd, filter: '{FILTER}'}}], source: made by this test}}"
 
 
 def generate(folder: Path, *options: str) -> dict[str, str]:
@@ -118,11 +123,11 @@ def generate(folder: Path, *options: str) -> dict[str, str]:
     return {path.stem: path.read_text() for path in (folder / "build").iterdir()}
 
 
-def pack_dispatch_release(archive: Path, binding: str, generator: str) -> str:
+def pack_dispatch_release(archive: Path, binding: str) -> str:
     """Write the sdist of this release, and return its sha256."""
     members: Mapping[str, str] = {
         "setup.py": DISPATCH_SETUP,
-        "csrc/ck/generate.py": generator,
+        "csrc/ck/generate.py": GENERATE,
         "csrc/ck/fmha_fwd.hpp": HEADER,
         "csrc/attention/mha_fwd.cpp": binding,
     }
@@ -135,13 +140,29 @@ def pack_dispatch_release(archive: Path, binding: str, generator: str) -> str:
     return file_sha256(archive)
 
 
-def make_dispatch_release(cache: Path, folder: Path, binding: str = BINDING, generator: str = GENERATE) -> Path:
+def make_dispatch_release(cache: Path, folder: Path, binding: str = BINDING) -> Path:
     """Put the sdist into the downloads of `cache`, and return a matrix in `folder` with this release as 2.8.3.
 
-    It has no `kernel-sources`, so that its kernel sets have the names of the version.
+    It has no `kernel-sources`, so that its kernel sets have the names of the version. Its filters are proved for
+    `BINDING`.
     """
+    proved = TRIM.removesuffix("}") + f", proof: {prove_dispatch_filters()}}}"
+    return write_dispatch_release(cache, folder, binding, proved)
+
+
+@cache
+def prove_dispatch_filters() -> str:
+    """The digest of the proof of the release's filters."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        release = load_matrix(write_dispatch_release(folder, folder)).flash_attn["2.8.3"]
+        return prove_filters("2.8.3", release, folder, os.environ)
+
+
+def write_dispatch_release(cache: Path, folder: Path, binding: str = BINDING, trim: str = TRIM) -> Path:
+    """As `make_dispatch_release`, with this ``trim``."""
     sdist = folder / "flash_attn-2.8.3.tar.gz"
-    sha256 = pack_dispatch_release(sdist, binding, generator)
+    sha256 = pack_dispatch_release(sdist, binding)
     kept = cache / "sources" / sha256[:16] / sdist.name
     kept.parent.mkdir(parents=True, exist_ok=True)
     sdist.rename(kept)
@@ -149,9 +170,9 @@ def make_dispatch_release(cache: Path, folder: Path, binding: str = BINDING, gen
     entry = re.search(
         r"(file: flash_attn-2\.8\.3\.tar\.gz\n +sha256: )[0-9a-f]{64}\n +kernel-sources: [0-9a-f]{64}\n", real
     )
-    trim = re.search(r"      trim:\n.*?(?=      source: 'allow-list in validate)", real, re.DOTALL)
+    real_trim = re.search(r"      trim:\n.*?(?=      source: 'allow-list in validate)", real, re.DOTALL)
     assert entry
-    assert trim
+    assert real_trim
     matrix = folder / "matrix.yaml"
-    matrix.write_text(real.replace(entry[0], f"{entry[1]}{sha256}\n").replace(trim[0], TRIM))
+    matrix.write_text(real.replace(entry[0], f"{entry[1]}{sha256}\n").replace(real_trim[0], f"      trim: {trim}\n"))
     return matrix

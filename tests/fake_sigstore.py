@@ -58,10 +58,12 @@ class Signer:
     repository: str = "https://github.com/someone/wheels"
     issuer: str = GITHUB_ISSUER
     commit: str = "c" * 40
+    ref: str = "refs/tags/v1"
+    runner: str = "github-hosted"
 
     def extensions(self) -> Mapping[str, str]:
         """Fulcio's extensions by the last number of their identifier."""
-        return {"8": self.issuer, "12": self.repository, "13": self.commit}
+        return {"8": self.issuer, "12": self.repository, "13": self.commit, "14": self.ref, "11": self.runner}
 
 
 RELEASE = Signer()

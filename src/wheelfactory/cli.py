@@ -43,6 +43,7 @@ SUBCOMMANDS = {
     "ci": {
         "jobs": "print the job matrices of a workflow run",
         "baseline": "build reference wheels with plain setup.py, for comparison with published wheels",
+        "digest": "print the digest of a folder, or compare it with the digest that another job printed",
         "check-run": "check that an earlier run is one of build.yml in this repository, before using its kernels",
         "collect": "upload the kernel sets of a workflow run, and print the cells that can be built",
         "publish-kernels": "publish the kernel sets that `ci collect` uploaded, with their attestation",
@@ -53,7 +54,10 @@ SUBCOMMANDS = {
         "answer": "answer a wheel request with a link to the matching wheels",
     },
 }
-"""Subcommands and their summaries, for the commands that are packages; each is a module of its package."""
+"""Subcommands and their summaries, for the commands that are packages; each is in a module of its package."""
+
+MODULES = {"collect": "kernels", "publish-kernels": "kernels", "check-run": "kernels", "reconcile": "jobs"}
+"""The subcommands that are in the module of another one, as ``add_NAME`` and ``execute_NAME``."""
 
 WORKFLOW_COMMANDS = ("ci",)
 """Commands that only workflows run; ``--help`` lists them apart."""
@@ -174,6 +178,7 @@ def _add_commands(
             _add_commands(subparser, SUBCOMMANDS[name], words[1:], f"{package}.{name}")
         else:
             # imports no other command: `matrix` must start without the network libraries and auditwheel
-            command = import_module(f"{package}.{name.replace('-', '_')}")
-            command.add(subparser)
-            subparser.set_defaults(execute=command.execute)
+            command = import_module(f"{package}.{MODULES.get(name, name)}")
+            suffix = f"_{name.replace('-', '_')}" if name in MODULES else ""
+            getattr(command, f"add{suffix}")(subparser)
+            subparser.set_defaults(execute=getattr(command, f"execute{suffix}"))

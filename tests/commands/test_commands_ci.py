@@ -14,9 +14,8 @@ from aiter_factory import PREVIEW
 from command_line import CommandResult, run_command
 from release_factory import flash_attn_wheel, make_release
 from small_matrix import edited, small_matrix
-from wheel_factory import keep_plain, make_wheel
 from wheelfactory.build.fallback import read_fallback_project
-from wheelfactory.build.plain import PlainBuilds
+from wheelfactory.build.pinned import PlainBuilds
 from wheelfactory.core.cell import FALLBACK_NAME
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_FAILED
 from wheelfactory.kernels.archive_host import DirectoryArchiveHost
@@ -65,13 +64,10 @@ class Steps(NamedTuple):
         return self.run("collect", "--kernels", str(self.kernels), *arguments)
 
     def reconcile(self, *arguments: str) -> Outputs:
-        return self.run("reconcile", "--built", str(self.built), *arguments)
+        return self.run("reconcile", *arguments)
 
     def publish(self, cell: str) -> None:
         make_release(self.release, [flash_attn_wheel(self.built / cell, cell)])
-
-    def build(self, cell: str) -> None:
-        make_release(self.built / f"rows-{cell}", [flash_attn_wheel(self.built / cell, cell)])
 
 
 @pytest.fixture
@@ -125,6 +121,13 @@ def test_jobs_skips_published_cells_and_uploaded_kernel_sets(steps: Steps) -> No
     nothing = steps.run("jobs", "--only", TRITON)
     assert (nothing.code, nothing.outputs["count"], nothing.outputs["kernel-count"]) == (DONE, "0", "0")
     assert "nothing to build" in nothing.err
+
+
+def test_a_cell_whose_published_file_was_lost_is_planned_again(steps: Steps) -> None:
+    steps.publish(TRITON)
+    next((steps.release / "wheels").glob("flash_attn-*.whl")).unlink()
+    assert steps.run("jobs", "--only", TRITON).outputs["count"] == "1"
+    assert steps.collect().outputs["count"] == "1"
 
 
 def test_without_a_runner_ck_cells_are_left_out_and_named_by_every_step(steps: Steps) -> None:
@@ -184,7 +187,7 @@ def test_jobs_of_four_versions_compile_in_the_jobs_of_their_cells(steps: Steps) 
         (("jobs", "--only", TRITON, "--with-triton", "true"), "--with-triton without --versions"),
         (("collect", "--kernels", "kernels"), "cannot read the jobs file"),
         (("collect", "--kernels", "kernels", "--round", "9"), "--round"),
-        (("reconcile", "--built", "built"), "cannot read the jobs file"),
+        (("reconcile",), "cannot read the jobs file"),
     ],
     ids=["excluded cell", "Triton without versions", "collect before jobs", "round 9", "reconcile before jobs"],
 )
@@ -222,11 +225,10 @@ def test_reconcile_fails_until_every_selected_cell_is_published(steps: Steps) ->
     steps.run("jobs", "--only", TRITON)
     lost = steps.reconcile()
     assert (lost.code, TRITON in lost.out) == (FAILED, True)
-    assert "no verified wheel reached the upload" in lost.err
+    assert "not published" in lost.err
     assert steps.reconcile("--kernels-pending", "true").code == DONE
-    steps.build(TRITON)
-    assert "not published" in steps.reconcile("--kernels-pending", "true").err, "a built cell has its kernels"
     steps.publish(TRITON)
+    assert steps.reconcile("--results", "select=success release=cancelled").code == FAILED
     shown = steps.reconcile()
     assert (shown.code, TRITON in shown.out) == (DONE, True)
     (row,) = read_manifest(steps.release)
@@ -241,58 +243,74 @@ def test_reconcile_of_an_empty_run_succeeds(steps: Steps) -> None:
     assert (shown.code, "Nothing to build" in shown.out) == (DONE, True)
 
 
-@pytest.fixture
-def plain(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outputs]:
-    """Run `ci baseline` with a cache that already has the plain builds."""
-    matrix, cache, project = tmp_path / "matrix.yaml", tmp_path / "cache", read_fallback_project()
-    matrix.write_text(edited(("https://github.com/Dao-AILab", "https://127.0.0.1:9")))
-    keep_plain(cache, matrix=small_matrix())
-    make_wheel(PlainBuilds(cache, {}).wheel_folder(f"flash-attention-amd {project.version}", project.identity))
-
-    def run(*arguments: str) -> Outputs:
-        more = ("--matrix", matrix, "--cache", cache)
-        return Outputs(*run_command(capsys, "ci", "baseline", *arguments, *more))
-
-    return run
+def put(folder: Path, name: str, content: str) -> None:
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(content)
 
 
-def test_plain_builds_that_another_job_changed_are_refused(plain: Callable[..., Outputs], tmp_path: Path) -> None:
-    made = plain("--batches", json.dumps({"include": [{"batch": "one", "cells": f"{TRITON} {CK} {FALLBACK_NAME}"}]}))
-    assert made.code == DONE, made.err
-    digests = made.outputs["digests"]
-    assert len(json.loads(digests)) == 2
-    assert plain("--digests", digests) == (DONE, "", "")
+WHEEL, ROW, PROOF = "flash_attn-2.8.3-py3-none-any.whl", f"{TRITON}/manifest.jsonl", "proofs/0.json"
+MADE = {WHEEL: "wheel", ROW: "row", PROOF: "failed"}
+FORGERIES = {
+    "a foreign name": {"flash_attn-2.8.4-py3-none-any.whl": "wheel", ROW: "row", PROOF: "failed"},
+    "a swapped wheel": {**MADE, WHEEL: "another wheel"},
+    "an edited row": {**MADE, ROW: "gfx1100"},
+    "a forged proof": {**MADE, PROOF: "passed"},
+    "evidence": {**MADE, "evidence.json": "MI300X"},
+    "a missing row": {WHEEL: "wheel", PROOF: "failed"},
+    "a row in another folder": {WHEEL: "wheel", f"{CK}/manifest.jsonl": "row", PROOF: "failed"},
+    "the artifact of another batch": {"other.whl": "wheel"},
+}
 
-    added = tmp_path / "cache/plain/a.whl"
-    added.write_bytes(b"another wheel")
-    refused = plain("--digests", digests)
-    assert (refused.code, "reference wheels differ" in refused.err) == (VERIFICATION_FAILED, True)
 
-    added.unlink()
-    first = tmp_path / "cache/plain" / min(json.loads(digests))
-    first.write_bytes(first.read_bytes() + b"\n")
-    assert plain("--digests", digests).code == VERIFICATION_FAILED
+@pytest.mark.parametrize("artifact", ["wheels-ck-1", "rows-ck-1", "proofs-triton-1", "plain", "jobs"])
+@pytest.mark.parametrize("forgery", FORGERIES)
+def test_an_artifact_that_another_job_replaced_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, forgery: str, artifact: str
+) -> None:
+    made, forged = tmp_path / "made", tmp_path / "forged"
+    for folder, files in ((made, MADE), (forged, FORGERIES[forgery])):
+        for name, content in files.items():
+            put(folder, name, content)
+    sha256 = Outputs(*run_command(capsys, "ci", "digest", str(made))).outputs["sha256"]
+    more = ("--artifact", artifact, "--sha256", sha256)
+    put(made, ".scratch", "hidden files are in no artifact")
+    assert run_command(capsys, "ci", "digest", str(made), *more) == (DONE, "", "")
+    shown = run_command(capsys, "ci", "digest", str(forged), *more)
+    assert (shown.code, f"not the artifact that its job made: artifact {artifact} has" in shown.err) == (
+        VERIFICATION_FAILED,
+        True,
+    )
+
+
+def test_a_digest_of_nothing_is_empty_and_never_equal(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A job that made nothing sets no digest; no artifact must pass for its artifact."""
+    for folder in (tmp_path, tmp_path / "missing"):
+        assert run_command(capsys, "ci", "digest", str(folder)).out == "sha256=\n"
+        check = ("ci", "digest", str(folder), "--artifact", "rows-a", "--sha256", "")
+        assert run_command(capsys, *check).code == BAD_INPUT
+    assert run_command(capsys, "ci", "digest", str(tmp_path), "--artifact", "rows-a").code == BAD_INPUT
 
 
 def test_the_plain_build_of_aiter_is_made_for_the_cells_that_require_it(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
-    monkeypatch.setattr(PlainBuilds, "make_aiter_wheel", lambda _builds, pin: made.append(pin.wheel))
-    monkeypatch.setattr(PlainBuilds, "make_flash_attn_wheel", lambda _builds, version, _release: made.append(version))
-    monkeypatch.setattr(PlainBuilds, "make_fallback_wheel", lambda _builds, _project: None)
+    monkeypatch.setattr(PlainBuilds, "make_wheel", lambda _builds, pin: made.append(f"{pin.name} {pin.version}"))
 
     for cells in (TRITON, f"{PREVIEW.id} amd-aiter"):
         batches = json.dumps({"include": [{"batch": "one", "cells": cells}]})
-        shown = run_command(capsys, "ci", "baseline", "--batches", batches, "--cache", str(tmp_path))
+        shown = run_command(capsys, "ci", "baseline", batches, "--cache", str(tmp_path))
         assert shown.code == DONE, shown.err
 
-    assert made == ["2.8.3", "amd_aiter-0.0.20260602.post1-py3-none-any.whl", PREVIEW.flash_attn]
+    fallback, preview = f"{FALLBACK_NAME} {read_fallback_project().version}", f"flash-attn {PREVIEW.flash_attn}"
+    assert made == [fallback, "flash-attn 2.8.3", fallback, "amd-aiter 0.0.20260602.post1", preview]
 
 
 @pytest.mark.parametrize("batches", ["[]", "{}", '{"include": [{"cells": 1}]}', '{"include": [{"cells": "x"}]}'])
-def test_text_other_than_batches_of_cells_is_refused(plain: Callable[..., Outputs], batches: str) -> None:
-    shown = plain("--batches", batches)
+def test_text_other_than_batches_of_cells_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, batches: str
+) -> None:
+    shown = run_command(capsys, "ci", "baseline", batches, "--cache", str(tmp_path))
     assert (shown.code, shown.out) == (BAD_INPUT, "")
     assert "error: " in shown.err
 
@@ -316,14 +334,14 @@ def test_a_batch_with_other_arguments_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_batch_prints_whether_any_cell_passed_and_which_failed(
+def test_a_batch_prints_whether_any_cell_passed_and_fails_if_one_did_not(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """Nobody here can build a CK cell without ROCm, so that it fails, and flash-attention-amd is built."""
     more = ("--wheels", str(tmp_path / "dist"), "--executor", "local")
     shown = Outputs(*run_command(capsys, "ci", "batch", "build", f"{CK_HERE} {FALLBACK_NAME}", *more))
-    assert (shown.code, shown.outputs) == (DONE, {"passed": "true", "failed": CK_HERE})
+    assert (shown.code, shown.outputs) == (FAILED, {"passed": "true"})
     assert f"error: {CK_HERE}: " in shown.err and "hint: " in shown.err
     assert [path.name.partition("-")[0] for path in (tmp_path / "dist").iterdir()] == ["flash_attention_amd"]
     again = Outputs(*run_command(capsys, "ci", "batch", "build", CK_HERE, *more))
-    assert (again.code, again.outputs) == (DONE, {"passed": "false", "failed": CK_HERE})
+    assert (again.code, again.outputs) == (FAILED, {"passed": "false"})

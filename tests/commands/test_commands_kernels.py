@@ -61,6 +61,8 @@ def test_an_unknown_set_is_refused_with_the_command_that_lists_sets(refused: Ref
         ("--merge --budget 1", "--merge with --budget"),
         ("--download release --measured-costs matrix.yaml", "--download with --measured-costs"),
         ("--download release --merge", "--download with --merge"),
+        ("--prove --shard 1/2", "--prove with --shard"),
+        ("--prove --merge", "--prove with --merge or --download"),
         ("--upload release", "--upload without --merge"),
     ],
 )

@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from small_matrix import small_matrix
-from wheelfactory.commands.overview import overview_lines, overview_table
+from wheelfactory.commands.overview import overview_table, overview_text
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.terminal import TextTable
 from wheelfactory.kernels.compiler.costs import Ledger
-from wheelfactory.kernels.estimate import CostModel, Estimate, Runners, estimate_set
+from wheelfactory.kernels.estimate import CostModel, Estimate, Runners, Sharding, estimate_set
 from wheelfactory.kernels.kernel_set import group_kernel_sets
 from wheelfactory.kernels.set_estimates import EstimateOrReason
+from wheelfactory.kernels.source_list import SourceList
 
 CELLS = [
     Cell.parse(name)
@@ -30,7 +31,7 @@ CELLS = [
 def ten_hours() -> Estimate:
     """The estimate of a set that takes ten hours."""
     model = CostModel(Ledger(), Ledger())
-    found = estimate_set(["fmha_fwd_d64_fp16_x"], 1, ("gfx942",), model, Runners(), shards=1, budget_s=1e9)
+    found = estimate_set(SourceList(("fmha_fwd_d64_fp16_x",), 1, ""), ("gfx942",), model, Sharding(Runners(), 1, 9))
     return replace(found, shard_cpu_s=(36_000.0,))
 
 
@@ -57,13 +58,13 @@ def test_a_shared_kernel_set_counts_in_each_row_and_once_in_the_sum(ten_hours: E
     table = table_of(ten_hours)
     assert [row[5] for row in table.rows] == ["20.0", "20.0", "30.0"]
     assert table.total[5] == "60.0"
-    assert overview_lines(table, "?: unknown")[-1].endswith("kernel sets that rows share count once in the sum")
+    assert str(overview_text(table, "?: unknown")[-1]).endswith("kernel sets that rows share count once in the sum")
 
 
 def test_hours_without_an_estimate_are_marked(ten_hours: Estimate) -> None:
     table = table_of(ten_hours, without="rocm6.2-gfx90a")
     assert ([row[5] for row in table.rows], table.total[5]) == (["20.0", "20.0", "20.0 + ?"], "50.0 + ?")
-    assert overview_lines(table, "?: unknown")[-1] == "?: unknown"
+    assert overview_text(table, "?: unknown")[-1] == "?: unknown"
     assert {row[5] for row in table_of("absent").rows} == {"?"}
 
 
@@ -71,4 +72,4 @@ def test_one_row_needs_no_note(ten_hours: Estimate) -> None:
     (cell,) = CELLS[3:]
     table = overview_table({cell: "builds here"}, None, ())
     assert table.rows == (("6.4", "2.9.1", "1", "-", "1", "0.0"),)
-    assert len(overview_lines(table, "?: unknown")) == 3
+    assert overview_text(table, "?: unknown") == [table]

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from command_line import CommandResult, run_command
+from refresh_kernel_sources import Digests, edit_digests
 from release_factory import flash_attn_wheel, make_release
 from small_matrix import edited, small_matrix
 from wheelfactory.core.errors import BAD_INPUT, DONE
 from wheelfactory.kernels import set_estimates
 from wheelfactory.kernels.compiler.costs import Measurement
-from wheelfactory.kernels.refresh_sources import edit_kernel_sources
 from wheelfactory.kernels.source_list import SourceList, write_source_list
 
 SOURCES = (*(f"fmha_fwd_d64_fp16_x{number}" for number in range(1000)), "fmha_bwd_api")
@@ -279,7 +279,7 @@ def test_unavailable_sources_leave_the_cells_without_an_estimate(run_plan: Plan)
 def test_one_release_that_can_be_fetched_is_enough_for_a_shared_set(run_plan: Plan, tmp_path: Path) -> None:
     """The matrix says that the sources of 2.8.3, which cannot be fetched now, are those of 2.6.3."""
     matrix, digest = tmp_path / "matrix.yaml", "1a2b3c4d" + 56 * "0"
-    text = edit_kernel_sources(matrix.read_text(), {"2.8.3": digest, "2.6.3": digest})
+    text = edit_digests(matrix.read_text(), dict.fromkeys(("2.8.3", "2.6.3"), Digests(digest)))
     absent = f"    git:\n      repository: {(tmp_path / 'absent').as_uri()}\n      tag: v2.8.3\n    kernel-sources"
     matrix.write_text(re.sub(r"    sdist:\n.*\n.*\n    kernel-sources", absent, text, count=1))
     pin = small_matrix().flash_attn["2.6.3"].source_pin

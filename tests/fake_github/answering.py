@@ -7,6 +7,7 @@ import json
 from typing import Any, TypeAlias
 
 from fake_github import faults
+from fake_github.contract import example_commit
 from fake_github.faults import Fault
 from fake_github.github import TOKEN, Asked, FakeGitHub
 from fake_github.repository import OWNER_REPO, FakeRelease, Repository, RuleError
@@ -14,6 +15,7 @@ from fake_github.repository import OWNER_REPO, FakeRelease, Repository, RuleErro
 RETRY_AFTER_S, RESET_S = 7, 1800
 _HOME = f"/repos/{OWNER_REPO}/releases"
 _RUNS = f"/repos/{OWNER_REPO}/actions/runs/"
+_TAGS = f"/repos/{OWNER_REPO}/commits/tags/"
 
 Answer: TypeAlias = tuple[int, object, dict[str, str]]
 """Status, JSON or bytes, and headers."""
@@ -83,6 +85,11 @@ def _routed(github: FakeGitHub, asked: Asked, *, writes: bool) -> Answer:
         if run is None:
             raise RuleError(404, "Not Found")
         return 200, run, {}
+    if asked.method == "GET" and asked.path.startswith(_TAGS):
+        commit = github.repository.tags.get(asked.path.removeprefix(_TAGS))
+        if commit is None:
+            raise RuleError(422, "No commit found for SHA")
+        return 200, example_commit(commit), {}
     if not asked.path.startswith(_HOME):
         raise RuleError(404, "Not Found")
     rest = asked.path.removeprefix(_HOME).strip("/").split("/")

@@ -24,6 +24,7 @@ API, UPLOADS = "https://api.github.com", "https://uploads.github.com"
 
 _PATHS = ("/repos/{owner}/{repo}/releases", "/repos/{owner}/{repo}/actions/runs/{run_id}")
 """Each path, and those below it."""
+_COMMIT = "/repos/{owner}/{repo}/commits/{ref}"
 _BINARY = b"bytes"
 
 
@@ -35,7 +36,7 @@ def _description() -> dict[str, Any]:
 
 def _sliced(api: dict[str, Any]) -> dict[str, Any]:
     """The part of the description about `_PATHS`, with its references; the whole one takes half a minute to load."""
-    paths = {path: item for path, item in api["paths"].items() if path.startswith(_PATHS)}
+    paths = {path: item for path, item in api["paths"].items() if path.startswith(_PATHS) or path == _COMMIT}
     components: dict[str, dict[str, Any]] = {}
     left = list(_references(paths))
     while left:
@@ -68,6 +69,18 @@ def example_run(repository: str, **changes: object) -> dict[str, Any]:
     return {**example, "head_repository": head, **changes}
 
 
+def example_commit(sha: str) -> dict[str, Any]:
+    """The commit that the description has as an example, with another sha."""
+    example = _description()["components"]["examples"]["commit"]["value"]
+    kept = {name: value for name, value in example.items() if name not in ("files", "stats")}
+    return {**kept, "sha": sha, "author": {}, "committer": {}}
+
+
+def _one_part(path: str) -> str:
+    """A path whose ref is one part, as it was sent: the server decodes paths."""
+    return path.replace("/commits/tags/", "/commits/tags%2F")
+
+
 class Contract:
     """Validates requests and responses against the description."""
 
@@ -82,7 +95,7 @@ class Contract:
             body = _BINARY
         key = (method, host, path, tuple(query.items()), body, kind)
         if key not in self._known:
-            asked = MockRequest(host, method, path, args=query, data=body or None, content_type=kind)
+            asked = MockRequest(host, method, _one_part(path), args=query, data=body or None, content_type=kind)
             self._known[key] = self._wrong(self._api.validate_request, asked)
         return self._known[key]
 
@@ -91,6 +104,7 @@ class Contract:
         data = json.dumps(_without_starters(found)).encode()
         key = (method, host, path, status, data)
         if key not in self._known:
+            path = _one_part(path)
             operation = self._operation(method, path)
             if operation is None or str(status) not in operation["responses"] or found is None:
                 return None

@@ -72,7 +72,13 @@ SITUATIONS = {
     ),
     "the token expires (401) and another run yanks": "concurrent.py::test_a_token_that_expires_while_another_run_yanks",
     "a batch is staged, but its attestation fails": (
-        "command.py::test_a_batch_that_was_staged_and_not_attested_is_not_published"
+        "command.py::test_what_is_staged_and_attested_is_published_by_later_jobs_without_its_files"
+    ),
+    "the tag was moved to another commit since the build": (
+        "commit.py::test_a_tag_that_moved_since_the_build_is_refused_before_anything_is_published"
+    ),
+    "a published release is deleted on GitHub": (
+        "publisher.py::test_a_wheel_of_a_deleted_release_has_no_address_and_can_be_republished"
     ),
     "mistyped TARGET: a directory that does not exist": (
         "command.py::test_a_mistyped_directory_is_an_error_before_any_download"

@@ -100,6 +100,8 @@ class Repository:
     burned: set[str] = field(default_factory=set)
     """Tags of deleted immutable releases, which cannot be reused."""
     default_branch: str = "main"
+    tags: dict[str, str] = field(default_factory=dict)
+    """The commit of each tag that somebody pushed."""
     protected: set[str] = field(default_factory=set)
     """Commits whose workflow files differ from the default branch: tagging them needs the permission `workflows`."""
     _ids: int = 0

@@ -72,7 +72,7 @@ def github() -> Iterator[FakeGitHub]:
 def test_violations_are_remembered(github: FakeGitHub) -> None:
     headers = {"Authorization": f"Bearer {TOKEN}", "X-GitHub-Api-Version": "2022-11-28"}
     for method, address in (("GET", f"{github.repository.api}{RELEASES}/1/x"), ("GET", f"{github.storage}/1")):
-        requests.request(method, address, headers=headers, timeout=10).close()
+        requests.request(method, address, headers=headers, timeout=60).close()
     assert [line.split(":")[0] for line in github.violations] == [f"GET {RELEASES}/1/x", "unknown", "GET /1"]
 
 
@@ -80,5 +80,5 @@ def test_a_plus_that_was_not_encoded_is_a_blank_and_so_a_dot(github: FakeGitHub)
     release = github.repository.create({"tag_name": "v1", "draft": True})
     headers = {"Authorization": f"Bearer {TOKEN}", "X-GitHub-Api-Version": "2022-11-28", "Content-Type": BYTES}
     address = f"{github.repository.uploads}{RELEASES}/{release.id}/assets?name=a+b.whl"
-    stored = requests.post(address, data=b"x", headers=headers, timeout=10).json()
+    stored = requests.post(address, data=b"x", headers=headers, timeout=60).json()
     assert stored["name"] == "a.b.whl"

@@ -9,39 +9,38 @@ from pathlib import Path
 
 import pytest
 
-from aiter_factory import PREVIEW, VERSION, WHEEL, keep_plain_aiter, pin
+from aiter_factory import PREVIEW, VERSION, WHEEL, aiter_machine, keep_plain_aiter, pin
 from release_factory import flash_attn_wheel, passed_gates
 from stage_arguments import local_executor
-from wheel_factory import TRITON, finished_wheel, make_wheel, metadata_text, small_machine
-from wheelfactory.build import pure
+from wheel_factory import TRITON, finished_wheel, make_wheel, metadata_text
 from wheelfactory.build.executor import Executor
-from wheelfactory.core.cell import AITER_NAME, Cell
+from wheelfactory.build.pinned import PinnedProject
+from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError, VerificationError
 from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline import run as running
 from wheelfactory.pipeline.jobs import CellJob, batch_matrix, parse_batch_cells
 from wheelfactory.pipeline.run import CellPipeline, Failure, Worklist, run_worklist
 from wheelfactory.pipeline.run_batch import prove_batch, verify_batch
-from wheelfactory.release.additions import as_addition, read_additions, read_wheel_row, require_aiter
+from wheelfactory.release.additions import as_addition, read_additions, read_wheel_row, require_products
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow, manifest_bytes, read_manifest
 from wheelfactory.release.transaction import publish
 from wheelfactory.release.verified import unverified_reason
 from wheelfactory.site.index import render_index
-from wheelfactory.verify.contents import PURE_SIZES
-from wheelfactory.verify.gates import required_gates
+from wheelfactory.verify.expected import expected_from_aiter
+from wheelfactory.verify.gates import PRODUCT_GATES, product_gates, required_gates
 from wheelfactory.verify.result import GateResult, Status
 
 NAME = "amd-aiter"
-PASSED = tuple(GateResult(gate=name, status=Status.PASSED) for name in required_gates(AITER_NAME))
+PASSED = tuple(GateResult(gate=name, status=Status.PASSED) for name in required_gates(NAME))
 
 
 @pytest.fixture
 def given(tmp_path: Path) -> Context:
     """A small machine whose matrix pins aiter, with its plain build as a test double."""
-    small, dependency = small_machine(tmp_path / "cache"), pin()
-    keep_plain_aiter(small.cache, dependency)
-    return replace(small, matrix=small.matrix.model_copy(update={"dependencies": {NAME: dependency}}))
+    keep_plain_aiter(tmp_path / "cache", pin())
+    return aiter_machine(tmp_path / "cache", pin())
 
 
 def write_aiter(folder: Path) -> Path:
@@ -58,7 +57,7 @@ def write_aiter(folder: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PURE_SIZES, AITER_NAME, range(1, 10**6))
+    monkeypatch.setitem(PRODUCT_GATES, NAME, product_gates(expected_from_aiter, range(1, 10**6)))
 
 
 @pytest.fixture
@@ -70,16 +69,14 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         found.extend(cell.id for cell in cells)
         return []
 
-    def build_aiter(_dependency: object, folder: Path, *_more: object) -> Path:
+    def build_aiter(project: PinnedProject, folder: Path, _cache: Path) -> Path:
+        if project.name != NAME:
+            raise BuildError("no CPU torch", "for this Python", "run with another")
         found.append(NAME)
         return write_aiter(folder)
 
-    def no_fallback(_project: object, _folder: Path, _cache: Path) -> Path:
-        raise BuildError("no CPU torch", "for this Python", "run with another")
-
     monkeypatch.setattr(running, "build_in_parallel", build_cells)
-    monkeypatch.setattr(pure, "build_aiter", build_aiter)
-    monkeypatch.setattr(pure, "build_fallback", no_fallback)
+    monkeypatch.setattr(running, "build_wheel", build_aiter)
     return found
 
 
@@ -170,23 +167,22 @@ def test_the_gates_of_its_row_run_again_on_its_file(given: Context, tmp_path: Pa
         read_additions(folder, context=given)
 
 
-def test_a_wheel_that_requires_it_is_not_published_without_it(tmp_path: Path) -> None:
+def test_a_wheel_that_requires_it_is_not_published_without_it(given: Context, tmp_path: Path) -> None:
     kernels = aiter_row(tmp_path / "aiter")
     preview = kernels.model_copy(
         update={"project": "flash-attn", "label": "rocm72torch2.13tritongit4a948e9", "filename": "flash_attn.whl"}
     )
     other = preview.model_copy(update={"label": "rocm72torch2.13git4a948e9"})
 
-    pinned = {NAME: pin()}
     yanked = kernels.model_copy(update={"yanked": "wrong"})
     older = kernels.model_copy(update={"filename": "amd_aiter-0.0.20250101-py3-none-any.whl"})
 
     for published in ([], [yanked], [older]):
         with pytest.raises(VerificationError, match=rf"amd-aiter is not published: flash_attn\.whl requires {WHEEL}"):
-            require_aiter([preview], published, pinned)
-    require_aiter([preview], [kernels], pinned)
-    require_aiter([kernels, preview], [], pinned)
-    require_aiter([other], [], pinned)
+            require_products([preview], published, context=given)
+    require_products([preview], [kernels], context=given)
+    require_products([kernels, preview], [], context=given)
+    require_products([other], [], context=given)
 
 
 def test_a_run_publishes_no_wheel_whose_aiter_could_not_be_published(
@@ -195,8 +191,7 @@ def test_a_run_publishes_no_wheel_whose_aiter_could_not_be_published(
     def cannot_build(*_arguments: object) -> Path:
         raise BuildError("no network", "aiter", "")
 
-    monkeypatch.setattr(pure, "build_aiter", cannot_build)
-    monkeypatch.setattr(pure, "build_fallback", cannot_build)
+    monkeypatch.setattr(running, "build_wheel", cannot_build)
     monkeypatch.setattr(running, "build_cell", lambda *_arguments, **_options: flash_attn_wheel(tmp_path, PREVIEW.id))
     monkeypatch.setattr(running, "verify", lambda *_arguments, **_options: passed_gates(PREVIEW.id))
     publisher = DirectoryPublisher(tmp_path / "release")

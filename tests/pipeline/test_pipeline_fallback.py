@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,10 @@ from stage_arguments import local_executor
 from wheel_factory import TRITON, make_wheel, metadata_text, read_zip, small_machine, tamper, wheel_text
 from wheelfactory.build import fallback as sources
 from wheelfactory.build.executor import Executor
-from wheelfactory.build.fallback import FallbackProject, build_fallback, read_fallback_project
-from wheelfactory.build.plain import PlainBuilds
-from wheelfactory.core.cell import FALLBACK_NAME, Cell
+from wheelfactory.build.fallback import FallbackProject, read_fallback_project
+from wheelfactory.build.pinned import PinnedProject, PlainBuilds, build_wheel
+from wheelfactory.build.products import pin_product
+from wheelfactory.core.cell import Cell
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import (
     BUILD_FAILED,
@@ -33,20 +34,20 @@ from wheelfactory.core.errors import (
 from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline import run as running
 from wheelfactory.pipeline.run import CellPipeline, Failure, Worklist, exit_code, run_worklist
-from wheelfactory.release.additions import as_addition, find_missing_fallback, read_additions, read_wheel_row
+from wheelfactory.release.additions import as_addition, find_missing_products, read_additions, read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import manifest_bytes
 from wheelfactory.release.transaction import publish
-from wheelfactory.verify.contents import PURE_SIZES
 from wheelfactory.verify.fallback import check_fallback_import
-from wheelfactory.verify.gate import PureSubject
+from wheelfactory.verify.gate import ProductSubject
 from wheelfactory.verify.gates import required_gates, runs_on_publish, verify
 from wheelfactory.verify.proofs import ProgramReport, ProofKey
 from wheelfactory.verify.result import Finding, GateResult, Status
 from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
 
 NAME = "flash-attention-amd"
-PASSED = tuple(GateResult(gate=name, status=Status.PASSED) for name in required_gates(FALLBACK_NAME))
+REQUIRED = required_gates(NAME)
+PASSED = tuple(GateResult(gate=name, status=Status.PASSED) for name in REQUIRED)
 
 Refused = Callable[[Path], tuple[str, str]]
 
@@ -65,14 +66,14 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FallbackProjec
 def given(tmp_path: Path, project: FallbackProject) -> Context:
     """A small machine that can build and run nothing, with a plain build as a test double."""
     small = small_machine(tmp_path / "cache")
-    write_wheel(PlainBuilds(small.cache, {}).wheel_folder(f"{NAME} {project.version}", project.identity), project)
+    write_wheel(PlainBuilds(small.cache).wheel_folder(f"{NAME} {project.version}", project.identity), project)
     return small
 
 
 @pytest.fixture(scope="module")
 def wheel(cache: Path, project: FallbackProject, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel as the factory builds it."""
-    return build_fallback(project, tmp_path_factory.mktemp("built"), cache)
+    return build_fallback(tmp_path_factory.mktemp("built"), cache)
 
 
 @pytest.fixture
@@ -82,6 +83,11 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     read_fallback_project().write_sources(folder)
     monkeypatch.setattr(sources, "FALLBACK_SOURCES", folder)
     return folder
+
+
+def build_fallback(folder: Path, cache: Path) -> Path:
+    """Build the wheel of the sources of this checkout into `folder`."""
+    return build_wheel(pin_product(NAME, small_machine(cache, os.environ)), folder, cache)
 
 
 def append_to_package(checkout: Path, text: str) -> None:
@@ -130,7 +136,7 @@ def test_two_builds_of_the_same_sources_give_the_same_bytes(
     before = os.umask(0o077)
     try:
         own = make_machine(tmp_path / "own", cache, {}).cache
-        again = build_fallback(read_fallback_project(), tmp_path / "again", own)
+        again = build_fallback(tmp_path / "again", own)
     finally:
         os.umask(before)
     assert file_sha256(again) == file_sha256(wheel)
@@ -154,10 +160,10 @@ def test_a_build_is_cached_until_a_source_changes(
     monkeypatch.setattr("wheelfactory.build.fallback.pip_wheel", pip_wheel)
     own = make_machine(tmp_path / "own", cache, {}).cache
     for folder in ("first", "second"):
-        build_fallback(read_fallback_project(), tmp_path / folder, own)
+        build_fallback(tmp_path / folder, own)
     assert len(built) == 1
     (checkout / "README.md").write_text("another description\n")
-    build_fallback(read_fallback_project(), tmp_path / "third", own)
+    build_fallback(tmp_path / "third", own)
     assert len(built) == 2
 
 
@@ -306,7 +312,7 @@ def test_dist_info_has_only_the_files_that_the_build_writes(
 
 
 def test_an_oversized_wheel_is_refused(given: Context, project: FallbackProject, tmp_path: Path) -> None:
-    description = os.urandom(PURE_SIZES[FALLBACK_NAME].stop + 10_000).hex()
+    description = os.urandom(1_010_000).hex()
     path = write_wheel(tmp_path, project, metadata=metadata(project) + description)
     results = verify(path, selected=runs_on_publish, context=given)
     (contents,) = [result for result in results if result.status is Status.FAILED]
@@ -379,7 +385,7 @@ def test_publish_refuses_wrong_numbers(cli: Cli, checkout: Path, cache: Path) ->
 
 
 def test_a_cached_proof_is_used_only_while_it_passes(
-    wheel: Path, project: FallbackProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wheel: Path, given: Context, project: FallbackProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bounds may have become stricter since; a failure is never cached."""
     asked: list[str] = []
@@ -390,7 +396,7 @@ def test_a_cached_proof_is_used_only_while_it_passes(
         return kind.model_validate({"version": answers.pop(0)})
 
     monkeypatch.setattr("wheelfactory.verify.fallback._run", run)
-    subject = PureSubject(Wheel.open(wheel), project, {"PATH": ""}, tmp_path / "cache")
+    subject = ProductSubject(Wheel.open(wheel), pin_product(NAME, given), given)
     assert check_fallback_import(subject).status is Status.FAILED
     assert not (tmp_path / "cache/proofs").exists()
     assert [check_fallback_import(subject).status for _ in range(2)] == [Status.PASSED, Status.PASSED]
@@ -434,7 +440,7 @@ def test_a_verified_row_is_accepted_from_a_release_directory(
 
 @pytest.mark.parametrize(
     ("name", "status"),
-    [*((name, "missing") for name in required_gates(FALLBACK_NAME)), ("archive", "not run"), ("numbers", "failed")],
+    [*((name, "missing") for name in REQUIRED), ("archive", "not run"), ("numbers", "failed")],
 )
 def test_a_row_with_a_required_gate_that_did_not_pass_is_refused(
     name: str, status: str, job_release: Callable[..., Path], given: Context
@@ -477,7 +483,7 @@ def test_the_gates_of_a_row_are_checked_again_on_its_file(
     folder = job_release()
     append_to_package(checkout, "# changed later")
     newer = read_fallback_project()
-    write_wheel(PlainBuilds(given.cache, {}).wheel_folder(f"{NAME} {newer.version}", newer.identity), newer)
+    write_wheel(PlainBuilds(given.cache).wheel_folder(f"{NAME} {newer.version}", newer.identity), newer)
     with pytest.raises(VerificationError, match=r"contents: "):
         read_additions(folder, context=given)
 
@@ -504,18 +510,22 @@ def test_a_published_version_cannot_be_replaced(project: FallbackProject, tmp_pa
 
 
 def test_it_is_missing_until_a_release_has_its_version(
-    checkout: Path, project: FallbackProject, tmp_path: Path
+    checkout: Path, project: FallbackProject, given: Context, tmp_path: Path
 ) -> None:
     publisher = DirectoryPublisher(tmp_path / "release")
-    assert find_missing_fallback(publisher) == project
+
+    def missing() -> list[str]:
+        return [found.wheel for found in find_missing_products(publisher, [TRITON], context=given)]
+
+    assert missing() == [project.filename]
     publish(publisher, [as_addition(write_wheel(tmp_path / "made", project), PASSED)])
-    assert find_missing_fallback(publisher) is None
+    assert missing() == []
     path = checkout / "pyproject.toml"
     path.write_text(path.read_text().replace('"0.1.0"', '"0.2.0"'))
-    assert find_missing_fallback(publisher) == read_fallback_project()
+    assert missing() == [read_fallback_project().filename]
     (publisher.wheels_dir / project.filename).unlink()
     path.write_text(path.read_text().replace('"0.2.0"', '"0.1.0"'))
-    assert find_missing_fallback(publisher) == project
+    assert missing() == [project.filename]
 
 
 # -- part of a run
@@ -553,11 +563,11 @@ def built_after(started: list[str], monkeypatch: pytest.MonkeyPatch) -> list[lis
     """The cells that were started when it was built, for each time; nothing is built."""
     found: list[list[str]] = []
 
-    def build_none(_pipeline: CellPipeline, _name: str, _build: object) -> Iterator[Failure]:
-        found.append(list(started))
+    def build_none(_pipeline: CellPipeline, projects: Iterable[PinnedProject]) -> Iterator[Failure]:
+        found.extend(list(started) for _ in projects)
         return iter(())
 
-    monkeypatch.setattr(CellPipeline, "add_other", build_none)
+    monkeypatch.setattr(CellPipeline, "add_products", build_none)
     return found
 
 

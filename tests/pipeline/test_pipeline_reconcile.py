@@ -5,63 +5,47 @@ from __future__ import annotations
 import pytest
 
 from report_rows import shown
-from wheelfactory.pipeline.reconcile import Gap, reconcile
+from wheelfactory.pipeline.reconcile import reconcile
 
 A, B, C = (f"fa2.8.3-rocm6.4-torch2.9.1-cp31{minor}-ck" for minor in range(3))
 
 
 def test_a_run_with_every_selected_cell_published_is_complete() -> None:
-    outcome = reconcile([B, A], [B, A], [A, B])
+    outcome = reconcile([B, A], [A, B], results=["select=success", "kernels=skipped"])
     assert outcome.complete
     assert outcome.published == (A, B)
     assert outcome.lines() == ["selected 2, published 2, missing 0"]
     text = outcome.markdown()
     assert text.startswith("**No selected cell is missing.**\n")
     assert "Re-run" not in text
-    assert reconcile([], [], []).complete
+    assert reconcile([], []).complete
 
 
-def test_a_cell_published_by_an_earlier_attempt_is_no_gap() -> None:
-    outcome = reconcile([A], [], [A])
-    assert (outcome.complete, outcome.published, outcome.published_unselected) == (True, (A,), ())
-
-
-@pytest.mark.parametrize(
-    ("built", "reason"),
-    [([A], "no verified wheel reached the upload"), ([A, B], "its wheel was verified but not published")],
-    ids=["not built", "not published"],
-)
-def test_a_gap_names_the_cell_the_reason_and_the_next_steps(built: list[str], reason: str) -> None:
-    outcome = reconcile([A, B], built, [A])
-    assert outcome.gaps == (Gap(B, reason),)
-    assert not outcome.complete
-    assert outcome.lines() == ["selected 2, published 1, missing 1", f"missing  {B}: {reason}"]
+def test_gaps_name_the_cells_and_the_next_steps() -> None:
+    outcome = reconcile([C, A, B], [A, "another"])
+    assert (outcome.gaps, outcome.published_unselected, outcome.complete) == ((B, C), ("another",), False)
+    assert outcome.lines() == [
+        "selected 3, published 1, missing 2",
+        f"missing  {B}: not published",
+        f"missing  {C}: not published",
+        "published by earlier runs: 1 cell",
+    ]
     verdict, _, *rest = outcome.markdown().splitlines()
-    assert verdict == "**Missing: 1 selected cell.**"
+    assert verdict == "**Missing: 2 selected cells.**"
     assert rest[0].startswith("1. ")
     assert "Re-run failed jobs" in outcome.markdown()
-    assert f"{B}: {reason}" in shown(outcome.markdown())
+    assert f"{B}: not published" in shown(outcome.markdown())
 
 
-def test_gaps_are_sorted() -> None:
-    assert [gap.cell for gap in reconcile([C, A, B], [], []).gaps] == [A, B, C]
-
-
-def test_a_selected_cell_may_wait_for_kernels_until_it_is_built() -> None:
-    outcome = reconcile([A, B], [A], [A], pending=[B, C])
+def test_a_selected_cell_may_wait_for_kernels() -> None:
+    outcome = reconcile([A, B], [A], pending=[B, C])
     assert (outcome.complete, outcome.pending, outcome.gaps) == (True, (B,), ())
     assert outcome.lines() == ["selected 2, published 1, missing 0, pending 1 (kernels not compiled yet)"]
-    built = reconcile([A, B], [A, B], [A], pending=[A, B])
-    assert (built.pending, [gap.cell for gap in built.gaps]) == ((), [B])
 
 
-def test_a_built_cell_outside_the_selection_fails_the_run_without_advice_to_rerun_it() -> None:
-    outcome = reconcile([A], [A, B], [A, B, C])
+@pytest.mark.parametrize("result", ["failure", "cancelled", "timed_out", ""])
+def test_a_job_that_did_not_succeed_fails_the_run_even_if_no_cell_is_missing(result: str) -> None:
+    outcome = reconcile([A], [A], results=["select=success", f"release={result}"])
     assert not outcome.complete
-    assert outcome.gaps == ()
-    assert (outcome.built_unselected, outcome.published_unselected) == ((B,), (C,))
-    assert outcome.lines()[1:] == [f"built but not selected  {B}", "published by earlier runs: 1 cell"]
-    text = outcome.markdown()
-    assert text.startswith("**1 cell built but not selected.**")
-    assert f"{B}: built but not selected" in shown(text)
-    assert "Re-run failed jobs" not in text
+    assert f"job  release={result}" in outcome.lines()
+    assert f"release={result}" in shown(outcome.markdown())

@@ -13,13 +13,13 @@ from wheel_factory import CK, TRITON, finished_wheel, small_machine
 from wheelfactory.build.executor import Executor
 from wheelfactory.core.cell import FALLBACK_NAME, Cell
 from wheelfactory.core.errors import BuildError, RunAgainError
-from wheelfactory.kernels.setup_env import FULL_SCOPE
+from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope
 from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline import run_batch
 from wheelfactory.pipeline.run_batch import build_batch, find_wheels, prove_batch, verify_batch
 from wheelfactory.release.manifest import read_manifest
 from wheelfactory.verify.gates import GATES
-from wheelfactory.verify.result import GateResult
+from wheelfactory.verify.result import GateResult, Status
 
 OTHER = Cell.parse("fa2.8.3-rocm6.4-torch2.9.1-cp312-ck")
 SAME_ENVIRONMENT = Cell.parse("fa2.6.3-rocm6.4-torch2.9.1-cp311-ck")
@@ -116,22 +116,46 @@ def test_each_verified_wheel_has_a_manifest_of_its_own(machine: Machine, given: 
     assert not list(rows.rglob("*.whl")), "the wheel is an artifact already"
 
 
-def test_a_wheel_is_verified_again_only_if_its_bytes_changed(machine: Machine, given: Context, tmp_path: Path) -> None:
+def test_a_row_that_is_there_already_is_no_reason_to_skip_a_wheel(
+    machine: Machine, given: Context, tmp_path: Path
+) -> None:
+    """Rows of an earlier attempt would be an artifact, which any job can replace."""
     wheels, rows = tmp_path / "wheels", tmp_path / "rows"
-    path = finished_wheel(wheels, CK)
+    finished_wheel(wheels, CK)
     for _ in range(2):
         verify_batch(machine.executor, [CK.id], wheels, rows, context=given)
-    assert machine.verified == [CK.id]
-    path.unlink()
-    finished_wheel(wheels, CK, more={"AUTHORS": b"another"})
-    verify_batch(machine.executor, [CK.id], wheels, rows, context=given)
     assert machine.verified == [CK.id, CK.id]
 
-    machine.failing = frozenset({CK.id})
-    path.unlink()
-    finished_wheel(wheels, CK)
-    verify_batch(machine.executor, [CK.id], wheels, rows, context=given)
-    assert not list(rows.rglob("manifest.jsonl")), "the row of other bytes would stop the upload of the batch"
+
+@pytest.mark.parametrize(("rebuild_all", "count"), [(False, 1), (True, 2)])
+def test_with_archives_one_compiled_wheel_or_each_is_built_again_and_compared(
+    rebuild_all: bool, count: int, machine: Machine, given: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheels, cells, again = tmp_path / "wheels", (CK, OTHER, TRITON), list[str]()
+    for cell in cells:
+        finished_wheel(wheels, cell)
+
+    def rebuild(path: Path, cell: Cell, *_: object, **__: object) -> GateResult:
+        assert len(machine.verified) < len(cells), "before code of the wheel runs"
+        again.append(cell.id)
+        return GateResult(gate="rebuild", status=Status.FAILED)
+
+    monkeypatch.setattr(run_batch, "check_rebuild", rebuild)
+    scope = CompileScope(archives=tmp_path)
+    failures = verify_batch(
+        *(machine.executor, [cell.id for cell in cells], wheels, tmp_path / "rows"),
+        scope=scope,
+        rebuild_all=rebuild_all,
+        context=given,
+    )
+    assert (len(again), TRITON.id in again) == (count, False)
+    assert [failure.name for failure in failures] == again, "its row is not written"
+
+
+def test_without_archives_nothing_is_built_again(machine: Machine, given: Context, tmp_path: Path) -> None:
+    finished_wheel(tmp_path / "wheels", CK)
+    assert verify_batch(machine.executor, [CK.id], tmp_path / "wheels", tmp_path / "rows", context=given) == ()
+    assert machine.built == []
 
 
 def test_the_slow_gates_run_after_those_that_only_read(

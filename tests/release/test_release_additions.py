@@ -10,13 +10,19 @@ import pytest
 
 from release_factory import passed_gates, quick_gates
 from stage_arguments import local_executor
-from wheel_factory import TRITON, finished_wheel, make_wheel, small_machine
+from wheel_factory import CK, TRITON, finished_wheel, make_wheel, payload, small_machine
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import PublishError, VerificationError
 from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.origins import Dependency
 from wheelfactory.pipeline.run import make_worklist
-from wheelfactory.release.additions import as_addition, fetch_missing_dependencies, read_additions
+from wheelfactory.release.additions import (
+    as_addition,
+    fetch_missing_dependencies,
+    read_additions,
+    read_wheel_row,
+    row_differences,
+)
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.transaction import publish
@@ -41,8 +47,7 @@ def given(tmp_path: Path) -> Context:
 
 def missing(given: Context, publisher: DirectoryPublisher) -> Iterator[tuple[WheelRow, Path]]:
     """The dependencies that the release lacks."""
-    wanted = given.matrix.dependencies
-    return fetch_missing_dependencies(wanted, publisher, cache=given.cache, environ=given.environ)
+    return fetch_missing_dependencies(publisher, context=given)
 
 
 @pytest.fixture
@@ -162,3 +167,13 @@ def test_a_folder_with_a_foreign_index_is_not_a_release(publisher: DirectoryPubl
     (publisher.folder / "simple").mkdir(parents=True)
     with pytest.raises(PublishError, match="not a release of this factory"):
         publisher.rows()
+
+
+def test_a_row_lists_what_compiled_code_needs_of_torch(tmp_path: Path) -> None:
+    needed = ("_ZN3c104warnEv", "_ZN2at5emptyEi", "hipMalloc", "Py_Initialize")
+    wheel = finished_wheel(tmp_path / "ck", CK, members=payload(CK, undefined=needed, weak=("_ZN3c105maybeEv",)))
+    row = read_wheel_row(wheel)
+    assert row.torch_symbols == ("_ZN2at5emptyEi", "_ZN3c104warnEv")
+    older = row.model_copy(update={"torch_symbols": ()})
+    assert row_differences(row, wheel) == row_differences(older, wheel) == ()
+    assert read_wheel_row(finished_wheel(tmp_path / "triton", TRITON)).torch_symbols == ()

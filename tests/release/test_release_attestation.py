@@ -63,6 +63,15 @@ def test_a_wheel_that_the_release_workflow_signed_is_accepted(sigstore: FakeSigs
     assert result.detail == f"signed by {RELEASE_WORKFLOW}@refs/tags/v1, commit {'c' * 40}"
 
 
+def test_a_variable_adds_a_ref_that_the_verdict_names(sigstore: FakeSigstore) -> None:
+    signed = sigstore.sign(
+        {WHEEL: SHA256}, other(workflow=f"{RELEASE_WORKFLOW}@refs/heads/trunk", ref="refs/heads/trunk")
+    )
+    result = check_attestation(signed, WHEEL, SHA256, "someone/wheels", PUBLISH_WORKFLOW, "refs/heads/t*")
+    assert result.status is Status.PASSED
+    assert result.detail.endswith("; signatures at refs/heads/t* count")
+
+
 def test_one_bundle_attests_many_wheels(sigstore: FakeSigstore) -> None:
     others = {f"other-{number}-py3-none-any.whl": f"{number:064x}" for number in range(300)}
     assert check(sigstore.sign({**others, WHEEL: SHA256})).status is Status.PASSED
@@ -100,6 +109,25 @@ def test_owner_and_repository_are_compared_as_github_does_in_any_case(sigstore: 
             other(repository="https://github.com/else/wheels"),
             f"expected signed by a run in {HOME}, found a run in https://github.com/else/wheels",
             id="a run of another repository that calls this workflow",
+        ),
+        *(
+            pytest.param(
+                other(workflow=f"{RELEASE_WORKFLOW}@{ref}", ref=of_run),
+                f"expected signed by a run at refs/tags/v* or refs/heads/main, found a run at {wrong}",
+                id=f"{ref} {of_run}",
+            )
+            for ref, of_run, wrong in (
+                ("refs/heads/dev", "refs/heads/dev", "refs/heads/dev"),
+                ("refs/pull/7/merge", "refs/pull/7/merge", "refs/pull/7/merge"),
+                ("refs/heads/main", "refs/heads/dev", "refs/heads/dev"),
+                ("refs/tags/x", "refs/tags/x", "refs/tags/x"),
+                ("refs/heads/main", "", "no ref"),
+            )
+        ),
+        pytest.param(
+            other(runner="self-hosted"),
+            "expected signed by a github-hosted runner, found a self-hosted runner",
+            id="a runner that others can keep",
         ),
         pytest.param(
             other(issuer="https://accounts.example"),

@@ -62,6 +62,19 @@ def findings_of(results: tuple[GateResult, ...]) -> list[str]:
     ]
 
 
+def test_a_wheel_that_an_older_factory_published_is_no_refused_one(cli: Cli, release: Path, wheel: Path) -> None:
+    (row,) = (row for row in read_manifest(release) if row.cell)
+    with_row(release, gates=tuple(gate for gate in row.gates if gate.gate != "emulation"))
+
+    shown = cli("verify", "--from", release, wheel)
+
+    assert shown.code == DONE
+    assert shown.out.splitlines()[:2] == [
+        f"{NAME}: not checked: attestation; added later: numbers",
+        "  passed   row (added later: numbers)",
+    ]
+
+
 def test_a_wheel_of_a_directory_is_checked_but_for_its_attestation(cli: Cli, release: Path, wheel: Path) -> None:
     shown = cli("verify", "--from", release, wheel)
     (row,) = (row for row in read_manifest(release) if row.cell)
@@ -202,6 +215,7 @@ def test_without_sigstore_the_error_has_the_install_line(
     ("arguments", "error"),
     [
         (("--from", "release", NAME, "--quick"), "--from runs no gates: release"),
+        (("--from", "release", NAME, "--rebuild"), "--from runs no gates: release"),
         (("--from", "nowhere", NAME), "no such site: nowhere"),
         (("--from", "release", "absent.whl"), "not a wheel file name: absent.whl"),
         (("--from", "release", NAME), f"no such file: {NAME}"),

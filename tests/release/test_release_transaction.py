@@ -56,6 +56,12 @@ class Memory:
         self.log.append(f"attestation of {wheel}")
         return hashlib.sha256(self.held[wheel]).hexdigest() == sha256
 
+    def put_rows(self, rows: Sequence[WheelRow]) -> None:
+        raise NotImplementedError
+
+    def staged_rows(self) -> tuple[WheelRow, ...]:
+        raise NotImplementedError
+
     def commit(self, rows: Sequence[WheelRow]) -> None:
         self.log.append("commit")
         if self.concurrent:

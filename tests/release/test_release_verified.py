@@ -16,7 +16,7 @@ from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.evidence import as_evidence
 from wheelfactory.release.manifest import WheelRow, read_manifest
 from wheelfactory.release.transaction import publish
-from wheelfactory.release.verified import merge_rows, merge_verified_gates, unverified_reason
+from wheelfactory.release.verified import merge_rows, merge_verified_gates, unchecked_since, unverified_reason
 from wheelfactory.verify.result import GateResult, Status
 
 TRITON, CK = "fa2.8.3-rocm7.2-torch2.13.0-py3-triton", "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
@@ -48,10 +48,23 @@ def test_a_wheel_of_run_quick_is_not_verified(quick: WheelRow) -> None:
 
 
 @pytest.mark.parametrize("required", [True, False])
-def test_a_row_cannot_say_that_nothing_more_was_required(quick: WheelRow, required: bool) -> None:
-    """Rows of older factories call these gates not required, and may not name them at all."""
+def test_a_gate_that_a_row_does_not_name_was_added_later_and_must_pass_before_publishing(
+    quick: WheelRow, required: bool
+) -> None:
+    """Whatever the row says was required."""
     gates = [gate.model_copy(update={"required": required}) for gate in quick.gates if gate.status is Status.PASSED]
-    assert unverified_reason(quick.model_copy(update={"gates": gates})) == NOT_CHECKED
+    older = quick.model_copy(update={"gates": gates})
+
+    assert (unverified_reason(older), unchecked_since(older)) == ("", "added later: numbers")
+    assert unverified_reason(older, is_published=False) == NOT_CHECKED
+    assert unchecked_since(quick) == ""
+
+
+def test_a_wheel_gets_the_gates_that_were_added_later(quick: WheelRow, full: WheelRow) -> None:
+    older = quick.model_copy(update={"gates": tuple(gate for gate in quick.gates if gate.status is Status.PASSED)})
+
+    assert merge_verified_gates(older, full) == full
+    assert merge_verified_gates(older, quick) is older
 
 
 def test_nothing_is_required_of_a_dependency_and_all_of_the_fallback(tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
-"""Parse the files that a step writes: GITHUB_OUTPUT, GITHUB_ENV and GITHUB_PATH."""
+"""Parse the file of a step's outputs, GITHUB_OUTPUT."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 
 class CommandFileError(Exception):
@@ -10,27 +8,11 @@ class CommandFileError(Exception):
 
 
 def read_pairs(text: str, file: str) -> dict[str, str]:
-    """Parse ``name=value`` lines and ``name<<WORD`` blocks. Raises `CommandFileError` for any other line."""
+    """Parse ``name=value`` lines. Raises `CommandFileError` for any other line, also for a value of several lines."""
     found: dict[str, str] = {}
-    lines = iter(text.splitlines())
-    for line in lines:
-        if not line:
-            continue
-        equals, here = line.find("="), line.find("<<")
-        if here > 0 and (equals < 0 or here < equals):
-            name, word = line[:here], line[here + 2 :]
-            found[name] = _read_until(lines, word, name, file)
-        elif equals > 0:
-            found[line[:equals]] = line[equals + 1 :]
-        else:
+    for line in filter(None, text.splitlines()):
+        name, equals, value = line.partition("=")
+        if not (name and equals) or "<<" in name:
             raise CommandFileError(f"Invalid format '{line}' in {file}")
+        found[name] = value
     return found
-
-
-def _read_until(lines: Iterator[str], word: str, name: str, file: str) -> str:
-    value: list[str] = []
-    for line in lines:
-        if line == word:
-            return "\n".join(value)
-        value.append(line)
-    raise CommandFileError(f"Invalid value of {name} in {file}: no line is {word}")

@@ -19,7 +19,7 @@ CALLER_KEYS = frozenset({
 })  # fmt: skip
 """Keys that a job with a workflow call may have (GitHub's docs on reusing workflows)."""
 
-_UNSUPPORTED = ("container", "services")
+_UNSUPPORTED = ("container", "services", "defaults", "continue-on-error")
 _TYPES: dict[str, type | tuple[type, ...]] = {"string": str, "boolean": bool, "number": (int, float)}
 
 
@@ -78,7 +78,8 @@ def check(workflow: Workflow, limit: Mapping[str, str] | None = None, level: int
     sort_jobs(workflow)
     for name, job in workflow.jobs.items():
         where = f"{workflow.file}: {name}"
-        unknown = [key for key in _UNSUPPORTED if key in job]
+        inner = {key for step in job.get("steps", ()) for key in step if key == "working-directory"}
+        unknown = [*(key for key in _UNSUPPORTED if key in job), *inner]
         if unknown:
             raise WorkflowError(f"{where}: {unknown[0]} is not supported")
         permissions = grant_permissions(workflow.content, job, limit, where)

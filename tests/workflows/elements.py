@@ -11,6 +11,9 @@ from typing import Any
 
 from workflows.document import line_of, read_document
 
+SEAL, UNSEAL = "./.github/actions/seal", "./.github/actions/unseal"
+"""Our actions that upload an artifact with a digest of its content, and compare the digest after a download."""
+
 
 @dataclass(frozen=True)
 class Element:
@@ -66,19 +69,30 @@ class Element:
     @property
     def artifact(self) -> str:
         """The name or pattern of the artifact that it uploads or downloads, with `*` in place of expressions."""
-        default = "artifact" if "/upload-" in self.uses else self.inputs.get("pattern", "*")
+        default = "artifact" if self.is_upload else self.inputs.get("pattern", "*")
         name = str(self.inputs.get("name", default)).replace("${{ matrix.artifact }}", "kernels-*")
         return re.sub(r"\$\{\{.*?\}\}", "*", name)  # `ci jobs` chooses matrix.artifact
 
     @property
+    def is_upload(self) -> bool:
+        """Whether it uploads an artifact; the steps of our own actions do so under the name that their user chooses."""
+        return self.job != "runs" and (self.uses == SEAL or self.uses.startswith("actions/upload-"))
+
+    @property
+    def is_download(self) -> bool:
+        """Whether it downloads an artifact; again, a step of our own action counts where the action is used."""
+        return self.job != "runs" and self.uses in (UNSEAL, "actions/download-artifact")
+
+    @property
     def is_log(self) -> bool:
         """Whether it uploads a log for people, which no job downloads except *report*, to quote it."""
-        return self.uses == "actions/upload-artifact" and self.artifact.startswith("log-")
+        return self.is_upload and self.artifact.startswith("log-")
 
     @property
     def paths(self) -> list[str]:
         """The paths that it uploads, attests, hashes or downloads into."""
-        keys = ("path", "subject-checksums") if re.match("actions/(attest$|upload-|download-)", self.uses) else ()
+        has_path = self.is_upload or self.is_download or self.uses == "actions/attest"
+        keys = ("path", "subject-checksums") if has_path else ()
         given = [str(self.inputs.get(key, "")) for key in keys]
         hashed = " ".join(re.findall(r"hashFiles\(([^)]*)\)", self.text("if")))
         return re.findall(r"^\s*([^!\s].*?)\s*$", "\n".join(given), re.MULTILINE) + re.findall(r"'([^']+)'", hashed)

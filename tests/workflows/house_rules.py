@@ -12,19 +12,20 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 
 from workflows.checkers import Finding
-from workflows.elements import Element, files, fixed_parts, jobs, parts, steps, units, with_called
+from workflows.elements import SEAL, UNSEAL, Element, files, fixed_parts, jobs, parts, steps, units, with_called
 from workflows.rule import Rule, apply_rules
 
-RELEASE_WRITERS = frozenset(
-    ["_build_rocm/publish", "_publish/publish", "_publish/stage", "build/collect", "build/publish", "refresh/refresh"]
-)
+RELEASE_WRITERS = frozenset({
+    *("_batch/upload", "_build_rocm/release", "_publish/stage", "_release/cells", "_release/publish"),
+    *("build/collect", "build/release", "refresh/packages", "refresh/refresh"),
+})  # fmt: skip
 """FILE/JOB of the only jobs that may have contents: write, because they publish or open a pull request."""
 
 COMMANDS = re.compile(
     r'\./factory (--version$|ci (answer|collect|publish-kernels) "\$TARGET" )'
-    r'|\./factory (ci baseline --digests |index "\$TARGET" --packages )'
-    r'|\./factory publish "\$TARGET" (--tag "\$TAG" --attestation |rows/\* --(?!.*\.whl))'
-    r"|\.venv/bin/python scripts/(propose_changes|refresh_images|refresh_support|report_drift)\.py\b"
+    r'|\./factory (ci digest |index "\$TARGET" --packages |refresh --online --report |lock --upgrade$)'
+    r'|\./factory publish "\$TARGET" (--tag "\$TAG" --(attestation|staged) |rows/\* --(?!.*\.whl))'
+    r"|\.venv/bin/python scripts/(propose_changes|report_issue)\.py\b"
     r"|sudo --preserve-env=RUNNER_ENVIRONMENT python3 scripts/free_disk\.py$"
     r"|gh (issue (comment|view)|workflow run) "
 )
@@ -37,17 +38,25 @@ ACTIONS = {
     "actions/download-artifact": "merge-multiple name path pattern",
     "actions/setup-python": "python-version",
     "actions/upload-artifact": "compression-level if-no-files-found name overwrite path retention-days",
+    SEAL: "name path",
+    UNSEAL: "name path sha256",
     "./.github/actions/free-disk": "",
     "./.github/actions/setup": "",
-    "./.github/workflows/_publish.yml": "batches tag",
+    "./.github/workflows/_batch.yml": "batch cells kernel-sets plain runner tag",
+    "./.github/workflows/_publish.yml": "batch cells plain rows tag wheels",
+    "./.github/workflows/_release.yml": "batches runner tag",
     "./.github/workflows/check.yml": "",
     "./.github/workflows/pages.yml": "",
 }
 """What a privileged job may use, with these inputs only: nothing that reads a cache, another run or other sources."""
 
+UNSEALED = ("kernels-*", "log-check")
+"""Artifacts that a privileged job takes without a digest. Kernels are compiled in a matrix, whose jobs share their
+outputs; a report only becomes the text of an issue."""
+
 OUTPUTS = {
-    r"\./factory ci baseline --batches ": "digests",
-    r"\./factory ci batch ": "failed passed",
+    r"\./factory ci digest ": "sha256",
+    r"\./factory ci batch ": "passed",
     r"\./factory ci collect ": "batches count kernels-pending next-round unattested",
     r"\./factory ci jobs (?!.*--versions )": "count kernel-count kernels",
     r"\./factory ci jobs .*--versions ": "batches count",
@@ -65,14 +74,16 @@ _LITERAL = re.compile(r'echo [^$`]*>> "\$GITHUB_(ENV|OUTPUT|PATH)"')
 _OUTPUT = re.compile(r"\b((?:jobs|needs|steps)\.[\w-]+)\.outputs(?:\.|\[')([\w-]+)")
 _PINNED = re.compile(r"\n|\./|([\w./-]+@[0-9a-f]{40})\n.*\1\b[^#]*# v\d+\.\d+\.\d+(\s|$)")
 _SECRET = re.compile(r'\$\{\{[^}]*(?<![\w.-])secrets\b(?!\.GITHUB_TOKEN\b)|"secrets": ', re.IGNORECASE)
-_REPORTED = re.compile(r"!cancelled\(\) && needs\.[\w-]+\.result == 'failure'")
+_REPORTED = re.compile(
+    r"""!cancelled\(\) && !contains\(fromJSON\('\["success", "skipped"\]'\), needs\.[\w-]+\.result\)"""
+)
 _SHELL = re.compile(r"^(!|set)\s|(^|[\s/])((ba|da)?sh\s+-\w*c|eval)\s")
 _STATUS = re.compile(r"\b(always|cancelled|failure)\s*\(", re.IGNORECASE)
 _SUCCEEDED = re.compile(
     r"!cancelled\(\) &&[^|]* needs\.([\w-]+\.(result == 'success'|outputs\.[\w-]+ == 'true')"
-    r"|(publish|stage)\.result != 'skipped')[^|]*"
+    r"|(cells|publish)\.result != 'skipped')[^|]*"
 )
-"""The jobs *publish* and *stage* fail for one batch, and publish the others."""
+"""The jobs *cells* and *publish* fail for one batch, and publish the others."""
 _TIME_IS_UP = re.compile(r'\./factory kernels [^|]* --budget [^|]* \|\| test "\$\?" -eq 6')
 
 
@@ -88,8 +99,9 @@ def is_privileged_and_unlisted(step: Element) -> bool:
     """Return whether a step has rights and is not listed, or unpacks an artifact of any job over the checkout."""
     if step.uses not in ACTIONS:
         return is_privileged(step) and (bool(step.uses) or not COMMANDS.match(step.text("run")))
-    over = step.uses == "actions/download-artifact" and not fixed_parts(str(step.inputs.get("path", "")))
-    return is_privileged(step) and (over or not set(step.inputs) <= set(ACTIONS[step.uses].split()))
+    over = step.is_download and not fixed_parts(str(step.inputs.get("path", "")))
+    unsealed = step.is_download and step.uses != UNSEAL and step.artifact not in UNSEALED
+    return is_privileged(step) and (over or unsealed or not set(step.inputs) <= set(ACTIONS[step.uses].split()))
 
 
 def hides_failures(element: Element) -> bool:
@@ -106,7 +118,9 @@ def goes_on_after_a_failure(element: Element) -> bool:
         return "write" in str({**element.below("permissions"), "issues": ""})
     if element.job == "reconcile" and element.content is element.unit:
         return condition not in ("always()", "!cancelled()")
-    matters = is_privileged(element) or (element.uses == "actions/upload-artifact" and not element.is_log)
+    if element.is_upload and not is_privileged(element):  # what was made until a failure or the time limit
+        return condition not in ("", "always()", "failure() || cancelled()")
+    matters = is_privileged(element)
     return matters and bool(_STATUS.search(condition)) and not _SUCCEEDED.fullmatch(condition)
 
 
@@ -141,10 +155,10 @@ def sets_unlisted_variables(step: Element) -> bool:
 def downloads_of_nothing(file: Element) -> Iterator[Element]:
     """Yield what a run of this workflow downloads and none of its jobs uploads; only *report* reads logs."""
     run = list(with_called(steps(file))) if set(file.content.get("on", ())) - {"workflow_call"} else []
-    uploads = [step.artifact for step in run if step.uses.startswith("actions/upload-") and not step.is_log]
+    uploads = [step.artifact for step in run if step.is_upload and not step.is_log]
     for step in run:
         reads_log = step.job == "report" and step.artifact.startswith("log-")
-        is_download = step.uses == "actions/download-artifact" and "run-id" not in step.inputs and not reads_log
+        is_download = step.is_download and "run-id" not in step.inputs and not reads_log
         is_uploaded = any(fnmatchcase(one, step.artifact) or fnmatchcase(step.artifact, one) for one in uploads)
         if is_download and not is_uploaded:
             yield step
@@ -154,7 +168,7 @@ def missing_paths(unit: Element) -> Iterator[str]:
     """Yield the paths that no earlier step names, or for a download no later step."""
     everything = list(steps(unit))
     for number, step in enumerate(everything):
-        later = step.uses == "actions/download-artifact"
+        later = step.is_download
         near = with_called(iter(everything[number + 1 :] if later else everything[:number]))
         words = [word for one in near for word in (*re.split(r"[\s\"'=]+", one.text("run")), *one.paths)]
         named = [folders for folders in map(fixed_parts, (*words, *CACHE_FOLDERS)) if folders]

@@ -178,14 +178,13 @@ def _run(job: Mapping[str, Any], base: Job, level: Level, shared: RunContext, co
     with machine:
         frame = _frame(job, base, level, shared, contexts, machine)
         machine.run(job["steps"], frame)
-        last = Scope({**frame.contexts, "env": {**frame.environ, **machine.environ}, "steps": frame.steps})
+        last = Scope({**frame.contexts, "env": dict(frame.environ), "steps": frame.steps})
         outputs = {name: shared.expressions.text(value, last) for name, value in (job.get("outputs") or {}).items()}
     _check_size(outputs)
     fill, scope = shared.expressions.fill, Scope(contexts)
-    tolerated = frame.failed and bool(fill(job.get("continue-on-error", False), scope))
     return _with(
         base,
-        result=FAILURE if frame.failed and not tolerated else SUCCESS,
+        result=FAILURE if frame.failed else SUCCESS,
         outputs=outputs,
         steps=tuple(machine.done),
         runner=as_text(fill(job["runs-on"], scope)),
@@ -205,8 +204,7 @@ def _frame(
     written = [*(level.workflow.content.get("env") or {}).items(), *(job.get("env") or {}).items()]
     environ = {name: shared.expressions.text(value, Scope(known)) for name, value in written}
     known |= {"runner": runner, "job": {"status": SUCCESS}}
-    defaults = {**(level.workflow.content.get("defaults") or {}), **(job.get("defaults") or {})}
-    return Frame(known, environ, shared.expressions.fill(defaults, Scope({**known, "env": environ})))
+    return Frame(known, environ)
 
 
 def _check_size(outputs: Mapping[str, str]) -> None:

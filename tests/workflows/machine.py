@@ -26,6 +26,8 @@ SHELLS = {
 """``shell`` -> command of GitHub's runner (docs on workflow syntax); only an explicit `bash` has pipefail."""
 
 _FILES = ("OUTPUT", "ENV", "PATH", "STEP_SUMMARY")
+_UNSUPPORTED = ("ENV", "PATH")
+"""Those that no step of our workflows writes."""
 
 
 @dataclass
@@ -34,7 +36,6 @@ class Frame:
 
     contexts: Mapping[str, Value]
     environ: Mapping[str, str]
-    defaults: Mapping[str, Any]
     steps: dict[str, Any] = field(default_factory=dict)
     failed: bool = False
     composite: Path | None = None
@@ -55,9 +56,6 @@ class Machine:
     token: str
     executed: bool
     """Whether scripts and actions run, or only expressions are evaluated."""
-    environ: dict[str, str] = field(default_factory=dict)
-    """Variables that steps added through GITHUB_ENV."""
-    path: list[str] = field(default_factory=list)
     summary: str = ""
     done: list[Step] = field(default_factory=list)
 
@@ -137,11 +135,9 @@ class Machine:
         self, step: Mapping[str, Any], frame: Frame, environ: Mapping[str, str]
     ) -> tuple[int, str, dict[str, str]]:
         text = self.expressions.text(step["run"], self._scope(frame, environ))
-        defaults = frame.defaults.get("run", {})
-        shell = step.get("shell", defaults.get("shell"))
+        shell = step.get("shell")
         if shell not in SHELLS or (frame.composite and shell is None):
             raise WorkflowError(f"the shell {shell!r} is not supported")
-        where = self._fill(step.get("working-directory", defaults.get("working-directory", ".")), frame, environ)
         if not self.executed:
             return 0, "", {}
         script = self.temp / "script.sh"
@@ -152,11 +148,12 @@ class Machine:
         named = {f"GITHUB_{name}": str(file) for name, file in files.items()}
         (self.temp / "event.json").write_text(json.dumps(frame.contexts["github"]["event"]))
         ended = self.sandbox.run(
-            [*SHELLS[shell], str(script)], self.workspace / where, {**self._runner_environ(frame), **environ, **named}
+            [*SHELLS[shell], str(script)], self.workspace, {**self._runner_environ(frame), **environ, **named}
         )
         self.summary += files["STEP_SUMMARY"].read_text()
-        self.environ |= read_pairs(files["ENV"].read_text(), "GITHUB_ENV")
-        self.path = [line for line in reversed(files["PATH"].read_text().splitlines()) if line] + self.path
+        for name in _UNSUPPORTED:
+            if files[name].read_text():
+                raise CommandFileError(f"GITHUB_{name} is not supported")
         return ended.returncode, ended.output, read_pairs(files["OUTPUT"].read_text(), "GITHUB_OUTPUT")
 
     def _use(self, step: Mapping[str, Any], frame: Frame, environ: dict[str, str]) -> Mapping[str, str]:
@@ -183,7 +180,7 @@ class Machine:
             raise WorkflowError(f"{uses}: no input {unknown[0]}" if unknown else f"{uses}: requires {missing[0]}")
         own = {name: str(about.get("default", "")) for name, about in declared.items()} | dict(inputs)
         seen = {name: frame.contexts[name] for name in ("github", "runner", "job", "strategy", "matrix")}
-        inner = Frame({**seen, "inputs": own}, environ, {}, composite=folder)
+        inner = Frame({**seen, "inputs": own}, environ, composite=folder)
         self.run(action["runs"]["steps"], inner)
         scope = self._scope(inner, self._environ(inner))
         outputs = {
@@ -210,12 +207,10 @@ class Machine:
         }
         if frame.composite:
             found["GITHUB_ACTION_PATH"] = str(frame.composite)
-        if self.path:
-            found["PATH"] = ":".join([*self.path, self.sandbox.path])
         return found
 
     def _environ(self, frame: Frame) -> dict[str, str]:
-        return {**frame.environ, **self.environ}
+        return dict(frame.environ)
 
     def _scope(self, frame: Frame, environ: Mapping[str, str]) -> Scope:
         status = dict(zip(STATUSES, (not frame.failed, frame.failed, True, False), strict=True))

@@ -90,4 +90,4 @@ def test_a_check_that_fails_before_it_has_a_report_opens_the_issue_too(place: Ru
     run = run_workflow(broken, "check.yml", dispatch())
     assert run.job("report").result == "success", run.output()
     assert gh_calls(run) == ["issue list", "label create", "issue create"]
-    assert "none: the check ended before it could write one." in (tmp_path / "state/bodies").read_text()
+    assert "none: the job ended before it could write one." in (tmp_path / "state/bodies").read_text()

@@ -66,9 +66,8 @@ def test_dependabot_watches_every_folder_with_pins_and_waits_a_week() -> None:
     config = yaml.safe_load((TREE / ".github/dependabot.yml").read_text())
     watched = {one["package-ecosystem"]: one.get("directories", [one.get("directory")]) for one in config["updates"]}
     packages = {f"/{path.parent.relative_to(TREE)}" for path in TREE.glob("tests/npm/*/package.json")}
-    assert watched.keys() == {"github-actions", "pip", "npm"}
+    assert watched.keys() == {"github-actions", "npm"}
     assert watched["github-actions"] == ["/", "/.github/actions/*"]
-    assert watched["pip"] == ["/requirements"]
     assert set(watched["npm"]) == packages
     assert all(one["cooldown"]["default-days"] >= 7 for one in config["updates"])
 

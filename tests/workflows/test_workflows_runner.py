@@ -7,6 +7,7 @@ import pytest
 from workflows.conftest import RunText
 from workflows.document import WorkflowError
 from workflows.events import dispatch, issue, push_tag, schedule
+from workflows.matrix import LIMIT, expand
 
 JOB = "runs-on: ubuntu-24.04"
 
@@ -87,67 +88,32 @@ def test_continue_on_error_of_a_step(run_text: RunText) -> None:
     assert run.job("one").output == "failure success\n"
 
 
-def test_continue_on_error_of_a_job(run_text: RunText) -> None:
-    run = run_text(job("one", "false", "continue-on-error: true") + job("two", "true", "needs: one"))
-    assert run.results() == {"one": ["success"], "two": ["success"]}
-
-
-def test_the_innermost_environment_wins_and_a_step_can_extend_it(run_text: RunText) -> None:
+def test_the_innermost_environment_wins(run_text: RunText) -> None:
     run = run_text(f"""on: push
 env: {{A: workflow, B: workflow, C: workflow}}
 jobs:
   one:
     {JOB}
     env: {{B: job, C: job, D: job}}
-    steps:
-      - {{run: 'echo "$A $B $C $D"', env: {{C: step}}}}
-      - {{run: 'echo D=added >> "$GITHUB_ENV"; mkdir bin; echo "$PWD/bin" >> "$GITHUB_PATH"'}}
-      - {{run: 'echo "$D ${{PATH%%:*}}"', env: {{E: '${{{{ env.D }}}}'}}}}
+    steps: [{{run: 'echo "$A $B $C $D"', env: {{C: step}}}}]
 """)
-    first, _, last = run.job("one").steps
-    assert first.output == "workflow job step job\n"
-    assert last.output.startswith("added /")
-    assert last.output.endswith("/bin\n")
+    assert run.job("one").output == "workflow job step job\n"
 
 
 def test_only_an_explicit_bash_has_pipefail(run_text: RunText) -> None:
-    run = run_text(job("plain", "false | true") + job("named", "false | true", "defaults: {run: {shell: bash}}"))
+    plain = job("plain", "false | true")
+    run = run_text(plain + plain.replace("plain", "named").replace("[{", "[{shell: bash, "))
     assert run.results() == {"plain": ["success"], "named": ["failure"]}
 
 
-def test_working_directories(run_text: RunText) -> None:
-    run = run_text(f"""
-  one:
-    {JOB}
-    defaults: {{run: {{working-directory: sub}}}}
-    steps:
-      - {{run: mkdir sub, working-directory: .}}
-      - {{run: 'echo "${{PWD##*/}}"'}}
-""")
-    assert run.job("one").output == "sub\n"
-
-
-def test_multi_line_outputs_and_summaries(run_text: RunText) -> None:
-    run = run_text(f"""
-  one:
-    {JOB}
-    outputs: {{text: '${{{{ steps.a.outputs.text }}}}'}}
-    steps:
-      - id: a
-        run: |
-          printf 'text<<END\\none=1\\ntwo\\nEND\\n' >> "$GITHUB_OUTPUT"
-          echo '# A' >> "$GITHUB_STEP_SUMMARY"
-      - run: echo '# B' >> "$GITHUB_STEP_SUMMARY"
-""")
-    assert run.job("one").outputs == {"text": "one=1\ntwo"}
-    assert run.job("one").summary == "# A\n# B\n"
-
-
-@pytest.mark.parametrize("written", ["a line", "a<<END\\nnever ends"])
-def test_an_invalid_output_fails_the_step(run_text: RunText, written: str) -> None:
-    run = run_text(job("one", f'printf "{written}" >> "$GITHUB_OUTPUT"'))
+@pytest.mark.parametrize(
+    ("written", "complaint"),
+    [('a line" >> "$GITHUB_OUTPUT', "Invalid format"), ('a=1" >> "$GITHUB_ENV', "GITHUB_ENV is not supported")],
+)
+def test_an_invalid_or_unsupported_file_fails_the_step(run_text: RunText, written: str, complaint: str) -> None:
+    run = run_text(job("one", f'printf "{written}"'))
     assert run.result == "failure"
-    assert "Invalid" in run.job("one").output
+    assert complaint in run.job("one").output
 
 
 def test_outputs_above_the_limit_fail_the_job(run_text: RunText) -> None:
@@ -167,7 +133,7 @@ def test_the_last_combination_that_sets_an_output_wins(run_text: RunText) -> Non
     run = run_text(f"""
   all:
     name: Cell ${{{{ matrix.id }}}}
-    strategy: {{matrix: {{id: [a, b, c]}}}}
+    strategy: {{matrix: {{include: [{{id: a}}, {{id: b}}, {{id: c}}]}}}}
     {JOB}
     outputs: {{got: '${{{{ steps.s.outputs.got }}}}'}}
     env: {{ID: '${{{{ matrix.id }}}}'}}
@@ -185,7 +151,7 @@ def test_the_last_combination_that_sets_an_output_wins(run_text: RunText) -> Non
 def test_fail_fast_cancels_the_rest_of_a_matrix(run_text: RunText, fast: str, last: str) -> None:
     run = run_text(f"""
   all:
-    strategy: {{fail-fast: {fast}, max-parallel: 1, matrix: {{code: [0, 1, 0]}}}}
+    strategy: {{fail-fast: {fast}, max-parallel: 1, matrix: {{include: [{{code: 0}}, {{code: 1}}, {{code: 0}}]}}}}
     {JOB}
     steps: [{{run: 'exit "$CODE"', env: {{CODE: '${{{{ matrix.code }}}}'}}}}]
 """)
@@ -201,9 +167,12 @@ def test_an_oversized_or_empty_matrix_fails_the_job(run_text: RunText) -> None:
     steps: [{run: 'true'}]
 """
     entries = ",".join('{"id":%d}' % number for number in range(257))  # noqa: UP031 - braces
+    assert len(expand({"include": [{}] * LIMIT})) == LIMIT
     for matrix, complaint in (
         (f'{{"include":[{entries}]}}', "257"),
         ('{"include":[]}', "at least one"),
+        ('{"include":"a"}', "list of mappings"),
+        ('{"id":[1]}', "not supported"),
         ("", "fromJSON"),
     ):
         run = run_text(text, settings={"variables": {"MATRIX": matrix}})
@@ -265,9 +234,11 @@ jobs:
         (job("one", "true", "needs: two") + job("two", "true", "needs: one"), "need each other"),
         (job("one", "true") + job("one", "false"), "duplicate key"),
         (job("one", "true", "container: debian"), "container is not supported"),
+        (job("one", "true", "defaults: {}"), "defaults is not supported"),
+        (job("one", "true").replace("[{", "[{working-directory: a, "), "working-directory is not supported"),
         (job("one", "true", "permissions: {content: read}"), "unknown permission content"),
         ("  one: {runs-on: ubuntu-24.04}", "needs steps"),
-        (job("one", "true", "defaults: {run: {shell: pwsh}}"), "pwsh"),
+        (job("one", "true").replace("[{", "[{shell: pwsh, "), "pwsh"),
         ("  one: [", "main.yml"),
     ],
 )
@@ -317,7 +288,7 @@ def test_a_job_without_permissions_has_no_token_and_steps_that_see_one_are_recor
 def test_unexecuted_jobs_evaluate_expressions_and_run_nothing(run_text: RunText) -> None:
     text = f"""
   all:
-    strategy: {{matrix: {{id: [a, b]}}}}
+    strategy: {{matrix: {{include: [{{id: a}}, {{id: b}}]}}}}
     {JOB}
     steps: [{{run: exit 1, env: {{ID: '${{{{ VALUE }}}}'}}}}]
 """

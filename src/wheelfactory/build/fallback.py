@@ -14,20 +14,13 @@ from typing import Literal
 
 from pydantic import Field
 
-from wheelfactory.build.environments import (
-    build_requirements,
-    cached_wheel,
-    content_folder,
-    copy_wheel,
-    make_build_environment,
-    pip_wheel,
-)
+from wheelfactory.build.environments import make_build_environment, pip_wheel
+from wheelfactory.build.pinned import PinnedProject
 from wheelfactory.core.cell import FALLBACK_NAME
-from wheelfactory.core.errors import BuildError, InputError
+from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import FALLBACK_SOURCES, read_file
 from wheelfactory.core.models import FrozenModel, parse_model
-from wheelfactory.core.progress import logger
-from wheelfactory.wheel.rewrite import rewrite_wheel
+from wheelfactory.matrix.facts import Context
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -104,11 +97,6 @@ def read_fallback_project() -> FallbackProject:
     )
 
 
-def is_unknown_fallback(name: str, version: str) -> bool:
-    """Whether this is a fallback of another version than this factory's, which it therefore cannot verify."""
-    return name == FALLBACK_NAME and version != read_fallback_project().version
-
-
 def _read(path: Path) -> bytes:
     hint = "install the factory again, or restore the file from git"
     return read_file(path, InputError("cannot read flash-attention-amd", str(path), hint))
@@ -124,23 +112,24 @@ def _read_project_table(path: Path) -> _ProjectTable:
     return parse_model(_ProjectTable, {name: project[name] for name in _KEYS if name in project}, refusal)
 
 
-ZIP_EPOCH = 315532800
-"""1980-01-01, the earliest time of a zip member. Files of a checkout have only the time of the checkout."""
+# 1980-01-01, the earliest time of a zip member. Files of a checkout have only the time of the checkout
+_ZIP_EPOCH = 315532800
 
 
-def build_fallback(project: FallbackProject, folder: Path, cache: Path) -> Path:
-    """Build the wheel into `folder`, or copy it from the cache. Raises `BuildError`."""
+def pin_fallback(context: Context) -> PinnedProject:
+    """Return the version of this checkout and its build. Raises the errors of `read_fallback_project`."""
+    project, cache = read_fallback_project(), context.cache
 
-    def make(scratch: Path) -> Path:
+    def run_setup(scratch: Path) -> Path:
         environment = make_build_environment(cache)
-        logger.info("building %s", FALLBACK_NAME)
         project.write_sources(scratch / "source")
-        raw = pip_wheel(environment, scratch / "source", scratch / "raw", ZIP_EPOCH, {})
-        if raw.name != project.filename:
-            raise BuildError(
-                "the build made an unexpected wheel", raw.name, f"expected {project.filename}: check its pyproject.toml"
-            )
-        return rewrite_wheel(raw, scratch)
+        return pip_wheel(environment, scratch / "source", scratch / "raw", _ZIP_EPOCH, {})
 
-    cached = content_folder(cache / "raw", (project.identity, *build_requirements()))
-    return copy_wheel(cached_wheel(cached, cache, make), folder)
+    return PinnedProject(
+        FALLBACK_NAME,
+        project.version,
+        project.identity,
+        run_setup,
+        wheel=project.filename,
+        pinned_in="its pyproject.toml",
+    )

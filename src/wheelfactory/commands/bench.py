@@ -7,9 +7,9 @@ from pathlib import Path
 
 from wheelfactory.commands import bench_attention, bench_training
 from wheelfactory.commands.bench_options import add_plot, read_plot_paths
-from wheelfactory.commands.options import Environ, print_results
+from wheelfactory.commands.options import Environ, print_text
 from wheelfactory.core.errors import DONE
-from wheelfactory.gpu.bench.bench_text import trend_lines
+from wheelfactory.gpu.bench.bench_text import trend_text
 from wheelfactory.gpu.bench.compare import trend_points
 from wheelfactory.gpu.bench.plot import plot_trend
 from wheelfactory.gpu.bench.reports import read_training_report
@@ -31,16 +31,13 @@ def _execute_trend(options: argparse.Namespace, _environ: Environ) -> int:
     plots = read_plot_paths(options)
     reports = {str(path): read_training_report(path) for path in options.reports}
     points = trend_points(reports)
-    print_results(*trend_lines(points))
+    print_text(*trend_text(points))
     plot_trend(points, next(iter(reports.values())), plots)
     return DONE
 
 
 BENCHMARKS = {
-    "attention": (
-        *(bench_attention.add, bench_attention.execute),
-        "time attention over a sweep of sequence lengths",
-    ),
+    "attention": (*(bench_attention.add, bench_attention.execute), "time attention over a sweep of sequence lengths"),
     "training": (
         *(bench_training.add, bench_training.execute),
         "train a small transformer with each backend; optionally compare with an earlier report",

@@ -6,11 +6,11 @@ import argparse
 from typing import get_args
 
 from wheelfactory.commands.bench_options import add_output, add_plot, add_python_options, name_list, read_plot_paths
-from wheelfactory.commands.options import Environ, positive_int, print_messages, print_results
+from wheelfactory.commands.options import Environ, add_option, positive_int, print_messages, print_text
 from wheelfactory.core.errors import DONE, FAILED, InputError
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.progress import Steps
-from wheelfactory.gpu.bench.bench_text import attention_lines
+from wheelfactory.gpu.bench.bench_text import attention_text
 from wheelfactory.gpu.bench.measure import ATTENTION_IMPLEMENTATIONS, PACKED_ONLY, SEQLENS, measure_attention
 from wheelfactory.gpu.bench.plot import plot_attention
 from wheelfactory.gpu.bench.programs.call_options import SHORTEST, SOFTCAP, WINDOW
@@ -19,7 +19,6 @@ from wheelfactory.gpu.torch_python import (
     AUTOTUNE_VARIABLE,
     TorchPython,
     find_torch_python,
-    require_no_autotune,
     require_non_amd_gpu,
 )
 
@@ -32,52 +31,38 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     add_python_options(parser)
     shown = ",".join(map(str, SEQLENS))
-    parser.add_argument(
+    add_option(
+        parser,
         "--preset",
-        choices=get_args(AttentionPreset),
-        help=f"measure with a window of {WINDOW} keys, with softcap {SOFTCAP:g}, with ALiBi slopes, with gradients "
+        f"measure with a window of {WINDOW} keys, with softcap {SOFTCAP:g}, with ALiBi slopes, with gradients "
         "that have the same bits each time (deterministic; implies --backward), or with packed sequences of "
         f"1/{SHORTEST} of the length to the length (varlen) (default: without any of them)",
+        choices=get_args(AttentionPreset),
     )
-    parser.add_argument(
-        "--seqlens",
-        type=_seqlens,
-        metavar="LIST",
-        help=f"comma-separated sequence lengths in tokens (default: {shown})",
+    add_option(
+        parser, "--seqlens LIST", f"comma-separated sequence lengths in tokens (default: {shown})", type=_seqlens
     )
-    parser.add_argument(
-        "--batch",
-        type=positive_int,
-        metavar="N",
-        help=f"sequences in a batch (default: {_BATCH}; {_PACKED} with --preset varlen)",
-    )
-    for name, default, what in (
-        ("--heads", 8, "query heads"),
-        ("--head-dim", 64, "size of a head"),
-    ):
+    add_option(parser, "--batch N", f"sequences in a batch (default: {_BATCH}; {_PACKED} with --preset varlen)")
+    for name, default, what in (("--heads", 8, "query heads"), ("--head-dim", 64, "size of a head")):
         parser.add_argument(name, type=positive_int, default=default, metavar="N", help=f"{what} (default: {default})")
-    parser.add_argument(
-        "--kv-heads",
-        type=positive_int,
-        metavar="N",
-        help="heads of keys and values; must divide --heads (default: the value of --heads)",
-    )
-    parser.add_argument(
+    add_option(parser, "--kv-heads N", "heads of keys and values; must divide --heads (default: the value of --heads)")
+    add_option(
+        parser,
         "--dtype",
+        "dtype of all tensors (default: float16)",
         choices=("float16", "bfloat16", "float32"),
         default="float16",
-        help="dtype of all tensors (default: float16)",
     )
-    parser.add_argument(
-        "--causal", action=argparse.BooleanOptionalAction, default=True, help="mask later keys (default: --causal)"
+    add_option(
+        parser, "--causal", "mask later keys (default: --causal)", action=argparse.BooleanOptionalAction, default=True
     )
-    parser.add_argument("--backward", action="store_true", help="time forward plus backward (default: forward only)")
-    parser.add_argument(
-        "--implementations",
-        type=name_list(ATTENTION_IMPLEMENTATIONS),
-        metavar="LIST",
-        help=f"comma-separated subset of {','.join(ATTENTION_IMPLEMENTATIONS)} "
+    add_option(parser, "--backward", "time forward plus backward (default: forward only)")
+    add_option(
+        parser,
+        "--implementations LIST",
+        f"comma-separated subset of {','.join(ATTENTION_IMPLEMENTATIONS)} "
         f"(default: all; {PACKED_ONLY} only with --preset varlen)",
+        type=name_list(ATTENTION_IMPLEMENTATIONS),
     )
     add_output(parser)
     add_plot(parser, "time, TFLOP/s and memory against sequence length")
@@ -99,13 +84,12 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         raise InputError("--kv-heads does not divide --heads", groups, "choose a divisor, such as --kv-heads 1")
     python = find_torch_python(options.python, environ)
     if options.non_amd_gpu:
-        require_non_amd_gpu(python)
-        require_no_autotune(environ.get(AUTOTUNE_VARIABLE, ""))
+        require_non_amd_gpu(python, environ.get(AUTOTUNE_VARIABLE, ""))
     config = _config(options, python)
     implementations = options.implementations or _implementations(config)
     with Steps(len(implementations)) as steps:
         report = measure_attention(config, implementations, python, environ, steps.step)
-    print_results(*attention_lines(report))
+    print_text(*attention_text(report))
     failed = any(row.implementation == "flash-attn" and row.status == "failed" for row in report.rows)
     if failed and report.hardware.vendor == "nvidia" and not options.non_amd_gpu:
         print_messages("hint: an AMD Triton wheel runs on this GPU only in test mode: add --non-amd-gpu")

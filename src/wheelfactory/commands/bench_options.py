@@ -7,37 +7,36 @@ import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from wheelfactory.commands.options import add_option
 from wheelfactory.gpu.bench.plot import SUFFIXES, require_matplotlib
 
 
 def add_python_options(parser: argparse.ArgumentParser) -> None:
     """Add ``--python PYTHON`` and ``--non-amd-gpu``."""
-    parser.add_argument(
-        "--python",
-        metavar="PYTHON",
-        help="Python interpreter to benchmark; must have torch (default: the active environment)",
+    add_option(
+        parser, "--python PYTHON", "Python interpreter to benchmark; must have torch (default: the active environment)"
     )
-    parser.add_argument(
+    add_option(
+        parser,
         "--non-amd-gpu",
-        action="store_true",
-        help="test mode: drop AMD launch options, so that Triton kernels run on another vendor's GPU",
+        "test mode: drop AMD launch options, so that Triton kernels run on another vendor's GPU",
     )
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Add ``--output-json FILE``."""
-    parser.add_argument("--output-json", type=parse_output_path, metavar="FILE", help="write the report as JSON")
+    add_option(parser, "--output-json FILE", "write the report as JSON", type=parse_output_path)
 
 
 def add_plot(parser: argparse.ArgumentParser, plotted: str) -> None:
     """Add ``--plot FILE``, which can be repeated; `plotted` names the content for the help text."""
-    parser.add_argument(
-        "--plot",
+    add_option(
+        parser,
+        "--plot FILE",
+        f"plot {plotted} into FILE (.png or .svg); repeat it for both formats",
         type=_plot_file,
         action="append",
         default=[],
-        metavar="FILE",
-        help=f"plot {plotted} into FILE (.png or .svg); repeat it for both formats",
     )
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from wheelfactory.commands.bench_options import add_output, add_python_options, name_list
-from wheelfactory.commands.options import Environ, positive_int, positive_number, print_results
+from wheelfactory.commands.options import Environ, add_option, positive_int, print_text
 from wheelfactory.core.errors import DONE, FAILED, InputError
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.progress import Steps
-from wheelfactory.gpu.bench.bench_text import change_lines, training_lines
+from wheelfactory.gpu.bench.bench_text import change_text, training_text
 from wheelfactory.gpu.bench.compare import compare_training, require_common_implementation, require_comparable
 from wheelfactory.gpu.bench.measure import PRESET_FIELDS, PRESETS, TRAINING_IMPLEMENTATIONS, measure_training
 from wheelfactory.gpu.bench.reports import TrainingConfig, read_training_report
-from wheelfactory.gpu.torch_python import TorchPython, find_torch_python, require_no_autotune, require_non_amd_gpu
+from wheelfactory.gpu.torch_python import TorchPython, find_torch_python, require_non_amd_gpu
 from wheelfactory.gpu.validate.report import as_hardware
 
 _BACKENDS = ("ck", "triton")
@@ -34,39 +33,32 @@ _SMALL = (1, 128, 64, 2, 2, 1, 5)
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     add_python_options(parser)
-    parser.add_argument("--preset", choices=PRESETS, help="sizes to use where no option sets one (default: mi300x)")
+    add_option(parser, "--preset", "sizes to use where no option sets one (default: mi300x)", choices=PRESETS)
     for name in PRESET_FIELDS:
         presets = ", ".join(f"{sizes[name]} in {preset}" for preset, sizes in PRESETS.items())
         parser.add_argument(_option(name), type=positive_int, metavar="N", help=f"{_MEANINGS[name]} ({presets})")
-    parser.add_argument(
+    add_option(
+        parser,
         "--dtype",
+        "dtype of matrix products (default: bfloat16); weights stay float32",
         choices=("bfloat16", "float16"),
         default="bfloat16",
-        help="dtype of matrix products (default: bfloat16); weights stay float32",
     )
-    parser.add_argument(
-        "--implementations",
+    add_option(
+        parser,
+        "--implementations LIST",
+        f"comma-separated subset of {','.join(TRAINING_IMPLEMENTATIONS)} (default: {','.join(_BACKENDS)})",
         type=name_list(TRAINING_IMPLEMENTATIONS),
         default=_BACKENDS,
-        metavar="LIST",
-        help=f"comma-separated subset of {','.join(TRAINING_IMPLEMENTATIONS)} (default: {','.join(_BACKENDS)})",
     )
-    parser.add_argument(
-        "--autotune", action="store_true", help="let the Triton backend search for its fastest settings"
-    )
+    add_option(parser, "--autotune", "let the Triton backend search for its fastest settings")
     add_output(parser)
-    parser.add_argument(
-        "--compare",
-        type=Path,
-        metavar="FILE",
-        help="compare with this earlier report; exit code 1 if a result is worse",
-    )
-    parser.add_argument(
-        "--threshold",
-        type=positive_number,
+    add_option(parser, "--compare FILE", "compare with this earlier report; exit code 1 if a result is worse")
+    add_option(
+        parser,
+        "--threshold PERCENT",
+        "with --compare: accept results that are up to PERCENT worse (default: 5)",
         default=5.0,
-        metavar="PERCENT",
-        help="with --compare: accept results that are up to PERCENT worse (default: 5)",
     )
 
 
@@ -83,8 +75,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     old = read_training_report(options.compare) if options.compare else None
     python = find_torch_python(options.python, environ)
     if options.non_amd_gpu:
-        require_non_amd_gpu(python)
-        require_no_autotune("true" if options.autotune else "")
+        require_non_amd_gpu(python, "true" if options.autotune else "")
     config = _config(options, python)
     if old:
         require_comparable(str(options.compare), old, config, as_hardware(python))
@@ -93,14 +84,14 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         report = measure_training(
             config, options.implementations, python, environ, steps.step, preset=_preset(options, python)
         )
-    print_results(*training_lines(report))
+    print_text(*training_text(report))
     if options.output_json:
         write_atomic(options.output_json, report.model_dump_json(indent=1).encode() + b"\n")
     worse = False
     if old:
         changes = compare_training(old, report, options.threshold)
         title = f"{options.compare} of {old.time:%Y-%m-%d}"
-        print_results("", *change_lines(title, changes, options.threshold))
+        print_text("", *change_text(title, changes, options.threshold))
         worse = any(change.is_worse for change in changes)
     states = {result.status for result in report.results}
     return FAILED if worse or "failed" in states or "measured" not in states else DONE

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import time
 
-from wheelfactory.build.pure import build_pure, read_pure_project
+from wheelfactory.build.pinned import build_wheel
+from wheelfactory.build.products import pin_product
 from wheelfactory.build.recipe import make_recipe, resolve_rocm_version
 from wheelfactory.commands.executor_options import (
     add_cache_size,
@@ -21,21 +22,22 @@ from wheelfactory.commands.options import (
     add_cache,
     add_dest,
     add_matrix,
+    add_option,
     as_directory,
+    cells_of_versions,
     print_results,
     read_context,
     require_cell,
 )
-from wheelfactory.core.cell import WITHOUT_CELL, Backend, Cell
+from wheelfactory.core.cell import PRODUCTS, Backend, Cell
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import remove_scratch
 from wheelfactory.core.progress import Steps, log_to_stderr
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Context
-from wheelfactory.matrix.select import require_in_matrix
 from wheelfactory.pipeline.build import build_cell
 
-_OTHERS = " | ".join(WITHOUT_CELL)
+_OTHERS = " | ".join(PRODUCTS)
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -49,11 +51,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         "(location of ROCm)"
     )
     parser.add_argument("cell", nargs="*", help=f"cell id, four versions (ROCM can be auto), or {_OTHERS}")
-    parser.add_argument(
+    add_option(
+        parser,
         "--backend",
+        "backend to build, if the cell is given as four versions (default: ck)",
         choices=["ck", "triton"],
         default=None,
-        help="backend to build, if the cell is given as four versions (default: ck)",
     )
     add_dest(parser, "dist", "write the wheel to this directory")
     add_kernels(parser)
@@ -69,10 +72,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     dest = as_directory(options.dest)
     context = read_context(options, environ)
     matrix, cache = context.matrix, context.cache
-    if options.backend is None and len(options.cell) == 1 and options.cell[0] in WITHOUT_CELL:
+    if len(options.cell) == 1 and options.cell[0] in PRODUCTS and options.backend is None:
         with log_to_stderr():
-            project = read_pure_project(options.cell[0], matrix.dependencies)
-            print_results(str(build_pure(project, dest, cache, environ)))
+            print_results(str(build_wheel(pin_product(options.cell[0], context), dest, cache)))
         return DONE
     cells, local_build = _cells_to_build(options, context)
     scope = read_scope(options, environ, started)
@@ -85,13 +87,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             for cell in cells:
                 with steps.step(cell.id) as report_progress:
                     path = build_cell(
-                        executor,
-                        cell,
-                        dest,
-                        report_progress,
-                        context=context,
-                        local_build=local_build,
-                        scope=scope,
+                        executor, cell, dest, report_progress, context=context, local_build=local_build, scope=scope
                     )
                     paths.append(str(path))
     print_results(*paths)
@@ -109,15 +105,12 @@ def _cells_to_build(options: argparse.Namespace, context: Context) -> tuple[list
             " ".join(options.cell) or "no argument",
             f"name a cell id, FLASH_ATTN PYTHON TORCH ROCM (such as 2.8.3 3.11 2.9.1 6.4), or {_OTHERS}",
         )
-    flash_attn, python, torch, rocm = options.cell
-    rocm = resolve_rocm_version(context.matrix, context.host, rocm)
+    *versions, rocm = options.cell
+    versions.append(resolve_rocm_version(context.matrix, context.host, rocm))
     backends = [Backend(options.backend or "ck")]
     if _has_triton_flag(context.environ) and Backend.TRITON not in backends:
         backends.append(Backend.TRITON)
-    return [
-        require_in_matrix(expansion, Cell.from_axes(flash_attn, python, torch, rocm, backend), python)
-        for backend in backends
-    ], True
+    return list(cells_of_versions(expansion, versions, backends)), True
 
 
 def _has_triton_flag(environ: Environ) -> bool:

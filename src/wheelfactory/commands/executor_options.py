@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from wheelfactory.build.executor import Executor, LocalExecutor, PerBackendExecutor
-from wheelfactory.commands.options import as_directory, byte_size, positive_int, positive_number, print_messages
+from wheelfactory.commands.options import add_option, as_directory, print_messages
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.progress import log_to_stderr
@@ -24,12 +24,7 @@ REMOTE_VARIABLE = "WHEELFACTORY_REMOTE"
 
 def add_kernels(parser: argparse.ArgumentParser) -> None:
     """Add ``--kernels DIR``, ``--budget HOURS`` and ``--remote``."""
-    parser.add_argument(
-        "--kernels",
-        type=Path,
-        metavar="DIR",
-        help="link compiled kernels from the archives in DIR (see `wheelfactory kernels`)",
-    )
+    add_option(parser, "--kernels DIR", "link compiled kernels from the archives in DIR (see `wheelfactory kernels`)")
     add_budget(parser)
     add_remote(parser)
 
@@ -59,38 +54,28 @@ def require_release_remote(scope: CompileScope) -> CompileScope:
 def add_remote(parser: argparse.ArgumentParser) -> None:
     """Add ``--remote`` and the options that go with it."""
     group = parser.add_argument_group("compile kernels on a cluster (see docs/how-to/compile-on-a-cluster.md)")
-    group.add_argument(
-        "--remote",
-        metavar="URL",
-        help="compile missing kernels on this server of the Remote Execution API, such as "
+    add_option(
+        group,
+        "--remote URL",
+        "compile missing kernels on this server of the Remote Execution API, such as "
         f"grpcs://HOST:PORT/INSTANCE (default: the variable {REMOTE_VARIABLE})",
     )
-    group.add_argument("--remote-token", type=Path, metavar="FILE", help="send the bearer token in FILE")
-    group.add_argument(
-        "--remote-ca",
-        type=Path,
-        metavar="FILE",
-        help="verify the server with these certificates (default: the system's)",
-    )
-    group.add_argument(
-        "--remote-platform",
+    add_option(group, "--remote-token FILE", "send the bearer token in FILE")
+    add_option(group, "--remote-ca FILE", "verify the server with these certificates (default: the system's)")
+    add_option(
+        group,
+        "--remote-platform KEY=VALUE",
+        "use only workers with this property; may be repeated",
         type=_property,
         action="append",
         default=[],
-        metavar="KEY=VALUE",
-        help="use only workers with this property; may be repeated",
     )
-    group.add_argument(
-        "--ignore-remote-cache",
-        action="store_true",
-        help="compile again what the server has cached (`run` always does)",
-    )
-    group.add_argument(
-        "--verify-sample",
-        type=positive_int,
+    add_option(group, "--ignore-remote-cache", "compile again what the server has cached (`run` always does)")
+    add_option(
+        group,
+        "--verify-sample N",
+        "compile N random kernels of the cluster on this machine, too, and compare",
         default=0,
-        metavar="N",
-        help="compile N random kernels of the cluster on this machine, too, and compare",
     )
 
 
@@ -127,21 +112,17 @@ def read_deadline(options: argparse.Namespace, started: float) -> float | None:
 
 def add_budget(parser: argparse.ArgumentParser) -> None:
     """Add ``--budget HOURS``."""
-    parser.add_argument(
-        "--budget",
-        type=positive_number,
-        metavar="HOURS",
-        help="stop before HOURS have passed; exit code 6 means: run the same command to continue",
+    add_option(
+        parser, "--budget HOURS", "stop before HOURS have passed; exit code 6 means: run the same command to continue"
     )
 
 
 def add_cache_size(parser: argparse.ArgumentParser) -> None:
     """Add ``--cache-size SIZE``."""
-    parser.add_argument(
-        "--cache-size",
-        type=byte_size,
-        metavar="SIZE",
-        help="afterwards, remove the least recently used kernels from the cache until they fit SIZE, such as 20GB "
+    add_option(
+        parser,
+        "--cache-size SIZE",
+        "afterwards, remove the least recently used kernels from the cache until they fit SIZE, such as 20GB "
         "(default: keep all)",
     )
 
@@ -172,14 +153,9 @@ def add_executor(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_executor(parser: argparse.ArgumentParser, default: str, what: str) -> None:
-    parser.add_argument("--executor", choices=["auto", "local", "docker"], default=default, help=what)
-    parser.add_argument("--slim", action="store_true", help="use the ROCm image without torch, which needs less disk")
-    parser.add_argument(
-        "--memory",
-        type=positive_number,
-        metavar="GIB",
-        help="memory limit of all containers together (default: the free memory)",
-    )
+    add_option(parser, "--executor", what, choices=["auto", "local", "docker"], default=default)
+    add_option(parser, "--slim", "use the ROCm image without torch, which needs less disk")
+    add_option(parser, "--memory GIB", "memory limit of all containers together (default: the free memory)")
 
 
 def add_gate_executor(parser: argparse.ArgumentParser) -> None:

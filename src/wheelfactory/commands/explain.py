@@ -8,9 +8,10 @@ import json
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_matrix, print_results, require_cell
+from wheelfactory.commands.options import Environ, add_matrix, add_option, print_results, require_cell
 from wheelfactory.core.cell import Backend, Cell, name_flash_attn
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.host import read_host
@@ -20,6 +21,7 @@ from wheelfactory.explain.build_log import read_build_log
 from wheelfactory.explain.explanation import Explanation, explain_log
 from wheelfactory.explain.explanation_text import as_json, explanation_lines
 from wheelfactory.explain.log_lines import read_log_lines
+from wheelfactory.explain.matching_wheel import find_wheel_line
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
@@ -36,9 +38,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: wheelfactory explain ~/.cache/wheelfactory/logs/fa2.8.3-rocm6.4-torch2.9.1-cp311-ck.log"
     parser.add_argument("subject", metavar="CELL|LOG", help="cell id, build log file, or - for a log on stdin")
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--flags", action="store_true", help="explain each flag of the compile command, too")
-    form.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--jobs", type=_jobs, metavar="N", help="parallel compiles (default: read from the log)")
+    add_option(form, "--flags", "explain each flag of the compile command, too")
+    add_option(form, "--json", "print one JSON object")
+    add_option(parser, "--jobs N", "parallel compiles (default: read from the log)", type=_jobs)
     add_matrix(parser)
 
 
@@ -76,15 +78,14 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
 
 
 def _explained(options: argparse.Namespace, environ: Environ) -> Explanation:
-    cores = read_host(environ).cores
-    if options.subject == STDIN:
-        if sys.stdin is None:  # the parent process closed it
-            raise InputError("cannot read the log", "stdin is closed", "name the file of the log")
-        build_log = read_build_log(read_log_lines(sys.stdin.buffer, "stdin"), "stdin")
-        return explain_log("stdin", build_log, options.jobs, cores)
-    with Path(options.subject).open("rb") as stream:
-        build_log = read_build_log(read_log_lines(stream, options.subject), options.subject)
-    return explain_log(options.subject, build_log, options.jobs, cores)
+    from_stdin = options.subject == STDIN
+    if from_stdin and sys.stdin is None:  # the parent process closed it
+        raise InputError("cannot read the log", "stdin is closed", "name the file of the log")
+    name = "stdin" if from_stdin else options.subject
+    with nullcontext(sys.stdin.buffer) if from_stdin else Path(name).open("rb") as stream:
+        build_log = read_build_log(read_log_lines(stream, name), name)
+    wheel = find_wheel_line(build_log, load_matrix(options.matrix))
+    return explain_log(name, build_log, options.jobs, read_host(environ).cores, wheel)
 
 
 def _is_log(text: str) -> bool:

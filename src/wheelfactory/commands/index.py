@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_matrix, as_directory, print_messages, print_results
+from wheelfactory.commands.options import Environ, add_matrix, add_option, as_directory, print_messages, print_results
 from wheelfactory.commands.targets import add_site, add_target, find_site_url, open_publisher, require_target
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import lock_folder, write_atomic
@@ -26,8 +26,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: wheelfactory index github:OWNER/REPO --dest site"
     add_target(parser)
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--dest", type=Path, metavar="DIR", help="write a site that links to the wheels into DIR")
-    where.add_argument("--packages", type=Path, metavar="FILE", help="write only the list of wheels, as Markdown")
+    add_option(where, "--dest DIR", "write a site that links to the wheels into DIR")
+    add_option(where, "--packages FILE", "write only the list of wheels, as Markdown")
     add_site(parser)
     add_matrix(parser)
 

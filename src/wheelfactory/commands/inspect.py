@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, print_results, print_text
+from wheelfactory.commands.options import Environ, add_option, print_results, print_text
 from wheelfactory.core.errors import DONE
 from wheelfactory.wheel.inspect.facts import inspect
 from wheelfactory.wheel.inspect.facts_text import describe
@@ -17,7 +17,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: wheelfactory inspect dist/*.whl --json"
     help_text = "wheel, ELF file, .dist-info folder, or name of a project that python3 has installed"
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help=help_text)
-    parser.add_argument("--json", action="store_true", help="print one JSON object per file, including symbols")
+    add_option(parser, "--json", "print one JSON object per file, including symbols")
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:

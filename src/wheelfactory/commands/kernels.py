@@ -21,6 +21,7 @@ from wheelfactory.commands.options import (
     add_cache,
     add_dest,
     add_matrix,
+    add_option,
     as_directory,
     print_results,
     read_context,
@@ -29,10 +30,13 @@ from wheelfactory.commands.targets import open_archive_host, parse_repository
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import remove_scratch
 from wheelfactory.core.progress import Steps, log_to_stderr
+from wheelfactory.kernels.archive import read_archive_manifest
 from wheelfactory.kernels.archive_host import download_set, upload_set
 from wheelfactory.kernels.compile import compile_kernels
 from wheelfactory.kernels.compiler.shards import Shard
-from wheelfactory.kernels.kernel_set import group_kernel_sets, require_set, stored_set_name
+from wheelfactory.kernels.kernel_set import find_host_set, group_kernel_sets, require_set, stored_set_name
+from wheelfactory.kernels.proof import require_proof
+from wheelfactory.kernels.prove import prove_kernels
 from wheelfactory.kernels.resume import merge_set
 from wheelfactory.kernels.setup_env import CompileScope, store_folder
 from wheelfactory.matrix.expand import expand
@@ -45,18 +49,22 @@ def add(parser: argparse.ArgumentParser) -> None:
         "`wheelfactory plan --all` lists the kernel sets and suggests a shard count for each"
     )
     parser.add_argument("set", metavar="SET", help="id of a kernel set, such as ck-8e52d489-rocm6.4-gfx942")
-    parser.add_argument("--shard", type=_shard, metavar="I/N", help="compile only shard I of N, such as 2/4")
-    parser.add_argument(
-        "--merge", action="store_true", help="merge the shards in DIR into one archive; compile nothing"
+    add_option(parser, "--shard I/N", "compile only shard I of N, such as 2/4", type=_shard)
+    add_option(parser, "--merge", "merge the shards in DIR into one archive; compile nothing")
+    add_option(parser, "--upload DIR", "with --merge: upload the archive to a release directory", type=str)
+    add_option(parser, "--download TARGET", "download the uploaded archive; compile nothing")
+    add_option(
+        parser,
+        "--prove",
+        "execute a sample of the kernels of one arch on an emulator; compile nothing. DIR must have the archives of "
+        "SET and of its host code",
     )
-    parser.add_argument("--upload", metavar="DIR", help="with --merge: upload the archive to a release directory")
-    parser.add_argument("--download", metavar="TARGET", help="download the uploaded archive; compile nothing")
     add_dest(parser, "kernels", "directory of archives")
-    parser.add_argument(
-        "--measured-costs",
+    add_option(
+        parser,
+        "--measured-costs FILE",
+        "measured compile costs to balance shards with; use the same FILE for every shard (default: built-in)",
         type=_file,
-        metavar="FILE",
-        help="measured compile costs to balance shards with; use the same FILE for every shard (default: built-in)",
     )
     add_budget(parser)
     add_remote(parser)
@@ -86,7 +94,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     _check_combinations(options)
     context, dest = read_context(options, environ), as_directory(options.dest)
     matrix, cache = context.matrix, context.cache
-    kernel_set = require_set(group_kernel_sets(matrix, expand(matrix).cells), options.set)
+    sets = group_kernel_sets(matrix, expand(matrix).cells)
+    kernel_set = require_set(sets, options.set)
     remove_scratch(dest)  # leftovers of a killed run
     if options.download:
         name = stored_set_name(matrix, kernel_set, slim=options.slim)
@@ -96,8 +105,19 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         with use_store(cache, options.cache_size), log_to_stderr():
             archive = merge_set(dest, kernel_set.id, store_folder(cache))
             if options.upload:
+                manifest = read_archive_manifest(archive)
+                require_proof(kernel_set.id, manifest.set_key, manifest.proof)
                 name = stored_set_name(matrix, kernel_set, slim=options.slim)
                 upload_set(open_archive_host(options.upload, environ), name, archive)
+    elif options.prove:
+        with (
+            use_store(cache, options.cache_size),
+            open_executor(options, compiled=True, context=context) as executor,
+            Steps(1) as steps,
+            steps.step(f"executing {kernel_set.id}") as report_progress,
+        ):
+            host_set = find_host_set(sets, kernel_set)
+            archive = prove_kernels(executor, kernel_set, host_set, dest, report_progress, context=context)
     else:
         scope = CompileScope(
             shard=options.shard,
@@ -118,14 +138,16 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
 
 def _check_combinations(options: argparse.Namespace) -> None:
     """Raise `InputError` for options that contradict each other."""
-    for action in ("merge", "download"):
+    for action in ("merge", "download", "prove"):
         for other in ("shard", "budget", "measured_costs"):
             if getattr(options, action) and getattr(options, other):
                 hint = "compile every shard first, then run --merge or --download without this option"
                 raise InputError("bad arguments", f"--{action} with --{other.replace('_', '-')}", hint)
-    if options.remote and (options.shard or options.merge or options.download):
+    if options.prove and (options.merge or options.download):
+        raise InputError("bad arguments", "--prove with --merge or --download", "run them one after the other")
+    if options.remote and (options.shard or options.merge or options.download or options.prove):
         hint = "a cluster compiles the whole set: leave out the other option"
-        raise InputError("bad arguments", "--remote with --shard, --merge or --download", hint)
+        raise InputError("bad arguments", "--remote with --shard, --merge, --download or --prove", hint)
     if options.download and options.merge:
         raise InputError("bad arguments", "--download with --merge", "choose one of them")
     if options.upload and not options.merge:

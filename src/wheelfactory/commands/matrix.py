@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_matrix, add_only, print_messages, print_results
+from wheelfactory.commands.options import Environ, add_matrix, add_only, add_option, print_messages, print_results
 from wheelfactory.core.errors import DONE
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.matrix.expand import expand
@@ -27,20 +27,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: wheelfactory matrix --only '*-cp312-*' --published wheelhouse --explain"
     add_matrix(parser)
     add_only(parser)
-    parser.add_argument(
-        "--published",
-        type=Path,
-        metavar="MANIFEST",
-        help="omit cells that this manifest or release directory lists as published",
-    )
+    add_option(parser, "--published MANIFEST", "omit cells that this manifest or release directory lists as published")
     shape = parser.add_mutually_exclusive_group()
-    shape.add_argument(
-        "--table", action="store_true", help="print a table of supported versions instead (as Markdown in a pipe)"
-    )
-    shape.add_argument(
-        "--shards", action="store_true", help="print a two-level matrix, for more than GitHub's 256 jobs"
-    )
-    parser.add_argument("--explain", action="store_true", help="print on stderr why each combination is built or not")
+    add_option(shape, "--table", "print a table of supported versions instead (as Markdown in a pipe)")
+    add_option(shape, "--shards", "print a two-level matrix, for more than GitHub's 256 jobs")
+    add_option(parser, "--explain", "print on stderr why each combination is built or not")
 
 
 def execute(options: argparse.Namespace, _environ: Environ) -> int:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_matrix, print_results
+from wheelfactory.commands.options import Environ, add_matrix, add_option, print_results
 from wheelfactory.commands.targets import (
     REPOSITORY_PATTERN,
     add_readonly_target,
@@ -26,13 +25,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_readonly_target(parser)
     add_matrix(parser)
     add_site(parser)
-    parser.add_argument(
-        "--since", type=Path, metavar="MANIFEST", help="list only wheels that this older manifest lacks (default: all)"
-    )
-    parser.add_argument(
-        "--repository",
-        metavar="OWNER/REPO",
-        help="add commands that verify where a wheel was built (default: the repository of TARGET)",
+    add_option(parser, "--since MANIFEST", "list only wheels that this older manifest lacks (default: all)")
+    add_option(
+        parser,
+        "--repository OWNER/REPO",
+        "add commands that verify where a wheel was built (default: the repository of TARGET)",
     )
 
 

@@ -6,12 +6,12 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from wheelfactory.core.cell import Cell
-from wheelfactory.core.errors import DONE, FAILED, BuildError, FactoryError, InputError
+from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.errors import BuildError, FactoryError, InputError
 from wheelfactory.core.files import MATRIX
 from wheelfactory.core.host import read_host
 from wheelfactory.core.wrap import terminal_width, wrap_line
@@ -25,14 +25,57 @@ Environ: TypeAlias = Mapping[str, str]
 _BYTES = {"MB": 1000**2, "GB": 1000**3, "TB": 1000**4}
 
 
+def positive_int(text: str) -> int:
+    """Parse a whole number from 1 to 999999. Raises `argparse.ArgumentTypeError` for anything else."""
+    if not re.fullmatch("0*[1-9][0-9]{0,5}", text, re.ASCII):
+        raise argparse.ArgumentTypeError(f"not a number from 1 to 999999: {text!r}")
+    return int(text)
+
+
+def positive_number(text: str) -> float:
+    """Parse a number above zero. Raises `argparse.ArgumentTypeError` for anything else."""
+    if not re.fullmatch("[0-9]{1,6}([.][0-9]{1,6})?", text, re.ASCII) or not float(text):
+        raise argparse.ArgumentTypeError(f"not a number above zero: {text!r}")
+    return float(text)
+
+
+def byte_size(text: str) -> int:
+    """Parse a size with its unit, such as ``20GB``, to bytes. Raises `argparse.ArgumentTypeError` for anything else."""
+    number, unit = text[:-2], text[-2:]
+    if unit not in _BYTES:
+        raise argparse.ArgumentTypeError(f"not a size: {text!r}, one looks like 500MB, 20GB or 1.5TB")
+    return round(positive_number(number) * _BYTES[unit])
+
+
+_TYPES: Mapping[str, Callable[[str], Any]] = {
+    **dict.fromkeys(("FILE", "DIR", "MANIFEST", "REPORT", "BUNDLE"), Path),
+    **dict.fromkeys(("HOURS", "PERCENT", "GIB", "GB"), positive_number),
+    "N": positive_int,
+    "SIZE": byte_size,
+}
+"""The type of an option's value, by the name that the usage gives it; other values are texts."""
+
+
+def add_option(parser: argparse._ActionsContainer, usage: str, help_text: str, **more: Any) -> None:
+    """Add an option by its usage: ``--json`` is a flag, ``--cache DIR`` takes a value, whose name says its type.
+
+    `more` are further arguments of `argparse`; a choice among texts has no name: its usage lists them.
+    """
+    name, _, value = usage.partition(" ")
+    if value:
+        more = {"metavar": value, "type": _TYPES.get(value, str), **more}
+    elif not more:
+        more = {"action": "store_true"}
+    parser.add_argument(name, help=help_text, **more)
+
+
 def add_matrix(parser: argparse.ArgumentParser) -> None:
     """Add ``--matrix FILE``."""
-    parser.add_argument(
-        "--matrix",
-        type=Path,
+    add_option(
+        parser,
+        "--matrix FILE",
+        "read this matrix (default: ./matrix.yaml, else the one bundled with wheelfactory)",
         default=default_matrix(),
-        metavar="FILE",
-        help="read this matrix (default: ./matrix.yaml, else the one bundled with wheelfactory)",
     )
 
 
@@ -44,44 +87,28 @@ def default_matrix() -> Path:
 
 def add_only(parser: argparse._ActionsContainer) -> None:
     """Add ``--only GLOB``."""
-    parser.add_argument(
-        "--only", default="*", metavar="GLOB", help="select cells whose id matches, such as '*-torch2.9.1-*-triton'"
-    )
+    add_option(parser, "--only GLOB", "select cells whose id matches, such as '*-torch2.9.1-*-triton'", default="*")
 
 
 def add_cache(parser: argparse.ArgumentParser) -> None:
     """Add ``--cache DIR``."""
-    parser.add_argument(
-        "--cache",
-        type=Path,
-        metavar="DIR",
-        help="directory of downloads, environments and logs (default: ~/.cache/wheelfactory)",
-    )
+    add_option(parser, "--cache DIR", "directory of downloads, environments and logs (default: ~/.cache/wheelfactory)")
 
 
 def add_dest(parser: argparse.ArgumentParser, default: str, what: str) -> None:
     """Add ``--dest DIR``."""
     what = f"{what} (default: %(default)s)"
-    parser.add_argument("--dest", type=Path, default=Path(default), metavar="DIR", help=what)
+    add_option(parser, "--dest DIR", what, default=Path(default))
 
 
 def add_extended(parser: argparse.ArgumentParser) -> None:
     """Add ``--extended LIST``."""
-    parser.add_argument(
-        "--extended",
-        default="",
-        metavar="LIST",
-        help="also run optional gates: gpu, or all",
-    )
+    add_option(parser, "--extended LIST", "also run optional gates: gpu, or all", default="")
 
 
 def add_quick(parser: argparse.ArgumentParser) -> None:
     """Add ``--quick``."""
-    parser.add_argument(
-        "--quick",
-        action="store_true",
-        help="skip the slow gate (emulation); the wheel then counts as unverified",
-    )
+    add_option(parser, "--quick", "skip the slow gate (emulation); the wheel then counts as unverified")
 
 
 def prepare_cache(options: argparse.Namespace, environ: Environ) -> Path:
@@ -117,26 +144,11 @@ def require_cell(expansion: Expansion, text: str) -> Cell:
     return require_in_matrix(expansion, cell, named.python)
 
 
-def positive_int(text: str) -> int:
-    """Parse a whole number from 1 to 999999. Raises `argparse.ArgumentTypeError` for anything else."""
-    if not re.fullmatch("0*[1-9][0-9]{0,5}", text, re.ASCII):
-        raise argparse.ArgumentTypeError(f"not a number from 1 to 999999: {text!r}")
-    return int(text)
-
-
-def positive_number(text: str) -> float:
-    """Parse a number above zero. Raises `argparse.ArgumentTypeError` for anything else."""
-    if not re.fullmatch("[0-9]{1,6}([.][0-9]{1,6})?", text, re.ASCII) or not float(text):
-        raise argparse.ArgumentTypeError(f"not a number above zero: {text!r}")
-    return float(text)
-
-
-def byte_size(text: str) -> int:
-    """Parse a size with its unit, such as ``20GB``, to bytes. Raises `argparse.ArgumentTypeError` for anything else."""
-    number, unit = text[:-2], text[-2:]
-    if unit not in _BYTES:
-        raise argparse.ArgumentTypeError(f"not a size: {text!r}, one looks like 500MB, 20GB or 1.5TB")
-    return round(positive_number(number) * _BYTES[unit])
+def cells_of_versions(expansion: Expansion, versions: Sequence[str], backends: Iterable[Backend]) -> tuple[Cell, ...]:
+    """Return the cells of FLASH_ATTN PYTHON TORCH ROCM. Raises `InputError` with the reason if one is excluded."""
+    flash_attn, python, torch, rocm = versions
+    cells = (Cell.from_axes(flash_attn, python, torch, rocm, backend) for backend in backends)
+    return tuple(require_in_matrix(expansion, cell, python) for cell in cells)
 
 
 def print_results(*lines: str) -> None:
@@ -145,11 +157,11 @@ def print_results(*lines: str) -> None:
         print(line)
 
 
-def print_text(*lines: str) -> None:
-    """Print sentences of the result on stdout, wrapped between words on a terminal."""
+def print_text(*parts: str | TextTable) -> None:
+    """Print sentences and tables of the result on stdout, within the width of a terminal."""
     from wheelfactory.core.terminal import wrap_lines  # late: create_matrix.py needs no rich
 
-    print_results(*wrap_lines(lines))
+    print_results(*wrap_lines(parts))
 
 
 def print_messages(*lines: str) -> None:
@@ -183,25 +195,4 @@ def find_hint(error: FactoryError) -> str:
 
 
 if TYPE_CHECKING:
-    from wheelfactory.kernels import refresh_sources
-    from wheelfactory.matrix.refresh import images, torch_releases
-
-
-def run_chore(
-    refresh: Callable[[], images.ImageChanges | torch_releases.TorchChanges | refresh_sources.SourceChanges],
-) -> int:
-    """Run a script's refresh, print its findings, and return the exit code."""
-    import truststore  # many networks use their own certificate authority
-
-    truststore.inject_into_ssl()
-    try:
-        findings = refresh()
-    except FactoryError as error:
-        print_messages(f"error: {error}", f"hint: {error.hint}")
-        return error.exit_code
-    except KeyboardInterrupt:
-        print_messages("error: interrupted: by Ctrl-C", "hint: matrix.yaml is unchanged; run the same command again")
-        return FAILED
-    print_results(*findings.lines)
-    print_messages(findings.summary)
-    return DONE
+    from wheelfactory.core.terminal import TextTable

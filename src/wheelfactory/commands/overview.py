@@ -12,7 +12,7 @@ from wheelfactory.build.recipe import make_recipe
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.host import Host
-from wheelfactory.core.terminal import TextColumn, TextTable, table_lines, wrap_lines
+from wheelfactory.core.terminal import TextColumn, TextTable
 from wheelfactory.core.wrap import count_text
 from wheelfactory.kernels.kernel_set import KernelSet
 from wheelfactory.kernels.set_estimates import EstimateOrReason, total_cpu_hours
@@ -55,24 +55,20 @@ def overview_table(
             _hours(frozenset(cells), estimates),
         )
 
+    newest_first = sorted(groups, key=lambda group: [*map(Version, group)], reverse=True)
     return TextTable(
         _COLUMNS,
-        tuple((*group, *numbers(groups[group])) for group in sorted(groups, key=_release_order, reverse=True)),
+        tuple((*group, *numbers(groups[group])) for group in newest_first),
         ("all", "", *numbers(local_builds)),
     )
 
 
-def _release_order(group: tuple[str, str]) -> tuple[Version, Version]:
-    rocm, torch = group
-    return Version(rocm), Version(torch)
-
-
-def overview_lines(table: TextTable, unknown: str) -> list[str]:
-    """The table as text, with notes on its hours if they need any; `unknown` is the one that explains ``?``."""
+def overview_text(table: TextTable, unknown: str) -> list[str | TextTable]:
+    """The table, with notes on its hours if they need any; `unknown` is the one that explains ``?``."""
     hours = [row[-1] for row in table.rows]
     is_shared = sum(text != "0.0" for text in hours) > 1
     notes = [*([_SHARED] if is_shared else []), *([unknown] if any("?" in text for text in hours) else [])]
-    return [*table_lines(table), *wrap_lines(notes)]
+    return [table, *notes]
 
 
 def local_build_lines(local_builds: Mapping[Cell, str], host: Host) -> list[str]:

@@ -19,6 +19,7 @@ from wheelfactory.commands.options import (
     add_cache,
     add_matrix,
     add_only,
+    add_option,
     positive_int,
     positive_number,
     print_messages,
@@ -26,19 +27,17 @@ from wheelfactory.commands.options import (
     print_text,
     read_context,
 )
-from wheelfactory.commands.overview import local_build, local_build_lines, overview_lines, overview_table
+from wheelfactory.commands.overview import local_build, local_build_lines, overview_table, overview_text
 from wheelfactory.commands.targets import DEFAULT_DIRECTORY, add_readonly_target, read_published_rows
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import DONE
 from wheelfactory.core.progress import log_to_stderr, show_meanwhile
 from wheelfactory.core.terminal import rich_table
 from wheelfactory.core.wrap import count_text
-from wheelfactory.kernels.estimate import Runners
+from wheelfactory.kernels.estimate import WORKFLOW_SHARDING, Runners, Sharding
 from wheelfactory.kernels.kernel_set import KernelSet, group_kernel_sets
 from wheelfactory.kernels.set_estimates import (
-    WORKFLOW_SHARDING,
     EstimateOrReason,
-    Sharding,
     estimate_sets,
     estimate_to_json,
     read_cost_model,
@@ -68,20 +67,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_only(parser)
     add_cache(parser)
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--all", action="store_true", help="also print every cell, kernel set and image")
-    form.add_argument(
-        "--json",
-        action="store_true",
-        help="print one JSON object with cells, kernel-sets, kernel-cpu-hours, images and workflow",
-    )
+    add_option(form, "--all", "also print every cell, kernel set and image")
+    add_option(form, "--json", "print one JSON object with cells, kernel-sets, kernel-cpu-hours, images and workflow")
     sharding_group = parser.add_mutually_exclusive_group()
-    sharding_group.add_argument("--shards", type=_shards, metavar="N", help="split each kernel set into N shards")
-    sharding_group.add_argument(
-        "--budget",
-        type=positive_number,
+    add_option(sharding_group, "--shards N", "split each kernel set into N shards", type=_shards)
+    add_option(
+        sharding_group,
+        "--budget HOURS",
+        "use the fewest shards that each finish within HOURS (default: 5)",
         default="5",
-        metavar="HOURS",
-        help="use the fewest shards that each finish within HOURS (default: 5)",
     )
     for names, kind, unit, default, what in (
         ("--runners --machines", positive_int, "N", Runners.count, "number of machines that compile"),
@@ -91,11 +85,10 @@ def add(parser: argparse.ArgumentParser) -> None:
     ):
         text = f"{what} (default: {default:g})"
         parser.add_argument(*names.split(), type=kind, default=default, metavar=unit, help=text)
-    parser.add_argument(
-        "--measured-costs",
-        type=Path,
-        metavar="FILE",
-        help="measured compile costs (default: estimates use the costs in the cache, shards the built-in ones)",
+    add_option(
+        parser,
+        "--measured-costs FILE",
+        "measured compile costs (default: estimates use the costs in the cache, shards the built-in ones)",
     )
 
 
@@ -147,7 +140,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         print_results(json.dumps(_to_json(plan)))
         return DONE
     table = overview_table(local_builds, published, tuple(zip(sets, estimates, strict=True)))
-    print_results(*overview_lines(table, "?: kernel sets without an estimate"))
+    print_text(*overview_text(table, "?: kernel sets without an estimate"))
     print_text(*local_build_lines(local_builds, context.host))
     print_text(*(_each(plan) if options.all else ()), *_summary(plan, each_image=options.all))
     if published is None:

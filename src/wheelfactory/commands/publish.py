@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from wheelfactory.commands.options import (
     add_cache,
     add_extended,
     add_matrix,
+    add_option,
     prepare_cache,
     print_messages,
     print_results,
@@ -34,18 +35,16 @@ from wheelfactory.core.wrap import count_text
 from wheelfactory.gpu.validate.report import read_validation
 from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.origins import Dependency
 from wheelfactory.release.additions import (
     as_addition,
     fetch_missing_dependencies,
     read_additions,
-    require_aiter,
+    require_products,
     split_published,
 )
-from wheelfactory.release.bundle import MAX_BUNDLE_BYTES
+from wheelfactory.release.bundle import ATTESTED, MAX_BUNDLE_BYTES
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.release.published_checks import ATTESTED
 from wheelfactory.release.transaction import (
     Addition,
     Publisher,
@@ -69,32 +68,24 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     what = "wheel to verify and publish, or release directory of wheels that were verified before"
     parser.add_argument("paths", nargs="*", type=Path, metavar="WHEEL", help=what)
-    parser.add_argument("--tag", metavar="TAG", help="publish as this release tag (GitHub only)")
-    parser.add_argument(
-        "--expect",
-        metavar="CELLS",
-        help="with a release directory: accept only wheels of these cells (ids, separated by spaces)",
+    add_option(parser, "--tag TAG", "publish as this release tag (GitHub only)")
+    add_option(
+        parser,
+        "--expect CELLS",
+        "with a release directory: accept only wheels of these cells (ids, separated by spaces)",
     )
-    parser.add_argument(
-        "--wheels",
-        type=Path,
-        metavar="DIR",
-        help="with a release directory: read its wheels from DIR (default: its own)",
-    )
-    parser.add_argument("--stage", action="store_true", help="upload the files into a draft, and publish nothing yet")
+    add_option(parser, "--wheels DIR", "with a release directory: read its wheels from DIR (default: its own)")
+    add_option(parser, "--stage", "upload the files and their rows into a draft, and publish nothing yet")
+    add_option(parser, "--staged", "publish what --stage uploaded and --attestation attested")
     what = "with --stage: write the sha256 of each wheel that needs an attestation to FILE; create no FILE if none does"
-    parser.add_argument("--checksums", type=Path, metavar="FILE", help=what)
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print each call that would change the target, and change nothing"
-    )
-    parser.add_argument(
-        "--yank", metavar="NAME", help="mark this published file as withdrawn, so that installers skip it"
-    )
-    parser.add_argument("--reason", default="", metavar="TEXT", help="with --yank: reason that installers show")
+    add_option(parser, "--checksums FILE", what)
+    add_option(parser, "--dry-run", "print each call that would change the target, and change nothing")
+    add_option(parser, "--yank NAME", "mark this published file as withdrawn, so that installers skip it")
+    add_option(parser, "--reason TEXT", "with --yank: reason that installers show", default="")
     what = "add reports of `wheelfactory validate --json` to the published wheels that they name"
-    parser.add_argument("--evidence", nargs="+", default=[], type=Path, metavar="REPORT", help=what)
+    add_option(parser, "--evidence REPORT", what, nargs="+", default=[])
     what = "store this Sigstore bundle beside each staged wheel that it signs; publish nothing"
-    parser.add_argument("--attestation", type=Path, metavar="BUNDLE", help=what)
+    add_option(parser, "--attestation BUNDLE", what)
     add_site(parser)
     add_matrix(parser)
     add_cache(parser)
@@ -120,6 +111,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         return _add_attestation(options, publisher)
     context = Context(matrix, read_host(environ), environ, prepare_cache(options, environ))
     additions = _collect_additions(options, publisher, context=context)
+    if options.staged and not additions:
+        print_messages(f"nothing is staged in {target}")
+        return DONE
     validations = [read_validation(path) for path in options.evidence]
     rows: Sequence[WheelRow]
     with _lock(publisher, dry_run=options.dry_run):
@@ -131,9 +125,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
                     else add_evidence(publisher, validations)
                 )
         else:
-            rows = _add_wheels(
-                publisher, additions, matrix.dependencies, context.cache, environ, stage_only=options.stage
-            )
+            rows = _add_wheels(publisher, additions, stage_only=options.stage, context=context)
         if isinstance(publisher, DirectoryPublisher) and not options.stage:
             publisher.write_site(render_site(matrix, rows, options.site))
     if options.checksums and (sums := {row.filename: row.sha256 for row in rows if row.project in ATTESTED}):
@@ -164,8 +156,8 @@ def _add_attestation(options: argparse.Namespace, publisher: Publisher) -> int:
 def _require_one_action(options: argparse.Namespace, publisher: Publisher) -> None:
     """Raise `InputError` unless the options name exactly one action that the target supports."""
     target, changes = options.target, bool(options.yank) + bool(options.evidence) + bool(options.attestation)
-    if changes + bool(options.paths) != 1 or (changes and options.stage):
-        hint = "pass wheels, or --yank NAME, --evidence REPORT or --attestation BUNDLE; only wheels go with --stage"
+    if changes + options.staged + bool(options.paths) != 1 or (options.stage and not options.paths):
+        hint = "pass wheels, or --staged, --yank NAME, --evidence REPORT or --attestation BUNDLE; --stage needs wheels"
         raise InputError("either publish, yank, add evidence or an attestation", target, hint)
     if options.checksums and not options.stage:
         raise InputError("bad arguments", "--checksums without --stage", "add --stage: a later job attests the wheels")
@@ -184,22 +176,12 @@ def _verify_wheels(options: argparse.Namespace, *, context: Context) -> list[Add
     with open_executor(options, compiled=compiled, context=context) as executor:
         for path in wheels:
             with log_to_stderr():
-                results = run_gates(
-                    path,
-                    extended=extended,
-                    find_gate_host=executor.find_gate_host,
-                    context=context,
-                )
+                results = run_gates(path, extended=extended, find_gate_host=executor.find_gate_host, context=context)
                 additions.append(as_addition(path, results))
     return additions
 
 
-def _collect_additions(
-    options: argparse.Namespace,
-    publisher: Publisher,
-    *,
-    context: Context,
-) -> list[Addition]:
+def _collect_additions(options: argparse.Namespace, publisher: Publisher, *, context: Context) -> list[Addition]:
     """Return the wheels and rows that the arguments name, without duplicates."""
     expected = None if options.expect is None else frozenset(options.expect.split())
     additions = _verify_wheels(options, context=context)
@@ -209,12 +191,13 @@ def _collect_additions(
         recorded = [
             addition for path in folders for addition in read_additions(path, expected, options.wheels, context=context)
         ]
+    if options.staged:
+        with log_to_stderr():
+            recorded += [(row, None) for row in publisher.staged_rows()]
     new, changed = split_published(recorded, publisher.rows() if recorded else ())
     for name in changed:
         print_messages(f"warning: skipping {name}: already published with different content")
     additions += new
-    # rows with a file first, so that a row of the same wheel without one finds the file in the target
-    additions.sort(key=lambda addition: addition[1] is None)
     return list({(row.filename, row.sha256): (row, path) for row, path in reversed(additions)}.values())[::-1]
 
 
@@ -231,26 +214,21 @@ def _lock(publisher: Publisher, *, dry_run: bool) -> Iterator[None]:
 
 
 def _add_wheels(
-    publisher: Publisher,
-    additions: Sequence[Addition],
-    dependencies: Mapping[str, Dependency],
-    cache: Path,
-    environ: Environ,
-    *,
-    stage_only: bool,
+    publisher: Publisher, additions: Sequence[Addition], *, stage_only: bool, context: Context
 ) -> Sequence[WheelRow]:
     """Stage or publish the additions and missing dependencies; return the staged rows or all published rows."""
     filenames = [row.filename for row, _ in additions]
     # copying into a directory takes seconds; only uploads to GitHub need a progress display
     silent = isinstance(publisher, DirectoryPublisher)
     with nullcontext() if silent else log_to_stderr():
-        missing = fetch_missing_dependencies(dependencies, publisher, filenames, cache=cache, environ=environ)
+        missing = fetch_missing_dependencies(publisher, filenames, context=context)
     everything = [*missing, *additions]
     if not stage_only:  # a workflow stages it in the job of one batch
-        require_aiter((row for row, _ in everything), publisher.rows(), dependencies)
+        require_products((row for row, _ in everything), publisher.rows(), context=context)
     with nullcontext() if silent else Steps(len(everything) + (not stage_only)) as steps:
         step = steps.step if steps else silent_step
         if not stage_only:
             return publish_wheels(publisher, everything, step)
         stage(publisher, everything, step)
+        publisher.put_rows([row for row, _ in additions])
         return [row for row, _ in everything]

@@ -6,7 +6,15 @@ import argparse
 from pathlib import Path
 
 from wheelfactory.build.recipe import choose_archs
-from wheelfactory.commands.options import Environ, add_dest, add_matrix, as_directory, print_results, require_cell
+from wheelfactory.commands.options import (
+    Environ,
+    add_dest,
+    add_matrix,
+    add_option,
+    as_directory,
+    print_results,
+    require_cell,
+)
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.models import parse_model
 from wheelfactory.matrix.expand import expand
@@ -19,12 +27,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = "example: wheelfactory repair raw/flash_attn-2.8.3-*.whl --cell fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
     parser.add_argument("wheel", type=Path, metavar="WHEEL", help="raw wheel written by setup.py")
-    parser.add_argument("--cell", required=True, metavar="ID", help="cell id that the wheel was built for")
-    parser.add_argument(
-        "--archs",
+    add_option(parser, "--cell ID", "cell id that the wheel was built for", required=True)
+    add_option(
+        parser,
+        "--archs LIST",
+        "archs that it was built for, such as 'gfx90a;gfx942' (default: all archs of the cell)",
         default="",
-        metavar="LIST",
-        help="archs that it was built for, such as 'gfx90a;gfx942' (default: all archs of the cell)",
     )
     add_dest(parser, "dist", "write the finished wheel to this directory")
     add_matrix(parser)

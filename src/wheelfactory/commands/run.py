@@ -80,15 +80,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         remove_scratch(cache)
         worklist = make_worklist(executor, cells, publisher, quick=options.quick, context=context)
         before = publisher.rows()
-        failures = run_worklist(
-            executor,
-            worklist,
-            publisher,
-            extended,
-            scope,
-            quick=options.quick,
-            context=context,
-        )
+        failures = run_worklist(executor, worklist, publisher, extended, scope, quick=options.quick, context=context)
     # a wheel without a cell, such as flash-attention-amd, can be all that was missing
     has_added = publisher.rows() != before
     if not (worklist.to_build or worklist.to_verify or failures or has_added) and worklist.published:

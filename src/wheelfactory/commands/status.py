@@ -11,18 +11,20 @@ from wheelfactory.commands.options import (
     add_cache,
     add_matrix,
     add_only,
+    add_option,
     prepare_cache,
     print_messages,
     print_results,
     print_text,
 )
-from wheelfactory.commands.overview import local_build, overview_lines, overview_table
+from wheelfactory.commands.overview import local_build, overview_table, overview_text
 from wheelfactory.commands.targets import DEFAULT_DIRECTORY, add_readonly_target, read_published_rows
 from wheelfactory.core.errors import DONE, FAILED
 from wheelfactory.core.host import read_host
 from wheelfactory.core.terminal import TextTable
+from wheelfactory.kernels.estimate import WORKFLOW_SHARDING
 from wheelfactory.kernels.kernel_set import group_kernel_sets
-from wheelfactory.kernels.set_estimates import WORKFLOW_SHARDING, estimate_sets, read_cost_model, source_reader
+from wheelfactory.kernels.set_estimates import estimate_sets, read_cost_model, source_reader
 from wheelfactory.kernels.setup_env import ledger_path
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Context
@@ -40,9 +42,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_only(parser)
     add_cache(parser)
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--all", action="store_true", help="also print every cell and the reasons of excluded ones")
-    form.add_argument("--json", action="store_true", help="print one JSON object with counts, reasons and every cell")
-    form.add_argument("--markdown", action="store_true", help="print Markdown tables, for a page or a job summary")
+    add_option(form, "--all", "also print every cell and the reasons of excluded ones")
+    add_option(form, "--json", "print one JSON object with counts, reasons and every cell")
+    add_option(form, "--markdown", "print Markdown tables, for a page or a job summary")
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
@@ -56,7 +58,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         print_results(coverage_markdown(coverage).removesuffix("\n"))
     else:
         table = _table(coverage, rows, Context(matrix, read_host(environ), environ, prepare_cache(options, environ)))
-        print_results(*overview_lines(table, "?: `wheelfactory plan` estimates the other kernel sets"))
+        print_text(*overview_text(table, "?: `wheelfactory plan` estimates the other kernel sets"))
         print_text(*(cell_lines(coverage) if options.all else ()))
         print_text(*summary_lines(coverage, target, each_reason=options.all))
         if not options.all:

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wheelfactory.commands.options import Environ, as_directory
+from wheelfactory.commands.options import Environ, add_option, as_directory
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.progress import log_to_stderr, logger
+from wheelfactory.release.bundle import REF_VARIABLE
 from wheelfactory.release.directory import DirectoryDryRun, DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow, read_manifest
 from wheelfactory.release.transaction import Publisher
@@ -97,7 +98,8 @@ def open_attested_archive_host(text: str, environ: Environ) -> GitHubArchiveHost
     from wheelfactory.release.github.archive_host import GitHubArchiveHost
     from wheelfactory.release.github.releases import Releases
 
-    return GitHubArchiveHost(Releases(client, _commit_of_run(client.repository, environ)))
+    releases = Releases(client, _commit_of_run(client.repository, environ))
+    return GitHubArchiveHost(releases, environ.get(REF_VARIABLE, ""))
 
 
 def _commit_of_run(repository: str, environ: Environ) -> str | None:
@@ -142,12 +144,11 @@ def add_readonly_target(parser: argparse.ArgumentParser, *, is_optional: bool = 
 
 def add_site(parser: argparse.ArgumentParser) -> None:
     """Add ``--site URL``."""
-    parser.add_argument(
-        "--site",
-        metavar="URL",
+    add_option(
+        parser,
+        "--site URL",
+        "URL of the published site, for install commands (default: TARGET if it is a directory, else its GitHub Pages)",
         default="",
-        help="URL of the published site, for install commands (default: TARGET if it is a directory, else its "
-        "GitHub Pages)",
     )
 
 

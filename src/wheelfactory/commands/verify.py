@@ -4,29 +4,43 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
-from wheelfactory.build.fallback import is_unknown_fallback
-from wheelfactory.commands.executor_options import add_gate_executor, has_platform_wheel, open_executor
+from wheelfactory.build.executor import Executor
+from wheelfactory.build.products import is_other_version
+from wheelfactory.commands.executor_options import (
+    add_gate_executor,
+    has_platform_wheel,
+    open_executor,
+    use_store,
+)
 from wheelfactory.commands.options import (
     Environ,
     add_cache,
     add_extended,
     add_matrix,
+    add_option,
     add_quick,
+    as_directory,
     prepare_cache,
     print_messages,
     print_results,
     print_text,
     read_context,
+    require_cell,
 )
 from wheelfactory.commands.targets import open_site
-from wheelfactory.core.cell import WITHOUT_CELL, Cell
+from wheelfactory.core.cell import PRODUCTS, Cell
 from wheelfactory.core.errors import DONE, VERIFICATION_FAILED, InputError
 from wheelfactory.core.files import scratch_dir
-from wheelfactory.core.progress import log_to_stderr
+from wheelfactory.core.progress import Steps, log_to_stderr
 from wheelfactory.core.query import find_packages
 from wheelfactory.gpu.torch_python import find_user_python
+from wheelfactory.kernels.setup_env import CompileScope
+from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.facts import Context
+from wheelfactory.pipeline.rebuild import check_rebuild
 from wheelfactory.release.additions import read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.published_checks import check_installed, check_wheel, describe_checks
@@ -35,6 +49,8 @@ from wheelfactory.release.verified import unverified_reason
 from wheelfactory.verify.gates import is_refused, parse_extended
 from wheelfactory.verify.gates import verify as run_gates
 from wheelfactory.verify.result import GateResult, result_lines
+from wheelfactory.wheel.build_record import read_build_record
+from wheelfactory.wheel.read import Wheel
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -48,14 +64,17 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL", help=help_text)
     help_text = "compare with what this site published, and run no gates: site URL, release directory or "
     help_text += "github:OWNER/REPO"
-    parser.add_argument("--from", dest="site", metavar="SITE", help=help_text)
-    parser.add_argument(
-        "--cell", metavar="ID", help="cell id that the wheel must have (default: the id in its build record)"
-    )
+    add_option(parser, "--from SITE", help_text, dest="site")
+    add_option(parser, "--cell ID", "cell id that the wheel must have (default: the id in its build record)")
     add_quick(parser)
     add_extended(parser)
+    help_text = "also build the wheel again on this machine, and compare all bytes; without --kernels this compiles "
+    help_text += "what the cache lacks"
+    add_option(parser, "--rebuild", help_text)
+    help_text = "compare device code with the kernel archives in DIR, and link these for --rebuild"
+    add_option(parser, "--kernels DIR", help_text)
     add_gate_executor(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object per wheel")
+    add_option(parser, "--json", "print one JSON object per wheel")
     add_matrix(parser)
     add_cache(parser)
 
@@ -68,8 +87,13 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     cell = Cell.parse(options.cell) if options.cell else None
     extended = tuple(parse_extended(options.extended))
     any_refused = False
-    paths = [wheel for given in options.wheels for wheel in _wheels(given)]
-    with open_executor(options, compiled=has_platform_wheel(paths), context=context) as executor:
+    scope = CompileScope(archives=as_directory(options.kernels) if options.kernels else None)
+    paths = [wheel for given in options.wheels for wheel in _wheels(given, context)]
+    compiled = has_platform_wheel(paths)
+    with (
+        use_store(context.cache, compiled=compiled and options.rebuild),
+        open_executor(options, compiled=compiled, context=context) as executor,
+    ):
         for path in paths:
             with log_to_stderr():
                 results = run_gates(
@@ -78,18 +102,34 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
                     extended,
                     executor.find_gate_host,
                     quick=options.quick,
+                    archives=scope.archives,
                     context=context,
                 )
+            if options.rebuild and not is_refused(results):
+                results = (*results, *_rebuild(path, cell, executor, scope, context))
             any_refused = any_refused or is_refused(results)
             verdict = "" if is_refused(results) else unverified_reason(read_wheel_row(path, results)) or "verified"
             _print_results(path.name, results, verdict, as_json=options.json)
     return VERIFICATION_FAILED if any_refused else DONE
 
 
+def _rebuild(
+    path: Path, cell: Cell | None, executor: Executor, scope: CompileScope, context: Context
+) -> Iterator[GateResult]:
+    """Build the wheel of a cell again, and yield the result. A product has no compiled code: `contents` compares it."""
+    record = read_build_record(Wheel.open(path))
+    if cell is None and record:
+        cell = require_cell(expand(context.matrix), record.cell)
+    if cell:
+        with Steps(1) as steps, steps.step(cell.id) as report_progress:
+            yield check_rebuild(path, cell, executor, report_progress, context=context, scope=scope)
+
+
 def _compare_with_site(options: argparse.Namespace, environ: Environ) -> int:
     """Check wheels and installed projects against what a site published."""
-    if options.cell or options.quick or options.extended:
-        raise InputError("--from runs no gates", options.site, "omit --cell, --quick and --extended")
+    if options.cell or options.quick or options.extended or options.rebuild or options.kernels:
+        hint = "omit --cell, --quick, --extended, --rebuild and --kernels"
+        raise InputError("--from runs no gates", options.site, hint)
     cache = prepare_cache(options, environ)
     site, any_refused = open_site(options.site, environ), False
     for given in options.wheels:
@@ -122,13 +162,13 @@ def _print_results(name: str, results: tuple[GateResult, ...], verdict: str, *, 
     print_text(f"{name}: {'refused' if is_refused(results) else verdict}", *result_lines(results))
 
 
-def _wheels(path: Path) -> list[Path]:
-    """Return a wheel, or the flash-attn wheels of a release directory."""
+def _wheels(path: Path, context: Context) -> list[Path]:
+    """Return a wheel, or the wheels of cells and products in a release directory."""
     if not path.is_dir() or path.suffix == ".whl":
         return [path]
     publisher = DirectoryPublisher(path)
-    rows = [row for row in publisher.rows() if row.cell or row.project in WITHOUT_CELL]
-    unknown = [row for row in rows if is_unknown_fallback(row.project, row.version)]
+    rows = [row for row in publisher.rows() if row.cell or row.project in PRODUCTS]
+    unknown = [row for row in rows if is_other_version(row.project, row.version, context)]
     for row in unknown:
         print_messages(f"warning: skipping {row.filename}: this checkout can only verify its own version")
     if len(rows) == len(unknown):

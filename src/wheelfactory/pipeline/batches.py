@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.cell import OFFERED_PRODUCTS, Backend, Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.kernels.kernel_set import sets_of_cell
 from wheelfactory.matrix.facts import Matrix
@@ -130,13 +130,7 @@ class RunForecast:
     @property
     def to_json(self) -> dict[str, float]:
         """The forecast as JSON; hours are rounded."""
-        return {
-            "jobs": self.jobs,
-            "cell-pulls": self.cell_pulls,
-            "job-hours": round(self.job_hours, 1),
-            "wall-hours": round(self.wall_hours, 1),
-            "storage-bytes": self.storage_bytes,
-        }
+        return {name.replace("_", "-"): round(number, 1) for name, number in vars(self).items()}
 
     def __str__(self) -> str:
         return (
@@ -148,8 +142,8 @@ class RunForecast:
 OTHER_JOBS = 9
 """Jobs that every release has: select, collect, approve, plain builds, publish, generate, deploy, check, reconcile."""
 
-FALLBACK_JOBS = 3
-"""Jobs of flash-attention-amd, which is a batch of its own: build, verify, upload."""
+PRODUCT_JOBS = 3 * len(OFFERED_PRODUCTS)
+"""Jobs of the products that no cell requires: build, verify and upload each."""
 
 
 def predict_run(batches: Sequence[Batch], shard_hours: Sequence[float]) -> RunForecast:
@@ -157,12 +151,12 @@ def predict_run(batches: Sequence[Batch], shard_hours: Sequence[float]) -> RunFo
     if not batches:  # select and reconcile
         return RunForecast(2, 0, job_hours=2 * _SETUP / 60, wall_hours=2 * _SETUP / 60, storage_bytes=0)
     shards = [_SETUP + _PULL + 60 * hours for hours in shard_hours]
-    # the uploads fill one draft, one after the other; flash-attention-amd has one too
-    uploads = _UPLOAD * (len(batches) + 1)
-    others = _SETUP * (OTHER_JOBS + FALLBACK_JOBS - 1)
+    # the uploads fill one draft, one after the other; each of these products has one too
+    uploads = _UPLOAD * (len(batches) + len(OFFERED_PRODUCTS))
+    others = _SETUP * (OTHER_JOBS + PRODUCT_JOBS - len(OFFERED_PRODUCTS))
     slowest = max(shards, default=0.0) + max((sum(batch.minutes) for batch in batches), default=0.0)
     return RunForecast(
-        jobs=OTHER_JOBS + FALLBACK_JOBS + len(shards) + sum(batch.jobs for batch in batches),
+        jobs=OTHER_JOBS + PRODUCT_JOBS + len(shards) + sum(batch.jobs for batch in batches),
         cell_pulls=sum(batch.pulls for batch in batches),
         job_hours=(sum(shards) + sum(sum(batch.minutes) for batch in batches) + uploads + others) / 60,
         wall_hours=(slowest + uploads + _SETUP * OTHER_JOBS) / 60,

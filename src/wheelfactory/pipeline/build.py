@@ -9,19 +9,15 @@ from pathlib import Path
 from wheelfactory.build.environments import build_requirements, cached_wheel, content_folder
 from wheelfactory.build.executor import Executor
 from wheelfactory.build.recipe import Recipe, make_recipe
-from wheelfactory.build.setup_py import RawWheel, SetupExtras, SetupRun, log_path, run_setup
+from wheelfactory.build.setup_py import SetupExtras, SetupRun, log_path, run_setup
 from wheelfactory.build.sources import Source, fetch_source
 from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.progress import ProgressCallback
-from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE
-from wheelfactory.kernels.compiler.request import CompileResult
 from wheelfactory.kernels.kernel_set import sets_of_cell
 from wheelfactory.kernels.remote.samples import verify_samples
-from wheelfactory.kernels.remote.survey_and_fill import fill_from_cluster
-from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope, read_outcome, setup_env, store_folder
-from wheelfactory.kernels.source_list import list_planned_sources
+from wheelfactory.kernels.remote.survey_and_fill import prepare_compile
+from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope, run_compile, store_folder
 from wheelfactory.matrix.facts import Context
 from wheelfactory.wheel.build_record import BuildRecord, Toolchain
 from wheelfactory.wheel.read import Wheel
@@ -57,31 +53,12 @@ def build_cell(
     with scratch_dir(cache) as scratch:
         setup, log = SetupRun(recipe, source, host, scratch), log_path(cache, cell.id)
         set_ids = sets_of_cell(matrix, cell, recipe.archs)
-        planned = list_planned_sources(
-            cell.flash_attn, matrix.flash_attn[cell.flash_attn], cache, environ, recipe.archs
-        )
-        appended = environ.get(APPEND_VARIABLE)
-        filled = fill_from_cluster(
-            setup, set_ids, scope, log, report_progress, cache=cache, appended=appended, planned=planned
-        )
-        extras = setup_env(setup, set_ids, scope, cache=cache, appended=appended, planned=planned)
-        raw, result = _compile_and_link(setup, extras, store_folder(cache), log, report_progress)
+        extras, filled = prepare_compile(setup, set_ids, scope, log, report_progress, context)
+        raw, result = run_compile(setup, extras, store_folder(cache), log, report_progress)
+        assert raw  # nothing in `scope` stops a build before the link
         verify_samples(filled)
         record = _record(recipe, source, raw.toolchain, result.key if result else None)
         return finish_raw_wheel(raw.path, record, folder, environ)
-
-
-def _compile_and_link(
-    setup: SetupRun, extras: SetupExtras, kernels: Path, log: Path, report_progress: ProgressCallback
-) -> tuple[RawWheel, CompileResult | None]:
-    """Run setup.py: it compiles the bindings and the missing kernels, then links. Raises the errors of `build_cell`."""
-    try:
-        raw = run_setup(setup, log, extras, report_progress)
-    except BuildError:
-        # raises the compile's own error, which is more precise than the failure of setup.py
-        read_outcome(setup, kernels, log)
-        raise
-    return raw, read_outcome(setup, kernels, log)
 
 
 def _record(recipe: Recipe, source: Source, toolchain: Toolchain, kernels: str | None = None) -> BuildRecord:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, WITHOUT_CELL, Cell
+from wheelfactory.core.cell import PRODUCTS, Cell, products_beside
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file, write_atomic
 from wheelfactory.core.models import FrozenModel, parse_model
@@ -71,11 +71,9 @@ def output_lines(values: Mapping[str, object]) -> list[str]:
 
 def split_by_runner(cells: Iterable[Cell], runner: str) -> tuple[tuple[Cell, ...], tuple[Cell, ...]]:
     """Split cells into those to build and those that need a runner; `runner` is its label, empty if there is none."""
-    planned: list[Cell] = []
-    unplanned: list[Cell] = []
-    for cell in cells:
-        (planned if runner or not needs_runner(cell) else unplanned).append(cell)
-    return tuple(planned), tuple(unplanned)
+    cells = tuple(cells)
+    unplanned = () if runner else tuple(filter(needs_runner, cells))
+    return tuple(cell for cell in cells if runner or not needs_runner(cell)), unplanned
 
 
 def make_jobs(
@@ -140,11 +138,7 @@ def _linked_sets(sets: Iterable[KernelSet]) -> Mapping[Cell, Sequence[str]]:
 def kernel_entries(jobs: WorkflowJobs) -> list[dict[str, str]]:
     """Return the matrix entries of the kernel job: one for each shard, with the name of its artifact."""
     return [
-        {
-            "set": set_jobs.id,
-            "shard": shard,
-            "artifact": f"{STORED_SET_PREFIX}{set_jobs.id}{shard_suffix(shard)}",
-        }
+        {"set": set_jobs.id, "shard": shard, "artifact": f"{STORED_SET_PREFIX}{set_jobs.id}{shard_suffix(shard)}"}
         for set_jobs in jobs.kernel_sets
         for shard in set_jobs.shards
     ]
@@ -153,17 +147,17 @@ def kernel_entries(jobs: WorkflowJobs) -> list[dict[str, str]]:
 def batch_matrix(cells: Sequence[CellJob]) -> str:
     """Return the matrix of the jobs that build, verify and upload as JSON: one entry for each batch.
 
-    flash-attention-amd is a batch of its own, so that neither waits for the other; aiter is in the first batch with a
-    cell that takes its kernels from it. Without cells there is no entry.
+    A product that cells require is in the first batch with such a cell; any other is a batch of its own, so that
+    neither waits for the other. Without cells there is no entry.
     """
     batches: dict[str, list[CellJob]] = {}
     for cell in cells:
         batches.setdefault(cell.batch, []).append(cell)
-    using = next((batch for batch in batches.values() if any(Cell.parse(cell.id).uses_aiter for cell in batch)), None)
-    if using:
-        using.append(CellJob(id=AITER_NAME, batch=using[0].batch))
-    if batches:
-        batches[FALLBACK_NAME] = [CellJob(id=FALLBACK_NAME, batch=FALLBACK_NAME)]
+    cells_by_id = {cell.id: Cell.parse(cell.id) for cell in cells}
+    for product in products_beside(cells_by_id.values()):
+        requiring = (cell.batch for cell in cells if product in cells_by_id[cell.id].requires)
+        batch = next(requiring, product)
+        batches.setdefault(batch, []).append(CellJob(id=product, batch=batch))
     return strategy_json(
         [
             {
@@ -180,7 +174,7 @@ def parse_batch_cells(batches: str) -> tuple[Cell, ...]:
     """Parse a `batch_matrix` into its cells. Raises `InputError` for any other text."""
     try:
         names = [name for entry in json.loads(batches)["include"] for name in entry["cells"].split()]
-        return tuple(Cell.parse(name) for name in names if name not in WITHOUT_CELL)
+        return tuple(Cell.parse(name) for name in names if name not in PRODUCTS)
     except (ValueError, LookupError, TypeError, AttributeError):
         hint = "pass the output `batches` of `wheelfactory ci jobs`"
         raise InputError("not batches of cells", batches[:80], hint) from None

@@ -1,7 +1,7 @@
-"""Compare the cells that a workflow run selected, built and published, and render the job summary.
+"""Compare the cells that a workflow run selected and published, and render the job summary.
 
 The comparison does not trust job results. GitHub can drop cells without a failure: a job whose matrix is too large
-never starts, and the jobs after it can still pass.
+never starts, and the jobs after it can still pass. A job that failed although every cell is published is named, too.
 """
 
 from __future__ import annotations
@@ -16,61 +16,49 @@ from wheelfactory.site.coverage import NEEDS_RUNNER, decisive_rows, runner_note
 from wheelfactory.site.markdown import MarkdownSection, code_span, escape, fit_sections, size_text, table
 from wheelfactory.verify.result import Status
 
-_NOT_BUILT = "no verified wheel reached the upload"
-_NOT_PUBLISHED = "its wheel was verified but not published"
-
 _NEXT_STEPS = (
-    "1. Open the failed job of a cell below; its log ends with `error:` and `hint:`.",
+    "1. Open the failed job of the batch with a cell below; its log ends with `error:` and `hint:`.",
     "2. Run `./factory explain LOG` to see why a build failed and how to fix it.",
     "3. Choose *Re-run failed jobs*: built and published cells are kept, and nothing is published twice.",
 )
-_UNSELECTED = "A job uploaded rows of cells outside its run. Find out which job and why before you re-run any job."
-
-
-@dataclass(frozen=True)
-class Gap:
-    """A selected cell that is not published, and the first stage that it did not pass."""
-
-    cell: str
-    reason: str
+_GOOD = ("success", "skipped")
 
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """Outcome of a workflow run; every field holds sorted cell ids."""
+    """Outcome of a workflow run; every field but the last holds sorted cell ids."""
 
     selected: tuple[str, ...]
     published: tuple[str, ...]
     """Selected and published."""
     pending: tuple[str, ...]
     """Selected but not built yet, because a later run compiles their kernels; these are not gaps."""
-    gaps: tuple[Gap, ...]
-    built_unselected: tuple[str, ...]
+    gaps: tuple[str, ...]
+    """Selected cells that are not published."""
     published_unselected: tuple[str, ...]
     """Mostly from earlier runs, because a manifest lists every published wheel."""
     unplanned: tuple[str, ...]
     """Not selected, because only a runner of one's own can build them; these are not gaps."""
+    failed: tuple[str, ...]
+    """Jobs that neither succeeded nor were skipped, each as ``JOB=RESULT``: GitHub calls a timeout `cancelled`."""
 
     @property
     def complete(self) -> bool:
-        """Whether every selected cell is published or pending, and no other cell was built."""
-        return not self.gaps and not self.built_unselected
+        """Whether every selected cell is published or pending, and no job failed."""
+        return not self.gaps and not self.failed
 
     def lines(self) -> list[str]:
-        """The counts, then a line for each gap and each unexpected cell, as plain text."""
-        gaps = [f"missing  {gap.cell}: {gap.reason}" for gap in self.gaps]
-        unselected = [f"built but not selected  {cell}" for cell in self.built_unselected]
-        return [self._counts, *gaps, *unselected, *self._notes]
+        """The counts, then a line for each gap and each failed job, as plain text."""
+        gaps = [f"missing  {cell}: not published" for cell in self.gaps]
+        return [self._counts, *gaps, *(f"job  {result}" for result in self.failed), *self._notes]
 
     def markdown(self) -> str:
         """The verdict, the next steps if cells are missing, then the content of `lines`, as Markdown."""
         number = count_text(len(self.gaps), "selected cell")
         verdict = f"**Missing: {number}.**" if self.gaps else "**No selected cell is missing.**"
-        if self.built_unselected:
-            verdict = f"**{count_text(len(self.built_unselected), 'cell')} built but not selected.** {_UNSELECTED}"
-        gaps = [f"- {code_span(gap.cell)}: {gap.reason}" for gap in self.gaps]
-        unselected = [f"- {code_span(cell)}: built but not selected" for cell in self.built_unselected]
-        details = [f"- {self._counts}", *gaps, *unselected, *(f"- {line}" for line in self._notes)]
+        gaps = [f"- {code_span(cell)}: not published" for cell in self.gaps]
+        failed = [f"- job {code_span(result)}" for result in self.failed]
+        details = [f"- {self._counts}", *failed, *gaps, *(f"- {line}" for line in self._notes)]
         return "\n".join([verdict, "", *([*_NEXT_STEPS, ""] if self.gaps else []), *details, ""])
 
     @property
@@ -89,27 +77,26 @@ class Reconciliation:
 
 def reconcile(
     selected: Collection[str],
-    built: Collection[str],
     published: Collection[str],
     pending: Collection[str] = (),
     unplanned: Collection[str] = (),
+    results: Iterable[str] = (),
 ) -> Reconciliation:
     """Compare cell ids; `published` are all cells that can be installed after the run (`coverage.available_cells`).
 
-    `pending` are cells that may wait for kernels, `unplanned` those that need a runner.
+    `pending` are cells that may wait for kernels, `unplanned` those that need a runner, `results` those of all jobs.
     """
     # A published cell that this run did not build comes from an earlier attempt of the same run: not a gap.
     missing = set(selected) - set(published)
-    # A pending cell that was built has its kernels, so it must be published like any other.
-    waiting = (missing & set(pending)) - set(built)
+    waiting = missing & set(pending)
     return Reconciliation(
         selected=tuple(sorted(set(selected))),
         published=tuple(sorted(set(selected) & set(published))),
         pending=tuple(sorted(waiting)),
-        gaps=tuple(Gap(cell, _NOT_PUBLISHED if cell in built else _NOT_BUILT) for cell in sorted(missing - waiting)),
-        built_unselected=tuple(sorted(set(built) - set(selected))),
-        published_unselected=tuple(sorted(set(published) - set(selected) - set(built))),
+        gaps=tuple(sorted(missing - waiting)),
+        published_unselected=tuple(sorted(set(published) - set(selected))),
         unplanned=tuple(sorted(set(unplanned) - set(published))),
+        failed=tuple(result for result in results if result.partition("=")[2] not in _GOOD),
     )
 
 
@@ -124,8 +111,7 @@ def job_summary(outcome: Reconciliation, rows: Iterable[WheelRow]) -> str:
     states.update(dict.fromkeys(outcome.pending, "pending: kernels not compiled yet"))
     states.update(dict.fromkeys(outcome.unplanned, NEEDS_RUNNER))
     # missing cells first, because `fit_sections` cuts the end of a long table
-    missing = dict.fromkeys(gap.cell for gap in outcome.gaps)
-    cells = [*missing, *(cell for cell in outcome.selected if cell not in missing), *outcome.unplanned]
+    cells = [*outcome.gaps, *(cell for cell in outcome.selected if cell not in outcome.gaps), *outcome.unplanned]
     lines = table(
         ("cell", "state", "size", "gates"),
         (

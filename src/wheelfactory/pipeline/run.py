@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 
 from wheelfactory.build.executor import BuildHost, Executor
-from wheelfactory.build.pure import build_pure
+from wheelfactory.build.pinned import PinnedProject, build_wheel
 from wheelfactory.build.recipe import make_recipe
-from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, Backend, Cell
+from wheelfactory.core.cell import OFFERED_PRODUCTS, Backend, Cell
 from wheelfactory.core.errors import DONE, RUN_AGAIN, BuildError, FactoryError, PublishError, RunAgainError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.process import kill_running
@@ -26,14 +26,13 @@ from wheelfactory.pipeline.build import build_cell
 from wheelfactory.release.additions import (
     as_addition,
     fetch_missing_dependencies,
-    find_missing_aiter,
-    find_missing_fallback,
-    require_aiter,
+    find_missing_products,
+    require_products,
 )
 from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.manifest import WheelRow, outdated_reason, published_cells
-from wheelfactory.release.transaction import Publisher, publish
-from wheelfactory.release.verified import unverified_reason
+from wheelfactory.release.transaction import Publisher, held_rows, publish
+from wheelfactory.release.verified import unchecked_since, unverified_reason
 from wheelfactory.site.site import render_site
 from wheelfactory.verify.gates import verify
 from wheelfactory.verify.result import GateResult
@@ -44,7 +43,7 @@ class Failure:
     """A wheel that was not published, and why: it cannot be built on this machine, or its build or a gate failed."""
 
     name: str
-    """A cell id, or a project of `WITHOUT_CELL`."""
+    """A cell id, or the name of a product."""
     error: FactoryError
 
 
@@ -60,19 +59,14 @@ class Worklist:
 
 
 def make_worklist(
-    executor: Executor,
-    cells: Sequence[Cell],
-    publisher: Publisher,
-    *,
-    quick: bool = False,
-    context: Context,
+    executor: Executor, cells: Sequence[Cell], publisher: Publisher, *, quick: bool = False, context: Context
 ) -> Worklist:
     """Split the cells into those to build, to verify, already published, and impossible to build on this machine.
 
     A cell whose published file is missing is built again: builds are reproducible, so the file is the same. Unverified
     wheels are verified unless they are yanked. Raises `PublishError` if a published file was changed.
     """
-    present = [row for row in publisher.rows() if publisher.has_wheel(row)]
+    present = held_rows(publisher)
     missing = unpublished_cells(cells, published_cells(present, context.matrix))
     to_build, unbuildable = [], []
     for cell in missing:
@@ -89,7 +83,8 @@ def make_worklist(
 
 
 def _needs_gates(row: WheelRow, matrix: Matrix) -> bool:
-    return row.yanked is None and bool(unverified_reason(row)) and not outdated_reason(row, matrix)
+    lacking = unverified_reason(row) or unchecked_since(row)
+    return row.yanked is None and bool(lacking) and not outdated_reason(row, matrix)
 
 
 def run_worklist(
@@ -105,35 +100,36 @@ def run_worklist(
     """Build, verify and publish a worklist wheel by wheel, write the index, and return what failed.
 
     `extended` names gates to run in addition to the required ones; `quick` skips the slow gates; `scope`
-    restricts which kernels are compiled, and sets the deadline. Missing dependencies are added before the cells, and
-    flash-attention-amd after them, unless the deadline has passed. A failure of one wheel does not stop the others.
+    restricts which kernels are compiled, and sets the deadline. Missing dependencies and products that the cells
+    require are added before the cells, the other products after them, unless the deadline has passed. A failure of one
+    wheel does not stop the others.
     Raises `PublishError` if the release is damaged.
     """
-    matrix, environ, cache = context.matrix, context.environ, context.cache
-    # an interrupted run may have published its cells only
-    fallback = find_missing_fallback(publisher) if worklist.to_build or worklist.published else None
-    kernels = find_missing_aiter(matrix, publisher, worklist.to_build + worklist.published)
-    wheels = (*worklist.to_verify, *worklist.to_build, *filter(None, (fallback, kernels)))
-    with Steps(len(wheels) + 1) as steps, scratch_dir(cache) as scratch:
+    matrix = context.matrix
+    # for the published cells too: an interrupted run may have published its cells only
+    products = find_missing_products(publisher, worklist.to_build + worklist.published, context=context)
+    offered = [project for project in products if project.name in OFFERED_PRODUCTS]
+    wheels = (*worklist.to_verify, *worklist.to_build, *products)
+    with Steps(len(wheels) + 1) as steps, scratch_dir(context.cache) as scratch:
         if worklist.to_build:
             # an index of the release replaces PyPI for pip, so it must have the dependencies
-            publish(publisher, fetch_missing_dependencies(matrix.dependencies, publisher, cache=cache, environ=environ))
+            publish(publisher, fetch_missing_dependencies(publisher, context=context))
         pipeline = CellPipeline(context, publisher, scratch, steps, extended, scope, quick)
         failures = list(
             run_in_order(
                 (str(row.cell), partial(pipeline.verify_published, executor, row)) for row in worklist.to_verify
             )
         )
-        if kernels:  # before the wheels that require it
-            failures += pipeline.add_other(AITER_NAME, partial(build_pure, kernels, scratch, cache, environ))
+        # before the wheels that require them
+        failures += pipeline.add_products(project for project in products if project not in offered)
         parallel = executor.parallel_cells > 1
         for wave in split_into_waves(matrix, worklist.to_build) if parallel else (worklist.to_build,):
             failures += build_in_parallel(pipeline, executor, wave)
             if any(isinstance(failure.error, RunAgainError) for failure in failures):
                 break  # the deadline has also passed for the later waves
-        # after what was asked for. It may fail, for example where no CPU torch exists: no cell depends on it
-        if fallback and not any(isinstance(failure.error, RunAgainError) for failure in failures):
-            failures += pipeline.add_other(FALLBACK_NAME, partial(build_pure, fallback, scratch, cache, environ))
+        # after what was asked for. They may fail, for example where no CPU torch exists: no cell depends on them
+        if not any(isinstance(failure.error, RunAgainError) for failure in failures):
+            failures += pipeline.add_products(offered)
         with steps.step("index and search page"):
             write_pages(publisher.folder, render_site(matrix, publisher.rows()))
     return tuple(failures)
@@ -169,7 +165,7 @@ class CellPipeline:
             )
             added = as_addition(path, self._verify(path, cell, executor.find_gate_host))
             with self.publish_lock:
-                require_aiter(added[:1], self.publisher.rows(), self.context.matrix.dependencies)
+                require_products(added[:1], self.publisher.rows(), context=self.context)
                 publish(self.publisher, [added])
 
     def verify_published(self, executor: Executor, row: WheelRow) -> None:
@@ -180,28 +176,21 @@ class CellPipeline:
         with self.steps.step(cell.id):
             publish(self.publisher, [as_addition(path, self._verify(path, cell, executor.find_gate_host), hint)])
 
-    def add_other(self, name: str, build: Callable[[], Path]) -> Iterator[Failure]:
-        """Build, verify and publish a wheel without a cell; yield its failure, if any. Raises `PublishError`."""
-        try:
-            with self.steps.step(name):
-                publish(self.publisher, [as_addition(path := build(), self._verify(path))])
-        except PublishError:
-            raise
-        except FactoryError as error:
-            yield Failure(name, error)
+    def add_products(self, projects: Iterable[PinnedProject]) -> Iterator[Failure]:
+        """Build, verify and publish products; yield those that failed. Raises `PublishError`."""
+
+        def add(project: PinnedProject) -> None:
+            with self.steps.step(project.name):
+                path = build_wheel(project, self.scratch, self.context.cache)
+                publish(self.publisher, [as_addition(path, self._verify(path))])
+
+        return run_in_order((project.name, partial(add, project)) for project in projects)
 
     def _verify(
         self, path: Path, cell: Cell | None = None, elsewhere: Callable[[Cell], BuildHost | None] = lambda _: None
     ) -> tuple[GateResult, ...]:
         with self.triton_lock if cell and cell.backend is Backend.TRITON else nullcontext():
-            return verify(
-                path,
-                cell,
-                self.extended,
-                elsewhere,
-                quick=self.quick,
-                context=self.context,
-            )
+            return verify(path, cell, self.extended, elsewhere, quick=self.quick, context=self.context)
 
     def _stop_between_steps(self, report_progress: ProgressCallback) -> ProgressCallback:
         """Wrap a progress callback so that it interrupts this cell after another cell stopped the run."""
@@ -222,7 +211,9 @@ def build_in_parallel(pipeline: CellPipeline, executor: Executor, cells: Sequenc
     count = min(executor.parallel_cells, len(cells))
     if count <= 1:
         return list(run_in_order((cell.id, partial(pipeline.build_and_publish, executor, cell)) for cell in cells))
-    failures = list(_prepare_hosts(executor, cells))
+    # in this thread, where Ctrl-C interrupts it; most Triton cells only get a label and need no image
+    compiled = [cell for cell in cells if cell.backend is Backend.CK]
+    failures = list(run_in_order((cell.id, partial(executor.prepare_host, cell, ignore_progress)) for cell in compiled))
     failed = {failure.name for failure in failures}
     share = executor.split(count)
     with ThreadPoolExecutor(count) as pool:
@@ -251,17 +242,6 @@ def build_in_parallel(pipeline: CellPipeline, executor: Executor, cells: Sequenc
     return sorted(failures, key=lambda failure: order.index(failure.name))
 
 
-def _prepare_hosts(executor: Executor, cells: Sequence[Cell]) -> Iterator[Failure]:
-    """Prepare the build hosts of CK cells, and yield the cells whose host failed."""
-    for cell in cells:
-        try:
-            # in this thread, where Ctrl-C interrupts it; most Triton cells only get a label and need no image
-            if cell.backend is Backend.CK:
-                executor.prepare_host(cell, ignore_progress)
-        except FactoryError as error:
-            yield Failure(cell.id, error)
-
-
 def exit_code(failures: Sequence[Failure]) -> int:
     """Return RUN_AGAIN if any cell ran out of time, else the exit code of the first failure, else DONE."""
     if any(isinstance(failure.error, RunAgainError) for failure in failures):
@@ -276,7 +256,7 @@ def _cancel(futures: Iterable[Future[None]]) -> None:
         future.cancel()
 
 
-def run_in_order(work: Iterable[tuple[str, Callable[[], None]]]) -> Iterator[Failure]:
+def run_in_order(work: Iterable[tuple[str, Callable[[], object]]]) -> Iterator[Failure]:
     """Call the function of each cell id in turn and yield failures, up to the first that ran out of time."""
     for name, function in work:
         try:

@@ -5,32 +5,35 @@ A cell that fails does not stop the others. Rerunning a job skips finished wheel
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from wheelfactory.build.executor import Executor
-from wheelfactory.build.pure import build_pure, read_pure_project
-from wheelfactory.core.cell import WITHOUT_CELL, Backend, Cell
-from wheelfactory.core.digest import file_sha256
+from wheelfactory.build.pinned import build_wheel
+from wheelfactory.build.products import pin_product
+from wheelfactory.core.cell import PRODUCTS, Backend, Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.progress import ProgressCallback, Steps, logger
 from wheelfactory.core.published import MANIFEST_NAME
-from wheelfactory.kernels.setup_env import CompileScope
+from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope
 from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline.build import build_cell
+from wheelfactory.pipeline.rebuild import check_rebuild
 from wheelfactory.pipeline.run import Failure, run_in_order
 from wheelfactory.release.additions import as_addition
-from wheelfactory.release.manifest import manifest_bytes, read_manifest
+from wheelfactory.release.manifest import manifest_bytes
 from wheelfactory.verify.gates import proves, verify
+from wheelfactory.verify.result import GateResult
 from wheelfactory.wheel.build_record import read_build_record
 from wheelfactory.wheel.read import Wheel
 
 
 def find_wheels(folder: Path) -> dict[str, Path]:
-    """The wheels of a folder by the cell in their build record, or by a name of `WITHOUT_CELL`.
+    """The wheels of a folder by the cell in their build record, or by the name of a product.
 
     A file that is not a finished wheel of this factory is left out, with a line in the log.
     """
@@ -42,7 +45,7 @@ def find_wheels(folder: Path) -> dict[str, Path]:
         except InputError as error:
             logger.warning("ignoring %s: %s", path.name, error)
             continue
-        if wheel.name in WITHOUT_CELL:
+        if wheel.name in PRODUCTS:
             found[str(wheel.name)] = path
         elif record:
             found[record.cell] = path
@@ -50,39 +53,21 @@ def find_wheels(folder: Path) -> dict[str, Path]:
 
 
 def build_batch(
-    executor: Executor,
-    names: Sequence[str],
-    dest: Path,
-    scope: CompileScope,
-    *,
-    context: Context,
+    executor: Executor, names: Sequence[str], dest: Path, scope: CompileScope, *, context: Context
 ) -> tuple[Failure, ...]:
-    """Build the wheels of these cells, or of `WITHOUT_CELL`, that `dest` does not have; return what failed."""
+    """Build the wheels of these cells or products that `dest` does not have; return what failed."""
 
     def build(name: str, report_progress: ProgressCallback) -> None:
-        if name in WITHOUT_CELL:
-            build_pure(read_pure_project(name, context.matrix.dependencies), dest, context.cache, context.environ)
-            return
-        build_cell(
-            executor,
-            Cell.parse(name),
-            dest,
-            report_progress,
-            context=context,
-            scope=scope,
-        )
+        if name in PRODUCTS:
+            build_wheel(pin_product(name, context), dest, context.cache)
+        else:
+            build_cell(executor, Cell.parse(name), dest, report_progress, context=context, scope=scope)
 
     built = find_wheels(dest)
     return _for_each(executor, [name for name in names if name not in built], build)
 
 
-def prove_batch(
-    executor: Executor,
-    names: Sequence[str],
-    wheels: Path,
-    *,
-    context: Context,
-) -> tuple[Failure, ...]:
+def prove_batch(executor: Executor, names: Sequence[str], wheels: Path, *, context: Context) -> tuple[Failure, ...]:
     """Run the slow gates of the wheels of these cells, whose proofs stay in the cache; return what they refuse.
 
     Wheels that differ only in their label share a proof.
@@ -90,16 +75,11 @@ def prove_batch(
     found = find_wheels(wheels)
 
     def prove(name: str, _report_progress: ProgressCallback) -> None:
-        results = verify(
-            found[name],
-            Cell.parse(name),
-            selected=proves,
-            context=context,
-        )
+        results = verify(found[name], Cell.parse(name), selected=proves, context=context)
         as_addition(found[name], results, "the job that verifies the wheel runs these gates again")
 
-    # aiter, which can be in the batch, has no slow gate of its own
-    return _for_each(executor, [name for name in names if name in found and name not in WITHOUT_CELL], prove)
+    # no product has slow gates
+    return _for_each(executor, [name for name in names if name in found and name not in PRODUCTS], prove)
 
 
 def verify_batch(
@@ -108,31 +88,43 @@ def verify_batch(
     wheels: Path,
     rows: Path,
     extended: Collection[str] = (),
+    scope: CompileScope = FULL_SCOPE,
     *,
+    rebuild_all: bool = False,
     context: Context,
 ) -> tuple[Failure, ...]:
-    """Verify the wheels of these cells, or of `WITHOUT_CELL`, and write a manifest of one row for each.
+    """Verify the wheels of these cells or products and write a manifest of one row for each.
 
     Runs the required gates and those in `extended`; returns what a gate refuses. The manifest of a cell is
-    ``<rows>/<cell id>/manifest.jsonl``; a wheel that has one for its bytes is verified already.
+    ``<rows>/<cell id>/manifest.jsonl``. With the archives of `scope`, CK wheels must be linked from these, and one of
+    them, drawn here, or all are built again and compared.
     """
     found = find_wheels(wheels)
 
-    def verify_one(name: str, _report_progress: ProgressCallback) -> None:
-        manifest = rows / name / MANIFEST_NAME
-        manifest.unlink(missing_ok=True)  # of an earlier attempt, for other bytes
+    def verify_one(name: str, report_progress: ProgressCallback) -> None:
+        cell = None if name in PRODUCTS else Cell.parse(name)
+        again: tuple[GateResult, ...] = ()
+        if cell and name in rebuilt:
+            # first, as code of the wheel runs in a later gate
+            again = (check_rebuild(found[name], cell, executor, report_progress, context=context, scope=scope),)
+            as_addition(found[name], again)
         results = verify(
             found[name],
-            None if name in WITHOUT_CELL else Cell.parse(name),
+            cell,
             extended,
             find_gate_host=executor.find_gate_host,
+            archives=scope.archives,
             context=context,
         )
-        row, _ = as_addition(found[name], results)
-        write_atomic(manifest, manifest_bytes([row]))
+        row, _ = as_addition(found[name], (*results, *again))
+        write_atomic(rows / name / MANIFEST_NAME, manifest_bytes([row]))
 
-    verified = {row.sha256 for path in rows.glob(f"*/{MANIFEST_NAME}") for row in read_manifest(path)}
-    unverified = [name for name in names if name in found and file_sha256(found[name]) not in verified]
+    # all of them: rows of an earlier attempt would be an artifact, which any job of the run can replace
+    unverified = [name for name in names if name in found]
+    cells = {name: Cell.parse(name) for name in unverified if name not in PRODUCTS}
+    compiled = [name for name, cell in cells.items() if scope.archives and cell.backend is Backend.CK]
+    # drawn where no build ran, so that a machine that changes wheels cannot know which of them are compared
+    rebuilt = compiled if rebuild_all or not compiled else [secrets.choice(compiled)]
     return _for_each(executor, unverified, verify_one)
 
 
@@ -140,7 +132,7 @@ def _for_each(
     executor: Executor, names: Sequence[str], work: Callable[[str, ProgressCallback], None]
 ) -> tuple[Failure, ...]:
     """Do the work of each name in turn. An environment is removed before the next one, as no disk holds all of them."""
-    cells = [None if name in WITHOUT_CELL else Cell.parse(name) for name in names]
+    cells = [None if name in PRODUCTS else Cell.parse(name) for name in names]
 
     def run_step(number: int) -> None:
         cell, following = cells[number], next(iter(cells[number + 1 :]), None)

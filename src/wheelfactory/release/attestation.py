@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from cryptography.hazmat import asn1
 from cryptography.x509 import (
@@ -21,17 +22,20 @@ from cryptography.x509 import (
 from sigstore.models import Bundle
 from sigstore.verify import Verifier
 
-from wheelfactory.release.bundle import BUNDLE_SUFFIX, parse_statement
+from wheelfactory.release.bundle import BUNDLE_SUFFIX, REFS, parse_statement
 from wheelfactory.verify.result import Finding, GateResult
 
 ISSUER = "https://token.actions.githubusercontent.com"
 """Who vouches for the identity of a workflow run (GitHub's documentation of OpenID Connect)."""
 
+_HOSTED = "github-hosted"
 _PAYLOAD_TYPE = "application/vnd.in-toto+json"
 # extensions of Fulcio's certificates (its documentation, oid-info.md)
 _ISSUER = ObjectIdentifier("1.3.6.1.4.1.57264.1.8")
 _SOURCE_REPOSITORY = ObjectIdentifier("1.3.6.1.4.1.57264.1.12")
 _SOURCE_COMMIT = ObjectIdentifier("1.3.6.1.4.1.57264.1.13")
+_SOURCE_REF = ObjectIdentifier("1.3.6.1.4.1.57264.1.14")
+_RUNNER = ObjectIdentifier("1.3.6.1.4.1.57264.1.11")
 # characters of a certificate or of sigstore's message that are shown; others wrote both
 _MAX_SHOWN = 200
 
@@ -57,16 +61,19 @@ class _Signer:
     repository: str
     """The repository that the run belongs to: ``https://github.com/OWNER/REPO``."""
     commit: str
+    ref: str
+    """The ref of the run, which differs from that of the workflow file if the run calls it at another ref."""
+    runner: str
+    """``github-hosted`` or ``self-hosted``."""
 
     @classmethod
     def read(cls, certificate: Certificate) -> _Signer:
         """Read a certificate. What it does not name is empty, as for a person who signed."""
         names = certificate.extensions.get_extension_for_class(SubjectAlternativeName).value
         workflow = " ".join(names.get_values_for_type(UniformResourceIdentifier))
-        issuer, repository, commit = (
-            _extension(certificate, oid) for oid in (_ISSUER, _SOURCE_REPOSITORY, _SOURCE_COMMIT)
-        )
-        return cls(issuer, workflow, repository, commit)
+        oids = (_ISSUER, _SOURCE_REPOSITORY, _SOURCE_COMMIT, _SOURCE_REF, _RUNNER)
+        issuer, *others = (_extension(certificate, oid) for oid in oids)
+        return cls(issuer, workflow, *others)
 
 
 def _extension(certificate: Certificate, oid: ObjectIdentifier) -> str:
@@ -78,10 +85,15 @@ def _extension(certificate: Certificate, oid: ObjectIdentifier) -> str:
 
 @dataclass(frozen=True)
 class _SignedBy:
-    """A policy for sigstore: the signer is a run of one workflow file of one repository, in that repository."""
+    """A policy for sigstore: the signer is a run of one workflow file of one repository, in that repository.
+
+    Who may push a branch or open a pull request can change the workflow file there, so only `REFS` count, and `ref`, a
+    glob. GitHub does not say in a certificate which branch is the default one.
+    """
 
     repository: str
     workflow: str
+    ref: str
 
     def verify(self, cert: Certificate) -> None:
         """Raises `_SignerError` for any other signer. Called after the certificate itself is verified."""
@@ -89,25 +101,34 @@ class _SignedBy:
         if signer.issuer != ISSUER:
             raise _SignerError(f"a workflow run, vouched for by {ISSUER}", signer.issuer)
         # owner and repository in any case, as GitHub takes them; the owner in a Pages address is lower case
-        workflow = re.fullmatch(rf"(?i:{re.escape(home)})/([^@]+)@.+", signer.workflow)
+        workflow = re.fullmatch(rf"(?i:{re.escape(home)})/([^@]+)@(.+)", signer.workflow)
         if workflow is None or workflow[1] != self.workflow:
             raise _SignerError(f"{home}/{self.workflow}", signer.workflow)
         # any repository may call a public reusable workflow: the certificate then names the workflow as signer,
         # and only this extension names the repository whose run it was
         if signer.repository.lower() != home.lower():
             raise _SignerError(f"a run in {home}", f"a run in {signer.repository}")
+        allowed = (*REFS, self.ref) if self.ref else REFS
+        for ref in (workflow[2], signer.ref):
+            if not any(fnmatchcase(ref, one) for one in allowed):
+                raise _SignerError(f"a run at {' or '.join(allowed)}", f"a run at {ref or 'no ref'}")
+        if signer.runner not in ("", _HOSTED):
+            raise _SignerError(f"a {_HOSTED} runner", f"a {signer.runner} runner")
 
 
-def check_attestation(bundle: bytes, file: str, sha256: str, repository: str, workflow: str) -> GateResult:
+def check_attestation(
+    bundle: bytes, file: str, sha256: str, repository: str, workflow: str, ref: str = ""
+) -> GateResult:
     """Check that `bundle` attests the file of this name and sha256, signed by a workflow of `repository`.
 
-    `repository` is ``OWNER/REPO``, `workflow` the path of the workflow file in it. The trusted root is Sigstore's, as
+    `repository` is ``OWNER/REPO``, `workflow` the path of the workflow file in it, which must be at a ref of `REFS` or
+    the glob `ref` (`bundle.REF_VARIABLE`). The trusted root is Sigstore's, as
     the package sigstore brought or last cached it. Nothing is downloaded.
     """
     name, verifier = f"{file}{BUNDLE_SUFFIX}", Verifier.production(offline=True)
     try:
         read = Bundle.from_json(bundle)
-        payload_type, payload = verifier.verify_dsse(read, _SignedBy(repository, workflow))
+        payload_type, payload = verifier.verify_dsse(read, _SignedBy(repository, workflow, ref))
         if payload_type != _PAYLOAD_TYPE:
             raise ValueError(f"its payload is {payload_type}, not {_PAYLOAD_TYPE}")
         subjects = parse_statement(payload, name).subject
@@ -122,7 +143,9 @@ def check_attestation(bundle: bytes, file: str, sha256: str, repository: str, wo
     if sha256 not in digests:
         found = f"another sha256: {', '.join(sorted(digests))}" if digests else f"{len(subjects)} other files"
         return _failed(name, f"an attestation of {file} with sha256 {sha256}", found, "do not use the file")
-    return GateResult.from_findings("attestation", [], _shown(f"signed by {signer.workflow}, commit {signer.commit}"))
+    widened = f"; signatures at {ref} count" if ref else ""
+    detail = f"signed by {signer.workflow}, commit {signer.commit}{widened}"
+    return GateResult.from_findings("attestation", [], _shown(detail))
 
 
 def _failed(name: str, expected: str, found: str, remedy: str) -> GateResult:

@@ -14,6 +14,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from wheelfactory.core.cell import FLASH_ATTN_NAME, PRODUCTS
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.models import FrozenModel, parse_model
 
@@ -25,6 +26,15 @@ PUBLISH_WORKFLOW = ".github/workflows/_publish.yml"
 
 BUILD_WORKFLOW = ".github/workflows/build.yml"
 """The workflow whose job attests the kernel archives."""
+
+REFS = ("refs/tags/v*", "refs/heads/main")
+"""The refs whose runs may sign: the tags that release, and the default branch."""
+
+REF_VARIABLE = "WHEELFACTORY_SIGNED_REF"
+"""The environment variable with one more ref whose runs may sign, as a glob, such as another default branch."""
+
+ATTESTED = (FLASH_ATTN_NAME, *PRODUCTS)
+"""The projects whose wheels the release workflow attests; dependencies are wheels of other projects."""
 
 MAX_BUNDLE_BYTES = 1 << 24
 """A bundle of the 1024 subjects that actions/attest allows has less than 1 MB."""

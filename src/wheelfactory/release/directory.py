@@ -17,7 +17,15 @@ from wheelfactory.core.progress import ProgressCallback, ignore_progress
 from wheelfactory.core.published import MANIFEST_NAME, WHEELS_FOLDER
 from wheelfactory.release.bundle import BUNDLE_SUFFIX
 from wheelfactory.release.manifest import WheelRow, has_row, manifest_bytes, read_manifest
-from wheelfactory.release.transaction import SUMS_NAME, Asset, asset_digests, sha256sums
+from wheelfactory.release.transaction import (
+    SUMS_NAME,
+    Asset,
+    asset_digests,
+    attested_names,
+    is_staged_rows,
+    sha256sums,
+    staged_rows_asset,
+)
 
 INDEX_FOLDER = "simple/"
 """The folder of the index. It contains only generated pages."""
@@ -83,6 +91,23 @@ class DirectoryPublisher:
             if file_sha256(written) != asset.sha256:
                 raise PublishError("damaged while copying", str(path), "check the disk and run the same command again")
 
+    def put_rows(self, rows: Sequence[WheelRow]) -> None:
+        """See `Publisher.put_rows`."""
+        asset = staged_rows_asset(rows)
+        self._store(self.folder / asset.name, asset)
+
+    def staged_rows(self) -> tuple[WheelRow, ...]:
+        """See `Publisher.staged_rows`."""
+        rows = (row for path in self._staged() for row in read_manifest(path))
+        return tuple(
+            row
+            for row in rows
+            if self.has_wheel(row) and all((self.wheels_dir / name).is_file() for name in attested_names(row))
+        )
+
+    def _staged(self) -> list[Path]:
+        return sorted(path for path in self.folder.glob("*") if is_staged_rows(path.name))
+
     def commit(self, rows: Sequence[WheelRow]) -> None:
         """Write SHA256SUMS, then the manifest. Raises `PublishError`, and writes nothing, for invalid rows."""
         manifest = manifest_bytes(rows)
@@ -90,6 +115,8 @@ class DirectoryPublisher:
             SUMS_NAME, sha256sums({f"{WHEELS_FOLDER}/{name}": digest for name, digest in asset_digests(rows).items()})
         )
         self._write(MANIFEST_NAME, manifest)
+        for path in self._staged():
+            self._remove(path)
 
     def write_site(self, pages: Mapping[str, bytes]) -> None:
         """Rewrite the generated pages."""
@@ -97,6 +124,9 @@ class DirectoryPublisher:
 
     def _write(self, name: str, data: bytes) -> None:
         write_atomic(self.folder / name, data)
+
+    def _remove(self, path: Path) -> None:
+        path.unlink()
 
 
 @dataclass(frozen=True)
@@ -114,6 +144,9 @@ class DirectoryDryRun(DirectoryPublisher):
 
     def _write(self, name: str, data: bytes) -> None:
         self.show(f"write {self.folder / name}  {len(data)} bytes")
+
+    def _remove(self, path: Path) -> None:
+        self.show(f"delete {path}")
 
 
 def _changed(path: Path) -> PublishError:

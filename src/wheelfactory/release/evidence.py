@@ -78,7 +78,7 @@ class Evidence(FrozenModel, allow_inf_nan=False):
 def as_evidence(validation: Validation) -> Evidence:
     """Reduce a validation to evidence. Raises `InputError` with the reason if it proves nothing about its wheel."""
     reason = next(_objections(validation), None)
-    hardware, software, validated = validation.hardware, validation.software, validation.validated
+    hardware, validated = validation.hardware, validation.validated
     if reason or not (hardware.vendor and hardware.device and hardware.arch):
         named = validated.filename or f"{validated.project} {validated.version}"
         where = f" on {hardware.device}" if hardware.device else ""
@@ -92,17 +92,12 @@ def as_evidence(validation: Validation) -> Evidence:
         vendor=hardware.vendor,
         device=hardware.device,
         arch=without_features(hardware.arch),
-        torch=software.torch,
-        hip=software.hip,
-        cuda=software.cuda,
-        triton=software.triton,
+        **validation.software.model_dump(exclude={"python"}),
         modules=tuple(sorted({symbol.rpartition(".")[0] for symbol in validation.symbols})),
         cases=len(passed),
         not_run=len(validation.cases) - len(passed),
         nearest=NearestResult(case=case.name, result=nearest.result, error=nearest.error, bound=nearest.bound),
-        time=validation.time,
-        factory=validation.factory,
-        dropped_launch_options=validation.dropped_launch_options,
+        **validation.model_dump(include={"time", "factory", "dropped_launch_options"}),
     )
 
 

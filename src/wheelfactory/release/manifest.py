@@ -51,6 +51,8 @@ class WheelRow(FrozenModel):
     glibc: str | None = None
     """The oldest glibc that the wheel runs on; None without compiled code."""
     source: str | None = None
+    torch_symbols: tuple[str, ...] = ()
+    """The symbols of torch that a CK wheel needs, so that a reader can ask another build of torch for them."""
     gates: tuple[GateResult, ...] = ()
     evidence: tuple[Evidence, ...] = ()
     """GPU validations, added after publishing; one for each arch and mode."""
@@ -122,9 +124,10 @@ _FORMAT_KEY = b'{"format":%d,' % ROW_FORMAT
 
 
 def _line(row: WheelRow) -> bytes:
-    """Serialize a row. The evidence key is omitted if empty, as in manifests written before the field existed."""
+    """Serialize a row. Two keys are omitted if empty, as in manifests written before the fields existed."""
     # no warnings for values of a wrong type: `manifest_bytes` reads the line back and refuses them
-    text = row.model_dump_json(exclude=None if row.evidence else {"evidence"}, warnings=False)
+    newer = {name for name in ("evidence", "torch_symbols") if not getattr(row, name)}
+    text = row.model_dump_json(exclude=newer, warnings=False)
     return _FORMAT_KEY + text.removeprefix("{").encode() + b"\n"
 
 

@@ -11,22 +11,24 @@ from pathlib import Path, PurePosixPath
 from installer.records import InvalidRecordEntry, RecordEntry, parse_record_file
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from wheelfactory.core.cell import WITHOUT_CELL
+from wheelfactory.core.cell import FLASH_ATTN_NAME
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.published import why_unverified
-from wheelfactory.doctor.fit import FLASH_ATTN_PROJECT
 from wheelfactory.gpu.validate.installed import read_archive_sha256
 from wheelfactory.release.additions import row_differences
-from wheelfactory.release.bundle import BUNDLE_SUFFIX, PUBLISH_WORKFLOW, require_sigstore
+from wheelfactory.release.bundle import (
+    ATTESTED,
+    BUNDLE_SUFFIX,
+    PUBLISH_WORKFLOW,
+    REF_VARIABLE,
+    require_sigstore,
+)
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.published_site import PublishedSite
-from wheelfactory.release.verified import unverified_reason
+from wheelfactory.release.verified import unchecked_since, unverified_reason
 from wheelfactory.verify.result import Finding, GateResult
 from wheelfactory.wheel.read import Wheel
-
-ATTESTED = (FLASH_ATTN_PROJECT, *WITHOUT_CELL)
-"""The projects whose wheels the release workflow attests; dependencies are wheels of other projects."""
 
 _WHEEL_CHECKS = ("row", "digest", "build-record", "attestation")
 _MAX_FINDINGS = 20
@@ -65,15 +67,15 @@ def check_wheel(path: Path, site: PublishedSite, scratch: Path, environ: Mapping
 
 def _check_row(row: WheelRow) -> GateResult:
     """Check that the row marks the wheel as verified. A yanked wheel passes, with a note."""
-    yanked = f"yanked: {row.yanked}" if row.yanked else ""
+    notes = "; ".join(filter(None, [f"yanked: {row.yanked}" if row.yanked else "", unchecked_since(row)]))
     unverified = unverified_reason(row)
-    if row.project == FLASH_ATTN_PROJECT and row.cell is None:
+    if row.project == FLASH_ATTN_NAME and row.cell is None:
         # as a dependency, it would need neither gates nor an attestation
         unverified = "no cell"
     if not unverified:
-        return _result("row", detail=yanked)
+        return _result("row", detail=notes)
     remedy = "the publisher must verify it: `wheelfactory run` without --quick"
-    return _result("row", _finding(row.filename, "every required gate passed", unverified, remedy), detail=yanked)
+    return _result("row", _finding(row.filename, "every required gate passed", unverified, remedy), detail=notes)
 
 
 def _check_digest(row: WheelRow, sha256: str) -> GateResult:
@@ -116,7 +118,7 @@ def _check_attestation(
     # imported here: sigstore is optional, and takes a second
     from wheelfactory.release.attestation import check_attestation
 
-    return check_attestation(bundle, row.filename, sha256, repository, PUBLISH_WORKFLOW)
+    return check_attestation(bundle, row.filename, sha256, repository, PUBLISH_WORKFLOW, environ.get(REF_VARIABLE, ""))
 
 
 def check_installed(

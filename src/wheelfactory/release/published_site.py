@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -54,11 +55,8 @@ class PublishedSite:
         Raises `InputError` if it cannot be read.
         """
         url = self._url(row)
-        local = _local_path(url)
-        if local is not None and local.is_file():
-            return local
-        path = folder / row.filename
-        if local is not None or not _download(url, path, row.size, environ):
+        path = _fetch(url, folder / row.filename, row.size, environ)
+        if path is None:
             raise InputError("the published wheel is missing", url, "its file was deleted: check a wheel file instead")
         return path
 
@@ -68,22 +66,16 @@ class PublishedSite:
         `folder` is for scratch files. Raises `InputError` if it cannot be read.
         """
         url = f"{self._url(row)}{BUNDLE_SUFFIX}"
-        path = _local_path(url) or folder / f"{row.filename}{BUNDLE_SUFFIX}"
-        if url.startswith("file:"):
-            return path.read_bytes() if path.is_file() else None
-        return path.read_bytes() if _download(url, path, MAX_BUNDLE_BYTES, environ) else None
+        path = _fetch(url, folder / f"{row.filename}{BUNDLE_SUFFIX}", MAX_BUNDLE_BYTES, environ)
+        return path.read_bytes() if path else None
 
     def fetch_page(self, path: str, folder: Path, environ: Mapping[str, str]) -> bytes | None:
         """Return a page of the site, such as ``simple/index.html``; None if there is none.
 
         `folder` is for scratch files. Raises `InputError` if it cannot be read.
         """
-        url = f"{self.base}{path}"
-        local = _local_path(url)
-        if local is not None:
-            return local.read_bytes() if local.is_file() else None
-        downloaded = folder / "page.html"
-        return downloaded.read_bytes() if _download(url, downloaded, _MAX_PAGE_BYTES, environ) else None
+        page = _fetch(f"{self.base}{path}", folder / "page.html", _MAX_PAGE_BYTES, environ)
+        return page.read_bytes() if page else None
 
     def find_size(self, row: WheelRow, environ: Mapping[str, str]) -> int | None:
         """Return the bytes of the published wheel, as its server tells them; None if there is no such file.
@@ -96,15 +88,8 @@ class PublishedSite:
         if local is not None:
             return local.stat().st_size if local.is_file() else None
         # not HEAD: the signed addresses that GitHub redirects to need not allow it. Compression would hide the size
-        plain = {"Accept-Encoding": "identity"}
-        try:
-            with http_session(environ) as session, session.get(url, headers=plain, stream=True) as response:
-                if response.status_code in _GONE:
-                    return None
-                response.raise_for_status()
-                return int(response.headers.get("Content-Length", row.size))
-        except requests.RequestException as error:
-            raise InputError("cannot download", f"{url} ({http_error_reason(error)})", _NETWORK_HINT) from None
+        with _get(url, environ, {"Accept-Encoding": "identity"}) as response:
+            return None if response is None else int(response.headers.get("Content-Length", row.size))
 
     def _url(self, row: WheelRow) -> str:
         if row.url is None and self.base is None:
@@ -139,18 +124,33 @@ def _local_path(url: str) -> Path | None:
     return Path(url2pathname(urlsplit(url).path)) if url.startswith("file:") else None
 
 
-def _download(url: str, path: Path, max_bytes: int, environ: Mapping[str, str]) -> bool:
-    """Download a file; return False if the server has none. Raises `InputError` for any other failure."""
+def _fetch(url: str, path: Path, max_bytes: int, environ: Mapping[str, str]) -> Path | None:
+    """Return a file of this machine, or download one to `path`; None if there is none. Raises `InputError`."""
+    local = _local_path(url)
+    if local is not None:
+        return local if local.is_file() else None
+    with _get(url, environ) as response:
+        if response is None:
+            return None
+        with path.open("wb") as file:
+            for block in response.iter_content(_BLOCK):
+                file.write(block)
+                if file.tell() > max_bytes:
+                    raise InputError("too large", f"{url} has more than {max_bytes} bytes", "do not install it")
+    return path
+
+
+@contextmanager
+def _get(
+    url: str, environ: Mapping[str, str], headers: Mapping[str, str] | None = None
+) -> Iterator[requests.Response | None]:
+    """Open a file of a server; None if the server has none. Raises `InputError` for any other failure."""
     try:
-        with http_session(environ) as session, session.get(url, stream=True) as response:
+        with http_session(environ) as session, session.get(url, headers=headers, stream=True) as response:
             if response.status_code in _GONE:
-                return False
-            response.raise_for_status()
-            with path.open("wb") as file:
-                for block in response.iter_content(_BLOCK):
-                    file.write(block)
-                    if file.tell() > max_bytes:
-                        raise InputError("too large", f"{url} has more than {max_bytes} bytes", "do not install it")
+                yield None
+            else:
+                response.raise_for_status()
+                yield response
     except requests.RequestException as error:
         raise InputError("cannot download", f"{url} ({http_error_reason(error)})", _NETWORK_HINT) from None
-    return True

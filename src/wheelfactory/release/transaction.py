@@ -12,17 +12,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from wheelfactory.core.digest import file_sha256
+from wheelfactory.core.digest import content_key, file_sha256
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.progress import ProgressCallback, ignore_progress, logger
 from wheelfactory.gpu.validate.report import ValidatedPackage, Validation
-from wheelfactory.release.bundle import read_subjects
+from wheelfactory.release.bundle import ATTESTED, BUNDLE_SUFFIX, read_subjects
 from wheelfactory.release.evidence import as_evidence, merge_evidence
-from wheelfactory.release.manifest import WheelRow
+from wheelfactory.release.manifest import WheelRow, manifest_bytes
 from wheelfactory.release.verified import merge_verified_gates
 from wheelfactory.wheel.read import Wheel
 
 SUMS_NAME = "SHA256SUMS"
+
+_STAGED_PREFIX = "staged-"
 
 # commits of one change while other runs publish. Publishes are rare, so that five in a row are not a coincidence
 _MOST_COMMITS = 5
@@ -59,6 +61,22 @@ def asset_digests(rows: Iterable[WheelRow]) -> dict[str, str]:
 def sha256sums(files: Mapping[str, str]) -> bytes:
     """The content of SHA256SUMS for files with these digests, as ``sha256sum --check`` reads it."""
     return "".join(f"{files[name]}  {name}\n" for name in sorted(files)).encode()
+
+
+def is_staged_rows(name: str) -> bool:
+    """Whether an asset of this name has rows of staged wheels."""
+    return name.startswith(_STAGED_PREFIX)
+
+
+def staged_rows_asset(rows: Sequence[WheelRow]) -> Asset:
+    """The asset with the rows of staged wheels, named after its content: several jobs fill one draft."""
+    data = manifest_bytes(rows)
+    return Asset.from_content(f"{_STAGED_PREFIX}{content_key(data)}.jsonl", data)
+
+
+def attested_names(row: WheelRow) -> tuple[str, ...]:
+    """The name of the bundle that must be beside the wheel of a row; none for a dependency."""
+    return (f"{row.filename}{BUNDLE_SUFFIX}",) if row.project in ATTESTED else ()
 
 
 Addition: TypeAlias = tuple[WheelRow, Path | None]
@@ -109,12 +127,29 @@ class Publisher(Protocol):
         Returns False, and changes nothing, if no such wheel is staged.
         """
 
+    def put_rows(self, rows: Sequence[WheelRow]) -> None:
+        """Store the rows of staged wheels, for `staged_rows`."""
+
+    def staged_rows(self) -> tuple[WheelRow, ...]:
+        """The rows of `put_rows` whose wheels are staged, and attested if their project is one of `ATTESTED`.
+
+        A wheel that is published already counts, too.
+        """
+
     def commit(self, rows: Sequence[WheelRow]) -> None:
         """Publish exactly these rows. This is the last step: until it succeeds, nothing is published.
 
         Raises `PublishError`, and changes nothing, for rows that would not read back (`manifest_bytes`), and
         `ConcurrentPublishError` if another run's change is not in these rows: then read the rows and change them again.
         """
+
+
+def held_rows(publisher: Publisher) -> tuple[WheelRow, ...]:
+    """The published rows whose wheels still exist: a release can be deleted on GitHub, a file in a directory.
+
+    Raises `PublishError` if a published file was changed.
+    """
+    return tuple(row for row in publisher.rows() if publisher.has_wheel(row))
 
 
 def stage(publisher: Publisher, additions: Iterable[Addition], step: BeginStep = silent_step) -> tuple[WheelRow, ...]:
@@ -182,10 +217,7 @@ def wheel_assets(row: WheelRow, path: Path) -> tuple[Asset, Asset]:
     found = file_sha256(path)
     if (found, hashlib.sha256(metadata).hexdigest()) != (row.sha256, row.metadata_sha256):
         raise PublishError("changed since it was verified", str(path), "verify it again")
-    return (
-        Asset(row.filename, row.sha256, path),
-        Asset(f"{row.filename}.metadata", row.metadata_sha256, metadata),
-    )
+    return (Asset(row.filename, row.sha256, path), Asset(f"{row.filename}.metadata", row.metadata_sha256, metadata))
 
 
 def yank(publisher: Publisher, filename: str, reason: str) -> tuple[WheelRow, ...]:

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 SLOW, BROKEN = cell_of("9.9.1"), cell_of("9.9.2")
 
-FEW_SECONDS = 8
+MOST_SECONDS = 60
 """In which nothing of a run is left after its end, on a machine that has other work."""
 
 
@@ -78,16 +78,13 @@ def bench(engine: Engine, cell_image: str, matrix_file: Path, tmp_path: Path) ->
     machine = Bench(engine, matrix_file, tmp_path / "cache", tmp_path / "dist")
     put_sources(machine.cache)
     yield machine
-    wait_until(lambda: not machine.containers() and not machine.scratch(), FEW_SECONDS)
+    wait_until(lambda: not machine.containers() and not machine.scratch(), MOST_SECONDS)
 
 
-def interrupted(by: str) -> Callable[[int, str], None]:
-    def check(code: int, errors: str) -> None:
-        assert code == 1
-        assert f"error: interrupted: by {by}\nhint: run the same command again to continue\n" in errors
-        assert "Traceback" not in errors
-
-    return check
+def interrupted(code: int, errors: str) -> None:
+    assert code == 1
+    assert "error: interrupted: by Ctrl-C\nhint: run the same command again to continue\n" in errors
+    assert "Traceback" not in errors
 
 
 def killed(code: int, _said: str) -> None:
@@ -96,22 +93,18 @@ def killed(code: int, _said: str) -> None:
 
 @pytest.mark.parametrize(
     ("number", "check"),
-    [
-        (signal.SIGINT, interrupted("Ctrl-C")),
-        (signal.SIGTERM, interrupted("SIGTERM")),
-        (signal.SIGKILL, killed),
-    ],
-    ids=["SIGINT", "SIGTERM", "SIGKILL"],
+    [(signal.SIGINT, interrupted), (signal.SIGKILL, killed)],
+    ids=["SIGINT", "SIGKILL"],
 )
 def test_ended_by_a_signal_it_leaves_nothing_and_the_same_command_again_gives_the_wheel(
     bench: Bench, number: signal.Signals, check: Callable[[int, str], None]
 ) -> None:
     process = bench.started(SLOW.id)
     os.killpg(process.pid, number)  # as a terminal does, to all that was started in it
-    printed, errors = process.communicate(timeout=FEW_SECONDS)
+    printed, errors = process.communicate(timeout=MOST_SECONDS)
     check(process.returncode, errors)
     assert printed == ""
-    wait_until(lambda: not bench.containers() and not bench.scratch(), FEW_SECONDS)
+    wait_until(lambda: not bench.containers() and not bench.scratch(), MOST_SECONDS)
     assert not list(bench.dest.glob("*.whl"))
     done = bench.run(SLOW.id)
     assert done.returncode == 0, done.stderr

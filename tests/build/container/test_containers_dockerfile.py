@@ -129,15 +129,6 @@ def python_installs(dockerfile: Dockerfile) -> list[str]:
     return [arguments[-1] for arguments in calls(dockerfile, "uv") if arguments[:2] == ["python", "install"]]
 
 
-def row(name: str, dockerfile: Dockerfile) -> str:
-    """What a reviewer wants to know of an image, in one line."""
-    base = label(dockerfile, "org.opencontainers.image.base.name")
-    python = "uv" if python_installs(dockerfile) else "base"
-    torch = "; ".join(" ".join(words) for words in torch_installs(dockerfile)) or "base"
-    items = (name, dockerfile.tag, f"FROM {base}", f"Python: {python}", f"torch: {torch}", f"ROCm: {dockerfile.rocm}")
-    return " | ".join(items)
-
-
 def lint(folder: Path, texts: dict[str, str]) -> str:
     """What hadolint says of Dockerfiles, a line each with the name; nothing if it finds nothing."""
     for name, text in texts.items():
@@ -160,10 +151,6 @@ def compare(path: Path, now: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_dockerfile_of_each_kind_is_the_reviewed_one(kind: str) -> None:
     compare(SNAPSHOTS / f"{kind}.Dockerfile", KINDS[kind]().text)
-
-
-def test_the_images_of_the_default_matrix_are_the_reviewed_ones(default: dict[str, Dockerfile]) -> None:
-    compare(SNAPSHOTS / "default-matrix.txt", "".join(f"{row(*item)}\n" for item in default.items()))
 
 
 def test_every_image_has_one_name_and_one_tag(default: dict[str, Dockerfile]) -> None:

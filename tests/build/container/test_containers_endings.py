@@ -129,7 +129,7 @@ def test_a_container_is_killed_at_the_deadline(ended: Ended) -> None:
     error = ended(SLEEPS, deadline=begun + 4)
     assert isinstance(error, RunAgainError)
     assert "run the same command again" in error.hint
-    assert 4 <= time.time() - begun < 15
+    assert 4 <= time.time() - begun < 90  # it would take 100
 
 
 def test_a_missing_image_is_reported_as_such(engine: Engine, tmp_path: Path, soon: float) -> None:

@@ -85,7 +85,7 @@ def test_a_tag_that_the_registry_does_not_have_is_told_with_the_way_to_find_anot
     with pytest.raises(BuildError, match="no such image") as refused:
         pull_image(engine, image(registry, tag="none"), silent)
     assert f"{registry.repository}:none" in refused.value.which
-    assert "refresh_images.py" in refused.value.hint
+    assert "refresh --online" in refused.value.hint
 
 
 @pytest.mark.parametrize(

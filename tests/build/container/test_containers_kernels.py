@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,12 +70,12 @@ class Shop:
     given: Context
     executor: ContainerExecutor
 
-    def compiled(self) -> Mapping[str, float]:
-        """When each kernel was compiled, by name and target."""
+    def compiled(self) -> set[str]:
+        """The kept kernels, by name and target."""
         kernels = store_folder(self.given.cache)
         stores = [Store(kernels, SetKey.from_bytes(path.read_bytes())) for path in kernels.glob("*/set.json")]
         entries = [entry for store in stores for entry in store.read_records().values()]
-        return {f"{entry.source} for {' '.join(entry.targets)}": entry.start for entry in entries}
+        return {f"{entry.source} for {' '.join(entry.targets)}" for entry in entries}
 
 
 @pytest.fixture(scope="module")
@@ -126,16 +126,9 @@ def test_the_wheel_has_device_code_for_each_arch_and_is_of_the_image(wheel: Path
     assert str(toolchain.compiler).startswith("HIP version: 6.4")
 
 
-def test_the_compiled_kernels_are_kept_and_a_second_build_compiles_none(
-    shop: Shop, wheel: Path, tmp_path: Path
-) -> None:
-    before = shop.compiled()
-    assert {*before} == {*(f"{KERNEL} for {target}" for target in (*ARCHS, HOST)), f"{API} for {HOST}"}
-
-    again = build_cell(shop.executor, CELL, tmp_path, ignore_progress, context=shop.given)
-
-    assert shop.compiled() == before
-    assert again.read_bytes() == wheel.read_bytes()
+@pytest.mark.usefixtures("wheel")
+def test_the_compiled_kernels_are_kept_on_this_machine(shop: Shop) -> None:
+    assert shop.compiled() == {*(f"{KERNEL} for {target}" for target in (*ARCHS, HOST)), f"{API} for {HOST}"}
 
 
 def test_it_is_verified_in_the_image_where_the_torch_of_the_cell_is(shop: Shop, wheel: Path) -> None:

@@ -68,7 +68,7 @@ def test_interrupted_while_several_are_built_it_removes_the_containers_of_all(
     log = tmp_path / "cache/logs" / f"{cell_of('9.9.1').id}.log"
     wait_until(lambda: process.poll() is not None or (log.exists() and "second 0" in log.read_text()), 90)
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=90)
     assert process.returncode == 1, errors
     assert "error: interrupted: by SIGTERM" in errors
     assert "Traceback" not in errors

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 from command_line import Cli, CommandResult, run_command
 from fake_github import TOKEN, FakeGitHub
 from fake_github.outcome import assert_published, published_rows
+from fake_sigstore import FakeSigstore
 from loopback import served
 from release_factory import PUBLISHED, content_of, make_release, stub_wheel
 from validations import amd_validation, write_validation
@@ -30,7 +32,7 @@ from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_FAILE
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.release.additions import read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher, write_pages
-from wheelfactory.release.evidence import as_evidence
+from wheelfactory.release.evidence import Evidence, NearestResult
 from wheelfactory.release.manifest import WheelRow, manifest_bytes, read_manifest, verified_archs
 from wheelfactory.release.transaction import publish
 from wheelfactory.site.index import render_index
@@ -84,35 +86,33 @@ def test_a_built_cell_is_published_with_its_gates_as_recorded(cli: Cli, github: 
     assert "[3/3] publish" in shown.err
 
 
-def test_stage_then_commit_by_manifest_alone(cli: Cli, github: FakeGitHub, built: Path, tmp_path: Path) -> None:
-    shown = cli(GITHUB, built, "--tag", "v1", "--stage")
-    assert (shown.code, shown.out) == (DONE, f"{GITHUB}: 2 files staged\n")
-    assert github.repository.published() == []
-    rows = tmp_path / "rows"
-    rows.mkdir()
-    (built / MANIFEST_NAME).rename(rows / MANIFEST_NAME)
-    assert cli(GITHUB, rows, "--tag", "v1").code == DONE
-    assert_published(github.repository, read_manifest(rows))
+def attest(cli: Cli, target: str | Path, *wheels: Path) -> None:
+    """Store a bundle beside staged wheels, which nobody verifies here."""
+    Path("bundle.json").write_bytes(FakeSigstore().sign({wheel.name: file_sha256(wheel) for wheel in wheels}))
+    assert cli(target, "--tag", "v1", "--attestation", "bundle.json").code == DONE
 
 
-def test_the_same_into_a_directory(cli: Cli, built: Path, tmp_path: Path) -> None:
-    assert cli("release", built, "--stage") == (DONE, f"{tmp_path / 'release'}: 2 files staged\n", "")
-    assert not (tmp_path / "release" / MANIFEST_NAME).exists()
-    for path in (built / "wheels").iterdir():
-        path.unlink()
-    assert cli("release", built) == (DONE, f"{tmp_path / 'release'}: 2 files published\n", "")
-    assert read_manifest(tmp_path / "release") == read_manifest(built)
-    assert (tmp_path / "release/simple/rocm64/torch2.9/triton/flash-attn/index.html").is_file()
-
-
-def test_a_file_that_two_cells_bring_is_published_once(
-    cli: Cli, github: FakeGitHub, built: Path, tmp_path: Path
+@pytest.mark.parametrize("target", [GITHUB, "release"])
+def test_what_is_staged_and_attested_is_published_by_later_jobs_without_its_files(
+    cli: Cli, github: FakeGitHub, built: Path, tmp_path: Path, target: str
 ) -> None:
-    other = tmp_path / "other"
-    (other / "wheels").mkdir(parents=True)
-    (other / MANIFEST_NAME).write_bytes(manifest_bytes([row for row in read_manifest(built) if row.cell is None]))
-    assert cli(GITHUB, other, built, "--tag", "v1").code == DONE
-    assert_published(github.repository, read_manifest(built))
+    """Another batch fills the same draft, and is not attested."""
+    other = finished_wheel(tmp_path / "made", Cell.parse(CELL.replace("rocm6.4", "rocm7.2")))
+    publish(DirectoryPublisher(tmp_path / "other"), [(verified(other), other)])
+    for folders in ((built,), (built, tmp_path / "other")):
+        assert cli(target, *folders, "--tag", "v1", "--stage").code == DONE
+    assert [row.filename for row in open_publisher(target, github.environ()).rows()] == []
+    attest(cli, target, next((built / "wheels").glob("flash_attn-*.whl")))
+    rows = read_manifest(built)
+    shutil.rmtree(built)
+    shown = cli(target, "--tag", "v1", "--staged")
+    assert (shown.code, shown.out.endswith(": 2 files published\n")) == (DONE, True), shown.err
+    assert (published_rows(github.repository) if target == GITHUB else [*read_manifest(Path(target))]) == [*rows]
+    kept = [name for release in github.repository.releases.values() for name in release.files()]
+    kept += [path.name for path in Path(target).glob("*")]
+    assert not [name for name in kept if name.startswith("staged-") or "rocm72" in name]
+    again = cli(target, "--tag", "v1", "--staged")
+    assert (again.code, again.out, "nothing is staged" in again.err) == (DONE, "", True)
 
 
 def test_dry_run_shows_each_call_and_changes_nothing(cli: Cli, github: FakeGitHub, built: Path) -> None:
@@ -149,7 +149,7 @@ def test_dry_run_of_a_staged_draft_shows_only_the_remaining_requests(cli: Cli, g
     (draft,) = github.repository.drafts()
     github.repository.upload(draft.id, "stale.whl", 1, "0" * 64, b"s")
     lines = cli(GITHUB, built, "--tag", "v1", "--dry-run").out.splitlines()
-    assert [line.split()[0] for line in lines] == ["DELETE", "POST", "POST", "PATCH"]
+    assert [line.split()[0] for line in lines] == ["DELETE", "DELETE", "POST", "POST", "PATCH"]
     assert "stale.whl" in draft.files()
 
 
@@ -197,13 +197,6 @@ def test_evidence_is_published_under_a_tag_of_its_own(
     before = len(github.calls)
     assert cli(*command).code == DONE
     assert all(call.startswith("GET") for call in github.calls[before:]), "nothing is done twice"
-
-
-def test_evidence_of_a_release_directory_is_kept(cli: Cli, github: FakeGitHub, built: Path) -> None:
-    row = next(row for row in read_manifest(built) if row.cell)
-    rewrite(built, evidence=(as_evidence(amd_validation(row)),))
-    assert cli(GITHUB, built, "--tag", "v1").code == DONE
-    assert {verified_archs(row) for row in published_rows(github.repository)} == {("gfx942",), ()}
 
 
 @pytest.mark.parametrize(
@@ -271,6 +264,18 @@ def gate(name: str, status: Status, *, required: bool) -> GateResult:
     return GateResult(gate=name, status=status, required=required)
 
 
+EVIDENCE = Evidence(
+    vendor="amd",
+    device="AMD Instinct MI300X",
+    arch="gfx942",
+    torch="2.9.1",
+    modules=("flash_attn",),
+    cases=676,
+    nearest=NearestResult(case="a", result="output", error=0.0, bound=0.1),
+    time=PUBLISHED,
+    factory="1",
+)
+
 ALL = tuple(gate(name, Status.PASSED, required=True) for name in required_gates(Cell.parse(CELL).backend))
 
 
@@ -288,6 +293,11 @@ ALL = tuple(gate(name, Status.PASSED, required=True) for name in required_gates(
             {"gates": (*ALL, gate("gpu", Status.FAILED, required=False))}, "failed: gpu", id="one beyond failed"
         ),
         pytest.param({"offload_archs": ("gfx90a",)}, "differ in offload_archs", id="a row that lies"),
+        pytest.param({"yanked": "rumor"}, "differ in yanked", id="a yank"),
+        pytest.param({"evidence": (EVIDENCE,)}, "differ in evidence", id="evidence of a GPU"),
+        pytest.param(
+            {"filename": "flash_attn-2.8.3+rocm64torch2.9triton-7-py3-none-any.whl"}, "is missing", id="no file"
+        ),
         pytest.param({"cell": None, "label": None}, "nor a pinned dependency", id="of no cell"),
     ],
 )
@@ -381,11 +391,6 @@ def test_the_release_notes_have_install_commands_for_the_site(cli: Cli, github: 
     assert "gh attestation verify" in str(release.body)
 
 
-def test_a_directory_ignores_the_tag(cli: Cli, built: Path) -> None:
-    assert cli("release", built, "--tag", "v1").code == DONE
-    assert len(read_manifest(Path("release"))) == 2
-
-
 def test_a_site_lists_the_published_files_and_omits_deleted_ones(
     cli: Cli, github: FakeGitHub, built: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -433,23 +438,6 @@ def test_rows_and_wheels_of_a_workflow_are_staged_from_two_folders(
     wheel = next(path for path in wheels.glob("flash_attn-*.whl") if path != refused)
     assert wheel.name in staged and refused.name not in staged
     assert sums.read_text() == f"{file_sha256(wheel)}  {wheel.name}\n", "no dependency, no wheel without a row"
-
-
-def test_a_batch_that_was_staged_and_not_attested_is_not_published(
-    cli: Cli, github: FakeGitHub, built: Path, tmp_path: Path
-) -> None:
-    """The workflow publishes the rows of attested batches only; another batch has filled the same draft."""
-    other = finished_wheel(tmp_path / "made", Cell.parse(CELL.replace("rocm6.4", "rocm7.2")))
-    publish(DirectoryPublisher(tmp_path / "other"), [(verified(other), other)])
-    assert cli(GITHUB, built, tmp_path / "other", "--tag", "v1", "--stage").code == DONE
-    (tmp_path / "rows").mkdir()
-    (built / "manifest.jsonl").rename(tmp_path / "rows/manifest.jsonl")
-    assert cli(GITHUB, tmp_path / "rows", "--tag", "v1").code == DONE
-    (release,) = github.repository.releases.values()
-    assert not release.draft
-    names = {asset.name for asset in release.assets.values()}
-    assert other.name not in names and f"{other.name}.metadata" not in names
-    assert other.name not in {row.filename for row in published_rows(github.repository)}
 
 
 def test_checksums_belong_to_staged_wheels(cli: Cli, built: Path, tmp_path: Path) -> None:

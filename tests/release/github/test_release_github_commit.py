@@ -61,6 +61,20 @@ def test_elsewhere_a_new_tag_is_at_the_default_branch(
     assert targets(github) == {"v1": "trunk"}
 
 
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_tag_that_moved_since_the_build_is_refused_before_anything_is_published(
+    github: FakeGitHub, environ: dict[str, str], added: Added, moved: bool
+) -> None:
+    github.repository.tags["v1"] = "f" * 40 if moved else COMMIT
+    if moved:
+        with pytest.raises(PublishError, match=f"the tag moved since the build: v1: built {COMMIT}, now {'f' * 40}"):
+            publish(open_publisher(GITHUB, environ, tag="v1"), added)
+        assert github.repository.published() == []
+        environ["GITHUB_SHA"] = "f" * 40
+    publish(open_publisher(GITHUB, environ, tag="v1"), added)
+    assert_published(github.repository, [row for row, _ in added])
+
+
 def test_a_commit_that_the_token_must_not_tag_is_left_out_with_a_warning(
     github: FakeGitHub, environ: dict[str, str], added: Added, caplog: pytest.LogCaptureFixture
 ) -> None:

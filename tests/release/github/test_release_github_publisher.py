@@ -360,16 +360,6 @@ def test_a_yank_is_a_small_release_of_its_own(github: FakeGitHub, publisher: New
     assert all(call.startswith("GET") for call in github.calls[before:])
 
 
-def test_rows_that_would_not_read_back_change_nothing(
-    github: FakeGitHub, publisher: NewPublisher, added: Added
-) -> None:
-    rows = publish(publisher(), added)
-    before = dict(github.repository.releases)
-    with pytest.raises(PublishError, match=r"cannot write the manifest: .*: yanked: "):
-        yank(publisher(tag="v2"), rows[0].filename, "wrong \x1b[2Jkernels")
-    assert github.repository.releases == before
-
-
 def test_a_wheel_of_a_deleted_release_has_no_address_and_can_be_republished(
     github: FakeGitHub, publisher: NewPublisher, added: Added, later: Added
 ) -> None:

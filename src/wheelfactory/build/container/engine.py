@@ -60,7 +60,7 @@ _KNOWN_ERRORS = (
         r"manifest unknown|manifest for .* not found|not found: manifest|repository does not exist|No such image"
         r"|name unknown|image not known|failed to resolve reference .*: not found",
         "no such image",
-        "correct the tag in matrix.yaml: scripts/refresh_images.py lists the tags of the registry",
+        "correct the tag in matrix.yaml: ./factory refresh --online suggests the registry's",
     ),
     (
         r"unauthorized|authentication required|no basic auth credentials|(?<!permission )denied: ",

@@ -8,10 +8,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
-from wheelfactory.commands.options import Environ, print_results
+from wheelfactory.commands.options import Environ, add_option, print_results
 from wheelfactory.commands.targets import add_readonly_target, add_site, find_site_url
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.matrix.rules import AXES, GPU
@@ -21,9 +22,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     add_readonly_target(parser)
     add_site(parser)
-    parser.add_argument(
-        "--body", default="-", metavar="FILE", help="file with the text of the issue (default: -, stdin)"
-    )
+    add_option(parser, "--body FILE", "file with the text of the issue (default: -, stdin)", default="-", type=str)
 
 
 def execute(options: argparse.Namespace, _environ: Environ) -> int:
@@ -38,10 +37,8 @@ def execute(options: argparse.Namespace, _environ: Environ) -> int:
 def _read(name: str) -> str:
     """Read the issue body from a file or stdin, up to a size limit."""
     # anyone can write a request, so the size is limited and bytes that are not UTF-8 are replaced
-    if name == "-":
-        return sys.stdin.buffer.read(4 * MAX_BODY).decode("utf-8", "replace")
     try:
-        with Path(name).open("rb") as file:
+        with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
             return file.read(4 * MAX_BODY).decode("utf-8", "replace")
     except OSError as error:
         raise InputError("cannot read", f"{name} ({error.strerror})", "name a file, or - for stdin") from None

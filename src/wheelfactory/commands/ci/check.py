@@ -13,7 +13,7 @@ from wheelfactory.commands.options import (
     Environ,
     add_cache,
     add_matrix,
-    positive_int,
+    add_option,
     prepare_cache,
     print_messages,
     print_results,
@@ -31,7 +31,6 @@ from wheelfactory.core.files import scratch_dir, write_atomic
 from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.core.wrap import count_text
 from wheelfactory.matrix.expand import expand
-from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.bundle import require_sigstore
 from wheelfactory.release.manifest import WheelRow, read_manifest
@@ -51,32 +50,29 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_readonly_target(parser)
     add_site(parser)
     help_text = "manifest file with the rows that the site must serve (default: the rows of TARGET)"
-    parser.add_argument("--expect", type=Path, metavar="FILE", help=help_text)
-    parser.add_argument(
-        "--sample",
-        type=positive_int,
+    add_option(parser, "--expect FILE", help_text)
+    add_option(
+        parser,
+        "--sample N",
+        "install N wheels, each once with pip and once with uv (default: %(default)s)",
         default=_SAMPLE,
-        metavar="N",
-        help="install N wheels, each once with pip and once with uv (default: %(default)s)",
     )
-    parser.add_argument(
-        "--week",
+    add_option(
+        parser,
+        "--week YEAR-WNN",
+        "choose the sample of this ISO week, such as 2026-W48 (default: this week)",
         type=parse_week,
-        metavar="YEAR-WNN",
-        help="choose the sample of this ISO week, such as 2026-W48 (default: this week)",
     )
-    parser.add_argument(
-        "--wait",
+    add_option(
+        parser,
+        "--wait MINUTES",
+        "wait up to 60 minutes for the site to serve the rows of TARGET (default: %(default)s)",
         type=int,
         choices=range(61),
         default=0,
-        metavar="MINUTES",
-        help="wait up to 60 minutes for the site to serve the rows of TARGET (default: %(default)s)",
     )
-    parser.add_argument(
-        "--torch-index", metavar="URL", help="install torch from this index, such as a mirror of those in matrix.yaml"
-    )
-    parser.add_argument("--report", type=Path, metavar="FILE", help="also write the results, or the error, to FILE")
+    add_option(parser, "--torch-index URL", "install torch from this index, such as a mirror of those in matrix.yaml")
+    add_option(parser, "--report FILE", "also write the results, or the error, to FILE")
     add_matrix(parser)
     add_cache(parser)
 
@@ -118,10 +114,14 @@ def _check(options: argparse.Namespace, environ: Environ) -> Sequence[Checked]:
     if address is None:
         raise InputError("cannot determine the URL of the site", options.target, "pass it with --site URL")
     with log_to_stderr(), scratch_dir(cache) as scratch:
-        served = wait_for_site(address, expected, 60 * options.wait, time.sleep, scratch, environ)
-        of_site = Checked(address, address, (*served.results, check_files(served.site, environ)))
-        source = InstallSource(served.site, address.rstrip("/"), _torch_indexes(matrix, options.torch_index))
-        return [of_site, *_check_sample(options, matrix, source, cache, environ)]
+        site, results = wait_for_site(address, expected, 60 * options.wait, time.sleep, scratch, environ)
+        indexes = {version: options.torch_index or facts.index for version, facts in matrix.rocm.items()}
+        source = InstallSource(site, address.rstrip("/"), indexes)
+        week = count_weeks(options.week or datetime.now(timezone.utc).date())
+        of_site = Checked(address, address, (*results, check_files(site, environ)))
+        sample = choose_sample(site.rows, expand(matrix).pythons, options.sample, week)
+        installed = ((wheel, check_install(wheel, source, cache, environ)) for wheel in sample)
+        return [of_site, *(Checked(wheel.row.filename, wheel.title, found) for wheel, found in installed)]
 
 
 def _read_rows(target: str, environ: Environ) -> Sequence[WheelRow]:
@@ -130,18 +130,6 @@ def _read_rows(target: str, environ: Environ) -> Sequence[WheelRow]:
     rows = read_published_rows(target, environ)
     # the site leaves out wheels whose release was deleted from GitHub
     return [row for row in rows if row.url] if parse_repository(target) else rows
-
-
-def _torch_indexes(matrix: Matrix, mirror: str | None) -> dict[str, str]:
-    return {version: mirror or facts.index for version, facts in matrix.rocm.items()}
-
-
-def _check_sample(
-    options: argparse.Namespace, matrix: Matrix, source: InstallSource, cache: Path, environ: Environ
-) -> Iterator[Checked]:
-    week = count_weeks(options.week or datetime.now(timezone.utc).date())
-    for wheel in choose_sample(source.site.rows, expand(matrix).pythons, options.sample, week):
-        yield Checked(wheel.row.filename, wheel.title, check_install(wheel, source, cache, environ))
 
 
 def _write_report(path: Path | None, lines: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""`wheelfactory ci jobs`."""
+"""`wheelfactory ci jobs`, and `ci reconcile`, which compares what it planned with what a run built and published."""
 
 from __future__ import annotations
 
@@ -11,32 +11,38 @@ from wheelfactory.commands.options import (
     add_cache,
     add_matrix,
     add_only,
+    add_option,
+    cells_of_versions,
     prepare_cache,
     print_messages,
     print_results,
 )
 from wheelfactory.commands.targets import add_target, open_archive_host, open_publisher, require_target
-from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.core.errors import DONE, InputError
+from wheelfactory.core.cell import Backend
+from wheelfactory.core.errors import DONE, FAILED, InputError
 from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.core.wrap import count_text
+from wheelfactory.kernels.estimate import WORKFLOW_SHARDING
 from wheelfactory.kernels.kernel_set import KernelSet, group_kernel_sets, stored_set_name
-from wheelfactory.kernels.set_estimates import WORKFLOW_SHARDING, estimate_sets, read_cost_model, source_reader
+from wheelfactory.kernels.set_estimates import estimate_sets, read_cost_model, source_reader
 from wheelfactory.kernels.setup_env import ledger_path
-from wheelfactory.matrix.expand import Expansion, expand
+from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.select import require_in_matrix, select_cells, strategy_json, unpublished_cells
+from wheelfactory.matrix.select import select_cells, strategy_json, unpublished_cells
 from wheelfactory.pipeline.collect import RERUN_HINT
 from wheelfactory.pipeline.jobs import (
+    WorkflowJobs,
     batch_matrix,
     kernel_entries,
     make_jobs,
     output_lines,
     split_by_runner,
 )
+from wheelfactory.pipeline.reconcile import job_summary, reconcile
 from wheelfactory.release.manifest import published_cells
-from wheelfactory.site.coverage import NEEDS_RUNNER, RUNNER_HINT
+from wheelfactory.release.transaction import held_rows
+from wheelfactory.site.coverage import NEEDS_RUNNER, RUNNER_HINT, available_cells
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -50,15 +56,15 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar=("FLASH_ATTN", "PYTHON", "TORCH", "ROCM"),
         help="select the cell with these four versions",
     )
-    parser.add_argument(
-        "--with-triton", choices=["true", "false"], default="false", help="with --versions: select the Triton cell too"
+    add_option(
+        parser,
+        "--with-triton",
+        "with --versions: select the Triton cell too",
+        choices=["true", "false"],
+        default="false",
     )
-    parser.add_argument(
-        "--runner", default="", metavar="LABEL", help="runner for CK cells; without it, --only selects no CK cells"
-    )
-    parser.add_argument(
-        "--jobs", type=Path, metavar="FILE", help="write a jobs file for `ci collect` and `ci reconcile`"
-    )
+    add_option(parser, "--runner LABEL", "runner for CK cells; without it, --only selects no CK cells", default="")
+    add_option(parser, "--jobs FILE", "write a jobs file for `ci collect` and `ci reconcile`")
     add_matrix(parser)
     add_cache(parser)
 
@@ -72,9 +78,13 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     require_target(options.target)
     matrix, cache = load_matrix(options.matrix), prepare_cache(options, environ)
     expansion = expand(matrix)
-    selected = _cells_of_versions(expansion, options) if options.versions else select_cells(expansion, options.only)
+    if options.versions:
+        backends = (Backend.CK, Backend.TRITON) if options.with_triton == "true" else (Backend.CK,)
+        selected = cells_of_versions(expansion, options.versions, backends)
+    else:
+        selected = select_cells(expansion, options.only)
     with log_to_stderr():
-        rows = open_publisher(options.target, environ).rows()
+        rows = held_rows(open_publisher(options.target, environ))
     cells = unpublished_cells(selected, published_cells(rows, matrix))
     published = len(selected) - len(cells)
     # four versions are one person's request for that cell, on the runner that the workflow was given
@@ -103,16 +113,6 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         values |= {"kernel-count": len(kernels), "kernels": strategy_json(kernels)}
     print_results(*output_lines(values))
     return DONE
-
-
-def _cells_of_versions(expansion: Expansion, options: argparse.Namespace) -> tuple[Cell, ...]:
-    """Return the CK cell of four versions, and the Triton cell on request. Raises `InputError` if one is excluded."""
-    flash_attn, python, torch, rocm = options.versions
-    backends = (Backend.CK, Backend.TRITON) if options.with_triton == "true" else (Backend.CK,)
-    return tuple(
-        require_in_matrix(expansion, Cell.from_axes(flash_attn, python, torch, rocm, backend), python)
-        for backend in backends
-    )
 
 
 def _find_stored_sets(target: str, matrix: Matrix, sets: Sequence[KernelSet], environ: Environ) -> frozenset[str]:
@@ -144,3 +144,32 @@ def _choose_shards(
         count = count_text(len(estimate.shards), "shard")
         print_messages(f"kernels to compile: {kernel_set.id}, {hours:.1f} CPU hours in {count}")
     return shards, unavailable
+
+
+def add_reconcile(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `ci reconcile`."""
+    add_target(parser)
+    add_matrix(parser)
+    add_option(parser, "--jobs FILE", "jobs file of `ci jobs`", required=True)
+    add_option(parser, "--results RESULTS", "the result of each job, as JOB=RESULT separated by spaces", default="")
+    add_option(
+        parser,
+        "--kernels-pending",
+        "whether a later run compiles the rest of the kernels: true, false, or empty for false",
+        choices=["true", "false", ""],
+        default="",
+    )
+
+
+def execute_reconcile(options: argparse.Namespace, environ: Environ) -> int:
+    """Print the cells selected and published as Markdown; exit code 1 for any gap, and for a job that failed."""
+    jobs = WorkflowJobs.read(options.jobs)
+    selected = {cell.id for cell in jobs.cells}
+    with log_to_stderr():
+        rows = open_publisher(options.target, environ).rows()
+    pending = selected if options.kernels_pending == "true" else ()
+    available = available_cells(rows, load_matrix(options.matrix))
+    outcome = reconcile(selected, available, pending, jobs.unplanned, options.results.split())
+    print_results(job_summary(outcome, rows))
+    print_messages(*outcome.lines())
+    return DONE if outcome.complete else FAILED

@@ -1,17 +1,39 @@
-"""`wheelfactory ci kernels`."""
+"""The workflow commands for kernels: `ci kernels`, `ci collect`, `ci publish-kernels` and `ci check-run`."""
 
 from __future__ import annotations
 
 import argparse
 
-from wheelfactory.commands.options import Environ, add_dest, add_matrix, as_directory, print_results
-from wheelfactory.commands.targets import add_target, open_archive_host
-from wheelfactory.core.errors import DONE
+from wheelfactory.commands.options import (
+    Environ,
+    add_dest,
+    add_matrix,
+    add_option,
+    as_directory,
+    print_messages,
+    print_results,
+)
+from wheelfactory.commands.targets import (
+    add_target,
+    open_archive_host,
+    open_attested_archive_host,
+    open_client,
+    open_publisher,
+)
+from wheelfactory.core.errors import DONE, InputError
+from wheelfactory.core.files import read_file, write_atomic
 from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.kernels.archive_host import download_set
+from wheelfactory.kernels.archive_manifest import archive_set_id
 from wheelfactory.kernels.kernel_set import group_kernel_sets, require_set, stored_set_name
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
+from wheelfactory.pipeline.collect import MAX_ROUNDS, SetState, buildable_cells, collect_sets, fail_after_last_round
+from wheelfactory.pipeline.jobs import WorkflowJobs, batch_matrix, output_lines
+from wheelfactory.release.bundle import MAX_BUNDLE_BYTES, read_subjects
+from wheelfactory.release.github.workflow_runs import read_run, require_own_run
+from wheelfactory.release.manifest import published_cells
+from wheelfactory.release.transaction import held_rows, sha256sums
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -31,4 +53,98 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         for name in options.sets.split():
             kernel_set = require_set(known, name)
             print_results(str(download_set(host, stored_set_name(matrix, kernel_set), kernel_set.id, dest)))
+    return DONE
+
+
+def add_collect(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `ci collect`."""
+    add_target(parser)
+    add_matrix(parser)
+    add_option(parser, "--jobs FILE", "jobs file written by `ci jobs`", required=True)
+    add_option(parser, "--kernels DIR", "directory of compiled shards", required=True)
+    add_option(
+        parser,
+        "--unattested FILE",
+        "write the sha256 of each uploaded archive that needs an attestation, for actions/attest",
+    )
+    add_option(
+        parser,
+        "--round N",
+        f"how many runs have worked on these kernels, including this one: 1 to {MAX_ROUNDS} (default: 1)",
+        type=int,
+        choices=range(1, MAX_ROUNDS + 1),
+        default=1,
+    )
+
+
+def execute_collect(options: argparse.Namespace, environ: Environ) -> int:
+    """Upload complete kernel sets; print the cells that can be built, as lines for ``$GITHUB_OUTPUT``."""
+    jobs = WorkflowJobs.read(options.jobs)
+    with log_to_stderr():
+        published = published_cells(held_rows(open_publisher(options.target, environ)), load_matrix(options.matrix))
+        host = open_archive_host(options.target, environ)
+        collected = fail_after_last_round(collect_sets(jobs, options.kernels, host), options.round)
+    for item in collected:
+        print_messages(f"{item.set_jobs.id}: {item.state.value}")
+        print_messages(*(f"  uploaded, to be attested: {name}" for name in item.unattested))
+        if item.error:
+            print_messages(f"  {item.error}", f"  hint: {item.error.hint}")
+    unattested = {name: sha256 for item in collected for name, sha256 in item.unattested.items()}
+    if options.unattested:
+        write_atomic(options.unattested, sha256sums(unattested))
+    cells = buildable_cells(jobs, collected, published)
+    values = {
+        "kernels-pending": any(item.state is SetState.PENDING for item in collected),
+        "next-round": options.round + 1,
+        "unattested": bool(unattested),
+        "count": len(cells),
+        "batches": batch_matrix(cells),
+    }
+    print_results(*output_lines(values))
+    return DONE
+
+
+def add_publish_kernels(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `ci publish-kernels`."""
+    add_target(parser)
+    add_option(parser, "--jobs FILE", "jobs file of `ci jobs`", required=True)
+    add_option(
+        parser,
+        "--attestation BUNDLE",
+        "Sigstore bundle of the archives that `ci collect` uploaded (output `bundle-path` of actions/attest)",
+        required=True,
+    )
+
+
+def execute_publish_kernels(options: argparse.Namespace, environ: Environ) -> int:
+    """Publish the kernel archives that `ci collect` uploaded, each with the attestation beside it."""
+    jobs, source = WorkflowJobs.read(options.jobs), str(options.attestation)
+    unreadable = InputError("cannot read the attestation", source, "name the bundle that actions/attest wrote")
+    bundle = read_file(options.attestation, unreadable, MAX_BUNDLE_BYTES)
+    archive_names = {set_jobs.id: set_jobs.archive_name for set_jobs in jobs.kernel_sets}
+    with log_to_stderr():
+        host = open_attested_archive_host(options.target, environ)
+        for subject in read_subjects(bundle, source):
+            set_id = archive_set_id(subject.name)
+            if set_id not in archive_names:
+                hint = "name the jobs file and the attestation of the same run"
+                raise InputError("not an archive of this run's kernel sets", subject.name, hint)
+            host.publish(archive_names[set_id], subject.name, subject.digest.sha256, bundle)
+            print_messages(f"{set_id}: published with its attestation")
+    return DONE
+
+
+def add_check_run(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `ci check-run`."""
+    parser.add_argument("repository", metavar="REPOSITORY", help="repository of the run, as github:OWNER/REPO")
+    parser.add_argument("run", type=int, metavar="RUN", help="id of the earlier run")
+
+
+def execute_check_run(options: argparse.Namespace, environ: Environ) -> int:
+    """Check that the artifacts of an earlier run were made by the workflow build.yml of this repository."""
+    client = open_client(options.repository, environ)
+    with log_to_stderr():
+        run = read_run(client, options.run)
+    require_own_run(run, client.repository)
+    print_messages(f"run {run.id}: {run.path} on {run.event} in {client.repository}")
     return DONE

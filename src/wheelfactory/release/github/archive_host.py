@@ -6,7 +6,6 @@ release takes no file afterwards, and a draft does not count as stored.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,8 +35,9 @@ class GitHubArchiveHost:
     Every published archive must be attested by `BUILD_WORKFLOW` of the repository; any other is refused.
     """
 
-    def __init__(self, releases: Releases) -> None:
-        self._releases = releases
+    def __init__(self, releases: Releases, signed_ref: str = "") -> None:
+        """`signed_ref` is the value of `bundle.REF_VARIABLE`."""
+        self._releases, self._signed_ref = releases, signed_ref
 
     def has(self, name: str) -> bool:
         """Whether an attested archive is published under this name. Raises as `_find_archive` does."""
@@ -140,14 +140,8 @@ class GitHubArchiveHost:
             found = "no" if bundle is None else f"{bundle.size} bytes of"
             which = f"release {name} has {found} {beside}"
             raise VerificationError("kernel archive without an attestation", which, _UNTRUSTED_HINT)
-        self._require_attested(archive.name, sha256, self._read_asset(bundle), _UNTRUSTED_HINT)
+        self._require_attested(archive.name, sha256, self._releases.read(bundle), _UNTRUSTED_HINT)
         return archive, sha256
-
-    def _read_asset(self, stored: StoredAsset) -> bytes:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "asset")
-            self._releases.download(stored, path)
-            return path.read_bytes()
 
     def _require_attested(self, file: str, sha256: str, bundle: bytes, hint: str) -> None:
         """Raise `VerificationError` unless `bundle` attests this file, signed by `BUILD_WORKFLOW` of the repository."""
@@ -155,7 +149,8 @@ class GitHubArchiveHost:
         # imported here: sigstore is optional, and takes a second
         from wheelfactory.release.attestation import check_attestation
 
-        result = check_attestation(bundle, file, sha256, self._releases.client.repository, BUILD_WORKFLOW)
+        repository = self._releases.client.repository
+        result = check_attestation(bundle, file, sha256, repository, BUILD_WORKFLOW, self._signed_ref)
         if result.status is not Status.PASSED:
             which = "; ".join(map(str, result.findings))
             raise VerificationError("kernel archive not attested by this repository", which, hint)

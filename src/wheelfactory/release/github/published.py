@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.published import MANIFEST_NAME
@@ -71,11 +69,8 @@ class PublishedReleases:
 
     def _read_manifest(self, held: PublishedRelease) -> tuple[WheelRow, ...]:
         if held.release.id not in self._manifests:
-            with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder, MANIFEST_NAME)
-                self._releases.download(held.assets[MANIFEST_NAME], path)
-                rows = parse_rows(path.read_bytes(), f"{MANIFEST_NAME} of {held.release.tag_name}")
-            self._manifests[held.release.id] = rows
+            data = self._releases.read(held.assets[MANIFEST_NAME])
+            self._manifests[held.release.id] = parse_rows(data, f"{MANIFEST_NAME} of {held.release.tag_name}")
         return self._manifests[held.release.id]
 
     def find_url(self, row: WheelRow) -> str | None:

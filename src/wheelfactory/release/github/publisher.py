@@ -16,8 +16,17 @@ from wheelfactory.release.bundle import BUNDLE_SUFFIX
 from wheelfactory.release.github.drafts import Draft, Drafts, parse_release_tag, require_size, wheel_name, wheel_names
 from wheelfactory.release.github.published import PublishedReleases
 from wheelfactory.release.github.releases import Release, Releases
-from wheelfactory.release.manifest import WheelRow, manifest_bytes
-from wheelfactory.release.transaction import SUMS_NAME, Asset, ConcurrentPublishError, asset_digests, sha256sums
+from wheelfactory.release.manifest import WheelRow, manifest_bytes, parse_rows
+from wheelfactory.release.transaction import (
+    SUMS_NAME,
+    Asset,
+    ConcurrentPublishError,
+    asset_digests,
+    attested_names,
+    is_staged_rows,
+    sha256sums,
+    staged_rows_asset,
+)
 
 WriteNotes: TypeAlias = Callable[[Sequence[WheelRow], Sequence[WheelRow]], str]
 """Writes the Markdown text of a release from the rows before and after it."""
@@ -67,6 +76,19 @@ class GitHubPublisher:
                 return True
         return False
 
+    def put_rows(self, rows: Sequence[WheelRow]) -> None:
+        """See `Publisher.put_rows`. The rows are in the first draft, which deletes them when it is published."""
+        drafts = self._own_drafts()
+        first = next(iter(drafts.parts()), None) or drafts.create_part()
+        drafts.parts()[first].put_asset(staged_rows_asset(rows))
+
+    def staged_rows(self) -> tuple[WheelRow, ...]:
+        """See `Publisher.staged_rows`."""
+        drafts = self._own_drafts().parts().values()
+        stored = [draft.assets[name] for draft in drafts for name in sorted(draft.assets) if is_staged_rows(name)]
+        rows = [row for asset in stored for row in parse_rows(self._releases.read(asset), asset.name)]
+        return tuple(row for row in rows if self._published.find_url(row) or any(_is_ready(row, one) for one in drafts))
+
     def commit(self, rows: Sequence[WheelRow]) -> None:
         """See `Publisher.commit`: complete and verify every draft, then publish the drafts in order.
 
@@ -96,6 +118,7 @@ class GitHubPublisher:
         self, divided: Mapping[int, tuple[WheelRow, ...]], before: Sequence[WheelRow], after: Sequence[WheelRow]
     ) -> None:
         parts, last = self._own_drafts().parts(), max(divided)
+        self._releases.require_unmoved(str(self._tag))
         for number, rows in sorted(divided.items()):
             _complete(parts[number], rows, after if number == last else None)
         for number in sorted(divided):
@@ -127,7 +150,8 @@ class GitHubPublisher:
     def _require_nothing_staged(self, rows: Iterable[WheelRow]) -> None:
         """Raise `PublishError` if the drafts have wheels of no row: deleting them would lose what a run is staging."""
         named = {row.filename for row in rows}
-        staged = {wheel for draft in self._own_drafts().parts().values() for wheel in wheel_names(draft.assets)} - named
+        drafts = self._own_drafts().parts().values()
+        staged = {name for draft in drafts for name in wheel_names(draft.assets) if not is_staged_rows(name)} - named
         if staged:
             detail = f"{self._tag} has {min(staged)}" + (f" and {len(staged) - 1} more" if len(staged) > 1 else "")
             raise PublishError(
@@ -161,6 +185,12 @@ class GitHubPublisher:
         if self._drafts is None:
             raise InputError("no release tag", self._releases.client.repository, "add --tag TAG")
         return self._drafts
+
+
+def _is_ready(row: WheelRow, draft: Draft) -> bool:
+    """Whether the files of a row are complete in a draft, with the attestation that its project needs."""
+    attested = attested_names(row)
+    return draft.has_assets(asset_digests([row])) and len(draft.find_digests(attested)) == len(attested)
 
 
 def _complete(draft: Draft, rows: Sequence[WheelRow], manifest: Sequence[WheelRow] | None) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
+from urllib.parse import quote
 
 import requests
 
@@ -49,6 +50,8 @@ class Release(FrozenModel, extra="ignore"):
     """A URI template that ends in ``{?name,label}``."""
 
 
+# of a tag that does not exist: 404, or 422 for a name that is no commit (GitHub's description of "get a commit")
+_NO_TAG = (requests.codes.not_found, requests.codes.unprocessable_entity)
 _COMMIT_REFUSED = (requests.codes.forbidden, requests.codes.not_found, requests.codes.unprocessable_entity)
 
 _T = TypeVar("_T")
@@ -76,6 +79,24 @@ class Releases:
     def find_published(self, tag: str) -> Release | None:
         """The published release of a tag, or None."""
         return _none_if_missing(lambda: _read(Release, self.client.get(f"{self._releases_url}/tags/{tag}")))
+
+    def require_unmoved(self, tag: str) -> None:
+        """Raise `PublishError` if the tag exists, and is not at the commit of the run: somebody moved it since.
+
+        GitHub ignores `target_commitish` for a tag that exists, so its release would name other sources.
+        """
+        if self._commit is None:
+            return
+        url = f"{self.client.url}/commits/{quote(f'tags/{tag}', safe='')}"
+        try:
+            found = self.client.get(url)["sha"]
+        except RefusedError as refused:
+            if refused.status in _NO_TAG:
+                return
+            raise
+        if found != self._commit:
+            hint = "start a run of the tag as it is now; the draft of this run can be deleted"
+            raise PublishError("the tag moved since the build", f"{tag}: built {self._commit}, now {found}", hint)
 
     def list_assets(self, release: Release) -> dict[str, StoredAsset]:
         """The assets of a release by name, with the changes of this process, including incomplete uploads."""
@@ -116,6 +137,13 @@ class Releases:
         self.client.download(stored.url, path)
         if stored.digest not in (None, f"sha256:{file_sha256(path)}"):
             raise PublishError("damaged during the download", stored.name, "run the same command again")
+
+    def read(self, stored: StoredAsset) -> bytes:
+        """The content of a small asset. Raises `PublishError` if its digest differs."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "asset")
+            self.download(stored, path)
+            return path.read_bytes()
 
     def create(self, tag: str, *, prerelease: bool = False) -> Release:
         """Create a draft. If the response is lost, an existing draft of this tag counts as the result."""

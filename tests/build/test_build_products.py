@@ -9,17 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from aiter_factory import VERSION, WHEEL, make_aiter_repository
+from aiter_factory import VERSION, WHEEL, aiter_machine, make_aiter_repository
 from rocm_machine import make_machine
-from wheel_factory import make_wheel, read_zip, small_machine, tamper
-from wheelfactory.build.aiter import build_aiter
+from wheel_factory import make_wheel, read_zip, tamper
+from wheelfactory.build.pinned import build_wheel
+from wheelfactory.build.products import pin_product
 from wheelfactory.core.cell import AITER_NAME
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.origins import Dependency
-from wheelfactory.verify.contents import PURE_SIZES
-from wheelfactory.verify.gates import required_gates, verify
+from wheelfactory.verify.expected import expected_from_aiter
+from wheelfactory.verify.gates import PRODUCT_GATES, product_gates, required_gates, verify
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.rewrite import finish_pure_wheel
@@ -37,9 +38,8 @@ def build(dependency: Dependency, cache: Path, tmp_path: Path) -> Build:
     """Build with a cache of its own, whose environments are those of the shared one."""
 
     def run(name: str) -> Path:
-        return build_aiter(
-            dependency, tmp_path / name, make_machine(tmp_path / f"own {name}", cache, {}).cache, os.environ
-        )
+        own = make_machine(tmp_path / f"own {name}", cache, {}).cache
+        return build_wheel(pin_product(AITER_NAME, aiter_machine(own, dependency, os.environ)), tmp_path / name, own)
 
     return run
 
@@ -65,9 +65,10 @@ def test_two_builds_of_one_commit_give_the_same_bytes(build: Build) -> None:
 
 def test_another_name_than_the_pinned_one_is_an_error(dependency: Dependency, cache: Path, tmp_path: Path) -> None:
     other = dependency.model_copy(update={"wheel": "amd_aiter-0.0.1-py3-none-any.whl"})
+    own = make_machine(tmp_path / "own", cache, {}).cache
 
     with pytest.raises(BuildError, match="unexpected wheel"):
-        build_aiter(other, tmp_path, make_machine(tmp_path / "own", cache, {}).cache, os.environ)
+        build_wheel(pin_product(AITER_NAME, aiter_machine(own, other, os.environ)), tmp_path, own)
 
 
 def test_compiled_code_is_never_called_pure(tmp_path: Path) -> None:
@@ -85,14 +86,12 @@ def test_compiled_code_is_never_called_pure(tmp_path: Path) -> None:
 @pytest.fixture
 def given(dependency: Dependency, cache: Path, tmp_path: Path) -> Context:
     """A machine that can build it; sizes are not looked at, because this aiter is small."""
-    small = small_machine(make_machine(tmp_path / "gates", cache, {}).cache, os.environ)
-    matrix = small.matrix.model_copy(update={"dependencies": {"amd-aiter": dependency}})
-    return replace(small, matrix=matrix)
+    return aiter_machine(make_machine(tmp_path / "gates", cache, {}).cache, dependency, os.environ)
 
 
 @pytest.fixture(autouse=True)
 def _any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PURE_SIZES, AITER_NAME, range(1, 10**6))
+    monkeypatch.setitem(PRODUCT_GATES, AITER_NAME, product_gates(expected_from_aiter, range(1, 10**6)))
 
 
 def failed(results: tuple[GateResult, ...]) -> dict[str, str]:
@@ -128,5 +127,5 @@ def test_what_is_not_of_the_commit_is_refused(
 def test_a_matrix_without_it_cannot_verify_it(build: Build, given: Context) -> None:
     without: Context = replace(given, matrix=given.matrix.model_copy(update={"dependencies": {}}))
 
-    with pytest.raises(InputError, match=r"not built by this matrix\.yaml: amd-aiter"):
+    with pytest.raises(InputError, match=r"matrix\.yaml builds no aiter"):
         verify(build("dist"), context=without)

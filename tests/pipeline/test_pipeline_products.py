@@ -1,0 +1,100 @@
+"""A product is an entry in three tables: every stage builds, verifies, publishes and lists it by these."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from aiter_factory import PREVIEW
+from release_factory import passed_gates
+from wheel_factory import TRITON, finished_wheel, make_wheel, metadata_text, small_machine
+from wheelfactory.build import products
+from wheelfactory.build.pinned import PinnedProject, build_wheel
+from wheelfactory.build.products import pin_product
+from wheelfactory.core.cell import OFFERED_PRODUCTS, PRODUCTS, Product, products_beside
+from wheelfactory.core.errors import VerificationError
+from wheelfactory.matrix.facts import Context
+from wheelfactory.pipeline.jobs import CellJob, batch_matrix
+from wheelfactory.release.additions import as_addition, find_missing_products, read_additions, require_products
+from wheelfactory.release.directory import DirectoryPublisher
+from wheelfactory.release.transaction import publish
+from wheelfactory.site.index import render_index
+from wheelfactory.site.packages import packages_page
+from wheelfactory.verify.expected import expected_from_plain
+from wheelfactory.verify.gates import PRODUCT_GATES, product_gates, verify
+from wheelfactory.wheel.metadata import protect_metadata
+
+NAME = "new-kernels"
+PINNED = PinnedProject(
+    NAME,
+    "1.0",
+    "commit:1",
+    lambda scratch: make_wheel(scratch, name="new_kernels", version="1.0", metadata=metadata_text("1.0", name=NAME)),
+    "new_kernels-1.0-py3-none-any.whl",
+)
+
+
+@pytest.fixture
+def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Context:
+    """A machine of a factory with one more product, which the wheels of one commit require."""
+    monkeypatch.setitem(PRODUCTS, NAME, Product(NAME, lambda _, commit: commit == PREVIEW.commit, "that commit"))
+    monkeypatch.setitem(products._PINS, NAME, lambda _context: PINNED)
+    monkeypatch.setitem(PRODUCT_GATES, NAME, product_gates(expected_from_plain, range(10**6)))
+    return small_machine(tmp_path / "cache")
+
+
+def test_every_table_has_every_product() -> None:
+    assert list(PRODUCTS) == list(products._PINS) == list(PRODUCT_GATES)
+
+
+def test_a_release_has_the_products_that_its_cells_require_and_the_offered_ones(given: Context) -> None:
+    assert products_beside([]) == ()
+    assert products_beside([TRITON]) == OFFERED_PRODUCTS == ("flash-attention-amd",)
+    assert products_beside([TRITON, PREVIEW]) == ("flash-attention-amd", "amd-aiter", NAME)
+
+
+def test_its_wheel_passes_the_gates_and_is_accepted_from_a_release_directory(given: Context, tmp_path: Path) -> None:
+    wheel = build_wheel(pin_product(NAME, given), tmp_path, given.cache)
+    addition = as_addition(wheel, verify(wheel, context=given))
+    publish(DirectoryPublisher(tmp_path / "release"), [addition])
+    assert [gate.gate for gate in addition[0].gates] == ["archive", "identity", "record", "contents"]
+    assert [row.project for row, _ in read_additions(tmp_path / "release", expected=(), context=given)] == [NAME]
+
+
+def test_a_wheel_that_requires_it_is_published_with_it_only(given: Context, tmp_path: Path) -> None:
+    assert f"Requires-Dist: {NAME}>=0.0" in protect_metadata(metadata_text("2.8.4"), given.matrix.label(PREVIEW))
+    wheel = build_wheel(pin_product(NAME, given), tmp_path, given.cache)
+    row, _ = as_addition(wheel, verify(wheel, context=given))
+    update = {"project": "flash-attn", "label": "rocm72torch2.13git4a948e9", "filename": "flash_attn-2.8.4.whl"}
+    needing = row.model_copy(update=update)
+    with pytest.raises(VerificationError, match=f"{NAME} is not published"):
+        require_products([needing], [], context=given)
+    require_products([needing], [row], context=given)
+
+
+def test_jobs_and_indexes_have_it_where_it_is_required(given: Context, tmp_path: Path) -> None:
+    jobs = [CellJob(id=cell.id, batch=cell.id) for cell in (TRITON, PREVIEW)]
+    batches = {entry["batch"]: entry["cells"].split() for entry in json.loads(batch_matrix(jobs))["include"]}
+    assert (NAME in batches[TRITON.id], NAME in batches[PREVIEW.id]) == (False, True)
+
+    wheel = build_wheel(pin_product(NAME, given), tmp_path, given.cache)
+    own, _ = as_addition(wheel, verify(wheel, context=given))
+    row, _ = as_addition(finished_wheel(tmp_path, TRITON), passed_gates(TRITON.id))
+    update = {"label": "rocm72torch2.13git4a948e9", "version": "2.8.4", "filename": "flash_attn-2.8.4.whl"}
+    pages = render_index([own, row, row.model_copy(update=update)])
+    found = [path for path in pages if path.endswith(f"{NAME}/index.html")]
+    assert found == [f"simple/rocm72/torch2.13/ck-preview/{NAME}/index.html"]
+    assert f"; {NAME} only those of that commit." in packages_page(given.matrix, [own, row])
+
+
+def test_it_is_missing_until_it_is_published(given: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PRODUCTS, "amd-aiter", Product("amd-aiter", lambda *_: False))
+    publisher = DirectoryPublisher(tmp_path / "release")
+    missing = find_missing_products(publisher, [PREVIEW], context=given)
+    assert [project.name for project in missing] == ["flash-attention-amd", NAME]
+    wheel = build_wheel(PINNED, tmp_path, given.cache)
+    publish(publisher, [as_addition(wheel, verify(wheel, context=given))])
+    missing = find_missing_products(publisher, [PREVIEW], context=given)
+    assert [project.name for project in missing] == ["flash-attention-amd"]
