@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
-from wheel_factory import make_wheel, metadata_text
-from wheelfactory.build.plain import PlainBuilds
+from wheel_factory import make_wheel, metadata_text, small_machine
+from wheelfactory.build.pinned import PlainBuilds
 from wheelfactory.core.cell import Cell
+from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.origins import Dependency
 
 VERSION = "0.0.20260602"
@@ -72,10 +76,16 @@ def pin(repository: str = "https://example.org/aiter", commit: str = "9" * 40) -
     return Dependency.model_validate(facts)
 
 
+def aiter_machine(cache: Path, dependency: Dependency, environ: Mapping[str, str] = MappingProxyType({})) -> Context:
+    """A small machine whose matrix pins aiter."""
+    small = small_machine(cache, environ)
+    return replace(small, matrix=small.matrix.model_copy(update={"dependencies": {"amd-aiter": dependency}}))
+
+
 def keep_plain_aiter(cache: Path, dependency: Dependency) -> Path:
     """Put the plain wheel of a pin into the cache, as setup.py names it."""
     assert dependency.git
-    folder = PlainBuilds(cache, {}).wheel_folder(f"amd-aiter {VERSION}", f"commit:{dependency.git.commit}")
+    folder = PlainBuilds(cache).wheel_folder(f"amd-aiter {VERSION}", f"commit:{dependency.git.commit}")
     return make_wheel(
         folder,
         name="amd_aiter",

@@ -20,10 +20,9 @@ from hip_toolchain import HipToolchain, find_missing_requirement, make_hip_toolc
 from rocm_machine import (
     CELL,
     FIRST_CELL_LOG,
+    FIRST_SET,
     LEAKS,
     NO_ENGINE,
-    SHARDED_SET,
-    SHARDS,
     install_build_tools,
     make_machine,
     make_rocm,
@@ -54,6 +53,9 @@ settings.register_profile(
 )
 settings.load_profile("wheelfactory")
 
+LONGEST_FILES = 40
+"""How many files are shown with their seconds after all tests."""
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> SlowFilesFirst:
@@ -64,17 +66,26 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> SlowFiles
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In the processes of pytest-xdist; one process keeps the order of the files.
-
-    A test that needs proofs or kernel archives may make them, or wait for the test that does: minutes beside its own.
-    """
-    for item in items:
-        if {"proved", "kernel_archives"} & {*getattr(item, "fixturenames", ())}:
-            item.add_marker(pytest.mark.timeout(1200))
+    """In the processes of pytest-xdist; one process keeps the order of the files."""
     if hasattr(config, "workerinput"):
         from scheduling import slow_first
 
         items[:] = slow_first(items)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Keep the seconds of every phase in ``.pytest_cache/v/durations``, and show the files that took longest."""
+    found = [report for reports in terminalreporter.stats.values() for report in reports]
+    phases = [(one.nodeid, one.when, one.duration) for one in found if isinstance(one, pytest.TestReport)]
+    if cache := getattr(config, "cache", None):
+        cache.set("durations", phases)
+    seconds: dict[str, float] = {}
+    for test, _, duration in phases:
+        name = test.partition("::")[0]
+        seconds[name] = seconds.get(name, 0) + duration
+    terminalreporter.section("seconds of the longest files")
+    for name, total in sorted(seconds.items(), key=lambda item: item[1], reverse=True)[:LONGEST_FILES]:
+        terminalreporter.write_line(f"{total:8.1f}  {name}")
 
 
 @pytest.fixture(autouse=True)
@@ -124,24 +135,21 @@ def small_rocm(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping
 
 @pytest.fixture(scope="session")
 def kernel_archives(rocm: Mapping[str, str], cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with archives of all `KERNEL_SETS`, compiled by hipcc's stand-in on several machines.
+    """A folder with archives of all `KERNEL_SETS`, compiled by hipcc's stand-in.
 
-    Those of `SHARDED_SET` are shards, each of its own machine, and the set that they were merged to. The machine that
-    merged them compiled the rest, for a whole cell; `FIRST_CELL_LOG` is the log of its hipcc.
+    The command `kernels` made that of `FIRST_SET`. The same machine then compiled the rest, for a whole cell, which it
+    published in ``release`` beside the folder; `FIRST_CELL_LOG` is the log of its hipcc.
     """
 
     def compile_sets(folder: Path) -> None:
-        for index in range(1, SHARDS + 1):
-            own = make_machine(folder / f"machine{index}", cache, rocm)
-            done = own.run("kernels", SHARDED_SET, "--shard", f"{index}/{SHARDS}", "--dest", folder / "archives")
-            assert done.returncode == 0, done.stderr
-        done = own.run("kernels", SHARDED_SET, "--merge", "--dest", folder / "archives")
+        own = make_machine(folder / "machine", cache, rocm)
+        done = own.run("kernels", FIRST_SET, "--dest", folder / "archives")
         assert done.returncode == 0, done.stderr
         (Path(rocm["ROCM_PATH"]) / "hipcc.log").unlink()
-        done = own.run("build", CELL.id, "--dest", folder / "wheels")
+        done = own.run("run", "--only", CELL.id, "--dest", folder / "release", PYTORCH_ROCM_ARCH="gfx942")
         assert done.returncode == 0, done.stderr
         (Path(rocm["ROCM_PATH"]) / "hipcc.log").rename(folder / "archives" / FIRST_CELL_LOG)
-        pack_kernels(own, folder / "archives", without=SHARDED_SET)
+        pack_kernels(own, folder / "archives", without=FIRST_SET)
 
     return make_once(tmp_path_factory.getbasetemp(), "kernels", compile_sets) / "archives"
 
@@ -162,6 +170,12 @@ def triton_wheel(cache: Path, few_archs: Path, tmp_path_factory: pytest.TempPath
         build_cell(local_executor(given), cell, folder, ignore_progress, context=given)
 
     return next(make_once(tmp_path_factory.getbasetemp(), "upstream", build).glob("*.whl"))
+
+
+@pytest.fixture(scope="session")
+def triton_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for kernels that Triton compiles: half of the time of a test that executes them."""
+    return make_once(tmp_path_factory.getbasetemp(), "triton", lambda folder: None)
 
 
 @pytest.fixture(scope="session")

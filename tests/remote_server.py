@@ -74,6 +74,10 @@ class RemoteServer:
     """The number of outputs to damage."""
     failing: dict[str, grpc.StatusCode] = field(default_factory=dict)
     """The code with which a method fails, by its name."""
+    garbage: str = ""
+    """The method whose answers are bytes that are no message."""
+    change: Callable[[messages.ExecuteResponse], None] = lambda _: None
+    """What happens to the result of an execution before it is sent."""
     requeue: bool = False
     """Whether each worker dies with its compile, which is then queued again for ever."""
     ignore_skip: bool = False
@@ -224,7 +228,9 @@ class RemoteServer:
         else:
             result.output_files.add(path=command.output_paths[0], digest=self.keep(data))
             self._spoil(result)
-        yield _done(name, messages.ExecuteResponse(result=result))
+        response = messages.ExecuteResponse(result=result)
+        self.change(response)
+        yield _done(name, response)
 
     def _spoil(self, result: messages.ActionResult) -> None:
         name = result.output_files[0].digest.hash
@@ -294,7 +300,9 @@ def _handlers(server: RemoteServer) -> tuple[grpc.GenericRpcHandler, ...]:
                 name: kind(
                     _checked(server, name, method, is_stream=kind is to_stream),
                     request_deserializer=request.FromString,
-                    response_serializer=lambda message: message.SerializeToString(),
+                    response_serializer=lambda message, name=name: (
+                        b"\xff" if name == server.garbage else message.SerializeToString()
+                    ),
                 )
             },
         )

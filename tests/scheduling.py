@@ -14,9 +14,16 @@ from xdist.scheduler import LoadScopeScheduling
 FIRST = (
     "tests/build/container/",
     "tests/kernels/test_kernels_full_size.py",
+    "tests/verify/test_verify_emulation.py",
+    "tests/workflows/test_build_workflow.py",
+    "tests/kernels/test_kernels_preview.py",
+    "tests/wheel/test_wheel_activation_checked.py",
     "tests/kernels/test_kernels_real_compiler.py",
     "tests/pipeline/test_pipeline_run.py",
-    "tests/workflows/test_build_workflow.py",
+    "tests/emulator/test_emulator_triton.py",
+    "tests/kernels/test_kernels_cells.py",
+    "tests/gpu/test_gpu_tiny_models.py",
+    "tests/kernels/remote/test_remote_real_cluster.py",
 )
 """The longest files, which take minutes: started first, so that none is still running after all others."""
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from wheelfactory.core.files import scratch_dir
+from wheelfactory.core.process import run
 
 
 @contextmanager
@@ -36,3 +40,15 @@ def make_once(base: Path, name: str, make: Callable[[Path], object]) -> Path:
                 make(made)
                 made.rename(folder)
     return folder
+
+
+def share_triton_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the programs of the numeric gates keep compiled kernels in `folder`, where each has its own otherwise.
+
+    Triton finds a kernel by its source, its arch and its options, so a changed kernel is compiled again.
+    """
+
+    def run_with_cache(command: Any, *, environ: Mapping[str, str], **options: Any) -> Any:
+        return run(command, environ={**environ, "TRITON_CACHE_DIR": str(folder)}, **options)
+
+    monkeypatch.setattr("wheelfactory.verify.proofs.run", run_with_cache)

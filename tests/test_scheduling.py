@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import subprocess
@@ -86,6 +87,17 @@ def test_without_xdist_the_order_is_unchanged(tmp_path: Path) -> None:
     write_test(tmp_path, "test_a")
     write_test(tmp_path, "test_b", slow=True)
     assert run_tests(tmp_path, "-p", "no:xdist") == [("None", "test_a"), ("None", "test_b")]
+
+
+@pytest.mark.slow
+def test_the_seconds_of_every_phase_are_kept(tmp_path: Path) -> None:
+    write_test(tmp_path, "test_a", count=2, seconds=0.1)
+    run_tests(tmp_path, "-n2", "-p", "cacheprovider")
+    phases = json.loads((tmp_path / ".pytest_cache/v/durations").read_text())
+    assert len(phases) == 6
+    called = [duration for test, phase, duration in phases if phase == "call" and test.startswith("tests/test_a.py::")]
+    assert len(called) == 2
+    assert min(called) >= 0.1
 
 
 def test_a_shared_folder_is_created_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,31 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from stub_torch import find_other_python, make_stub_torch, real_modules
-from wheelfactory.core.files import TOOLCHAIN_PROBE
-from wheelfactory.core.process import capture
-from wheelfactory.wheel.build_record import Toolchain
+from stub_torch import find_other_python, real_modules
 
 OTHER = "3.10" if sys.version_info[1] != 10 else "3.11"
-
-
-@pytest.mark.slow
-def test_the_probe_finds_the_release_and_the_hip_that_were_asked_for(
-    rocm: Mapping[str, str], cache: Path, tmp_path: Path
-) -> None:
-    base = find_other_python() or Path(sys.executable)
-
-    python = make_stub_torch(cache, tmp_path / "venv", "2.11.0", base, Path(rocm["ROCM_PATH"]))
-
-    found = Toolchain.model_validate_json(capture([python, TOOLCHAIN_PROBE], environ=rocm))
-    assert (found.torch, found.hip, found.cxx11_abi) == ("2.11.0+rocm7.2", "7.2.53211-0000000", True)
-    assert found.compiler == "HIP version: 7.2.53211-0000000"
-    assert found.python == capture([base, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]).strip()
 
 
 def test_modules_that_are_not_those_of_the_release_are_refused(tmp_path: Path) -> None:

@@ -78,8 +78,8 @@ def test_the_parser_accepts_every_command_of_every_page() -> None:
         ("./factory ci jobs TARGET --onyl '*'", "bad arguments: unrecognized arguments: --onyl *"),
         ("./factory ci collect TARGET --jobs FILE --kernels DIR", ""),
         (
-            "./factory ci reconcile TARGET --jobs FILE --build DIR",
-            "bad arguments: the following arguments are required: --built",
+            "./factory ci publish-kernels TARGET --jobs FILE --attestation",
+            "bad arguments: argument --attestation: expected one argument",
         ),
         ("./factory bench training --head-dim 64", "bad arguments: unrecognized arguments: --head-dim 64"),
         ("./factory bench training --thresh 7", "shortened: --thresh"),

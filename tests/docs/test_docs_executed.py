@@ -29,7 +29,7 @@ from shared_folder import make_once
 
 ONE_WHEEL = "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"
 WHEEL_VERSION = "2.8.3+rocm72torch2.13triton"
-TORCH = fake_torch("2.13.0+rocm7.2", hip="7.2.26015-fc0010cf6")
+TORCH = fake_torch("2.13.0+rocm7.2", hip="7.2.26015-fc0010cf6", archs=("gfx942",))
 
 README_TEST = "test_readmes_install_lines_work_with_the_site_that_it_tells_to_make"
 README_CK_TEST = "test_readmes_line_for_ck_installs_the_ck_wheel_of_a_site_that_has_one"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
-from elf_factory import HOST, bundle, code_object, hip_bundle, library, package, packed, with_section
+from elf_factory import HOST, bundle, hip_bundle, library, package, packed, shell, with_section
 from fake_sigstore import FakeSigstore
 from kernel_archive_factory import OBJECTS, fill
 from small_matrix import SMALL
@@ -29,7 +29,7 @@ _ROOT = Path(__file__).parents[2]
 
 def sections() -> Iterator[bytes]:
     """Plain and compressed bundles, single and several, with the padding of a linker."""
-    plain = bundle([(HOST, b""), ("hipv4-amdgcn-amd-amdhsa--gfx942", code_object(size=96))], alignment=8)
+    plain = bundle([(HOST, b""), ("hipv4-amdgcn-amd-amdhsa--gfx942", shell(size=96))], alignment=8)
     yield plain
     for version in (1, 2, 3):
         for method in ("zlib", "zstd"):
@@ -39,7 +39,7 @@ def sections() -> Iterator[bytes]:
 
 def packages() -> Iterator[bytes]:
     """Offload packages of both versions, with one image and several."""
-    images = [("gfx90a", b"BC\xc0\xde bitcode"), ("gfx942:xnack-", code_object(size=96))]
+    images = [("gfx90a", b"BC\xc0\xde bitcode"), ("gfx942:xnack-", shell(size=96))]
     yield package(*images)
     yield package(images[0], version=1) + bytes(8) + package(images[1], version=1)
 
