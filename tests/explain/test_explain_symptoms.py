@@ -119,6 +119,7 @@ PASTED = [
         for line in (
             "/w/csrc/flash_attn_ck/mha_fwd.hip:77:12: error: no member named 'seqlen_k_ptr' in 'fmha_fwd_args'",
             "/w/csrc/flash_attn_ck/mha_bwd.hip:12:20: error: no member named 'BlockFmha' in namespace 'ck_tile'",
+            "/w/csrc/flash_attn_ck/mha_fwd.hip:112:9: error: excess elements in struct initializer",
         )
     ),
     Pasted(
@@ -126,6 +127,19 @@ PASTED = [
         "ROCm's headers are missing",
         f"{SDK}/t/HIPContext.h:9:10: fatal error: 'hipblas/hipblas.h' file not found\n",
         'pip install "rocm[devel]"',
+    ),
+    Pasted(
+        "build",
+        "wrong torch",
+        "  x Failed to build `flash-attn==2.8.3`\n  Call to `setuptools.build_meta.build_wheel` failed\n"
+        "  ModuleNotFoundError: No module named 'torch'\n",
+        "--no-build-isolation",
+    ),
+    Pasted(
+        "build",
+        "no network",
+        "fatal: unable to access 'https://github.com/ROCm/composable_kernel.git/': Could not resolve host\n",
+        "check network",
     ),
     Pasted("build", "no hipconfig", f"{META}/bin/sh: 1: hipconfig: not found\n", "PATH=/opt/rocm/bin"),
     Pasted(
@@ -186,6 +200,12 @@ PASTED = [
         f"{SOLVER}Because flash-attn==2.8.3 depends on torch==2.13.* and you require torch==2.9.1\n",
         "needs torch==2.13.*",
     ),
+    Pasted(
+        "pip",
+        "another package pins its torch",
+        "vllm 0.33 requires torch==2.14.0, but you have torch 2.13.0+rocm7.2 which is incompatible.\n",
+        "the torch that vllm pins",
+    ),
     Pasted("pip", "file differs from the index", "error: Hash mismatch for `flash-attn==2.8.3`\n", "do not install it"),
     Pasted("pip", "address not found", "ERROR: HTTP error 404 while getting http://x/flash_attn.whl\n", "address"),
     Pasted(
@@ -228,6 +248,12 @@ PASTED = [
         f"{TRACE}ImportError: cannot import name 'flash_attn_varlen_func' from 'flash_attn' (unknown location)\n",
         "another directory",
     ),
+    Pasted(
+        "import",
+        "flash-attn of another release",
+        "TypeError: flash_attn_func() got an unexpected keyword argument 's_aux'\n",
+        "the release that the program needs",
+    ),
     Pasted("import", "aiter does not fit", f"{CALL}ModuleNotFoundError: No module named 'aiter'\n", "up to 2.8.3"),
     Pasted(
         "import", "requirement is missing", f"{CALL}ModuleNotFoundError: No module named 'einops'\n", "needs einops"
@@ -246,6 +272,8 @@ PASTED = [
             f"{CALL}RuntimeError: HIP error: invalid device function\n",
             "torch.AcceleratorError: HIP error: no kernel image is available for execution on the device\n",
             '"hipErrorNoBinaryForGpu: Unable to find code object for all current devices!"\n',
+            f"{CALL}AssertionError: Unsupported gfx arch gfx1031\n",
+            "rocBLAS error: Cannot read /opt/rocm/lib/TensileLibrary.dat for GPU arch : gfx1103\n",
         )
     ),
     Pasted(
@@ -274,6 +302,12 @@ PASTED = [
         "UserWarning: Flash attention on Current AMD GPU is still experimental. Enable it with "
         "TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL=1.\n",
         "export TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL=1",
+    ),
+    Pasted(
+        "run time",
+        "option is not supported",
+        f"{CALL}RuntimeError: FlashAttention backward does not support dropout\n",
+        "the other backend",
     ),
     Pasted("run time", "GPU memory is full", "torch.OutOfMemoryError: HIP out of memory. Tried 8 GiB\n", "AOTRITON"),
     Pasted("run time", "GPU fault", "Memory access fault by GPU node-1 on address 0x7f. Reason: Page\n", "SERIALIZE"),

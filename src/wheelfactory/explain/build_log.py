@@ -23,7 +23,7 @@ _JOBS = re.compile(r"MAX_JOBS[=:]\s*[\"']?(\d{1,4})\b|MAX_JOBS \((\d{1,4})\)|nin
 _ARCHS = re.compile(r"GPU_ARCHS[=:]\s*[\"']?(gfx[0-9a-f]+(?:;gfx[0-9a-f]+)*)")
 _TORCH = re.compile(r"^torch\.__version__ += (\S+)|requested torch==(\S+)|^[Pp]y[Tt]orch version: ?(\S+)")
 _FLASH_ATTN = re.compile(r"flash[-_]attn(?:==|-)(\d+\.\d+(?:\.\w+)*)")
-_GPU = re.compile(r"(?:compiling for|arch:|RADV|gcnArchName:?|Name:) ?\(?(gfx[0-9a-f]{3,4})\b")
+_GPU = re.compile(r"(?:compiling for|arch ?:|RADV|gcnArchName:?|Name:) ?\(?(gfx[0-9a-f]{3,4})\b")
 # what says which kind of text it is, where no symptom does
 _KINDS: dict[TextKind, re.Pattern[str]] = {
     "run time": re.compile(r"-packages/(?:flash_attn|triton|aiter)/|^\[aiter\] |\b(?:HIP|HSA) [Ee]rror|hipError"),
@@ -31,6 +31,7 @@ _KINDS: dict[TextKind, re.Pattern[str]] = {
         r"^(?:Collecting|Looking in indexes|Requirement already|ERROR: (?:pip|Cannot|Could|No|Package))|\buv\b"
     ),
     "container": re.compile(r"^(?:#\d+ |docker: |podman: |Error response from daemon)|/Dockerfile|failed to solve"),
+    "build": re.compile("composable_kernel|third_party/aiter"),
 }
 _CCACHE = re.compile(r"\b(?:ccache|sccache)\b")
 _NO_NINJA = "we could not find ninja"

@@ -67,11 +67,11 @@ TEXTS = {
     "gfx1103": ["760m", "8700g", "ryzen 7 7840HS", "z1 extreme", "Phoenix", "hawk point", "ROG Ally", "8845HS"],
     "gfx1150": [
         *("strix point", "hx370", "ai 9 hx 370", "890m", "ai 9 365", "HX 470", "Ryzen Z2 Extreme", "gorgon point"),
-        *("Ryzen AI 9 HX PRO 370", f"{PCI} Strix [Radeon 880M / 890M] (rev c1)"),
+        *("xbox ally", "Ryzen AI 9 HX PRO 370", f"{PCI} Strix [Radeon 880M / 890M] (rev c1)"),
     ],
     "gfx1151": [
         *("ryzen ai max+ 395", "AI MAX+ PRO 395", "Ryzen AI Max 385", "8060s", "evo-x2", "framework desktop"),
-        *("strix halo", "AMD Radeon Graphics (RADV GFX1151)", "gfx1151:xnack-"),
+        *("strix halo", "ryzen ai max+", "AMD Radeon Graphics (RADV GFX1151)", "gfx1151:xnack-"),
     ],
     "gfx1152": ["AI 7 350", "Ryzen AI 5 340 w/ Radeon 840M", "860M", "krackan point"],
     "gfx1153": ["820M", "Krackan 2"],
@@ -81,6 +81,8 @@ TEXTS = {
     "gfx1251": ["mi430x"],
     # several GPUs: it asks which one is meant
     "gfx1150 gfx1151": ["strix"],
+    "gfx1150 gfx1152 gfx1153": ["ai 300", "Ryzen AI 300 series"],
+    "gfx1010 gfx1011 gfx1012": ["RDNA"],
     "gfx1152 gfx1153": ["840M", "krackan"],
     "gfx1031 gfx1032": ["RX 6750 GRE"],
     "gfx902 gfx90c": ["vega 8"],
@@ -100,13 +102,13 @@ TEXTS = {
         *("B200", "GB10", "Tesla V100", "nvidia", "DGX Spark"),
     ],
     INTEL: ["A770", "arc b580", "Intel Iris Xe", "uhd 770", "i7-7700"],
-    MAC: ["m3 max", "macbook pro"],
-    CONSOLE: ["ps5", "xbox series x"],
+    MAC: ["m3 max", "macbook pro", "mac studio"],
+    CONSOLE: ["ps5", "xbox", "xbox series x"],
     NONE: ["cpu", "none", "no gpu"],
     # a number or a brand of several products is no name, and neither are similar letters
     "unknown": [
         *("AMD Radeon Graphics", "radeon", "RX", "pro", "xt", "16gb", "gfx1234", "quux", "RX 9080 XT", "RX 7950 XTX"),
-        *("8300X", "Ryzen 7 7700", "Ryzen 5 5600", "RX 79"),
+        *("8300X", "Ryzen 7 7700", "Ryzen 5 5600", "RX 79", "framework 16"),
     ],
 }
 

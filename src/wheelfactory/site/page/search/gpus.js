@@ -21,13 +21,13 @@
     {
       title: "A Mac has no ROCm",
       help: "All wheels here are for AMD GPUs under Linux.",
-      words: /\b(apple|macbook|imac)\b/i,
+      words: /\b(apple|i?mac|macbook)\b/i,
       numbers: /^\s*m[1-5]( (pro|max|ultra))?\s*$/i,
     },
     {
       title: "This game console has no ROCm",
       help: "All wheels here are for AMD GPUs of computers under Linux.",
-      words: /\b(ps[45]|playstation|xbox (one|series))\b/i,
+      words: /\b(ps[45]|playstation|xbox(?! ally))\b/i,
     },
     {
       title: "No GPU",
@@ -47,7 +47,7 @@
   const BRANDS = /^(amd|ati|radeon|instinct|ryzen|graphics|gpu|advanced|micro|devices|inc|corporation|tm|r)$/;
   const WEAK = new Set(
     (
-      "ai big custom deck desktop duo edition generic gfx9 go gre halo hd hx le legion lp m m5 max mini nano pro point " +
+      "ai big custom deck desktop duo edition framework generic gfx9 go gre halo hd hx le legion lp m m5 max mini nano pro point " +
       "r5 r7 r9 range ridge rog rx s slot steam ultra wx x x2 xl xt z2 apu dual flow frontier"
     ).split(" "),
   );
