@@ -9,6 +9,7 @@ from pathlib import Path
 from packaging.version import Version
 
 from refresh.symptoms import symptom_lines
+from refresh.workflow_settings import workflow_settings
 from wheelfactory.core.cell import preview_commit
 from wheelfactory.core.errors import FactoryError
 from wheelfactory.core.files import atomic_path
@@ -18,6 +19,9 @@ from wheelfactory.site.supported import supported_tables
 
 CELLS = "tests/data/cells.txt"
 """The id of every cell: a pull request shows which wheels an edit of matrix.yaml adds or drops."""
+
+WORKFLOWS = "tests/data/workflows.txt"
+"""Every setting of the workflows: what a pull request changes in them is reviewed here."""
 
 
 def derived_files(root: Path, matrix: Matrix) -> Mapping[Path, str]:
@@ -33,6 +37,7 @@ def derived_files(root: Path, matrix: Matrix) -> Mapping[Path, str]:
     }
     return {
         root / CELLS: "".join(f"{cell.id}\n" for cell in expansion.cells),
+        root / WORKFLOWS: workflow_settings(root),
         **{root / name: _with_section(root / name, *section) for name, section in sections.items()},
     }
 

@@ -60,10 +60,9 @@ def read_document(path: Path) -> LocatedMapping:
     return found
 
 
-def line_of(mapping: Mapping[str, Any], key: str | None = None) -> int:
-    """Return the line of a key, or of the first key; 0 if the mapping comes from no file."""
-    lines = getattr(mapping, "lines", {})
-    return int(lines.get(key) or min(lines.values(), default=0))
+def line_of(mapping: Mapping[str, Any]) -> int:
+    """Return the line of the first key; 0 if the mapping comes from no file."""
+    return min(getattr(mapping, "lines", {}).values(), default=0)
 
 
 def as_list(value: Any) -> list[Any]:

@@ -40,6 +40,14 @@ def test_each_action_python_and_runner_has_one_version() -> None:
     assert pinned_differently(texts) == {}
 
 
+def test_actions_are_pinned_by_commit_and_tell_dependabot_their_version() -> None:
+    lines = [
+        line for path in WORKFLOWS for line in path.read_text().splitlines() if re.search(r"\buses:(?! \./)", line)
+    ]
+    assert lines
+    assert [line for line in lines if not re.search(r"uses: [\w./-]+@[0-9a-f]{40}\b.* # v\d+\.\d+\.\d+$", line)] == []
+
+
 def test_images_are_pinned_by_digest() -> None:
     images = [image for path in WORKFLOWS for image in IMAGE.findall(path.read_text())]
     assert images

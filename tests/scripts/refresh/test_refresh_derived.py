@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from refresh.derived import CELLS, derived_files, write_derived
+from refresh.workflow_settings import workflow_settings
 from small_matrix import small_matrix
 from wheelfactory.core.errors import DONE, FactoryError
 from wheelfactory.core.files import MATRIX, ROOT
@@ -37,7 +38,7 @@ NEW_ROCM = """\
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A copy of what the command reads and writes."""
-    for folder in ("src", "scripts", "docs/how-to", "tests/data"):
+    for folder in ("src", "scripts", "docs/how-to", "tests/data", ".github"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("README.md", "matrix.yaml"):
         shutil.copy(ROOT / name, tmp_path / name)
@@ -51,7 +52,7 @@ def refresh(checkout: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_files_of_this_checkout_are_up_to_date() -> None:
-    """`tests/data/cells.txt` is the one reviewed list of what the matrix builds."""
+    """`cells.txt` is the one reviewed list of what the matrix builds, `workflows.txt` of what the workflows may do."""
     outdated = [
         str(path.relative_to(ROOT))
         for path, text in derived_files(ROOT, load_matrix(MATRIX)).items()
@@ -78,6 +79,39 @@ def test_the_command_writes_what_an_edit_of_the_matrix_changes(checkout: Path) -
     assert readme.read_text().partition("<!-- ")[0] == table.partition("<!-- ")[0]
     again = refresh(checkout)
     assert (again.returncode, again.stdout) == (DONE, "")
+
+
+SETTINGS = """\
+name: Title
+on: {push: {tags: ['v*']}, workflow_call: }
+jobs:
+  one:
+    permissions: {}
+    steps:
+      - &step
+        name: Say
+        uses: some/action@0123 # v1
+        with: {name: wheel, retention-days: 7}
+  two: {needs: [one], steps: [*step, run: "a\\nb"]}
+"""
+
+
+def test_settings_are_listed_in_each_job_without_titles_and_versions(tmp_path: Path) -> None:
+    (tmp_path / ".github/workflows").mkdir(parents=True)
+    (tmp_path / ".github/workflows/a.yml").write_text(SETTINGS)
+    assert workflow_settings(tmp_path).replace("workflows/a.yml: ", "").splitlines() == [
+        "on push tags [] = v*",
+        'on workflow_call = ""',
+        "jobs one permissions = {}",
+        "jobs one steps [Say] uses = some/action",
+        "jobs one steps [Say] with name = wheel",
+        "jobs one steps [Say] with retention-days = 7",
+        "jobs two needs [] = one",
+        "jobs two steps [Say] uses = some/action",
+        "jobs two steps [Say] with name = wheel",
+        "jobs two steps [Say] with retention-days = 7",
+        'jobs two steps [] run = "a\\nb"',
+    ]
 
 
 def test_an_entry_out_of_order_is_refused_and_nothing_written(checkout: Path) -> None:
