@@ -20,7 +20,7 @@ from pathlib import Path
 from wheelfactory.core.errors import DONE, FAILED, FactoryError
 from wheelfactory.core.process import capture
 
-PROPOSED = ("docs/", "matrix.yaml", "README.md", "requirements/", "tests/data/cells.txt")
+PROPOSED = ("docs/", "matrix.yaml", "CHANGELOG.md", "README.md", "requirements/", "tests/data/cells.txt")
 """What `./factory refresh`, `./factory lock` and the list of wheels write; other changes are not proposed."""
 
 BOT = "github-actions[bot]"

@@ -1,6 +1,6 @@
 """Write what follows from matrix.yaml; first bring matrix.yaml itself up to date with --online.
 
-    ./factory refresh             after an edit: the list of cells, README's table
+    ./factory refresh             after an edit: the reviewed lists, README's table
     ./factory refresh --online    also new torch releases, image tags and digests, and what needs an entry by a person
 
 See docs/how-to/refresh.md.
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from refresh.chore import Findings, run_chore
-from refresh.derived import write_derived
+from refresh.derived import note_additions, write_derived
 from refresh.images import refresh_images
 from refresh.news import find_news
 from refresh.registry import DOCKER_HUB, Registry
@@ -55,6 +55,7 @@ def refresh(options: argparse.Namespace) -> int:
     """Print and write the report; `FAILED` if a source failed and no report says so. Raises `FactoryError`."""
     lines = list(ask_sources(options)) if options.online else []
     if options.matrix.resolve() == ROOT / "matrix.yaml":
+        note_additions(ROOT, lines)
         lines += write_derived(ROOT, load_matrix(options.matrix))
     print_results(*lines)
     if options.report:

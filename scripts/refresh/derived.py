@@ -24,6 +24,9 @@ WORKFLOWS = "tests/data/workflows.txt"
 """Every setting of the workflows: what a pull request changes in them is reviewed here."""
 
 
+_UNRELEASED = "## [Unreleased]\n\n"
+
+
 def derived_files(root: Path, matrix: Matrix) -> Mapping[Path, str]:
     """Return what the files below a checkout must be, by path; nothing is written.
 
@@ -60,6 +63,19 @@ def _with_section(path: Path, name: str, section: Iterable[str]) -> str:
         raise FactoryError("a page lacks its marks", f"{path}: <!-- {name} -->", "restore them from the last commit")
     text = "\n".join(section).rstrip() + "\n"
     return f"{before}{begin}{text}{end}{after}"
+
+
+def note_additions(root: Path, report: Iterable[str]) -> None:
+    """Write each addition of a report to the changelog. Raises `FactoryError` if it has no place for it."""
+    notes = "".join(f"- Added {line.removeprefix('added').strip()}.\n" for line in report if line.startswith("added"))
+    path, heading = root / "CHANGELOG.md", "### Wheels\n\n"
+    before, place, after = path.read_text(encoding="utf-8").partition(_UNRELEASED)
+    if notes and not place:
+        raise FactoryError("a page lacks its heading", f"{path}: {_UNRELEASED.strip()}", "restore it")
+    if notes:
+        after = after.removeprefix(heading) if after.startswith(heading) else f"\n{after}"
+        with atomic_path(path) as written:
+            written.write_text(f"{before}{place}{heading}{notes}{after}", encoding="utf-8")
 
 
 def write_derived(root: Path, matrix: Matrix) -> Iterator[str]:

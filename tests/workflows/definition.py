@@ -157,8 +157,11 @@ def _typed(about: Mapping[str, Any], value: Any, where: str) -> Any:
     return "" if value is None else str(value)
 
 
-def sort_jobs(workflow: Workflow) -> list[str]:
-    """Sort the jobs so that each follows the jobs it needs. Raises `WorkflowError` for missing or circular needs."""
+def sort_jobs(workflow: Workflow, last_first: bool = False) -> list[str]:
+    """Sort the jobs so that each follows the jobs it needs, and otherwise as in the file, or the other way round.
+
+    Raises `WorkflowError` for missing or circular needs.
+    """
     found: list[str] = []
     left = {name: as_list(job.get("needs")) for name, job in workflow.jobs.items()}
     for name, needs in left.items():
@@ -169,8 +172,8 @@ def sort_jobs(workflow: Workflow) -> list[str]:
         ready = [name for name, needs in left.items() if set(needs) <= set(found)]
         if not ready:
             raise WorkflowError(f"{workflow.file}: {', '.join(left)}: need each other")
-        found.append(ready[0])
-        del left[ready[0]]
+        found.append(ready[-1 if last_first else 0])
+        del left[found[-1]]
     return found
 
 

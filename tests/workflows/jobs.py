@@ -36,6 +36,8 @@ class RunContext:
     unexecuted: Container[str]
     """Paths of jobs that succeed without running steps; only their expressions are evaluated."""
     counter: Iterator[int]
+    last_first: bool
+    """Whether a job at the end of a file runs before those above that it does not need."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ def run_level(level: Level, shared: RunContext) -> tuple[dict[str, list[Job]], d
     """Run the jobs of a workflow. Returns every combination of each job, and the final ``needs`` context."""
     done: dict[str, list[Job]] = {}
     needs: dict[str, Any] = {}
-    for name in sort_jobs(level.workflow):
+    for name in sort_jobs(level.workflow, shared.last_first):
         earlier = [job for job in level.earlier if job.path == f"{level.prefix}{name}"]
         needed = [job for one in as_list(level.workflow.jobs[name].get("needs")) for job in done[one]]
         if any(job not in level.earlier for job in needed):

@@ -37,6 +37,8 @@ class RunnerSetup:
     """Environment of every step."""
     stand_ins: Mapping[str, str] = field(default_factory=dict)
     """Additional fake programs, with the shell text that each runs after recording its call."""
+    last_first: bool = False
+    """Whether jobs run from the end of a file, as far as ``needs`` permits: GitHub starts them in any order."""
     tools: Sequence[str] = ()
     """Programs of this machine that steps may run, in addition to `sandbox.TOOLS`."""
 
@@ -82,7 +84,16 @@ def run_workflow(
     home = place.home or folder / "home"
     home.mkdir(exist_ok=True)
     shared = RunContext(
-        evaluator, sandbox, place.tree, home, folder, store, place.secrets, unexecuted, itertools.count()
+        evaluator,
+        sandbox,
+        place.tree,
+        home,
+        folder,
+        store,
+        place.secrets,
+        unexecuted,
+        itertools.count(),
+        place.last_first,
     )
     evaluator.text(workflow.content.get("run-name"), scope)
     group = evaluator.fill(workflow.content.get("concurrency"), scope)

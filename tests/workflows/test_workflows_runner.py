@@ -34,6 +34,12 @@ def test_jobs_run_after_those_they_need_and_see_their_outputs(run_text: RunText)
     assert run.job("last").output == "got 7\n"
 
 
+def test_jobs_that_do_not_need_each_other_run_in_either_order(run_text: RunText) -> None:
+    text = job("a", "true") + job("b", "true") + job("c", "true", "needs: a")
+    assert [one.path for one in run_text(text).jobs] == ["a", "b", "c"]
+    assert [one.path for one in run_text(text, settings={"last_first": True}).jobs] == ["b", "a", "c"]
+
+
 @pytest.mark.parametrize(
     ("condition", "result"),
     [

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from container_registry import ContainerRegistry, running_registry
 from scripts.refresh.torch_pages import TorchPages, serving_pages
+from wheelfactory.core.files import ROOT
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of what the command reads and writes."""
+    folder = tmp_path / "checkout"
+    for name in ("src", "scripts", "docs/how-to", "tests/data", ".github"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("CHANGELOG.md", "README.md", "matrix.yaml"):
+        shutil.copy(ROOT / name, folder / name)
+    return folder
 
 
 @pytest.fixture

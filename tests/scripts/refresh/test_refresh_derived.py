@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -33,16 +32,6 @@ NEW_ROCM = """\
     source: the index of that ROCm
 
 """
-
-
-@pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """A copy of what the command reads and writes."""
-    for folder in ("src", "scripts", "docs/how-to", "tests/data", ".github"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("README.md", "matrix.yaml"):
-        shutil.copy(ROOT / name, tmp_path / name)
-    return tmp_path
 
 
 def refresh(checkout: Path) -> subprocess.CompletedProcess[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -97,6 +98,47 @@ def test_each_source_is_asked_and_what_needs_a_person_is_reported(
     assert commit.startswith(
         "suggested  another commit for the preview 2.6.4+git418d677: upstream's main branch is at "
     )
+
+
+GH = """\
+#!/bin/sh
+case "$2" in list) echo "[]" ;; create) echo https://github.com/owner/name/pull/7 ;; esac
+"""
+
+
+def test_the_pull_request_holds_all_that_follows(
+    matrix: Path, checkout: Path, hub: ContainerRegistry, index: TorchPages, environ: dict[str, str], tmp_path: Path
+) -> None:
+    """From the sources to the branch on the server: its tree needs no further command, and the changelog says why."""
+    shutil.copy(matrix, checkout / "matrix.yaml")
+    environ |= {"PYTHONPATH": str(checkout / "src"), "PATH": f"{tmp_path}:{environ['PATH']}", "GH_TOKEN": "t"}
+    (tmp_path / "gh").write_text(GH)
+    (tmp_path / "gh").chmod(0o755)
+    origin = tmp_path / "origin.git"
+
+    def execute(*command: str | Path) -> str:
+        done = subprocess.run(command, cwd=checkout, env=environ, capture_output=True, text=True, timeout=60)
+        assert done.returncode == DONE, done.stderr
+        return done.stdout
+
+    refresh = (sys.executable, "scripts/refresh_matrix.py")
+    execute(*refresh)
+    execute("git", "init", "--quiet", "--initial-branch=main")
+    execute("git", "add", "--all")
+    execute("git", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--message", "first")
+    execute("git", "clone", "--quiet", "--bare", ".", origin)
+    execute("git", "remote", "add", "origin", origin)
+
+    execute(*refresh, "--online", "--report", tmp_path / "report", "--index", index.url, "--registry", hub.url)
+    proposed = execute(sys.executable, "scripts/propose_changes.py", "refresh", "main", "Refresh it")
+
+    assert proposed == "opened https://github.com/owner/name/pull/7\n"
+    changed = execute("git", "--git-dir", origin, "diff", "--name-only", "main", "refresh").split()
+    assert changed == ["CHANGELOG.md", "README.md", "matrix.yaml", "tests/data/cells.txt"]
+    execute("git", "reset", "--quiet", "--hard")
+    execute("git", "pull", "--quiet", "origin", "refresh")
+    assert "### Wheels\n\n- Added to ROCm 6.4: torch 2.10.0.\n" in (checkout / "CHANGELOG.md").read_text()
+    assert execute(*refresh) == ""
 
 
 @pytest.mark.slow  # real retries
