@@ -129,7 +129,7 @@ def _count(path: Path, name: str) -> int:
 
 def _remove(folder: Path) -> None:
     """Remove the group, with retries: a killed process stays in it for a moment."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while True:
         for process in (folder / "cgroup.procs").read_text().split():
             os.kill(int(process), signal.SIGKILL)

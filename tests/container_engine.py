@@ -33,7 +33,7 @@ from wheelfactory.core.files import remove_scratch, scratch_dir
 KIND = os.environ.get("WHEELFACTORY_TEST_ENGINE", "docker")
 """The engine of the tests: ``docker`` or ``podman``."""
 
-START_SECONDS = 60
+START_SECONDS = 300
 STOP_SECONDS = 20
 """dockerd gives containers 10 seconds to end before it kills them."""
 

@@ -144,7 +144,7 @@ def labelled(engine: Engine) -> list[tuple[str, Path]]:
     return [(container["Id"], Path(container["Labels"][RUN_LABEL])) for container in found]
 
 
-def wait_until(happened: Callable[[], object], seconds: float = 60) -> None:
+def wait_until(happened: Callable[[], object], seconds: float = 300) -> None:
     """Wait until `happened` is true. Raises `AssertionError` after `seconds`."""
     deadline = time.monotonic() + seconds
     while not happened():

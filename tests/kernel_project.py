@@ -127,7 +127,7 @@ class Project:
     def run(self, request: CompileRequest | None = None, *arguments: str, **environ: str) -> tuple[int, str]:
         """Run our ninja as torch does; return exit status and output."""
         with self.start(request or self.request(), *arguments, **environ) as process:
-            output, _ = process.communicate(timeout=60)
+            output, _ = process.communicate()
         return process.returncode, output
 
     def report(self) -> CompileResult:

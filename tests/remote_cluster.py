@@ -58,7 +58,7 @@ def free_port() -> int:
         return port
 
 
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = 300) -> None:
     """Wait until the condition holds. Raises `TimeoutError`."""
     end = time.monotonic() + seconds
     while not condition():

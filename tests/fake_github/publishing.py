@@ -56,7 +56,7 @@ def publishing_process() -> Iterator[PublishingProcess]:
         yield PublishingProcess(process)
         assert process.stdin
         process.stdin.close()
-        process.wait(timeout=60)
+        process.wait()
 
 
 def _publish(asked: dict[str, Any]) -> None:

@@ -77,7 +77,6 @@ def run(project: Project, limit: MemoryLimit, *command: str) -> subprocess.Compl
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=120,
     )
 
 

@@ -58,7 +58,7 @@ class _Handler(BaseHTTPRequestHandler):
             "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
             "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
         }
-        done = subprocess.run(["git", "http-backend"], input=body, env=environ, capture_output=True, timeout=60)
+        done = subprocess.run(["git", "http-backend"], input=body, env=environ, capture_output=True)
         head, _, answer = done.stdout.partition(b"\r\n\r\n")
         headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
         self.send_response(int(headers.pop("Status", "200").split()[0]))

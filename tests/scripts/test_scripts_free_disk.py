@@ -150,7 +150,7 @@ def test_the_table_names_folders_of_software_and_none_that_is_used(script: Modul
 def test_the_script_does_nothing_on_this_machine() -> None:
     """Run the script as on a hosted runner, on any machine."""
     environ = {**os.environ, "RUNNER_ENVIRONMENT": "self-hosted"}
-    done = subprocess.run([sys.executable, SCRIPT], env=environ, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, SCRIPT], env=environ, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "not a GitHub-hosted runner: nothing removed\n"), done.stderr
 
 

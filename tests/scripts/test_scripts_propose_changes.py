@@ -97,7 +97,7 @@ class Checkout:
     def git(self, *arguments: str, cwd: Path | None = None) -> str:
         command = [self.environ["REAL_GIT"], *arguments]
         done = subprocess.run(
-            command, cwd=cwd or self.tree, env=self.environ, capture_output=True, text=True, check=True, timeout=60
+            command, cwd=cwd or self.tree, env=self.environ, capture_output=True, text=True, check=True
         )
         return done.stdout
 
@@ -120,7 +120,6 @@ class Checkout:
             env={**self.environ, **(environ or {})},
             capture_output=True,
             text=True,
-            timeout=60,
         )
         assert "Traceback" not in done.stderr
         assert TOKEN not in done.stdout + done.stderr

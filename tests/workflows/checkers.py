@@ -176,4 +176,4 @@ def _zizmor_finding(one: Mapping[str, Any], root: Path) -> Finding:
 
 
 def _run(command: Sequence[str | Path], folder: Path, given: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, cwd=folder, input=given, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=folder, input=given, capture_output=True, text=True)

@@ -132,7 +132,7 @@ def expressions() -> Iterator[Expressions]:
         assert process.stdout
         yield Expressions(process.stdin, process.stdout)
         process.stdin.close()
-        process.wait(timeout=60)
+        process.wait()
 
 
 @cache

@@ -56,7 +56,7 @@ def stock(cache: Path, folder: Path, matrix: Path, only: str) -> None:
         "--matrix",
         str(matrix),
     ]
-    subprocess.run(command, check=True, capture_output=True, timeout=1200)
+    subprocess.run(command, check=True, capture_output=True)
 
 
 def make_target(folder: Path) -> str:

@@ -60,7 +60,7 @@ class Bench:
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
         log = self.cache / "logs" / f"{cell}.log"
-        wait_until(lambda: process.poll() is not None or (log.exists() and "second 0" in log.read_text()), 60)
+        wait_until(lambda: process.poll() is not None or (log.exists() and "second 0" in log.read_text()))
         assert process.poll() is None, process.communicate()
         assert self.containers()
         return process

@@ -62,7 +62,7 @@ def done(engine: Engine, base: str, tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("around")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SECRET_TOKEN", "of the caller")
-        wanted = make_command(folder, LOOKS_AROUND, time.time() + 60, ASKED_FOR="yes")
+        wanted = make_command(folder, LOOKS_AROUND, time.time() + 600, ASKED_FOR="yes")
         return folder, run_in_container(engine, base, folder, SHARE, wanted, lambda *_: None)
 
 

@@ -560,7 +560,7 @@ def test_after_a_kill_finished_objects_are_reused_and_no_compile_runs_on(project
     while finished() < 6:
         time.sleep(0.02)
     os.kill(process.pid, signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate()
     time.sleep(1.0)  # what was started ends
     started = project.compiled()
     time.sleep(0.5)
@@ -608,8 +608,8 @@ def test_two_builds_of_one_set_at_once_compile_it_once(project: Project, tmp_pat
         waiting = "waiting for another build that compiles these kernels"
         assert any(waiting in line for line in second.stdout)
         go.touch()
-        second.communicate(timeout=60)
-    first.communicate(timeout=60)
+        second.communicate()
+    first.communicate()
     assert second.returncode == 0
     assert sorted([*project.compiled(), *other.compiled()]) == sorted([*DEVICE, *HOST, BINDING, BINDING])
 
@@ -624,7 +624,7 @@ def test_shards_of_one_set_do_not_wait_for_each_other(project: Project, tmp_path
         time.sleep(0.01)
     code, output = other.run(other.request(targets=(ARCH,), shard="2/2"))
     go.touch()
-    first.communicate(timeout=60)
+    first.communicate()
     assert code == NOT_LINKED, output
     assert "waiting" not in output
     assert sorted([*project.compiled(), *other.compiled()]) == sorted(DEVICE)

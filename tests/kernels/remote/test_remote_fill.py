@@ -614,7 +614,7 @@ def start_when(condition: Callable[[], bool], action: Callable[[], object]) -> t
 
 
 def wait_until(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + 120
+    end = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)

@@ -79,7 +79,7 @@ def environ(tmp_path: Path, index: TorchPages) -> dict[str, str]:
 
 
 def run(environ: dict[str, str], *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, SCRIPT, *arguments], env=environ, capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, SCRIPT, *arguments], env=environ, capture_output=True, text=True)
 
 
 def test_each_source_is_asked_and_what_needs_a_person_is_reported(
@@ -117,7 +117,7 @@ def test_the_pull_request_holds_all_that_follows(
     origin = tmp_path / "origin.git"
 
     def execute(*command: str | Path) -> str:
-        done = subprocess.run(command, cwd=checkout, env=environ, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, cwd=checkout, env=environ, capture_output=True, text=True)
         assert done.returncode == DONE, done.stderr
         return done.stdout
 
