@@ -8,7 +8,7 @@ computing, so two cores can simulate sixteen. Weight 4 means a compiler that nee
 clang 21. Kernels of one kind differ by 15 % (`NOISE`), which no estimate includes. The most expensive kernels start
 first, and a killed compile starts again until it finishes.
 
-Results: docs/explanation/parallelism.md. Needs Linux, a control group of its own, and a C compiler.
+Results: docs/reference/kernels.md. Needs Linux, a control group of its own, and a C compiler.
 """
 
 from __future__ import annotations

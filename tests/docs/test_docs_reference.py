@@ -1,4 +1,4 @@
-"""Reference pages say all there is: every command, every environment variable; and quote errors as they are."""
+"""Reference pages say all there is: every command, every environment variable."""
 
 from __future__ import annotations
 
@@ -19,18 +19,6 @@ ENVIRONMENT = Page("docs/reference/environment.md")
 VARIABLE = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|PYTHON[A-Z]+|PATH|HOME|CPATH|TMPDIR|BROWSER")
 OTHER_CONSTANTS = {"HIPIFY_V2", "HIP_ENABLE_WARP_SYNC_BUILTINS", "RESERVED_KWS", "SYS_PTRACE", "FLASH_ATTN"}
 """Constants in capitals that are no environment variable: macros and names of HIP, Triton, sysconf, Linux and ours."""
-
-
-def quoted_errors() -> list[str]:
-    """The messages of the page of errors, ``…`` for what differs."""
-    return re.findall(r"^\| `([^`]+)`", Page("docs/reference/errors.md").text, re.MULTILINE)
-
-
-def test_errors_are_quoted_as_the_source_has_them() -> None:
-    source = "".join((ROOT / name).read_text() for name in repository_files() if re.match(r"src/.*\.py$", name))
-    fixed = {words.strip() for message in quoted_errors() for words in re.split("…|: ", message) if words.strip()}
-    assert len(quoted_errors()) == len(set(quoted_errors())) == 18
-    assert {words for words in fixed if f'"{words}' not in source and f'{words}"' not in source} == set()
 
 
 def test_every_command_has_its_row() -> None:
