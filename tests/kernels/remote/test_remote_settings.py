@@ -9,7 +9,6 @@ import pytest
 from command_line import Cli
 from wheelfactory.commands.executor_options import REMOTE_VARIABLE, require_release_remote
 from wheelfactory.core.errors import BAD_INPUT, InputError
-from wheelfactory.kernels.remote import settings
 from wheelfactory.kernels.remote.settings import parse_remote
 from wheelfactory.kernels.setup_env import CompileScope
 
@@ -90,13 +89,6 @@ def test_a_missing_file_and_certificates_without_tls_are_refused(tmp_path: Path)
         parse_remote("grpcs://build:1", ca=tmp_path / "none")
     with pytest.raises(InputError, match="--remote-ca with grpc://"):
         parse_remote("grpc://build:1", ca=tmp_path)
-
-
-def test_a_missing_extra_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(settings, "PACKAGES", ("grpc_that_is_not_there.inner",))
-    with pytest.raises(InputError, match="needs more packages: grpcio and protobuf") as refused:
-        parse_remote("grpcs://build:1")
-    assert refused.value.hint == "pip install 'wheelfactory[remote]'"
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,10 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from wheelfactory.core.errors import InputError
-
-PACKAGES = ("grpc", "google.protobuf")
-"""The modules of the extra ``remote``."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +76,6 @@ def parse_remote(
             raise InputError("no such file", str(path), "give an existing file")
     if token:
         read_token(token)
-    if not all(_is_installed(name) for name in PACKAGES):
-        raise InputError(
-            "Remote Execution needs more packages", "grpcio and protobuf", "pip install 'wheelfactory[remote]'"
-        )
     return remote
 
 
@@ -94,13 +86,6 @@ def read_token(path: Path) -> str:
         hint = "write the token alone into the file: printable ASCII characters without spaces"
         raise InputError("not a bearer token", f"the content of {path}", hint)
     return token.decode()
-
-
-def _is_installed(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:  # the package around it is missing
-        return False
 
 
 def _is_loopback(host: str) -> bool:
