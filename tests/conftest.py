@@ -113,12 +113,6 @@ def cache() -> Path:
     return home / "wheelfactory"
 
 
-@pytest.fixture
-def kernel_cache(cache: Path, tmp_path: Path) -> Path:
-    """The cache without any kernel: what was downloaded and installed, and nothing that was compiled."""
-    return make_machine(tmp_path / "cache", cache, {}).cache
-
-
 @pytest.fixture(scope="session")
 def rocm(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """The environment of a machine with "ROCm 7.2.1" and "torch 2.13.0+rocm7.2" for the Python that runs this."""

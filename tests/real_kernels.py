@@ -238,10 +238,6 @@ class Bench:
         )
         return Built(raw, report, records, stores[-1].key.parts, self._commands(), used, notes)
 
-    def forget_kernels(self, cache: str = "cache") -> None:
-        """Delete the store."""
-        shutil.rmtree(self.folder / cache / "kernels")
-
     def run_inside(self, folder: Path, *command: str | Path) -> subprocess.CompletedProcess[str]:
         """Run a program in the root file system of the compiler, with the same visible folders."""
         return subprocess.run([self.rocm / "bin/inside", *command], cwd=folder, capture_output=True, text=True)

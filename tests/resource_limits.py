@@ -6,6 +6,7 @@ import gc
 import math
 import os
 import resource
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +25,17 @@ def run_limited(call: Callable[[], object], *, seconds: int = 10, megabytes: int
         text = file.read().decode()
     _, status = os.waitpid(child, 0)
     return f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else text
+
+
+def on_a_full_disk(call: Callable[[], object], room: int) -> str:
+    """As `run_limited`, in a process that limits files to `room` bytes: a larger write fails half-way."""
+
+    def limited() -> object:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+        return call()
+
+    return run_limited(limited)
 
 
 def _report(call: Callable[[], object], writer: int, seconds: int, megabytes: int) -> None:

@@ -27,8 +27,6 @@ from wheelfactory.release.manifest import WheelRow, manifest_bytes
 
 ROOT = MATRIX.parent
 SEED = ("--matrix", str(ROOT / "examples/seed-matrix.yaml"))
-SEED_PYTHONS = 3
-
 Done = subprocess.CompletedProcess[str]
 
 
@@ -110,24 +108,6 @@ def test_stdout_is_one_line_of_json(default: Done) -> None:
     assert default.stdout.startswith('{"include":[{"id":"fa')
 
 
-def test_every_entry_has_the_promised_keys_and_strings_as_values(default: Done) -> None:
-    keys = ["id", "flash-attn-version", "python-version", "torch-version", "rocm-version", "backend", "image"]
-    for entry in entries(default):
-        assert list(entry) == keys
-        assert {type(value) for value in entry.values()} == {str}
-
-
-def test_the_id_of_an_entry_is_made_of_its_other_values(default: Done) -> None:
-    for entry in entries(default):
-        cell = Cell.parse(entry["id"])
-        assert entry["flash-attn-version"] == cell.flash_attn
-        assert entry["python-version"] == cell.python
-        assert entry["torch-version"] == cell.torch
-        assert entry["rocm-version"] == cell.rocm
-        assert entry["backend"] == cell.backend
-        assert entry["image"].startswith("rocm/pytorch:rocm")
-
-
 def test_the_same_matrix_gives_the_same_bytes(default: Done) -> None:
     assert start_create_matrix(environ={"PYTHONHASHSEED": "1"}).stdout == default.stdout
 
@@ -153,23 +133,8 @@ def test_shards_are_matrices_that_github_takes_and_together_are_all_cells(defaul
     assert [entry for shard in shards for entry in shard] == entries(default)
 
 
-def test_shards_are_strings_too() -> None:
-    shards = entries(create_matrix(*SEED, "--shards"))
-    assert [(shard["shard"], type(shard["cells"])) for shard in shards] == [("0", str)]
-
-
 def test_explain_does_not_change_stdout(seed: Done) -> None:
     assert create_matrix(*SEED).stdout == seed.stdout
-
-
-@pytest.mark.parametrize("backend", ["ck", "triton"])
-def test_explain_accounts_for_all_36_combinations_of_the_seed_matrix(seed: Done, backend: str) -> None:
-    lines = [line for line in seed.stderr.splitlines() if line.partition(":")[0].endswith(f"-{backend}")]
-    refused = [line for line in lines if line.startswith("refused ")]
-    built = [line for line in lines if line.startswith("built ")]
-    merged = [line for line in lines if line.startswith("merged ")]
-    assert len(lines) == len(refused) + len(built) + len(merged)
-    assert len(refused) + len(built) + SEED_PYTHONS * len(merged) == 36
 
 
 def test_explain_gives_a_reason_for_each_refused_combination(seed: Done) -> None:
@@ -201,12 +166,6 @@ def test_only_selects_matching_cells() -> None:
 @pytest.mark.parametrize("only", ["fa9.9.9-*", "[", "\udcff"], ids=ascii)
 def test_only_that_matches_nothing_is_refused(only: str) -> None:
     assert_refused(create_matrix(f"--only={only}"), "no cell matches: ", "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck")
-
-
-def test_only_that_matches_refused_combinations_shows_their_reasons() -> None:
-    done = create_matrix(*SEED, "--only", "*-rocm6.2-torch2.6.0-*-ck")
-    what = "all selected combinations are excluded: *-rocm6.2-torch2.6.0-*-ck"
-    assert_refused(done, what, "torch 2.6.0 is not on the ROCm 6.2 index; it is on 6.1")
 
 
 @pytest.mark.parametrize("name", ["manifest", f"release/{MANIFEST_NAME}"], ids=["manifest-file", "release-directory"])
@@ -241,27 +200,6 @@ def test_explain_shows_published_and_unselected_cells(seed: Done, tmp_path: Path
     assert not any("-cp311-" in line or "-cp312-" in line for line in lines)
 
 
-def test_a_missing_manifest_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "none.jsonl"
-    assert_refused(create_matrix("--published", path), f"no such manifest: {path}", "release directory")
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        pytest.param(b'{"project": "flash-attn",\n', id="cut-off"),
-        pytest.param(b"\n", id="empty-line"),
-        pytest.param(b"\xff\n", id="not-utf-8"),
-        pytest.param(b'{"project": "flash-attn"}\n', id="no-row"),
-        pytest.param(manifest(["fa2.8.3-rocm6.1-torch2.6.0-cp310-ck"]).replace(b'-ck",', b'-cuda",'), id="no-cell-id"),
-    ],
-)
-def test_a_damaged_manifest_is_refused_at_its_line(seed: Done, tmp_path: Path, damage: bytes) -> None:
-    path = tmp_path / MANIFEST_NAME
-    path.write_bytes(manifest(ids(seed)[:2]) + damage)
-    assert_refused(create_matrix("--published", tmp_path), f"not a manifest row: {path}:3: ", "restore it")
-
-
 def test_a_mistake_in_the_matrix_is_refused_at_its_line(tmp_path: Path) -> None:
     path = tmp_path / "matrix.yaml"
     path.write_text("backend: [ck]\npython: [3.10]\nflash-attn: {}\ntorch: {}\nrocm: {}\n")
@@ -271,10 +209,6 @@ def test_a_mistake_in_the_matrix_is_refused_at_its_line(tmp_path: Path) -> None:
     assert error == f"error: 4 mistakes in the matrix: {path}:2:10: python.0: 3.10 is a number, not text"
     assert [line.partition(": ")[0] for line in more] == [f"  {path}:3:13", f"  {path}:4:8", f"  {path}:5:7"]
     assert hint.startswith("hint: write '3.10' in quotes")
-
-
-def test_a_missing_matrix_is_refused(tmp_path: Path) -> None:
-    assert_refused(create_matrix("--matrix", tmp_path / "x.yaml"), "no such file: ", "--matrix FILE")
 
 
 def test_an_unknown_option_is_refused() -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -77,10 +75,6 @@ def test_a_set_that_was_never_uploaded_cannot_be_downloaded(refused: Refused, tm
     assert list((tmp_path / "kernels").iterdir()) == []
 
 
-def test_merging_needs_shards(refused: Refused) -> None:
-    assert "--shard 1/N" in refused(BAD_INPUT, "kernels", SET, "--merge")
-
-
 def test_compiling_without_rocm_is_refused(refused: Refused, tmp_path: Path) -> None:
     assert "CK kernels need hipcc" in refused(BUILD_FAILED, "kernels", SET)
     assert not list(tmp_path.glob("kernels/*"))
@@ -89,13 +83,6 @@ def test_compiling_without_rocm_is_refused(refused: Refused, tmp_path: Path) -> 
 def test_archives_must_be_in_a_directory(refused: Refused, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert "not a directory" in refused(BAD_INPUT, "build", CELL, "--kernels", "file")
-
-
-def test_an_error_in_a_real_process_has_no_traceback(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "wheelfactory", "kernels", SET, "--merge", "--matrix", "absent.yaml"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (BAD_INPUT, "")
-    assert [line.partition(":")[0] for line in done.stderr.splitlines()] == ["error", "hint"]
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import shutil
 import struct
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import pytest
@@ -21,9 +19,6 @@ pytestmark = pytest.mark.slow
 ARCHS = ("gfx90a", "gfx942", "gfx1030", "gfx1100", "gfx1201")
 
 SOURCE = Path(__file__).with_name("kernels.hip")
-
-Launcher: TypeAlias = Callable[..., Execution]
-"""Called with a kernel, the work-groups, their threads, its arrays and then its integers."""
 
 
 def compile_kernels(hip: HipToolchain, folder: Path, arch: str, *flags: str) -> dict[str, LoadedKernel]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import resource
-import signal
 import struct
 import tarfile
 from collections.abc import Callable
@@ -28,7 +26,7 @@ from kernel_archive_factory import (
     unpacked,
     with_manifest,
 )
-from resource_limits import run_limited
+from resource_limits import on_a_full_disk, run_limited
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.kernels.archive import (
     find_archives,
@@ -152,14 +150,6 @@ def test_the_manifest_lists_objects_and_their_costs(archive: Path) -> None:
     assert (first.targets, first.cpu_s, first.peak_mib) == (("gfx942",), 40.25, 900)
     size = sum(map(len, OBJECTS.values()))
     assert manifest.totals == {"objects": 4, "size": size, "cpu_s": 167.0, "peak_mib": 903}
-
-
-@pytest.mark.parametrize("change", [lambda data: data[:-20], lambda data: data + b"x"], ids=["cut", "more"])
-def test_the_end_of_an_archive_is_checked(archive: Path, change: Callable[[bytes], bytes], tmp_path: Path) -> None:
-    archive.write_bytes(change(archive.read_bytes()))
-
-    with pytest.raises(InputError, match="damaged kernel archive"):
-        unpack_archive(archive, tmp_path / "elsewhere")
 
 
 def test_only_the_first_member_is_read_for_the_manifest(archive: Path) -> None:
@@ -477,13 +467,6 @@ def claiming(size: int, content: bytes) -> bytes:
     return packed(member("manifest.json", text.encode()), member(f"objects/{sha256}", content, size=size))
 
 
-def test_verify_refuses_a_decompression_bomb(tmp_path: Path) -> None:
-    (tmp_path / "a.tar.zst").write_bytes(claiming(1 << 27, bytes(1 << 27)))
-
-    with pytest.raises(InputError, match="over 200 times its size"):
-        unpack_archive(tmp_path / "a.tar.zst", tmp_path / "kernels")
-
-
 def test_a_decompression_bomb_is_refused_before_it_fills_the_disk(tmp_path: Path) -> None:
     (tmp_path / "a.tar.zst").write_bytes(claiming(1 << 27, bytes(1 << 27)))
 
@@ -549,17 +532,6 @@ def test_a_missing_archive_is_an_error(tmp_path: Path) -> None:
 
 
 # no room
-
-
-def on_a_full_disk(call: Callable[[], object], room: int) -> str:
-    """What a call raises in a process whose files may have so many bytes."""
-
-    def limited() -> object:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
-        return call()
-
-    return run_limited(limited)
 
 
 def test_a_full_disk_leaves_no_archive(tmp_path: Path) -> None:

@@ -277,17 +277,6 @@ def test_a_missing_shard_stops_a_merge_but_a_build_compiles_it(site: Site, archi
 # what a person sees
 
 
-def test_a_build_writes_ninja_status_lines_a_timeline_and_the_ledger(site: Site) -> None:
-    machine = site.machine("one")
-    path_of(site.kernels(machine))
-    log = (machine.cache / f"logs/{SET}.log").read_text()
-    assert f"[{DEVICE_KERNELS}/{DEVICE_KERNELS}] " in log
-    assert " left, peak " in log
-    timeline = json.loads((machine.cache / f"logs/{SET}.trace.json").read_text())
-    assert len([event for event in timeline["traceEvents"] if event["ph"] == "X"]) == DEVICE_KERNELS
-    assert len((machine.cache / "ledger.jsonl").read_text().splitlines()) == DEVICE_KERNELS
-
-
 # time that is up
 
 
@@ -395,43 +384,3 @@ def test_a_kill_loses_only_the_running_compiles(site: Site) -> None:
 
 
 # archives that cannot be used
-
-
-def test_a_folder_without_an_archive_of_the_set_is_refused_before_setup_runs(site: Site) -> None:
-    site.archives.mkdir()
-    machine = site.machine("one")
-    refused(site.build(machine, "--kernels", site.archives), BUILD_FAILED, "no archive of a kernel set", SET)
-    assert machine.compiled() == []
-
-
-def test_an_archive_of_another_key_is_refused_with_the_differences(site: Site, archives_of_cell: Path) -> None:
-    site.receive(archives_of_cell, without=SET)
-    path_of(site.kernels(site.machine("one"), HIPCC_COMPILE_FLAGS_APPEND="--offload-compress"))
-    machine = site.machine("two")
-    done = site.build(machine, "--kernels", site.archives)
-    refused(done, BUILD_FAILED, "the kernel archive was compiled differently", "flags:", "with --offload-compress")
-    assert machine.compiled() == []
-
-
-def test_a_truncated_archive_is_refused(site: Site, archives_of_cell: Path) -> None:
-    site.receive(archives_of_cell)
-    (archive,) = site.archives.glob(f"{SET}-*")
-    archive.write_bytes(archive.read_bytes()[:-200])
-    machine = site.machine("two")
-    refused(site.build(machine, "--kernels", site.archives), BAD_INPUT, archive.name)
-    assert machine.compiled() == []
-
-
-def test_a_modified_object_in_the_store_is_compiled_again(site: Site) -> None:
-    machine = site.machine("one")
-    path_of(site.kernels(machine))
-    machine.compiled()
-    victim = next(machine.cache.glob(f"kernels/*/objects/{SLOW}.o"))
-    shutil.copy(victim, site.folder / "good.o")
-    victim.chmod(0o644)
-    victim.write_bytes(b"not an object")
-
-    done = site.build(machine)
-    path_of(done)
-    assert f"1 stored objects are missing or damaged, compiling them again: {SLOW}" in done.stderr
-    assert victim.read_bytes() == (site.folder / "good.o").read_bytes()

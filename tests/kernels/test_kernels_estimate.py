@@ -76,17 +76,6 @@ def test_sources_without_code_for_the_arch_cost_an_empty_compile() -> None:
     assert shown[3] == "  sources    8, 7 of them without code for this arch"
 
 
-def test_the_least_number_of_shards_keeps_each_within_the_budget() -> None:
-    assert len(estimate(by=ledger(10, *SOURCES), budget_s=40).shards) == 1
-    assert len(estimate(by=ledger(10, *SOURCES), budget_s=39).shards) == 2
-    assert len(estimate(by=ledger(10, *SOURCES), budget_s=10).shards) == 4
-
-
-def test_a_budget_below_one_compile_is_an_error() -> None:
-    with pytest.raises(ValueError, match="one compile takes 10 s"):
-        estimate(by=ledger(10, *SOURCES), budget_s=9)
-
-
 def test_shards_are_cut_by_the_shared_ledger_and_timed_by_this_machines() -> None:
     first, *others = SOURCES
     heavy = Ledger((*ledger(70, first).measurements, *ledger(10, *others).measurements))

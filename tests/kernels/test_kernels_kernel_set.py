@@ -77,16 +77,6 @@ def test_the_cells_of_a_set_differ_in_torch_and_python_and_in_releases_with_the_
             assert (sources_name(matrix, cell.flash_attn), cell.rocm) == (kernel_set.sources, kernel_set.rocm)
 
 
-def test_both_abis_of_one_rocm_share_the_device_code() -> None:
-    matrix = load_matrix(MATRIX)
-    of_release = f"{sources_name(matrix, '2.8.3')}-rocm6.1-"
-    sets = [item for item in group_kernel_sets(matrix, expand(matrix).cells) if item.id.startswith(of_release)]
-    assert sorted(item.id.removeprefix(of_release) for item in sets) == ["cxx11", "gfx90a", "gfx942", "precxx11"]
-    device, host = ([item for item in sets if bool(item.archs) is is_device] for is_device in (True, False))
-    assert {item.cells for item in device} == {device[0].cells}
-    assert set(device[0].cells) == {cell for item in host for cell in item.cells}
-
-
 def test_another_arch_of_a_release_is_one_more_set_and_changes_no_other() -> None:
     fewer = set(sets_of(("archs: [gfx90a, gfx942]\n    images", "archs: [gfx942]\n    images")))
     assert set(sets_of()) - fewer == {"fa2.8.3-rocm6.2-gfx90a", "fa2.6.3-rocm6.2-gfx90a"}

@@ -57,12 +57,6 @@ def test_names_and_contents_cannot_be_taken_for_one_another(tmp_path: Path) -> N
     assert payload(one) != payload(other)
 
 
-def test_a_cached_report_is_found(tmp_path: Path) -> None:
-    asked = question(tmp_path)
-    ProofCache(tmp_path / "proofs").write(asked, Answer(number=42))
-    assert ProofCache(tmp_path / "proofs").find(asked, Answer) == Answer(number=42)
-
-
 def test_an_unknown_key_has_no_report(tmp_path: Path) -> None:
     assert ProofCache(tmp_path / "proofs").find(question(tmp_path), Answer) is None
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from container_engine import KIND
 from container_project import cell_of, labelled, put_sources, wait_until
 from rocm_machine import LEAKS
 from wheelfactory.build.container.engine import Engine
@@ -110,33 +109,6 @@ def test_ended_by_a_signal_it_leaves_nothing_and_the_same_command_again_gives_th
     assert done.returncode == 0, done.stderr
     wheel = bench.dest / "flash_attn-9.9.1+rocm72torch2.13triton-1-py3-none-any.whl"
     assert done.stdout == f"{wheel}\n" and wheel.is_file()
-
-
-def test_a_failed_build_is_one_error_with_the_path_of_its_log(bench: Bench) -> None:
-    done = bench.run(BROKEN.id)
-    assert done.returncode == 4
-    assert done.stdout == ""
-    assert "error: build failed: build_rocm.sh in wheelfactory/build:" in done.stderr
-    assert "fatal: this release cannot be built" in done.stderr
-    assert f"the full log is {bench.cache}/logs/{BROKEN.id}.log" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-@pytest.mark.skipif(KIND == "podman", reason="podman 4 says of such a container only that it ended")
-def test_too_little_memory_is_reported_as_such(bench: Bench) -> None:
-    """Less than importing torch takes, which the factory does to write down what a wheel was built with."""
-    done = bench.run(SLOW.id, "--memory", "0.05")
-    assert done.returncode == 4
-    assert "killed for lack of memory" in done.stderr
-    assert "hint: out of memory: the container had 0.1 GiB; give it more (--memory)" in done.stderr
-
-
-def test_without_an_engine_it_is_an_error(bench: Bench, tmp_path: Path) -> None:
-    environ = {**bench.environ, "DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
-    done = subprocess.run(bench.command(SLOW.id), env=environ, capture_output=True, text=True)
-    assert done.returncode == 4
-    assert done.stderr.startswith("error: no container engine answers: ")
-    assert not bench.dest.exists()
 
 
 def test_the_next_run_removes_containers_of_a_run_killed_with_its_watcher(bench: Bench) -> None:

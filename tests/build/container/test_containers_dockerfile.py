@@ -180,14 +180,6 @@ def test_hadolint_finds_a_defect_in_one_of_them(tmp_path: Path, defect: str, rul
     assert {line.partition(":")[0] for line in found} == {"bad"}
 
 
-def test_the_bases_python_is_built_with_if_its_torch_is_the_cells() -> None:
-    dockerfile = render_dockerfile(small_matrix(), CP311)
-    assert instructions(dockerfile, "FROM") == ["rocm/pytorch:torch-and-python"]
-    assert dockerfile.python == "/opt/venv/bin/python"
-    assert not torch_installs(dockerfile)
-    assert not python_installs(dockerfile)
-
-
 @pytest.mark.parametrize(
     ("cell", "edits"),
     [
@@ -216,30 +208,10 @@ def test_a_wheel_for_every_python_is_built_with_the_bases() -> None:
     assert python_installs(dockerfile) == []
 
 
-def test_missing_packages_are_added_to_a_slim_base() -> None:
-    full, slim = KINDS["own-python"](), KINDS["slim"]()
-    assert instructions(slim, "FROM") == ["rocm/dev-ubuntu-24.04:6.4-complete"]
-    assert apt_packages(slim) - apt_packages(full) == {"python3-venv", "python3-dev"}
-
-
 def test_a_slim_base_gets_no_headers_of_an_unused_python() -> None:
     slim = render_dockerfile(small_matrix(SLIM), CP311, slim=True)
     assert python_installs(slim) == ["3.11"]
     assert "python3-dev" not in apt_packages(slim)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_image_has_a_linker_and_patchelf(kind: str) -> None:
-    assert {"g++", "patchelf"} <= apt_packages(KINDS[kind]())
-
-
-def test_rocm_from_packages_is_of_the_cells_version_and_is_found_where_rocm_is_looked_for() -> None:
-    dockerfile = KINDS["rocm-packages"]()
-    assert torch_installs(dockerfile)[0][-1] == "rocm[devel]==6.4.*"
-    assert [command[0] for command in calls(dockerfile, "rocm-sdk")] == ["init"]
-    assert calls(dockerfile, "ln")[0][-1] == dockerfile.rocm == "/opt/rocm"
-    names = ("ROCM_PATH", "ROCM_HOME", "HIP_PATH")
-    assert {environment(dockerfile)[name] for name in names} == {dockerfile.rocm}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -262,13 +234,6 @@ def test_the_build_tools_of_the_factory_are_installed_into_it(kind: str) -> None
     name, place = copied.split()
     assert name in dockerfile.files
     assert calls(dockerfile, "uv")[-1][-3:] == [dockerfile.python, "--requirement", place]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_image_has_no_entrypoint_of_its_base(kind: str) -> None:
-    dockerfile = KINDS[kind]()
-    assert instructions(dockerfile, "ENTRYPOINT") == ["[]"]
-    assert instructions(dockerfile, "CMD") == ['["bash"]']
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -332,7 +297,3 @@ def test_the_context_is_the_same_bytes_every_time() -> None:
     dockerfile = replace(render_dockerfile(small_matrix(), OLD), files={"b": b"2", "a": b"1"})
     again = replace(render_dockerfile(small_matrix(), OLD), files={"a": b"1", "b": b"2"})
     assert dockerfile.context() == again.context()
-
-
-def test_shell_metacharacters_are_quoted() -> None:
-    assert "'rocm[devel]==6.4.*'" in KINDS["rocm-packages"]().text

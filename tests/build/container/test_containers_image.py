@@ -104,12 +104,6 @@ def test_a_registry_that_refuses_is_told_with_its_reason(
     assert cure in refused.value.hint
 
 
-def test_a_layer_that_is_cut_once_comes_all_the_same(engine: Engine, registry: PullRegistry) -> None:
-    registry.cuts = 1
-    pull_image(engine, image(registry), silent)
-    assert has_image(engine, f"{registry.repository}:{TAG}")
-
-
 def test_a_network_that_is_lost_for_good_is_told_as_that(engine: Engine) -> None:
     with running_pull_registry(next(NUMBERS)) as registry:
         gone = image(registry)
@@ -123,12 +117,6 @@ def test_an_image_that_is_not_what_its_digest_says_is_refused(engine: Engine, re
     with pytest.raises(BuildError, match="the image does not match its digest") as refused:
         pull_image(engine, image(registry, digest=registry.digest), silent)
     assert "matrix.yaml" in refused.value.hint
-
-
-def test_so_is_one_of_which_only_the_layer_is_another(engine: Engine, registry: PullRegistry) -> None:
-    registry.blobs[registry.layer] = registry.blobs[registry.layer][:-1] + b"!"
-    with pytest.raises(BuildError, match="the image does not match its digest"):
-        pull_image(engine, image(registry, digest=registry.digest), silent)
 
 
 def test_an_image_for_which_there_is_no_room_is_refused_before_the_registry_is_asked(

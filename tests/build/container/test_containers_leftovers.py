@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from container_project import containers_of, wait_until
+from container_project import wait_until
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.leftovers import RUN_LABEL, remove_containers, remove_orphans, run_folder
 from wheelfactory.core.files import scratch_dir
@@ -41,12 +39,6 @@ def start(engine: Engine, base: str) -> Iterator[Start]:
 
 def exists(engine: Engine, container: str) -> bool:
     return container in {found["Id"] for found in engine.client.api.containers(all=True)}
-
-
-def test_containers_of_a_run_without_its_folder_are_removed(engine: Engine, start: Start, tmp_path: Path) -> None:
-    orphan = start(tmp_path / "gone")
-    remove_orphans(engine, tmp_path)
-    assert not exists(engine, orphan)
 
 
 def test_containers_of_a_run_with_an_unlocked_folder_are_removed(engine: Engine, start: Start, tmp_path: Path) -> None:
@@ -88,28 +80,3 @@ def test_a_run_starts_by_removing_leftovers_of_dead_runs(engine: Engine, start: 
     orphan = start(tmp_path / "gone")
     with run_folder(engine, tmp_path):
         assert not exists(engine, orphan)
-
-
-RUNS = """\
-import sys
-from pathlib import Path
-from wheelfactory.build.container.engine import connect_engine
-from wheelfactory.build.container.leftovers import run_folder
-with run_folder(connect_engine({"DOCKER_HOST": sys.argv[1]}), Path(sys.argv[2])) as folder:
-    print(folder, flush=True)
-    sys.stdin.read()
-"""
-
-
-def test_when_a_run_is_killed_its_containers_and_scratch_folders_go_with_it(
-    engine: Engine, start: Start, tmp_path: Path
-) -> None:
-    command = [sys.executable, "-c", RUNS, engine.url, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as run:
-        assert run.stdout
-        folder = Path(run.stdout.readline().strip())
-        container = start(folder)
-        (folder / "half").write_text("made")
-        run.kill()
-    wait_until(lambda: not exists(engine, container) and not containers_of(engine, folder))
-    wait_until(lambda: not folder.exists())

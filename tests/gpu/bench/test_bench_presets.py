@@ -79,7 +79,7 @@ def rows(programs: Programs) -> Rows:
     """By implementation, preset and whether it is causal: forward and backward of all but FlexAttention."""
     keys = [
         (name, preset, causal)
-        for name in ("fallback", "sdpa", "varlen", "plain")
+        for name in ("fallback", "sdpa", "plain")
         for preset in PRESETS
         for causal in (True, False)
     ]
@@ -140,12 +140,6 @@ def test_the_pairs_of_each_preset_are_counted(rows: Rows) -> None:
 )
 def test_sdpa_is_not_run_with_options_that_it_does_not_have(rows: Rows, preset: str, why: str) -> None:
     assert rows["sdpa", preset, True] == {"seqlen": LENGTH, "status": "not run", "reason": why}
-
-
-def test_torchs_varlen_attention_is_not_run_on_a_cpu(rows: Rows) -> None:
-    reasons = {preset: rows["varlen", preset, True]["reason"] for preset in PRESETS}
-    dense = dict.fromkeys(PRESETS, "computes packed sequences only: add --preset varlen")
-    assert reasons == {**dense, "varlen": "needs a GPU and float16 or bfloat16"}
 
 
 def test_sdpas_whole_call_is_deterministic_and_torchs_mode_is_restored(programs: Programs) -> None:

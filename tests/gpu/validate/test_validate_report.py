@@ -77,26 +77,6 @@ def test_a_report_of_another_format_is_refused(tmp_path: Path) -> None:
         assert not SCHEMA.is_valid(values(format=form))
 
 
-def test_json_of_another_kind_is_no_report(tmp_path: Path) -> None:
-    cases: list[str] = [
-        "[]",
-        "null",
-        "7",
-    ]
-    for text in cases:
-        path = tmp_path / "report.json"
-        path.write_text(text)
-        with pytest.raises(InputError, match=r"not a validation report: .*\.json: Input should be an object"):
-            read_validation(path)
-
-
-def test_a_report_needs_a_format(tmp_path: Path) -> None:
-    path = tmp_path / "report.json"
-    path.write_text(json.dumps({key: value for key, value in values().items() if key != "format"}))
-    with pytest.raises(InputError, match=r"not a validation report: .*\.json: format: Field required"):
-        read_validation(path)
-
-
 def test_an_unreadable_report_is_refused(tmp_path: Path) -> None:
     for name, why in (("absent.json", "No such file or directory"), (".", "Is a directory")):
         with pytest.raises(InputError, match="cannot read the report") as refused:

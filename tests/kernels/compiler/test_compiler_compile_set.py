@@ -67,13 +67,6 @@ def cost_of(item: str) -> float:
     return seed_cost(name, (target,)).cpu_s
 
 
-def test_a_compiler_that_does_not_know_an_arch_is_refused_before_anything_is_compiled(project: Project) -> None:
-    code, _ = project.run(HIPCC_CANNOT="know it")
-    assert code == NOT_LINKED
-    assert "unsupported by this compiler" in (project.root / "result.json").read_text()
-    assert project.compiled() == []
-
-
 def test_kernels_that_were_planned_are_compiled(project: Project) -> None:
     code, output = project.run(project.request(planned_sources=tuple(reversed(KERNELS))))
     assert code == 0, output
@@ -130,15 +123,6 @@ def test_early_inlining_is_disabled_for_kernels_of_a_compiler_that_blows_up(tmp_
     inlined = {f"{BINDING}.hip" in line: "-amdgpu-early-inline-all=true" in line for line in lines}
     assert inlined == {True: True, False: False}
     assert all("-amdgpu-early-inline-all=false" in line for line in lines if f"{BINDING}.hip" not in line)
-
-
-def test_status_lines_show_the_progress(project: Project) -> None:
-    _, output = project.run()
-    lines = [line for line in output.splitlines() if line.startswith("[")]
-    count = len([*DEVICE, *HOST, BINDING])
-    assert lines[-1].startswith(f"[{count}/{count}] ")
-    assert "left, peak" in lines[0]
-    assert any(line.endswith(f": {DEVICE[-1]}") for line in lines)
 
 
 def test_every_compile_records_its_cost(project: Project) -> None:
@@ -401,40 +385,6 @@ def test_with_the_new_offload_driver_objects_are_whole_and_the_reason_is_logged(
     assert "--no-offload-new-driver in HIPCC_COMPILE_FLAGS_APPEND" in notice
 
 
-def test_one_target_alone_is_refused_with_the_new_offload_driver(project: Project) -> None:
-    code, _ = project.run(project.request(targets=(ARCH,)), HIPCC_COMPILE_FLAGS_APPEND=NEW_DRIVER)
-    refused = json.loads((project.root / "result.json").read_text())
-    assert code == NOT_LINKED
-    assert refused["what"] == "this compiler's objects cannot be put together"
-    assert "the new offload driver" in refused["which"]
-    assert project.compiled() == []
-
-
-def test_kernels_of_one_offload_driver_are_never_taken_for_the_other(project: Project) -> None:
-    link_order(project)
-    project.log.unlink()
-    code, output = project.run(HIPCC_COMPILE_FLAGS_APPEND=NEW_DRIVER)
-    assert code == 0, output
-    assert sorted(project.compiled()) == sorted([*KERNELS, BINDING])
-
-    project.log.unlink()
-    assert link_order(project) == [BINDING]
-    assert all(b"hipv4-amdgcn" in output for output in outputs_with_device_code(project))
-
-
-def test_a_compiler_whose_default_driver_changes_takes_no_older_kernels(project: Project) -> None:
-    """As ROCm 10.1 announces: the flags are the same, and the content of the compiler is not."""
-    link_order(project)
-    project.log.unlink()
-    text = project.hipcc.read_text()
-    project.hipcc.write_text(text.replace("main(sys.argv)", f"main([*sys.argv, {NEW_DRIVER!r}])"))
-
-    code, output = project.run()
-    assert code == 0, output
-    assert sorted(project.compiled()) == sorted([*KERNELS, BINDING])
-    assert all(b"hip-amdgcn" in output for output in outputs_with_device_code(project))
-
-
 def test_a_binding_of_another_offload_driver_than_the_kernels_is_refused_before_the_link(project: Project) -> None:
     build = project.build / "build.ninja"
     build.write_text(build.read_text() + f"  cuda_cflags = --offload-arch={ARCH} {NEW_DRIVER}\n")
@@ -479,14 +429,6 @@ def test_pyc_files_beside_the_headers_do_not_change_the_key(project: Project) ->
     left.write_bytes(b"compiled")
     project.run()
     assert project.report().key == key
-
-
-def test_the_compiler_is_its_content_and_not_its_time(project: Project) -> None:
-    link_order(project)
-    os.utime(project.hipcc, (1, 1))
-    before = project.report().key
-    project.run()
-    assert project.report().key == before
 
 
 def test_a_flag_in_the_environment_reaches_the_kernels_and_the_key(project: Project) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,33 +86,6 @@ def process() -> Iterator[int]:
 def test_a_link_of_ten_archs_raises_the_limit_of_the_process_that_links(process: int) -> None:
     increase_stack_limit_for_link(process, OBJECTS, {"PATH": "/bin"})
     assert resource.prlimit(process, resource.RLIMIT_STACK)[0] == 4 * MAX_ARGUMENT_BYTES
-
-
-SETUP_PY = """\
-import json, subprocess, sys
-objects = json.loads(sys.stdin.readline())
-try:
-    print(subprocess.run(["true", "-shared", *objects]).returncode, flush=True)
-except OSError as error:
-    print(error.strerror)
-"""
-"""Start a linker with the given objects, as setup.py does when our ninja has ended."""
-
-
-@pytest.mark.parametrize(("is_raised", "outcome"), [(True, "0"), (False, "Argument list too long")])
-def test_the_process_whose_limit_is_raised_starts_a_linker_with_7569_objects(is_raised: bool, outcome: str) -> None:
-    usual = (8 * MIB, resource.getrlimit(resource.RLIMIT_STACK)[1])
-    with subprocess.Popen(
-        [sys.executable, "-c", SETUP_PY],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_STACK, usual),
-    ) as setup:
-        if is_raised:
-            increase_stack_limit_for_link(setup.pid, OBJECTS, os.environ)
-        shown, _ = setup.communicate(json.dumps(OBJECTS) + "\n")
-    assert shown.strip() == outcome
 
 
 def test_a_link_that_fits_leaves_the_limit_alone(process: int) -> None:

@@ -86,13 +86,6 @@ def test_the_least_number_of_shards_that_fits(costs: dict[str, float], times: fl
     assert not any(fits(costs, fewer, budget_s, jobs) for fewer in range(1, count))
 
 
-def test_more_hours_or_more_cores_need_fewer_shards() -> None:
-    costs = {str(number): 30.0 for number in range(1000)}
-    assert min_shard_count(costs, 3000, 1) == 10
-    assert min_shard_count(costs, 3000, 4) == 3
-    assert min_shard_count(costs, 30_000, 1) == 1
-
-
 def test_predicted_times_must_fit_the_budget_when_shards_are_cut_by_other_costs() -> None:
     costs = {str(number): 30.0 for number in range(1000)}
     assert min_shard_count(costs, 3000, 1, predicted={name: 2 * cost for name, cost in costs.items()}) == 20

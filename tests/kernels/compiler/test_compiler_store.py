@@ -6,17 +6,15 @@ import errno
 import hashlib
 import json
 import os
-import resource
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from resource_limits import on_a_full_disk
 from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store, last_used, read_journal
 
 SOURCES = ("fmha_bwd_d128", "fmha_fwd_d128", "fmha_fwd_d64")
@@ -303,31 +301,10 @@ def test_a_damaged_object_can_be_saved_again(store: Store) -> None:
 # a full disk
 
 
-def on_a_full_disk(call: Callable[[], object], room: int) -> str:
-    """Return the error of a call in a process that limits files to `room` bytes: a larger write fails half-way."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
-            call()
-            os.write(writer, b"nothing")
-        except BaseException as error:
-            os.write(writer, type(error).__name__.encode())
-        finally:
-            os._exit(0)  # skip the exit handlers of the test run
-    os.close(writer)
-    with os.fdopen(reader) as file:
-        text = file.read()
-    os.waitpid(child, 0)
-    return text
-
-
 def save_without_room(store: Store, source: str, content: bytes, room: int) -> None:
     """Save an object while the journal has room for `room` bytes more."""
     limit = store.journal.stat().st_size + room
-    assert on_a_full_disk(lambda: keep(store, source, content), limit) == "OSError"
+    assert on_a_full_disk(lambda: keep(store, source, content), limit).startswith("OSError: ")
 
 
 def test_after_a_failed_save_the_older_record_does_not_match(store: Store) -> None:
@@ -362,9 +339,3 @@ def test_an_object_that_cannot_be_moved_is_not_recorded(store: Store, monkeypatc
 
     assert everything(store.folder) == before
     assert store.read_records() == {}
-
-
-def test_an_entry_is_read_back_as_it_was_written() -> None:
-    entry = replace(entry_of(), targets=("gfx90a", "gfx942", "host"))
-
-    assert ObjectRecord.from_line(entry.to_line()) == entry
