@@ -1,13 +1,14 @@
 """The data of the search page, as plain JSON values, from the matrix and the manifest rows.
 
-A wheel is a list of values in the order of `COLUMNS`; values that many wheels share are stored once, in tables. Every
-matrix rule is a table with its result for each point of its axes, so the page can explain any choice without
-implementing the rules.
+It is small enough for a slow connection without compression: what several wheels share is stored once, in tables, and a
+wheel is a short text. Every matrix rule is a table with its result for each point of its axes, so the page can explain
+any choice without implementing the rules.
 """
 
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, TypeAlias
@@ -27,21 +28,20 @@ from wheelfactory.release.manifest import WheelRow, current_rows, verified_archs
 from wheelfactory.site.coverage import NEEDS_RUNNER, RUNNER_HINT, CellState, Coverage, compute_coverage
 from wheelfactory.site.doctor_facts import support_tables
 from wheelfactory.site.install_lines import install_templates
+from wheelfactory.site.markdown import size_text
 from wheelfactory.site.wheel_text import evidence_lines, missing_checks, preferred_first_key
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.activation.options import refused_options
 
 COLUMNS = (
-    *("file", "version", "flash-attn", "python", "torch", "rocm", "backend", "pythons", "archs"),
-    *("glibc", "size", "sha256", "published", "yanked", "unverified", "checks", "evidence", "base", "index", "refused"),
+    *("version", "flash-attn", "torch", "rocm", "backend", "archs", "glibc"),
+    *("yanked", "unverified", "checks", "evidence", "base", "index", "refused"),
 )
-"""The values of a wheel.
+"""What the wheels of a kind share, usually all Pythons of a build: positions in the tables of these names.
 
-``pythons``, ``archs``, ``unverified``, ``checks``, ``evidence``, ``base``, ``index`` and ``refused`` are positions in
-the tables of these names. The address of a file is its base and its name, or ``base`` itself if that is a text.
-``unverified`` names the checks that are missing, and is empty for a verified wheel. ``index`` is a folder below the
-site. ``evidence`` has the archs on which the wheel computed correctly, and a text for each run on a GPU. ``refused``
-are options that raise an error.
+``unverified`` names the checks that are missing, and is empty for a verified wheel. ``evidence`` has the archs on which
+the wheel computed correctly, and a text for each run on a GPU. The address of a file is its base and its name, or in a
+list the whole address. ``index`` is a folder below the site. ``refused`` are options that raise an error.
 """
 
 # the axes, the easiest for a user to change first. The GPU is last, because it has to be bought
@@ -114,29 +114,40 @@ def _request_form(wheels: Iterable[WheelRow]) -> str | None:
 
 
 def _wheels(matrix: Matrix, expansion: Expansion, wheels: Iterable[WheelRow]) -> dict[str, object]:
-    """The wheels and their tables."""
+    """The wheels and their tables.
+
+    A wheel is a text: the positions of its kind and tags, its build tag, the positions of its size and date, and its
+    sha256 in base64.
+    """
     served = {cell.id: pythons for cell, pythons in expansion.pythons.items()}
-    names = ("pythons", "archs", "unverified", "checks", "evidence", "base", "index", "refused")
-    tables: dict[str, Table] = {name: {} for name in names}
+    shared: dict[str, Table] = {name: {} for name in COLUMNS}
+    tables: dict[str, Table] = {name: {} for name in ("kinds", "tags", "sizes", "dates")}
     listed = []
     for row in wheels:
         cell = Cell.parse(str(row.cell))
-        pythons = served.get(cell.id) or _tagged(row)
-        listed.append(
-            [
-                *(row.filename, row.version, cell.flash_attn, cell.python, cell.torch, cell.rocm, str(cell.backend)),
-                _position(tables["pythons"], tuple(pythons)),
-                _position(tables["archs"], tuple(map(without_features, row.offload_archs))),
-                *(row.glibc, row.size, row.sha256, f"{row.published:%Y-%m-%d}", row.yanked),
-                _position(tables["unverified"], missing_checks(row, matrix)),
-                _position(tables["checks"], tuple(map(_check, row.gates))),
-                _position(tables["evidence"], (verified_archs(row), tuple(evidence_lines(row)))),
-                _base(row, tables["base"]),
-                _position(tables["index"], index_path(row.index_key) if row.index_key else ""),
-                _position(tables["refused"], refused_options(cell)),
-            ]
-        )
-    return {"columns": COLUMNS, **{name: list(table) for name, table in tables.items()}, "wheels": listed}
+        values = _shared_values(matrix, row, cell)
+        kind = tuple(_position(shared[name], value) for name, value in zip(COLUMNS, values, strict=True))
+        _, _, *build, python, abi, platform = row.filename.removesuffix(".whl").split("-")
+        tags = (cell.python, tuple(served.get(cell.id) or _tagged(row)), f"{python}-{abi}-{platform}")
+        own = (kind, tags, size_text(row.size), f"{row.published:%Y-%m-%d}")
+        kind_at, tags_at, *others = (_position(table, value) for table, value in zip(tables.values(), own, strict=True))
+        digest = b64encode(bytes.fromhex(row.sha256)).decode().rstrip("=")
+        listed.append(" ".join(map(str, (kind_at, tags_at, "".join(build), *others, digest))))
+    tables_as_lists = {name: list(table) for name, table in tables.items()}
+    return {"shared": {name: list(table) for name, table in shared.items()}, **tables_as_lists, "wheels": listed}
+
+
+def _shared_values(matrix: Matrix, row: WheelRow, cell: Cell) -> tuple[Hashable, ...]:
+    """The values of `COLUMNS`."""
+    return (
+        *(row.version, cell.flash_attn, cell.torch, cell.rocm, str(cell.backend)),
+        *(tuple(map(without_features, row.offload_archs)), row.glibc, row.yanked, missing_checks(row, matrix)),
+        tuple(map(_check, row.gates)),
+        (verified_archs(row), tuple(evidence_lines(row))),
+        _base(row),
+        index_path(row.index_key) if row.index_key else "",
+        refused_options(cell),
+    )
 
 
 def _tagged(row: WheelRow) -> list[str]:
@@ -150,6 +161,6 @@ def _check(gate: GateResult) -> tuple[str, ...]:
     return (gate.gate, str(gate.status), *([gate.detail] if gate.status is not Status.PASSED else []))
 
 
-def _base(row: WheelRow, bases: Table) -> int | str:
+def _base(row: WheelRow) -> Hashable:
     name, url = quote(row.filename, safe=_COMPONENT), wheel_url(row.filename, row.url, "")
-    return _position(bases, url.removesuffix(name)) if url.endswith(name) else url
+    return url.removesuffix(name) if url.endswith(name) else (url,)

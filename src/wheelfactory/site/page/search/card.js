@@ -108,11 +108,6 @@
     return element("p", { className: "facts" }, status, " · ", gpus, " · ", system);
   }
 
-  function sizeText(bytes) {
-    const [number, unit] = bytes < 1e6 ? [bytes / 1e3, "kB"] : [bytes / 1e6, "MB"];
-    return `${number.toLocaleString("en", { maximumFractionDigits: number < 10 ? 1 : 0 })} ${unit}`;
-  }
-
   // Filled on opening, because most stay closed.
   function details(context, family) {
     const made = element("details", {}, element("summary", {}, "GPUs, file, sha256 and checks"));
@@ -148,7 +143,7 @@
     const published = element("time", { datetime: wheel.published }, wheel.published);
     return [
       element("p", {}, "File: ", wheel.yanked === null ? link(address, wheel.file) : wheel.file),
-      element("p", {}, `Size: ${sizeText(wheel.size)}. Published: `, published, "."),
+      element("p", {}, `Size: ${wheel.size}. Published: `, published, "."),
       element("p", {}, "sha256: ", element("code", {}, wheel.sha256)),
     ];
   }

@@ -27,7 +27,8 @@
   }
 
   function makeModel(data) {
-    const wheels = data.wheels.map((row) => makeWheel(data, row));
+    const kinds = data.kinds.map((kind) => makeKind(data.shared, kind));
+    const wheels = data.wheels.map((row) => makeWheel(data, kinds, row));
     const { axes, findings, tables } = data.support;
     const options = {};
     for (const axis of AXES) {
@@ -38,17 +39,23 @@
     return { ...data, axes, options, rules, findings: [["", ""], ...findings], answers: new Map(), wheels };
   }
 
-  function makeWheel(data, row) {
-    const wheel = Object.fromEntries(data.columns.map((column, position) => [column, row[position]]));
-    // wheels that differ in Python alone have the same install lines
-    const { file, archs, unverified, checks, evidence, yanked } = wheel;
-    wheel.family = [file.replace(/-cp\d+-\w+-/, "-"), archs, unverified, checks, evidence, yanked].join(" ");
-    for (const column of ["pythons", "archs", "unverified", "checks", "refused"])
-      wheel[column] = data[column][wheel[column]];
-    [wheel.verified, wheel.evidence] = data.evidence[wheel.evidence];
-    wheel.proved = wheel.unverified ? "tested" : "verified"; // the word for a correct run on an AMD GPU
-    wheel.index = data.index[wheel.index];
-    wheel.url = typeof wheel.base === "string" ? wheel.base : data.base[wheel.base] + encodeURIComponent(wheel.file);
+  // What wheels share, from their positions in the tables.
+  function makeKind(shared, positions) {
+    const columns = Object.entries(shared).map(([name, values], place) => [name, values[positions[place]]]);
+    const kind = Object.fromEntries(columns);
+    [kind.verified, kind.evidence] = kind.evidence;
+    kind.proved = kind.unverified ? "tested" : "verified"; // the word for a correct run on an AMD GPU
+    return kind;
+  }
+
+  function makeWheel(data, kinds, row) {
+    const [kind, tags, build, size, date, digest] = row.split(" ");
+    const [python, pythons, tag] = data.tags[tags];
+    const wheel = { ...kinds[kind], python, pythons, size: data.sizes[size], published: data.dates[date] };
+    wheel.family = `${kind} ${build}`; // wheels that differ in Python alone have the same install lines
+    wheel.file = `flash_attn-${wheel.version}${build && `-${build}`}-${tag}.whl`;
+    wheel.url = typeof wheel.base === "string" ? wheel.base + encodeURIComponent(wheel.file) : wheel.base[0];
+    wheel.sha256 = Array.from(atob(digest), (byte) => byte.charCodeAt(0).toString(16).padStart(2, "0")).join("");
     wheel.searched = searchedText(data, wheel);
     return wheel;
   }
