@@ -193,6 +193,13 @@ def test_a_missing_program_is_the_given_error() -> None:
         assert "PATH" in caught.value.hint
 
 
+def test_what_a_command_has_written_to_stderr_is_seen_while_it_runs() -> None:
+    seen: list[bytes] = []
+    program = "import sys, time; print('at: 1', file=sys.stderr, flush=True); time.sleep(1.5); print('end')"
+    assert run([PYTHON, "-c", program], look=seen.append).stdout == "end\n"
+    assert seen[-1] == b"at: 1\n"
+
+
 def test_a_command_is_killed_at_its_timeout() -> None:
     """`run` waits for the end of the command, so that it returns early only if it killed it."""
     started = time.monotonic()

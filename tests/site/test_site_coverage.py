@@ -84,7 +84,7 @@ def test_cells_that_need_a_runner_are_wanted_and_not_missing(expansion: Expansio
 
 
 def test_a_matrix_without_ck_needs_no_runner(tmp_path: Path) -> None:
-    assert "4 CK cells" in page_runner_note(small_matrix(), ())
+    assert "4 more CK wheels" in page_runner_note(small_matrix(), ())
     assert page_runner_note(small_matrix(("[ck, triton]", "[triton]")), ()) == ""
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from wheelfactory.verify.emulation import EmulatedKernel, EmulationReport, check
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.gates import verify
 from wheelfactory.verify.limits import KnownLimit
-from wheelfactory.verify.programs.attention_cases import ARCH
+from wheelfactory.verify.programs.attention_cases import ARCH, FIRST
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.activation.options import refused_options
 from wheelfactory.wheel.read import Wheel
@@ -81,10 +81,11 @@ class FakeProgram:
         self.reports: dict[str, EmulationReport | str] = {}
 
     def run(
-        self, command: Sequence[object], kind: object, environment: Environment, *_: object, **__: object
+        self, command: Sequence[object], *_: object, report_cases: Callable[[int], None], **__: object
     ) -> EmulationReport | str:
         arch = str(command[1])
         self.calls.append(tuple(map(str, command[1:])))
+        report_cases(1)
         return self.reports.get(arch, report(arch))
 
     @property
@@ -214,15 +215,15 @@ def test_a_proof_is_reused_under_another_label_but_not_with_another_emulator(
     assert sorted(program.executed) == ["gfx90a", "gfx90a", "gfx942", "gfx942"]
 
 
-def test_each_execution_is_announced_with_its_number(
-    tmp_path: Path, program: FakeProgram, caplog: pytest.LogCaptureFixture
+def test_the_progress_counts_the_cases_of_all_archs(
+    tmp_path: Path, program: FakeProgram, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caplog.set_level("INFO", "wheelfactory")
+    shown: list[tuple[int, int]] = []
+    monkeypatch.setattr(module, "announced_progress", lambda _: nullcontext(lambda *counts: shown.append(counts)))
+    monkeypatch.setattr(module, "_jobs", lambda _: 1)
     result_of(tmp_path, "gfx90a", "gfx942")
-    assert [text for text in caplog.messages if text.startswith("executing for")] == [
-        "executing for gfx90a (1 of 2) with Triton 3.7.1",
-        "executing for gfx942 (2 of 2) with Triton 3.7.1",
-    ]
+    first, total = len(FIRST), len(FIRST) + len(ARCH)
+    assert shown == [(number, total) for number in (0, 1, first, first, first + 1, total)]
 
 
 @pytest.mark.parametrize(("archs", "jobs", "minutes"), [(12, 2, 2), (12, 1, 5), (3, 2, 1), (1, 8, 1), (0, 1, 1)])

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shlex
@@ -28,6 +29,7 @@ LAST_LINES = 15
 """Lines of a failed command's output in its error; the log has all of them."""
 DEFAULT_HINT = "fix the problem in the last lines of its output, then run the same command again"
 
+_LOOK_S = 1.0
 _NINJA = re.compile(r"^\[(\d+)/(\d+)\] (?:(\d\S*/min, .*?): )?")
 
 
@@ -38,8 +40,9 @@ def run(
     environ: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     timeout: float | None = None,
+    look: Callable[[bytes], None] = lambda _: None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a short command and return its output, whatever its exit status.
+    """Run a command and return its output, whatever its exit status; `look` gets its stderr so far, now and then.
 
     Raises `failure` if the program cannot be started, and `subprocess.TimeoutExpired` after `timeout` seconds, when
     the command is killed.
@@ -54,9 +57,16 @@ def run(
             env=environ,
             cwd=cwd,
         )
+    end = math.inf if timeout is None else time.monotonic() + timeout
     with process, _killable(process):
-        output, errors = process.communicate(timeout=timeout)
-    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+        while True:
+            try:
+                output, errors = process.communicate(timeout=min(_LOOK_S, max(0.0, end - time.monotonic())))
+                return subprocess.CompletedProcess(command, process.returncode, output, errors)
+            except subprocess.TimeoutExpired as waiting:
+                if time.monotonic() >= end:
+                    raise
+                look(waiting.stderr or b"")
 
 
 # the programs that threads wait for. Only the main thread gets Ctrl-C, so it must be able to kill them

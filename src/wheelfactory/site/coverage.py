@@ -66,7 +66,7 @@ def page_runner_note(matrix: Matrix, rows: Iterable[WheelRow]) -> str:
     """What a page of all wheels says of cells that need a runner, as plain text; empty if there are none."""
     cells = () if has_runner(decisive_rows(rows)) else expand(matrix).cells
     number = sum(map(needs_runner, cells))
-    return f"Supported, but {NEEDS_RUNNER}: {count_text(number, 'CK cell')}." if number else ""
+    return f"{count_text(number, 'more CK wheel')} would work, but this site does not build them." if number else ""
 
 
 def decisive_rows(rows: Iterable[WheelRow]) -> dict[str, WheelRow]:

@@ -85,7 +85,7 @@ def packages_html(matrix: Matrix, rows: Iterable[WheelRow], site: str = "") -> b
 
 def _owner_step(note: str) -> str:
     """What only the owner of a site can do about a `page_runner_note`; empty without one."""
-    return f"To build the other cells, {RUNNER_HINT}." if note else ""
+    return f"CK wheels need a self-hosted runner: {RUNNER_HINT}." if note else ""
 
 
 def _where_listed(others: Iterable[WheelRow]) -> str:

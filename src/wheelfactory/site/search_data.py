@@ -47,6 +47,7 @@ list the whole address. ``index`` is a folder below the site. ``refused`` are op
 # the axes, the easiest for a user to change first. The GPU is last, because it has to be bought
 CHANGE_ORDER = ("backend", "flash-attn", "python", "rocm", "torch", GPU)
 
+_AFTER_VERSION = re.compile(r"(?:-(\d+))?(-[^-]+-[^-]+-[^-]+\.whl)")
 _RELEASE = re.compile(r"https://github\.com/([\w.-]+/[\w.-]+)/releases/download/", re.ASCII)
 # not quoted by JavaScript's encodeURIComponent, besides letters, digits and ``-_.``
 _COMPONENT = "!'()*~"
@@ -69,7 +70,7 @@ def search_data(matrix: Matrix, rows: Iterable[WheelRow], *, docs: bool) -> dict
         "changes": CHANGE_ORDER,
         "lines": install_templates(),
         "other build": OTHER_BUILD,
-        "other ways": {arch: other_ways(arch) for arch in tables.axes[GPU]},
+        "other ways": {arch: other_ways(arch) for arch in ("", *OVERRIDES)},
         "overrides": {arch: find_override_arch(version) for arch, version in OVERRIDES.items()},
         "products": {arch: gpu_products().get(arch, ()) for arch in tables.axes[GPU]},
         "gpus": [(row.archs, row.names) for row in read_gpu_names()],
@@ -117,7 +118,7 @@ def _wheels(matrix: Matrix, expansion: Expansion, wheels: Iterable[WheelRow]) ->
     """The wheels and their tables.
 
     A wheel is a text: the positions of its kind and tags, its build tag, the positions of its size and date, and its
-    sha256 in base64.
+    sha256 in base64. A file that is not named ``flash_attn-VERSION[-BUILD]-TAGS.whl`` has its whole name as tags.
     """
     served = {cell.id: pythons for cell, pythons in expansion.pythons.items()}
     shared: dict[str, Table] = {name: {} for name in COLUMNS}
@@ -125,14 +126,15 @@ def _wheels(matrix: Matrix, expansion: Expansion, wheels: Iterable[WheelRow]) ->
     listed = []
     for row in wheels:
         cell = Cell.parse(str(row.cell))
+        match = _AFTER_VERSION.fullmatch(row.filename.removeprefix(f"flash_attn-{row.version}"))
+        build, suffix = match.groups(default="") if match else ("", row.filename)
         values = _shared_values(matrix, row, cell)
         kind = tuple(_position(shared[name], value) for name, value in zip(COLUMNS, values, strict=True))
-        _, _, *build, python, abi, platform = row.filename.removesuffix(".whl").split("-")
-        tags = (cell.python, tuple(served.get(cell.id) or _tagged(row)), f"{python}-{abi}-{platform}")
+        tags = (cell.python, tuple(served.get(cell.id) or _tagged(row)), suffix)
         own = (kind, tags, size_text(row.size), f"{row.published:%Y-%m-%d}")
         kind_at, tags_at, *others = (_position(table, value) for table, value in zip(tables.values(), own, strict=True))
         digest = b64encode(bytes.fromhex(row.sha256)).decode().rstrip("=")
-        listed.append(" ".join(map(str, (kind_at, tags_at, "".join(build), *others, digest))))
+        listed.append(" ".join(map(str, (kind_at, tags_at, build, *others, digest))))
     tables_as_lists = {name: list(table) for name, table in tables.items()}
     return {"shared": {name: list(table) for name, table in shared.items()}, **tables_as_lists, "wheels": listed}
 

@@ -35,6 +35,7 @@ from wheelfactory.verify.accuracy import (
 )
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import find_cell_limits
+from wheelfactory.verify.programs.attention_cases import SUITES
 from wheelfactory.verify.proofs import (
     PROGRAMS,
     ProgramReport,
@@ -199,18 +200,28 @@ def _execute(subject: Subject, keys: Mapping[str, ProofKey]) -> Iterator[tuple[s
     with stand_in_environment(subject, numpy) as environment:
         if needs_linker(subject.triton):
             environ |= linker_environ(environment.folder, subject.cache)
-        numbers = {arch: number for number, arch in enumerate(keys, 1)}
+        cases = {arch: len(SUITES[key.arguments[1]]) for arch, key in keys.items()}
+        done = dict.fromkeys(keys, 0)
 
         def execute_for(arch: str) -> EmulationReport | str:
-            logger.info("executing for %s (%d of %d) with Triton %s", arch, numbers[arch], len(keys), subject.triton)
-            command, scratch = keys[arch].command, environment.folder / arch
-            return run_program(command, EmulationReport, environment, environ, scratch=scratch, timeout=TIMEOUT_S)
+            def report_cases(number: int) -> None:
+                done[arch] = number
+                report_progress(sum(done.values()), sum(cases.values()))
 
-        with announced_progress("archs executed") as report_progress, ThreadPoolExecutor(_jobs(subject)) as pool:
-            report_progress(0, len(keys))  # shows the bar, which counts the time from here
-            for done, report in enumerate(zip(keys, pool.map(execute_for, keys), strict=True), 1):
-                report_progress(done, len(keys))
-                yield report
+            logger.info("executing for %s with Triton %s", arch, subject.triton)
+            report_cases(0)  # shows the bar, which counts the time from here
+            command, scratch = keys[arch].command, environment.folder / arch
+            report = run_program(
+                *(command, EmulationReport, environment, environ),
+                scratch=scratch,
+                timeout=TIMEOUT_S,
+                report_cases=report_cases,
+            )
+            report_cases(cases[arch])
+            return report
+
+        with announced_progress("cases executed") as report_progress, ThreadPoolExecutor(_jobs(subject)) as pool:
+            yield from zip(keys, pool.map(execute_for, keys), strict=True)
 
 
 def _jobs(subject: Subject) -> int:

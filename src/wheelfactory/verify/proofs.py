@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,7 @@ PROGRAMS = Path(__file__).with_name("programs")
 _PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "HIP_", "HSA_", "ROCM_", "ROCR_")
 
 PROGRESS_PREFIX = "at: "
+_CASE = re.compile(f"^{PROGRESS_PREFIX}".encode(), re.MULTILINE)
 """Prefix of a line on stderr that names the next step of a program; shown if a signal ends it there."""
 
 
@@ -132,17 +134,23 @@ def run_program(
     *,
     scratch: Path,
     timeout: float,
+    report_cases: Callable[[int], None] = lambda _: None,
 ) -> AnyReport | str:
     """Run a program with the Python of an environment and return its report, or an error message.
 
-    `scratch` is created and used as working and home folder; `timeout` is in seconds.
+    `scratch` is created and used as working and home folder; `timeout` is in seconds. `report_cases` gets the number of
+    cases that are done, now and then.
     """
+
+    def look(errors: bytes) -> None:
+        report_cases(max(0, len(_CASE.findall(errors)) - 1))
+
     scratch.mkdir(parents=True, exist_ok=True)
     own = dict.fromkeys(("HOME", "TMPDIR", "TRITON_CACHE_DIR"), str(scratch))
     own["OMP_NUM_THREADS"] = "1"  # several programs run in parallel, and the order of sums must not depend on cores
     program = [environment.python, "-I", "-B", *command]  # isolated: no user site, no PYTHON* variables
     try:
-        done = run(program, environ={**environ, **own}, cwd=scratch, timeout=timeout)
+        done = run(program, environ={**environ, **own}, cwd=scratch, timeout=timeout, look=look)
     except subprocess.TimeoutExpired:
         return f"timed out after {timeout:.0f} seconds"
     for line in dict.fromkeys(line for line in done.stderr.splitlines() if line.startswith("error: ")):

@@ -55,7 +55,7 @@ def wheel(data: dict[str, Any], number: int = 0) -> dict[str, Any]:
     positions = zip(data["shared"].items(), data["kinds"][int(kind)], strict=True)
     found = {name: values[position] for (name, values), position in positions}
     found["python"], found["pythons"], tag = data["tags"][int(tags)]
-    found["file"] = f"flash_attn-{found['version']}{f'-{build}' if build else ''}-{tag}.whl"
+    found["file"] = "-".join(filter(None, ("flash_attn", found["version"], build))) + tag
     found["sha256"] = b64decode(f"{digest}=").hex()
     return {**found, "size": data["sizes"][int(size)], "published": data["dates"][int(date)]}
 

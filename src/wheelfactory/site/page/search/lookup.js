@@ -53,7 +53,7 @@
     const [python, pythons, tag] = data.tags[tags];
     const wheel = { ...kinds[kind], python, pythons, size: data.sizes[size], published: data.dates[date] };
     wheel.family = `${kind} ${build}`; // wheels that differ in Python alone have the same install lines
-    wheel.file = `flash_attn-${wheel.version}${build && `-${build}`}-${tag}.whl`;
+    wheel.file = tag.startsWith("-") ? `flash_attn-${wheel.version}${build && `-${build}`}${tag}` : tag;
     wheel.url = typeof wheel.base === "string" ? wheel.base + encodeURIComponent(wheel.file) : wheel.base[0];
     wheel.sha256 = Array.from(atob(digest), (byte) => byte.charCodeAt(0).toString(16).padStart(2, "0")).join("");
     wheel.searched = searchedText(data, wheel);

@@ -125,7 +125,8 @@
         ]
       : [];
     const docs = docsWay(model, "docs/explanation/backends.html", "Which GPUs each backend supports");
-    const texts = model["other ways"][choices.gpu].map((text) => element("li", { className: "way" }, text));
+    const ways = model["other ways"];
+    const texts = (ways[choices.gpu] || ways[""]).map((text) => element("li", { className: "way" }, text));
     return [...texts, ...show, ...docs];
   }
 
