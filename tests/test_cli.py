@@ -65,9 +65,10 @@ def mistake(*arguments: str, error: str, hint: str) -> tuple[tuple[str, ...], st
 MISTAKES = (
     mistake(error="bad arguments: the following arguments are required: COMMAND", hint="--help"),
     mistake("make", error="bad arguments: argument COMMAND: invalid choice: 'make'", hint="--help"),
-    mistake("plan", "--every", error="bad arguments: unrecognized arguments: --every", hint="--help"),
+    mistake("doctr", error="bad arguments: ", hint="did you mean doctor? run `wheelfactory --help`"),
+    mistake("run", "--quik=1", error="bad arguments: unrecognized arguments: --quik=1", hint="did you mean --quick? "),
+    mistake("bench", "trnd", error="bad arguments: ", hint="did you mean trend? run `wheelfactory bench --help`"),
     mistake("ci", error="bad arguments: the following arguments are required: COMMAND", hint="ci --help"),
-    mistake("ci", "make", error="bad arguments: argument COMMAND: invalid choice: 'make'", hint="ci --help"),
     mistake("jobs", error="bad arguments: argument COMMAND: invalid choice: 'jobs'", hint="--help"),
     mistake("explain", error="bad arguments: ", hint="`wheelfactory explain --help`"),
     mistake("build", CELL, "--backend", "cuda", error="bad arguments: ", hint="build --help"),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -132,8 +134,18 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(**{"formatter_class": _HelpFormatter, **options})
 
     def error(self, message: str) -> NoReturn:
-        """Raise `InputError`, where argparse would print the usage and exit."""
-        raise InputError("bad arguments", message, f"run `{self.prog} --help`")
+        """Raise `InputError`, where argparse would print the usage and exit; the hint has the name that was meant."""
+        wrong = re.search(r"invalid choice: '(?P<choice>[^']+)'|unrecognized arguments: (?P<option>[^\s=]+)", message)
+        near = get_close_matches(wrong["choice"] or wrong["option"], [*self.names()], 1) if wrong else []
+        meant = "".join(f"did you mean {name}? " for name in near)
+        raise InputError("bad arguments", message, f"{meant}run `{self.prog} --help`")
+
+    def names(self) -> Iterator[str]:
+        """The options, their choices and the commands of this parser and those below it."""
+        for action in self._actions:
+            yield from (*action.option_strings, *map(str, action.choices or ()))
+            if isinstance(action, argparse._SubParsersAction):
+                yield from (name for parser in action.choices.values() for name in parser.names())
 
     def _get_value(self, action: argparse.Action, text: str) -> Any:
         """Convert an argument, and reject an empty one unless the default is empty too."""

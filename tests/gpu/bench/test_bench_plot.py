@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import product
 from pathlib import Path
 from xml.etree import ElementTree as Xml
@@ -121,6 +122,13 @@ def test_a_trend_is_a_line_over_time_for_each_implementation(tmp_path: Path) -> 
     root = read(tmp_path / "trend.svg")
     assert lines(root) == {"step-ck": 2, "step-triton": 2}
     assert {"time of the report (UTC)", "median step (ms)", "FA2 (ck)", "FA3 (triton)"} <= set(texts(root))
+
+
+def test_the_axis_of_a_single_report_is_its_day(tmp_path: Path) -> None:
+    report = training_report(trained("ck", 100.0), day=20)
+    plot_trend(trend_points({"only": report}), report, [tmp_path / "trend.svg"])
+    hours = [text for text in texts(read(tmp_path / "trend.svg")) if re.fullmatch(r"\d\d:00", text)]
+    assert len(hours) >= 4
 
 
 @pytest.mark.parametrize("command", [("attention", "--seqlens", "128"), ("trend", "absent.json")])

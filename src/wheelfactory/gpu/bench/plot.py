@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
@@ -100,6 +101,8 @@ def plot_trend(points: Sequence[TrendPoint], report: TrainingReport, paths: Sequ
             _line(axes, "step", name, [(point.report.time, point.step_ms) for point in points if point.name == name])
         axes.set(xlabel="time of the report (UTC)", ylabel="median step (ms)")
         axes.set_ylim(bottom=0)
+        if len({point.report.time for point in points}) == 1:  # matplotlib would show years around it
+            axes.set_xlim(points[0].report.time - timedelta(hours=12), points[0].report.time + timedelta(hours=12))
         _write(figure, axes, paths)
 
 
