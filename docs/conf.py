@@ -62,6 +62,15 @@ html_sidebars = {
     ]
 }
 
+# what the theme leaves out for screen readers and keyboards
+_ACCESSIBLE = {
+    '<aside class="sidebar-drawer">': '<aside aria-label="Pages" class="sidebar-drawer">',
+    '<aside class="toc-drawer': '<aside aria-label="On this page" class="toc-drawer',
+    "<pre>": '<pre tabindex="0">',  # it scrolls
+    '<div class="table-wrapper': '<div tabindex="0" class="table-wrapper',
+    '<th class="head"><p></p></th>': "<td></td>",
+    '<div id="search-results">': '<h1>Search</h1>\n<div id="search-results">',
+}
 _LINK = re.compile(r"\]\(([^)\s#]+\.md)(?:#[^)\s]*)?\)")
 
 
@@ -69,6 +78,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Called by Sphinx."""
     app.connect("source-read", _add_contents)
     app.connect("doctree-read", _lead_to_the_repository, priority=100)  # before files that are linked are collected
+    app.connect("build-finished", _make_accessible)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -103,6 +113,14 @@ def _lead_to_the_repository(_app: Sphinx, page: nodes.document) -> None:
         else:
             copied = {"reftarget": os.path.relpath(target, here), "refdoc": node["refdoc"]}
             node.replace_self(addnodes.download_reference("", "", *node.children, **copied))
+
+
+def _make_accessible(app: Sphinx, error: Exception | None) -> None:
+    for page in () if error else Path(app.outdir).rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        for before, after in _ACCESSIBLE.items():
+            text = text.replace(before, after)
+        page.write_text(text, encoding="utf-8")
 
 
 def _address(path: Path) -> str:

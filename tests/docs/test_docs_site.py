@@ -153,6 +153,17 @@ def test_a_browser_finds_a_page_by_a_word_and_meets_no_other_host(site: Path, br
         visitor.close()
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1440])
+def test_axe_finds_nothing_wrong(site: Path, browser: Browser, width: int, scheme: str) -> None:
+    with serving(site) as address:
+        visitor = Visitor(browser, address, viewport={"width": width, "height": 900}, color_scheme=scheme)
+        for name in ("index", "how-to/use-in-a-project", "explanation/upstream-faults", "reference/fallback", "search"):
+            visitor.page.goto(f"{address}{name}.html")
+            assert visitor.violations() == [], name
+        visitor.close()
+
+
 NARROW = {"width": 390, "height": 844}
 """A phone."""
 

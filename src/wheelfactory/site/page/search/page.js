@@ -51,6 +51,7 @@
   function showHead(found, choices, isHome) {
     at("common").hidden = state.gpu.trim() !== "";
     at("list").hidden = !isHome || found.wheels.length === 0;
+    at("never").hidden = isHome || found.wheels.length === 0;
     const count = many(found.wheels.length, "wheel");
     at("count").textContent = state.gpu.trim() && choices.gpu === undefined ? "Which GPU?" : count;
     const counted = choices.gpu === undefined ? [] : factory.countStatuses({ model, choices }, found.wheels);
