@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from wheelfactory.core.errors import BuildError, SourceError
-from wheelfactory.core.process import LAST_LINES, capture, failure_reason, kill_running, run, run_logged, watch
+from wheelfactory.core.process import LAST_LINES, capture, failure_reason, kill_running, run, run_logged
 
 PYTHON = sys.executable
 
@@ -60,18 +60,6 @@ def test_a_long_command_is_killed_with_its_children(log: Path) -> None:
             kill_running()
             time.sleep(0.05)
     assert "killed by SIGKILL" in str(waiting.exception())
-
-
-def test_a_watched_command_passes_each_line_of_stdout_and_fails_with_stderr() -> None:
-    code = "import sys; print('Progress 1 of 2'); print('no disk', file=sys.stderr); sys.exit(3)"
-    lines: list[str] = []
-
-    with pytest.raises(BuildError, match="command failed") as caught:
-        watch([PYTHON, "-c", code], lines.append, environ=os.environ, hint="free some")
-
-    assert lines == ["Progress 1 of 2"]
-    assert caught.value.which.endswith(" (exit status 3)\nno disk")
-    assert caught.value.hint == "free some"
 
 
 # long commands
@@ -193,11 +181,13 @@ def test_a_missing_program_is_the_given_error() -> None:
         assert "PATH" in caught.value.hint
 
 
-def test_what_a_command_has_written_to_stderr_is_seen_while_it_runs() -> None:
-    seen: list[bytes] = []
-    program = "import sys, time; print('at: 1', file=sys.stderr, flush=True); time.sleep(1.5); print('end')"
-    assert run([PYTHON, "-c", program], look=seen.append).stdout == "end\n"
-    assert seen[-1] == b"at: 1\n"
+def test_what_a_command_has_written_is_seen_while_it_runs() -> None:
+    seen: list[tuple[bytes, bytes]] = []
+    code = (
+        "import sys, time; print('1', flush=True); print('at', file=sys.stderr, flush=True); time.sleep(1.5); print(2)"
+    )
+    assert run([PYTHON, "-c", code], look=lambda *written: seen.append(written)).stdout == "1\n2\n"
+    assert seen[-1] == (b"1\n", b"at\n")
 
 
 def test_a_command_is_killed_at_its_timeout() -> None:

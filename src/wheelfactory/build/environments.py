@@ -19,7 +19,7 @@ import requests
 from wheelfactory.core.digest import content_key
 from wheelfactory.core.files import atomic_path, scratch_dir
 from wheelfactory.core.http import http_session
-from wheelfactory.core.process import DEFAULT_HINT, capture, watch
+from wheelfactory.core.process import DEFAULT_HINT, capture
 from wheelfactory.core.progress import announced_progress, logger
 
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
@@ -30,7 +30,7 @@ PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 _PIP = (sys.executable, "-m", "pip", "--python")
 # what pip prints with ``--progress-bar raw``: bytes of the file that it downloads
-_PIP_PROGRESS = re.compile(r"Progress (\d{1,15}) of (\d{1,15})")
+_PIP_PROGRESS = re.compile(rb"^Progress (\d{1,15}) of (\d{1,15})$", re.MULTILINE)
 _MB = 10**6
 _LARGE = 10 * _MB
 
@@ -208,14 +208,14 @@ def pip_install_large(environment: Environment, *arguments: str | Path, hint: st
     """Like `pip_install`, and show the progress of each large download."""
     with announced_progress("download, MB") as report_progress:
 
-        def read_line(line: str) -> None:
-            match = _PIP_PROGRESS.fullmatch(line)
-            if match and int(match[2]) >= _LARGE:
-                report_progress(int(match[1]) // _MB, int(match[2]) // _MB)
+        def look(output: bytes, _errors: bytes) -> None:
+            for done, total in _PIP_PROGRESS.findall(output)[-1:]:
+                if int(total) >= _LARGE:
+                    report_progress(int(done) // _MB, int(total) // _MB)
 
         # quiet pip shows no progress; raw is the form for programs, since pip 24.1
         options = ("install", "--disable-pip-version-check", "--no-input", "--progress-bar", "raw")
-        watch([*_PIP, environment.python, *options, *arguments], read_line, environ=_pip_environ(), hint=hint)
+        capture([*_PIP, environment.python, *options, *arguments], environ=_pip_environ(), hint=hint, look=look)
 
 
 def content_folder(folder: Path, content: Iterable[str]) -> Path:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import TextIO, TypeAlias
 
 from wheelfactory.core.errors import BuildError, FactoryError, ProgramError, RunAgainError
 from wheelfactory.core.progress import ProgressCallback, logger
@@ -29,8 +29,14 @@ LAST_LINES = 15
 """Lines of a failed command's output in its error; the log has all of them."""
 DEFAULT_HINT = "fix the problem in the last lines of its output, then run the same command again"
 
+Look: TypeAlias = Callable[[bytes, bytes], None]
+"""Gets what a command has written to stdout and stderr so far, every `_LOOK_S` while it runs."""
 _LOOK_S = 1.0
 _NINJA = re.compile(r"^\[(\d+)/(\d+)\] (?:(\d\S*/min, .*?): )?")
+
+
+def ignore_output(_output: bytes, _errors: bytes) -> None:
+    """A `Look` that does nothing."""
 
 
 def run(
@@ -40,9 +46,9 @@ def run(
     environ: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     timeout: float | None = None,
-    look: Callable[[bytes], None] = lambda _: None,
+    look: Look = ignore_output,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command and return its output, whatever its exit status; `look` gets its stderr so far, now and then.
+    """Run a command and return its output, whatever its exit status.
 
     Raises `failure` if the program cannot be started, and `subprocess.TimeoutExpired` after `timeout` seconds, when
     the command is killed.
@@ -66,7 +72,7 @@ def run(
             except subprocess.TimeoutExpired as waiting:
                 if time.monotonic() >= end:
                     raise
-                look(waiting.stderr or b"")
+                look(waiting.stdout or b"", waiting.stderr or b"")
 
 
 # the programs that threads wait for. Only the main thread gets Ctrl-C, so it must be able to kill them
@@ -107,43 +113,16 @@ def capture(
     environ: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     hint: str = DEFAULT_HINT,
+    look: Look = ignore_output,
 ) -> str:
-    """Run a short command and return its stdout; raises `failure` with the last lines of its output if it fails."""
-    done = run(command, failure=failure, environ=environ, cwd=cwd)
+    """Run a command and return its stdout; raises `failure` with the last lines of its output if it fails."""
+    done = run(command, failure=failure, environ=environ, cwd=cwd, look=look)
     if done.returncode:
         tail = "\n".join((done.stdout + done.stderr).splitlines()[-LAST_LINES:])
         raise failure(
             "command failed", f"{shlex.join(map(str, command))} ({_describe_exit(done.returncode)})\n{tail}", hint
         )
     return done.stdout
-
-
-def watch(
-    command: Sequence[str | Path],
-    read_line: Callable[[str], None],
-    *,
-    environ: Mapping[str, str],
-    hint: str = DEFAULT_HINT,
-) -> None:
-    """Run a command and pass each line of its stdout to `read_line` at once.
-
-    Raises `BuildError` with the last lines of its stderr if the command fails.
-    """
-    # stderr goes to a file: a full pipe would block the command, because only stdout is read while it runs
-    with tempfile.TemporaryFile("w+", errors="replace") as errors:
-        with _start_errors(command, BuildError):
-            process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=errors, text=True, errors="replace", env=environ
-            )
-        assert process.stdout
-        with process, _killable(process):
-            for line in process.stdout:
-                read_line(line.rstrip())
-        errors.seek(0)
-        last = errors.read().splitlines()[-LAST_LINES:]
-    if process.returncode:
-        which = "\n".join([f"{shlex.join(map(str, command))} ({_describe_exit(process.returncode)})", *last])
-        raise BuildError("command failed", which, hint)
 
 
 def failure_reason(done: subprocess.CompletedProcess[str]) -> str:

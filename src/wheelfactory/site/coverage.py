@@ -27,8 +27,8 @@ Reasons = tuple[tuple[str, int], ...]
 
 NEEDS_RUNNER = "not built here: needs a runner"
 RUNNER_HINT = "set the repository variable WHEELFACTORY_RUNNER to its label (docs/how-to/self-hosted-runners.md)"
-OWNER_TITLE = "For the owner of this site"
-"""The heading above `RUNNER_HINT`, which a visitor cannot follow."""
+OWNER_TITLE, OWNER_STEP = "For the owner of this site", f"CK wheels need a self-hosted runner: {RUNNER_HINT}."
+"""What a visitor cannot do about a `page_runner_note`, and the heading above it."""
 
 
 class CellState(str, Enum):

@@ -9,7 +9,7 @@ from wheelfactory.core.published import wheel_url
 from wheelfactory.core.wrap import count_text
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.site.coverage import OWNER_TITLE, RUNNER_HINT, page_runner_note
+from wheelfactory.site.coverage import OWNER_STEP, OWNER_TITLE, page_runner_note
 from wheelfactory.site.index import newest_date, page_templates
 from wheelfactory.site.install_lines import index_install_line
 from wheelfactory.site.markdown import code_block, code_span, escape, gpu_text, link, size_text, table
@@ -55,7 +55,7 @@ def packages_page(matrix: Matrix, rows: Iterable[WheelRow], site: str = "") -> s
         lines += ["## Dependencies", "", _where_listed(others), "", *files, ""]
     if archs := sorted({arch for row in ordered for arch in row.offload_archs}):
         lines += ["## GPUs", "", *table(("arch", "GPUs"), ((escape(arch), gpu_text(arch)) for arch in archs)), ""]
-    lines += [f"## {OWNER_TITLE}", "", escape(_owner_step(note)), ""] if note else []
+    lines += [f"## {OWNER_TITLE}", "", escape(OWNER_STEP), ""] if note else []
     return "\n".join(lines)
 
 
@@ -80,12 +80,7 @@ def packages_html(matrix: Matrix, rows: Iterable[WheelRow], site: str = "") -> b
     date = newest_date(ordered) if ordered else "none yet"
     template = page_templates().get_template("packages.html")
     given = {"title": "All wheels", "about": about, "groups": groups, "date": date}
-    return template.render(given, owner_title=OWNER_TITLE, owner=_owner_step(note)).encode()
-
-
-def _owner_step(note: str) -> str:
-    """What only the owner of a site can do about a `page_runner_note`; empty without one."""
-    return f"CK wheels need a self-hosted runner: {RUNNER_HINT}." if note else ""
+    return template.render(given, owner_title=OWNER_TITLE, owner=OWNER_STEP if note else "").encode()
 
 
 def _where_listed(others: Iterable[WheelRow]) -> str:

@@ -142,7 +142,7 @@ def run_program(
     cases that are done, now and then.
     """
 
-    def look(errors: bytes) -> None:
+    def look(_output: bytes, errors: bytes) -> None:
         report_cases(max(0, len(_CASE.findall(errors)) - 1))
 
     scratch.mkdir(parents=True, exist_ok=True)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from statistics import median
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from search_page import Visit, choose, count, serving, unfold, write_page
-from search_rows import many_rows
+from search_page import Visit, choose, count, serving, unfold, write, write_page
+from search_rows import example_rows, many_rows
 from wheelfactory.matrix.facts import Matrix
+from wheelfactory.site.site import render_site
 
 pytestmark = pytest.mark.slow
 
@@ -83,13 +85,12 @@ def test_a_phone_never_scrolls_sideways(visit: Visit, site: str, query: str, act
     assert page.evaluate("visualViewport.scale") == 1
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(("width", "height", "most"), [(390, 844, 560), (1440, 900, 400)])
 @pytest.mark.parametrize("gpu", ["RX 7900 XTX", "MI300X", "Strix Halo"])
 def test_after_choosing_a_gpu_the_first_install_line_is_on_the_first_screen(
-    visit: Visit, site: str, width: int, height: int, most: int, gpu: str, scheme: str
+    visit: Visit, site: str, width: int, height: int, most: int, gpu: str
 ) -> None:
-    page = visit(site, viewport={"width": width, "height": height}, color_scheme=scheme).open()
+    page = visit(site, viewport={"width": width, "height": height}).open()
     field = page.get_by_label("Your GPU").bounding_box()
     assert field
     assert field["y"] + field["height"] < height
@@ -98,6 +99,19 @@ def test_after_choosing_a_gpu_the_first_install_line_is_on_the_first_screen(
     assert line
     assert line["y"] <= most, "measured: 524 to 550 px on a phone, 321 to 346 on a desktop"
     assert line["y"] + line["height"] < height
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_wrong_on_the_lists(visit: Visit, matrix: Matrix, tmp_path: Path, scheme: str) -> None:
+    for name, data in render_site(matrix, example_rows(matrix)[:9]).items():
+        write(tmp_path / name, data)
+    with serving(tmp_path) as address:
+        visitor = visit(address, color_scheme=scheme, viewport={"width": 390, "height": 844})
+        for path in (tmp_path / "packages.html", *sorted(tmp_path.rglob("simple/**/index.html"))[:5]):
+            name = path.relative_to(tmp_path).as_posix()
+            visitor.page.goto(f"{address}{name}")
+            assert visitor.violations() == [], name
+            assert visitor.page.evaluate("document.documentElement.scrollWidth") == 390
 
 
 def test_two_clicks_lead_from_the_empty_page_to_the_copied_lines(visit: Visit, site: str) -> None:

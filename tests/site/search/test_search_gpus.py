@@ -38,7 +38,7 @@ TEXTS = {
     "gfx906": ["radeon vii", "Radeon Pro VII", "mi50", "MI60 32GB"],
     "gfx908": ["mi100", "arcturus"],
     "gfx90a": [
-        *("mi 250x", "MI210", "mi200", "cdna 2", "gfx90a:sramecc+:xnack-", "90a", "2x MI210"),
+        *("mi 250x", "MI210", "mi200", "cdna 2", "gfx90a:sramecc+:xnack-", "90a", "GFX90A", "2x MI210"),
         f"{PCI} Aldebaran/MI200 [Instinct MI250X/MI250]",
     ],
     "gfx90c": [
@@ -108,6 +108,7 @@ TEXTS = {
     # a number or a brand of several products is no name, and neither are similar letters
     "unknown": [
         *("AMD Radeon Graphics", "radeon", "RX", "pro", "xt", "16gb", "gfx1234", "quux", "RX 9080 XT", "RX 7950 XTX"),
+        *("AMD Radeon RX 6870M XT", "Radeon Graphics"),
         *("8300X", "Ryzen 7 7700", "Ryzen 5 5600", "RX 79", "framework 16"),
     ],
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from itertools import product
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -126,36 +125,17 @@ def test_a_filter_leaves_as_many_wheels_as_it_announced(
 @pytest.mark.parametrize(
     ("written", "arch"),
     [
-        ("Radeon RX 7900 XTX", "gfx1100"),
         ("7900xtx", "gfx1100"),
-        ("mi300", "gfx942"),
-        ("Instinct MI300X", "gfx942"),
-        ("rx 9070", "gfx1201"),
-        ("GFX90A", "gfx90a"),
-        ("gfx1030", "gfx1030"),
-        ("gfx942:sramecc+:xnack-", "gfx942"),
         ("AMD Instinct MI300X OAM", "gfx942"),
-        ("AMD Radeon RX 6800", "gfx1030"),
-        ("AMD Radeon RX 7900 XTX", "gfx1100"),
-        ("AMD Radeon RX 7600 XT 16 GB", "gfx1102"),
-        ("AMD Ryzen AI 9 HX 375 w/ Radeon 890M", "gfx1150"),
-        ("AMD Radeon 890M Graphics", "gfx1150"),
-        ("AMD RYZEN AI MAX+ 395 w/ Radeon 8060S", "gfx1151"),
-        ("AMD Radeon 780M Graphics", "gfx1103"),
+        ("gfx1030", "gfx1030"),
         ("9060 XT 16GB", "gfx1200"),
-        ("7700", "gfx1101"),
-        ("PRO W7600", "gfx1102"),
-        ("RX 6650 XT", "gfx1032"),
-        ("Ryzen AI 9 HX 370", "gfx1150"),
-        ("RX 6800M", "gfx1031"),
     ],
 )
 def test_a_gpu_is_chosen_by_its_name(
     page: Page, wheels: list[WheelRow], matrix: Matrix, written: str, arch: str
 ) -> None:
     page.get_by_label("Your GPU").fill(written)
-    if arch not in ("gfx1103", "gfx1150", "gfx1151"):  # which may work with Triton, though no wheel promises them
-        assert count(page) == sum(offers(matrix, row, arch) for row in wheels)
+    assert count(page) == sum(offers(matrix, row, arch) for row in wheels)
     assert page.locator("#gpu-note").inner_text().startswith(f"{arch} ")
 
 
@@ -196,10 +176,7 @@ def test_a_gpu_that_nothing_works_on_leads_to_what_its_owners_use(page: Page, vi
     ("written", "title"),
     [
         ("RX 9080 XT", "No known GPU is named “RX 9080 XT”"),
-        ("Ryzen 7 7700", "No known GPU is named “Ryzen 7 7700”"),
         ("RTX 4090", "This is an NVIDIA GPU"),
-        ("NVIDIA H100", "This is an NVIDIA GPU"),
-        ("A100", "This is an NVIDIA GPU"),
         ("Intel Arc A770", "This is an Intel GPU"),
     ],
 )
@@ -249,19 +226,6 @@ def test_a_name_that_fits_several_gpus_asks_which(page: Page, wheels: list[Wheel
     assert page.locator("#nothing .title").inner_text() == "Which one?"
     page.locator("#nothing button", has_text="gfx1101").click()
     assert count(page) == sum(offers(matrix, row, "gfx1101") for row in wheels)
-
-
-def test_a_product_that_amd_sells_with_two_chips_asks_which(page: Page) -> None:
-    page.get_by_label("Your GPU").fill("AMD Radeon 840M Graphics")
-    offered = page.locator("#nothing button").all_inner_texts()
-    assert [text.partition(":")[0] for text in offered] == ["gfx1152", "gfx1153"]
-
-
-@pytest.mark.parametrize("written", ["AMD Radeon RX 6870M XT", "AMD", "Radeon Graphics"])
-def test_a_product_matches_whole_words(page: Page, written: str) -> None:
-    """A mobile GPU of nearly the same name may be another one."""
-    page.get_by_label("Your GPU").fill(written)
-    assert page.locator("#count").inner_text() == "Which GPU?"
 
 
 @pytest.mark.parametrize(
@@ -505,22 +469,6 @@ def test_an_impossible_combination_has_its_reason_and_a_suggestion(
     page.get_by_role("button", name=way).first.click()
     assert count(page) > 0
     assert page.locator("#nothing *").count() == 0
-
-
-def test_the_page_tells_for_every_combination_of_matrix_yaml_the_reason_that_expand_gives(
-    page: Page, matrix: Matrix
-) -> None:
-    explain = """(combinations) => {
-        const model = wheelfactory.makeModel(wheelfactoryData);
-        return combinations.map((choices) => [...wheelfactory.tableSupport(model, choices).reasons, ""][0]);
-    }"""
-    reasons = {item.combination: item.reason for item in expand_matrix(matrix).excluded}
-    axes = (matrix.flash_attn, matrix.python, matrix.torch, matrix.rocm, matrix.backend)
-    combinations = list(product(*axes))
-    choices = [dict(zip(AXES, map(str, combination), strict=True)) for combination in combinations]
-    for combination, reason in zip(combinations, page.evaluate(explain, choices), strict=True):
-        preview = "is no release of upstream" if preview_commit(combination[0]) else ""
-        assert reason == reasons[combination] if combination in reasons else preview in reason, combination
 
 
 def test_an_option_that_leads_to_nothing_is_marked_and_can_be_chosen(visit: Visit, site: str) -> None:
