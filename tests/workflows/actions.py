@@ -91,12 +91,12 @@ def _deploy_pages(use: ActionUse) -> dict[str, str]:
     return {"page_url": "https://someone.github.io/wheels/"}
 
 
-_UPLOAD = "name path if-no-files-found retention-days compression-level overwrite include-hidden-files"
+_UPLOAD = "name path retention-days compression-level overwrite"
 
 ACTIONS = {
     name: Action(frozenset(inputs.split()), act)
     for name, inputs, act in (
-        ("actions/checkout", "persist-credentials fetch-depth", _checkout),
+        ("actions/checkout", "persist-credentials", _checkout),
         ("actions/setup-python", "python-version", _setup_python),
         ("actions/upload-artifact", _UPLOAD, _upload),
         ("actions/download-artifact", "name pattern path merge-multiple run-id github-token", _download),

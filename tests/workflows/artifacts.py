@@ -6,10 +6,9 @@ The rules come from the sources of both actions. Other inputs are errors, so tha
 from __future__ import annotations
 
 import fnmatch
-import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,15 +29,16 @@ class Store:
     """Run id -> folder of its artifacts."""
 
     def upload(self, inputs: Mapping[str, str], workspace: Path) -> None:
-        """Store files under a name, without modes and with links resolved, as a zip does."""
+        """Store the files of a folder but hidden ones, without modes and with links resolved, as a zip does."""
         name = inputs.get("name", "artifact")
         if not name or _BAD_IN_NAMES.search(name):
             raise ActionError(f"the artifact name {name!r} is empty or has a character that is not allowed")
-        root, files = _search(inputs["path"], workspace)
-        hidden = inputs.get("include-hidden-files") == "true"
-        files = [path for path in files if hidden or not _is_hidden(path.relative_to(root))]
+        root = workspace / inputs["path"]
+        if root.is_file() or re.search(r"[*?!\n]", inputs["path"]):
+            raise ActionError(f"only a folder is supported: {inputs['path']}")
+        files = [path for path in root.rglob("*") if path.is_file() and not _is_hidden(path.relative_to(root))]
         if not files:
-            return _nothing_found(inputs)
+            return
         target = self.folder / name
         if target.exists() and inputs.get("overwrite") != "true":
             raise ActionError(f"409 Conflict: an artifact with the name {name} exists in this run already")
@@ -49,7 +49,6 @@ class Store:
                 raise ActionError(f"{place!r} has a character that is not allowed in artifacts")
             (target / place).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target / place)
-        return None
 
     def download(self, inputs: Mapping[str, str], workspace: Path) -> str:
         """Unpack artifacts below ``path`` and return that folder.
@@ -80,41 +79,6 @@ class Store:
         if run not in self.previous:
             raise ActionError(f"404 Not Found: there is no run {run}")
         return self.previous[run]
-
-
-def _nothing_found(inputs: Mapping[str, str]) -> None:
-    if inputs.get("if-no-files-found", "warn") == "error":
-        raise ActionError(f"No files were found with the provided path: {inputs['path']}")
-
-
-def _search(text: str, workspace: Path) -> tuple[Path, list[Path]]:
-    """Return the common folder and the files of upload patterns.
-
-    The common folder is the part of a pattern before its first wildcard, or the common parent for several patterns.
-    """
-    patterns = [workspace / line.strip() for line in text.splitlines() if line.strip()]
-    if any(line.strip().startswith("!") for line in text.splitlines()):
-        raise ActionError(f"exclude patterns are not supported: {text}")
-    files = sorted({path for pattern in patterns for path in _match(pattern)})
-    roots = [_root(pattern) for pattern in patterns]
-    if len(roots) == 1 and roots[0].is_file():
-        return roots[0].parent, files
-    return Path(os.path.commonpath(roots)), files
-
-
-def _match(pattern: Path) -> Iterator[Path]:
-    root = _root(pattern)
-    for path in [root] if root == pattern else root.glob(str(pattern.relative_to(root))):
-        yield from filter(Path.is_file, [path, *path.rglob("*")])
-
-
-def _root(pattern: Path) -> Path:
-    plain = Path(pattern.anchor)
-    for part in pattern.parts[1:]:
-        if re.search(r"[*?[]", part):
-            break
-        plain /= part
-    return plain
 
 
 def _is_hidden(place: Path) -> bool:

@@ -4,7 +4,7 @@
 // cancelled() where those may be called; `folder` is where hashFiles() looks, where that may be called.
 // Usage: node evaluator.mjs FOLDER_OF_THE_PACKAGE
 import {createHash} from 'node:crypto';
-import {readdirSync, readFileSync, statSync} from 'node:fs';
+import {existsSync, readFileSync} from 'node:fs';
 import path from 'node:path';
 import {createInterface} from 'node:readline';
 import {pathToFileURL} from 'node:url';
@@ -12,22 +12,10 @@ import {pathToFileURL} from 'node:url';
 const library = path.join(process.argv[2], 'dist', 'index.js');
 const {Evaluator, Lexer, Parser, data} = await import(pathToFileURL(library));
 
-function matcher(pattern) {
-  if (/[![\]]/.test(pattern)) throw new Error(`hashFiles: cannot match ${pattern} here`);
-  const parts = {'**/': '(?:.*/)?', '**': '.*', '*': '[^/]*', '?': '[^/]'};
-  const text = pattern.replace(/\*\*\/|\*\*|\*|\?|[.+^${}()|\\]/g, found => parts[found] ?? `\\${found}`);
-  return new RegExp(`^${text}$`);
-}
-
-function hashFiles(folder, patterns) {
-  const found = patterns.map(pattern => matcher(pattern));
-  const names = readdirSync(folder, {recursive: true})
-    .filter(name => found.some(one => one.test(name)) && statSync(path.join(folder, name)).isFile())
-    .sort();
-  if (names.length === 0) return '';
-  const total = createHash('sha256');
-  for (const name of names) total.update(createHash('sha256').update(readFileSync(path.join(folder, name))).digest());
-  return total.digest('hex');
+function hashFiles(folder, names) {
+  if (/[*?![]/.test(names.join())) throw new Error('hashFiles: only names are supported here');
+  const found = names.map(name => path.join(folder, name)).filter(name => existsSync(name));
+  return found.length ? createHash('sha256').update(found.map(name => readFileSync(name)).join()).digest('hex') : '';
 }
 
 function functionsFor({statuses, folder}) {

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
-from workflows.checkers import Finding
-from workflows.elements import Element, files, jobs, steps, units
-from workflows.rule import Rule, apply_rules
+from workflows.checkers import Finding, action_files, workflow_files
+from workflows.elements import Element, files, jobs, read_element, steps, units
+
+
+class Rule(NamedTuple):
+    """What a rule reads, what breaks it there (anything true, or each detail), and what to do then."""
+
+    elements: Callable[[Element], Iterable[Element]]
+    broken: Callable[[Element], object]
+    remedy: str
+
 
 UNSEAL = "./.github/actions/unseal"
 """Our action that downloads an artifact and compares its digest."""
@@ -98,5 +107,13 @@ RULES = {
 
 
 def check_house(root: Path) -> list[Finding]:
-    """Check every file of a tree against every rule."""
-    return apply_rules(root, RULES)
+    """Check every workflow and composite action of a tree against every rule."""
+    found = []
+    for file in (read_element(root, path) for path in (*workflow_files(root), *action_files(root))):
+        for name, rule in RULES.items():
+            for element in rule.elements(file):
+                broken = rule.broken(element)
+                for what in broken if isinstance(broken, Iterator) else [element.title] if broken else []:
+                    message = f"{name}: {element.job or 'the file'}: {what}; {rule.remedy}"
+                    found.append(Finding(element.path, element.line(what), message))
+    return list(dict.fromkeys(found))

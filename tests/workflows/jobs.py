@@ -124,15 +124,12 @@ def _run_combination(name: str, level: Level, shared: RunContext, contexts: Mapp
     scope = Scope(contexts)
     permissions = grant_permissions(level.workflow.content, job, level.permission_limit, path)
     try:
-        fill = shared.expressions.fill
         base = Job(
             path,
             SUCCESS,
             name=shared.expressions.text(job.get("name", name), scope),
             matrix=contexts["matrix"],
             permissions=permissions,
-            environment=_name_of(fill(job.get("environment"), scope), "name"),
-            concurrency=_name_of(fill(job.get("concurrency"), scope), "group"),
         )
         called = level.workflow.called(name)
         if called is not None:
@@ -190,7 +187,6 @@ def _run(job: Mapping[str, Any], base: Job, level: Level, shared: RunContext, co
         outputs=outputs,
         steps=tuple(machine.done),
         runner=as_text(fill(job["runs-on"], scope)),
-        timeout_minutes=fill(job.get("timeout-minutes"), scope),
         summary=machine.summary,
     )
 
@@ -217,8 +213,3 @@ def _check_size(outputs: Mapping[str, str]) -> None:
 
 def _with(job: Job, **changes: Any) -> Job:
     return Job(**{**job.__dict__, **changes})
-
-
-def _name_of(value: Value, key: str) -> str:
-    """Return the name of ``environment`` or ``concurrency``, which can be a string or a mapping."""
-    return as_text(value[key] if isinstance(value, Mapping) else value)

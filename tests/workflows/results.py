@@ -46,10 +46,7 @@ class Job:
     """Jobs of the called workflow."""
     permissions: Mapping[str, str] = field(default_factory=dict)
     """Permissions of the token."""
-    environment: str = ""
-    concurrency: str = ""
     runner: str = ""
-    timeout_minutes: float | None = None
     summary: str = ""
     error: str = ""
     """Error before or outside the steps."""
@@ -81,7 +78,6 @@ class Run:
     artifacts: Path
     """Folder with a subfolder for each artifact."""
     sandbox: Sandbox
-    concurrency: str = ""
 
     def all(self) -> Iterator[Job]:
         """Yield every job, including those of called workflows."""

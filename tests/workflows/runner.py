@@ -96,9 +96,7 @@ def run_workflow(
         place.last_first,
     )
     evaluator.text(workflow.content.get("run-name"), scope)
-    group = evaluator.fill(workflow.content.get("concurrency"), scope)
     earlier = attempt_of.jobs if attempt_of else ()
     done, needs = run_level(Level(workflow, contexts, None, earlier=earlier), shared)
     jobs = tuple(itertools.chain.from_iterable(done.values()))
-    named = group["group"] if isinstance(group, Mapping) else group or ""
-    return Run(number, overall([one["result"] for one in needs.values()]), jobs, artifacts, sandbox, named)
+    return Run(number, overall([one["result"] for one in needs.values()]), jobs, artifacts, sandbox)

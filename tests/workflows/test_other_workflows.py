@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from published_site import publish_cells
+from small_matrix import edited
 from workflows.events import dispatch, issue, schedule
 from workflows.expressions import Expressions
-from workflows.factory_repository import triton_place
+from workflows.factory_repository import make_repository, make_target, triton_place
 from workflows.results import Run
 from workflows.runner import RunnerSetup, run_workflow
 
@@ -72,7 +76,42 @@ def test_another_issue_gets_no_answer(place: RunnerSetup) -> None:
     assert run.calls("gh") == []
 
 
-def test_the_weekly_refresh_starts_both_of_its_jobs(place: RunnerSetup) -> None:
-    """Their commands ask hosts that are not here: tests/scripts/ has them."""
-    run = run_workflow(place, "refresh.yml", schedule("17 4 * * 1"), unexecuted=("refresh", "packages"))
-    assert run.results() == {"refresh": ["success"], "packages": ["success"]}
+GH = """\
+for argument; do case "$argument" in --body-file=*) cat "${argument#--body-file=}" >> "$STATE" ;; esac; done
+case "$2" in list) echo "[]" ;; create) echo https://github.com/someone/wheels/7 ;; esac
+"""
+
+
+def test_the_weekly_refresh_proposes_what_it_wrote_and_reports_what_it_could_not(
+    tmp_path: Path, evaluator: Expressions
+) -> None:
+    """No source can be reached here; what follows from the matrix is behind it. Locking packages asks PyPI alone."""
+    tree, origin, git = make_repository(tmp_path / "tree"), tmp_path / "origin.git", shutil.which("git")
+    (tree / "matrix.yaml").write_text(edited())
+    for command in (
+        ("add", "--all"),
+        ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "--message", "first"),
+        ("branch", "--move", "main"),
+        ("clone", "--quiet", "--bare", ".", str(origin)),
+        ("remote", "add", "origin", str(origin)),
+    ):
+        subprocess.run(["git", *command], cwd=tree, check=True)
+    target = make_target(tmp_path)
+    publish_cells(Path(target), {"fa2.8.3-rocm6.4-torch2.9.1-py3-triton": ""})
+    place = RunnerSetup(
+        tree,
+        tmp_path / "place",
+        evaluator,
+        variables={"WHEELFACTORY_TARGET": target},
+        environ={"STATE": str(tmp_path / "bodies")},
+        stand_ins={"gh": GH, "git": f'test -d .git || cp -r {tree}/.git .\nexec {git} "$@"'},
+    )
+    run = run_workflow(place, "refresh.yml", schedule("17 4 * * 1"), unexecuted=["packages"])
+    assert run.results() == {"refresh": ["success"], "packages": ["success"]}, run.output()
+    called = [" ".join(call.argv[1:3]) for call in run.calls("gh")]
+    assert called == ["pr list", "pr create", "issue list", "label create", "issue create"]
+    names = subprocess.run(
+        ["git", "diff", "--name-only", "main", "refresh"], cwd=origin, capture_output=True, text=True, check=True
+    )
+    assert names.stdout.split() == ["README.md", "docs/packages.md", "tests/data/cells.txt"]
+    assert "failed     cannot read an index: ROCm 6.4" in (tmp_path / "bodies").read_text()

@@ -76,30 +76,6 @@ def test_a_call_with_only_skipped_jobs_is_skipped(run_text: RunText) -> None:
     assert run.results() == {"call": ["skipped"], "call/say": ["skipped"]}
 
 
-@pytest.mark.parametrize(
-    ("lines", "complaint"),
-    [
-        (["with: {number: 1}"], "requires the input text"),
-        (["with: {text: a, other: b}"], "has no input other"),
-        (["with: {text: a}", "runs-on: ubuntu-24.04"], "runs-on is not allowed"),
-        (["with: {text: a}", "timeout-minutes: 5"], "timeout-minutes is not allowed"),
-        (["with: {text: a}", "secrets: inherit"], "passing secrets is not supported"),
-    ],
-)
-def test_invalid_calls_do_not_start(run_text: RunText, lines: list[str], complaint: str) -> None:
-    with pytest.raises(WorkflowError, match=complaint):
-        run_text(call(*lines), {CALLED: SAYS})
-
-
-def test_a_call_needs_a_callable_workflow_of_this_tree(run_text: RunText) -> None:
-    with pytest.raises(WorkflowError, match="no such file"):
-        run_text(call())
-    with pytest.raises(WorkflowError, match="has no trigger workflow_call"):
-        run_text(call(), {CALLED: "on: push\njobs: {}\n"})
-    with pytest.raises(WorkflowError, match="not in this tree"):
-        run_text("  call: {uses: someone/else/.github/workflows/a.yml@main}")
-
-
 @pytest.mark.parametrize("given", ["{text: 2.10}", "{text: a, number: '${{ vars.none }}'}", "{text: a, flag: 'true'}"])
 def test_a_value_of_the_wrong_type_fails_the_call(run_text: RunText, given: str) -> None:
     run = run_text(call(f"with: {given}"), {CALLED: SAYS})
@@ -138,12 +114,6 @@ def test_permissions_shrink_through_two_levels(run_text: RunText) -> None:
     }
     with pytest.raises(WorkflowError, match="requests contents: write, its caller has contents: read"):
         run_text("  outer: {permissions: {contents: write}, uses: ./.github/workflows/m.yml}\n", files)
-
-
-def test_nested_calls_are_limited(run_text: RunText) -> None:
-    itself = f"on: workflow_call\njobs:\n  inner: {{uses: ./{CALLED}}}\n"
-    with pytest.raises(WorkflowError, match="called at level 11"):
-        run_text(call(), {CALLED: itself})
 
 
 ACTION = """name: greet
