@@ -67,6 +67,13 @@ WORKFLOW_COMMANDS = ("ci",)
 # the status that a shell reports for a program killed by SIGPIPE: 128 + 13
 CLOSED_PIPE = 141
 
+_COMMAND = re.compile(rf"\bwheelfactory(?= (?:{'|'.join(COMMANDS)})\b)")
+
+
+def _as_called(text: str) -> str:
+    """`text` with the name by which the user called this program, where it names a command: ``./factory plan``."""
+    return _COMMAND.sub(lambda _: os.environ.get("WHEELFACTORY_COMMAND", "wheelfactory"), text)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. A user's mistake prints an error line and a hint, never a traceback."""
@@ -101,7 +108,7 @@ def _fail(error: FactoryError) -> int:
 
     _drop_unwritten()  # flushes stdout: the error comes after the results, also where both go to one file
     hint = find_hint(error)
-    print_messages(f"error: {error}", *([f"hint: {hint}"] if hint else []))
+    print_messages(*map(_as_called, [f"error: {error}", *([f"hint: {hint}"] if hint else [])]))
     return error.exit_code
 
 
@@ -121,10 +128,10 @@ class _HelpFormatter(argparse.HelpFormatter):
     """Breaks lines between words only: argparse breaks ``--dry-run`` and ``flash-attn`` at their hyphens."""
 
     def _split_lines(self, text: str, width: int) -> list[str]:
-        return wrap_line(" ".join(text.split()), width, further="")
+        return wrap_line(" ".join(_as_called(text).split()), width, further="")
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return "\n".join(wrap_line(" ".join(text.split()), width, indent, indent))
+        return "\n".join(wrap_line(" ".join(_as_called(text).split()), width, indent, indent))
 
 
 class _Parser(argparse.ArgumentParser):
@@ -158,7 +165,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     """Create the parser of all commands, with the options of the command in `words`, such as ``ci jobs``."""
     parser = _Parser(
-        prog="wheelfactory",
+        prog=os.environ.get("WHEELFACTORY_COMMAND", "wheelfactory"),
         add_help=False,  # the options come last
         description="Build, verify and publish flash-attn wheels for AMD ROCm.",
         epilog="exit codes: 0 done, 1 failed, 2 bad matrix or arguments, 3 verification failed, 4 build failed, "

@@ -45,6 +45,15 @@ def test_other_words_are_passed_to_wheelfactory(factory: Path) -> None:
     assert done.stderr.startswith("error: not a cell: x\nhint: ")
 
 
+def test_hints_and_help_name_commands_as_they_were_called(factory: Path) -> None:
+    wrong = subprocess.run([factory, "matrix", "--only", "x"], capture_output=True, text=True)
+    assert f"`{factory} plan --all` lists them" in wrong.stderr
+    text = subprocess.run([factory, "verify", "--help"], capture_output=True, text=True).stdout
+    assert f"usage: {factory} verify" in text
+    assert "examples:" in text
+    assert "wheelfactory verify" not in text
+
+
 def test_the_check_of_a_site_has_a_lock_file_of_its_own(factory: Path) -> None:
     """With uv and sigstore, which no other command needs."""
     (factory.parent / ".venv/installed-factory").unlink()
