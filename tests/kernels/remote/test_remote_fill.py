@@ -386,60 +386,26 @@ def test_answers_that_are_no_messages_leave_the_kernels_to_this_machine(
     assert records(survey, tmp_path / "kernels") == []
 
 
-def spoiled_digest(**fields: Any) -> Callable[[messages_pb2.ExecuteResponse], None]:
-    def spoil(response: messages_pb2.ExecuteResponse) -> None:
-        for name, value in fields.items():
-            setattr(response.result.output_files[0].digest, name, value)
-
-    return spoil
-
-
-def failed_compile(response: messages_pb2.ExecuteResponse) -> None:
-    response.result.exit_code, response.result.stderr_raw = 1, b"\xff\x1b[2J"
-
-
-def endless_output(response: messages_pb2.ExecuteResponse) -> None:
-    response.result.exit_code, response.result.stderr_digest.size_bytes = -1, 1 << 60
-
-
-def start_in_the_year_a_million(response: messages_pb2.ExecuteResponse) -> None:
-    response.result.execution_metadata.execution_start_timestamp.seconds = 1 << 45
-
-
-def end_before_time(response: messages_pb2.ExecuteResponse) -> None:
-    response.result.execution_metadata.execution_completed_timestamp.seconds = -(1 << 63)
-
-
-def other_path(response: messages_pb2.ExecuteResponse) -> None:
-    response.result.output_files[0].path = "../" + response.result.output_files[0].path
-
-
-def status_of(code: int) -> Callable[[messages_pb2.ExecuteResponse], None]:
-    return lambda response: setattr(response.status, "code", code)
+FILE, TIMES = "result.output_files.0", "result.execution_metadata"
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("field", "value", "message"),
     [
-        pytest.param(start_in_the_year_a_million, "worker1 names times that are none", id="a start in no year"),
-        pytest.param(end_before_time, "worker1 names times that are none", id="an end before time"),
-        pytest.param(lambda response: response.ClearField("result"), "made no object", id="no result"),
-        pytest.param(
-            lambda response: response.result.ClearField("output_files"), "worker1 made no object", id="no file"
-        ),
-        pytest.param(other_path, "worker1 made no object", id="a path outside"),
-        pytest.param(spoiled_digest(size_bytes=-1), "is damaged", id="a negative size"),
-        pytest.param(spoiled_digest(size_bytes=0), "is damaged", id="no size"),
-        pytest.param(spoiled_digest(size_bytes=1), "is damaged", id="a smaller size"),
-        pytest.param(spoiled_digest(size_bytes=1 << 29), "is damaged", id="a larger size"),
-        pytest.param(spoiled_digest(size_bytes=(1 << 63) - 1), "too large", id="a huge size"),
-        pytest.param(spoiled_digest(hash=""), "cannot be read", id="no hash"),
-        pytest.param(spoiled_digest(hash="../../etc/passwd"), "cannot be read", id="a path as a hash"),
-        pytest.param(spoiled_digest(hash="x" * 1_000_000), "cannot be read", id="a long hash"),
-        pytest.param(failed_compile, "failed on worker1", id="an output that is no text"),
-        pytest.param(endless_output, "failed on worker1: exit status -1", id="an output without an end"),
-        pytest.param(status_of(13), "cannot execute it: 13", id="an internal error"),
-        pytest.param(status_of(-(1 << 31)), "cannot execute it: -2147483648", id="an unknown error"),
+        (f"{TIMES}.execution_start_timestamp.seconds", 1 << 45, "worker1 names times that are none"),
+        (f"{TIMES}.execution_completed_timestamp.seconds", -(1 << 63), "worker1 names times that are none"),
+        (f"{FILE}.path", "../x.o", "worker1 made no object"),
+        (f"{FILE}.digest.size_bytes", -1, "is damaged"),
+        (f"{FILE}.digest.size_bytes", 0, "is damaged"),
+        (f"{FILE}.digest.size_bytes", 1, "is damaged"),
+        (f"{FILE}.digest.size_bytes", 1 << 29, "is damaged"),
+        (f"{FILE}.digest.size_bytes", (1 << 63) - 1, "too large"),
+        (f"{FILE}.digest.hash", "", "cannot be read"),
+        (f"{FILE}.digest.hash", "../../etc/passwd", "cannot be read"),
+        (f"{FILE}.digest.hash", "x" * 1_000_000, "cannot be read"),
+        ("result.exit_code", -1, "failed on worker1: exit status -1"),
+        ("status.code", 13, "cannot execute it: 13"),
+        ("status.code", -(1 << 31), "cannot execute it: -2147483648"),
     ],
 )
 def test_a_malformed_result_is_refused_and_the_kernel_left_to_this_machine(
@@ -447,10 +413,18 @@ def test_a_malformed_result_is_refused_and_the_kernel_left_to_this_machine(
     survey: Survey,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
-    change: Callable[[messages_pb2.ExecuteResponse], None],
+    field: str,
+    value: object,
     message: str,
 ) -> None:
-    server.change = change
+    def spoil(response: messages_pb2.ExecuteResponse) -> None:
+        found: Any = response
+        *way, last = field.split(".")
+        for name in way:
+            found = found[0] if name == "0" else getattr(found, name)
+        setattr(found, last, value)
+
+    server.change = spoil
     fill_with(survey, remote_of(server), tmp_path / "kernels")
     assert message in caplog.text
     assert "; compiling it on this machine" in caplog.text
