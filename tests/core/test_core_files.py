@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
@@ -38,6 +39,12 @@ def test_a_file_that_cannot_be_read_is_refused_with_the_reason(tmp_path: Path) -
     with pytest.raises(InputError, match=r"^cannot read the plan: it \(Is a directory\)$") as refused:
         read_file(tmp_path, InputError("cannot read the plan", "it", "write it"))
     assert refused.value.hint == "write it"
+
+
+def test_a_full_disk_is_reported_with_the_file_that_was_to_be_written(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space left") as full, atomic_path(tmp_path / "copy"):
+        raise OSError(errno.ENOSPC, "No space left on device", "original")
+    assert full.value.filename == str(tmp_path / "copy")
 
 
 def everything(folder: Path) -> list[str]:

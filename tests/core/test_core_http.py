@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 import requests
 
 from wheelfactory.core import http
-from wheelfactory.core.errors import PublishError
-from wheelfactory.core.http import http_error_reason, http_session, next_page_url
+from wheelfactory.core.errors import InputError, PublishError
+from wheelfactory.core.http import http_error_reason, http_session, next_page_url, save_body
+from wheelfactory.doctor import manifest_source
 
 
 class Server:
@@ -140,6 +143,62 @@ def test_an_unresponsive_server_times_out(server: Server) -> None:
     with http_session(timeout=0.1, retries=0) as session, pytest.raises(requests.Timeout) as failed:
         session.get(server.url)
     assert http_error_reason(failed.value) == "Read timed out. (read timeout=0.1)"
+
+
+def dribble(handler: BaseHTTPRequestHandler) -> None:
+    """Send a body byte by byte, so that no read of the socket times out."""
+    handler.send_response(200)
+    handler.send_header("Content-Length", "1000000")
+    handler.end_headers()
+    with suppress(OSError):
+        for _ in range(30):
+            handler.wfile.write(b"x")
+            handler.wfile.flush()
+            time.sleep(0.05)
+
+
+def dribble_header(handler: BaseHTTPRequestHandler) -> None:
+    """Send headers byte by byte."""
+    with suppress(OSError):
+        for _ in range(30):
+            handler.wfile.write(b"HTTP/1.1 200 OK\r\n"[:1])
+            handler.wfile.flush()
+            time.sleep(0.05)
+
+
+@pytest.mark.parametrize("answer", [dribble, dribble_header])
+@pytest.mark.parametrize("read", ["page", "file", "manifest"])
+def test_a_transfer_has_a_total_time_however_slowly_it_proceeds(
+    answer: Callable[[BaseHTTPRequestHandler], None], read: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (http, manifest_source):
+        monkeypatch.setattr(module, "DOWNLOAD_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(_Handler, "do_GET", answer)
+    start = time.monotonic()
+    with running() as server, http_session(retries=0) as session:
+        with pytest.raises((requests.Timeout, InputError), match="took longer than 0 s"):
+            if read == "manifest":
+                manifest_source.read_manifest_bytes(manifest_source.resolve_site(f"{server.url}/manifest.jsonl"))
+            else:
+                save_body(session.get(server.url, stream=read == "file"), tmp_path / "file", 1 << 20)
+        assert time.monotonic() - start < 5
+
+
+def test_an_answer_that_is_larger_than_its_limit_is_not_kept(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send_large(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        handler.wfile.write(b"x" * 101)
+
+    monkeypatch.setattr(http, "MAX_BODY_BYTES", 100)
+    monkeypatch.setattr(_Handler, "do_GET", send_large)
+    with http_session(retries=0) as session:
+        with pytest.raises(requests.RequestException, match="more than 10 bytes"):
+            save_body(session.get(server.url, stream=True), tmp_path / "file", 10)
+        with pytest.raises(requests.RequestException, match="more than 100 bytes"):
+            session.get(server.url)
 
 
 def test_a_call_can_set_its_own_timeout(server: Server) -> None:

@@ -136,11 +136,6 @@ def test_a_silent_server_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     done.set()
 
 
-def test_a_slow_server_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest_source, "DOWNLOAD_TIMEOUT_S", -1.0)
-    assert read_error(responding(DATA, length=len(DATA))) == "took longer than -1 s"
-
-
 def test_an_endless_manifest_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest_source, "MAX_MANIFEST_BYTES", 1 << 10)
     assert read_error(responding(DATA)) == "more than 0 MiB"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,11 @@ from release_factory import passed_gates, quick_gates
 from stage_arguments import local_executor
 from wheel_factory import CK, TRITON, finished_wheel, make_wheel, payload, small_machine
 from wheelfactory.core.digest import file_sha256
-from wheelfactory.core.errors import PublishError, VerificationError
+from wheelfactory.core.errors import InputError, PublishError, VerificationError
 from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.origins import Dependency
 from wheelfactory.pipeline.run import make_worklist
+from wheelfactory.release import additions
 from wheelfactory.release.additions import (
     as_addition,
     fetch_missing_dependencies,
@@ -177,3 +179,14 @@ def test_a_row_lists_what_compiled_code_needs_of_torch(tmp_path: Path) -> None:
     older = row.model_copy(update={"torch_symbols": ()})
     assert row_differences(row, wheel) == row_differences(older, wheel) == ()
     assert read_wheel_row(finished_wheel(tmp_path / "triton", TRITON)).torch_symbols == ()
+
+
+def test_a_wrong_clock_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class _In1999(datetime):
+        @classmethod
+        def now(cls, _: object = None) -> datetime:  # type: ignore[override]
+            return datetime(1999, 1, 1, tzinfo=timezone.utc)
+
+    monkeypatch.setattr(additions, "datetime", _In1999)
+    with pytest.raises(InputError, match="the clock of this machine is wrong: 1999-01-01"):
+        read_wheel_row(make_wheel(tmp_path))

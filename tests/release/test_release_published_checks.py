@@ -282,7 +282,7 @@ def test_a_site_must_not_name_a_file_of_this_machine(release: Path, site_package
 
 def test_a_download_ends_at_the_size_of_the_row(release: Path, site_packages: Path, tmp_path: Path) -> None:
     with_row(release, size=100)
-    with served(release) as site, pytest.raises(InputError, match=r"too large: .* has more than 100 bytes"):
+    with served(release) as site, pytest.raises(InputError, match="more than 100 bytes"):
         installed_results(site_packages, f"{site.url}/", tmp_path)
 
 

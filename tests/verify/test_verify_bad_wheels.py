@@ -118,7 +118,7 @@ WRONG_IDS: list[tuple[str, list[tuple[str, bytes]], str]] = [
     ("another triple", [GOOD[0], *((name.replace("amdhsa", "mesa3d"), code) for name, code in GOOD[1:])], "mesa3d"),
     ("one dash", [GOOD[0], *((name.replace("--", "-"), code) for name, code in GOOD[1:])], "amdhsa-gfx"),
     ("an unknown id", [GOOD[0], *((f"zzz-{arch}", code) for arch, code in zip(ARCHS, CODE, strict=True))], "zzz-gfx"),
-    ("an id for terminals", [*GOOD, ("\x1b[2Jx", b"")], r"\x1b[2Jx"),
+    ("an id for terminals", [*GOOD, ("\x1b[2Jx", b"")], "\x1b[2Jx"),
     ("one id twice", [*GOOD, GOOD[1]], f"{IDS[0]}, 2 times"),
     ("an entry for another vendor", [*GOOD, ("hip-nvptx64-nvidia-cuda--sm_80", b"")], "hip-nvptx64-nvidia-cuda--sm_80"),
     ("a host that is another machine", [("host-aarch64-unknown-linux-gnu-", b""), *GOOD[1:]], "0 entries of the host"),

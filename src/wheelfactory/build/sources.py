@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from wheelfactory.core.digest import content_key, file_sha256
 from wheelfactory.core.errors import SourceError
 from wheelfactory.core.files import atomic_path, scratch_dir
-from wheelfactory.core.http import http_error_reason
+from wheelfactory.core.http import http_error_reason, save_body
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger
 from wheelfactory.matrix.facts import FlashAttn
@@ -29,6 +29,8 @@ if TYPE_CHECKING or sys.version_info >= (3, 12):
     import tarfile
 else:  # before 3.10.12 and 3.11.4 the standard library's tarfile has no extraction filter
     from backports import tarfile
+
+_MAX_SOURCE_BYTES = 1 << 30
 
 # variables that git sets in a hook; they would make our git work in the hook's repository
 _GIT_LOCATION_VARIABLES = frozenset(
@@ -80,7 +82,9 @@ def fetch_file(project: str, filename: str, sha256: str, cache: Path, environ: M
                 raise SourceError(
                     "no such file on the index", f"{filename} of {project}", "check its name in matrix.yaml"
                 )
-            client.download_package(packages[filename], written, verify=False)
+            with client.s.get(packages[filename].url, stream=True) as response:
+                response.raise_for_status()
+                save_body(response, written, _MAX_SOURCE_BYTES)
         except INDEX_ERRORS as error:
             raise SourceError(
                 "cannot download",

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_matrix, add_option, print_results, require_cell
+from wheelfactory.commands.options import Environ, add_matrix, add_option, print_rendered, print_results, require_cell
 from wheelfactory.core.cell import Backend, Cell, name_flash_attn
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.host import read_host
@@ -56,11 +56,11 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     if options.subject == STDIN or _is_log(options.subject):
         explanation = _explained(options, environ)
         if options.json:
-            lines: Iterable[str] = [json.dumps(as_json(explanation), indent=2)]
+            print_results(*json.dumps(as_json(explanation), indent=2).split("\n"))
         else:
             console = stdout_console()
             width = console.width if is_interactive(console) else None
-            lines = styled_lines(explanation_lines(explanation, width, flags=options.flags), console)
+            print_rendered(*styled_lines(explanation_lines(explanation, width, flags=options.flags), console))
     else:
         try:
             Cell.parse(options.subject)
@@ -72,8 +72,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         cell = require_cell(expansion, options.subject)
         pythons = sorted(expansion.pythons[cell], key=lambda text: int(text[2:]))
         document = _cell_document(facts, cell, pythons)
-        lines = [json.dumps(document, indent=2)] if options.json else _cell_lines(facts, cell, pythons)
-    print_results(*lines)
+        as_lines = json.dumps(document, indent=2).split("\n")
+        print_results(*(as_lines if options.json else _cell_lines(facts, cell, pythons)))
     return DONE
 
 

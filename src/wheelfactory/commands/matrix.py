@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_matrix, add_only, add_option, print_messages, print_results
+from wheelfactory.commands.options import (
+    Environ,
+    add_matrix,
+    add_only,
+    add_option,
+    print_messages,
+    print_rendered,
+    print_results,
+)
 from wheelfactory.core.errors import DONE
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.matrix.expand import expand
@@ -41,7 +49,7 @@ def execute(options: argparse.Namespace, _environ: Environ) -> int:
     if options.table:
         from wheelfactory.core.terminal import markdown_lines  # late: create_matrix.py needs no rich
 
-        print_results(*markdown_lines(supported_tables(facts, expansion)))
+        print_rendered(*markdown_lines(supported_tables(facts, expansion)))
         return DONE
     selected = select_cells(expansion, options.only)
     published = _published(options.published, facts) if options.published else frozenset()

@@ -43,5 +43,5 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     site = find_site_url(options.target, options.site)
     matrix = load_matrix(options.matrix)
     text = release_notes(before, after, matrix=matrix, site=site, repository=repository)
-    print_results(text.removesuffix("\n"))
+    print_results(*text.removesuffix("\n").split("\n"))
     return DONE

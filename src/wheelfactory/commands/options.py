@@ -14,7 +14,7 @@ from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError, FactoryError, InputError
 from wheelfactory.core.files import MATRIX
 from wheelfactory.core.host import read_host
-from wheelfactory.core.wrap import terminal_width, wrap_line
+from wheelfactory.core.wrap import write_lines, write_message
 from wheelfactory.matrix.expand import Expansion
 from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.load import load_matrix
@@ -152,25 +152,28 @@ def cells_of_versions(expansion: Expansion, versions: Sequence[str], backends: I
 
 
 def print_results(*lines: str) -> None:
-    """Print lines of the result on stdout as they are: JSON, tables, or commands to be copied."""
-    for line in lines:
-        print(line)
+    """Print lines of the result on stdout, not wrapped: JSON, Markdown, or commands to be copied."""
+    write_lines(sys.stdout, lines)
 
 
 def print_text(*parts: str | TextTable) -> None:
     """Print sentences and tables of the result on stdout, within the width of a terminal."""
     from wheelfactory.core.terminal import wrap_lines  # late: create_matrix.py needs no rich
 
-    print_results(*wrap_lines(parts))
+    print_rendered(*wrap_lines(parts))
+
+
+def print_rendered(*lines: str) -> None:
+    """Print on stdout what `core.terminal` rendered, with its colours."""
+    for line in lines:
+        print(line)
 
 
 def print_messages(*lines: str) -> None:
     """Print progress, warnings and hints on stderr, wrapped between words on a terminal."""
     print(end="", flush=True)  # a log of stdout and stderr has the table before the hint that is about it
-    width = terminal_width(sys.stderr)
     for line in lines:
-        for part in wrap_line(line, width):
-            print(part, file=sys.stderr)
+        write_message(sys.stderr, line)
 
 
 # for this cause the error's own hint is better, because it names the available memory

@@ -55,7 +55,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     if options.json:
         print_results(json.dumps(coverage_json(coverage, target)))
     elif options.markdown:
-        print_results(coverage_markdown(coverage).removesuffix("\n"))
+        print_results(*coverage_markdown(coverage).removesuffix("\n").split("\n"))
     else:
         table = _table(coverage, rows, Context(matrix, read_host(environ), environ, prepare_cache(options, environ)))
         print_text(*overview_text(table, "?: `wheelfactory plan` estimates the other kernel sets"))

@@ -59,7 +59,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             context=read_context(options, environ),
         )
     if options.json:
-        print_results(found.model_dump_json(indent=2))
+        print_results(*found.model_dump_json(indent=2).split("\n"))
     else:
         print_text(*validation_lines(found))
     return VERIFICATION_FAILED if found.failed else DONE

@@ -6,6 +6,7 @@ Also runs inside the build container, so it uses only the standard library of Py
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
@@ -26,11 +27,16 @@ def atomic_path(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with scratch_dir(path.parent) as scratch:
         written = scratch / path.name
-        yield written
-        with written.open("rb") as file:
-            # sync before the rename, or a power cut could leave an empty file at `path`
-            os.fsync(file.fileno())
-        written.replace(path)
+        try:
+            yield written
+            with written.open("rb") as file:
+                # sync before the rename, or a power cut could leave an empty file at `path`
+                os.fsync(file.fileno())
+            written.replace(path)
+        except OSError as error:
+            if error.errno == errno.ENOSPC:  # a copy names the file that it reads, a write none
+                error.filename, error.filename2 = str(path), None
+            raise
 
 
 def write_atomic(path: Path, data: bytes) -> None:

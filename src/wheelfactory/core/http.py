@@ -1,4 +1,4 @@
-"""The HTTP session of all network requests: retries, timeouts and error messages.
+"""The HTTP session of all network requests: retries, limits of time and size, and error messages.
 
 Only the doctor has a client of its own, because doctor.py must run without third-party packages.
 """
@@ -6,8 +6,9 @@ Only the doctor has a client of its own, because doctor.py must run without thir
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 import requests
@@ -15,6 +16,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.exceptions import MaxRetryError, ResponseError
 from urllib3.util import Retry
 
+from wheelfactory.core.deadline import DOWNLOAD_TIMEOUT_S, call_within
 from wheelfactory.core.errors import FactoryError
 
 TIMEOUT_S = 60
@@ -22,6 +24,15 @@ TIMEOUT_S = 60
 
 # if a server asks for a longer pause, the request fails: a CI job must not idle, and a user can retry later
 LONGEST_PAUSE_S = 60
+
+SLOWEST_BYTES_S = 50_000
+"""The least bytes a second of a transfer, which gets `DOWNLOAD_TIMEOUT_S` beside."""
+
+MAX_BODY_BYTES = 1 << 26
+"""An answer that is kept in memory, such as a page of an index."""
+
+_BLOCK = 1 << 16
+_T = TypeVar("_T")
 
 
 class _BoundedRetry(Retry):
@@ -52,6 +63,43 @@ class _Adapter(HTTPAdapter):
         return super().send(request, *arguments, **named)
 
 
+class _Session(requests.Session):
+    """Limits the total time of each exchange, and the size of an answer that is not streamed."""
+
+    def send(self, request: requests.PreparedRequest, **named: Any) -> requests.Response:
+        def exchange() -> requests.Response:
+            response = super(_Session, self).send(request, **{**named, "stream": True})
+            if not named.get("stream"):
+                body = bytearray()
+                _copy(response, body.extend, MAX_BODY_BYTES)
+                response._content = bytes(body)
+            return response
+
+        return _within(lambda: int(request.headers.get("Content-Length", 0)), exchange)
+
+
+def save_body(response: requests.Response, path: Path, max_bytes: int) -> None:
+    """Write a streamed answer to a file. Raises `requests.RequestException` if it is larger or too slow."""
+    with path.open("wb") as file:
+        _within(response.raw.tell, lambda: _copy(response, file.write, max_bytes))
+
+
+def _within(size: Callable[[], int], call: Callable[[], _T]) -> _T:
+    try:
+        return call_within(lambda: DOWNLOAD_TIMEOUT_S + size() / SLOWEST_BYTES_S, call)
+    except TimeoutError as error:
+        raise requests.ReadTimeout(str(error)) from None
+
+
+def _copy(response: requests.Response, write: Callable[[bytes], object], max_bytes: int) -> None:
+    size = 0
+    for block in response.iter_content(_BLOCK):
+        size += len(block)
+        if size > max_bytes:
+            raise requests.exceptions.ContentDecodingError(f"more than {max_bytes} bytes")
+        write(block)
+
+
 def http_session(
     environ: Mapping[str, str] | None = None,
     *,
@@ -63,7 +111,7 @@ def http_session(
     ``PIP_CERT`` in `environ` names a CA bundle, as it does for pip. `timeout` is in seconds, or a pair of the seconds
     for the connection and between two received bytes.
     """
-    session = requests.Session()
+    session = _Session()
     session.verify = (environ or {}).get("PIP_CERT") or True
     for scheme in ("http://", "https://"):
         session.mount(scheme, _Adapter(timeout, retries))

@@ -24,6 +24,7 @@ from typing import TextIO, TypeAlias
 from wheelfactory.core.errors import BuildError, FactoryError, ProgramError, RunAgainError
 from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.core.query import NOTICE_PREFIX, describe_signal
+from wheelfactory.core.wrap import write_lines
 
 LAST_LINES = 15
 """Lines of a failed command's output in its error; the log has all of them."""
@@ -151,7 +152,7 @@ def run_logged(
     name = Path(command[0]).name
     # stdout goes to a file: a full pipe would block the command, because only stderr is read while it runs
     with log.open("w", encoding="utf-8") as file, tempfile.TemporaryFile("w+", errors="replace") as output:
-        file.write(f"+ {shlex.join(map(str, command))}\n")
+        write_lines(file, [f"+ {shlex.join(map(str, command))}"])
         file.flush()
         with _start_errors(command, BuildError):
             process = subprocess.Popen(
@@ -208,7 +209,7 @@ def log_output(lines: Iterable[str], log: TextIO, report_progress: ProgressCallb
     """Copy a build's output to its log line by line, show notices and progress, and return the last lines."""
     last: deque[str] = deque(maxlen=LAST_LINES)
     for line in lines:
-        log.write(line)
+        write_lines(log, [line.rstrip("\n")])
         log.flush()  # so that `tail -f` and a killed run have every line
         last.append(line.rstrip())
         if line.startswith(NOTICE_PREFIX):

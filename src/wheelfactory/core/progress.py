@@ -26,6 +26,7 @@ from rich.table import Column
 from rich.text import Text
 
 from wheelfactory.core.terminal import is_interactive, stderr_console, wrap_lines
+from wheelfactory.core.wrap import as_printable
 
 
 class ProgressCallback(Protocol):
@@ -124,7 +125,7 @@ class _NameColumn(ProgressColumn):
     """The name of a step and its note, cut where a narrow terminal has no room; the numbers are never cut."""
 
     def render(self, task: Task) -> Text:
-        return Text(task.description, no_wrap=True, overflow="ellipsis")
+        return Text(as_printable(task.description), no_wrap=True, overflow="ellipsis")
 
 
 def _new_bars(console: Console) -> Progress:
@@ -154,7 +155,7 @@ def _progress_callback(console: Console, bars: Progress | None, task: TaskID | N
         elif now - last_line > SECONDS_BETWEEN_LINES and (note or done):
             last_line = now
             left = note or f"about {(now - start) / done * (total - done):.0f} s left"
-            console.print(f"    {text.strip()}: [{done}/{total}] {now - start:.0f} s, {left}")
+            console.print(as_printable(f"    {text.strip()}: [{done}/{total}] {now - start:.0f} s, {left}"))
 
     return report
 
@@ -196,7 +197,7 @@ class Steps:
     @contextmanager
     def step(self, text: str) -> Iterator[ProgressCallback]:
         """Run the block as one step named `text`; yield the function that reports its progress."""
-        start = time.monotonic()
+        start, text = time.monotonic(), as_printable(text)
         bar = self._bars.add_task(text, total=None) if self._bars else None
         if not self._bars:
             self._console.print(f"[{self._done + 1}/{self._total}] {text}")

@@ -7,7 +7,6 @@ is an error. Part of doctor.py, so it uses only the standard library of Python 3
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import signal
 import subprocess
@@ -18,6 +17,7 @@ from importlib import metadata
 from typing import Any
 
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.strict import parse_json
 
 MAX_OUTPUT = 1 << 20
 """Characters kept of each stream. The doctor's largest query prints a few kB; the rest is a runaway program."""
@@ -53,7 +53,7 @@ class QueryResult:
             if line.startswith(ANSWER_PREFIX):
                 # a killed program leaves half a line, and another library can print the same prefix
                 with suppress(ValueError, TypeError):
-                    answers.update(json.loads(line[len(ANSWER_PREFIX) :]))
+                    answers.update(parse_json(line[len(ANSWER_PREFIX) :]))
         return answers
 
 

@@ -5,8 +5,6 @@ Part of doctor.py, so it uses only the standard library of Python 3.9.
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from collections.abc import Iterator
 from datetime import datetime
@@ -16,6 +14,7 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.digest import SHA256
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.label import Label
+from wheelfactory.core.strict import LARGEST_INTEGER, parse_json
 
 ROW_FORMAT = 2
 """The ``format`` of the rows that are written. Rows of format 1 have no such key."""
@@ -24,8 +23,6 @@ LONGEST_NAME = 246
 """Characters of a file name and of its parts: file systems allow 255, and the index adds ``.metadata``."""
 LONGEST_TEXT = 10_000
 """Characters of any text in a row; the largest whole row of this factory has about as many bytes."""
-LARGEST_FILE = (1 << 63) - 1
-"""Bytes; file offsets are signed 64-bit numbers."""
 
 _NUMBER = "(?:0|[1-9][0-9]*)"
 _RELEASE = rf"{_NUMBER}(?:\.{_NUMBER})*(?:(?:a|b|rc){_NUMBER})?(?:\.post{_NUMBER})?(?:\.dev{_NUMBER})?"
@@ -111,9 +108,8 @@ def parse_lines(data: bytes, template: InputError) -> Iterator[tuple[InputError,
             _check_row(row)
             other = first.setdefault(row["filename"], number)
             _expect(other == number, "filename", f"also in line {other}", row["filename"])
-        except (ValueError, RecursionError) as error:
-            reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
-            reason = reason.encode("ascii", "backslashreplace").decode()[:200]
+        except ValueError as error:
+            reason = str(error).encode("ascii", "backslashreplace").decode()[:200]
             raise InputError(error_here.what, f"{error_here.which}: {reason}", error_here.hint) from None
         yield error_here, row
 
@@ -124,41 +120,9 @@ def _parse_object(line: bytes) -> dict[str, Any]:
     if not (line.startswith(b"{") and line.endswith(b"}")):
         raise ValueError("not one JSON object, from the first character of its line to the last")
     try:
-        return dict(_DECODER.decode(line.decode("utf-8")))
+        return dict(parse_json(line))
     except ValueError as error:
         raise ValueError(f"Invalid JSON: {error}") from None
-
-
-def _parse_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("an object has a key twice")
-    return found
-
-
-def _parse_integer(text: str) -> int:
-    if len(text) > len(str(LARGEST_FILE)):
-        raise ValueError("a number is too long")
-    return int(text)
-
-
-def _parse_float(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError("a number is too large")
-    return number
-
-
-def _reject_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a number")
-
-
-_DECODER = json.JSONDecoder(
-    object_pairs_hook=_parse_unique_keys,
-    parse_int=_parse_integer,
-    parse_float=_parse_float,
-    parse_constant=_reject_constant,
-)
 
 
 def _check_row(row: dict[str, Any]) -> None:
@@ -175,7 +139,7 @@ def _check_row(row: dict[str, Any]) -> None:
     _expect(row.get("yanked") is None or row["yanked"].strip() != "", "yanked", "empty", row.get("yanked"))
     size, abi = row.get("size"), row.get("cxx11_abi")
     _expect(size is not None, "size", "missing")
-    _expect(0 < _positive_integer(size) <= LARGEST_FILE, "size", "invalid", size)
+    _expect(0 < _positive_integer(size) <= LARGEST_INTEGER, "size", "invalid", size)
     _expect(abi is None or isinstance(abi, bool), "cxx11_abi", "not a boolean", abi)
     _expect_time("published", row.get("published"))
     for arch in _list(row, "offload_archs"):

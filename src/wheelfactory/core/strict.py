@@ -19,16 +19,53 @@ from typing import Any, TypeVar
 _Record = TypeVar("_Record")
 
 _ATOMS: Mapping[str, type | tuple[type, ...]] = {"str": str, "bool": bool, "int": int, "float": (int, float)}
-_LARGEST_INTEGER = 1 << 63
-"""The largest accepted integer and its negative: larger ones raise OverflowError in arithmetic with floats."""
+LARGEST_INTEGER = (1 << 63) - 1
+"""The largest accepted integer and its negative; file offsets are signed 64-bit numbers."""
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON in UTF-8. Raises `ValueError` if it is none, if parsers read it differently, or if it is too deep."""
+    try:
+        return _DECODER.decode(text.decode() if isinstance(text, bytes) else text)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+def _parse_unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("an object has a key twice")
+    return found
+
+
+def _parse_integer(text: str) -> int:
+    if len(text) > len(str(LARGEST_INTEGER)):
+        raise ValueError("a number is too long")
+    return int(text)
+
+
+def _parse_float(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("a number is too large")
+    return number
+
+
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number")
+
+
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_parse_unique_keys,
+    parse_int=_parse_integer,
+    parse_float=_parse_float,
+    parse_constant=_reject_constant,
+)
 
 
 def parse_record(kind: type[_Record], text: str | bytes) -> _Record:
     """Fill a dataclass from the text of a JSON object. Raises `ValueError`."""
-    try:
-        return read_record(kind, json.loads(text))
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    return read_record(kind, parse_json(text))
 
 
 def read_record(kind: type[_Record], document: object, path: str = "") -> _Record:
@@ -71,8 +108,8 @@ def _read_value(kind: ast.expr, value: Any, path: str, names: Mapping[str, Any])
     name = ast.unparse(kind)
     if name in _ATOMS:
         _require(isinstance(value, _ATOMS[name]) and (name == "bool") == isinstance(value, bool), value, path, name)
-        in_range = not isinstance(value, (int, float)) or -_LARGEST_INTEGER < value < _LARGEST_INTEGER
-        _require(in_range and (not isinstance(value, float) or math.isfinite(value)), value, path, "number in range")
+        in_range = not isinstance(value, (int, float)) or -LARGEST_INTEGER <= value <= LARGEST_INTEGER
+        _require(in_range, value, path, "number in range")
         return value
     known = names[name]
     if hasattr(known, "from_document"):

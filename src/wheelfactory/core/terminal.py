@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 
-from wheelfactory.core.wrap import wrap_line
+from wheelfactory.core.wrap import as_printable, wrap_line
 
 THEME = Theme(
     {
@@ -83,6 +83,8 @@ def table_lines(table: TextTable, console: Console | None = None) -> list[str]:
     A table that is too wide for the terminal is split into several with some of its columns.
     """
     console = console or stdout_console()
+    printable = [tuple(map(as_printable, row)) for row in table.rows]
+    table = replace(table, rows=tuple(printable), total=tuple(map(as_printable, table.total)))
     if not is_interactive(console):
         return list(_plain_lines(table))
     return [line for part in _fitting(table, console) for line in render_lines(part, console)]
@@ -141,16 +143,17 @@ def rich_table(table: TextTable, *, narrow: bool = False) -> Table:
 def markdown_lines(lines: Sequence[str], console: Console | None = None) -> list[str]:
     """Render Markdown for a terminal, with drawn tables within its width; unchanged without a terminal."""
     console = console or stdout_console()
-    return render_lines(Markdown("\n".join(lines)), console) if is_interactive(console) else list(lines)
+    lines = list(map(as_printable, lines))
+    return render_lines(Markdown("\n".join(lines)), console) if is_interactive(console) else lines
 
 
 def styled_lines(lines: Iterable[tuple[str, str]], console: Console) -> list[str]:
     """Apply the rich style of each line on a terminal; without one, return the lines only."""
     if not is_interactive(console):
-        return [line for line, _ in lines]
+        return [as_printable(line) for line, _ in lines]
     with console.capture() as capture:
         for line, style in lines:
-            console.print(Text(line, style), soft_wrap=True)
+            console.print(Text(as_printable(line), style), soft_wrap=True)
     return capture.get().splitlines()
 
 
@@ -166,8 +169,11 @@ def wrap_lines(parts: Iterable[str | TextTable], console: Console | None = None)
     """Render lines and tables: lines are wrapped between words at the width of a terminal, with a hanging indent."""
     console = console or stdout_console()
     width = console.width if is_interactive(console) else None
-    rendered = (wrap_line(part, width) if isinstance(part, str) else table_lines(part, console) for part in parts)
-    return [line for lines in rendered for line in lines]
+    return [
+        line
+        for part in parts
+        for line in (wrap_line(as_printable(part), width) if isinstance(part, str) else table_lines(part, console))
+    ]
 
 
 def _plain_lines(table: TextTable) -> Iterable[str]:

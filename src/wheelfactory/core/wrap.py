@@ -8,17 +8,43 @@ from __future__ import annotations
 import os
 import re
 import textwrap
+from collections.abc import Iterable
 from typing import TextIO
 
 NO_BREAK = "\x1f"
 """A space where a line must not be broken, such as in a command; `wrap_line` replaces it by a space."""
 
 _QUOTED_COMMAND = re.compile(r"`[^`]+`")
+_USER_INFORMATION = re.compile(r"(?<=:/)(/?)[^\s/?#'\"]*@")  # one slash: as a path has it
+_MAX_MESSAGE = 10_000
+"""Characters of a message; a file or a server can put a megabyte into one."""
 
 
 def as_printable(text: str) -> str:
-    """Escape the characters of someone else's text that a terminal or a page interprets or hides: ``\\x1b``."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+    """Escape what a terminal interprets or hides, as in JSON (``\\u001b``), and mask names and passwords in URLs."""
+    if not text.isprintable():
+        letters = (letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text.expandtabs())
+        text = "".join(letters).replace("\\x", "\\u00")
+    return _USER_INFORMATION.sub(r"\1***@", text)
+
+
+def write_lines(stream: TextIO | None, lines: Iterable[str]) -> None:
+    """Write lines for a person; all text that comes from outside goes through `as_printable` here.
+
+    A line break within a line is escaped, so that no text can forge a line.
+    """
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    for line in lines:
+        # GPU names have (R) and (TM) signs, which an ASCII terminal lacks
+        print(as_printable(line).encode(encoding, "replace").decode(encoding), file=stream)
+
+
+def write_message(stream: TextIO | None, message: str) -> None:
+    """Write an error, a warning or progress, wrapped on a terminal. Further lines of it are indented."""
+    text = message if len(message) <= _MAX_MESSAGE else f"{message[:_MAX_MESSAGE]}..."
+    width = terminal_width(stream)
+    for line in re.sub(r"\n(?! )", "\n  ", text).split("\n"):
+        write_lines(stream, wrap_line(as_printable(line), width))
 
 
 def count_text(number: int, thing: str) -> str:

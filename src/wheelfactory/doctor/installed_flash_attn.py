@@ -5,7 +5,6 @@ The last from its build record, label or requirements.
 
 from __future__ import annotations
 
-import json
 import mmap
 import re
 import struct
@@ -21,6 +20,7 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.core.gpus import without_features
 from wheelfactory.core.label import Label
 from wheelfactory.core.query import Packages, find_packages, query_program
+from wheelfactory.core.strict import parse_json
 from wheelfactory.core.torch_build import rocm_of_torch
 from wheelfactory.doctor.diagnosis import find_major_minor
 from wheelfactory.doctor.facts import DoctorFacts
@@ -109,7 +109,7 @@ def _of_metadata(packages: Packages) -> InstalledFlashAttn | None:
     names = {match[0] for line in requires if ";" not in line and (match := re.match(r"[\w.-]+", line.strip()))}
     record: object = None
     with suppress(ValueError):
-        record = json.loads(dist.read_text("wheelfactory.json") or "{}")
+        record = parse_json(dist.read_text("wheelfactory.json") or "{}")
     return InstalledFlashAttn(
         version=dist.version or "",
         location=str(folder),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPMessage
 from pathlib import Path
@@ -21,13 +20,13 @@ from urllib.request import (
     url2pathname,
 )
 
+from wheelfactory.core.deadline import DOWNLOAD_TIMEOUT_S, call_within
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.published import MANIFEST_NAME
 
 MAX_MANIFEST_BYTES = 1 << 28
 """Room for 25,000 wheels at 10 KB each."""
 READ_TIMEOUT_S = 30.0
-DOWNLOAD_TIMEOUT_S = 300.0
 _CHUNK = 1 << 16
 
 
@@ -76,7 +75,7 @@ def read_manifest_bytes(source: ManifestSource) -> bytes:
         if urlsplit(source.manifest).scheme == "file":
             with Path(url2pathname(urlsplit(source.manifest).path)).open("rb") as file:
                 return _bounded(file, None)
-        return _download(source.manifest)
+        return call_within(lambda: DOWNLOAD_TIMEOUT_S, lambda: _download(source.manifest))
     except HTTPError as error:
         error.close()
         reason = " ".join(str(error.reason).split())  # the reason of a redirect loop has several lines
@@ -129,15 +128,13 @@ def _download(address: str) -> bytes:
 
 
 def _bounded(file: IO[bytes], length: int | None) -> bytes:
-    """Read a whole file. Raises ValueError if it is too large, too slow, or shorter than `length` bytes."""
-    parts, size, deadline = [], 0, time.monotonic() + DOWNLOAD_TIMEOUT_S
+    """Read a whole file. Raises ValueError if it is too large, or shorter than `length` bytes."""
+    parts, size = [], 0
     while part := file.read(_CHUNK):
         parts.append(part)
         size += len(part)
         if size > MAX_MANIFEST_BYTES:
             raise ValueError(f"more than {MAX_MANIFEST_BYTES >> 20} MiB")
-        if time.monotonic() > deadline:
-            raise ValueError(f"took longer than {DOWNLOAD_TIMEOUT_S:g} s")
     if length is not None and size != length:
         raise ValueError(f"truncated: got {size} of {length} bytes")
     return b"".join(parts)

@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import NoReturn
 
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.errors import DONE, FAILED, FactoryError, InputError
 from wheelfactory.core.installer import InstallCommand
 from wheelfactory.core.published import MANIFEST_NAME
-from wheelfactory.core.wrap import terminal_width, wrap_line
+from wheelfactory.core.wrap import as_printable, write_lines, write_message
 from wheelfactory.doctor.detect import IMPORT_TIMEOUT_S, detect_machine
 from wheelfactory.doctor.diagnose import diagnose_machine
 from wheelfactory.doctor.exports import read_exports
@@ -98,7 +98,7 @@ def diagnose_and_report(
     if report is None:
         report = replace(report_without_site(machine, diagnose_machine(machine, facts), facts), site=site or None)
     text = report_lines(report, verbose=options.verbose)
-    for line in [json.dumps(as_json(report, error), indent=2)] if options.json else text:
+    for line in json.dumps(as_json(report, error), indent=2).split("\n") if options.json else text:
         show(line)
     if error:
         raise error
@@ -155,8 +155,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         folder = Path(own).resolve().parent if own else None  # with a manifest: a release, or a copy of a site
         site = options.site or SITE or (str(folder) if folder and (folder / MANIFEST_NAME).is_file() else "")
         python, facts = options.python or sys.executable, DoctorFacts.parse(FACTS)
-        show = partial(_write_line, sys.stdout)
-        code = diagnose_and_report(options, python, facts, TORCH_PROBE, site, os.environ, show=show, tell=_tell)
+        show, tell = (lambda line: write_lines(sys.stdout, [line])), partial(write_message, sys.stderr)
+        code = diagnose_and_report(options, python, facts, TORCH_PROBE, site, os.environ, show=show, tell=tell)
         sys.stdout.flush()
     except BrokenPipeError:
         # otherwise Python prints an error when it flushes at exit
@@ -173,20 +173,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _write_line(stream: TextIO, line: str) -> None:
-    encoding = stream.encoding or "ascii"
-    stream.write(line.encode(encoding, "replace").decode(encoding) + "\n")  # GPU names hold (R) and (TM) signs
-
-
-def _tell(message: str) -> None:
-    for line in wrap_line(message, terminal_width(sys.stderr)):
-        _write_line(sys.stderr, line)
-
-
 def _fail_with(error: FactoryError) -> int:
-    _tell(f"error: {error}")
+    write_message(sys.stderr, f"error: {error}")
     if error.hint:
-        _tell(f"hint: {error.hint}")
+        write_message(sys.stderr, f"hint: {error.hint}")
     return error.exit_code
 
 
@@ -247,7 +237,7 @@ def _confirm(report: DoctorReport) -> bool:
     installed = report.machine.flash_attn
     works = installed is not None and not installed.error and not report.diagnoses
     replaced = f"Replace flash-attn {installed.version}, which works" if works and installed else "Install it"
-    sys.stderr.write(f"{replaced}? [y/N] ")
+    sys.stderr.write(f"{as_printable(replaced)}? [y/N] ")
     sys.stderr.flush()
     answer = sys.stdin.readline() if sys.stdin else ""
     if not answer:

@@ -17,7 +17,6 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.core.label import Label
 from wheelfactory.core.published import is_amd_proof, names_local_file, sort_proved_archs, wheel_url
 from wheelfactory.core.row import parse_lines
-from wheelfactory.core.wrap import as_printable
 
 
 @dataclass(frozen=True)
@@ -92,13 +91,13 @@ def _wheel(row: Mapping[str, Any], base: str, place: InputError) -> PublishedWhe
         size=row["size"],
         requires_python=row["requires_python"],
         published=row["published"],
-        yanked=None if row.get("yanked") is None else as_printable(row["yanked"]),
+        yanked=row.get("yanked"),
         cell=None if cell is None else Cell.parse(cell),
         label=None if label is None else Label.parse(label),
         archs=tuple(row.get("offload_archs", ())),
         cxx11_abi=row.get("cxx11_abi"),
         glibc=row.get("glibc"),
-        gates=tuple((as_printable(gate["gate"]), as_printable(gate["status"])) for gate in row.get("gates", ())),
+        gates=tuple((gate["gate"], gate["status"]) for gate in row.get("gates", ())),
         torch_symbols=tuple(row.get("torch_symbols", ())),
         verified_on=sort_proved_archs(_proved_archs(row)),
     )

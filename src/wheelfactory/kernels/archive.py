@@ -210,7 +210,7 @@ def _unpack_object(
     try:
         for entry in new:
             if len(entry.targets) == 1:  # objects of several were compiled as a whole
-                require_object(scratch_file.read_bytes(), entry.source, entry.targets[0])
+                require_object(scratch_file, entry.source, entry.targets[0])
     except DamagedElfError as error:
         logger.warning("%s of the archive is left out: %s", expected.source, error)
         return False

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from wheelfactory.core.errors import BuildError, InputError
-from wheelfactory.core.strict import read_record
+from wheelfactory.core.strict import parse_json, read_record
 from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import FORMAT, ObjectRecord, SetKey
 from wheelfactory.kernels.proof import Proof
@@ -132,11 +132,10 @@ def make_archive_manifest(
 def parse_archive_manifest(data: bytes, place: str) -> ArchiveManifest:
     """Parse and verify the JSON of a manifest. Raises `InputError`, which names `place`, if it is invalid."""
     try:
-        return _manifest(json.loads(data))
-    except (ValueError, RecursionError) as error:
-        why = "nested too deeply" if isinstance(error, RecursionError) else error
+        return _manifest(parse_json(data))
+    except ValueError as error:
         hint = "pack it again with this version of wheelfactory"
-        raise InputError("damaged kernel manifest", f"{place}: {why}", hint) from None
+        raise InputError("damaged kernel manifest", f"{place}: {error}", hint) from None
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from wheelfactory.core.errors import InputError, SourceError
 from wheelfactory.core.files import scratch_dir, write_atomic
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger
-from wheelfactory.core.strict import read_record
+from wheelfactory.core.strict import parse_json, read_record
 from wheelfactory.kernels.compiler.guards import read_guard
 from wheelfactory.kernels.generator_commands import (
     GENERATED,
@@ -141,11 +141,11 @@ def _list_path(cache: Path, identity: str, trim: Trim | None, archs: Sequence[st
 def _read_list(path: Path) -> SourceList | None:
     """Read a cached list; None if it is missing, damaged or of another format."""
     try:
-        document = json.loads(path.read_bytes())
+        document = parse_json(path.read_bytes())
         if not isinstance(document, dict) or document.pop("format", None) != SOURCE_LIST_FORMAT:
             return None
         found = read_record(SourceList, document)
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError):
         return None
     return found if found.sources else None
 

@@ -27,6 +27,7 @@ from wheelfactory.matrix.forms import (
     FlashAttnVersion,
     GeneratorDirection,
     GeneratorPattern,
+    GlibcVersion,
     ImageReference,
     IndexUrl,
     LinuxDistribution,
@@ -35,6 +36,7 @@ from wheelfactory.matrix.forms import (
     ProjectName,
     PythonVersion,
     Reason,
+    RocmVersion,
     Sha256,
     SizeBand,
     TritonWindow,
@@ -178,7 +180,7 @@ class Image(Fact):
     tag: ImageReference
     digest: Digest | None = None
     distribution: LinuxDistribution
-    glibc: VersionText
+    glibc: GlibcVersion
     python: PythonVersion
     python_path: AbsolutePath
     """The path in the image of the interpreter of that version."""
@@ -254,8 +256,8 @@ class Matrix(Fact):
     flash_attn: dict[FlashAttnVersion, FlashAttn] = Field(min_length=1)
     python: tuple[PythonVersion, ...] = Field(min_length=1, strict=False)
     torch: dict[VersionText, Torch] = Field(min_length=1)
-    rocm: dict[VersionText, Rocm] = Field(min_length=1)
-    hip: dict[VersionText, Hip] = Field(default_factory=dict)
+    rocm: dict[RocmVersion, Rocm] = Field(min_length=1)
+    hip: dict[RocmVersion, Hip] = Field(default_factory=dict)
     """Also of ROCm versions that are not built, so that their torch is recognized."""
     backend: tuple[Annotated[Backend, Field(strict=False)], ...] = Field(min_length=1, strict=False)
     dependencies: dict[ProjectName, Dependency] = Field(default_factory=dict)

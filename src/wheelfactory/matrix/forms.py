@@ -6,6 +6,7 @@ Each form is an allow-list, because these texts end in file names, command lines
 from __future__ import annotations
 
 import re
+from itertools import accumulate
 from typing import Annotated
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -14,6 +15,7 @@ from pydantic import AfterValidator, StringConstraints
 from pydantic_core import PydanticCustomError
 
 from wheelfactory.core.digest import SHA256
+from wheelfactory.core.gpus import gpu_products
 
 _LONGEST, _LONGEST_VERSION, _LONGEST_REMARK = 200, 30, 1000
 """Characters. A file name has at most 255 bytes, and a cell id holds three versions."""
@@ -110,6 +112,18 @@ def _check_plain_text(text: str) -> str:
     return text
 
 
+# in flash-attn's lists; engineering samples that no product has
+_SAMPLES = ("gfx940", "gfx941")
+
+
+def _check_arch(text: str) -> str:
+    known = ("gfx90a", *gpu_products(), *_SAMPLES)  # the first, if none is near
+    if text not in known:
+        nearest = max(known, key=lambda arch: sum(map(text.lower().startswith, accumulate(arch))))
+        raise value_error(f"is not a known offload arch: {text!r}", f"write {nearest}, or add it to gpu_names.csv")
+    return text
+
+
 VersionText = Annotated[str, AfterValidator(_check_version)]
 FlashAttnVersion = Annotated[str, AfterValidator(_check_flash_attn_version)]
 """``2.8.3``, or ``2.8.4+git4a948e9`` for a preview."""
@@ -129,7 +143,9 @@ TritonWindow = Annotated[
     AfterValidator(_check_triton_window),
 ]
 PythonVersion = Annotated[str, _matches_form("3[.][1-9][0-9]?", "a Python version", "3.12")]
-OffloadArch = Annotated[str, _matches_form("gfx[1-9][0-9a-f]{2,3}", "an offload arch", "gfx90a")]
+OffloadArch = Annotated[str, AfterValidator(_check_arch)]
+GlibcVersion = Annotated[str, _matches_form("2[.][1-4][0-9]", "a version of glibc", "2.35")]
+RocmVersion = Annotated[str, _matches_form("[1-9][0-9]?([.][0-9]{1,2}){0,2}", "a version of ROCm", "7.2 or 6.2.4")]
 Sha256 = Annotated[str, _matches_form(SHA256, "a sha256", "64 of the digits 0-9a-f")]
 Digest = Annotated[str, _matches_form(f"sha256:{SHA256}", "an image digest", "sha256: and 64 of the digits 0-9a-f")]
 Commit = Annotated[str, _matches_form("[0-9a-f]{40}", "a commit", "40 of the digits 0-9a-f")]

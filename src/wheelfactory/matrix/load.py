@@ -17,7 +17,7 @@ from wheelfactory.core.cell import AITER_NAME, Backend, preview_commit, public_v
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file
 from wheelfactory.core.label import is_own_aiter
-from wheelfactory.core.wrap import as_printable, count_text
+from wheelfactory.core.wrap import count_text
 from wheelfactory.matrix.document import Document, KeyPath, Number, Problem, UnreadableError, quote
 from wheelfactory.matrix.facts import Matrix, in_window
 
@@ -104,8 +104,7 @@ def _as_error(path: Path, what: str, problems: Iterable[Problem]) -> InputError:
 
 
 def _shorten(text: str) -> str:
-    """Make a message with a piece of the file safe for a terminal: bounded, and without invisible characters."""
-    return as_printable(text[:_MAX_CHARACTERS]) + "..." * (len(text) > _MAX_CHARACTERS)
+    return text[:_MAX_CHARACTERS] + "..." * (len(text) > _MAX_CHARACTERS)
 
 
 def _explain(document: Document, details: ErrorDetails) -> Problem:

@@ -12,7 +12,7 @@ from wheelfactory.build.products import is_other_version, pin_product
 from wheelfactory.build.sources import fetch_file
 from wheelfactory.core.cell import PRODUCTS, Cell, products_beside
 from wheelfactory.core.digest import file_sha256
-from wheelfactory.core.errors import VerificationError
+from wheelfactory.core.errors import InputError, VerificationError
 from wheelfactory.core.label import Label
 from wheelfactory.core.progress import logger
 from wheelfactory.core.published import MANIFEST_NAME
@@ -26,6 +26,9 @@ from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.build_record import read_build_record
 from wheelfactory.wheel.elf.mangled import guess_provider
 from wheelfactory.wheel.read import Wheel
+
+_FIRST_YEAR = 2026
+"""Of this factory; a machine without a battery starts in 1970."""
 
 
 def as_addition(
@@ -174,7 +177,12 @@ def require_products(rows: Iterable[WheelRow], published: Iterable[WheelRow], *,
 
 
 def read_wheel_row(path: Path, gates: Sequence[GateResult] = ()) -> WheelRow:
-    """Read a wheel into a manifest row, published now."""
+    """Read a wheel into a manifest row, published now. Raises `InputError` if the clock of this machine is wrong."""
+    now = datetime.now(timezone.utc).replace(microsecond=0)
+    if now.year < _FIRST_YEAR:
+        raise InputError(
+            "the clock of this machine is wrong", now.isoformat(), "set it, then run the same command again"
+        )
     wheel = Wheel.open(path)
     record = read_build_record(wheel)
     return WheelRow(
@@ -185,7 +193,7 @@ def read_wheel_row(path: Path, gates: Sequence[GateResult] = ()) -> WheelRow:
         size=path.stat().st_size,
         requires_python=str(wheel.metadata["Requires-Python"] or ""),
         metadata_sha256=hashlib.sha256(wheel.metadata_bytes).hexdigest(),
-        published=datetime.now(timezone.utc).replace(microsecond=0),
+        published=now,
         cell=record.cell if record else None,
         label=record.label if record else None,
         offload_archs=record.offload_archs if record else (),

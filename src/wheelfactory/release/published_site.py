@@ -13,13 +13,12 @@ from urllib.request import url2pathname
 import requests
 
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.http import http_error_reason, http_session
+from wheelfactory.core.http import http_error_reason, http_session, save_body
 from wheelfactory.core.published import names_local_file, wheel_url
 from wheelfactory.doctor.manifest_source import read_manifest_bytes, resolve_site
 from wheelfactory.release.bundle import BUNDLE_SUFFIX, MAX_BUNDLE_BYTES
 from wheelfactory.release.manifest import WheelRow, parse_rows
 
-_BLOCK = 1 << 20
 _MAX_PAGE_BYTES = 1 << 24
 _NETWORK_HINT = "check the network, and run the same command again"
 _GONE = (requests.codes.not_found, requests.codes.gone)
@@ -132,11 +131,7 @@ def _fetch(url: str, path: Path, max_bytes: int, environ: Mapping[str, str]) -> 
     with _get(url, environ) as response:
         if response is None:
             return None
-        with path.open("wb") as file:
-            for block in response.iter_content(_BLOCK):
-                file.write(block)
-                if file.tell() > max_bytes:
-                    raise InputError("too large", f"{url} has more than {max_bytes} bytes", "do not install it")
+        save_body(response, path, max_bytes)
     return path
 
 

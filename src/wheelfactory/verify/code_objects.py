@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from wheelfactory.core.wrap import as_printable
 from wheelfactory.kernels.kernel_set import sets_of_cell
 from wheelfactory.kernels.setup_env import store_folder
 from wheelfactory.kernels.source_list import find_cached_list
@@ -116,8 +115,7 @@ def _wrong_ids(bundle: Bundle) -> Iterator[str]:
     for name, count in Counter(entry.id for entry in bundle.entries if entry.id not in _HOSTS).items():
         kind, _, rest = name.partition("-")
         if count > 1 or kind not in kinds or not rest.startswith(f"{TRIPLE}--"):
-            shown = as_printable(name)
-            yield f"{shown}, {count} times" if count > 1 else shown
+            yield f"{name}, {count} times" if count > 1 else name
 
 
 def _registration_findings(elf: ElfFile) -> Iterator[Finding]:

@@ -158,7 +158,7 @@ def run_program(
     if done.returncode:
         return _describe_failure(done)
     try:
-        return kind.model_validate(json.loads(done.stdout.splitlines()[-1]))
+        return kind.model_validate_json(done.stdout.splitlines()[-1])
     except (ValueError, LookupError):
         return "it exited with 0, but printed no report"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from wheelfactory.core.wrap import as_printable
 from wheelfactory.verify.cell_python import find_cell_python, no_python_result
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import Finding, GateResult
@@ -121,7 +120,7 @@ def _library_findings(elf: ElfFile, rocm: str) -> Iterator[Finding]:
             remedy = "link it statically, or not at all: users of the wheel do not have it"
             yield Finding(file=elf.name, expected=expected, found=name, remedy=remedy)
     if elf.soname not in (None, elf.name):
-        found = as_printable(elf.soname) or "''"
+        found = elf.soname or "''"
         yield Finding(file=elf.name, expected="no SONAME, or the file's", found=found, remedy=_RELINK)
     for path in elf.runpath:
         if not _RUNPATH.fullmatch(path):

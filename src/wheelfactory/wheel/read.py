@@ -22,6 +22,7 @@ from packaging.utils import BuildTag, InvalidWheelFilename, NormalizedName, pars
 from packaging.version import Version
 
 from wheelfactory.core.errors import InputError
+from wheelfactory.core.files import read_file
 from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.elf.dynamic import Dynamic, read_dynamic
 from wheelfactory.wheel.elf.image import MAGIC, DamagedElfError, ElfImage
@@ -57,6 +58,7 @@ class Wheel:
             ) from None
         if not path.is_file():
             raise InputError("no such file", str(path), "name a wheel file")
+        read_file(path, InputError("cannot read", str(path), "change its permissions"), 1)
         try:
             is_zip = zipfile.is_zipfile(path)
         except zipfile.BadZipFile:  # it has an end record with impossible values

@@ -93,7 +93,7 @@ def changed(**values: Any) -> bytes:
     ("data", "why"),
     [
         (b"", "Expecting value"),
-        (b"[" * 100_000, "nested too deeply"),
+        (b"[" * 100_000, "nested too deep"),
         (b"[]", "format 2"),
         (changed(format=1), "format 2"),
         (changed(parts=[]), "not a kernel set"),

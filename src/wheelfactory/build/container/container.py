@@ -21,6 +21,7 @@ from wheelfactory.build.executor import BuildCommand
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.process import build_failure, deadline_error, deadline_timer, log_output
 from wheelfactory.core.progress import ProgressCallback
+from wheelfactory.core.wrap import write_lines
 
 KILL_ATTEMPTS = 60
 """Attempts to kill a container at its deadline while the engine does not answer, at least a second apart."""
@@ -98,7 +99,7 @@ def run_in_container(
     name, printed = f"{Path(command.argv[0]).name} in {tag}", bytearray()
     devices = [device for device in GPU_DEVICES if device.exists()] if GPU_DEVICES[0].exists() else []
     with command.log.open("w", encoding="utf-8") as log:
-        log.write(f"+ {shlex.join(command.argv)} # in {tag}\n")
+        write_lines(log, [f"+ {shlex.join(command.argv)} # in {tag}"])
         log.flush()
         try:
             with _container(engine, tag, container_options(engine, command, share, run, devices)) as container:

@@ -170,6 +170,6 @@ def execute_reconcile(options: argparse.Namespace, environ: Environ) -> int:
     pending = selected if options.kernels_pending == "true" else ()
     available = available_cells(rows, load_matrix(options.matrix))
     outcome = reconcile(selected, available, pending, jobs.unplanned, options.results.split())
-    print_results(job_summary(outcome, rows))
+    print_results(*job_summary(outcome, rows).split("\n"))
     print_messages(*outcome.lines())
     return DONE if outcome.complete else FAILED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 import re
 import resource
@@ -143,11 +144,18 @@ def require_one_offload_form(objects: Iterable[Path]) -> None:
         )
 
 
-def require_object(data: bytes, source: str, target: str) -> None:
+def require_object(path: Path, source: str, target: str, comment: str = "") -> None:
     """Raise `DamagedElfError` unless this is an object of host code, or a whole code object of the arch `target`.
 
-    An object that names the source that it was compiled from must name `source`.
+    An object that names the source that it was compiled from must name `source`, and its compiler must be `comment`.
     """
+    if not path.stat().st_size:
+        raise DamagedElfError("an empty file")
+    with path.open("rb") as file:
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # not in memory: an object can have a gigabyte
+    # clang writes its version into the section .comment, lld keeps it
+    if data.find(comment.encode()) < 0:
+        raise DamagedElfError(f"not made by {comment}")
     if target != HOST:
         read_kernel_names(data, target)
     elif (kind := ElfImage(data).type) != _RELOCATABLE_FILE:

@@ -11,7 +11,7 @@ from typing import Any
 
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import write_atomic
-from wheelfactory.core.strict import parse_record, read_record
+from wheelfactory.core.strict import parse_json, parse_record, read_record
 
 REQUEST_VARIABLE = "WHEELFACTORY_COMPILE_REQUEST"
 """The environment variable of setup.py that holds the path of the request."""
@@ -102,7 +102,7 @@ class CompileResult:
         """Read a result; None if there is no file. Raises `BuildError` if the file holds an error instead."""
         if not path.is_file():
             return None
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_json(path.read_bytes())
         if "what" in document:
             raise BuildError(document["what"], document["which"], document["hint"])
         return read_record(cls, document)

@@ -24,7 +24,7 @@ from typing import Any
 
 from wheelfactory.core.digest import SHA256, file_sha256
 from wheelfactory.core.files import lock_folder, write_atomic
-from wheelfactory.core.strict import read_record
+from wheelfactory.core.strict import parse_json, read_record
 
 FORMAT = 2
 """Format number of ``set.json`` and of an archive's manifest."""
@@ -57,10 +57,7 @@ class SetKey:
     @classmethod
     def from_bytes(cls, data: bytes) -> SetKey:
         """The inverse of `to_bytes`. Raises `ValueError` for anything else, or if key and parts do not match."""
-        try:
-            return cls.from_document(json.loads(data))
-        except RecursionError:
-            raise ValueError("nested too deeply") from None
+        return cls.from_document(parse_json(data))
 
     @classmethod
     def from_document(cls, document: Any) -> SetKey:
@@ -117,8 +114,8 @@ class ObjectRecord:
     def from_line(cls, line: str) -> ObjectRecord | None:
         """Parse a line of `to_line`; None if it is truncated or something else."""
         try:
-            return cls.from_document(json.loads(line))
-        except (ValueError, RecursionError):
+            return cls.from_document(parse_json(line))
+        except ValueError:
             return None
 
     @classmethod

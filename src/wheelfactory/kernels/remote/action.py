@@ -99,8 +99,6 @@ class RemoteAction:
     action: Blob
     blobs: tuple[Blob, ...]
     """What the server needs beside the shared input files: the action, its command, its source and their folders."""
-    output: str
-    """The relative path of the file."""
 
 
 def make_action(
@@ -125,7 +123,7 @@ def make_action(
     action = messages.Action(command_digest=command.digest, input_root_digest=inputs.blob.digest, platform=properties)
     action.timeout.seconds = TIMEOUT_S
     made = to_blob(action)
-    return RemoteAction(made, (*inputs.blobs(headers), command, made), output)
+    return RemoteAction(made, (*inputs.blobs(headers), command, made))
 
 
 def _properties(values: Mapping[str, str]) -> list[messages.Property]:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import ssl
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -48,11 +48,14 @@ def open_channel(remote: Remote) -> grpc.aio.Channel:
     return grpc.aio.secure_channel(remote.address, credentials, options)
 
 
-def make_method(channel: grpc.aio.Channel, name: str, answer: Any) -> Any:
-    """A method of the server, which answers with messages of the class `answer`, or None for bytes that are none."""
+def make_method(channel: grpc.aio.Channel, name: str, answer: Any, hide: Callable[[bytes], bytes]) -> Any:
+    """A method of the server, which answers with messages of the class `answer`, or None for bytes that are none.
+
+    `hide` masks the token in their bytes.
+    """
     kind = getattr(channel, _STREAMS.get(name, "unary_unary"))
     path = f"/{_SERVICES[name]}/{name}"
-    return kind(path, request_serializer=_serialize, response_deserializer=partial(_parse, answer))
+    return kind(path, request_serializer=_serialize, response_deserializer=lambda data: _parse(answer, hide(data)))
 
 
 def _parse(kind: Any, data: bytes) -> Any:
@@ -114,6 +117,7 @@ class Attempts:
     """
 
     remote: Remote
+    hide: Callable[[bytes], bytes]
     _failing_since: float | None = None
 
     def note_answer(self) -> None:
@@ -126,7 +130,8 @@ class Attempts:
         Raises `InputError` if the server refuses access, `ClusterLostError` if it has not answered for `Remote.away_s`
         or was busy for `Remote.no_worker_s`, and `ResultError` if trying again would give the same error.
         """
-        code, text = error.code(), error.details() or error.code().name
+        code = error.code()
+        text = self.hide((error.details() or code.name).encode()).decode()
         if code in _REFUSED:
             hint = "write a valid token into the file of --remote-token; compiled kernels are kept: run it again"
             raise InputError("the server refuses access", f"{self.remote.address}: {text}", hint)

@@ -7,7 +7,8 @@ import contextlib
 import hashlib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -45,6 +46,9 @@ RETRY_S = 1.0
 MAX_OBJECT_BYTES = 1 << 30
 """An object that claims to be larger is not read."""
 
+MAX_READS = 4
+"""Objects that are read at the same time: gRPC holds a message of each, of up to 4 MiB, in memory."""
+
 _Answer = TypeVar("_Answer")
 
 
@@ -56,6 +60,8 @@ class Client:
         self.uploaded_bytes = 0
         self._known: set[str] = set()
         self._channel = open_channel(remote)
+        self._reads = asyncio.Semaphore(MAX_READS)
+        self._token = b""
 
     async def __aenter__(self) -> Client:
         return self
@@ -91,7 +97,7 @@ class Client:
         query = messages.FindMissingBlobsRequest(
             instance_name=self.remote.instance, blob_digests=[blob.digest for blob in waiting.values()]
         )
-        find = make_method(self._channel, "FindMissingBlobs", messages.FindMissingBlobsResponse)
+        find = self._method("FindMissingBlobs", messages.FindMissingBlobsResponse)
         answer = await self._retry(lambda: find(query, timeout=CALL_S, metadata=self._metadata()))
         missing = [waiting[digest.hash] for digest in answer.missing_blob_digests if digest.hash in waiting]
         for blob in missing:
@@ -109,7 +115,7 @@ class Client:
     async def find_result(self, action: Blob) -> messages.ActionResult | None:
         """The result that the server has kept of this action; None if there is none."""
         query = messages.GetActionResultRequest(instance_name=self.remote.instance, action_digest=action.digest)
-        get = make_method(self._channel, "GetActionResult", messages.ActionResult)
+        get = self._method("GetActionResult", messages.ActionResult)
         try:
             found: messages.ActionResult = await self._retry(
                 lambda: get(query, timeout=CALL_S, metadata=self._metadata())
@@ -129,7 +135,7 @@ class Client:
         request = messages.ExecuteRequest(
             instance_name=self.remote.instance, action_digest=action.digest, skip_cache_lookup=skip_cache
         )
-        name, attempts = "", Attempts(self.remote)
+        name, attempts = "", Attempts(self.remote, self._hide)
         try:
             while True:
                 try:
@@ -152,34 +158,38 @@ class Client:
 
     def _operations(self, request: messages.ExecuteRequest, name: str) -> AsyncIterator[messages.Operation]:
         if name:
-            wait = make_method(self._channel, "WaitExecution", messages.Operation)
+            wait = self._method("WaitExecution", messages.Operation)
             return wait(messages.WaitExecutionRequest(name=name), metadata=self._metadata())  # type: ignore[no-any-return]
-        execute = make_method(self._channel, "Execute", messages.Operation)
+        execute = self._method("Execute", messages.Operation)
         return execute(request, metadata=self._metadata())  # type: ignore[no-any-return]
 
-    async def read(self, digest: messages.Digest) -> bytes:
-        """Read a blob, and verify it. Raises `ResultError` if it is missing or damaged."""
+    async def read(self, digest: messages.Digest, path: Path) -> None:
+        """Save a blob to `path`, and verify it. Raises `ResultError` if it is missing or damaged."""
         if digest.size_bytes > MAX_OBJECT_BYTES:
             raise ResultError(f"its object is too large: {digest.size_bytes} bytes")
         try:
-            data = await self._retry(lambda: self._read(digest))
+            async with self._reads:
+                found = await self._retry(lambda: self._read(digest, path))
         except ResultError as error:
             raise ResultError(f"its object cannot be read ({error})") from None
-        if len(data) != digest.size_bytes or hashlib.sha256(data).hexdigest() != digest.hash:
+        if found != (digest.size_bytes, digest.hash):
             raise ResultError("its object is damaged")
-        return data
 
-    async def _read(self, digest: messages.Digest) -> bytes:
+    async def _read(self, digest: messages.Digest, path: Path) -> tuple[int, str]:
         name = f"{self.remote.instance}/blobs/{digest.hash}/{digest.size_bytes}".lstrip("/")
-        read = make_method(self._channel, "Read", messages.ReadResponse)
-        found = bytearray()
+        read = self._method("Read", messages.ReadResponse)
+        size, sha256 = 0, hashlib.sha256()
         stream = read(messages.ReadRequest(resource_name=name), timeout=10 * CALL_S, metadata=self._metadata())
-        async for part in stream:
-            found += require_message(part).data
-            if len(found) > digest.size_bytes:
-                stream.cancel()
-                break
-        return bytes(found)
+        with path.open("wb") as file:
+            async for part in stream:
+                data = require_message(part).data
+                size += len(data)
+                if size > digest.size_bytes:
+                    stream.cancel()
+                    break
+                sha256.update(data)
+                file.write(data)
+        return size, sha256.hexdigest()
 
     async def _write(self, blob: Blob) -> None:
         digest = blob.digest
@@ -191,20 +201,20 @@ class Client:
                 is_last = at + len(data) == len(blob.data)
                 yield messages.WriteRequest(resource_name=name, write_offset=at, finish_write=is_last, data=data)
 
-        write = make_method(self._channel, "Write", messages.WriteResponse)
+        write = self._method("Write", messages.WriteResponse)
         await write(parts(), timeout=10 * CALL_S, metadata=self._metadata())
 
     async def _upload_batch(self, batch: list[Blob]) -> None:
         requests = [messages.BatchUpdateBlobsRequest.Request(digest=blob.digest, data=blob.data) for blob in batch]
         request = messages.BatchUpdateBlobsRequest(instance_name=self.remote.instance, requests=requests)
-        update = make_method(self._channel, "BatchUpdateBlobs", messages.BatchUpdateBlobsResponse)
+        update = self._method("BatchUpdateBlobs", messages.BatchUpdateBlobsResponse)
         answer = await self._retry(lambda: update(request, timeout=CALL_S, metadata=self._metadata()))
         refused = [response.status.message for response in answer.responses if response.status.code]
         if refused:
             raise ClusterLostError(f"it stores no files: {refused[0]}")
 
     async def _cancel(self, name: str) -> None:
-        cancel = make_method(self._channel, "CancelOperation", messages.Empty)
+        cancel = self._method("CancelOperation", messages.Empty)
         call = asyncio.ensure_future(
             cancel(messages.CancelOperationRequest(name=name), timeout=5, metadata=self._metadata())
         )
@@ -217,12 +227,12 @@ class Client:
 
     def _ask_capabilities(self) -> Awaitable[messages.ServerCapabilities]:
         query = messages.GetCapabilitiesRequest(instance_name=self.remote.instance)
-        get = make_method(self._channel, "GetCapabilities", messages.ServerCapabilities)
+        get = self._method("GetCapabilities", messages.ServerCapabilities)
         return get(query, timeout=HEARTBEAT_S, metadata=self._metadata())  # type: ignore[no-any-return]
 
     async def _retry(self, call: Callable[[], Awaitable[_Answer]]) -> _Answer:
         """Call until the server answers. Raises `ResultError` for an answer that is an error."""
-        attempts = Attempts(self.remote)
+        attempts = Attempts(self.remote, self._hide)
         while True:
             try:
                 return require_message(await call())
@@ -230,9 +240,19 @@ class Client:
                 attempts.note_failure(error)
                 await asyncio.sleep(RETRY_S)
 
+    def _method(self, name: str, answer: Any) -> Any:
+        return make_method(self._channel, name, answer, self._hide)
+
     def _metadata(self) -> tuple[tuple[str, str], ...]:
-        token = self.remote.token
-        return (("authorization", f"Bearer {read_token(token)}"),) if token else ()
+        if self.remote.token is None:
+            return ()
+        token = read_token(self.remote.token)
+        self._token = token.encode()
+        return (("authorization", f"Bearer {token}"),)
+
+    def _hide(self, answer: bytes) -> bytes:
+        """Mask the token in an answer: a server can send it back, and messages and records quote answers."""
+        return answer.replace(self._token, b"*" * len(self._token)) if self._token else answer
 
 
 def _batches(blobs: Iterable[Blob]) -> Iterable[list[Blob]]:

@@ -204,17 +204,17 @@ class _Fill:
         result = None if skip_cache else await self.client.find_result(action.action)
         if result is not None:
             try:
-                data = await self._read_object(kernel, action, result)
+                saved = await self._read_object(kernel, result)
             except ResultError:  # the server has kept a result longer than its object
                 skip_cache = True
             else:
-                self._save(kernel, result, data, is_cached=True)
+                self._save(kernel, result, *saved, is_cached=True)
                 return
         response = await self._execute(action, running, skip_cache=skip_cache)
         if skip_cache and response.cached_result:
             raise ResultError("the server took the result from its cache, and was told not to")
-        data = await self._read_object(kernel, action, response.result)
-        self._save(kernel, response.result, data, is_cached=response.cached_result)
+        saved = await self._read_object(kernel, response.result)
+        self._save(kernel, response.result, *saved, is_cached=response.cached_result)
 
     async def _execute(self, action: RemoteAction, running: _Running, *, skip_cache: bool) -> messages.ExecuteResponse:
         def report_stage(stage: int) -> None:
@@ -230,20 +230,25 @@ class _Fill:
             await self.client.upload([*self.headers.blobs(), *action.blobs])
             return await self.client.execute(action.action, skip_cache=skip_cache, report_stage=report_stage)
 
-    async def _read_object(self, kernel: Kernel, action: RemoteAction, result: messages.ActionResult) -> bytes:
+    async def _read_object(self, kernel: Kernel, result: messages.ActionResult) -> tuple[Path, messages.Digest]:
         (target,) = kernel.part.targets
-        return await read_object(self.client, result, kernel.name, action.output, self.survey.comment, target)
+        path = self.scratch / f"{id(kernel)}.o"
+        try:
+            return path, await read_object(self.client, result, kernel.name, path, self.survey.comment, target)
+        except BaseException:
+            path.unlink(missing_ok=True)  # what is refused must not fill the disk
+            raise
 
-    def _save(self, kernel: Kernel, result: messages.ActionResult, data: bytes, *, is_cached: bool) -> None:
-        entry = make_record(kernel.name, kernel.part.targets, result, data, is_cached=is_cached)
+    def _save(
+        self, kernel: Kernel, result: messages.ActionResult, path: Path, digest: messages.Digest, *, is_cached: bool
+    ) -> None:
+        entry = make_record(kernel.name, kernel.part.targets, result, digest, is_cached=is_cached)
         self.done += 1
         self.cached += is_cached
         self.made[worker_name(result)] += 1
         if id(kernel) in self.sampled:
             self.samples.append(Sample(kernel.store, kernel.name, entry.sha256, entry.made_by))
             return
-        path = self.scratch / f"{entry.sha256}-{kernel.part.targets[0]}-{kernel.name[:100]}"
-        path.write_bytes(data)
         kernel.store.save_object(path, entry)
 
     def _action(self, kernel: Kernel) -> RemoteAction:

@@ -18,7 +18,7 @@ from urllib.parse import urlencode, urljoin, urlsplit
 import requests
 
 from wheelfactory.core.errors import InputError, PublishError
-from wheelfactory.core.http import http_error_reason, http_session, next_page_url
+from wheelfactory.core.http import http_error_reason, http_session, next_page_url, save_body
 from wheelfactory.core.progress import ProgressCallback, ignore_progress, logger
 from wheelfactory.release.github.responses import RetryableError, check_response
 from wheelfactory.release.transaction import Asset
@@ -42,6 +42,8 @@ _MOST_WAITING_S = 3 * 3600.0
 _PAGE, _MOST_PAGES = 100, 100
 """GitHub gives at most 100 entries a page, and 10,000 releases."""
 _BLOCK = 1 << 20
+_MOST_BYTES = 1 << 31
+"""Bytes of an asset; GitHub refuses more."""
 
 _T = TypeVar("_T")
 
@@ -119,7 +121,7 @@ class Client:
                 if answer.is_redirect:
                     self._store(urljoin(url, answer.headers["Location"]), path)
                 else:
-                    _write(answer, path)
+                    save_body(answer, path, _MOST_BYTES)
             return True
 
         self.retry(attempt, lambda: None)
@@ -131,7 +133,7 @@ class Client:
         session.auth = lambda request: request  # an auth that does nothing keeps requests from reading ~/.netrc
         with session, _wire(url), session.get(url, stream=True) as answer:
             check_response(answer, f"GET {_without_query(url)}", self._clock())
-            _write(answer, path)
+            save_body(answer, path, _MOST_BYTES)
 
     def send(self, call: ApiCall, report_progress: ProgressCallback = ignore_progress) -> Any:
         """Send one request that changes something, once; return the JSON of the response, or None if it is empty.
@@ -243,12 +245,6 @@ def _wire(url: str) -> Iterator[None]:
 def _json(answer: requests.Response) -> Any:
     with _wire(answer.url):
         return answer.json()  # a truncated body counts as no response
-
-
-def _write(answer: requests.Response, path: Path) -> None:
-    with path.open("wb") as file:
-        for block in answer.iter_content(_BLOCK):
-            file.write(block)
 
 
 def _without_query(url: str) -> str:
