@@ -201,12 +201,6 @@ def test_an_answer_that_is_larger_than_its_limit_is_not_kept(
             session.get(server.url)
 
 
-def test_a_call_can_set_its_own_timeout(server: Server) -> None:
-    server.silent.clear()
-    with http_session(retries=0) as session, pytest.raises(requests.Timeout, match=r"read timeout=0\.2"):
-        session.get(server.url, timeout=0.2)
-
-
 def test_pip_cert_names_the_ca_bundle() -> None:
     assert http_session({"PIP_CERT": "/etc/own.pem"}).verify == "/etc/own.pem"
     assert http_session({"PIP_CERT": ""}).verify is True

@@ -16,6 +16,7 @@ from wheel_factory import CK, MATRIX, PACKAGE, TRITON, build_record, make_wheel,
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.label import Label
 from wheelfactory.kernels.archive import pack_archive
+from wheelfactory.kernels.compiler.store import ObjectRecord
 from wheelfactory.release.manifest import WheelRow, manifest_bytes
 from wheelfactory.verify.result import Finding, GateResult
 from wheelfactory.wheel.read import BUILD_RECORD_NAME
@@ -138,3 +139,9 @@ def _row(cell: Cell) -> WheelRow:
         offload_archs=MATRIX.archs(cell),
         gates=(GateResult.from_findings("record", [finding], versions={"a": "1"}, figures={"b": 1.5}),),
     )
+
+
+def records() -> list[bytes]:
+    """A line of a store's journal."""
+    entry = ObjectRecord("a", ("gfx90a", "host"), "1" * 64, 1, 1.5, 2, 3.0, 4.5, made_by="worker", cached=True)
+    return [entry.to_line().encode()]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import re
 import shutil
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from random import Random
 from unittest.mock import patch
@@ -23,11 +25,13 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.label import Label
+from wheelfactory.core.strict import parse_json, parse_record
+from wheelfactory.core.wrap import write_message
 from wheelfactory.doctor.published_wheels import PublishedWheel as DoctorWheel
 from wheelfactory.doctor.published_wheels import parse_wheels
 from wheelfactory.kernels.archive import read_archive_manifest as read_kernels
 from wheelfactory.kernels.archive import unpack_archive
-from wheelfactory.kernels.compiler.store import read_journal
+from wheelfactory.kernels.compiler.store import ObjectRecord, read_journal
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import explain_selection, github_matrix
@@ -306,13 +310,53 @@ class Kernels(Target):
         assert {file.name for file in self._folder.iterdir()} <= {"a.tar.zst", "kernels"}
 
 
+class Json(Target):
+    """`parse_json` and `parse_record`: what they accept can be written, and is read back."""
+
+    words = (
+        b"NaN",
+        b"1e999",
+        b"9223372036854775808",
+        b'"\\ud800"',
+        b"[[",
+        b'{"a":1,"a":1}',
+        b'"size":',
+        b"null",
+        b"true",
+    )
+    seeds = staticmethod(seeds.records)
+    change = staticmethod(shapes.change_json)
+
+    def read(self, data: bytes) -> None:
+        with suppress(ValueError):
+            assert parse_json(json.dumps(parse_json(data))) == parse_json(data)
+            entry = parse_record(ObjectRecord, data)
+            assert parse_record(ObjectRecord, json.dumps(asdict(entry))) == entry
+
+
+class Text(Target):
+    """`write_message`: whatever the text, lines are printable, of a limited length, and forge no other."""
+
+    words = (b"\x1b[", b"\xe2\x80\xae", b"\r", b"\n", b"hint: ", b"://", b"@", b"`", b"\t")
+    seeds = staticmethod(lambda: [b"error: a\nhint: https://me:secret@host/a `b c`"])
+    change = staticmethod(shapes.change_word)
+
+    def read(self, data: bytes) -> None:
+        written = io.StringIO()
+        write_message(written, data.decode("utf-8", "surrogateescape"))
+        first, *lines = written.getvalue().removesuffix("\n").split("\n")
+        assert first.isprintable() and all(line.isprintable() and line.startswith(" ") for line in lines)
+
+
 TARGETS: dict[str, type[Target]] = {
     "attestation": Attestation,
     "bundles": Bundles,
     "elf": Elf,
+    "json": Json,
     "kernels": Kernels,
     "manifest": Manifest,
     "matrix": Matrix,
     "packages": Packages,
+    "text": Text,
     "wheel": WheelFile,
 }

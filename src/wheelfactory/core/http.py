@@ -50,25 +50,14 @@ RETRIES = _BoundedRetry(total=3, backoff_factor=0.25, status_forcelist=(429, 500
 """The retries of pip. urllib3 applies them only to idempotent methods."""
 
 
-class _Adapter(HTTPAdapter):
-    """Applies the session's timeout to each request without one."""
-
-    # requests has no default timeout
-    def __init__(self, timeout: float | tuple[float, float], retries: Retry | int) -> None:
-        super().__init__(max_retries=retries)
-        self._timeout = timeout
-
-    def send(self, request: requests.PreparedRequest, *arguments: Any, **named: Any) -> requests.Response:
-        named["timeout"] = named.get("timeout") or self._timeout
-        return super().send(request, *arguments, **named)
-
-
 class _Session(requests.Session):
-    """Limits the total time of each exchange, and the size of an answer that is not streamed."""
+    """Limits the time of each exchange, and the size of an answer that is not streamed."""
+
+    timeout: float | tuple[float, float]
 
     def send(self, request: requests.PreparedRequest, **named: Any) -> requests.Response:
         def exchange() -> requests.Response:
-            response = super(_Session, self).send(request, **{**named, "stream": True})
+            response = super(_Session, self).send(request, **{**named, "timeout": self.timeout, "stream": True})
             if not named.get("stream"):
                 body = bytearray()
                 _copy(response, body.extend, MAX_BODY_BYTES)
@@ -112,9 +101,10 @@ def http_session(
     for the connection and between two received bytes.
     """
     session = _Session()
+    session.timeout = timeout
     session.verify = (environ or {}).get("PIP_CERT") or True
     for scheme in ("http://", "https://"):
-        session.mount(scheme, _Adapter(timeout, retries))
+        session.mount(scheme, HTTPAdapter(max_retries=retries))
     return session
 
 

@@ -38,6 +38,11 @@ class Finding(FrozenModel):
         return f"{self.file}: expected {self.expected}, found {self.found} ({self.remedy})"
 
 
+def make_finding(file: str, expected: str, found: str, remedy: str) -> Finding:
+    """Create a finding."""
+    return Finding(file=file, expected=expected, found=found, remedy=remedy)
+
+
 class GateResult(FrozenModel, allow_inf_nan=False):
     """The result of one gate for one wheel.
 

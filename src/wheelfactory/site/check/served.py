@@ -15,7 +15,7 @@ from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.published_site import PublishedSite, read_site
 from wheelfactory.site.index import render_index
-from wheelfactory.verify.result import Finding, GateResult, Status
+from wheelfactory.verify.result import Finding, GateResult, Status, make_finding
 
 POLL_S = 15.0
 """Seconds between two looks at a site that is not up to date yet."""
@@ -69,15 +69,15 @@ def _manifest_findings(served: Iterable[WheelRow], expected: Iterable[WheelRow])
     for row in expected:
         other = found.pop(row.filename, None)
         if other is None:
-            yield _finding(MANIFEST_NAME, f"a row for {row.filename}", "none", _DEPLOY)
+            yield make_finding(MANIFEST_NAME, f"a row for {row.filename}", "none", _DEPLOY)
             continue
         names = [name for name in WheelRow.model_fields if name != "url" and getattr(row, name) != getattr(other, name)]
         if names:
-            yield _finding(
+            yield make_finding(
                 MANIFEST_NAME, f"the published row of {row.filename}", f"another {', '.join(names)}", _DEPLOY
             )
     for name in found:
-        yield _finding(MANIFEST_NAME, "only rows of published wheels", f"a row for {name}", _DEPLOY)
+        yield make_finding(MANIFEST_NAME, "only rows of published wheels", f"a row for {name}", _DEPLOY)
 
 
 def _index_findings(
@@ -88,16 +88,16 @@ def _index_findings(
         try:
             served = site.fetch_page(path, scratch, environ)
         except InputError as error:
-            yield _finding(path, "a page of the index", str(error), error.hint)
+            yield make_finding(path, "a page of the index", str(error), error.hint)
             continue
         if served is None:
-            yield _finding(path, "a page of the index", "none", _DEPLOY)
+            yield make_finding(path, "a page of the index", "none", _DEPLOY)
             continue
         expected, found = _links(page, f"{site.base}{path}"), _links(served, f"{site.base}{path}")
         for text in sorted(expected.keys() | found.keys()):
             if expected.get(text) != found.get(text):
                 wanted = f"the link of the manifest to {text}" if text in expected else "only links of the manifest"
-                yield _finding(path, wanted, f"another link to {text}" if text in found else "none", _DEPLOY)
+                yield make_finding(path, wanted, f"another link to {text}" if text in found else "none", _DEPLOY)
 
 
 def _links(page: bytes, address: str) -> dict[str, tuple[object, ...]]:
@@ -120,17 +120,12 @@ def _file_findings(site: PublishedSite, environ: Mapping[str, str]) -> Iterator[
         try:
             size = site.find_size(row, environ)
         except InputError as error:
-            yield _finding(row.filename, f"a file of {row.size} bytes", str(error), error.hint)
+            yield make_finding(row.filename, f"a file of {row.size} bytes", str(error), error.hint)
             continue
         if size != row.size:
             found = "no such file" if size is None else f"{size} bytes"
-            yield _finding(row.filename, f"a file of {row.size} bytes", found, _UPLOAD)
+            yield make_finding(row.filename, f"a file of {row.size} bytes", found, _UPLOAD)
 
 
 def _result(check: str, findings: Iterator[Finding], detail: str) -> GateResult:
     return GateResult.from_findings(check, list(islice(findings, _MAX_FINDINGS)), detail)
-
-
-def _finding(file: str, expected: str, found: str, remedy: str) -> Finding:
-    # ASCII, because the site wrote these texts, and they go to a terminal and into an issue
-    return Finding(file=ascii(file)[1:-1], expected=ascii(expected)[1:-1], found=ascii(found)[1:-1], remedy=remedy)
