@@ -102,7 +102,8 @@ def plot_trend(points: Sequence[TrendPoint], report: TrainingReport, paths: Sequ
         axes.set(xlabel="time of the report (UTC)", ylabel="median step (ms)")
         axes.set_ylim(bottom=0)
         if len({point.report.time for point in points}) == 1:  # matplotlib would show years around it
-            axes.set_xlim(points[0].report.time - timedelta(hours=12), points[0].report.time + timedelta(hours=12))
+            only, half = points[0].report.time, timedelta(hours=12)
+            axes.set(xlim=(only - half, only + half))
         _write(figure, axes, paths)
 
 
