@@ -268,20 +268,21 @@ def judge_exception(error: Exception) -> tuple[str, str]:
     return REFUSED if refused else CRASHED, f"{type(error).__name__}: {error}"
 
 
-def accept_any_device() -> None:
-    """Make transformers use flash_attn on a CPU, and without an installed distribution of that name."""
-    utilities: Any = import_module("transformers.modeling_flash_attention_utils")
-    utilities.is_flash_attn_2_available = lambda *arguments, **options: True
-    import_module("transformers").PreTrainedModel._flash_attn_can_dispatch = lambda *arguments, **options: True
+def claim_a_gpu() -> None:
+    """Stub transformers' check for a CUDA device. Whether it takes flash_attn is its own decision."""
+    for name in ("transformers.utils.import_utils", "transformers.utils"):
+        vars(import_module(name))["is_torch_cuda_available"] = lambda: True
 
 
 def replace_flash_attn(module: str) -> None:
-    """Make transformers use a module with flash-attn's functions as flash_attn."""
-    utilities = import_module("transformers.modeling_flash_attention_utils")
+    """Make transformers use a module with flash-attn's functions as flash_attn, on any device."""
+    utilities: Any = import_module("transformers.modeling_flash_attention_utils")
     package, padding = ModuleType("flash_attn"), ModuleType("flash_attn.bert_padding")
     vars(package).update(vars(import_module(module)), __spec__=ModuleSpec("flash_attn", None), __path__=[])
     vars(padding).update(pad_input=utilities._pad_input, unpad_input=utilities._unpad_input)
     sys.modules |= {"flash_attn": package, "flash_attn.bert_padding": padding}
+    utilities.is_flash_attn_2_available = lambda *arguments, **options: True
+    import_module("transformers").PreTrainedModel._flash_attn_can_dispatch = lambda *arguments, **options: True
 
 
 def prepare_transformers(module: str, device: str) -> str:
@@ -295,8 +296,7 @@ def prepare_transformers(module: str, device: str) -> str:
         replace_flash_attn(module)
     elif device == "cpu":
         import_module("random_cases").use_emulator()
-    if module != FLASH_ATTN or device == "cpu":
-        accept_any_device()
+        claim_a_gpu()
     return "flash_attention_2"
 
 
