@@ -479,7 +479,7 @@ def test_objects_are_not_held_in_memory(server: RemoteServer, survey: Survey, tm
     child.start()
     child.join(300)
     assert server.calls["Read"] == 8
-    assert peaks.get(timeout=10) < 200
+    assert peaks.get(timeout=10) < 300, "of 640 MiB"
     assert records(survey, tmp_path / "kernels") == []
 
 

@@ -46,7 +46,7 @@ RETRY_S = 1.0
 MAX_OBJECT_BYTES = 1 << 30
 """An object that claims to be larger is not read."""
 
-MAX_READS = 4
+MAX_READS = 2
 """Objects that are read at the same time: gRPC holds a message of each, of up to 4 MiB, in memory."""
 
 _Answer = TypeVar("_Answer")
