@@ -209,9 +209,9 @@ def pip_install_large(environment: Environment, *arguments: str | Path, hint: st
     with announced_progress("download, MB") as report_progress:
 
         def look(output: bytes, _errors: bytes) -> None:
-            for done, total in _PIP_PROGRESS.findall(output)[-1:]:
-                if int(total) >= _LARGE:
-                    report_progress(int(done) // _MB, int(total) // _MB)
+            counts = [(int(done), int(total)) for done, total in _PIP_PROGRESS.findall(output)]
+            for done, total in [count for count in counts if count[1] >= _LARGE][-1:]:
+                report_progress(done // _MB, total // _MB)
 
         # quiet pip shows no progress; raw is the form for programs, since pip 24.1
         options = ("install", "--disable-pip-version-check", "--no-input", "--progress-bar", "raw")
