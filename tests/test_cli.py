@@ -357,7 +357,7 @@ def test_publish_refuses_a_wheel_that_a_gate_refuses(cli: Cli, tmp_path: Path) -
     wheel = flash_attn_wheel(tmp_path, CK_CELL)  # compiled, and its record does not say on which glibc
     shown = cli("publish", "new", wheel, "--matrix", MATRIX)
     assert shown.code == VERIFICATION_FAILED
-    assert shown.err.startswith(f"error: verification failed: {wheel.name}\n  identity: ")
+    assert f"error: verification failed: {wheel.name}\n  identity: " in shown.err
     assert shown.err.endswith("hint: nothing was published\n")
     assert not (tmp_path / "new").exists()
 
