@@ -50,14 +50,22 @@ def layers(cache: Path) -> list[Environment]:
         return [make_build_environment(cache), make_triton_environment(cache, "3.7.1"), make_numpy_environment(cache)]
 
 
-def run_models(wheel: Path, cache: Path, layers: Sequence[Environment], home: Path, *arguments: str) -> Verdicts:
+def run_models(
+    wheel: Path, cache: Path, layers: Sequence[Environment], home: Path, *arguments: str, **variables: str
+) -> Verdicts:
     """Run the program with a wheel installed beside the fallback; return a verdict by model and dtype."""
     torch, *_ = layers
     folders = [*(layer.site_packages for layer in layers), make_transformers(cache), FALLBACK_SOURCES / "src"]
-    environ = {"PATH": os.environ["PATH"], "HOME": str(home), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    environ = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        **variables,
+    }
     with open_wheel_environment(cache, wheel, torch.python, torch.version, folders) as environment:
         command: list[str | Path] = [environment.python, "-I", "-B", PROGRAM, *arguments]
-        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, env={**environ, **variables}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return {(each["model"], each["dtype"]): each for each in json.loads(done.stdout.splitlines()[-1])["models"]}
 
@@ -105,12 +113,13 @@ def test_a_model_with_the_fallback_is_one_graph(cache: Path) -> None:
     assert float(done.stdout) < 1e-6
 
 
-def test_the_fallback_that_these_errors_name_computes_every_model(
+def test_with_the_variable_the_fallback_computes_what_these_errors_name(
     cache: Path, layers: list[Environment], triton_wheel: Path, tmp_path: Path
 ) -> None:
-    arguments = ("flash_attention_amd", "cpu", "--dtypes", "float16,bfloat16")
+    arguments = ("flash_attn", "cpu", "--dtypes", "float16,bfloat16", "--models", "mistral,gemma2")
 
-    found = run_models(triton_wheel, cache, layers, tmp_path, *arguments)
+    found = run_models(triton_wheel, cache, layers, tmp_path, *arguments, FLASH_ATTENTION_AMD_FALLBACK="1")
 
-    assert len(found) == 8
-    assert {each["kind"] for each in found.values()} == {"right"}
+    assert {key: (each["kind"], each["reason"]) for key, each in found.items()} == dict.fromkeys(
+        [(name, dtype) for name in ("mistral", "gemma2") for dtype in ("float16", "bfloat16")], ("right", "")
+    )

@@ -3,8 +3,7 @@
     python -B tests/gpu/tiny_models.py MODULE cpu|cuda [--dtypes float16,bfloat16] [--models llama,...]
         [--limit 0.02] [--non-amd-gpu]
 
-MODULE is flash_attn, a module with the same functions (flash_attention_amd), which takes the place of flash_attn, or
-one that registers an attention of its own (flash_attention_amd.transformers).
+MODULE is flash_attn, or one that registers an attention of its own (flash_attention_amd.transformers).
 On the CPU, an emulator of gfx942 executes the kernels of flash_attn.
 The weights are random, nothing is downloaded. The verdict on a model is right, refused (its error says that an option
 is not supported), wrong, or crashed (any other exception). The report is JSON; the exit status is 1 if any model is
@@ -21,9 +20,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeAlias
 
 import torch
@@ -274,27 +271,14 @@ def claim_a_gpu() -> None:
         vars(import_module(name))["is_torch_cuda_available"] = lambda: True
 
 
-def replace_flash_attn(module: str) -> None:
-    """Make transformers use a module with flash-attn's functions as flash_attn, on any device."""
-    utilities: Any = import_module("transformers.modeling_flash_attention_utils")
-    package, padding = ModuleType("flash_attn"), ModuleType("flash_attn.bert_padding")
-    vars(package).update(vars(import_module(module)), __spec__=ModuleSpec("flash_attn", None), __path__=[])
-    vars(padding).update(pad_input=utilities._pad_input, unpad_input=utilities._unpad_input)
-    sys.modules |= {"flash_attn": package, "flash_attn.bert_padding": padding}
-    utilities.is_flash_attn_2_available = lambda *arguments, **options: True
-    import_module("transformers").PreTrainedModel._flash_attn_can_dispatch = lambda *arguments, **options: True
-
-
 def prepare_transformers(module: str, device: str) -> str:
     """Make transformers use a module on a device, and return the name of its attention.
 
     On a GPU, flash_attn is used as it is installed.
     """
-    if module != FLASH_ATTN and hasattr(import_module(module), "NAME"):
-        return str(import_module(module).NAME)
     if module != FLASH_ATTN:
-        replace_flash_attn(module)
-    elif device == "cpu":
+        return str(import_module(module).NAME)
+    if device == "cpu":
         import_module("random_cases").use_emulator()
         claim_a_gpu()
     return "flash_attention_2"

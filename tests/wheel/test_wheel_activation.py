@@ -15,6 +15,8 @@ from wheelfactory.build.environments import (
     make_triton_environment,
     open_wheel_environment,
 )
+from wheelfactory.core.files import FALLBACK_SOURCES
+from wheelfactory.verify.accuracy import NUMBERS_PROGRAM
 from wheelfactory.wheel.activation.members import ACTIVATION_MODULE
 
 pytestmark = pytest.mark.slow
@@ -85,3 +87,31 @@ def test_a_compiled_module_that_was_left_there_comes_first(installed: Path, upst
         assert "flash_attn_2_cuda.abi3.so: file too short" in python(installed, SAYS_BACKEND).stderr
     finally:
         extension.unlink()
+
+
+CALL = """
+import sys
+sys.path[:0] = {folders}
+from check_numbers import accept_cpu_tensors
+accept_cpu_tensors()
+import torch
+from flash_attn import flash_attn_func
+q = torch.randn(1, 24, 2, 16)
+try:
+    print(tuple(flash_attn_func(q, q, q, window_size=(4, 3), dropout_p={dropout}).shape))
+except NotImplementedError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("dropout", "value", "words"), [(0.0, "1", "(1, 24, 2, 16)"), (0.0, "0", "ignore"), (0.5, "1", "ignore")]
+)
+def test_the_fallback_computes_a_window_if_the_variable_asks_for_it_but_not_its_dropout(
+    dropout: float, value: str, words: str, installed: Path
+) -> None:
+    folders = [str(NUMBERS_PROGRAM.parent), str(FALLBACK_SOURCES / "src")]
+    environ = {"PATH": "/usr/bin:/bin", "FLASH_ATTENTION_AMD_FALLBACK": value}
+    code = CALL.format(folders=folders, dropout=dropout)
+    done = subprocess.run([installed, "-B", "-c", code], env=environ, capture_output=True, text=True)
+    assert words in done.stdout, done.stderr

@@ -1,10 +1,13 @@
 """Passes to the Triton kernels only calls that they compute correctly; added by wheelfactory.
 
 Upstream's file of this name is empty. Every way to the backend imports this package first, so the functions of
-`interface_fa` are replaced here: they copy tensors to a layout that the kernels read correctly, or raise an error.
+`interface_fa` are replaced here: they copy tensors to a layout that the kernels read correctly, or raise an error. With
+FLASH_ATTENTION_AMD_FALLBACK=1, flash-attention-amd computes what has a window or softcap.
 """
 
 import functools
+import importlib
+import os
 
 import torch
 
@@ -13,6 +16,8 @@ from . import interface_fa
 # 2.7.4.post1 has an older backward pass, without this function
 _OLDER = not hasattr(interface_fa, "attention_prefill_backward_triton_split_impl")
 _LARGEST_OFFSET = 2**31 - 1
+_VARIABLE = "FLASH_ATTENTION_AMD_FALLBACK"
+_FALLBACK = f"flash-attention-amd with {_VARIABLE}=1"
 
 
 def _refuse(option, why, models, instead):
@@ -25,15 +30,55 @@ def _refuse(option, why, models, instead):
 def _check_options(left, right, softcap, queries, keys, causal, paged=None, padded=None):
     """Raise for options that the kernels ignore; a window that hides no key is allowed."""
     if softcap:  # before the window, which Gemma 2 has too: 'sdpa' in transformers ignores softcap
-        instead = "flash-attention-amd, or attn_implementation='eager' in transformers"
+        instead = f"{_FALLBACK}, or attn_implementation='eager' in transformers"
         _refuse(f"softcap={softcap}", "ignore", "Gemma 2", instead)
     if 0 <= left < keys - 1 or (0 <= right < queries - 1 and not causal):
-        instead = "the CK wheel, flash-attention-amd, or attn_implementation='sdpa' in transformers"
+        instead = f"the CK wheel, {_FALLBACK}, or attn_implementation='sdpa' in transformers"
         _refuse(f"window_size=({left}, {right})", "ignore", "Mistral", instead)
     if paged is not None:
         _refuse("block_table", "ignore", "", "the CK wheel, flash-attention-amd, or a cache without pages")
     if padded is not None:
         _refuse("cache_leftpad and seqused_k", "ignore", "", "a cache without padding on the left")
+
+
+def _goes_to_fallback(chance, *options):
+    """Whether flash-attention-amd computes a call with options that the kernels ignore: if `_VARIABLE` is 1."""
+    try:
+        _check_options(*options)
+    except NotImplementedError:
+        if chance or os.environ.get(_VARIABLE) != "1":
+            raise
+        return True
+    return False
+
+
+def _compute_by_fallback(name, q, k, v, out, *more, **options):
+    """Return what a forward pass of the kernels returns: nothing for the last two, which only dropout needs."""
+    compute = getattr(importlib.import_module("flash_attention_amd"), name)
+    found, sums = compute(q, k, v, *more, **options, return_softmax_lse=True)
+    return found if out is None else out.copy_(found), sums, q.new_empty(0), q.new_empty(0)
+
+
+def _differentiate_by_fallback(name, d_out, q, k, v, out, gradients, *more, **options):
+    """Return what a backward pass of the kernels returns. It computes the forward pass again."""
+    compute = getattr(importlib.import_module("flash_attention_amd"), name)
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    # upstream calls this in an operator of its own, in which torch records nothing for autograd
+    hidden = torch._C._dispatch_tls_local_exclude_set()
+    for key in ("AutogradFunctionality", "AutogradOther", "AutogradNestedTensor"):
+        hidden = hidden.remove(getattr(torch._C.DispatchKey, key))
+    with torch._C._ForceDispatchKeyGuard(torch._C._dispatch_tls_local_include_set(), hidden), torch.enable_grad():
+        found = torch.autograd.grad(compute(*leaves, *more, **options), leaves, d_out)
+    found = (new if dx is None else dx.copy_(new) for dx, new in zip(gradients, found, strict=True))
+    return *found, (d_out.float() * out).sum(-1).mT.contiguous()
+
+
+def _named(scale, causal, left, right, softcap, slopes):
+    """The options as functions of flash-attn take them."""
+    return {
+        "softmax_scale": scale, "causal": causal, "window_size": (left, right), "softcap": softcap,
+        "alibi_slopes": slopes,
+    }  # fmt: skip
 
 
 def _check_tensors(*tensors):
@@ -68,7 +113,9 @@ def _of_each_sequence(slopes, batch):
 def _fwd(compute):
     @functools.wraps(compute)
     def fwd(q, k, v, out, slopes, chance, scale, causal, left, right, softcap, *more, **named):
-        _check_options(left, right, softcap, q.shape[1], k.shape[1], causal)
+        if _goes_to_fallback(chance, left, right, softcap, q.shape[1], k.shape[1], causal):
+            options = _named(scale, causal, left, right, softcap, slopes)
+            return _compute_by_fallback("flash_attn_func", q, k, v, out, **options)
         _check_tensors(q, k, v, out)
         _check_dropout(chance, q.shape[0], q.shape[2], q.shape[1], k.shape[1])
         slopes = _of_each_sequence(slopes, q.shape[0])
@@ -83,6 +130,10 @@ def _varlen_fwd(compute):
         q, k, v, out, starts_q, starts_k, used, padded, paged, slopes, queries, keys, chance, scale, zero, causal,
         left, right, softcap, *more, **named,
     ):  # fmt: skip
+        if paged is padded is used is None and _goes_to_fallback(chance, left, right, softcap, queries, keys, causal):
+            options = _named(scale, causal, left, right, softcap, slopes)
+            lengths = starts_q, starts_k, queries, keys
+            return _compute_by_fallback("flash_attn_varlen_func", q, k, v, out, *lengths, **options)
         _check_options(left, right, softcap, queries, keys, causal, paged, padded if used is None else used)
         _check_tensors(q, k, v, out)
         _check_dropout(chance, len(starts_q) - 1, q.shape[1], queries, keys)
@@ -133,7 +184,9 @@ def _check_gradients(q, k, slopes, queries, keys):
 def _bwd(compute):
     @functools.wraps(compute)
     def bwd(d_out, q, k, v, out, sums, dq, dk, dv, slopes, chance, scale, causal, left, right, softcap, *more, **named):
-        _check_options(left, right, softcap, q.shape[1], k.shape[1], causal)
+        if _goes_to_fallback(chance, left, right, softcap, q.shape[1], k.shape[1], causal):
+            options = _named(scale, causal, left, right, softcap, slopes)
+            return _differentiate_by_fallback("flash_attn_func", d_out, q, k, v, out, (dq, dk, dv), **options)
         _check_gradients(q, k, slopes, q.shape[1], k.shape[1])
         more = (_of_each_sequence(slopes, q.shape[0]), chance, scale, causal, left, right, softcap, *more)
         return _with_one_layout(compute, d_out, q, k, v, out, sums, (dq, dk, dv), *more, **named)
@@ -147,7 +200,10 @@ def _varlen_bwd(compute):
         d_out, q, k, v, out, sums, dq, dk, dv, starts_q, starts_k, slopes, queries, keys, chance, scale, zero, causal,
         left, right, softcap, *more, **named,
     ):  # fmt: skip
-        _check_options(left, right, softcap, queries, keys, causal)
+        if _goes_to_fallback(chance, left, right, softcap, queries, keys, causal):
+            options = _named(scale, causal, left, right, softcap, slopes)
+            given = d_out, q, k, v, out, (dq, dk, dv), starts_q, starts_k, queries, keys
+            return _differentiate_by_fallback("flash_attn_varlen_func", *given, **options)
         _check_gradients(q, k, slopes, queries, keys)
         slopes = _of_each_sequence(slopes, len(starts_q) - 1)
         more = (starts_q, starts_k, slopes, queries, keys, chance, scale, zero, causal, left, right, softcap, *more)
