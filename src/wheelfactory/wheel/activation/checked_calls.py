@@ -53,10 +53,10 @@ def _goes_to_fallback(chance, *options):
 
 
 def _compute_by_fallback(name, q, k, v, out, *more, **options):
-    """Return what a forward pass of the kernels returns: nothing for the last two, which only dropout needs."""
+    """Return what a forward pass of the kernels returns. The last two, for dropout, are as upstream's graphs expect."""
     compute = getattr(importlib.import_module("flash_attention_amd"), name)
     found, sums = compute(q, k, v, *more, **options, return_softmax_lse=True)
-    return found if out is None else out.copy_(found), sums, q.new_empty(0), q.new_empty(0)
+    return found if out is None else out.copy_(found), sums, q.new_empty(0), q.new_zeros(2, dtype=torch.int64)
 
 
 def _differentiate_by_fallback(name, d_out, q, k, v, out, gradients, *more, **options):
