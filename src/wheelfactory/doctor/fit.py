@@ -61,6 +61,8 @@ class Fit:
     """
     fallback: PublishedWheel | None = None
     """If no wheel matches: the newest fallback that the installed torch can run."""
+    unasked: PublishedWheel | None = None
+    """If no wheel of the backend and release that were asked for matches: the best of all others."""
 
 
 def find_fit(
@@ -100,6 +102,9 @@ def find_fit(
         if not others and wheel.cell and _has_torch(wheel.cell, machine.python, facts)
     ]
     nearest = min(possible, key=lambda one: one[0])[1] if possible and may_change_torch(machine) else None
+    others = find_fit(wheels, machine, facts).fitting if backend or flash_attn else ()
+    if others:
+        return Fit((), tuple(misses), nearest, unasked=others[0])
     return Fit((), tuple(misses), nearest, find_fallback(wheels, machine, facts))
 
 

@@ -95,7 +95,8 @@ def find_verdict(
         wheel = fit.fitting[0] if fit.fitting else fit.with_other_torch
         assert wheel
         return Verdict(VerdictKind.INSTALL, f"Install this: {name_wheel(wheel)}{_for_machine(machine, fit)}.")
-    return Verdict(VerdictKind.CANNOT, f"Cannot, because {_why_none(machine, diagnoses, fit, wanted, facts)}.")
+    instead = f" Without --backend and --flash-attn, {name_wheel(fit.unasked)}, fits." if fit.unasked else ""
+    return Verdict(VerdictKind.CANNOT, f"Cannot, because {_why_none(machine, diagnoses, fit, wanted, facts)}.{instead}")
 
 
 def name_wheel(wheel: PublishedWheel) -> str:
