@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import pytest
+
+from wheelfactory.core.errors import BuildError
 from wheelfactory.emulator.ck_names import SPLITS, suggest_calls
 from wheelfactory.kernels.compiler.record_calls import render_calls
 from wheelfactory.kernels.prove import choose_calls, judge, sample_sources
@@ -65,6 +68,9 @@ def test_calls_that_launch_nothing_new_or_fail_are_left_out() -> None:
     rows[others[0].name] = {"launches": ["launch kernel_3 1"], "error": ""}
     rows[others[1].name] = {"launches": ["launch kernel_24 1"], "error": "no kernel"}
     assert choose_calls((first, *others), rows) == [first, *others[2:]]
+    rows[others[1].name]["error"] = "fmha_fwd_splitkv: no such field: args.num_split"
+    with pytest.raises(BuildError, match=r"a field that CK's headers lack: .*args\.num_split"):
+        choose_calls((first, *others), rows)
 
 
 def test_wrong_results_findings_and_what_was_not_run_are_faults_with_the_names_of_kernels() -> None:

@@ -183,12 +183,19 @@ def _record(
 
 
 def choose_calls(calls: Iterable[Call], recorded: Mapping[str, Mapping[str, Any]]) -> list[Call]:
-    """Choose the calls that launch a kernel which no earlier one launches."""
+    """Choose the calls that launch a kernel which no earlier one launches.
+
+    A call that has no kernel in the set is left out. Raises `BuildError` if one sets a field that CK does not have.
+    """
     chosen, seen = [], set[str]()
     for call in calls:
         runs = [recorded[each.name] for each in (call.forward, call) if each]
         launched = {line.split()[1] for run in runs for line in run["launches"]}
-        if launched - seen and not any(run["error"] for run in runs):
+        errors = [str(each["error"]) for each in runs if each["error"]]
+        for error in filter(lambda text: record_calls.UNKNOWN_FIELD in text, errors):
+            hint = "correct its name in emulator/ck_calls.py"
+            raise BuildError("a call sets a field that CK's headers lack", f"{call.name}: {error}", hint)
+        if launched - seen and not errors:
             chosen.append(call)
             seen |= launched
     return chosen

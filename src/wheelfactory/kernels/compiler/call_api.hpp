@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>

@@ -22,6 +22,9 @@ OWN = Path(__file__).resolve().parent
 APIS = {"fmha_fwd": "fmha_fwd", "fmha_fwd_splitkv": "fmha_fwd", "fmha_fwd_appendkv": "fmha_fwd", "fmha_bwd": "fmha_bwd"}
 """The functions of CK's host API, and the header of each. Source: mha_*.cpp in csrc/flash_attn_ck, which call these."""
 
+UNKNOWN_FIELD = "no such field:"
+"""What the program says of a field that the structs of the called function do not have, before its name."""
+
 _MEMBER = re.compile(r"(\w+)(?:\s*=[^;]*)?;")
 
 _FUNCTION = """
@@ -29,6 +32,7 @@ float call_{api}(Fields &fields) {{
     {api}_traits traits{{}};
     {api}_args args{{}};
 {settings}
+    if (!fields.empty()) throw std::invalid_argument("{unknown} " + fields.begin()->first);
     return {api}(traits, args, ck_tile::stream_config{{}});
 }}
 """
@@ -70,7 +74,7 @@ class Recording:
 def render_calls(header: str, declared: str) -> str:
     """Return the C++ source that calls the functions of a header; `declared` is its text."""
     functions = [
-        _FUNCTION.format(api=api, settings="\n".join(_settings(declared, api)))
+        _FUNCTION.format(api=api, unknown=UNKNOWN_FIELD, settings="\n".join(_settings(declared, api)))
         for api, place in APIS.items()
         if place == header
     ]
