@@ -1,6 +1,6 @@
 """`wheelfactory run` on real sources: build, verify, publish and index; repeated, from scratch, and after kills.
 
-Uses ``--quick``, which skips the slow gate; one test runs them.
+Uses ``--quick``, which skips the slow gate; one test has its proofs.
 """
 
 from __future__ import annotations
@@ -15,12 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from few_archs import write_few_archs
 from rocm_machine import make_machine
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.digest import file_sha256
-from wheelfactory.matrix.expand import expand
-from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.manifest import WheelRow, read_manifest
 from wheelfactory.verify.gates import required_gates
 
@@ -98,32 +95,22 @@ def test_every_gate_except_the_skipped_ones_passed(release: Path) -> None:
     assert left_out == {"emulation"}
 
 
-@pytest.fixture
-def one_arch(tmp_path: Path) -> Path:
-    """The matrix with one arch instead of ten, so that the slow gates take seconds."""
-    path = write_few_archs(tmp_path / "matrix.yaml", ("gfx942",))
-    (cell,) = (cell for cell in expand(load_matrix(path)).cells if cell.id == ONE)
-    assert load_matrix(path).archs(cell) == ("gfx942",)
-    return path
-
-
 def test_a_run_without_quick_runs_the_skipped_gates_and_changes_nothing_else(
-    cache: Path, one_arch: Path, tmp_path: Path
+    proved: Path, few_archs: Path, tmp_path: Path
 ) -> None:
-    """Runs the real gates without cached proofs."""
-    own, folder = make_machine(tmp_path / "machine", cache, {}).cache, tmp_path / "release"
-    (own / "proofs").unlink()
-    quick = run(folder, own, ONE, arguments=("--matrix", one_arch, "--quick"))
+    """With the proofs of these gates, which test_verify_emulation.py makes."""
+    own, folder = make_machine(tmp_path / "machine", proved, {}).cache, tmp_path / "release"
+    quick = run(folder, own, ONE, arguments=("--matrix", few_archs, "--quick"))
     assert quick.returncode == 0, quick.stderr
     assert "1 wheel not checked: numbers; rerun without --quick" in quick.stdout
     assert "verified" not in quick.stdout
     assert "not checked: numbers" in (folder / "packages.md").read_text()
-    again = run(folder, own, ONE, arguments=("--matrix", one_arch, "--quick"))
+    again = run(folder, own, ONE, arguments=("--matrix", few_archs, "--quick"))
     assert again.returncode == 5
     before = {row.filename: row for row in read_manifest(folder)}
     wheels = snapshot(folder / "wheels")
 
-    done = run(folder, own, ONE, arguments=("--matrix", one_arch))
+    done = run(folder, own, ONE, arguments=("--matrix", few_archs))
 
     assert done.returncode == 0, done.stderr
     assert "not checked" not in done.stdout + (folder / "packages.md").read_text()
@@ -134,8 +121,8 @@ def test_a_run_without_quick_runs_the_skipped_gates_and_changes_nothing_else(
     assert row == before[name].model_copy(update={"gates": row.gates})
     assert {gate.gate for gate in row.gates if str(gate.status) == "passed"} == set(required_gates(Backend.TRITON))
     figures = {gate.gate: gate.figures for gate in row.gates}
-    assert figures["emulation"]["gfx942 attn_fwd vector registers"] > 100
-    nothing = run(folder, own, ONE, arguments=("--matrix", one_arch))
+    assert figures["emulation"]["gfx1100 attn_fwd vector registers"] > 100
+    nothing = run(folder, own, ONE, arguments=("--matrix", few_archs))
     assert (nothing.returncode, read_manifest(folder)) == (5, tuple(after.values()))
 
 
