@@ -85,6 +85,20 @@ def test_a_repeated_build_makes_only_what_is_missing(machine: Machine, given: Co
     assert machine.built == [CK.id]
 
 
+def test_after_the_deadline_no_cell_is_begun_and_a_repeated_build_continues(
+    machine: Machine, given: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter((10.0, 20.0))
+    monkeypatch.setattr("wheelfactory.pipeline.run_batch.time.time", lambda: next(clock))
+    names = [CK.id, OTHER.id, TRITON.id]
+    (failure,) = build_batch(machine.executor, names, tmp_path, CompileScope(deadline=15), context=given)
+    assert isinstance(failure.error, RunAgainError)
+    assert failure.error.which == f"{OTHER.id} and 1 after it"
+    assert list(find_wheels(tmp_path)) == [CK.id]
+    assert build_batch(machine.executor, names, tmp_path, FULL_SCOPE, context=given) == ()
+    assert machine.built == names
+
+
 def test_an_environment_is_removed_after_its_last_cell(machine: Machine, given: Context, tmp_path: Path) -> None:
     machine.failing = frozenset({OTHER.id})
     names = [CK.id, SAME_ENVIRONMENT.id, OTHER.id, TRITON.id, CK.id]

@@ -1,11 +1,13 @@
 """Build, prove and verify the wheels of one batch, each step in a job of its own.
 
-A cell that fails does not stop the others. Rerunning a job skips finished wheels.
+A cell that fails does not stop the others. Rerunning a job skips finished wheels. After a deadline no cell is begun: a
+job that GitHub ends at its limit has no outputs, so all that it made would be lost.
 """
 
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,7 +17,7 @@ from wheelfactory.build.executor import Executor
 from wheelfactory.build.pinned import build_wheel
 from wheelfactory.build.products import pin_product
 from wheelfactory.core.cell import PRODUCTS, Backend, Cell
-from wheelfactory.core.errors import InputError
+from wheelfactory.core.errors import InputError, RunAgainError
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.progress import ProgressCallback, Steps, logger
 from wheelfactory.core.published import MANIFEST_NAME
@@ -55,7 +57,10 @@ def find_wheels(folder: Path) -> dict[str, Path]:
 def build_batch(
     executor: Executor, names: Sequence[str], dest: Path, scope: CompileScope, *, context: Context
 ) -> tuple[Failure, ...]:
-    """Build the wheels of these cells or products that `dest` does not have; return what failed."""
+    """Build the wheels of these cells or products that `dest` does not have; return what failed.
+
+    What the deadline of `scope` leaves is one failure, a `RunAgainError`.
+    """
 
     def build(name: str, report_progress: ProgressCallback) -> None:
         if name in PRODUCTS:
@@ -64,10 +69,12 @@ def build_batch(
             build_cell(executor, Cell.parse(name), dest, report_progress, context=context, scope=scope)
 
     built = find_wheels(dest)
-    return _for_each(executor, [name for name in names if name not in built], build)
+    return _for_each(executor, [name for name in names if name not in built], build, scope.deadline)
 
 
-def prove_batch(executor: Executor, names: Sequence[str], wheels: Path, *, context: Context) -> tuple[Failure, ...]:
+def prove_batch(
+    executor: Executor, names: Sequence[str], wheels: Path, deadline: float | None = None, *, context: Context
+) -> tuple[Failure, ...]:
     """Run the slow gates of the wheels of these cells, whose proofs stay in the cache; return what they refuse.
 
     Wheels that differ only in their label share a proof.
@@ -79,7 +86,7 @@ def prove_batch(executor: Executor, names: Sequence[str], wheels: Path, *, conte
         as_addition(found[name], results, "the job that verifies the wheel runs these gates again")
 
     # no product has slow gates
-    return _for_each(executor, [name for name in names if name in found and name not in PRODUCTS], prove)
+    return _for_each(executor, [name for name in names if name in found and name not in PRODUCTS], prove, deadline)
 
 
 def verify_batch(
@@ -125,16 +132,19 @@ def verify_batch(
     compiled = [name for name, cell in cells.items() if scope.archives and cell.backend is Backend.CK]
     # drawn where no build ran, so that a machine that changes wheels cannot know which of them are compared
     rebuilt = compiled if rebuild_all or not compiled else [secrets.choice(compiled)]
-    return _for_each(executor, unverified, verify_one)
+    return _for_each(executor, unverified, verify_one, scope.deadline)
 
 
 def _for_each(
-    executor: Executor, names: Sequence[str], work: Callable[[str, ProgressCallback], None]
+    executor: Executor, names: Sequence[str], work: Callable[[str, ProgressCallback], None], deadline: float | None
 ) -> tuple[Failure, ...]:
     """Do the work of each name in turn. An environment is removed before the next one, as no disk holds all of them."""
     cells = [None if name in PRODUCTS else Cell.parse(name) for name in names]
 
     def run_step(number: int) -> None:
+        if deadline is not None and time.time() >= deadline:
+            which = f"{names[number]} and {len(names) - number - 1} after it"
+            raise RunAgainError("time limit reached", which, "run the job again: it continues from what is there")
         cell, following = cells[number], next(iter(cells[number + 1 :]), None)
         try:
             with steps.step(names[number]) as report_progress:

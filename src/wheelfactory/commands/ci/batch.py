@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import time
 from pathlib import Path
 
-from wheelfactory.commands.executor_options import add_executor, has_compiled_cell, open_executor, use_store
+from wheelfactory.commands.executor_options import (
+    add_budget,
+    add_executor,
+    has_compiled_cell,
+    open_executor,
+    read_deadline,
+    use_store,
+)
 from wheelfactory.commands.options import (
     Environ,
     add_cache,
@@ -20,11 +28,12 @@ from wheelfactory.commands.options import (
     require_cell,
 )
 from wheelfactory.core.cell import PRODUCTS
-from wheelfactory.core.errors import DONE, FAILED, InputError
+from wheelfactory.core.errors import DONE, FAILED, RUN_AGAIN, InputError, RunAgainError
+from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.kernels.setup_env import CompileScope
 from wheelfactory.matrix.expand import expand
 from wheelfactory.pipeline.jobs import output_lines
-from wheelfactory.pipeline.run_batch import build_batch, prove_batch, verify_batch
+from wheelfactory.pipeline.run_batch import build_batch, find_wheels, prove_batch, verify_batch
 from wheelfactory.verify.gates import parse_extended
 
 REBUILD_VARIABLE = "WHEELFACTORY_REBUILD"
@@ -46,6 +55,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         f"from these, and one is built again and compared, or all with {REBUILD_VARIABLE}=all"
     )
     add_option(parser, "--kernels DIR", what, default="", type=str)
+    add_budget(parser)
     add_extended(parser)
     add_executor(parser)
     add_matrix(parser)
@@ -53,16 +63,19 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Print for ``$GITHUB_OUTPUT`` whether any cell passed; exit code 1 if one failed.
+    """Print for ``$GITHUB_OUTPUT`` whether any cell passed; exit code 1 if one failed, 6 if time ran out alone.
 
     The job uploads the wheels of the others nevertheless.
     """
+    started = time.time()
     if (options.action == "verify") != bool(options.rows) or (options.kernels and options.action == "prove"):
         raise InputError("bad arguments", options.action, "--rows belongs to verify, --kernels to build and verify")
     rebuild = environ.get(REBUILD_VARIABLE) or "one"
     if rebuild not in ("one", "all"):
         raise InputError(f"{REBUILD_VARIABLE} is neither one nor all", rebuild, "set it to all, or unset it")
-    scope = CompileScope(archives=as_directory(Path(options.kernels)) if options.kernels else None)
+    deadline = read_deadline(options, started)
+    archives = as_directory(Path(options.kernels)) if options.kernels else None
+    scope = CompileScope(archives=archives, deadline=deadline)
     context = read_context(options, environ)
     extended = tuple(parse_extended(options.extended))
     names, wheels = options.cells.split(), as_directory(options.wheels)
@@ -77,12 +90,16 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             wheels.mkdir(parents=True, exist_ok=True)
             failures = build_batch(executor, names, wheels, scope, context=context)
         elif options.action == "prove":
-            failures = prove_batch(executor, names, wheels, context=context)
+            failures = prove_batch(executor, names, wheels, deadline, context=context)
         else:
             rows = as_directory(options.rows)
             is_all = rebuild == "all"
             failures = verify_batch(executor, names, wheels, rows, extended, scope, rebuild_all=is_all, context=context)
     for failure in failures:
         print_messages(f"error: {failure.name}: {failure.error}", f"hint: {find_hint(failure.error)}")
-    print_results(*output_lines({"passed": len(failures) < len(names)}))
-    return FAILED if failures else DONE
+    verified = {path.parent.name for path in options.rows.glob(f"*/{MANIFEST_NAME}")} if options.rows else None
+    passed = find_wheels(wheels).keys() if verified is None else verified
+    print_results(*output_lines({"passed": not passed.isdisjoint(names)}))
+    if all(isinstance(failure.error, RunAgainError) for failure in failures):
+        return RUN_AGAIN if failures else DONE
+    return FAILED
