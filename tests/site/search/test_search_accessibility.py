@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 PHONE = {"width": 360, "height": 740}
 WHEELS = 5000
 FEWER_WHEELS = 250
-MOST_TIMES = 3
+MOST_TIMES = 8
 """How much longer a change of a filter may take with all wheels than with fewer, in one run: linear would be 20."""
 
 
@@ -303,7 +303,7 @@ def calm_site(matrix: Matrix, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 CHANGES = ("rocm-6.4", "rocm-7.2", "backend-ck", "torch-2.13.0", "python-3.12", "rocm-any", "torch-any", "python-any")
 TEXTS = ("g", "gf", "gfx", "gfx9", "gfx942", "gfx942 c", "gfx942 ck", "nothing has this", "")
-RUNS = 4
+RUNS = 8
 
 CHOOSE = "document.getElementById(given).click()"
 TYPE = "{ const text = document.getElementById('text'); text.value = given; text.dispatchEvent(new Event('input')); }"
