@@ -16,7 +16,7 @@ from release_factory import flash_attn_wheel, make_release
 from small_matrix import edited, small_matrix
 from wheelfactory.build.fallback import read_fallback_project
 from wheelfactory.build.pinned import PlainBuilds
-from wheelfactory.core.cell import FALLBACK_NAME
+from wheelfactory.core.cell import FALLBACK_NAME, OFFERED_PRODUCTS
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_FAILED
 from wheelfactory.kernels.archive_host import DirectoryArchiveHost
 from wheelfactory.kernels.kernel_set import group_kernel_sets, stored_set_name
@@ -167,17 +167,17 @@ def test_jobs_of_four_versions_compile_in_the_jobs_of_their_cells(steps: Steps) 
     one = steps.run("jobs", *versions)
     assert [(batch["cells"], batch["kernel-sets"]) for batch in one.entries("batches")] == [
         (CK, ""),
-        (FALLBACK_NAME, ""),
+        *((name, "") for name in OFFERED_PRODUCTS),
     ]
     assert "kernels" not in one.outputs
     store(steps, DEVICE_SET)
-    (ck, _) = steps.run("jobs", *versions).entries("batches")
+    ck, *_ = steps.run("jobs", *versions).entries("batches")
     assert ck["kernel-sets"] == "", "a build refuses archives that lack the host code"
     store(steps, HOST_SET)
-    (ck, _) = steps.run("jobs", *versions).entries("batches")
+    ck, *_ = steps.run("jobs", *versions).entries("batches")
     assert ck["kernel-sets"].split() == sorted(CK_SETS)
     both = steps.run("jobs", *versions, "--with-triton", "true")
-    assert [batch["cells"] for batch in both.entries("batches")] == [CK, TRITON, FALLBACK_NAME]
+    assert [batch["cells"] for batch in both.entries("batches")] == [CK, TRITON, *OFFERED_PRODUCTS]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_collect_prints_the_cells_to_build_unless_they_were_published_meanwhile(
     }
     assert shown.entries("batches") == [
         {"batch": "triton-2.8.3-1", "cells": TRITON, "kernel-sets": ""},
-        {"batch": FALLBACK_NAME, "cells": FALLBACK_NAME, "kernel-sets": ""},
+        *({"batch": name, "cells": name, "kernel-sets": ""} for name in OFFERED_PRODUCTS),
     ]
     steps.publish(TRITON)
     assert steps.collect().outputs["count"] == "0"
@@ -302,8 +302,9 @@ def test_the_plain_build_of_aiter_is_made_for_the_cells_that_require_it(
         shown = run_command(capsys, "ci", "baseline", batches, "--cache", str(tmp_path))
         assert shown.code == DONE, shown.err
 
-    fallback, preview = f"{FALLBACK_NAME} {read_fallback_project().version}", f"flash-attn {PREVIEW.flash_attn}"
-    assert made == [fallback, "flash-attn 2.8.3", fallback, "amd-aiter 0.0.20260602.post1", preview]
+    offered = [f"{name} {read_fallback_project(name).version}" for name in OFFERED_PRODUCTS]
+    preview = f"flash-attn {PREVIEW.flash_attn}"
+    assert made == [*offered, "flash-attn 2.8.3", *offered, "amd-aiter 0.0.20260602.post1", preview]
 
 
 @pytest.mark.parametrize("batches", ["[]", "{}", '{"include": [{"cells": 1}]}', '{"include": [{"cells": "x"}]}'])

@@ -292,14 +292,14 @@ def test_one_release_that_can_be_fetched_is_enough_for_a_shared_set(run_plan: Pl
 
 def test_the_workflow_of_a_tag_is_predicted_with_and_without_a_runner(run_plan: Plan) -> None:
     without, with_runner = run_plan().out.splitlines()[-2:]
-    assert without.startswith("  without a runner  16 jobs of ")
+    assert without.startswith("  without a runner  19 jobs of ")
     assert "0 pulls by cells" in without
     # two images, built and verified and uploaded, and a shard of each of the five sets
-    assert with_runner.startswith("  with a runner     27 jobs of ")
+    assert with_runner.startswith("  with a runner     30 jobs of ")
     assert "4 pulls by cells, artifacts up to 2.0 GB" in with_runner
     assert "  without a runner  2 jobs of 0.0 h" in run_plan(only=CK_CELL).out, "nothing to build"
     workflow = json.loads(run_plan("--json").out)["workflow"]
-    assert (workflow["without-a-runner"]["jobs"], workflow["with-a-runner"]["jobs"]) == (16, 27)
+    assert (workflow["without-a-runner"]["jobs"], workflow["with-a-runner"]["jobs"]) == (19, 30)
 
 
 def test_unavailable_sources_are_a_reason_in_json(run_plan: Plan) -> None:

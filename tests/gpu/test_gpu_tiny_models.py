@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from shared_folder import file_lock
+from wheel_factory import small_machine
 from wheelfactory.build.environments import (
     Environment,
     make_build_environment,
@@ -21,6 +22,8 @@ from wheelfactory.build.environments import (
     make_triton_environment,
     open_wheel_environment,
 )
+from wheelfactory.build.products import make_products
+from wheelfactory.core.cell import FLASH_ATTN_FALLBACK
 from wheelfactory.core.files import FALLBACK_SOURCES, scratch_dir
 
 pytestmark = pytest.mark.slow
@@ -99,6 +102,19 @@ def test_the_fallback_registers_an_attention_that_computes_every_model_as_eager_
 
     assert {name: (each["kind"], each["reason"]) for name, each in found.items()} == dict.fromkeys(
         [(name, "float32") for name in ("llama", "llama grouped", "mistral", "gemma2")], ("right", "")
+    )
+
+
+def test_transformers_takes_the_fallback_named_flash_attn_and_computes_as_with_eager_attention(
+    cache: Path, layers: list[Environment], tmp_path: Path
+) -> None:
+    """By its own check of the installed package. The test replaces only its check for a GPU."""
+    (wheel,) = make_products([FLASH_ATTN_FALLBACK], small_machine(cache, os.environ))
+
+    found = run_models(wheel, cache, layers, tmp_path, "flash_attn", "cpu", "--dtypes", "float32", "--limit", "5e-6")
+
+    assert {name: (each["kind"], each["reason"]) for (name, _), each in found.items()} == dict.fromkeys(
+        ("llama", "llama grouped", "mistral", "gemma2"), ("right", "")
     )
 
 

@@ -4,7 +4,7 @@
         [--limit 0.02] [--non-amd-gpu]
 
 MODULE is flash_attn, or one that registers an attention of its own (flash_attention_amd.transformers).
-On the CPU, an emulator of gfx942 executes the kernels of flash_attn.
+On the CPU, an emulator of gfx942 executes the kernels of flash_attn, if it has any.
 The weights are random, nothing is downloaded. The verdict on a model is right, refused (its error says that an option
 is not supported), wrong, or crashed (any other exception). The report is JSON; the exit status is 1 if any model is
 wrong or crashed, or if an option of a model has no effect, because then it was not tested.
@@ -20,6 +20,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -279,7 +280,8 @@ def prepare_transformers(module: str, device: str) -> str:
     if module != FLASH_ATTN:
         return str(import_module(module).NAME)
     if device == "cpu":
-        import_module("random_cases").use_emulator()
+        if find_spec("flash_attn.flash_attn_triton_amd"):
+            import_module("random_cases").use_emulator()
         claim_a_gpu()
     return "flash_attention_2"
 

@@ -15,7 +15,7 @@ from stage_arguments import local_executor
 from wheel_factory import TRITON, finished_wheel, make_wheel, metadata_text
 from wheelfactory.build.executor import Executor
 from wheelfactory.build.pinned import PinnedProject
-from wheelfactory.core.cell import Cell
+from wheelfactory.core.cell import OFFERED_PRODUCTS, Cell
 from wheelfactory.core.errors import BuildError, VerificationError
 from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline import run as running
@@ -117,8 +117,8 @@ def test_a_workflow_builds_it_in_the_first_batch_with_a_cell_that_requires_it() 
         return [entry["cells"] for entry in json.loads(text)["include"]]
 
     other = replace(PREVIEW, torch="2.14.1")
-    assert batches(TRITON) == [TRITON.id, "flash-attention-amd"]
-    assert batches(TRITON, PREVIEW, other) == [TRITON.id, f"{PREVIEW.id} {NAME}", other.id, "flash-attention-amd"]
+    assert batches(TRITON) == [TRITON.id, *OFFERED_PRODUCTS]
+    assert batches(TRITON, PREVIEW, other) == [TRITON.id, f"{PREVIEW.id} {NAME}", other.id, *OFFERED_PRODUCTS]
     assert batches() == []
 
 
@@ -199,7 +199,7 @@ def test_a_run_publishes_no_wheel_whose_aiter_could_not_be_published(
 
     failures = run_worklist(local_executor(given), worklist, publisher, context=given)
 
-    assert [failure.name for failure in failures] == [NAME, PREVIEW.id, "flash-attention-amd"]
+    assert [failure.name for failure in failures] == [NAME, PREVIEW.id, *OFFERED_PRODUCTS]
     assert "amd-aiter is not published" in str(failures[1].error)
     assert publisher.rows() == ()
 

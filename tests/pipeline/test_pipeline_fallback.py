@@ -21,7 +21,7 @@ from wheelfactory.build.executor import Executor
 from wheelfactory.build.fallback import FallbackProject, read_fallback_project
 from wheelfactory.build.pinned import PinnedProject, PlainBuilds, build_wheel
 from wheelfactory.build.products import pin_product
-from wheelfactory.core.cell import Cell
+from wheelfactory.core.cell import FLASH_ATTN_FALLBACK, OFFERED_PRODUCTS, Cell
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import (
     BUILD_FAILED,
@@ -38,6 +38,9 @@ from wheelfactory.release.additions import as_addition, find_missing_products, r
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import manifest_bytes
 from wheelfactory.release.transaction import publish
+from wheelfactory.release.verified import unverified_reason
+from wheelfactory.site.index import render_index
+from wheelfactory.site.packages import packages_page
 from wheelfactory.verify.fallback import check_fallback_import
 from wheelfactory.verify.gate import ProductSubject
 from wheelfactory.verify.gates import required_gates, runs_on_publish, verify
@@ -426,6 +429,28 @@ def job_release(project: FallbackProject, tmp_path: Path) -> Callable[..., Path]
     return make
 
 
+def test_the_wheel_named_flash_attn_passes_its_gates_and_is_in_an_index_of_its_own(cache: Path, tmp_path: Path) -> None:
+    machine = small_machine(cache, os.environ)
+    made = build_wheel(pin_product(FLASH_ATTN_FALLBACK, machine), tmp_path, cache)
+    row, _ = as_addition(made, verify(made, context=machine))
+    assert [gate.gate for gate in row.gates] == ["archive", "identity", "record", "contents", "import"]
+    assert (row.project, row.version, row.cell, row.index_key) == ("flash-attn", "2.6.3+fallback", None, ("fallback",))
+    assert unverified_reason(row.model_copy(update={"gates": ()}), is_published=False)
+
+    kernels = row.model_copy(
+        update={"version": "2.8.3", "label": "rocm72torch2.13", "filename": "flash_attn-2.8.3.whl"}
+    )
+    pages = render_index([row, kernels])
+    assert [path for path, page in pages.items() if made.name.encode() in page] == [
+        "simple/fallback/flash-attn/index.html"
+    ]
+    assert "; the flash-attn of these only simple/fallback/." in packages_page(machine.matrix, [row])
+
+    tamper(made, {"flash_attn/bert_padding.py": b""})
+    results = verify(made, selected=runs_on_publish, context=machine)
+    assert {result.gate for result in results if result.findings} == {"record", "contents"}
+
+
 def test_its_row_belongs_to_every_index(wheel: Path) -> None:
     row = read_wheel_row(wheel, PASSED)
     assert (row.project, row.cell, row.label, row.index_key) == (NAME, None, None, None)
@@ -515,7 +540,8 @@ def test_it_is_missing_until_a_release_has_its_version(
     publisher = DirectoryPublisher(tmp_path / "release")
 
     def missing() -> list[str]:
-        return [found.wheel for found in find_missing_products(publisher, [TRITON], context=given)]
+        found = find_missing_products(publisher, [TRITON], context=given)
+        return [project.wheel for project in found if project.name == NAME]
 
     assert missing() == [project.filename]
     publish(publisher, [as_addition(write_wheel(tmp_path / "made", project), PASSED)])
@@ -554,7 +580,9 @@ def test_its_failure_is_reported_and_does_not_stop_the_cells(
     worklist = Worklist(to_build=(TRITON,), published=(), unbuildable=())
     failures = run_worklist(local_executor(given), worklist, DirectoryPublisher(tmp_path / "release"), context=given)
     assert started == [TRITON.id]
-    assert [(failure.name, failure.error.what) for failure in failures] == [(NAME, "no CPU torch")]
+    assert [(failure.name, failure.error.what) for failure in failures] == [
+        (name, "no CPU torch") for name in OFFERED_PRODUCTS
+    ]
     assert exit_code(failures) == BUILD_FAILED
 
 
@@ -576,7 +604,7 @@ def test_it_is_built_after_the_cells_that_were_asked_for(
 ) -> None:
     worklist = Worklist(to_build=(TRITON,), published=(), unbuildable=())
     assert run_worklist(local_executor(given), worklist, DirectoryPublisher(tmp_path / "release"), context=given) == ()
-    assert built_after == [[TRITON.id]]
+    assert built_after == [[TRITON.id]] * len(OFFERED_PRODUCTS)
 
 
 def test_it_is_built_by_the_next_run_if_the_first_was_interrupted_before_it(
@@ -584,7 +612,7 @@ def test_it_is_built_by_the_next_run_if_the_first_was_interrupted_before_it(
 ) -> None:
     worklist = Worklist(to_build=(), published=(TRITON,), unbuildable=())
     assert run_worklist(local_executor(given), worklist, DirectoryPublisher(tmp_path / "release"), context=given) == ()
-    assert built_after == [[]]
+    assert built_after == [[]] * len(OFFERED_PRODUCTS)
 
 
 def test_it_is_not_built_when_the_time_is_up(

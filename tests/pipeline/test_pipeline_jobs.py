@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from small_matrix import small_matrix
-from wheelfactory.core.cell import Cell
+from wheelfactory.core.cell import OFFERED_PRODUCTS, Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.kernels.kernel_set import group_kernel_sets, sets_of_cell, stored_set_name
 from wheelfactory.matrix.expand import expand
@@ -64,12 +64,12 @@ def test_a_set_whose_shards_exceed_one_matrix_waits_for_the_next_run(
     assert not any(item.stored for item in jobs.kernel_sets)
 
 
-def test_every_cell_is_in_one_batch_and_flash_attention_amd_is_another() -> None:
+def test_every_cell_is_in_one_batch_and_each_offered_product_is_another() -> None:
     batches = json.loads(batch_matrix(jobs_of().cells))["include"]
     names = [name for entry in batches for name in entry["cells"].split()]
-    assert sorted(names) == sorted([*(cell.id for cell in CELLS), "flash-attention-amd"])
-    assert batches[-1] == {"batch": "flash-attention-amd", "cells": "flash-attention-amd", "kernel-sets": ""}
-    assert parse_batch_cells(batch_matrix(jobs_of().cells)) == tuple(Cell.parse(name) for name in names[:-1])
+    assert sorted(names) == sorted([*(cell.id for cell in CELLS), *OFFERED_PRODUCTS])
+    assert batches[-2] == {"batch": "flash-attention-amd", "cells": "flash-attention-amd", "kernel-sets": ""}
+    assert parse_batch_cells(batch_matrix(jobs_of().cells)) == tuple(Cell.parse(name) for name in names[:-2])
 
 
 def test_a_batch_names_the_kernel_sets_of_its_cells_once() -> None:
@@ -87,7 +87,7 @@ def test_a_batch_names_the_kernel_sets_of_its_cells_once() -> None:
     ] == [
         ("ck-1", " ".join(names), "a b c"),
         ("triton-1", triton, ""),
-        ("flash-attention-amd", "flash-attention-amd", ""),
+        *((name, name, "") for name in OFFERED_PRODUCTS),
     ]
 
 

@@ -51,8 +51,8 @@ def test_every_table_has_every_product() -> None:
 
 def test_a_release_has_the_products_that_its_cells_require_and_the_offered_ones(given: Context) -> None:
     assert products_beside([]) == ()
-    assert products_beside([TRITON]) == OFFERED_PRODUCTS == ("flash-attention-amd",)
-    assert products_beside([TRITON, PREVIEW]) == ("flash-attention-amd", "amd-aiter", NAME)
+    assert products_beside([TRITON]) == OFFERED_PRODUCTS == ("flash-attention-amd", "flash-attn-fallback")
+    assert products_beside([TRITON, PREVIEW]) == (*OFFERED_PRODUCTS, "amd-aiter", NAME)
 
 
 def test_its_wheel_passes_the_gates_and_is_accepted_from_a_release_directory(given: Context, tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_it_is_missing_until_it_is_published(given: Context, tmp_path: Path, mon
     monkeypatch.setitem(PRODUCTS, "amd-aiter", Product("amd-aiter", lambda *_: False))
     publisher = DirectoryPublisher(tmp_path / "release")
     missing = find_missing_products(publisher, [PREVIEW], context=given)
-    assert [project.name for project in missing] == ["flash-attention-amd", NAME]
+    assert [project.name for project in missing] == [*OFFERED_PRODUCTS, NAME]
     wheel = build_wheel(PINNED, tmp_path, given.cache)
     publish(publisher, [as_addition(wheel, verify(wheel, context=given))])
     missing = find_missing_products(publisher, [PREVIEW], context=given)
-    assert [project.name for project in missing] == ["flash-attention-amd"]
+    assert [project.name for project in missing] == [*OFFERED_PRODUCTS]

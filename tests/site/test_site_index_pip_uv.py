@@ -42,11 +42,13 @@ CELLS = (
     "fa2.8.3-rocm7.14-torch2.14.1-py3-triton",
     f"fa2.8.4+git4a948e9-rocm6.4-torch2.9.1-{PYTHON_TAG}-ck",
 )
-"""What the release has, with einops. The last is a preview, newer than all others, in an index of its own."""
+"""What the release has, with einops and the fallbacks. The last is a preview, newer than all others, in an
+index of its own."""
 
 CK_INDEX = "rocm64/torch2.9/ck"
 CK_VERSION = "2.8.3+rocm64torch2.9"
 CK_FILE = f"flash_attn-{CK_VERSION}-1-{PYTHON_TAG}-{PYTHON_TAG}-manylinux_2_28_x86_64.whl"
+FALLBACK_VERSION = "2.6.3+fallback"
 TORCHES = ("2.9.1+rocm6.4", "2.8.0+rocm6.4", "2.14.1+rocm7.14")
 OLD_PIPS = ("20.3.4", "22.3.1", "23.1.2")
 """The first with the resolver of today; first and last that refuse a file if its METADATA has the older mark."""
@@ -57,7 +59,8 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A release of all `CELLS`; read only."""
     made, folder = tmp_path_factory.mktemp("made"), tmp_path_factory.mktemp("a release+")
     wheels = [flash_attn_wheel(made, cell) for cell in CELLS]
-    make_release(folder, [*wheels, stub_wheel(made, "einops", "0.8.2")])
+    others = [("einops", "0.8.2"), ("flash_attention_amd", "0.1.0"), ("flash_attn", FALLBACK_VERSION)]
+    make_release(folder, [*wheels, *(stub_wheel(made, *other) for other in others)])
     return folder
 
 
@@ -221,6 +224,27 @@ def test_another_label_than_the_index_has_is_refused(machine: Machine, site: Sit
     done = machine.install("--index-url", site.index(CK_INDEX), "flash-attn==2.8.3+rocm72torch2.9")
     assert done.returncode != 0
     assert "flash-attn" not in machine.installed()
+
+
+def test_the_index_of_the_fallback_gives_a_flash_attn_without_kernels(machine: Machine, site: Site) -> None:
+    done = machine.install("--index-url", site.index("fallback"), "flash-attn", "flash-attention-amd")
+    assert done.returncode == 0, done.stderr
+    fallbacks = {"flash-attn": FALLBACK_VERSION, "flash-attention-amd": "0.1.0"}
+    assert machine.installed() == {**fallbacks, "torch": "2.9.1+rocm6.4"}
+
+
+def test_no_other_index_has_it(machine: Machine, site: Site) -> None:
+    done = machine.install("--index-url", site.index(CK_INDEX), f"flash-attn=={FALLBACK_VERSION}")
+    assert done.returncode != 0
+    assert machine.installed() == {"torch": "2.9.1+rocm6.4"}
+
+
+def test_with_its_index_and_another_kernels_are_installed(machine: Machine, site: Site) -> None:
+    """uv takes the first index with the project, here that of the kernels; or the newest version as pip does."""
+    last, first = ("--index-url", site.index("fallback")), ("--extra-index-url", site.index(CK_INDEX))
+    done = machine.install(*last, *first, "flash-attn")
+    assert done.returncode == 0, done.stderr
+    assert machine.installed()["flash-attn"] == CK_VERSION
 
 
 def test_a_torch_that_does_not_fit_is_kept_and_nothing_is_installed(

@@ -13,7 +13,7 @@ import pytest
 
 from rocm_machine import ARCHS, count_targets, read_compiles
 from small_release import DEVICE_KERNELS, KERNELS, SMALL_KERNELS, SMALL_SETS
-from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.cell import OFFERED_PRODUCTS, Backend, Cell
 from wheelfactory.core.files import MATRIX
 from wheelfactory.kernels.compiler.compiler import read_compiler
 from wheelfactory.kernels.compiler.costs import Measurement, seed_cost
@@ -135,11 +135,11 @@ def test_only_publishing_jobs_have_write_permissions(released: tuple[RunnerSetup
 
 def test_every_wheel_is_an_artifact_once(released: tuple[RunnerSetup, Run]) -> None:
     _, run = released
-    batches = ("flash-attention-amd", "triton-2.8.3-1")
+    batches = (*OFFERED_PRODUCTS, "triton-2.8.3-1")
     kinds = [f"{kind}-{batch}" for kind in ("rows", "wheels") for batch in batches]
     assert run.artifact_names() == sorted([*kinds, "proofs-triton-2.8.3-1", "jobs", "plain", "github-pages-1"])
     wheels = [path.name for path in run.artifacts.rglob("*.whl") if "plain" not in path.parts]
-    assert len(wheels) == len(set(wheels)) == 3
+    assert len(wheels) == len(set(wheels)) == 4
 
 
 def test_the_proofs_of_the_numeric_gates_are_handed_on(triton: RunnerSetup, stocked: Path) -> None:
@@ -156,15 +156,15 @@ def test_the_proofs_of_the_numeric_gates_are_handed_on(triton: RunnerSetup, stoc
 
 def test_a_failed_cell_and_fallback_do_not_stop_the_other_cell(triton: RunnerSetup) -> None:
     """A re-run builds only what failed."""
-    failing = f'''        if name in ("{CELLS[0]}", "flash-attention-amd"):
+    failing = f"""        if name in {(CELLS[0], *OFFERED_PRODUCTS)}:
             raise InputError("the disk is full", name, "try again")
-'''
+"""
     before = "        if name in PRODUCTS:\n            build_wheel("
     edit(triton, RUN_BATCH, before, failing + before)
     run = run_workflow(triton, "build.yml", push_tag("v1.0.0"), unexecuted=PAGES)
-    assert run.results()[BUILD] == ["failure", "failure"]
+    assert run.results()[BUILD] == ["failure"] * 3
     assert f"error: {CELLS[0]}: the disk is full" in run.jobs_at(BUILD)[0].output
-    assert Counter(run.results()[VERIFY]) == {"success": 1, "skipped": 1}
+    assert Counter(run.results()[VERIFY]) == {"success": 1, "skipped": 2}
     assert published(triton) == [CELLS[1]]
     assert_missing(run, CELLS[0])
     assert CELLS[1] not in run.job("reconcile").output
@@ -184,7 +184,7 @@ def test_a_batch_that_is_not_attested_is_not_published_and_holds_back_no_other(t
         "subject-checksums: ${{ startsWith(inputs.batch, 'triton-') && 'lost.txt' || 'checksums.txt' }}",
     )
     run = run_workflow(triton, "build.yml", push_tag("v1.0.0"), unexecuted=PAGES)
-    assert Counter(run.results()[STAGE]) == {"failure": 1, "success": 1}
+    assert Counter(run.results()[STAGE]) == {"failure": 1, "success": 2}
     assert run.results()["release/pages/deploy"] == ["success"]
     wheels = [path.name for path in Path(triton.variables["WHEELFACTORY_TARGET"]).glob("wheels/flash_att*.whl")]
     assert published(triton) == []
@@ -205,7 +205,7 @@ def test_the_whole_matrix_is_built_in_jobs_by_image(triton: RunnerSetup) -> None
     run = run_workflow(place, "build.yml", push_tag("v1.0.0"), unexecuted=PATHS)
     batches = [job.matrix for job in run.jobs_at("release/cells")]
     built = [name for batch in batches for name in str(batch["cells"]).split()]
-    assert sorted(built) == sorted([*(cell.id for cell in cells), "flash-attention-amd", "amd-aiter"])
+    assert sorted(built) == sorted([*(cell.id for cell in cells), *OFFERED_PRODUCTS, "amd-aiter"])
     compiled = [batch for batch in batches if str(batch["batch"]).startswith("ck-")]
     for batch in compiled:
         linked = {name for cell in str(batch["cells"]).split() for name in sets_of_cell(matrix, Cell.parse(cell))}
@@ -234,7 +234,7 @@ def test_a_fork_without_a_runner_builds_what_hosted_runners_can_and_names_the_re
     run = run_workflow(place, "build.yml", push_tag("v1.0.0"), unexecuted=PATHS)
     planned = {name for job in run.jobs_at("release/cells") for name in str(job.matrix["cells"]).split()}
     wanted = {name for name, backend in cells.items() if backend is Backend.TRITON}
-    assert planned == wanted | {"flash-attention-amd", "amd-aiter"}
+    assert planned == wanted | {*OFFERED_PRODUCTS, "amd-aiter"}
     assert {job.runner for job in run.jobs_at(BUILD)} == {"ubuntu-24.04"}
     assert run.job("kernels").result == "skipped"
     summary = run.job("reconcile").output

@@ -11,6 +11,7 @@ import pytest
 
 from published_site import publish_cells
 from small_matrix import edited
+from wheelfactory.core.cell import OFFERED_PRODUCTS
 from workflows.events import dispatch, issue, schedule
 from workflows.expressions import Expressions
 from workflows.factory_repository import make_repository, make_target, triton_place
@@ -42,17 +43,17 @@ def run_versions(place: RunnerSetup, **inputs: str) -> Run:
 def test_four_versions_are_one_ck_cell_that_compiles_its_own_kernels(place: RunnerSetup) -> None:
     run = run_versions(place, **{"is-upload": "false", "runner": "mi300x"})
     assert run.result == "success", run.output()
-    cell, fallback = run.jobs_at("release/cells")
+    cell, *products = run.jobs_at("release/cells")
     assert (cell.matrix["cells"], cell.matrix["kernel-sets"]) == (CK, "")
-    assert fallback.matrix["cells"] == "flash-attention-amd"
-    assert [job.runner for job in run.jobs_at("release/cells/build")] == ["mi300x", "ubuntu-24.04"]
+    assert [job.matrix["cells"] for job in products] == [*OFFERED_PRODUCTS]
+    assert [job.runner for job in run.jobs_at("release/cells/build")] == ["mi300x", "ubuntu-24.04", "ubuntu-24.04"]
     assert run.job("release/approve").result == run.job("release/publish").result == "skipped"
 
 
 def test_the_optional_triton_cell_uses_a_hosted_runner(place: RunnerSetup) -> None:
     run = run_versions(place, **{"build-triton-backend": "true", "runner": "mi300x", "is-upload": "false"})
-    assert [job.matrix["cells"] for job in run.jobs_at("release/cells")] == [CK, TRITON, "flash-attention-amd"]
-    assert [job.runner for job in run.jobs_at("release/cells/build")] == ["mi300x", "ubuntu-24.04", "ubuntu-24.04"]
+    assert [job.matrix["cells"] for job in run.jobs_at("release/cells")] == [CK, TRITON, *OFFERED_PRODUCTS]
+    assert [job.runner for job in run.jobs_at("release/cells/build")] == ["mi300x"] + ["ubuntu-24.04"] * 3
 
 
 def test_excluded_versions_fail_the_run_with_the_reason(place: RunnerSetup) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))  # the reference, also where pytest imports test modules by path
+sys.path.insert(0, str(Path(__file__).parents[2] / "flash_attn_fallback/src"))
 
 from flash_attention_amd import blocks
 

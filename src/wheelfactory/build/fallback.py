@@ -1,6 +1,6 @@
-"""Build the wheel of flash-attention-amd from this checkout's sources.
+"""Build the wheels of flash-attention-amd, and of flash-attn that re-exports it, from this checkout's sources.
 
-The wheel has no label, and the same bytes wherever and whenever it is built.
+The wheels have the same bytes wherever and whenever they are built.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from pydantic import Field
 
 from wheelfactory.build.environments import make_build_environment, pip_wheel
 from wheelfactory.build.pinned import PinnedProject
-from wheelfactory.core.cell import FALLBACK_NAME
+from wheelfactory.core.cell import FALLBACK_NAME, product_name
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.files import FALLBACK_SOURCES, read_file
+from wheelfactory.core.files import FALLBACK_SOURCES, FLASH_ATTN_FALLBACK_SOURCES, read_file
 from wheelfactory.core.models import FrozenModel, parse_model
 from wheelfactory.matrix.facts import Context
 
@@ -40,7 +39,7 @@ _KEYS = ("name", "version", "requires-python", "dependencies")
 class _ProjectTable(FrozenModel):
     """The ``[project]`` keys of pyproject.toml."""
 
-    name: Literal["flash-attention-amd"]
+    name: str
     version: str
     requires_python: str = Field(alias="requires-python")
     dependencies: tuple[str, ...]
@@ -50,6 +49,7 @@ class _ProjectTable(FrozenModel):
 class FallbackProject:
     """The distribution, as its sources define it."""
 
+    name: str
     version: str
     requires_python: str
     requires: tuple[str, ...]
@@ -62,7 +62,7 @@ class FallbackProject:
     def filename(self) -> str:
         """The file name of its wheel."""
         # no label: the wheel is the same for every ROCm and torch
-        return f"{PACKAGE}-{self.version}-py3-none-any.whl"
+        return f"{self.name.replace('-', '_')}-{self.version}-py3-none-any.whl"
 
     @property
     def identity(self) -> str:
@@ -80,45 +80,50 @@ class FallbackProject:
             path.write_bytes(data)
 
 
-def read_fallback_project() -> FallbackProject:
-    """Read the project of this checkout or installed package.
+def read_fallback_project(name: str = FALLBACK_NAME) -> FallbackProject:
+    """Read the project of a product, `FALLBACK_NAME` or `FLASH_ATTN_FALLBACK`, in this checkout or installed package.
 
     Raises `InputError` if a file is missing, or pyproject.toml lacks a key.
     """
-    table = _read_project_table(FALLBACK_SOURCES / "pyproject.toml")
-    package = FALLBACK_SOURCES / "src" / PACKAGE
-    files = [*package.rglob("*.py"), package / "py.typed"]  # setuptools packages only these
+    sources = FALLBACK_SOURCES if name == FALLBACK_NAME else FLASH_ATTN_FALLBACK_SOURCES
+    table = _read_project_table(sources / "pyproject.toml", name)
+    package = sources / "src"
+    files = [path for pattern in ("*.py", "py.typed") for path in package.rglob(pattern)]  # setuptools takes only these
     return FallbackProject(
+        name=table.name,
         version=table.version,
         requires_python=table.requires_python,
         requires=table.dependencies,
-        build_files={name: _read(FALLBACK_SOURCES / name) for name in _BUILD_FILES},
-        members={path.relative_to(package.parent).as_posix(): _read(path) for path in files},
+        build_files={file: _read(sources / file, name) for file in _BUILD_FILES},
+        members={path.relative_to(package).as_posix(): _read(path, name) for path in files},
     )
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, name: str) -> bytes:
     hint = "install the factory again, or restore the file from git"
-    return read_file(path, InputError("cannot read flash-attention-amd", str(path), hint))
+    return read_file(path, InputError(f"cannot read {name}", str(path), hint))
 
 
-def _read_project_table(path: Path) -> _ProjectTable:
+def _read_project_table(path: Path, name: str) -> _ProjectTable:
     """Read the ``[project]`` keys. Raises `InputError` if one is missing."""
-    refusal = InputError("cannot read flash-attention-amd", str(path), f"it needs {', '.join(_KEYS)} in [project]")
+    refusal = InputError(f"cannot read {name}", str(path), f"it needs {', '.join(_KEYS)} in [project]")
     try:
-        project = tomllib.loads(_read(path).decode()).get("project", {})
+        project = tomllib.loads(_read(path, name).decode()).get("project", {})
     except ValueError as error:
         raise InputError(refusal.what, f"{path}: {error}", refusal.hint) from None
-    return parse_model(_ProjectTable, {name: project[name] for name in _KEYS if name in project}, refusal)
+    table = parse_model(_ProjectTable, {key: project[key] for key in _KEYS if key in project}, refusal)
+    if product_name(table.name, table.version) != name:
+        raise InputError(refusal.what, f"{path}: name and version of another project", refusal.hint)
+    return table
 
 
 # 1980-01-01, the earliest time of a zip member. Files of a checkout have only the time of the checkout
 _ZIP_EPOCH = 315532800
 
 
-def pin_fallback(context: Context) -> PinnedProject:
+def pin_fallback(name: str, context: Context) -> PinnedProject:
     """Return the version of this checkout and its build. Raises the errors of `read_fallback_project`."""
-    project, cache = read_fallback_project(), context.cache
+    project, cache = read_fallback_project(name), context.cache
 
     def run_setup(scratch: Path) -> Path:
         environment = make_build_environment(cache)
@@ -126,7 +131,7 @@ def pin_fallback(context: Context) -> PinnedProject:
         return pip_wheel(environment, scratch / "source", scratch / "raw", _ZIP_EPOCH, {})
 
     return PinnedProject(
-        FALLBACK_NAME,
+        name,
         project.version,
         project.identity,
         run_setup,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 from wheelfactory.build.environments import make_build_environment, pip_wheel
 from wheelfactory.build.fallback import pin_fallback
 from wheelfactory.build.pinned import PinnedProject, make_wheel
 from wheelfactory.build.sources import fetch_git, unpack_source
-from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME
+from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, FLASH_ATTN_FALLBACK
 from wheelfactory.core.errors import InputError
 from wheelfactory.matrix.facts import Context
 from wheelfactory.wheel.activation.corrections import corrections_id
@@ -53,7 +54,11 @@ def pin_aiter(context: Context) -> PinnedProject:
     )
 
 
-_PINS = {FALLBACK_NAME: pin_fallback, AITER_NAME: pin_aiter}
+_PINS: Mapping[str, Callable[[Context], PinnedProject]] = {
+    FALLBACK_NAME: partial(pin_fallback, FALLBACK_NAME),
+    FLASH_ATTN_FALLBACK: partial(pin_fallback, FLASH_ATTN_FALLBACK),
+    AITER_NAME: pin_aiter,
+}
 
 
 def pin_product(name: str, context: Context) -> PinnedProject:
@@ -69,6 +74,6 @@ def make_products(names: Iterable[str], context: Context) -> tuple[Path, ...]:
     return tuple(make_wheel(pin_product(name, context), context.cache) for name in names)
 
 
-def is_other_version(project: str, version: str, context: Context) -> bool:
+def is_other_version(product: str, version: str, context: Context) -> bool:
     """Whether this is a product in another version than this checkout's, which therefore cannot verify it."""
-    return project in _PINS and version != pin_product(project, context).version
+    return product in _PINS and version != pin_product(product, context).version

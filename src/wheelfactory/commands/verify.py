@@ -167,8 +167,8 @@ def _wheels(path: Path, context: Context) -> list[Path]:
     if not path.is_dir() or path.suffix == ".whl":
         return [path]
     publisher = DirectoryPublisher(path)
-    rows = [row for row in publisher.rows() if row.cell or row.project in PRODUCTS]
-    unknown = [row for row in rows if is_other_version(row.project, row.version, context)]
+    rows = [row for row in publisher.rows() if row.cell or row.product in PRODUCTS]
+    unknown = [row for row in rows if is_other_version(row.product, row.version, context)]
     for row in unknown:
         print_messages(f"warning: skipping {row.filename}: this checkout can only verify its own version")
     if len(rows) == len(unknown):

@@ -16,6 +16,9 @@ FLASH_ATTN_NAME = "flash-attn"
 FALLBACK_NAME = "flash-attention-amd"
 """flash-attn's functions in pure PyTorch."""
 
+FLASH_ATTN_FALLBACK = "flash-attn-fallback"
+"""The product whose project is flash-attn, and whose modules re-export `FALLBACK_NAME`."""
+
 AITER_NAME = "amd-aiter"
 """The project with the Triton kernels of previews."""
 
@@ -131,7 +134,7 @@ class Product:
     """
 
     name: str
-    """Normalized; it is also the product's name on the command line, in jobs and in logs."""
+    """Its name on the command line, in jobs and in logs: the normalized project name but for `FLASH_ATTN_FALLBACK`."""
     required_by: Callable[[Backend, str], bool] | None = None
     """Whether a flash-attn wheel of this backend and commit (empty for a release) requires it, so that only the indexes
     with such wheels list it. None: no wheel requires it, and every release and index offers it."""
@@ -143,6 +146,7 @@ PRODUCTS = {
     product.name: product
     for product in (
         Product(FALLBACK_NAME),
+        Product(FLASH_ATTN_FALLBACK),
         Product(AITER_NAME, lambda backend, commit: backend is Backend.TRITON and commit != "", "Triton previews"),
     )
 }
@@ -150,6 +154,12 @@ PRODUCTS = {
 
 OFFERED_PRODUCTS = tuple(product.name for product in PRODUCTS.values() if product.required_by is None)
 """The names of the products that no wheel requires."""
+
+
+def product_name(project: str, version: str) -> str:
+    """Return the name of the product that a project is in a version; of any other project, its own name."""
+    is_fallback = (project, local_version(version)) == (FLASH_ATTN_NAME, "fallback")
+    return FLASH_ATTN_FALLBACK if is_fallback else project
 
 
 def required_products(backend: Backend, commit: str) -> tuple[str, ...]:

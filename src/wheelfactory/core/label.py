@@ -17,8 +17,11 @@ _LABEL = re.compile(
 )
 
 
-IndexKey = tuple[str, str, str]
-"""The folders of an index: ROCm, torch and backend, which is ``ck-preview`` for previews."""
+IndexKey = tuple[str, ...]
+"""The folders of an index: ROCm, torch and backend, which is ``ck-preview`` for previews; or `FALLBACK_INDEX`."""
+
+FALLBACK_INDEX = ("fallback",)
+"""The index with flash-attn that re-exports flash-attention-amd: apart, so that it never replaces kernels."""
 
 
 def index_path(key: IndexKey) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from wheelfactory.core.cell import FALLBACK_NAME, Backend, major_minor
 from wheelfactory.core.gpus import OVERRIDES, find_override_arch
+from wheelfactory.core.label import FALLBACK_INDEX, index_path
 from wheelfactory.core.strict import read_record
 
 OTHER_BUILD = "CK wheels are built with PyTorch's torch; the doctor compares their symbols with those of yours"
@@ -266,7 +267,8 @@ def name_choice(axis: str, value: str) -> str:
 def other_ways(arch: str) -> tuple[str, ...]:
     """Return what the owner of a GPU that no wheel promises to work on can use instead, one line each."""
     reach = "on the GPU if torch.cuda.get_arch_list() of your torch names it, otherwise on the CPU"
-    ways = [f"{FALLBACK_NAME}: the same functions in pure PyTorch, slower: {reach}"]
+    named = f"pip install --index-url SITE/{index_path(FALLBACK_INDEX)}/ flash-attn"
+    ways = [f"{FALLBACK_NAME}: the same functions in pure PyTorch, slower: {reach}; as flash-attn: {named}"]
     if override := OVERRIDES.get(arch):
         line, other = f"export HSA_OVERRIDE_GFX_VERSION={override}", find_override_arch(override)
         ways.insert(0, f"at your own risk, as owners of such GPUs do: {line}, so that ROCm uses code for {other}")

@@ -47,8 +47,8 @@ def find_wheels(folder: Path) -> dict[str, Path]:
         except InputError as error:
             logger.warning("ignoring %s: %s", path.name, error)
             continue
-        if wheel.name in PRODUCTS:
-            found[str(wheel.name)] = path
+        if wheel.product in PRODUCTS:
+            found[wheel.product] = path
         elif record:
             found[record.cell] = path
     return found

@@ -67,7 +67,7 @@ def read_additions(
         if not wrong and (different := added_differences(row, path)):
             wrong = f"the row and the file differ in {', '.join(different)}"
         # the sources of another version are not here to compare with, and no wheel needs that version
-        if not wrong and is_other_version(row.project, row.version, context):
+        if not wrong and is_other_version(row.product, row.version, context):
             logger.info("skipping %s: this checkout can only verify its own version", row.filename)
             continue
         # a manifest can claim anything, so these gates run again; they build nothing, because this job can hold a token
@@ -86,7 +86,7 @@ def read_additions(
 
 def _gate_error(row: WheelRow, path: Path, *, context: Context) -> str | None:
     """The findings of the gates that need only the wheel file, or None. A file of PyPI has no gates: it is pinned."""
-    if not row.cell and row.project not in PRODUCTS:
+    if not row.cell and row.product not in PRODUCTS:
         return None
     cell = Cell.parse(row.cell) if row.cell else None
     results = verify(path, cell, selected=runs_on_publish, may_build=False, context=context)
@@ -128,7 +128,7 @@ def added_differences(row: WheelRow, path: Path) -> tuple[str, ...]:
 
 def _unpinned(row: WheelRow, matrix: Matrix) -> str | None:
     """Why a row without a cell must not be published, or None. The gates compare a product with its pinned sources."""
-    if row.cell or row.project in PRODUCTS:
+    if row.cell or row.product in PRODUCTS:
         return None
     dependency = matrix.dependencies.get(row.project)
     if dependency and (dependency.wheel, dependency.sha256) == (row.filename, row.sha256):

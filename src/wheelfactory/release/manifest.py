@@ -9,10 +9,10 @@ from pathlib import Path
 
 from pydantic_core import PydanticSerializationError
 
-from wheelfactory.core.cell import Cell
+from wheelfactory.core.cell import FLASH_ATTN_FALLBACK, Cell, product_name
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.files import read_file
-from wheelfactory.core.label import Label
+from wheelfactory.core.label import FALLBACK_INDEX, IndexKey, Label
 from wheelfactory.core.models import FrozenModel, parse_model
 from wheelfactory.core.published import MANIFEST_NAME, sort_proved_archs
 from wheelfactory.core.row import ROW_FORMAT, parse_lines
@@ -60,8 +60,15 @@ class WheelRow(FrozenModel):
     """The address of the file; None in a release itself, whose files are beside its manifest."""
 
     @property
-    def index_key(self) -> tuple[str, str, str] | None:
+    def product(self) -> str:
+        """The name of its product; of a cell's wheel or a dependency, the project."""
+        return product_name(self.project, self.version)
+
+    @property
+    def index_key(self) -> IndexKey | None:
         """The folders of the index that lists the wheel: ``("rocm64", "torch2.9", "ck")``; None if every index does."""
+        if self.product == FLASH_ATTN_FALLBACK:
+            return FALLBACK_INDEX
         return Label.parse(self.label).index_key if self.label else None
 
 

@@ -71,7 +71,7 @@ def _check_row(row: WheelRow) -> GateResult:
     """Check that the row marks the wheel as verified. A yanked wheel passes, with a note."""
     notes = "; ".join(filter(None, [f"yanked: {row.yanked}" if row.yanked else "", unchecked_since(row)]))
     unverified = unverified_reason(row)
-    if row.project == FLASH_ATTN_NAME and row.cell is None:
+    if row.product == FLASH_ATTN_NAME and row.cell is None:
         # as a dependency, it would need neither gates nor an attestation
         unverified = "no cell"
     if not unverified:

@@ -32,7 +32,7 @@ def unchecked_since(row: WheelRow) -> str:
 
 
 def _required(row: WheelRow) -> tuple[str, ...]:
-    return required_gates(Cell.parse(row.cell).backend if row.cell else row.project)
+    return required_gates(Cell.parse(row.cell).backend if row.cell else row.product)
 
 
 def merge_verified_gates(published: WheelRow, row: WheelRow) -> WheelRow:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from wheelfactory.core.cell import OFFERED_PRODUCTS, PRODUCTS
-from wheelfactory.core.label import IndexKey, Label, index_path
+from wheelfactory.core.label import FALLBACK_INDEX, IndexKey, Label, index_path
 from wheelfactory.core.published import wheel_url
 from wheelfactory.release.manifest import WheelRow
 
@@ -45,7 +45,7 @@ def render_index(rows: Iterable[WheelRow]) -> dict[str, bytes]:
                 newest[parent] = max(newest[parent], date)
     for folder, names in children.items():
         parts = folder.split("/")[1:]
-        is_index = len(parts) == INDEX_DEPTH
+        is_index = len(parts) == INDEX_DEPTH or tuple(parts) == FALLBACK_INDEX
         about = _INDEX.format(_describe(parts)) if is_index else _FOLDER
         # an index has no link but those of its projects (PEP 503)
         home = "" if is_index else "../" * (len(parts) + 1)
@@ -73,6 +73,8 @@ def newest_date(rows: Iterable[WheelRow]) -> str:
 
 def _describe(key: Sequence[str]) -> str:
     """``ROCm 6.4, torch 2.9, backend ck`` for the folders of an index."""
+    if tuple(key) == FALLBACK_INDEX:
+        return "every GPU, in pure PyTorch"
     rocm, torch, backend = key
     version = rocm.removeprefix("rocm")
     dotted = version if "." in version else f"{version[0]}.{version[1:]}"

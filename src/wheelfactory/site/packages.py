@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from wheelfactory.core.cell import PRODUCTS
+from wheelfactory.core.cell import FLASH_ATTN_FALLBACK, PRODUCTS
+from wheelfactory.core.label import FALLBACK_INDEX, index_path
 from wheelfactory.core.published import wheel_url
 from wheelfactory.core.wrap import count_text
 from wheelfactory.matrix.facts import Matrix
@@ -85,10 +86,11 @@ def packages_html(matrix: Matrix, rows: Iterable[WheelRow], site: str = "") -> b
 
 def _where_listed(others: Iterable[WheelRow]) -> str:
     """Which indexes have the wheels without a label."""
-    products = sorted({row.project for row in others if row.project in PRODUCTS})
+    products = sorted({row.product for row in others if row.product in PRODUCTS})
     required = [PRODUCTS[name] for name in products if PRODUCTS[name].required_by]
     only = (f"; {product.name} only those of {product.listed_for}" for product in required)
-    return f"Every index has these too{''.join(only)}."
+    own = f"; the flash-attn of these only {index_path(FALLBACK_INDEX)}/" if FLASH_ATTN_FALLBACK in products else ""
+    return f"Every index has these too{''.join(only)}{own}."
 
 
 def _about(row: WheelRow, matrix: Matrix) -> str:

@@ -46,7 +46,7 @@ def group_by_index(wheels: Iterable[WheelRow]) -> dict[IndexKey, list[WheelRow]]
     """The wheels of each index, in the given order, without dependencies, which every index has."""
     groups: dict[IndexKey, list[WheelRow]] = {}
     for wheel in wheels:
-        if wheel.index_key:
+        if wheel.label and wheel.index_key:
             groups.setdefault(wheel.index_key, []).append(wheel)
     return groups
 

@@ -7,6 +7,7 @@ interpreter gate's cases; `validate` runs more cases, on GPUs.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -19,6 +20,8 @@ from wheelfactory.build.environments import (
     open_wheel_environment,
 )
 from wheelfactory.build.fallback import PACKAGE
+from wheelfactory.build.products import make_products
+from wheelfactory.core.cell import FALLBACK_NAME, FLASH_ATTN_FALLBACK
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.progress import logger
@@ -74,7 +77,7 @@ def _run(subject: ProductSubject, key: ProofKey, kind: type[AnyReport]) -> AnyRe
     logger.info("running %s with %s", key.program.stem.replace("_", " "), subject.wheel.path.name)
     try:
         with open_wheel_environment(
-            subject.context.cache, subject.wheel.path, torch.python, torch.version, layers
+            subject.context.cache, subject.wheel.path, torch.python, torch.version, layers, _beside(subject)
         ) as environment:
             home = environment.folder / "home"
             return run_program(key.command, kind, environment, environ, scratch=home, timeout=TIMEOUT_S)
@@ -120,7 +123,8 @@ def check_fallback_import(subject: ProductSubject) -> GateResult:
     """
     wheel = subject.wheel
     # the whole file, not the payload: pip reads the metadata too
-    key = ProofKey(_PROGRAM, _hidden_packages(), file_sha256(wheel.path), ENVIRONMENT)
+    beside = tuple(file_sha256(path) for path in _beside(subject))
+    key = ProofKey(_PROGRAM, (wheel.name, *_hidden_packages()), file_sha256(wheel.path), (*ENVIRONMENT, *beside))
     version = str(wheel.version)
     report = run_or_reuse(subject, key, _Imported, lambda imported: imported.version == version)
     findings = []
@@ -131,6 +135,12 @@ def check_fallback_import(subject: ProductSubject) -> GateResult:
         remedy = "build the wheel again"
         findings = [Finding(file=wheel.path.name, expected=f"version {version}", found=report.version, remedy=remedy)]
     return GateResult.from_findings("import", findings, cpu_torch_requirement())
+
+
+def _beside(subject: ProductSubject) -> tuple[Path, ...]:
+    """Return the wheels that the wheel requires."""
+    required = [FALLBACK_NAME] if subject.project.name == FLASH_ATTN_FALLBACK else []
+    return make_products(required, subject.context)
 
 
 def _hidden_packages() -> tuple[str, ...]:

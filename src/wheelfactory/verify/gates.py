@@ -9,7 +9,7 @@ from typing import Any
 
 from wheelfactory.build.executor import BuildHost
 from wheelfactory.build.products import pin_product
-from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, PRODUCTS, Backend, Cell
+from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, FLASH_ATTN_FALLBACK, PRODUCTS, Backend, Cell
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Context
@@ -68,6 +68,11 @@ PRODUCT_GATES: Mapping[str, tuple[Gate[ProductSubject], ...]] = {
         Gate("import", check_fallback_import, runs_code=True),
         Gate("numbers", check_fallback_accuracy, runs_code=True),
     ),
+    FLASH_ATTN_FALLBACK: product_gates(
+        expected_from_plain,
+        range(100_001),
+        Gate("import", check_fallback_import, runs_code=True),
+    ),
     # its code runs with each flash-attn wheel that takes its kernels from it. Commit 9bab8388 makes 4.3 MB; AMD's
     # wheels with ROCm modules have 460 MB
     AITER_NAME: product_gates(expected_from_aiter, range(1_000_000, 20_000_001)),
@@ -110,7 +115,7 @@ def verify(
     are not pinned, `SourceError` if the sources to compare with are unavailable, and `BuildError` if the environment of
     a gate cannot be installed.
     """
-    name = Wheel.open(path).name  # the file name decides which gates apply
+    name = Wheel.open(path).product  # the file name decides which gates apply
     if cell and name in PRODUCTS:
         raise InputError("this wheel has no cell", path.name, "omit --cell: it is the same for every ROCm and torch")
     opened = check_archive(path)

@@ -21,6 +21,7 @@ from packaging.tags import Tag
 from packaging.utils import BuildTag, InvalidWheelFilename, NormalizedName, parse_wheel_filename
 from packaging.version import Version
 
+from wheelfactory.core.cell import product_name
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file
 from wheelfactory.wheel.archive import open_archive
@@ -66,6 +67,11 @@ class Wheel:
         if not is_zip:
             raise InputError("not a zip file", str(path), "download it again")
         return cls(path, name, version, build, tags)
+
+    @property
+    def product(self) -> str:
+        """The name of its product; of a wheel that is none, the project."""
+        return product_name(self.name, str(self.version))
 
     @property
     def platform_tags(self) -> tuple[str, ...]:

@@ -60,6 +60,15 @@ def test_the_newest_wheel_comes_first_then_each_other_kind(week: int) -> None:
     assert len(set(names(sample))) == 4
 
 
+def test_a_wheel_is_installed_from_the_index_that_lists_it_else_from_that_of_the_newest() -> None:
+    update = {"project": "flash-attn", "version": "2.6.3+fallback", "filename": "flash_attn-2.6.3+fallback.whl"}
+    named = FALLBACK.model_copy(update=update)
+    newest, *others = choose_sample((*NEW, named), PYTHONS, 5, 7)
+    found = {wheel.row.filename: wheel.index for wheel in others}
+    assert found[named.filename] == ("fallback",)
+    assert found[FALLBACK.filename] == newest.index
+
+
 def test_over_the_weeks_every_wheel_is_installed() -> None:
     samples = [choose_sample(NEW, PYTHONS, 5, week) for week in range(1000, 1000 + len(CELLS))]
     seen = Counter(name for sample in samples for name in names(sample))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from wheelfactory.build.environments import Environment, clean_environ, make_python_environment
 from wheelfactory.build.rocm_python import torch_requirement
-from wheelfactory.core.cell import FALLBACK_NAME
+from wheelfactory.core.cell import FALLBACK_NAME, PRODUCTS
 from wheelfactory.core.errors import BuildError, FactoryError, InputError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.installer import InstallCommand, Installer, pip_for, uv_for
@@ -161,11 +161,11 @@ def _run_install(command: InstallCommand, settings: Mapping[str, str]) -> str:
 
 def _import(row: WheelRow, environment: Environment, settings: Mapping[str, str]) -> str:
     """Import the package, isolated; return why that failed, or an empty text."""
-    is_fallback = row.project == FALLBACK_NAME
-    program = PROGRAMS / ("import_fallback.py" if is_fallback else "import_wheel.py")
+    is_fallback = row.product in PRODUCTS
+    program = [PROGRAMS / "import_fallback.py", row.project] if is_fallback else [PROGRAMS / "import_wheel.py"]
     expected = json.dumps({"version": row.version}) if is_fallback else row.version
     try:
-        command = (environment.python, "-I", "-B", program)
+        command = (environment.python, "-I", "-B", *program)
         done = run(command, environ=settings, cwd=environment.folder, timeout=IMPORT_S)
     except subprocess.TimeoutExpired:
         return f"no end after {IMPORT_S:.0f} seconds"

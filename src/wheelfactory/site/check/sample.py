@@ -28,7 +28,7 @@ class SampledWheel:
 
     row: WheelRow
     cell: Cell
-    """Names the ROCm and the torch to install it with; for flash-attention-amd, the cell of the newest wheel."""
+    """Names the ROCm and the torch to install it with; for a product, the cell of the newest wheel."""
     python: str
     """``3.12``."""
     index: IndexKey
@@ -64,7 +64,7 @@ def _candidates(rows: Iterable[WheelRow], pythons: Pythons) -> tuple[list[WheelR
     usable.sort(key=newest_first_key)
     usable.sort(key=lambda row: row.published, reverse=True)  # stable, so equal times keep the order above
     flash_attn = [row for row in usable if row.index_key and row.cell and Cell.parse(row.cell) in pythons]
-    return flash_attn, [row for row in usable if row.project in OFFERED_PRODUCTS]
+    return flash_attn, [row for row in usable if row.product in OFFERED_PRODUCTS]
 
 
 def _sampled(row: WheelRow, newest: WheelRow, pythons: Pythons, week: int) -> SampledWheel:
@@ -72,7 +72,7 @@ def _sampled(row: WheelRow, newest: WheelRow, pythons: Pythons, week: int) -> Sa
     assert with_torch.cell and with_torch.index_key  # flash-attn wheels have both
     cell = Cell.parse(with_torch.cell)
     served = pythons[cell]
-    return SampledWheel(row, cell, served[week % len(served)], with_torch.index_key)
+    return SampledWheel(row, cell, served[week % len(served)], row.index_key or with_torch.index_key)
 
 
 def _choose(newest: WheelRow, others: Iterable[WheelRow], number: int, week: int) -> list[WheelRow]:
@@ -88,7 +88,7 @@ def _choose(newest: WheelRow, others: Iterable[WheelRow], number: int, week: int
 
 def _kind(row: WheelRow) -> str:
     """The backend of a flash-attn wheel, or the name of a product."""
-    return str(Cell.parse(row.cell).backend) if row.cell else row.project
+    return str(Cell.parse(row.cell).backend) if row.cell else row.product
 
 
 def _deal_places(sizes: Mapping[str, int], number: int) -> Mapping[str, int]:

@@ -1,6 +1,6 @@
-"""Import the installed flash-attention-amd with torch alone, and print its version as JSON.
+"""Import flash-attention-amd, or flash-attn that re-exports it, with torch alone, and print its version as JSON.
 
-    python -I -B import_fallback.py [ABSENT ...]
+    python -I -B import_fallback.py flash-attention-amd|flash-attn [ABSENT ...]
 
 ABSENT: packages to hide, because a user may not have them. Importing one raises ImportError.
 """
@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 
-def main(absent: Sequence[str]) -> None:
+def main(project: str, absent: Sequence[str]) -> None:
     """Import the public names."""
     sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]  # None makes an import fail
     from flash_attention_amd import (
@@ -26,8 +26,13 @@ def main(absent: Sequence[str]) -> None:
 
     functions = (flash_attn_func, flash_attn_qkvpacked_func, flash_attn_varlen_func, flash_attn_with_kvcache)
     assert all(map(callable, (FlashAttention, *functions)))
-    sys.stdout.write(f"\n{json.dumps({'version': importlib.metadata.version('flash-attention-amd')})}\n")
+    if project == "flash-attn":
+        import flash_attn.bert_padding
+        import flash_attn.layers.rotary
+
+        assert flash_attn.flash_attn_func is flash_attn_func
+    sys.stdout.write(f"\n{json.dumps({'version': importlib.metadata.version(project)})}\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1], sys.argv[2:])

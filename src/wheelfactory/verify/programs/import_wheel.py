@@ -25,7 +25,7 @@ def main(wheel: str | None = None) -> None:
         # after 2.8.3, flash-attn warns of an extension that does not load, and uses aiter instead if there is one
         warnings.filterwarnings("error", message="flash_attn_2_cuda ")
         try:
-            from flash_attn.flash_attn_interface import flash_attn_func  # type: ignore[import-not-found]  # the wheel's
+            from flash_attn.flash_attn_interface import flash_attn_func
         except UserWarning as fallback:
             raise (fallback.__context__ or fallback) from None
 

@@ -1,0 +1,1 @@
+"""The layers that programs import from flash-attn."""
