@@ -42,7 +42,7 @@ _OTHERS = " | ".join(PRODUCTS)
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    forms = ("CELL", "FLASH_ATTN PYTHON TORCH ROCM", _OTHERS)
+    forms = ("CELL", "FLASH_ATTN PYTHON TORCH ROCM", "PRODUCT")
     parser.usage = "\n       ".join(f"%(prog)s [options] {form}" for form in forms)
     parser.epilog = (
         "example: wheelfactory build 2.8.3 3.11 2.9.1 6.4 --backend triton; "
@@ -50,7 +50,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "MAX_JOBS=8 (parallel compiles), BUILD_TRITON_BACKEND=true (build the Triton wheel too), ROCM_PATH=/opt/rocm "
         "(location of ROCm)"
     )
-    parser.add_argument("cell", nargs="*", help=f"cell id, four versions (ROCM can be auto), or {_OTHERS}")
+    parser.add_argument("cell", nargs="*", help=f"cell id, four versions (ROCM can be auto), or a product: {_OTHERS}")
     add_option(
         parser,
         "--backend",
