@@ -267,8 +267,10 @@ def name_choice(axis: str, value: str) -> str:
 def other_ways(arch: str) -> tuple[str, ...]:
     """Return what the owner of a GPU that no wheel promises to work on can use instead, one line each."""
     reach = "on the GPU if torch.cuda.get_arch_list() of your torch names it, otherwise on the CPU"
-    named = f"pip install --index-url SITE/{index_path(FALLBACK_INDEX)}/ flash-attn"
-    ways = [f"{FALLBACK_NAME}: the same functions in pure PyTorch, slower: {reach}; as flash-attn: {named}"]
+    named = (
+        f"for programs that accept only flash-attn, the site's index {index_path(FALLBACK_INDEX)}/ has it by that name"
+    )
+    ways = [f"{FALLBACK_NAME}: the same functions in pure PyTorch, slower: {reach}; {named}"]
     if override := OVERRIDES.get(arch):
         line, other = f"export HSA_OVERRIDE_GFX_VERSION={override}", find_override_arch(override)
         ways.insert(0, f"at your own risk, as owners of such GPUs do: {line}, so that ROCm uses code for {other}")
