@@ -79,9 +79,14 @@ def note_additions(root: Path, report: Iterable[str]) -> None:
 
 
 def write_derived(root: Path, matrix: Matrix) -> Iterator[str]:
-    """Write the files that differ, and yield a report line for each. Raises `FactoryError`."""
+    """Write the files that differ, and yield a report line for each: how many lines, such as cells, come and go.
+
+    Raises `FactoryError`.
+    """
     for path, text in derived_files(root, matrix).items():
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
+        before = path.read_text(encoding="utf-8") if path.exists() else ""
+        if before != text:
             with atomic_path(path) as written:
                 written.write_text(text, encoding="utf-8")
-            yield f"written    {path.relative_to(root)}"
+            old, new = set(before.splitlines()), set(text.splitlines())
+            yield f"written    {path.relative_to(root)}: {len(new - old)} lines more, {len(old - new)} fewer"

@@ -60,14 +60,18 @@ def test_the_command_writes_what_an_edit_of_the_matrix_changes(checkout: Path) -
 
     done = refresh(checkout)
 
-    assert (done.returncode, done.stdout) == (DONE, f"written    {CELLS}\nwritten    README.md\n"), done.stderr
     new = [cell for cell in cells.read_text().splitlines() if cell not in before]
     assert new
+    listed, page = done.stdout.splitlines()
+    assert (done.returncode, listed) == (DONE, f"written    {CELLS}: {len(new)} lines more, 0 fewer"), done.stderr
+    assert page.startswith("written    README.md: ")
     assert all(f"-rocm99.0-torch{torch}-" in cell for cell in new)
     assert f"| 99.0 | {torch}" in readme.read_text()
     assert readme.read_text().partition("<!-- ")[0] == table.partition("<!-- ")[0]
     again = refresh(checkout)
     assert (again.returncode, again.stdout) == (DONE, "")
+    matrix.write_text(matrix.read_text().replace(added, ""))
+    assert refresh(checkout).stdout.startswith(f"written    {CELLS}: 0 lines more, {len(new)} fewer\n")
 
 
 SETTINGS = """\
