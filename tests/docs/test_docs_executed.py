@@ -81,7 +81,7 @@ def run(request: pytest.FixtureRequest, cache: Path, tmp_path: Path) -> Run:
             shutil.copytree(made, checkout / need)
         elif need == "dist":
             (checkout / need).mkdir()
-            shutil.copy(next(made.glob("wheels/flash_attn-*.whl")), checkout / need)
+            shutil.copy(next(made.glob("wheels/flash_attn-*+rocm*.whl")), checkout / need)
         else:
             pytest.fail(f"nobody makes what the page needs: {need}")
 
