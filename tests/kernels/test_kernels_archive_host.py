@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_archive_factory import OBJECTS, fill
+from kernel_archive_factory import OBJECTS, fill, proof_of
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import FactoryError, InputError, PublishError
 from wheelfactory.kernels.archive import pack_archive
@@ -23,7 +23,7 @@ def host(tmp_path: Path) -> DirectoryArchiveHost:
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    return pack_archive(fill(tmp_path / "kernels"), SET, tmp_path / "merged", None)
+    return pack_archive(fill(tmp_path / "kernels"), SET, tmp_path / "merged", None, proof=proof_of(SET))
 
 
 @pytest.fixture
@@ -120,6 +120,13 @@ def test_a_set_is_uploaded_only_once(host: DirectoryArchiveHost, archive: Path, 
     archive.write_bytes(b"the same objects, with other times of compiling")
     upload_set(host, NAME, archive)
     assert (host.folder / "kernels" / NAME / archive.name).read_bytes() == before
+
+
+def test_a_set_is_not_uploaded_before_its_kernels_were_executed(host: DirectoryArchiveHost, tmp_path: Path) -> None:
+    unproved = pack_archive(fill(tmp_path / "kernels"), SET, tmp_path / "merged", None)
+    with pytest.raises(InputError, match=f"no kernel of the set was executed: {SET}"):
+        upload_set(host, NAME, unproved)
+    assert not host.has(NAME)
 
 
 def test_a_downloaded_set_has_the_name_that_builds_look_for(

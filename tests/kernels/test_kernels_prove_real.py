@@ -21,7 +21,7 @@ from wheelfactory.core.files import PACKAGE_DIR
 from wheelfactory.core.progress import ProgressCallback, ignore_progress
 from wheelfactory.kernels.archive import pack_archive
 from wheelfactory.kernels.compiler.store import Store
-from wheelfactory.kernels.kernel_set import KernelSet, find_host_set, group_kernel_sets
+from wheelfactory.kernels.kernel_set import KernelSet, find_host_sets, group_kernel_sets
 from wheelfactory.kernels.prove import prove_kernels
 from wheelfactory.kernels.setup_env import store_folder
 
@@ -56,7 +56,7 @@ class Proved:
     def prove(self) -> dict[str, Any]:
         context = self.bench.given(next(iter(self.bench.cells)), "cache")
         executor = InsideExecutor(local_executor(context).context)
-        path = prove_kernels(executor, self.device, self.host, self.archives, ignore_progress, context=context)
+        path = prove_kernels(executor, self.device, [self.host], self.archives, ignore_progress, context=context)
         found: dict[str, Any] = json.loads(path.read_text())
         return found
 
@@ -73,7 +73,7 @@ def proved(hip: HipToolchain, cache: Path, tmp_path_factory: pytest.TempPathFact
     built = bench.build(next(iter(bench.cells)))
     sets = group_kernel_sets(bench.matrix, bench.cells)
     device = next(each for each in sets if each.archs == (ARCH,))
-    made = Proved(bench, device, find_host_set(sets, device))
+    made = Proved(bench, device, find_host_sets(sets, device)[0])
     made.archives.mkdir()
     for key in built.report.keys:
         store = Store.open(store_folder(bench.folder / "cache"), key)

@@ -63,7 +63,11 @@ def host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeArchiveHost:
         (folder / found).write_text("all kernels")
         return folder / found
 
+    def upload(host: FakeArchiveHost, name: str, archive: Path) -> Mapping[str, str]:
+        return host.upload(name, archive)
+
     monkeypatch.setattr(collect, "merge_set", merge)
+    monkeypatch.setattr(collect, "upload_set", upload)
     return FakeArchiveHost(tmp_path)
 
 

@@ -21,6 +21,7 @@ from wheelfactory.pipeline.jobs import (
     make_jobs,
     output_lines,
     parse_batch_cells,
+    proof_entries,
 )
 
 MATRIX = small_matrix()
@@ -50,6 +51,21 @@ def test_each_shard_of_a_set_that_is_not_stored_is_an_entry_with_its_own_artifac
     assert [item.stored for item in jobs.kernel_sets] == [True] + [False] * (len(SETS) - 1)
     names = [stored_set_name(MATRIX, kernel_set) for kernel_set in SETS]
     assert [item.archive_name for item in jobs.kernel_sets] == names
+
+
+def test_each_compiled_set_of_device_code_is_executed_with_its_host_code() -> None:
+    host = next(item for item in SETS if not item.archs)
+    assert [entry["set"] for entry in proof_entries(jobs_of(stored=[SETS[0].id]))] == [
+        item.id for item in SETS[1:] if item.archs
+    ]
+    entries = proof_entries(jobs_of(stored=[host.id]))
+    assert [entry["set"] for entry in entries] == [item.id for item in SETS if item.archs]
+    for entry in entries:
+        rocm = entry["set"].rsplit("-", 1)[0]
+        assert entry["artifact"] == f"kernels-{entry['set']}"
+        assert entry["host-artifact"].startswith(f"kernels-{rocm}-")
+        assert entry["stored-host"] == (host.id if entry["host-artifact"] == f"kernels-{host.id}" else "")
+    assert {bool(entry["stored-host"]) for entry in entries} == {True, False}
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ OUTPUTS = {
     r"\./factory ci digest ": "sha256",
     r"\./factory ci batch ": "passed",
     r"\./factory ci collect ": "batches count kernels-pending next-round unattested",
-    r"\./factory ci jobs (?!.*--versions )": "count kernel-count kernels",
+    r"\./factory ci jobs (?!.*--versions )": "count kernel-count kernels proof-count proofs",
     r"\./factory ci jobs .*--versions ": "batches count",
     "actions/attest$": "attestation-id attestation-url bundle-path",
     "actions/upload-artifact$": "artifact-digest artifact-id artifact-url",
@@ -40,7 +40,7 @@ OUTPUTS = {
 
 _LITERAL = re.compile(r'echo [^$`]*>> "\$GITHUB_OUTPUT"')
 _OUTPUT = re.compile(r"\b((?:jobs|needs|steps)\.[\w-]+)\.outputs(?:\.|\[')([\w-]+)")
-_TIME_IS_UP = re.compile(r'\./factory kernels [^|]* --budget [^|]* \|\| test "\$\?" -eq 6')
+_UNFINISHED = re.compile(r'\./factory kernels [^|]* --(budget|prove) [^|]* \|\| test "\$\?" -eq 6')
 
 
 def takes_what_any_job_can_write(step: Element) -> bool:
@@ -53,11 +53,11 @@ def takes_what_any_job_can_write(step: Element) -> bool:
 
 
 def has_several_commands(step: Element) -> bool:
-    """Return whether a script is more than one command; only the end of a time budget may be no failure."""
+    """Return whether a script is more than one command; only unfinished kernels may be no failure."""
     script = step.bare_script
     operators = set(re.findall(r"[();<>|&\n]+|`", script)) - {"<", ">", ">>", ">&"}
     hidden = re.search(r"^(!|set)\s|(^|[\s/])((ba|da)?sh\s+-\w*c|eval)\s", script) or "$(" in step.text("run")
-    return bool(hidden or operators) and not _TIME_IS_UP.fullmatch(step.text("run"))
+    return bool(hidden or operators) and not _UNFINISHED.fullmatch(step.text("run"))
 
 
 def outputs(element: Element) -> set[str]:

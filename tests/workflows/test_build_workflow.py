@@ -43,6 +43,7 @@ SHORT_BUDGET = "--budget 1"
 """Enough hours for all kernels of the small release but the one that `remember_costs` makes slow."""
 
 BUILD_WORKFLOW, BATCH_WORKFLOW = ".github/workflows/build.yml", ".github/workflows/_batch.yml"
+PROVE = "src/wheelfactory/kernels/prove.py"
 RUN_BATCH = "src/wheelfactory/pipeline/run_batch.py"
 
 SITE = frozenset({"release/check/check"})
@@ -254,9 +255,19 @@ def remember_costs(place: RunnerSetup) -> None:
     ledger_path(place.home / ".cache/wheelfactory").write_text("".join(lines))
 
 
+def execute_nothing(place: RunnerSetup) -> None:
+    """Leave out what a proof executes: the objects of the fake compiler have no kernels."""
+    recording = '_record(build_host, job, scratch, log_path(context.cache, f"{kernel_set.id}-calls"), report_progress)'
+    edit(place, PROVE, recording, "{}")
+    edit(place, PROVE, "for each in read_descriptors(device)}", "for each in ()}")
+    edit(place, PROVE, "for call in suggest_calls(source)]", "for call in ()]")
+    edit(place, PROVE, "_execute(chosen, recorded, descriptors, scratch, context.cache)", "[]")
+
+
 def test_a_shard_out_of_time_continues_in_a_new_run(kernels: RunnerSetup) -> None:
     (Path(kernels.environ["ROCM_PATH"]) / "hipcc.log").unlink(missing_ok=True)
     remember_costs(kernels)
+    execute_nothing(kernels)
     edit(kernels, BUILD_WORKFLOW, "--budget 5", SHORT_BUDGET)
     first = run_workflow(kernels, "build.yml", push_tag("v1.0.0"), unexecuted=PAGES)
     assert first.results()["kernels"] == ["success"] * len(KERNEL_SETS), first.output()
@@ -278,6 +289,12 @@ def test_a_shard_out_of_time_continues_in_a_new_run(kernels: RunnerSetup) -> Non
     unfinished = [name for name in SMALL_SETS if not name.endswith("-cxx11")]
     assert [job.matrix["set"] for job in second.jobs_at("kernels")] == unfinished, "the host's set was complete"
     assert second.results()["kernels"] == ["success"] * len(unfinished), second.output()
+    proofs = [name for name in second.artifact_names() if name.endswith(".proof")]
+    assert (first.results()["prove"], proofs) == (
+        ["success"] * len(unfinished),
+        [f"kernels-{name}.proof" for name in unfinished],
+    ), "unfinished kernels are no failure, and have no proof"
+    assert not [name for name in first.artifact_names() if name.endswith(".proof")]
     assert second.job("collect").outputs["kernels-pending"] == "false"
     assert second.calls("gh") == []
     assert second.jobs_at(BUILD)[0].result == "success", second.output()

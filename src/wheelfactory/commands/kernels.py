@@ -30,12 +30,10 @@ from wheelfactory.commands.targets import open_archive_host, parse_repository
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import remove_scratch
 from wheelfactory.core.progress import Steps, log_to_stderr
-from wheelfactory.kernels.archive import read_archive_manifest
 from wheelfactory.kernels.archive_host import download_set, upload_set
 from wheelfactory.kernels.compile import compile_kernels
 from wheelfactory.kernels.compiler.shards import Shard
-from wheelfactory.kernels.kernel_set import find_host_set, group_kernel_sets, require_set, stored_set_name
-from wheelfactory.kernels.proof import require_proof
+from wheelfactory.kernels.kernel_set import find_host_sets, group_kernel_sets, require_set, stored_set_name
 from wheelfactory.kernels.prove import prove_kernels
 from wheelfactory.kernels.resume import merge_set
 from wheelfactory.kernels.setup_env import CompileScope, store_folder
@@ -56,8 +54,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_option(
         parser,
         "--prove",
-        "execute a sample of the kernels of one arch on an emulator; compile nothing. DIR must have the archives of "
-        "SET and of its host code",
+        "merge the shards, and execute a sample of the kernels of one arch on an emulator; compile nothing. DIR must "
+        "have the archives of SET and of its host code",
     )
     add_dest(parser, "kernels", "directory of archives")
     add_option(
@@ -105,8 +103,6 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         with use_store(cache, options.cache_size), log_to_stderr():
             archive = merge_set(dest, kernel_set.id, store_folder(cache))
             if options.upload:
-                manifest = read_archive_manifest(archive)
-                require_proof(kernel_set.id, manifest.set_key, manifest.proof)
                 name = stored_set_name(matrix, kernel_set, slim=options.slim)
                 upload_set(open_archive_host(options.upload, environ), name, archive)
     elif options.prove:
@@ -116,8 +112,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             Steps(1) as steps,
             steps.step(f"executing {kernel_set.id}") as report_progress,
         ):
-            host_set = find_host_set(sets, kernel_set)
-            archive = prove_kernels(executor, kernel_set, host_set, dest, report_progress, context=context)
+            host_sets = find_host_sets(sets, kernel_set)
+            archive = prove_kernels(executor, kernel_set, host_sets, dest, report_progress, context=context)
     else:
         scope = CompileScope(
             shard=options.shard,

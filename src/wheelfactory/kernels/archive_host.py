@@ -108,12 +108,15 @@ def _copy(archive: Path, copy: Path, digest: str) -> None:
 def upload_set(host: ArchiveHost, name: str, archive: Path) -> Mapping[str, str]:
     """Upload the archive of a complete set, unless the host already has one.
 
-    Returns what must be attested, and raises, as `ArchiveHost.upload` and `ArchiveHost.has`.
+    Returns what must be attested. Raises `InputError` if its kernels were not executed (`require_proof`), and as
+    `ArchiveHost.upload` and `ArchiveHost.has` do.
     """
     # keep the stored archive: a new one has different bytes, because its manifest holds measured costs
     if host.has(name):
         logger.info("already stored, and not replaced: %s", name)
         return {}
+    manifest = read_archive_manifest(archive)
+    require_proof(manifest.set_id, manifest.set_key, manifest.proof)
     return host.upload(name, archive)
 
 

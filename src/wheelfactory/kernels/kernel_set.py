@@ -98,12 +98,10 @@ def require_set(sets: Sequence[KernelSet], text: str) -> KernelSet:
     return by_id[text]
 
 
-def find_host_set(sets: Iterable[KernelSet], kernel_set: KernelSet) -> KernelSet:
-    """Find a set with the host code for the device code of `kernel_set`. Raises `InputError` if that has none."""
-    if not kernel_set.archs:
-        raise InputError("a set without device code", kernel_set.id, "name the set of an arch, such as ...-gfx942")
+def find_host_sets(sets: Iterable[KernelSet], kernel_set: KernelSet) -> tuple[KernelSet, ...]:
+    """Find the sets with host code of the same sources, one for each C++ ABI; none for a set of host code."""
     wanted = (kernel_set.sources, kernel_set.rocm, ())
-    return next(each for each in sets if (each.sources, each.rocm, each.archs) == wanted)
+    return tuple(each for each in sets if kernel_set.archs and (each.sources, each.rocm, each.archs) == wanted)
 
 
 # prefix of the names of stored sets. On GitHub these names are tags; tags of wheel releases must not start with it

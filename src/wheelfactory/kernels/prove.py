@@ -25,6 +25,7 @@ from wheelfactory.emulator.ck_calls import Call
 from wheelfactory.emulator.ck_names import suggest_calls
 from wheelfactory.emulator.code_object import Kernel, read_kernels
 from wheelfactory.emulator.identity import emulator_id
+from wheelfactory.kernels.archive import find_archives, read_archive_manifest
 from wheelfactory.kernels.compile import choose_recipe
 from wheelfactory.kernels.compiler import record_calls
 from wheelfactory.kernels.compiler.key import ROCM_PLACEHOLDER
@@ -33,7 +34,7 @@ from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.compiler.targets import parse_kernel_name
 from wheelfactory.kernels.kernel_set import KernelSet
 from wheelfactory.kernels.proof import Proof, proof_path
-from wheelfactory.kernels.resume import unpack_archives
+from wheelfactory.kernels.resume import merge_set
 from wheelfactory.kernels.setup_env import store_folder
 from wheelfactory.matrix.facts import Context
 
@@ -79,7 +80,7 @@ class Descriptor:
 def prove_kernels(
     executor: Executor,
     kernel_set: KernelSet,
-    host_set: KernelSet,
+    host_sets: Iterable[KernelSet],
     folder: Path,
     report_progress: ProgressCallback,
     *,
@@ -87,9 +88,14 @@ def prove_kernels(
 ) -> Path:
     """Execute a sample of the set's kernels, write the proof beside the set's archive in `folder`, and return its path.
 
-    `host_set` has the host code of the same sources; both archives must be in `folder`. Raises `InputError` if one is
-    missing, `BuildError` if the calls cannot be recorded, or if a kernel computes something wrong.
+    `folder` must have the archives of the set, and of one of `host_sets`, which have the host code of the same sources;
+    shards are merged. Raises as `merge_set` does if one is missing, `InputError` for a set without device code,
+    `BuildError` if the calls cannot be recorded, or if a kernel computes something wrong.
     """
+    host_set = next((each for each in host_sets if find_archives(folder, each.id)), None)
+    if host_set is None:
+        hint = f"name the set of an arch, and put the archives of its host code into {folder}"
+        raise InputError("no host code to execute the kernels with", kernel_set.id, hint)
     device, host = (_open_store(item, folder, context.cache) for item in (kernel_set, host_set))
     (arch,) = kernel_set.archs
     descriptors = {each.kernel.name: each for each in read_descriptors(device)}
@@ -120,13 +126,9 @@ def prove_kernels(
 
 
 def _open_store(kernel_set: KernelSet, folder: Path, cache: Path) -> Store:
-    """Unpack the archive of a whole set. Raises `InputError` if there is none."""
-    unpacked = unpack_archives(folder, kernel_set.id, store_folder(cache))
-    complete = [item for item in unpacked if item.shard is None and not item.is_partial]
-    if len(complete) != 1:
-        hint = f"run `wheelfactory kernels {kernel_set.id} --dest {folder}` first, and keep one archive of it there"
-        raise InputError("no single archive of the whole kernel set", f"{kernel_set.id} in {folder}", hint)
-    return Store.open(store_folder(cache), complete[0].key)
+    """Merge the archives of a set, and open the store with its objects. Raises as `merge_set` does."""
+    archive = merge_set(folder, kernel_set.id, store_folder(cache))
+    return Store.open(store_folder(cache), read_archive_manifest(archive).key)
 
 
 def read_descriptors(store: Store) -> Iterator[Descriptor]:

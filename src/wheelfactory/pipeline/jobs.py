@@ -13,7 +13,7 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file, write_atomic
 from wheelfactory.core.models import FrozenModel, parse_model
 from wheelfactory.kernels.archive_manifest import shard_suffix
-from wheelfactory.kernels.kernel_set import STORED_SET_PREFIX, KernelSet, stored_set_name
+from wheelfactory.kernels.kernel_set import STORED_SET_PREFIX, KernelSet, find_host_sets, stored_set_name
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, needs_runner, strategy_json
 from wheelfactory.pipeline.batches import cut_batches
@@ -37,6 +37,8 @@ class KernelSetJobs(FrozenModel):
     shards: tuple[str, ...] = ()
     """Shards to compile in this run, ``1/4`` to ``4/4``; empty if the set is stored or left to the next run."""
     stored: bool = False
+    host_set: str = ""
+    """The set with the host code that this set of device code is executed with; empty for host code."""
     unavailable: str = ""
     """Why its sources cannot be listed, which fails the cells that link it; empty if they can."""
 
@@ -107,6 +109,7 @@ def make_jobs(
                 archive_name=stored_set_name(matrix, kernel_set),
                 shards=now.get(kernel_set.id, ()),
                 stored=kernel_set.id in stored,
+                host_set=next((each.id for each in find_host_sets(sets, kernel_set)), ""),
                 unavailable=unavailable.get(kernel_set.id, ""),
             )
             for kernel_set in sets
@@ -141,6 +144,24 @@ def kernel_entries(jobs: WorkflowJobs) -> list[dict[str, str]]:
         {"set": set_jobs.id, "shard": shard, "artifact": f"{STORED_SET_PREFIX}{set_jobs.id}{shard_suffix(shard)}"}
         for set_jobs in jobs.kernel_sets
         for shard in set_jobs.shards
+    ]
+
+
+def proof_entries(jobs: WorkflowJobs) -> list[dict[str, str]]:
+    """Return the matrix entries of the job that executes kernels: one for each set of device code with shards.
+
+    Each names the artifacts of the set and of its host code, which is downloaded if it is stored already.
+    """
+    stored = {set_jobs.id for set_jobs in jobs.kernel_sets if set_jobs.stored}
+    return [
+        {
+            "set": set_jobs.id,
+            "artifact": f"{STORED_SET_PREFIX}{set_jobs.id}",
+            "host-artifact": f"{STORED_SET_PREFIX}{set_jobs.host_set}",
+            "stored-host": set_jobs.host_set if set_jobs.host_set in stored else "",
+        }
+        for set_jobs in jobs.kernel_sets
+        if set_jobs.shards and set_jobs.host_set
     ]
 
 

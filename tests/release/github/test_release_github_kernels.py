@@ -12,7 +12,7 @@ from fake_github import FakeGitHub
 from fake_github.outcome import content_of
 from fake_github.repository import OWNER_REPO
 from fake_sigstore import KERNELS, FakeSigstore
-from kernel_archive_factory import fill
+from kernel_archive_factory import fill, proof_of
 from small_matrix import SMALL, small_matrix
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_FAILED
@@ -71,7 +71,8 @@ def steps(github: FakeGitHub, _trusted: None, cli: Cli, tmp_path: Path, monkeypa
     kernel_set = KernelSetJobs(id=KERNEL_SET.id, archive_name=NAME, shards=("1/1",))
     jobs = WorkflowJobs(cells=(CellJob(id=CELL, batch="one", kernel_sets=(KERNEL_SET.id,)),), kernel_sets=(kernel_set,))
     jobs.write(tmp_path / "jobs.json")
-    archive = pack_archive(fill(tmp_path / "store"), KERNEL_SET.id, tmp_path / "kernels", None)
+    proof = proof_of(KERNEL_SET.id)
+    archive = pack_archive(fill(tmp_path / "store"), KERNEL_SET.id, tmp_path / "kernels", None, proof=proof)
     return Steps(cli, tmp_path, archive)
 
 
@@ -121,6 +122,13 @@ def test_an_archive_of_somebody_else_fails_its_set_and_is_not_downloaded(github:
     assert list((steps.folder / "downloaded").iterdir()) == []
     outputs = steps.collect()
     assert (outputs["unattested"], outputs["count"]) == ("false", "0"), "the cell of a failed set is not built"
+
+
+def test_kernels_that_nobody_executed_are_not_uploaded(github: FakeGitHub, steps: Steps) -> None:
+    pack_archive(fill(steps.folder / "store"), KERNEL_SET.id, steps.archive.parent, None)
+    outputs = steps.collect()
+    assert (outputs["unattested"], outputs["count"]) == ("false", "0"), "the cell of a failed set is not built"
+    assert github.repository.releases == {}
 
 
 def test_a_bundle_of_another_run_is_refused(steps: Steps, sigstore: FakeSigstore) -> None:

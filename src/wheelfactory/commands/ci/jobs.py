@@ -37,6 +37,7 @@ from wheelfactory.pipeline.jobs import (
     kernel_entries,
     make_jobs,
     output_lines,
+    proof_entries,
     split_by_runner,
 )
 from wheelfactory.pipeline.reconcile import job_summary, reconcile
@@ -110,7 +111,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         values |= {"batches": batch_matrix(jobs.cells)}
     else:  # `ci collect` prints the cells, after their kernels are compiled
         kernels = kernel_entries(jobs)
+        proofs = proof_entries(jobs)
         values |= {"kernel-count": len(kernels), "kernels": strategy_json(kernels)}
+        values |= {"proof-count": len(proofs), "proofs": strategy_json(proofs)}
     print_results(*output_lines(values))
     return DONE
 

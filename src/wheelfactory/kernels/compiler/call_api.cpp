@@ -1,6 +1,6 @@
 // Reads a call from stdin (the name of an API function, then a line for each field) and makes it.
 //
-// Exits with 1 if the function has no kernel for the call, or does not know a field.
+// Exits with 1 if the function has no kernel for the call, or lacks a field.
 #include "call_api.hpp"
 
 #include <cstdio>
