@@ -280,7 +280,8 @@ def prepare_transformers(module: str, device: str) -> str:
     if module != FLASH_ATTN:
         return str(import_module(module).NAME)
     if device == "cpu":
-        if find_spec("flash_attn.flash_attn_triton_amd"):
+        package = find_spec(FLASH_ATTN)  # of the package alone: its import must find the emulator
+        if package and Path(str(package.origin)).with_name("flash_attn_triton_amd").is_dir():
             import_module("random_cases").use_emulator()
         claim_a_gpu()
     return "flash_attention_2"
