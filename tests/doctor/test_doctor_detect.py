@@ -329,9 +329,9 @@ def test_a_second_index_of_pip_is_named(tmp_path: Path) -> None:
     executable = make_python(tmp_path / "env")
     home = {"HOME": str(tmp_path)}
     assert read_python(executable, (), home, SECONDS)[0].pip_extra == ""
-    path = write(tmp_path / ".config/pip/pip.conf", "[global]\nextra-index-url = https://pypi.org/simple\n")
+    path = write(tmp_path / ".config/pip/pip.conf", "[global]\nextra-index-url = https://index.example/simple\n")
     assert read_python(executable, (), home, SECONDS)[0].pip_extra == str(path)
-    extra = {**home, "PIP_EXTRA_INDEX_URL": "https://pypi.org/simple"}
+    extra = {**home, "PIP_EXTRA_INDEX_URL": "https://index.example/simple"}
     assert read_python(executable, (), extra, SECONDS)[0].pip_extra == "PIP_EXTRA_INDEX_URL"
 
 

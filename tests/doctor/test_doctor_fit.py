@@ -148,7 +148,7 @@ def test_wheels_can_be_limited_to_a_backend_or_a_release(wheels: tuple[Published
     assert best(find_fit(wheels, MI300X, FACTS, backend=Backend.TRITON)) == [f"{TRITON} None"]
     assert best(find_fit(wheels, MI300X, FACTS, flash_attn="2.7.4.post1")) == ["2.7.4.post1+rocm64torch2.9 cp311"]
     none = find_fit(wheels, MI300X, FACTS, flash_attn="2.7.4")
-    assert none == Fit((), (), None, unasked=find_fit(wheels, MI300X, FACTS).fitting[0])
+    assert none == Fit((), (), None, unfiltered=find_fit(wheels, MI300X, FACTS).fitting[0])
 
 
 CUDA = InstalledTorch("2.9.1+cu128", cuda="12.8", cxx11_abi=True)

@@ -174,8 +174,9 @@ TOOLCHAIN_PROBE = ROOT / "scripts/probe_toolchain.py"
 DOCKER = ROOT / "docker"
 """The Dockerfile template of the build images."""
 FALLBACK_SOURCES = ROOT / "packages/flash_attention_amd"
-FLASH_ATTN_FALLBACK_SOURCES = ROOT / "packages/flash_attn_fallback"
 """The sources of flash-attention-amd, which every release carries beside flash-attn."""
+FLASH_ATTN_FALLBACK_SOURCES = ROOT / "packages/flash_attn_fallback"
+"""The sources of the package named flash-attn that re-exports it."""
 
 
 def factory_version() -> str:

@@ -61,8 +61,8 @@ class Fit:
     """
     fallback: PublishedWheel | None = None
     """If no wheel matches: the newest fallback that the installed torch can run."""
-    unasked: PublishedWheel | None = None
-    """If no wheel of the backend and release that were asked for matches: the best of all others."""
+    unfiltered: PublishedWheel | None = None
+    """If no wheel of the requested backend and release matches: the best of all others."""
 
 
 def find_fit(
@@ -104,7 +104,7 @@ def find_fit(
     nearest = min(possible, key=lambda one: one[0])[1] if possible and may_change_torch(machine) else None
     others = find_fit(wheels, machine, facts).fitting if backend or flash_attn else ()
     if others:
-        return Fit((), tuple(misses), nearest, unasked=others[0])
+        return Fit((), tuple(misses), nearest, unfiltered=others[0])
     return Fit((), tuple(misses), nearest, find_fallback(wheels, machine, facts))
 
 

@@ -95,7 +95,7 @@ def find_verdict(
         wheel = fit.fitting[0] if fit.fitting else fit.with_other_torch
         assert wheel
         return Verdict(VerdictKind.INSTALL, f"Install this: {name_wheel(wheel)}{_for_machine(machine, fit)}.")
-    instead = f" Without --backend and --flash-attn, {name_wheel(fit.unasked)}, fits." if fit.unasked else ""
+    instead = f" Without --backend and --flash-attn, {name_wheel(fit.unfiltered)}, fits." if fit.unfiltered else ""
     return Verdict(VerdictKind.CANNOT, f"Cannot, because {_why_none(machine, diagnoses, fit, wanted, facts)}.{instead}")
 
 

@@ -25,7 +25,7 @@ class Symptom(Entry):
     patterns: Pattern
     """Searched anywhere in a line."""
     context: list[Text] = Field(default_factory=list)
-    """Words of which the text up to this line must have one; empty for no condition."""
+    """The text up to this line must contain at least one of these; empty for no condition."""
     cause: str = ""
     """Why it happens; empty if the name says it."""
     remedy: Text
