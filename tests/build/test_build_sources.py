@@ -21,6 +21,7 @@ import pytest
 from wheelfactory.build.sources import Source, fetch_file, fetch_source, unpack_source
 from wheelfactory.core.errors import SourceError
 from wheelfactory.matrix.facts import FlashAttn
+from wheelfactory.wheel.activation.corrections import Correction, Line
 
 NEWEST = 1755163800
 SDIST = "flash_attn-2.8.3.tar.gz"
@@ -496,3 +497,20 @@ def test_a_damaged_archive_is_refused(tmp_path: Path, data: bytes) -> None:
 
     with pytest.raises(SourceError, match=f"invalid source archive: {SDIST}"):
         unpack_source(Source(tmp_path / SDIST, "sha256:0", 0), tmp_path / "out")
+
+
+@pytest.mark.parametrize("file", ["csrc/kernel.hpp", "flash_attn/kernel.py"])
+def test_unpacked_kernels_are_corrected_and_python_only_in_the_wheel(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = Line(reason="a race", text="barrier();")
+    known = Correction(file=file, sha256=hashlib.sha256(b"one\ntwo\n").hexdigest(), lines={2: line})
+    monkeypatch.setattr("wheelfactory.wheel.activation.corrections.read_corrections", lambda: (known,))
+
+    def unpack(text: bytes) -> bytes:
+        archive = tmp_path / SDIST
+        archive.write_bytes(make_tar({"flash_attn-2.8.3/setup.py": b"", f"flash_attn-2.8.3/{file}": text}))
+        return (unpack_source(Source(archive, "", 0), tmp_path / "tree") / file).read_bytes()
+
+    assert unpack(b"one\ntwo\n") == (b"one\nbarrier();\n" if file.startswith("csrc/") else b"one\ntwo\n")
+    assert unpack(b"one\nother\n") == b"one\nother\n", "of another release"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from wheelfactory.build.executor import BuildHost, LocalExecutor
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.files import PACKAGE_DIR
 from wheelfactory.core.progress import ProgressCallback, ignore_progress
+from wheelfactory.emulator.ck_names import SPLITS
 from wheelfactory.kernels.archive import pack_archive
 from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.kernel_set import KernelSet, find_host_sets, group_kernel_sets
@@ -61,11 +63,13 @@ class Proved:
         return found
 
 
-@pytest.fixture(scope="module")
-def proved(hip: HipToolchain, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Proved:
+APPEND = {"fwd_appendkv": "*_d32_fp16_*_psskddv"}
+SPLIT = {"fwd_splitkv": "*_d32_fp16_batch_*_ps_lse_*@*_d32_fp16_batch_*_pssk_nlogits_nbias_mask_lse_nsquant_pagedkv"}
+
+
+def make_proved(hip: HipToolchain, cache: Path, folder: Path, filters: Mapping[str, str]) -> Proved:
     make_numpy_environment(cache)
-    wanted = replace(append_kernels("*_d32_fp16_*_psskddv"), archs=(ARCH,))
-    bench = make_bench(hip, cache, tmp_path_factory.mktemp("prove"), wanted)
+    bench = make_bench(hip, cache, folder, replace(append_kernels(), archs=(ARCH,), filters=filters))
     shutil.copy(HIPCC, bench.rocm / "bin/python3")
     root = (bench.rocm / "root").resolve()
     with (bench.rocm / "fstab").open("a") as file:
@@ -82,11 +86,19 @@ def proved(hip: HipToolchain, cache: Path, tmp_path_factory: pytest.TempPathFact
     return made
 
 
-def test_every_kernel_runs_and_is_right(proved: Proved) -> None:
-    proof = proved.prove()
+def test_every_kernel_runs_and_is_right(hip: HipToolchain, cache: Path, tmp_path: Path) -> None:
+    proof = make_proved(hip, cache, tmp_path, APPEND).prove()
     (call,) = proof["calls"]
     assert (proof["faults"], proof["kernels"], proof["set"]) == ([], 1, proved.device.id)
     ((kernel, source),) = proof["executed"].items()
     assert "FmhaFwdAppendKV" in kernel
     assert source == call["name"]
     assert {each["name"] for each in call["differences"]} >= {"keys of 0", "values of 1", "queries of 0"}
+
+
+def test_the_corrected_kernels_of_a_cache_are_right_for_any_number_of_splits(
+    hip: HipToolchain, cache: Path, tmp_path: Path
+) -> None:
+    proof = make_proved(hip, cache, tmp_path, SPLIT).prove()
+    assert (proof["faults"], proof["kernels"]) == ([], 7)
+    assert len([name for name in proof["executed"] if "FmhaFwdSplitKVCombine" in name]) == len(SPLITS)

@@ -24,6 +24,7 @@ from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger
 from wheelfactory.matrix.facts import FlashAttn
 from wheelfactory.matrix.origins import GitTag
+from wheelfactory.wheel.activation.corrections import correct_sources
 
 if TYPE_CHECKING or sys.version_info >= (3, 12):
     import tarfile
@@ -203,7 +204,7 @@ def _pack(tree: Path, archive: Path, epoch: int) -> None:
 
 
 def unpack_source(source: Source, folder: Path) -> Path:
-    """Unpack sources into `folder`, and return the folder with setup.py. Raises `SourceError`."""
+    """Unpack sources into `folder`, correct them, and return the folder with setup.py. Raises `SourceError`."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with _open_tar(source.archive) as tar:
@@ -218,4 +219,5 @@ def unpack_source(source: Source, folder: Path) -> Path:
             f"{source.archive.name} has {len(found)} folders with setup.py, not one",
             "check the sources in matrix.yaml",
         )
+    correct_sources(found[0])
     return found[0]

@@ -37,18 +37,10 @@ class Proof:
     calls: tuple[Any, ...]
     """A `CallReport` each."""
     faults: tuple[str, ...]
-    known_faults: Mapping[str, int]
-    """How many calls have each."""
 
     def __str__(self) -> str:
-        known = [f"{name} in {count} calls" for name, count in self.known_faults.items()]
-        parts = [
-            f"{len(self.executed)} of {self.kernels} kernels executed by an emulator, for {', '.join(self.archs)}",
-            f"{len(self.calls)} calls",
-            *(known and [f"known faults: {', '.join(known)}"]),
-            f"{len(self.faults)} faults",
-        ]
-        return "; ".join(parts)
+        executed = f"{len(self.executed)} of {self.kernels} kernels executed by an emulator, for {', '.join(self.archs)}"
+        return f"{executed}; {len(self.calls)} calls; {len(self.faults)} faults"
 
 
 def proof_path(folder: Path, set_id: str, key: str) -> Path:
@@ -65,7 +57,7 @@ def read_proof(path: Path) -> Proof:
 
 
 def require_proof(set_id: str, key: SetKey, proof: Proof | None) -> None:
-    """Raise `InputError` unless kernels of this set were executed, without faults other than known ones.
+    """Raise `InputError` unless kernels of this set were executed without faults.
 
     A set of host code has no kernels, and needs no proof.
     """

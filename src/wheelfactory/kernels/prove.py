@@ -7,7 +7,6 @@ executes the launched code objects byte for byte as they are in the set. Results
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -39,33 +38,6 @@ from wheelfactory.kernels.setup_env import store_folder
 from wheelfactory.matrix.facts import Context
 
 EXECUTE = PACKAGE_DIR / "emulator" / "execute_calls.py"
-
-
-@dataclass(frozen=True)
-class KnownFault:
-    """A fault of kernels that a release has, with which its wheels are published."""
-
-    name: str
-    releases: tuple[str, ...]
-    kernel: str
-    """Part of the names of its kernels."""
-    finding: str
-    """Part of what the emulator reports."""
-    results: tuple[str, ...]
-    """The results that are wrong by it, by the start of their names."""
-
-
-# K26 and K27 of docs/explanation/upstream-faults.md. Waves read lse from local memory, and write scales to the same
-# addresses without a barrier between; with more than 8 splits, rows also share addresses
-KNOWN_FAULTS = (
-    KnownFault(
-        "race in the combine kernel",
-        ("2.7.4.post1", "2.8.3", "2.8.3.post2"),
-        "FmhaFwdSplitKVCombine",
-        "without a barrier",
-        ("output", "lse"),
-    ),
-)
 
 
 @dataclass(frozen=True)
@@ -234,7 +206,6 @@ def make_proof(
 ) -> Proof:
     """Return the proof of a set."""
     ran = {name for report in reports for name in report["kernels"]}
-    judged = [judge(report, kernel_set.releases) for report in reports]
     return Proof(
         format=1,
         set=kernel_set.id,
@@ -245,30 +216,16 @@ def make_proof(
         kernels=len(descriptors),
         executed={name: descriptors[name].source for name in sorted(ran)},
         calls=tuple(reports),
-        faults=tuple(fault for faults, _ in judged for fault in faults),
-        known_faults=dict(Counter(name for _, names in judged for name in names)),
+        faults=tuple(fault for report in reports for fault in judge(report)),
     )
 
 
-def judge(report: Mapping[str, Any], releases: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the faults of a call, each with the name of a kernel, and the names of `KNOWN_FAULTS` that it has.
-
-    A fault is known only if every one of `releases`, which share the kernels, is listed with it.
-    """
-
-    def is_of(fault: KnownFault, finding: str) -> bool:
-        return fault.kernel in finding and fault.finding in finding
-
-    findings = report["findings"]
-    expected = [fault for fault in KNOWN_FAULTS if {*releases} <= {*fault.releases}]
-    known = [fault for fault in expected if any(is_of(fault, finding) for finding in findings)]
-    faults = [finding for finding in findings if not any(is_of(fault, finding) for fault in known)]
-    explained = tuple(name for fault in known for name in fault.results)
-    kernels = ", ".join(report["kernels"])
+def judge(report: Mapping[str, Any]) -> list[str]:
+    """Return the faults of a call, each with the name of a kernel."""
+    faults, kernels = [*report["findings"]], ", ".join(report["kernels"])
     for each in report["differences"]:
-        is_wrong = not each["error"] <= each["bound"]  # NaN is wrong
-        if is_wrong and not each["name"].startswith(explained or (" ",)):
+        if not each["error"] <= each["bound"]:  # NaN is wrong
             faults.append(f"{kernels}: {each['name']} is off by {each['error']:.2g}, limit {each['bound']:.2g}")
     if report["not_run"]:
         faults.append(report["not_run"])
-    return faults, [fault.name for fault in known]
+    return faults

@@ -32,6 +32,7 @@ from wheelfactory.kernels.generator_commands import (
     parse_generator_commands,
 )
 from wheelfactory.matrix.facts import FlashAttn, Trim
+from wheelfactory.wheel.activation.corrections import corrections_id
 
 SOURCE_LIST_FORMAT = 6
 """Format number of a cached source list."""
@@ -125,14 +126,14 @@ def list_planned_sources(
 
 
 def write_source_list(source_list: SourceList, identity: str, cache: Path, trim: Trim | None = None) -> None:
-    """Cache the list of sources of this identity (``sha256:...`` or ``commit:...``) with these filters."""
+    """Cache the list of the corrected sources of this identity (``sha256:...`` or ``commit:...``) with these filters."""
     document = {"format": SOURCE_LIST_FORMAT, **asdict(source_list)}
     path = _list_path(cache, identity, trim, source_list.archs)
     write_atomic(path, json.dumps(document, indent=1).encode() + b"\n")
 
 
 def _list_path(cache: Path, identity: str, trim: Trim | None, archs: Sequence[str]) -> Path:
-    name = identity.replace(":", "-")
+    name = f"{identity.replace(':', '-')}-{corrections_id()}"
     if trim:
         name += f"-trim-{content_key(trim.model_dump_json(exclude={'source'}))}"
     return cache / "source-lists" / f"{'-'.join([name, *archs])}.json"

@@ -1,4 +1,4 @@
-"""Correct single lines of upstream's files in a wheel; corrections.yaml has each line with its reason."""
+"""Correct single lines of upstream's files, in a wheel or in its sources; corrections.yaml has each with its reason."""
 
 from __future__ import annotations
 
@@ -65,6 +65,14 @@ def corrected_members(wheel: Wheel) -> dict[str, bytes]:
 def corrected_lines(wheel: Wheel) -> dict[str, tuple[int, ...]]:
     """Return the numbers of the corrected lines of a raw wheel, by member name, for the build record."""
     return {correction.file: tuple(correction.lines) for correction in _corrections_of(wheel)}
+
+
+def correct_sources(tree: Path) -> None:
+    """Correct the C++ files of unpacked sources; those of Python are corrected in the wheel."""
+    for correction in read_corrections():
+        path = tree / correction.file
+        if correction.file.startswith("csrc/") and path.is_file() and file_sha256(path) == correction.sha256:
+            path.write_bytes(correction.apply(path.read_bytes()))
 
 
 def _corrections_of(wheel: Wheel) -> tuple[Correction, ...]:
