@@ -87,7 +87,8 @@ def make_proved(hip: HipToolchain, cache: Path, folder: Path, filters: Mapping[s
 
 
 def test_every_kernel_runs_and_is_right(hip: HipToolchain, cache: Path, tmp_path: Path) -> None:
-    proof = make_proved(hip, cache, tmp_path, APPEND).prove()
+    proved = make_proved(hip, cache, tmp_path, APPEND)
+    proof = proved.prove()
     (call,) = proof["calls"]
     assert (proof["faults"], proof["kernels"], proof["set"]) == ([], 1, proved.device.id)
     ((kernel, source),) = proof["executed"].items()

@@ -39,8 +39,9 @@ class Proof:
     faults: tuple[str, ...]
 
     def __str__(self) -> str:
-        executed = f"{len(self.executed)} of {self.kernels} kernels executed by an emulator, for {', '.join(self.archs)}"
-        return f"{executed}; {len(self.calls)} calls; {len(self.faults)} faults"
+        kernels = f"{len(self.executed)} of {self.kernels} kernels"
+        archs, faults = ", ".join(self.archs), len(self.faults)
+        return f"{kernels} executed by an emulator, for {archs}; {len(self.calls)} calls; {faults} faults"
 
 
 def proof_path(folder: Path, set_id: str, key: str) -> Path:

@@ -222,10 +222,10 @@ def make_proof(
 
 def judge(report: Mapping[str, Any]) -> list[str]:
     """Return the faults of a call, each with the name of a kernel."""
-    faults, kernels = [*report["findings"]], ", ".join(report["kernels"])
-    for each in report["differences"]:
-        if not each["error"] <= each["bound"]:  # NaN is wrong
-            faults.append(f"{kernels}: {each['name']} is off by {each['error']:.2g}, limit {each['bound']:.2g}")
-    if report["not_run"]:
-        faults.append(report["not_run"])
-    return faults
+    kernels = ", ".join(report["kernels"])
+    wrong = [each for each in report["differences"] if not each["error"] <= each["bound"]]  # NaN is wrong
+    return [
+        *report["findings"],
+        *(f"{kernels}: {each['name']} is off by {each['error']:.2g}, limit {each['bound']:.2g}" for each in wrong),
+        *filter(None, [report["not_run"]]),
+    ]

@@ -126,7 +126,7 @@ def list_planned_sources(
 
 
 def write_source_list(source_list: SourceList, identity: str, cache: Path, trim: Trim | None = None) -> None:
-    """Cache the list of the corrected sources of this identity (``sha256:...`` or ``commit:...``) with these filters."""
+    """Cache the list of sources of this identity (``sha256:...`` or ``commit:...``), corrected, with these filters."""
     document = {"format": SOURCE_LIST_FORMAT, **asdict(source_list)}
     path = _list_path(cache, identity, trim, source_list.archs)
     write_atomic(path, json.dumps(document, indent=1).encode() + b"\n")
