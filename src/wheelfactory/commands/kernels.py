@@ -54,8 +54,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_option(
         parser,
         "--prove",
-        "merge the shards, and execute a sample of the kernels of one arch on an emulator; compile nothing. DIR must "
-        "have the archives of SET and of its host code",
+        "merge the shards, and execute a sample of the kernels of one arch on an emulator, or all of them; compile "
+        "nothing. DIR must have the archives of SET and of its host code",
+        choices=("sample", "all"),
+        nargs="?",
+        const="sample",
     )
     add_dest(parser, "kernels", "directory of archives")
     add_option(
@@ -113,7 +116,10 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             steps.step(f"executing {kernel_set.id}") as report_progress,
         ):
             host_sets = find_host_sets(sets, kernel_set)
-            archive = prove_kernels(executor, kernel_set, host_sets, dest, report_progress, context=context)
+            every = options.prove == "all"
+            archive = prove_kernels(
+                executor, kernel_set, host_sets, dest, report_progress, every=every, context=context
+            )
     else:
         scope = CompileScope(
             shard=options.shard,

@@ -13,7 +13,7 @@ from wheelfactory.core.strict import parse_record
 from wheelfactory.kernels.compiler.store import SetKey
 from wheelfactory.kernels.compiler.targets import HOST
 
-_MAX_BYTES = 1 << 22
+_MAX_BYTES = 1 << 23
 """A report of a call has 1 to 2 kB, and the proof has to fit into a manifest."""
 _HINT = "run `wheelfactory kernels SET --prove`, then `--merge`, with the same --dest"
 

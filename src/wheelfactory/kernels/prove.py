@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from wheelfactory.build.environments import make_numpy_environment
 from wheelfactory.build.executor import BuildCommand, BuildHost, Executor
 from wheelfactory.build.setup_py import log_path
 from wheelfactory.build.sources import unpack_source
+from wheelfactory.core.digest import content_key, file_sha256
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.files import PACKAGE_DIR, scratch_dir, write_atomic
 from wheelfactory.core.process import failure_reason, run
@@ -38,6 +40,8 @@ from wheelfactory.kernels.setup_env import store_folder
 from wheelfactory.matrix.facts import Context
 
 EXECUTE = PACKAGE_DIR / "emulator" / "execute_calls.py"
+_PART = 16
+"""Calls that one process executes: about 10 seconds, which is what a call that is ended loses on each core."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +60,12 @@ def prove_kernels(
     folder: Path,
     report_progress: ProgressCallback,
     *,
+    every: bool = False,
     context: Context,
 ) -> Path:
-    """Execute a sample of the set's kernels, write the proof beside the set's archive in `folder`, and return its path.
+    """Execute the set's kernels, write the proof beside the set's archive in `folder`, and return its path.
+
+    `every` kernel that the bindings can call, else a sample. What ran is cached, so an ended call continues.
 
     `folder` must have the archives of the set, and of one of `host_sets`, which have the host code of the same sources;
     shards are merged. Raises as `merge_set` does if one is missing, `InputError` for a set without device code,
@@ -71,7 +78,8 @@ def prove_kernels(
     device, host = (_open_store(item, folder, context.cache) for item in (kernel_set, host_set))
     (arch,) = kernel_set.archs
     descriptors = {each.kernel.name: each for each in read_descriptors(device)}
-    calls = [call for source in sample_sources(device.key.sources) for call in suggest_calls(source)]
+    sources = device.key.sources if every else sample_sources(device.key.sources)
+    calls = [call for source in sources for call in suggest_calls(source)]
     recipe, source = choose_recipe(executor, kernel_set.cells, context=context)
     build_host = executor.prepare_host(recipe.cell, report_progress)
     with scratch_dir(context.cache) as scratch:
@@ -87,7 +95,15 @@ def prove_kernels(
         )
         recorded = _record(build_host, job, scratch, log_path(context.cache, f"{kernel_set.id}-calls"), report_progress)
         chosen = choose_calls(calls, recorded)
-        reports = _execute(chosen, recorded, descriptors, scratch, context.cache)
+        reports: list[dict[str, Any]] = []
+        with ThreadPoolExecutor(context.host.cores) as pool:
+            parts = [chosen[at : at + _PART] for at in range(0, len(chosen), _PART)]
+            try:
+                for done in pool.map(lambda part: _execute(part, recorded, descriptors, scratch, context.cache), parts):
+                    reports += done
+                    report_progress(len(reports), len(chosen), "calls executed")
+            finally:
+                pool.shutdown(cancel_futures=True)
     proof = make_proof(kernel_set, device, host, descriptors, reports)
     path = proof_path(folder, kernel_set.id, device.key.digest)
     write_atomic(path, json.dumps(asdict(proof), indent=1, sort_keys=True).encode() + b"\n")
@@ -182,18 +198,23 @@ def _execute(
     scratch: Path,
     cache: Path,
 ) -> list[dict[str, Any]]:
-    """Execute calls in a Python with numpy; return a report for each. Raises `BuildError` if that fails."""
-    launches = {name: each["launches"] for name, each in recorded.items()}
-    launched = {line.split()[1] for lines in launches.values() for line in lines}
-    files = {
-        name: (str(descriptors[name].code), str(scratch / f"{descriptors[name].code.name}.s")) for name in launched
-    }
-    job = scratch / "execute.json"
-    job.write_text(json.dumps({"calls": [asdict(call) for call in calls], "launches": launches, "kernels": files}))
-    done = run([make_numpy_environment(cache).python, "-I", "-B", EXECUTE, job], cwd=scratch)
-    if done.returncode:
-        raise BuildError("the emulator ended", failure_reason(done), "run the same command again")
-    reports: list[dict[str, Any]] = json.loads(done.stdout)
+    """Return a report for each call: from the cache, or executed in a Python with numpy. Raises `BuildError`."""
+    launches = {each.name: recorded[each.name]["launches"] for call in calls for each in (call, call.forward) if each}
+    launched = sorted({line.split()[1] for lines in launches.values() for line in lines})
+    codes = {name: descriptors[name].code for name in launched}
+    job = {"calls": [asdict(call) for call in calls], "launches": launches}
+    digests = [file_sha256(code) for code in codes.values()]
+    key = content_key(json.dumps([emulator_id(), job, digests]))
+    kept = cache / "proofs" / f"calls-{key}.json"
+    if not kept.is_file():
+        file = scratch / f"{kept.stem}.json"
+        files = {name: (str(code), str(scratch / f"{code.name}.s")) for name, code in codes.items()}
+        file.write_text(json.dumps({**job, "kernels": files}))
+        done = run([make_numpy_environment(cache).python, "-I", "-B", EXECUTE, file], cwd=scratch)
+        if done.returncode:
+            raise BuildError("the emulator ended", failure_reason(done), "run the same command again")
+        write_atomic(kept, done.stdout.encode())
+    reports: list[dict[str, Any]] = json.loads(kept.read_bytes())
     return reports
 
 
