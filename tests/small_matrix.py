@@ -147,6 +147,12 @@ PREVIEW: Edit = (
 )
 """Adds a preview with CK kernels for gfx1100, which no release has, and gfx1101, which is not proved."""
 
+AMD_TORCH: Edit = (
+    "rocm/pytorch:torch-and-python",
+    "rocm/pytorch:rocm6.4.4_ubuntu24.04_py3.11_pytorch_release_2.9.1",
+)
+"""Names an image as AMD does, so that there are cells for the torch in it."""
+
 
 def edited(*edits: Edit) -> str:
     """Apply each edit to the first match in `SMALL`; give more context to pick a later match."""

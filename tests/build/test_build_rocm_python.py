@@ -29,7 +29,7 @@ from wheelfactory.wheel.build_record import Toolchain
     ("toolchain", "fits"),
     [
         pytest.param(toolchain_of(CK), True, id="what the cell asks for"),
-        pytest.param(toolchain_of(CK, torch="2.9.1+rocm6.4.1.lw.git0123456"), True, id="a build of AMD's own"),
+        pytest.param(toolchain_of(CK, torch="2.9.1+rocm6.4.1.lw.git0123456"), False, id="a build of AMD's own"),
         pytest.param(toolchain_of(CK, hip="6.2.41134"), False, id="other ROCm"),
         pytest.param(toolchain_of(CK, hip=None), False, id="no ROCm"),
         pytest.param(toolchain_of(CK, torch="2.9.0+rocm6.4"), False, id="other torch"),
@@ -39,6 +39,19 @@ from wheelfactory.wheel.build_record import Toolchain
 )
 def test_a_toolchain_fits_its_cell_only(toolchain: Toolchain, fits: bool) -> None:
     assert toolchain.matches(CK) is fits
+
+
+@pytest.mark.parametrize(
+    ("torch", "fits"), [("2.9.1+rocm6.4.1.git01234567", True), ("2.9.1+git0123456", True), ("2.9.1+rocm6.4", False)]
+)
+def test_a_cell_for_amds_torch_is_built_with_none_of_pytorchs(torch: str, fits: bool) -> None:
+    assert toolchain_of(CK, torch=torch).matches(replace(CK, amd_torch=True)) is fits
+
+
+def test_amds_torch_is_never_installed(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match=r"has AMD's torch 2\.9\.1") as refused:
+        prepare_rocm_python(replace(CK, amd_torch=True), **known(tmp_path))
+    assert "in the image of rocm/pytorch that has it" in refused.value.hint
 
 
 def test_the_torch_requirement_excludes_cuda_builds() -> None:

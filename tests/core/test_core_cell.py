@@ -17,12 +17,13 @@ IDS = [
     (TRITON, "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"),
     (Cell("2.8.4+git4a948e9", "3.12", "2.13.0", "7.2", Backend.CK), "fa2.8.4+git4a948e9-rocm7.2-torch2.13.0-cp312-ck"),
     (Cell("2.7.4.post1", "3.9", "2.14.1", "7.14", Backend.CK), "fa2.7.4.post1-rocm7.14-torch2.14.1-cp39-ck"),
+    (Cell("2.8.3", "3.10", "2.9.1", "7.2", Backend.CK, amd_torch=True), "fa2.8.3-rocm7.2-torch2.9.1amd-cp310-ck"),
 ]
 
 RELEASES = st.from_regex(r"[1-9]\.[1-9]?[0-9](\.post[1-9])?(\+git[0-9a-f]{7})?", fullmatch=True)
 VERSIONS = st.from_regex(r"[1-9]?[0-9]\.[1-9]?[0-9](\.[0-9])?(\.post[1-9])?", fullmatch=True)
 PYTHONS = st.just(ANY_PYTHON) | st.integers(1, 199).map(lambda minor: f"3.{minor}")
-CELLS = st.builds(Cell, RELEASES, PYTHONS, VERSIONS, VERSIONS, st.sampled_from(Backend))
+CELLS = st.builds(Cell, RELEASES, PYTHONS, VERSIONS, VERSIONS, st.sampled_from(Backend), st.booleans())
 
 
 def test_a_cell_has_its_id() -> None:

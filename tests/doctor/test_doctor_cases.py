@@ -13,9 +13,12 @@ import pytest
 
 from doctor.known import FACTS
 from doctor.situations import CASES, full_release, image_cases, machine_of
+from wheelfactory.core.files import MATRIX
 from wheelfactory.doctor import program
 from wheelfactory.doctor.program import add_options, diagnose_and_report
 from wheelfactory.doctor.published_wheels import parse_wheels
+from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.load import load_matrix
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +81,11 @@ def assert_readable(text: str) -> None:
         assert "\\" not in command, "one line"
 
 
-def test_every_image_whose_torch_has_a_triton_wheel_gets_it(site: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_image_gets_the_wheel_of_its_own_torch_or_a_triton_wheel(
+    site: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {(cell.rocm, cell.python, cell.torch) for cell in expand(load_matrix(MATRIX)).cells if cell.amd_torch}
+    assert own
     answers = {tag: answer_to(case, site, monkeypatch) for tag, case in image_cases().items()}
     old = {tag for tag in answers if re.search(r"release[-_]2\.[1-4]\.", tag)}
     assert len(answers) > len(old)
@@ -86,6 +93,7 @@ def test_every_image_whose_torch_has_a_triton_wheel_gets_it(site: str, monkeypat
         if tag in old:  # flash-attn's Triton backend needs Triton 3.1, so torch 2.5
             assert text.startswith("Cannot, because no wheel is for torch 2."), text
         else:
-            torch = re.search(r"release_(2\.\d+)", tag)
-            assert torch
-            assert (code, f"torch{torch[1]}triton" in text, "Install torch" in text) == (0, True, False), text
+            found = re.search(r"rocm(\d\.\d+).*py(3\.\d+)_pytorch_release_((2\.\d+)[\d.]+)", tag)
+            assert found
+            label = f"torch{found[4]}{'amd' if found.groups()[:3] in own else 'triton'}"
+            assert (code, label in text, "Install torch" in text) == (0, True, False), text

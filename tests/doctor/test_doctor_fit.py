@@ -133,6 +133,28 @@ def test_a_ck_wheel_matches_another_build_of_torch_that_defines_its_symbols(whee
     )
 
 
+def test_a_ck_wheel_for_amds_torch_matches_that_build_alone(tmp_path: Path) -> None:
+    cells = [f"fa2.8.3-rocm6.4-torch2.9.1{build}-cp311-ck" for build in ("", "amd")]
+    built = as_read(rows_of(tmp_path, cells, offload_archs=("gfx942",), cxx11_abi=True, glibc="2.28"))
+    amds = f"{CK}amd"
+    for version, fits in (
+        ("2.9.1+rocm6.4", [CK]),
+        ("2.9.1+rocm6.4.3.git7e1940d4", [amds]),
+        ("2.9.1+rocm6.4.3.lw.git7e1940d4", [amds]),
+        ("2.9.1+git7e1940d4", []),
+        ("2.9.1+rocm7.2.0.git7e1940d4", []),
+    ):
+        torch = replace(ROCM_TORCH, version=version)
+        fit = find_fit(built, replace(MI300X, torch=torch), FACTS)
+        assert [wheel.version for wheel in fit.fitting] == fits, version
+    of_pytorch = find_fit(built, MI300X, FACTS)
+    assert why(of_pytorch, amds) == (
+        "built with AMD's torch; yours is another build, and the wheel does not list what it needs of it",
+    )
+    without = find_fit([wheel for wheel in built if wheel.version == amds], replace(MI300X, torch=None), FACTS)
+    assert without.with_other_torch is None, "AMD's torch is on no index of PyTorch"
+
+
 def test_a_triton_wheel_matches_a_torch_of_any_rocm(wheels: tuple[PublishedWheel, ...]) -> None:
     for version, hip in (("2.9.1+rocm7.2.1.gitff65f5bc", "7.2.53211"), ("2.9.1+rocm10.0.0", "7.15.26333")):
         torch = replace(ROCM_TORCH, version=version, hip=hip)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
-from small_matrix import small_matrix
+from small_matrix import AMD_TORCH, small_matrix
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BAD_INPUT, InputError
 from wheelfactory.core.files import MATRIX
@@ -35,6 +37,7 @@ def built(expansion: Expansion) -> list[Combination]:
         (cell.flash_attn, python, cell.torch, cell.rocm, cell.backend)
         for cell, pythons in expansion.pythons.items()
         for python in pythons
+        if not cell.amd_torch
     ]
 
 
@@ -45,7 +48,7 @@ def test_every_combination_is_accounted_for_exactly_once() -> None:
     ):
         matrix = load_matrix(path)
         expansion = expand(matrix)
-        accounted = built(expansion) + [item.combination for item in expansion.excluded]
+        accounted = built(expansion) + [item.combination for item in expansion.excluded if not item.amd_torch]
         axes = (matrix.flash_attn, matrix.python, matrix.torch, matrix.rocm, matrix.backend)
         assert Counter(accounted) == Counter(product(*axes))
 
@@ -105,6 +108,37 @@ def test_two_cells_of_one_label_are_an_error_that_names_both() -> None:
         assert refused.value.exit_code == BAD_INPUT
         assert refused.value.which == f"{one} and {other} are both labelled {label}"
         assert "exclude one of the two" in refused.value.hint
+
+
+def test_each_image_of_amd_is_a_cell_for_its_own_torch_and_python() -> None:
+    matrix = small_matrix(AMD_TORCH)
+    expansion = expand(matrix)
+    cell, older = (cell for cell in expansion.cells if cell.amd_torch)
+    assert older == replace(cell, flash_attn="2.6.3")
+    assert (cell.id, str(matrix.label(cell))) == ("fa2.8.3-rocm6.4-torch2.9.1amd-cp311-ck", "rocm64torch2.9amd")
+    assert matrix.image(cell).tag == AMD_TORCH[1]
+    assert expansion.cells == (*expand(small_matrix()).cells, cell, older)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"python": "3.12"}, "the compiler of this image stops"),
+        ({"torch": "2.4.0"}, "matrix.yaml has no facts about torch 2.4.0, which is in AMD's image"),
+        ({"rocm_path": None}, "AMD's image of torch 2.9.1 for ROCm 6.4 has no compiler"),
+        ({"tag": AMD_TORCH[1].replace("6.4.4", "6.4.3")}, "another compiler than that of ROCm 6.4's kernels"),
+    ],
+)
+def test_an_image_that_cannot_be_used_is_excluded_with_its_reason(changes: Mapping[str, object], reason: str) -> None:
+    matrix = small_matrix(AMD_TORCH)
+    rocm = matrix.rocm["6.4"]
+    newest = rocm.images[-1].model_copy(update={"python": "3.10"})  # a Python that the matrix does not have
+    images = (newest, rocm.images[-1].model_copy(update=changes))
+    changed = matrix.model_copy(update={"rocm": {"6.4": rocm.model_copy(update={"images": images})}})
+    expansion = expand(changed)
+    assert not any(cell.amd_torch for cell in expansion.cells)
+    reasons = [item.reason for item in expansion.excluded if item.amd_torch and item.combination[0] == "2.8.3"]
+    assert [found.startswith(reason) for found in reasons] == [True]
 
 
 def test_a_cell_gets_the_image_that_matches_best() -> None:

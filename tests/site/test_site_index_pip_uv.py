@@ -40,10 +40,11 @@ CELLS = (
     f"fa2.8.3-rocm6.4-torch2.8.0-{PYTHON_TAG}-ck",
     f"fa2.8.3-rocm7.2-torch2.9.1-{PYTHON_TAG}-ck",
     "fa2.8.3-rocm7.14-torch2.14.1-py3-triton",
+    f"fa2.8.3-rocm6.4-torch2.9.1amd-{PYTHON_TAG}-ck",
     f"fa2.8.4+git4a948e9-rocm6.4-torch2.9.1-{PYTHON_TAG}-ck",
 )
-"""What the release has, with einops and the fallbacks. The last is a preview, newer than all others, in an
-index of its own."""
+"""What the release has, with einops and the fallbacks. The last is a preview, newer than all others; it and the
+wheel for AMD's own torch are in indexes of their own."""
 
 CK_INDEX = "rocm64/torch2.9/ck"
 CK_VERSION = "2.8.3+rocm64torch2.9"

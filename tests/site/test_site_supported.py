@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from small_matrix import PREVIEW, small_matrix
+from small_matrix import AMD_TORCH, PREVIEW, small_matrix
 from wheelfactory.core.gpus import product_names
 from wheelfactory.matrix.expand import expand
 from wheelfactory.site import supported
@@ -10,13 +10,13 @@ from wheelfactory.site.supported import supported_tables
 
 
 def test_a_rocm_has_its_torches_and_pythons_and_a_gpu_its_backends() -> None:
-    matrix = small_matrix()
+    matrix = small_matrix(AMD_TORCH)
 
     assert supported_tables(matrix, expand(matrix)) == [
-        "| ROCm | torch | Python |",
-        "| --- | --- | --- |",
-        "| 6.4 | 2.9.1 | 3.11 to 3.12 |",
-        "| 6.2 | 2.5.1 (CK only) | 3.11 |",
+        "| ROCm | torch | AMD's torch (Python), CK | Python |",
+        "| --- | --- | --- | --- |",
+        "| 6.4 | 2.9.1 | 2.9.1 (3.11) | 3.11 to 3.12 |",
+        "| 6.2 | 2.5.1 (CK only) | no | 3.11 |",
         "",
         "| arch | GPUs | CK | Triton |",
         "| --- | --- | --- | --- |",
@@ -40,7 +40,7 @@ def test_a_preview_is_named_where_no_release_is() -> None:
 def test_a_rocm_without_any_cell_is_shown_as_having_none() -> None:
     matrix = small_matrix(("torch: ['2.9.1']", "torch: ['2.4.0']"))
 
-    assert "| 6.4 | no | no |" in supported_tables(matrix, expand(matrix))
+    assert "| 6.4 | no | no | no |" in supported_tables(matrix, expand(matrix))
 
 
 def test_spans_run_from_oldest_to_newest_without_gaps() -> None:

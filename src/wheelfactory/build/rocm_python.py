@@ -40,11 +40,18 @@ def find_rocm_python(cell: Cell, *, index: str, cache: Path, environ: Mapping[st
 def prepare_rocm_python(cell: Cell, *, index: str, cache: Path, environ: Mapping[str, str]) -> Path:
     """Find or make a Python with the cell's torch, and add the pinned build tools.
 
-    Raises `BuildError` if there is no Python of that version, or torch or the tools cannot be installed.
+    Raises `BuildError` if there is no Python of that version, or torch or the tools cannot be installed; AMD's own
+    torch is in its images only.
     """
     found = find_rocm_python(cell, index=index, cache=cache, environ=environ)
     if found:
         return _with_build_tools(found, cell, cache, environ).python
+    if cell.amd_torch:
+        raise BuildError(
+            f"cannot build {cell.id} here",
+            f"no Python {cell.python} on PATH has AMD's torch {cell.torch}",
+            "start Docker or podman, or run the factory in the image of rocm/pytorch that has it",
+        )
     bases = [python for python in _on_path(cell, environ) if _try_probe(python, environ).python == cell.python]
     if not bases:
         raise BuildError(

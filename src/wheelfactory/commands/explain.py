@@ -112,9 +112,12 @@ def _cell_lines(facts: Matrix, cell: Cell, pythons: Sequence[str]) -> Iterator[s
     yield from _wrap("  archs    ", facts.archs(cell))
     if unproved := _unproved_archs(facts, cell):
         yield from _wrap("           of these, not proved: ", unproved)
-    yield f"  torch    {cell.torch} ({torch.platform}, C++11 ABI {int(torch.cxx11_abi)})"
-    yield f"  index    {facts.rocm[cell.rocm].index}"
-    yield f"  triton   {torch.triton} ({torch.triton_package})"
+    if cell.amd_torch:
+        yield f"  torch    {cell.torch}, AMD's own build in the image (C++11 ABI {int(facts.cxx11_abi(cell))})"
+    else:
+        yield f"  torch    {cell.torch} ({torch.platform}, C++11 ABI {int(torch.cxx11_abi)})"
+        yield f"  index    {facts.rocm[cell.rocm].index}"
+        yield f"  triton   {torch.triton} ({torch.triton_package})"
     yield f"  image    {image.tag}"
     yield f"           {image.distribution}, glibc {image.glibc}"
 
@@ -136,8 +139,12 @@ def _cell_document(facts: Matrix, cell: Cell, pythons: Sequence[str]) -> dict[st
         "pythons": list(pythons),
         "archs": list(facts.archs(cell)),
         "unproved": _unproved_archs(facts, cell),
-        "torch": {"version": cell.torch, "platform": torch.platform, "cxx11_abi": torch.cxx11_abi},
-        "index": facts.rocm[cell.rocm].index,
-        "triton": {"version": torch.triton, "package": torch.triton_package},
+        "torch": {
+            "version": cell.torch,
+            "platform": None if cell.amd_torch else torch.platform,
+            "cxx11_abi": facts.cxx11_abi(cell),
+        },
+        "index": None if cell.amd_torch else facts.rocm[cell.rocm].index,
+        "triton": None if cell.amd_torch else {"version": torch.triton, "package": torch.triton_package},
         "image": {"tag": image.tag, "distribution": image.distribution, "glibc": image.glibc},
     }

@@ -140,7 +140,9 @@ def require_cell(expansion: Expansion, text: str) -> Cell:
     """
     # combinations name a Python even for Triton, whose cells have none
     named = Cell.parse(text)
-    cell = Cell.from_axes(named.flash_attn, named.python, named.torch, named.rocm, named.backend)
+    cell = Cell.from_axes(
+        named.flash_attn, named.python, named.torch, named.rocm, named.backend, amd_torch=named.amd_torch
+    )
     return require_in_matrix(expansion, cell, named.python)
 
 

@@ -45,7 +45,7 @@ def overview_table(
     """
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in local_builds:
-        groups.setdefault((cell.rocm, cell.torch), []).append(cell)
+        groups.setdefault((cell.rocm, f"{cell.torch}{'+amd' * cell.amd_torch}"), []).append(cell)
 
     def numbers(cells: Collection[Cell]) -> tuple[str, str, str, str]:
         return (

@@ -1,4 +1,4 @@
-"""Cell: the five axes that identify one wheel, and the cell id, its one name everywhere. Products have no cell."""
+"""Cell: the axes that identify one wheel, and the cell id, its one name everywhere. Products have no cell."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ANY_PYTHON = "3"
 
 _ID = re.compile(
     r"fa(?P<flash_attn>[0-9][0-9a-z.]*(?:\+git[0-9a-f]{7})?)"
-    r"-rocm(?P<rocm>[0-9][0-9a-z.]*)-torch(?P<torch>[0-9][0-9a-z.]*)"
+    r"-rocm(?P<rocm>[0-9][0-9a-z.]*)-torch(?P<torch>[0-9][0-9a-z.]*?)(?P<amd>amd)?"
     r"-(?:cp3(?P<minor>[1-9][0-9]*)|py3)-(?P<backend>ck|triton)"
 )
 
@@ -57,6 +57,8 @@ class Cell:
     torch: str
     rocm: str
     backend: Backend
+    amd_torch: bool = False
+    """Whether it is for AMD's own build of torch, in images of rocm/pytorch: its C++ symbols are not PyTorch's."""
 
     @property
     def public_version(self) -> str:
@@ -86,13 +88,16 @@ class Cell:
     @property
     def id(self) -> str:
         """The cell id, such as ``fa2.8.3-rocm6.4-torch2.9.1-cp311-ck``: job, artifact, log and selector name."""
-        return f"fa{self.flash_attn}-rocm{self.rocm}-torch{self.torch}-{self.python_tag}-{self.backend}"
+        torch = f"{self.torch}{'amd' if self.amd_torch else ''}"
+        return f"fa{self.flash_attn}-rocm{self.rocm}-torch{torch}-{self.python_tag}-{self.backend}"
 
     @classmethod
-    def from_axes(cls, flash_attn: str, python: str, torch: str, rocm: str, backend: Backend) -> Cell:
+    def from_axes(
+        cls, flash_attn: str, python: str, torch: str, rocm: str, backend: Backend, *, amd_torch: bool = False
+    ) -> Cell:
         """Create the cell of a combination; all Pythons of a Triton combination share one cell."""
         # upstream's setup.py builds Triton wheels as py3-none-any, so one wheel serves every Python
-        return cls(flash_attn, ANY_PYTHON if backend is Backend.TRITON else python, torch, rocm, backend)
+        return cls(flash_attn, ANY_PYTHON if backend is Backend.TRITON else python, torch, rocm, backend, amd_torch)
 
     @classmethod
     def parse(cls, text: str) -> Cell:
@@ -105,7 +110,8 @@ class Cell:
                 "a cell id looks like fa2.8.3-rocm6.4-torch2.9.1-cp311-ck; `wheelfactory plan --all` lists them",
             )
         python = f"3.{match['minor']}" if match["minor"] else ANY_PYTHON
-        return cls(match["flash_attn"], python, match["torch"], match["rocm"], Backend(match["backend"]))
+        backend = Backend(match["backend"])
+        return cls(match["flash_attn"], python, match["torch"], match["rocm"], backend, match["amd"] is not None)
 
 
 def name_python(tag: str) -> str:

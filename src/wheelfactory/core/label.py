@@ -49,7 +49,7 @@ class Label:
     commit: str = ""
     """Seven hex digits for a preview, which is built from a commit; empty for a release."""
     amd_torch: bool = False
-    """Whether the wheel is for AMD's own build of torch, which is another C++ ABI. Reserved: no wheel has it yet."""
+    """Whether the wheel is for AMD's own build of torch, whose C++ symbols are not PyTorch's."""
 
     @property
     def rocm_version(self) -> str:
@@ -116,7 +116,7 @@ class Label:
     @classmethod
     def from_cell(cls, cell: Cell) -> Label:
         """Create the label of a cell's wheel."""
-        return cls(major_minor(cell.rocm), major_minor(cell.torch), cell.backend, cell.commit)
+        return cls(major_minor(cell.rocm), major_minor(cell.torch), cell.backend, cell.commit, cell.amd_torch)
 
     @classmethod
     def parse(cls, text: str) -> Label:

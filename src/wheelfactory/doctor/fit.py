@@ -1,9 +1,9 @@
 """Match wheels against a machine: the matching ones, best first, and all reasons why each other one does not match.
 
 A wheel matches if it is built for the machine's torch (major.minor), the Python, a glibc no newer than the system's
-and all visible GPUs (or some, if the others can be hidden). A CK wheel also needs the torch that it was built with:
-PyTorch's for its ROCm, or one that defines all its symbols. A Triton wheel needs no ROCm of its own, only a Triton that
-compiles its kernels; it also matches if it may work on the GPUs. No I/O.
+and all visible GPUs (or some, if the others can be hidden). A CK wheel also needs the torch that it was built with, for
+its ROCm: PyTorch's or AMD's, or one that defines all its symbols. A Triton wheel needs no ROCm of its own, only a
+Triton that compiles its kernels; it also matches if it may work on the GPUs. No I/O.
 """
 
 from __future__ import annotations
@@ -141,6 +141,8 @@ def _distance(one: tuple[int, int], other: tuple[int, int] | None) -> int:
 
 def _has_torch(cell: Cell, python: Python, facts: DoctorFacts) -> bool:
     """Whether PyTorch publishes the cell's torch for its ROCm and this Python."""
+    if cell.amd_torch:
+        return False
     have, (oldest, newest) = find_major_minor(python.version), facts.find_torch(major_minor(cell.torch)).pythons
     if cell.rocm not in facts.indexes or facts.support.is_other_build({"torch": cell.torch, "rocm": cell.rocm}):
         return False
@@ -223,12 +225,13 @@ def _build_reasons(wheel: PublishedWheel, torch: InstalledTorch, rocm: tuple[int
     if rocm != wheel.label.rocm:
         have = format_major_minor(rocm) if rocm else "an unknown one"
         yield f"built for ROCm {format_major_minor(wheel.label.rocm)}, your torch for {have}"
-    elif find_origin(torch.version) is not TorchOrigin.PYTORCH:
+    elif find_origin(torch.version) is not (TorchOrigin.AMD if wheel.label.amd_torch else TorchOrigin.PYTORCH):
+        built = f"built with {'AMD' if wheel.label.amd_torch else 'PyTorch'}'s torch; yours"
         missing = [symbol for symbol in wheel.torch_symbols if symbol not in torch.exports]
         if missing:
-            yield f"built with PyTorch's torch; yours, another build, does not define {format_symbol(missing[0])}"
+            yield f"{built}, another build, does not define {format_symbol(missing[0])}"
         elif not wheel.torch_symbols:
-            yield "built with PyTorch's torch; yours is another build, and the wheel does not list what it needs of it"
+            yield f"{built} is another build, and the wheel does not list what it needs of it"
 
 
 def _triton_reasons(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> Iterator[str]:

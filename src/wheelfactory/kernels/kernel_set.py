@@ -82,7 +82,7 @@ def _sets_of(matrix: Matrix, cell: Cell, archs: tuple[str, ...]) -> Iterator[Ker
         sources = sources_name(matrix, cell.flash_attn)
         for arch in archs:
             yield KernelSet(sources, cell.rocm, (arch,), None)
-        yield KernelSet(sources, cell.rocm, (), matrix.torch[cell.torch].cxx11_abi)
+        yield KernelSet(sources, cell.rocm, (), matrix.cxx11_abi(cell))
 
 
 def require_set(sets: Sequence[KernelSet], text: str) -> KernelSet:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from wheelfactory.core.cell import Cell
+from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import InputError
-from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.facts import Image, Matrix
+from wheelfactory.matrix.image_tags import has_amd_torch, same_compiler_images
 from wheelfactory.matrix.rules import Combination, exclusion_check
 
 
@@ -18,12 +19,17 @@ class Excluded:
 
     combination: Combination
     reason: str
+    amd_torch: bool = False
 
     @property
     def name(self) -> str:
         """The combination, spelled like a cell id, but with its Python even for Triton."""
-        flash_attn, python, torch, rocm, backend = self.combination
-        return f"fa{flash_attn}-rocm{rocm}-torch{torch}-cp{python.replace('.', '')}-{backend}"
+        return Cell(*self.combination, self.amd_torch).id
+
+    @property
+    def cell(self) -> Cell:
+        """The cell that it would be in."""
+        return Cell.from_axes(*self.combination, amd_torch=self.amd_torch)
 
 
 @dataclass(frozen=True)
@@ -52,8 +58,42 @@ def expand(matrix: Matrix) -> Expansion:
         else:
             cell = Cell.from_axes(*combination)
             pythons[cell] = (*pythons.get(cell, ()), combination[1])
+    find_reason = exclusion_check(matrix, amd_torch=True)
+    for combination, reason in _combinations_of_images(matrix):
+        if reason := reason or find_reason(combination):
+            excluded.append(Excluded(combination, reason, amd_torch=True))
+        else:
+            pythons[Cell(*combination, amd_torch=True)] = (combination[1],)
     _check_unique_wheels(matrix, pythons)
     return Expansion(pythons, tuple(excluded))
+
+
+def _combinations_of_images(matrix: Matrix) -> Iterator[tuple[Combination, str]]:
+    """Yield the combinations with AMD's own torch, by its images, and why an image cannot be used, or "".
+
+    Only for CK: a Triton wheel does not depend on who built torch.
+    """
+    found: dict[Combination, str] = {}
+    for rocm, facts in matrix.rocm.items():
+        usable = same_compiler_images(facts.images)
+        for image in facts.images:
+            if not has_amd_torch(image) or image.python not in matrix.python or Backend.CK not in matrix.backend:
+                continue
+            for flash_attn in matrix.flash_attn:
+                combination = (flash_attn, image.python, str(image.torch), rocm, Backend.CK)
+                reason = _image_reason(matrix, rocm, image, is_usable=image in usable)
+                found[combination] = found.get(combination, reason) and reason  # one usable image is enough
+    yield from found.items()
+
+
+def _image_reason(matrix: Matrix, rocm: str, image: Image, *, is_usable: bool) -> str:
+    if image.rocm_path is None:
+        return f"AMD's image of torch {image.torch} for ROCm {rocm} has no compiler"
+    if image.torch not in matrix.torch:
+        return f"matrix.yaml has no facts about torch {image.torch}, which is in AMD's image"
+    if not is_usable:
+        return f"another compiler than that of ROCm {rocm}'s kernels: the image would need kernel sets of its own"
+    return ""
 
 
 def _check_unique_wheels(matrix: Matrix, cells: dict[Cell, tuple[str, ...]]) -> None:
@@ -71,4 +111,4 @@ def _check_unique_wheels(matrix: Matrix, cells: dict[Cell, tuple[str, ...]]) -> 
 
 def find_excluded(expansion: Expansion, cell: Cell) -> Iterator[Excluded]:
     """Find the excluded combinations of a cell."""
-    return (item for item in expansion.excluded if Cell.from_axes(*item.combination) == cell)
+    return (item for item in expansion.excluded if item.cell == cell)

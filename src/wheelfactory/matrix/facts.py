@@ -264,19 +264,23 @@ class Matrix(Fact):
     exclude: tuple[Exclusion, ...] = Field(default=(), strict=False)
 
     def image(self, cell: Cell, *, slim: bool = False) -> Image:
-        """Choose the image of a cell: the best match for its torch and Python, else the first listed.
+        """Choose the image of a cell: that of AMD's torch, or for PyTorch's the best match, else the first listed.
 
         With `slim`, the image without torch if the ROCm entry has one.
         """
         rocm = self.rocm[cell.rocm]
-        if slim and rocm.slim:  # another compiler, but again the same for all cells of the ROCm
+        if slim and rocm.slim and not cell.amd_torch:  # another compiler, but again the same for all cells of the ROCm
             return rocm.slim
 
         def fit(image: Image) -> tuple[bool, bool]:
             return image.torch == cell.torch, image.python == cell.python
 
-        # one compiler for all cells of a ROCm compiles its kernels once; a build installs a torch that the image lacks
+        # one compiler for all cells of a ROCm compiles its kernels once; a build installs PyTorch's torch beside AMD's
         return max(same_compiler_images(rocm.images), key=fit)
+
+    def cxx11_abi(self, cell: Cell) -> bool:
+        """Whether the torch of a cell uses the new C++ ABI: AMD's images do, and PyTorch's builds from 2.6 on."""
+        return cell.amd_torch or self.torch[cell.torch].cxx11_abi
 
     def label(self, cell: Cell) -> Label:
         """The label of the wheel of a cell."""

@@ -55,6 +55,12 @@ class ToolchainImage(Protocol):
         """The glibc version."""
 
 
+def has_amd_torch(image: ToolchainImage) -> bool:
+    """Whether an image has AMD's own build of torch, as every release of rocm/pytorch has."""
+    repository, _, tag = image.tag.rpartition(":")
+    return repository == "rocm/pytorch" and _PYTORCH.fullmatch(tag) is not None
+
+
 AnyImage = TypeVar("AnyImage", bound=ToolchainImage)
 
 

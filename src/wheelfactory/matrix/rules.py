@@ -31,6 +31,8 @@ class Rule:
     axes: tuple[str, ...]
     judge: Callable[..., Finding | None]
     """Takes the values of those axes; returns None if nothing speaks against them."""
+    is_of_pytorch: bool = False
+    """Whether it is about what PyTorch publishes, so not about AMD's own builds of torch."""
 
 
 def check_backend(matrix: Matrix, flash_attn: str, backend: Backend) -> str:
@@ -164,8 +166,8 @@ def cell_rules(matrix: Matrix) -> tuple[Rule, ...]:
     """All rules and exclusions of a matrix, in the order of evaluation."""
     return (
         _refusal(("flash-attn", "backend"), partial(check_backend, matrix)),
-        _refusal(("torch", "rocm"), partial(check_torch_index, matrix)),
-        _refusal(("torch", "python"), partial(check_torch_python, matrix)),
+        _refusal(("torch", "rocm"), partial(check_torch_index, matrix), is_of_pytorch=True),
+        _refusal(("torch", "python"), partial(check_torch_python, matrix), is_of_pytorch=True),
         _refusal(("flash-attn", "python"), partial(check_flash_attn_python, matrix)),
         _refusal(("flash-attn", "torch"), partial(check_flash_attn_torch, matrix)),
         _refusal(("flash-attn", "torch", "backend"), partial(check_cxx_standard, matrix)),
@@ -175,14 +177,14 @@ def cell_rules(matrix: Matrix) -> tuple[Rule, ...]:
     )
 
 
-def _refusal(axes: tuple[str, ...], find_reason: Callable[..., str]) -> Rule:
+def _refusal(axes: tuple[str, ...], find_reason: Callable[..., str], *, is_of_pytorch: bool = False) -> Rule:
     """A rule whose reasons exclude a combination."""
 
     def judge(*values: str) -> Finding | None:
         reason = find_reason(*values)
         return Finding(Answer.DOES_NOT_WORK, reason) if reason else None
 
-    return Rule(axes, judge)
+    return Rule(axes, judge, is_of_pytorch)
 
 
 def gpu_rules(matrix: Matrix) -> tuple[Rule, ...]:
@@ -195,10 +197,14 @@ def gpu_rules(matrix: Matrix) -> tuple[Rule, ...]:
     )
 
 
-def exclusion_check(matrix: Matrix) -> Callable[[Combination], str]:
-    """Combine all rules and exclusions into a function that returns the first reason against a combination, or ""."""
+def exclusion_check(matrix: Matrix, *, amd_torch: bool = False) -> Callable[[Combination], str]:
+    """Combine all rules and exclusions into a function that returns the first reason against a combination, or "".
+
+    With `amd_torch`, without the rules about what PyTorch publishes.
+    """
     # cached per rule, because a rule has few axes: 100,000 combinations then cost look-ups, not version comparisons
-    cached = [(cache(rule.judge), tuple(map(AXES.index, rule.axes))) for rule in cell_rules(matrix)]
+    rules = (rule for rule in cell_rules(matrix) if not (amd_torch and rule.is_of_pytorch))
+    cached = [(cache(rule.judge), tuple(map(AXES.index, rule.axes))) for rule in rules]
 
     def find_reason(combination: Combination) -> str:
         for judge, positions in cached:

@@ -39,7 +39,7 @@ def select_cells(expansion: Expansion, only: str) -> tuple[Cell, ...]:
 
 def matches_glob(item: Excluded, only: str) -> bool:
     """Whether the glob `only` matches an excluded combination, by its cell id or by its name with its Python."""
-    return fnmatchcase(Cell.from_axes(*item.combination).id, only) or fnmatchcase(item.name, only)
+    return fnmatchcase(item.cell.id, only) or fnmatchcase(item.name, only)
 
 
 def require_in_matrix(expansion: Expansion, cell: Cell, python: str | None = None) -> Cell:

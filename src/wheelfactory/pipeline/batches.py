@@ -64,7 +64,7 @@ class Batch:
         """Predicted minutes of each job but the upload: build, verify, and for Triton the numeric gates."""
         backend, count, start = self.cells[0].backend, len(self.cells), _SETUP
         if self.is_compiled:
-            start += _PULL + _ENVIRONMENT * len({(cell.torch, cell.python) for cell in self.cells})
+            start += _PULL + _ENVIRONMENT * len({_environment(cell) for cell in self.cells})
         by_job = (start + _BUILD[backend] * count, start + _VERIFY[backend] * count)
         tritons = {self.matrix.torch[cell.torch].triton for cell in self.cells}
         return by_job if self.is_compiled else (*by_job, _SETUP + _PROVE * len(tritons))
@@ -83,6 +83,11 @@ class Batch:
         return within or len(self.cells) == 1
 
 
+def _environment(cell: Cell) -> tuple[object, ...]:
+    """What cells share that are built in one environment."""
+    return cell.torch, cell.python, cell.amd_torch
+
+
 def cut_batches(matrix: Matrix, cells: Sequence[Cell]) -> tuple[Batch, ...]:
     """Cut cells into as few batches as keep the limits: CK cells by base image, Triton cells by release.
 
@@ -97,8 +102,8 @@ def cut_batches(matrix: Matrix, cells: Sequence[Cell]) -> tuple[Batch, ...]:
     batches: list[Batch] = []
     for group, members in groups.items():
         prefix = group.partition("_")[0]
-        environments = list(dict.fromkeys((cell.torch, cell.python) for cell in members))
-        members.sort(key=lambda cell: environments.index((cell.torch, cell.python)))
+        environments = list(dict.fromkeys(map(_environment, members)))
+        members.sort(key=lambda cell: environments.index(_environment(cell)))
         while members:
             number = 1 + sum(batch.name.startswith(f"{prefix}-") for batch in batches)
             batch = Batch(f"{prefix}-{number}", matrix, (members.pop(0),))

@@ -150,7 +150,7 @@ class Coverage:
             states[key(covered.cell)][covered.state] += 1
             not_verified[key(covered.cell)] += bool(covered.unverified_reason)
         for item in self.excluded:
-            reasons[key(Cell.from_axes(*item.combination))][item.reason] += 1
+            reasons[key(item.cell)][item.reason] += 1
         return {
             group: CoverageCounts(
                 states[group][CellState.PUBLISHED],

@@ -78,7 +78,9 @@ def _describe(key: Sequence[str]) -> str:
     rocm, torch, backend = key
     version = rocm.removeprefix("rocm")
     dotted = version if "." in version else f"{version[0]}.{version[1:]}"
-    return f"ROCm {dotted}, torch {torch.removeprefix('torch')}, backend {backend}"
+    version = torch.removeprefix("torch")
+    built = f"AMD's torch {version.removesuffix('amd')}" if version.endswith("amd") else f"torch {version}"
+    return f"ROCm {dotted}, {built}, backend {backend}"
 
 
 def _by_index(rows: Iterable[WheelRow]) -> dict[IndexKey, dict[str, list[WheelRow]]]:

@@ -16,7 +16,7 @@ _NONE = "no"
 
 
 def supported_tables(matrix: Matrix, expansion: Expansion) -> list[str]:
-    """The torch and Python versions of every ROCm, and the ROCm versions of every GPU by backend.
+    """The torch and Python versions of every ROCm, AMD's own torch too, and the ROCm versions of every GPU by backend.
 
     A ROCm version supports a GPU if any flash-attn release has a cell for it. Previews are named where no
     release does, and their commits below.
@@ -30,10 +30,12 @@ def _versions(matrix: Matrix, expansion: Expansion) -> list[str]:
     rows = []
     for rocm in matrix.rocm:
         cells = [cell for cell in expansion.cells if cell.rocm == rocm]
-        pythons = {python for cell in cells for python in expansion.pythons[cell]}
-        torches = (_torch(torch, cells) for torch in matrix.torch)
-        rows.append((rocm, ", ".join(filter(None, torches)) or _NONE, _span(matrix.python, pythons)))
-    return table(("ROCm", "torch", "Python"), rows)
+        pythons = {python for cell in cells for python in expansion.pythons[cell] if not cell.amd_torch}
+        torches = (_torch(torch, [cell for cell in cells if not cell.amd_torch]) for torch in matrix.torch)
+        own = dict.fromkeys(f"{cell.torch} ({cell.python})" for cell in cells if cell.amd_torch)
+        named = (", ".join(filter(None, texts)) or _NONE for texts in (torches, own))
+        rows.append((rocm, *named, _span(matrix.python, pythons)))
+    return table(("ROCm", "torch", "AMD's torch (Python), CK", "Python"), rows)
 
 
 def _torch(torch: str, cells: Iterable[Cell]) -> str:

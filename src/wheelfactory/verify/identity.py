@@ -116,7 +116,7 @@ def _check_toolchain(subject: Subject) -> Iterator[Finding]:
     toolchain, cell = subject.record.toolchain, subject.cell
     built_for = _TORCH_BUILD.fullmatch((toolchain.torch or "").partition("+")[2])
     if built_for is None or (built_for["rocm"] and not same_rocm(built_for["rocm"], cell.rocm)):
-        expected = f"torch {cell.torch}+rocm{cell.rocm}, or AMD's own build of it"
+        expected = f"AMD's torch {cell.torch}" if cell.amd_torch else f"torch {cell.torch}+rocm{cell.rocm}"
         yield from check_equal("build record torch", expected, toolchain.torch, "build against the torch of the cell")
     compiler = _COMPILER.search(toolchain.compiler or "")
     hip = ".".join((toolchain.hip or "").split(".")[:2])
@@ -125,13 +125,14 @@ def _check_toolchain(subject: Subject) -> Iterator[Finding]:
     elif compiler and compiler["hip"] and compiler["hip"] != hip:
         remedy = "compile with the ROCm that torch was built with"
         yield from check_equal("build record compiler", f"HIP {hip}, as of its torch", compiler[0], remedy)
-    abi = subject.matrix.torch[cell.torch].cxx11_abi
+    abi = subject.matrix.cxx11_abi(cell)
     remedy = "build against the torch of the cell's index: another C++ ABI is an undefined symbol at import"
     yield from check_equal("build record cxx11_abi", abi, toolchain.cxx11_abi, remedy)
     if not toolchain.matches(cell):
+        builder = "AMD" if cell.amd_torch else "PyTorch"
         yield Finding(
             file="build record toolchain",
-            expected=f"Python {cell.python}, torch {cell.torch}, HIP {cell.rocm}",
+            expected=f"Python {cell.python}, {builder}'s torch {cell.torch}, HIP {cell.rocm}",
             found=f"Python {toolchain.python}, torch {toolchain.torch}, HIP {toolchain.hip}",
             remedy="build with the Python and the torch of the cell",
         )

@@ -10,7 +10,7 @@ from wheelfactory.core.cell import Cell, major_minor, public_version, same_rocm
 from wheelfactory.core.digest import SHA256
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.models import FrozenModel, parse_model
-from wheelfactory.core.torch_build import rocm_of_torch
+from wheelfactory.core.torch_build import TorchOrigin, find_origin, rocm_of_torch
 from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel
 
 _VERSION = r"^[0-9][0-9A-Za-z.+_-]{0,63}$"
@@ -30,13 +30,14 @@ class Toolchain(FrozenModel):
     python: str | None = Field(default=None, pattern=r"^3\.\d{1,3}$")
 
     def matches(self, cell: Cell) -> bool:
-        """Whether it has the cell's Python, and the cell's torch built for the cell's ROCm."""
+        """Whether it has the cell's Python, and the cell's torch built for the cell's ROCm, by PyTorch or by AMD."""
         if self.torch is None or self.hip is None or self.python != cell.python:
             return False
         rocm = major_minor(cell.rocm)
         # HIP has a number of its own from ROCm 10.0 on
         fits = rocm_of_torch(self.torch, self.hip) == rocm and (rocm >= (10, 0) or same_rocm(self.hip, cell.rocm))
-        return public_version(self.torch) == cell.torch and fits
+        is_of_pytorch = find_origin(self.torch) is TorchOrigin.PYTORCH
+        return public_version(self.torch) == cell.torch and fits and is_of_pytorch is not cell.amd_torch
 
 
 class BuildRecord(FrozenModel):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from small_matrix import Edit, small_matrix
@@ -33,12 +35,10 @@ SLIM: Edit = (
 )
 OLD = Cell.from_axes("2.8.3", "3.11", "2.5.1", "6.2", Backend.CK)
 NEW = Cell.from_axes("2.8.3", "3.11", "2.9.1", "6.4", Backend.CK)
-NEWER_PYTHON = Cell.from_axes("2.8.3", "3.12", "2.9.1", "6.4", Backend.CK)
 
 
-def image(disk: str | None = None, *, torch: str | None = "2.9.1", python: str = "3.11") -> Image:
-    facts = small_matrix().rocm["6.4"].images[0]
-    return facts.model_copy(update={"disk": disk, "torch": torch, "python": python})
+def image(disk: str | None = None) -> Image:
+    return small_matrix().rocm["6.4"].images[0].model_copy(update={"disk": disk})
 
 
 def outlooks(disk_gb: float) -> list[ImageEstimate]:
@@ -62,19 +62,16 @@ def test_a_size_without_its_unit_is_refused(disk: str) -> None:
         small_matrix((SLIM[0], SLIM[1].replace("22 GB", f"'{disk}'")))
 
 
-def test_extra_space_includes_torch_if_the_image_lacks_it() -> None:
-    assert extra_disk_gb(image(), [NEW], 2 * 10**9) == 2
-    assert extra_disk_gb(image(), [NEW, NEWER_PYTHON], 2 * 10**9) == INSTALLED_TORCH_GB + 2, (
-        "its torch is for another Python"
-    )
-    assert extra_disk_gb(image(torch="2.8.0"), [NEW], 0) == INSTALLED_TORCH_GB
-    assert extra_disk_gb(image(torch=None), [NEW], 0) == INSTALLED_TORCH_GB
+def test_extra_space_includes_pytorchs_torch_and_not_the_images() -> None:
+    own = replace(NEW, amd_torch=True)
+    assert extra_disk_gb([own], 2 * 10**9) == 2
+    assert extra_disk_gb([own, NEW], 2 * 10**9) == INSTALLED_TORCH_GB + 2
 
 
 def test_each_image_is_listed_once_followed_by_its_slim_image() -> None:
     choices = [(outlook.image.tag, outlook.slim, outlook.extra_gb) for outlook in outlooks(60)]
     assert choices == [
-        ("rocm/pytorch:torch-and-python", False, 2),
+        ("rocm/pytorch:torch-and-python", False, INSTALLED_TORCH_GB + 2),
         ("rocm/dev-ubuntu-22.04:6.4-complete", True, INSTALLED_TORCH_GB + 2),
         ("rocm/pytorch:6.2", False, INSTALLED_TORCH_GB + 1),
     ]
@@ -87,7 +84,7 @@ def test_the_text_block_shows_which_images_fit(disk_gb: float, verdicts: list[st
     head, *lines = render_image_estimates(outlooks(disk_gb), disk_gb)
     assert head == f"images, on a disk of {disk_gb} GB"
     assert [line[:11].strip() for line in lines] == verdicts
-    assert lines[0].endswith("  rocm/pytorch:torch-and-python: size unknown, and 2.0 GB more for the build")
+    assert lines[0].endswith("  rocm/pytorch:torch-and-python: size unknown, and 20.0 GB more for the build")
     assert lines[1].endswith(
         f"  rocm/dev-ubuntu-22.04:6.4-complete, slim: 22 GB, and {INSTALLED_TORCH_GB + 2} GB more for the build"
     )

@@ -69,7 +69,7 @@ OLD = Cell("2.8.3", "3.11", "2.5.1", "6.2", CK)
 """The image of its ROCm has another Python and another torch."""
 
 KINDS: dict[str, Callable[[], Dockerfile]] = {
-    "own-torch": lambda: render_dockerfile(small_matrix(), CP311),
+    "own-torch": lambda: render_dockerfile(small_matrix(), replace(CP311, amd_torch=True)),
     "own-python": lambda: render_dockerfile(small_matrix(), replace(OLD, python="3.10")),
     "other-python": lambda: render_dockerfile(small_matrix(), OLD),
     "slim": lambda: render_dockerfile(small_matrix(SLIM), CP312, slim=True),
@@ -84,9 +84,10 @@ def default() -> dict[str, Dockerfile]:
     rocms, torches = list(matrix.rocm), list(matrix.torch)
     images: dict[str, Dockerfile] = {}
     for cell in sorted(expand(matrix).cells, key=lambda cell: (rocms.index(cell.rocm), torches.index(cell.torch))):
-        for slim in (False, True) if matrix.rocm[cell.rocm].slim else (False,):
+        for slim in (False, True) if matrix.rocm[cell.rocm].slim and not cell.amd_torch else (False,):
             dockerfile = render_dockerfile(matrix, cell, slim=slim)
-            name = f"rocm{cell.rocm}-torch{cell.torch}-python{label(dockerfile, 'wheelfactory.python')}"
+            torch = f"{cell.torch}{'amd' if cell.amd_torch else ''}"
+            name = f"rocm{cell.rocm}-torch{torch}-python{label(dockerfile, 'wheelfactory.python')}"
             images[f"{name}-slim" if slim else name] = dockerfile
     return images
 

@@ -43,6 +43,32 @@ def answers(page: PageRule) -> Mapping[Question, dict[str, Any]]:
     return dict(zip(QUESTIONS, page.ask(ASK, queries), strict=True))
 
 
+@pytest.mark.parametrize(
+    ("query", "label"),
+    [
+        ("torch=2.9.1%2Brocm7.2.4.git0123abc&python=3.10&gpu=gfx942", "rocm72torch2.9amd"),
+        ("torch=2.9.1%2Brocm7.2.4.git0123abc&python=3.10&gpu=gfx942&backend=ck", "rocm72torch2.9amd"),
+        ("torch=2.13.0%2Brocm7.2&python=3.10&gpu=gfx942", "rocm72torch2.13"),
+        ("rocm=7.2&python=3.10&gpu=gfx942", "rocm72torch2.13"),
+        ("rocm=7.1&torch=2.10.0&python=3.10&gpu=gfx942", "rocm71torch2.10"),
+    ],
+)
+def test_a_wheel_for_amds_torch_is_offered_to_those_who_have_it(page: PageRule, query: str, label: str) -> None:
+    (found,) = page.ask(ASK, [query])
+    assert found["wheel"].partition("+")[2] == label
+
+
+def test_with_amds_torch_the_page_installs_no_torch(page: PageRule) -> None:
+    (titles,) = page.ask(
+        """(model) => {
+            const wheel = model.wheels.find((wheel) => wheel.amdTorch);
+            return factory.formsOf(model, "https://example.org/", [wheel]).map(([name, steps]) => [name, steps.length]);
+        }""",
+        [None],
+    )
+    assert titles == [["pip", 1], ["uv", 1], ["URL", 1]]
+
+
 def test_there_are_sixty_questions() -> None:
     assert len(set(QUESTIONS)) == len(QUESTIONS) >= 60
 

@@ -20,7 +20,7 @@ from wheelfactory.build.rocm_python import torch_requirement
 from wheelfactory.core.cell import ANY_PYTHON, Cell
 from wheelfactory.core.digest import content_key
 from wheelfactory.core.files import DOCKER
-from wheelfactory.matrix.facts import Image, Matrix
+from wheelfactory.matrix.facts import Matrix
 
 UV_REQUIREMENT = "uv==0.13.8"
 """Installs Pythons and packages into images. Its version fixes the patch release of each Python."""
@@ -64,7 +64,7 @@ def render_dockerfile(matrix: Matrix, cell: Cell, *, slim: bool = False) -> Dock
     # Values of the matrix need no escaping: `matrix.forms` allows no characters that docker or a shell interprets.
     image, index = matrix.image(cell, slim=slim), matrix.rocm[cell.rocm].index
     version = image.python if cell.python == ANY_PYTHON else cell.python
-    own_python, own_torch = version == image.python, _own_torch_fits(matrix, cell, image, version)
+    own_python, own_torch = version == image.python, cell.amd_torch
     python = image.python_path if own_torch else f"{_ENVIRONMENT}/bin/python"
     rocm = image.rocm_path or _ROCM
     # base images with torch have headers and venv, because torch was built in them
@@ -90,14 +90,6 @@ def render_dockerfile(matrix: Matrix, cell: Cell, *, slim: bool = False) -> Dock
     )
     requirements = "".join(f"{line}\n" for line in build_tool_requirements())
     return Dockerfile(text, {"requirements.txt": requirements.encode()}, python, rocm)
-
-
-def _own_torch_fits(matrix: Matrix, cell: Cell, image: Image, python: str) -> bool:
-    """Whether a wheel built with the image's torch works with the torch of the cell's users."""
-    # AMD builds its images' torch with the new C++ ABI, PyTorch built its own up to 2.5 with the old one (measured).
-    # Without ROCm in the image, ROCm comes as Python packages that torch's index has, together with torch.
-    same = (image.torch, image.python) == (cell.torch, python)
-    return same and image.rocm_path is not None and matrix.torch[cell.torch].cxx11_abi
 
 
 @cache

@@ -76,7 +76,7 @@
     };
     show(chosen);
     const have = element("input", { type: "checkbox", onchange: () => change({ hasTorch: have.checked }) });
-    have.disabled = factory.isOtherBuild(model, choices); // only its owner knows where that torch comes from
+    have.disabled = factory.keepsTorch(model, family[0], choices); // only its owner knows where that torch comes from
     have.checked = state.hasTorch || have.disabled;
     const label = element("label", { className: "have" }, have, " I have torch");
     const list = element(
@@ -173,7 +173,7 @@
 
   function torchText(context, wheel) {
     const minor = wheel.torch.replace(/\.\d+$/, "");
-    return fitsAnyRocm(context, wheel) ? `any ROCm · torch ${minor}` : `ROCm ${wheel.rocm} · torch ${wheel.torch}`;
+    return fitsAnyRocm(context, wheel) ? `any ROCm · torch ${minor}` : `ROCm ${wheel.rocm} · ${factory.torchOf(wheel)}`;
   }
 
   function fitsAnyRocm({ model, choices }, wheel) {

@@ -55,8 +55,7 @@
     };
     const { "pyproject.toml": project, ...lines } = model.lines;
     const takesKernels = Number(wheel.index.endsWith("/triton-preview")); // from aiter, which the second project names
-    const isOther = globalThis.wheelfactory.isOtherBuild(model, choices);
-    const knowsTorch = Boolean(values.triton && values["torch-index"]) && !isOther;
+    const knowsTorch = Boolean(values.triton && values["torch-index"]) && !keepsTorch(model, wheel, choices);
     const steps = ([torch, own]) => [
       ...(knowsTorch && !hasTorch
         ? [[`torch ${wheel.torch} for ROCm ${wheel.rocm}`, filled(torch, values, quoted)]]
@@ -72,5 +71,10 @@
     ];
   }
 
-  Object.assign(globalThis.wheelfactory, { address, doctorLine, formsOf });
+  // Whether the torch is not PyTorch's, and stays as it is.
+  function keepsTorch(model, wheel, choices) {
+    return wheel.amdTorch || globalThis.wheelfactory.isOtherBuild(model, choices);
+  }
+
+  Object.assign(globalThis.wheelfactory, { address, doctorLine, formsOf, keepsTorch });
 })();

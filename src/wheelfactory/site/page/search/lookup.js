@@ -15,6 +15,11 @@
     return axis === "gpu" ? value : `${NAMES[axis]} ${value}`;
   }
 
+  // The torch of a wheel, with who built it if that is not PyTorch.
+  function torchOf(wheel) {
+    return `${wheel.amdTorch ? "AMD's " : ""}torch ${wheel.torch}`;
+  }
+
   // 2.8.3, or 2.8.4 preview (commit 4a948e9) for the version 2.8.4+git4a948e9.
   function releaseName(version) {
     const [release, commit] = version.split("+git");
@@ -45,8 +50,9 @@
     const [version, release, torch, rocm, backend, archs, glibc, ...others] = values;
     const [yanked, unverified, checks, [verified, evidence], base, index, refused] = others;
     const proved = unverified ? "tested" : "verified"; // the word for a correct run on an AMD GPU
+    const amdTorch = /torch[\d.]+amd/.test(version); // for AMD's own build of torch
     return {
-      ...{ version, "flash-attn": release, torch, rocm, backend, archs, glibc },
+      ...{ version, "flash-attn": release, torch, rocm, backend, archs, glibc, amdTorch },
       ...{ yanked, unverified, checks, verified, evidence, base, index, refused, proved },
     };
   }
@@ -92,15 +98,16 @@
     const value = choices[axis];
     if (axis === "python") return wheel.pythons.length === 0 || wheel.pythons.includes(value);
     if (axis === "gpu") return wheelAnswer(model, wheel, choices) !== DOES_NOT_WORK;
-    if (axis === "rocm" && wheel.backend !== "triton") return wheel.rocm === nearRocm(model, value);
-    return wheel[axis] === value || (axis === "rocm" && fitsAnyRocm(model, wheel, choices));
+    if (axis !== "rocm") return wheel[axis] === value;
+    if (wheel.backend === "triton") return wheel.rocm === value || fitsOtherBuild(model, wheel, choices);
+    return wheel.rocm === nearRocm(model, value) && (!wheel.amdTorch || fitsOtherBuild(model, wheel, choices));
   }
 
-  // Whether ROCm is no condition: for a Triton wheel and another build of torch than PyTorch's.
-  function fitsAnyRocm(model, wheel, { rocm, torch }) {
+  // Whether the torch is another build than PyTorch's, whose version is that of the wheel's. Then ROCm is no condition
+  // for a Triton wheel, and a CK wheel can be one for AMD's torch.
+  function fitsOtherBuild(model, wheel, { rocm, torch }) {
     const isKnown = torch === undefined && model.axes.rocm.includes(rocm);
-    const { isOtherBuild } = globalThis.wheelfactory;
-    return wheel.backend === "triton" && !isKnown && isOtherBuild(model, { rocm, torch: wheel.torch });
+    return !isKnown && globalThis.wheelfactory.isOtherBuild(model, { rocm, torch: wheel.torch });
   }
 
   // The matching wheels, the matching yanked wheels, and for every option the number of wheels it would leave.
@@ -133,9 +140,9 @@
     if (missed[0] === "rocm") countOtherBuild(model, found, wheel, choices);
   }
 
-  // With a torch that PyTorch does not have for the chosen ROCm, a Triton wheel would fit.
+  // With a torch that PyTorch does not have for the chosen ROCm, a Triton wheel or one for AMD's torch would fit.
   function countOtherBuild(model, found, wheel, { rocm, torch }) {
-    const fitting = torch === undefined && fitsAnyRocm(model, wheel, { rocm, torch: wheel.torch });
+    const fitting = torch === undefined && fits(model, wheel, { rocm, torch: wheel.torch }, "rocm");
     if (fitting) countIn(found.counts.torch, [wheel.torch]);
   }
 
@@ -229,6 +236,7 @@
     nothingChosen,
     readState,
     releaseName,
+    torchOf,
     writeState,
   };
 })();

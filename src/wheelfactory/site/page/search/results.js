@@ -81,7 +81,8 @@
     const name = factory.releaseName(wheel["flash-attn"]);
     const pythons = factory.pythonsText(family);
     const { text: status } = factory.statusOf(context, wheel);
-    const cells = [nameOf("backend", wheel.backend), wheel.rocm, wheel.torch, pythons, status];
+    const torch = factory.torchOf(wheel).replace("torch ", "");
+    const cells = [nameOf("backend", wheel.backend), wheel.rocm, torch, pythons, status];
     const made = element(
       "tr",
       { className: wheel.yanked === null ? "" : "yanked" },

@@ -171,11 +171,11 @@
     );
   }
 
-  // The answer for a wheel on the chosen GPU, and the reasons. A CK wheel may work with another build of torch.
+  // The answer for a wheel on the chosen GPU, and the reasons. A CK wheel may work with another build of torch than its own.
   function wheelSupport(model, wheel, choices) {
     const other = isOtherBuild(model, choices);
     const found = gpuSupport(model, wheel, choices.gpu, other);
-    if (!other || wheel.backend !== "ck" || found.answer === DOES_NOT_WORK) return found;
+    if (!other || wheel.backend !== "ck" || wheel.amdTorch || found.answer === DOES_NOT_WORK) return found;
     return { answer: MAY_WORK, reasons: [model["other build"], ...found.reasons] };
   }
 
