@@ -47,7 +47,8 @@ def count_weeks(day: date) -> int:
 def choose_sample(rows: Iterable[WheelRow], pythons: Pythons, number: int, week: int) -> tuple[SampledWheel, ...]:
     """Choose up to `number` wheels in the week `week` (`count_weeks`).
 
-    Yanked and unverified wheels are never chosen, nor wheels whose cell is not in the matrix: their torch is unknown.
+    Yanked and unverified wheels are never chosen, nor wheels whose torch cannot be installed: AMD's own, which is in
+    its images only, and that of a cell which is not in the matrix.
     """
     flash_attn, products = _candidates(rows, pythons)
     if not flash_attn:
@@ -63,7 +64,8 @@ def _candidates(rows: Iterable[WheelRow], pythons: Pythons) -> tuple[list[WheelR
     usable = [row for row in rows if row.yanked is None and not unverified_reason(row)]
     usable.sort(key=newest_first_key)
     usable.sort(key=lambda row: row.published, reverse=True)  # stable, so equal times keep the order above
-    flash_attn = [row for row in usable if row.index_key and row.cell and Cell.parse(row.cell) in pythons]
+    installable = {cell.id for cell in pythons if not cell.amd_torch}
+    flash_attn = [row for row in usable if row.index_key and row.cell in installable]
     return flash_attn, [row for row in usable if row.product in OFFERED_PRODUCTS]
 
 
