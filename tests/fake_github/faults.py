@@ -77,9 +77,10 @@ SITUATIONS = {
     "the tag was moved to another commit since the build": (
         "commit.py::test_a_tag_that_moved_since_the_build_is_refused_before_anything_is_published"
     ),
-    "a published release is deleted on GitHub": (
-        "publisher.py::test_a_wheel_of_a_deleted_release_has_no_address_and_can_be_republished"
+    "a published release or wheel is deleted on GitHub": (
+        "publisher.py::test_a_cell_whose_release_was_deleted_or_wheel_yanked_gets_a_replacement"
     ),
+    "a wheel is yanked": "publisher.py::test_a_cell_whose_release_was_deleted_or_wheel_yanked_gets_a_replacement",
     "mistyped TARGET: a directory that does not exist": (
         "command.py::test_a_mistyped_directory_is_an_error_before_any_download"
     ),

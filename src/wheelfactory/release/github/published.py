@@ -102,7 +102,7 @@ class PublishedReleases:
     @staticmethod
     def _refusal(what: str, name: str, held: PublishedRelease) -> PublishError:
         hint = (
-            "if the manifest names it, yank it and publish under another version or build tag; "
+            "if the manifest names it, yank it and run the factory again, which builds a replacement of another name; "
             "otherwise delete that release on GitHub and publish under another --tag"
         )
         return PublishError(what, f"{name} in {held.release.tag_name}", hint)
