@@ -39,7 +39,7 @@ class PublishedReleases:
         """Replace the known releases with the published releases of this list."""
         # a published release never changes, so its assets are listed only once
         self._held = {
-            release.id: self._held.get(release.id) or PublishedRelease(release, self._releases.list_assets(release))
+            release.id: self._held.get(release.id) or PublishedRelease(release, self._releases.read_assets(release))
             for release in listed
             if not (release.draft or release.prerelease)
         }
