@@ -52,13 +52,13 @@ PUBLISHED = datetime(2026, 1, 1, tzinfo=timezone.utc)
 """The fixed publish time of every row, so that the same wheels give the same manifest."""
 
 
-def flash_attn_wheel(folder: Path, cell_id: str, content: str = "") -> Path:
-    """Build the wheel of a cell into `folder`. `content` changes only its bytes."""
+def flash_attn_wheel(folder: Path, cell_id: str, content: str = "", replacement: int = 0) -> Path:
+    """Build the wheel of a cell into `folder`, or a replacement of it. `content` changes only its bytes."""
     cell = Cell.parse(cell_id)
     label = Label.from_cell(cell)
     version = label_version(Version(cell.public_version), label)
     tag = PURE if cell.python == ANY_PYTHON else f"{cell.python_tag}-{cell.python_tag}-manylinux_2_28_x86_64"
-    if build := _shipped_matrix().build_tag(cell):
+    if build := _shipped_matrix().build_tag(cell, replacement):
         tag = f"{build}-{tag}"
     record = BuildRecord(cell=cell.id, label=str(label), offload_archs=("gfx942",), source="sha256:" + "0" * 64)
     metadata = protect_metadata(UPSTREAM_METADATA.format(version=cell.public_version), label)

@@ -66,8 +66,8 @@ class Steps(NamedTuple):
     def reconcile(self, *arguments: str) -> Outputs:
         return self.run("reconcile", *arguments)
 
-    def publish(self, cell: str) -> None:
-        make_release(self.release, [flash_attn_wheel(self.built / cell, cell)])
+    def publish(self, cell: str, replacement: int = 0) -> None:
+        make_release(self.release, [flash_attn_wheel(self.built / cell, cell, replacement=replacement)])
 
 
 @pytest.fixture
@@ -123,11 +123,27 @@ def test_jobs_skips_published_cells_and_uploaded_kernel_sets(steps: Steps) -> No
     assert "nothing to build" in nothing.err
 
 
-def test_a_cell_whose_published_file_was_lost_is_planned_again(steps: Steps) -> None:
-    steps.publish(TRITON)
-    next((steps.release / "wheels").glob("flash_attn-*.whl")).unlink()
-    assert steps.run("jobs", "--only", TRITON).outputs["count"] == "1"
-    assert steps.collect().outputs["count"] == "1"
+def yank_wheel(wheel: Path) -> None:
+    yank(DirectoryPublisher(wheel.parent.parent), wheel.name, "wrong numbers")
+
+
+@pytest.mark.parametrize("break_wheel", [yank_wheel, Path.unlink], ids=["yanked", "lost"])
+def test_a_wheel_that_cannot_be_installed_is_a_gap_until_a_replacement_is_published(
+    steps: Steps, break_wheel: Callable[[Path], None]
+) -> None:
+    for number in range(3):
+        steps.publish(TRITON, number)
+        assert steps.run("jobs", "--only", TRITON).outputs["count"] == "0"
+        break_wheel(max((steps.release / "wheels").glob("flash_attn-*.whl")))
+        planned = steps.run("jobs", "--only", TRITON)
+        assert (planned.outputs["count"], "1 cell to replace" in planned.err) == ("1", True)
+        gap = steps.reconcile()
+        assert (gap.code, f"missing  {TRITON}: not published" in gap.err) == (FAILED, True)
+        assert steps.collect().entries("batches")[0]["cells"] == f"{TRITON}:{number + 1}"
+    steps.publish(TRITON, 3)
+    assert steps.reconcile().code == DONE
+    names = [row.filename for row in read_manifest(steps.release)]
+    assert [name.split("-")[2] for name in names] == ["1", "1a", "1b", "1c"]
 
 
 def test_without_a_runner_ck_cells_are_left_out_and_named_by_every_step(steps: Steps) -> None:

@@ -31,7 +31,8 @@ def release(tmp_path: Path) -> Path:
 def test_a_stale_index_is_drift_and_the_report_has_all_that_is_printed(cli: Cli, release: Path, tmp_path: Path) -> None:
     shown = cli("ci", "check", release, "--cache", tmp_path / "cache", "--report", "report.txt")
     assert (shown.code, shown.err) == (VERIFICATION_FAILED, "")
-    assert shown.out.splitlines()[0] == f"{release.as_uri()}: drift, 1 failure; 0 wheels in the sample"
+    assert shown.out.splitlines()[0] == f"{release.as_uri()}: drift, 2 failures; 0 wheels in the sample"
+    assert f"failed: {release.as_uri()}: cells: {CELL}: expected a wheel to install, found " in shown.out
     assert "not run: installs: " in shown.out
     assert Path("report.txt").read_text() == shown.out
 
@@ -50,6 +51,14 @@ def test_a_target_without_wheels_is_not_checked(cli: Cli, tmp_path: Path) -> Non
     shown = cli("ci", "check", "empty", "--cache", tmp_path / "cache", "--report", "report.txt")
     assert shown == (DONE, "", "not run: nothing is published in empty\n")
     assert not Path("report.txt").exists()
+
+
+def test_a_site_whose_releases_were_all_deleted_is_drift(cli: Cli, release: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    site = ("--site", release.as_uri())
+    shown = cli("ci", "check", "empty", *site, "--cache", tmp_path / "cache")
+    assert shown.code == VERIFICATION_FAILED
+    assert "expected only rows of published wheels, found a row for flash_attn-2.8.3" in shown.out
 
 
 def test_a_site_that_cannot_be_reached_is_an_error_of_its_own_and_in_the_report(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
+from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from wheelfactory.core.label import Label
 from wheelfactory.core.published import (
     added_later,
     best_first_key,
+    build_key,
     name_gates,
     names_local_file,
     version_key,
@@ -79,8 +81,20 @@ def test_ck_is_better_than_triton_then_the_newest_is_best() -> None:
         *(("rocm64torch2.9", "2.8.3", day.replace(day=2)), ("rocm64torch2.9", "2.8.3", day)),
         *(("rocm63torch2.9", "2.8.3", day), ("rocm64torch2.8", "2.8.3", day), ("rocm64torch2.9triton", "2.8.4", day)),
     )
-    keys = [best_first_key(Label.parse(label), version, published) for label, version, published in ordered]
+    keys = [best_first_key(Label.parse(label), version, "a-1-py3", published) for label, version, published in ordered]
     assert keys == sorted(keys)
+
+
+def test_a_replacement_is_better_than_what_it_replaces_and_a_later_build_than_both() -> None:
+    label, day = Label.parse("rocm64torch2.9"), datetime(2026, 1, 1, tzinfo=timezone.utc)
+    names = [f"flash_attn-2.8.3+rocm64torch2.9{build}-cp311-cp311-linux_x86_64.whl" for build in BUILDS]
+    assert sorted(names, key=lambda name: best_first_key(label, "2.8.3", name, day), reverse=True) == names
+    as_installers = [parse_wheel_filename(name)[2] for name in names]
+    assert sorted(as_installers) == as_installers
+    assert list(map(build_key, names)) == [(0, 0), (0, 1), (1, 0), (1, 1), (1, 2), (2, 0), (10, 0)]
+
+
+BUILDS = ("", "-0a", "-1", "-1a", "-1b", "-2", "-10")
 
 
 def test_a_wheel_is_below_the_release_unless_its_row_has_an_address() -> None:

@@ -247,6 +247,14 @@ def test_a_yanked_wheel_has_its_reason(rows: tuple[WheelRow, ...]) -> None:
     assert why(fit, CK) == ("yanked: wrong kernels",)
 
 
+def test_a_replacement_is_preferred_whenever_it_was_published(rows: tuple[WheelRow, ...]) -> None:
+    (old,) = [row for row in rows if row.version == CK and "cp311" in row.filename]
+    names = [old.filename.replace("-1-cp311", f"-{build}-cp311") for build in ("1b", "1", "2", "1a")]
+    several = [old.model_copy(update={"filename": name, "sha256": f"{at}" * 64}) for at, name in enumerate(names)]
+    fitting = find_fit(as_read(several), MI300X, FACTS).fitting
+    assert [wheel.filename.split("-")[2] for wheel in fitting] == ["2", "1b", "1a", "1"]
+
+
 def test_near_misses_are_sorted_by_the_number_of_reasons(wheels: tuple[PublishedWheel, ...]) -> None:
     torch = InstalledTorch("2.13.0+rocm7.2", hip="7.2.1", cxx11_abi=True)
     machine = replace(MI300X, torch=torch, python=replace(PYTHON, version="3.12.1", tag="cp312"))

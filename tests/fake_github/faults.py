@@ -77,11 +77,25 @@ SITUATIONS = {
     "the tag was moved to another commit since the build": (
         "commit.py::test_a_tag_that_moved_since_the_build_is_refused_before_anything_is_published"
     ),
-    "a published release is deleted on GitHub": (
-        "publisher.py::test_a_wheel_of_a_deleted_release_has_no_address_and_can_be_republished"
+    "a published release or wheel is deleted on GitHub": (
+        "publisher.py::test_a_cell_whose_release_was_deleted_or_wheel_yanked_gets_a_replacement"
+    ),
+    "a wheel is yanked": "publisher.py::test_a_cell_whose_release_was_deleted_or_wheel_yanked_gets_a_replacement",
+    "a run is repeated after a batch reached its time limit": (
+        "publisher.py::test_a_published_tag_goes_on_in_a_part_that_starts_no_build"
+    ),
+    "a kernel shard is cancelled": (
+        "tests/pipeline/test_pipeline_collect.py"
+        "::test_a_cancelled_shard_leaves_its_cells_to_the_next_run_and_this_one_red"
+    ),
+    "two tags build the same cell": "command.py::test_a_cell_published_by_another_run_is_skipped",
+    "the weekly check hangs until its limit": (
+        "tests/workflows/test_workflows_expressions.py"
+        "::test_every_result_of_the_weekly_check_but_success_and_skipped_is_reported"
     ),
     "mistyped TARGET: a directory that does not exist": (
         "command.py::test_a_mistyped_directory_is_an_error_before_any_download"
     ),
 }
-"""Faults of the documentation's table with a test of their own: ``client.py`` is ``test_release_github_client.py``."""
+"""Faults of the documentation's table with a test of their own. ``client.py`` is ``test_release_github_client.py``, and
+``tests/...`` the path of any other."""

@@ -91,6 +91,7 @@ class Repository:
     uploads: str = ""
     web: str = ""
     immutable: bool = True
+    is_private: bool = False
     with_digests: bool = True
     a_second: int = 2
     """Whether all releases get the same publish second, so that only the id shows the order."""
@@ -255,10 +256,10 @@ class Repository:
         }
 
     def at(self, web_tag: str, name: str) -> bytes:
-        """The content at the public address of a published asset."""
+        """The content at the public address of a published asset; a private repository has none."""
         for release in self.published():
             for asset in release.assets.values():
-                if (release.tag, asset.name) == (web_tag, name) and asset.content is not None:
+                if (release.tag, asset.name) == (web_tag, name) and asset.content is not None and not self.is_private:
                     return asset.content
         raise RuleError(404, "Not Found")
 

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from release_factory import passed_gates
-from wheel_factory import CK, TRITON, finished_wheel, small_machine
+from stage_arguments import local_executor
+from wheel_factory import CK, TRITON, finished_wheel, make_wheel, small_machine
 from wheelfactory.build.executor import Executor
+from wheelfactory.build.sources import Source
 from wheelfactory.core.cell import FALLBACK_NAME, Cell
 from wheelfactory.core.errors import BuildError, RunAgainError
+from wheelfactory.core.progress import ignore_progress
 from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope
 from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline import run_batch
+from wheelfactory.pipeline.build import build_cell
 from wheelfactory.pipeline.run_batch import build_batch, find_wheels, prove_batch, verify_batch
 from wheelfactory.release.manifest import read_manifest
 from wheelfactory.verify.gates import GATES
 from wheelfactory.verify.result import GateResult, Status
+from wheelfactory.wheel.build_record import read_build_record
+from wheelfactory.wheel.read import Wheel
 
 OTHER = Cell.parse("fa2.8.3-rocm6.4-torch2.9.1-cp312-ck")
 SAME_ENVIRONMENT = Cell.parse("fa2.6.3-rocm6.4-torch2.9.1-cp311-ck")
@@ -105,6 +111,16 @@ def test_an_environment_is_removed_after_its_last_cell(machine: Machine, given: 
     build_batch(machine.executor, names, tmp_path, FULL_SCOPE, context=given)
     # also after a failure; Triton cells share one environment, which stays
     assert machine.discarded == [SAME_ENVIRONMENT.id, OTHER.id, CK.id]
+
+
+def test_a_replacement_gets_its_letter(given: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    raw, source = make_wheel(tmp_path), Source(tmp_path / "sources", "sha256:" + "a" * 64, 0)
+    monkeypatch.setattr("wheelfactory.pipeline.build.fetch_source", lambda *_: source)
+    monkeypatch.setattr("wheelfactory.pipeline.build._raw_triton_wheel", lambda *_: raw)
+    given = replace(given, replacements={TRITON.id: 2})
+    path = build_cell(local_executor(given), TRITON, tmp_path / "built", ignore_progress, context=given)
+    record = read_build_record(Wheel.open(path))
+    assert (path.name.split("-")[2], record and record.build) == ("0b", "0b")
 
 
 def test_time_that_is_up_for_one_cell_is_up_for_the_others(

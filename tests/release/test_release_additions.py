@@ -133,10 +133,11 @@ def test_a_full_run_verifies_a_wheel_of_a_quick_run(given: Context, publisher: D
 
 
 @pytest.mark.usefixtures("released")
-def test_a_yanked_wheel_is_not_verified_any_more(given: Context, publisher: DirectoryPublisher) -> None:
+def test_a_yanked_wheel_is_replaced_and_not_verified_any_more(given: Context, publisher: DirectoryPublisher) -> None:
     make_quick(publisher, yanked="broken")
     job = make_worklist(local_executor(given), [TRITON], publisher, context=given)
-    assert (job.published, job.to_verify) == ((TRITON,), ())
+    assert (job.to_build, job.published, job.to_verify) == ((TRITON,), (), ())
+    assert job.replacements == {TRITON.id: 1}
 
 
 @pytest.mark.usefixtures("released")
@@ -147,12 +148,12 @@ def test_an_unverified_wheel_is_refused_with_the_remedy(given: Context, publishe
     assert "`wheelfactory run` without --quick" in refused.value.hint
 
 
-def test_a_cell_whose_published_file_is_gone_is_built_again(
+def test_a_cell_whose_published_file_is_gone_gets_a_replacement(
     given: Context, publisher: DirectoryPublisher, released: Path
 ) -> None:
     released.unlink()
     job = make_worklist(local_executor(given), [TRITON], publisher, context=given)
-    assert (job.to_build, job.published) == ((TRITON,), ())
+    assert (job.to_build, job.published, job.replacements) == ((TRITON,), (), {TRITON.id: 1})
 
 
 def test_a_published_file_that_was_changed_is_an_error_that_names_it(

@@ -18,15 +18,17 @@ from hypothesis import strategies as st
 
 from validations import amd_validation, nvidia_validation, with_evidence
 from wheel_factory import MATRIX, second_build
+from wheelfactory.core.cell import MAX_REPLACEMENTS, Cell
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.core.row import ROW_FORMS
 from wheelfactory.release.manifest import (
     WheelRow,
+    available_cells,
     has_row,
     manifest_bytes,
+    next_replacements,
     outdated_reason,
-    published_cells,
     read_manifest,
 )
 from wheelfactory.verify.result import Finding, GateResult, Status
@@ -244,8 +246,26 @@ def test_an_unreadable_manifest_is_refused(tmp_path: Path) -> None:
     assert refused.value.hint
 
 
-def test_a_yanked_wheel_counts_as_published() -> None:
-    assert published_cells([a_row(cell=CK, yanked="broken"), a_row(cell=TRITON)], MATRIX) == {CK, TRITON}
+def test_a_cell_with_a_yanked_wheel_alone_is_not_published() -> None:
+    assert available_cells([a_row(cell=CK, yanked="broken"), a_row(cell=TRITON)], MATRIX) == {TRITON}
+    assert available_cells([a_row(cell=CK, yanked="broken"), a_row(cell=CK)], MATRIX) == {CK}
+
+
+@pytest.mark.parametrize(
+    ("builds", "number"),
+    [
+        pytest.param(["-2"], 1, id="the first"),
+        pytest.param(["-2", "-2b", "-2a"], 3, id="after the last"),
+        pytest.param(["-1c", "-2"], 1, id="earlier builds do not count"),
+        pytest.param(["-2z"], MAX_REPLACEMENTS, id="no name after the last letter"),
+    ],
+)
+def test_a_replacement_comes_after_every_wheel_of_its_build(builds: list[str], number: int) -> None:
+    rows = [a_row(f"flash_attn-2.8.3+rocm64torch2.9triton{build}-py3-none-any.whl", cell=TRITON) for build in builds]
+    matrix, cell = second_build(MATRIX), Cell.parse(TRITON)
+    assert next_replacements([*rows, a_row()], matrix) == {TRITON: number}
+    assert matrix.build_tag(cell, number) == f"2{'abcdefghijklmnopqrstuvwxyz'[number - 1]}"
+    assert MATRIX.build_tag(cell, 1) == "0a", "a release whose first build has no tag"
 
 
 def test_a_cell_counts_as_published_with_a_wheel_of_its_current_build_only() -> None:
@@ -254,14 +274,14 @@ def test_a_cell_counts_as_published_with_a_wheel_of_its_current_build_only() -> 
         a_row(f"flash_attn-2.8.3+rocm64torch2.9triton-{number}-py3-none-any.whl", cell=TRITON) for number in (2, 10)
     )
     matrix = second_build(MATRIX)
-    assert published_cells([older], matrix) == frozenset()
-    assert published_cells([older, second], matrix) == published_cells([tenth], matrix) == {TRITON}
+    assert available_cells([older], matrix) == frozenset()
+    assert available_cells([older, second], matrix) == available_cells([tenth], matrix) == {TRITON}
     assert (outdated_reason(older, matrix), outdated_reason(second, matrix)) == ("wrong numbers", "")
     assert outdated_reason(older, MATRIX) == "", "a release without build has one build"
 
 
 def test_a_dependency_is_no_published_cell() -> None:
-    assert published_cells([a_row()], MATRIX) == frozenset()
+    assert available_cells([a_row()], MATRIX) == frozenset()
 
 
 def test_the_label_selects_the_index_of_a_wheel() -> None:

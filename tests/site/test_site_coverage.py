@@ -10,7 +10,6 @@ import pytest
 from release_factory import PUBLISHED
 from report_rows import einops_row, rows_of
 from small_matrix import small_matrix
-from wheel_factory import second_build
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import MATRIX
@@ -20,7 +19,6 @@ from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.coverage import (
     CellState,
     Coverage,
-    available_cells,
     compute_coverage,
     decisive_rows,
     page_runner_note,
@@ -142,8 +140,3 @@ def test_of_two_good_wheels_the_last_published_decides(tmp_path: Path) -> None:
     later = first.model_copy(update={"filename": "a" + first.filename, "published": PUBLISHED + timedelta(days=1)})
     for order in ((first, later), (later, first)):
         assert decisive_rows(order) == {CK: later}
-
-
-def test_only_good_wheels_of_the_current_build_are_available(rows: tuple[WheelRow, ...]) -> None:
-    assert available_cells(rows, small_matrix()) == {TRITON, GONE}
-    assert available_cells(rows, second_build(small_matrix())) == frozenset()

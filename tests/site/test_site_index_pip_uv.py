@@ -336,6 +336,22 @@ def test_of_two_wheels_the_newer_is_installed(machine: Machine, own_release: Pat
     assert machine.installed()["flash-attn"] == NEWER_VERSION
 
 
+@pytest.mark.parametrize("yanked", [True, False], ids=["yanked", "lost and found again"])
+def test_a_replacement_is_installed_instead_of_what_it_replaces(
+    machine: Machine, own_release: Path, tmp_path: Path, yanked: bool
+) -> None:
+    rows = make_release(own_release, [flash_attn_wheel(tmp_path / "newer", CELLS[0], "again = True", replacement=1)])
+    if yanked:
+        rows = yank(DirectoryPublisher(own_release), CK_FILE, REASON)
+        write_pages(own_release, render_index(rows))
+    with installable(own_release) as site:
+        done = machine.install("--index-url", site.index(CK_INDEX), f"flash-attn=={CK_VERSION}")
+    assert done.returncode == 0, done.stderr
+    assert REASON not in done.stderr
+    code = "import flash_attn; print(open(flash_attn.__file__).read())"
+    assert run([machine.python, "-I", "-c", code], machine.folder).stdout.strip() == "again = True"
+
+
 def test_a_yanked_wheel_is_passed_over_for_an_older_one(machine: Machine, yanked: Path) -> None:
     with installable(yanked) as site:
         done = machine.install("--index-url", site.index(CK_INDEX), "flash-attn")

@@ -74,6 +74,17 @@ def test_a_yank_is_reported_once(after: tuple[WheelRow, ...], matrix: Matrix) ->
     assert f"{now[0].filename}: wrong <i>numbers</i> for @all" in shown(section(text, "Yanked"))
 
 
+def test_what_replaces_what_is_named_with_the_reason(before: tuple[WheelRow, ...], matrix: Matrix) -> None:
+    old = before[0].model_copy(update={"yanked": "wrong <i>numbers</i>"})
+    new = before[0].model_copy(update={"filename": old.filename.replace("-1-", "-1a-")})
+    text = release_notes([old], [old, new], matrix=matrix, site=SITE, repository=None)
+    line = f"{new.filename} replaces {old.filename}"
+    assert f"{line}: wrong <i>numbers</i>" in shown(section(text, "Replaced"))
+    lost = release_notes(before, [*before, new], matrix=matrix, site=SITE, repository=None)
+    assert shown(section(lost, "Replaced")).endswith(line)
+    assert "## Replaced" not in release_notes([new], [old, new], matrix=matrix, site=SITE, repository=None)
+
+
 def test_evidence_is_reported_once_and_again_when_newer(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
     other = nvidia_validation(hardware=H200.model_copy(update={"device": "H200 [x](http://d.example) @all"}))
     now = (with_evidence(after[0], amd_validation(), other), *after[1:])

@@ -165,11 +165,20 @@ def test_a_wheel_with_a_build_tag(tmp_path: Path) -> None:
 def test_the_build_of_the_matrix_is_in_the_name_and_the_record(tmp_path: Path) -> None:
     matrix = second_build(MATRIX)
     first = finished_wheel(tmp_path)
-    assert [finding.file for finding in findings_of(first, CK, matrix)] == ["file name", "build record build"]
+    assert [finding.file for finding in findings_of(first, CK, matrix)] == ["build record build"]
 
     second = finished_wheel(tmp_path / "second", record=build_record(CK, build="2"))
     second = second.rename(second.with_name(second.name.replace("-cp311-cp", "-2-cp311-cp")))
     assert findings_of(second, CK, matrix) == ()
+
+
+def test_a_replacement_has_its_letter_in_the_name_and_the_record(tmp_path: Path) -> None:
+    matrix = second_build(MATRIX)
+    third = finished_wheel(tmp_path, record=build_record(CK, build="2c"))
+    third = third.rename(third.with_name(third.name.replace("-cp311-cp", "-2c-cp311-cp")))
+    assert findings_of(third, CK, matrix) == ()
+    other = third.rename(third.with_name(third.name.replace("-2c-", "-2d-")))
+    assert [finding.file for finding in findings_of(other, CK, matrix)] == ["file name", "build record build"]
 
 
 def test_a_wheel_that_was_renamed(tmp_path: Path) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from wheelfactory.core.files import ROOT
 from workflows.expressions import STATUSES, ExpressionError, Expressions, Scope
 
 
@@ -66,6 +70,35 @@ def test_a_condition_without_a_status_function_needs_success(
     evaluator: Expressions, condition: Any, failed: bool, runs: bool
 ) -> None:
     assert evaluator.condition(condition, scope(failed=failed, inputs={"a": "x"})) is runs
+
+
+TIMED_OUT = Scope({}, dict(zip(STATUSES, (False, False, True, True), strict=True)))
+"""After GitHub cancelled a job at its limit (docs/reference/workflows.md)."""
+
+
+def our_jobs() -> Mapping[str, Any]:
+    """The jobs of our workflows."""
+    loaded = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / ".github/workflows").glob("*.yml")}
+    return {f"{name} {job}": content for name, file in loaded.items() for job, content in file["jobs"].items()}
+
+
+def test_a_job_at_its_limit_uploads_what_it_made_and_its_logs(evaluator: Expressions) -> None:
+    for title, job in our_jobs().items():
+        uploads = [step for step in job.get("steps", ()) if step.get("uses") == "./.github/actions/seal"]
+        if job.get("timeout-minutes") not in range(60):  # the others make nothing that a part of is worth keeping
+            assert [step for step in uploads if not evaluator.condition(step.get("if"), TIMED_OUT)] == [], title
+
+
+@pytest.mark.parametrize("result", ["failure", "cancelled", "success", "skipped"])
+def test_every_result_of_the_weekly_check_but_success_and_skipped_is_reported(
+    evaluator: Expressions, result: str
+) -> None:
+    jobs = our_jobs()
+    needs = {"check": {"result": result}}
+    assert evaluator.condition(jobs["check report"]["if"], replace(TIMED_OUT, contexts={"needs": needs})) is (
+        result in ("failure", "cancelled")
+    )
+    assert evaluator.condition(jobs["build reconcile"]["if"], TIMED_OUT)
 
 
 def test_a_condition_with_surrounding_text_is_an_error(evaluator: Expressions) -> None:

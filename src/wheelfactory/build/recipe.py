@@ -27,8 +27,6 @@ class Recipe:
     archs: tuple[str, ...]
     jobs: int
     setup_variables: dict[str, str]
-    build: str | None = None
-    """The build tag of the wheel."""
 
 
 def make_recipe(matrix: Matrix, cell: Cell, host: Host, environ: Mapping[str, str], *, local_build: bool) -> Recipe:
@@ -44,7 +42,7 @@ def make_recipe(matrix: Matrix, cell: Cell, host: Host, environ: Mapping[str, st
     _refuse_without_rocm(matrix, cell, host, local_build=local_build)
     jobs = choose_jobs(environ.get("MAX_JOBS", ""), default_jobs(host.cores, host.memory_gib))
     label = matrix.label(cell)
-    return Recipe(cell, label, archs, jobs, _environment(cell, label, archs, jobs), matrix.build_tag(cell))
+    return Recipe(cell, label, archs, jobs, _environment(cell, label, archs, jobs))
 
 
 def _environment(cell: Cell, label: Label, archs: tuple[str, ...], jobs: int) -> dict[str, str]:

@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from wheelfactory.commands.options import Environ, add_matrix, add_option, as_directory, print_messages, print_results
-from wheelfactory.commands.targets import add_site, add_target, find_site_url, open_publisher, require_target
+from wheelfactory.commands.targets import (
+    LOST_NAME,
+    add_site,
+    add_target,
+    find_site_url,
+    open_publisher,
+    require_target,
+    split_lost,
+)
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import lock_folder, write_atomic
 from wheelfactory.core.progress import log_to_stderr
@@ -42,7 +50,12 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         print_results(f"{options.packages}: {count_text(sum(row.cell is not None for row in rows), 'wheel')}")
     elif options.dest:
         folder = as_directory(options.dest)
-        pages = _write_linked_site(folder, _with_urls(publisher, rows), options)
+        served, lost = split_lost(rows, options.target)
+        for row in lost:
+            print_messages(f"warning: skipping {row.filename}: its release was deleted")
+        pages = _write_linked_site(folder, _with_urls(publisher, served), options)
+        if lost:
+            write_atomic(folder / LOST_NAME, manifest_bytes(lost))
         print_results(f"{folder}: {count_index_pages(pages)} pages")
     elif isinstance(publisher, DirectoryPublisher):
         pages = render_site(load_matrix(options.matrix), rows, options.site)
@@ -78,13 +91,10 @@ def _site_url(options: argparse.Namespace) -> str:
     return find_site_url(options.target, options.site) or ""
 
 
-def _with_urls(publisher: object, rows: Sequence[WheelRow]) -> list[WheelRow]:
-    """Return the rows with the URLs of their files; skip rows whose release was deleted."""
+def _with_urls(publisher: object, rows: Sequence[WheelRow]) -> Sequence[WheelRow]:
+    """Return the rows with the URLs of their files."""
     if not isinstance(publisher, DirectoryPublisher):
-        for row in rows:
-            if row.url is None:
-                print_messages(f"warning: skipping {row.filename}: its release was deleted")
-        return [row for row in rows if row.url]
+        return rows
     wheels = publisher.wheels_dir.resolve()
     print_messages(
         f"warning: this site links to local files in {wheels}; to share it, serve the release directory instead"

@@ -26,7 +26,7 @@ from wheelfactory.matrix.select import (
     select_cells,
     unpublished_cells,
 )
-from wheelfactory.release.manifest import published_cells, read_manifest
+from wheelfactory.release.manifest import available_cells, read_manifest
 from wheelfactory.site.supported import supported_tables
 
 
@@ -35,7 +35,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: wheelfactory matrix --only '*-cp312-*' --published wheelhouse --explain"
     add_matrix(parser)
     add_only(parser)
-    add_option(parser, "--published MANIFEST", "omit cells that this manifest or release directory lists as published")
+    add_option(parser, "--published MANIFEST", "omit cells with a wheel in this manifest or release directory")
     shape = parser.add_mutually_exclusive_group()
     add_option(shape, "--table", "print a table of supported versions instead (as Markdown in a pipe)")
     add_option(shape, "--shards", "print a two-level matrix, for more than GitHub's 256 jobs")
@@ -70,4 +70,4 @@ def execute(options: argparse.Namespace, _environ: Environ) -> int:
 def _published(path: Path, matrix: Matrix) -> frozenset[str]:
     """Read the cells of a manifest or release directory. Raises `InputError` for a directory without a manifest."""
     # not an empty set: a directory without a manifest is more often a typing error than an empty release
-    return published_cells(read_manifest(path / MANIFEST_NAME if path.is_dir() else path), matrix)
+    return available_cells(read_manifest(path / MANIFEST_NAME if path.is_dir() else path), matrix)

@@ -28,7 +28,7 @@ from wheelfactory.commands.options import (
     read_context,
 )
 from wheelfactory.commands.overview import local_build, local_build_lines, overview_table, overview_text
-from wheelfactory.commands.targets import DEFAULT_DIRECTORY, add_readonly_target, read_published_rows
+from wheelfactory.commands.targets import DEFAULT_DIRECTORY, add_readonly_target, read_published_rows, split_lost
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import DONE
 from wheelfactory.core.progress import log_to_stderr, show_meanwhile
@@ -54,7 +54,7 @@ from wheelfactory.matrix.facts import Context, Matrix
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, select_cells
 from wheelfactory.pipeline.batches import RunForecast, cut_batches, predict_run
 from wheelfactory.pipeline.jobs import split_by_runner
-from wheelfactory.site.coverage import available_cells
+from wheelfactory.release.manifest import available_cells
 
 _PREVIEW_NOTE = "listing kernel sources to estimate CPU h: about 10 s a release, then kept in the cache"
 
@@ -186,7 +186,9 @@ def _read_published(target: str | None, context: Context) -> frozenset[str] | No
     """The ids of published cells in a target; None without a target if there is no `DEFAULT_DIRECTORY`."""
     if target is None and not Path(DEFAULT_DIRECTORY).is_dir():
         return None
-    return available_cells(read_published_rows(target or DEFAULT_DIRECTORY, context.environ), context.matrix)
+    target = target or DEFAULT_DIRECTORY
+    rows, _ = split_lost(read_published_rows(target, context.environ), target)
+    return available_cells(rows, context.matrix)
 
 
 def _forecast_workflow(

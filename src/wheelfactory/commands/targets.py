@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -158,6 +158,16 @@ def read_published_rows(target: str, environ: Environ) -> tuple[WheelRow, ...]:
         with log_to_stderr():
             return open_publisher(target, environ).rows()
     return read_manifest(Path(target))
+
+
+LOST_NAME = "lost.jsonl"
+"""Beside the manifest of a site of a repository: the rows whose files were deleted from GitHub, if there are any."""
+
+
+def split_lost(rows: Sequence[WheelRow], target: str) -> tuple[Sequence[WheelRow], Sequence[WheelRow]]:
+    """Split off the rows of a repository whose files were deleted from GitHub; of a directory none."""
+    lost = [row for row in rows if row.url is None] if parse_repository(target) else []
+    return [row for row in rows if row not in lost], lost
 
 
 def open_site(text: str, environ: Environ) -> PublishedSite:

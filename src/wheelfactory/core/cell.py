@@ -31,6 +31,10 @@ _ID = re.compile(
     r"-(?:cp3(?P<minor>[1-9][0-9]*)|py3)-(?P<backend>ck|triton)"
 )
 
+MAX_REPLACEMENTS = 26
+"""Replacements of the wheel of one build of a cell: each has its own letter in the build tag."""
+_NAME = re.compile("(.+?)(?::([1-9]|1[0-9]|2[0-6]))?")
+
 
 class Backend(str, Enum):
     """The kernels of a wheel: compiled Composable Kernel code, or Triton source."""
@@ -112,6 +116,17 @@ class Cell:
         python = f"3.{match['minor']}" if match["minor"] else ANY_PYTHON
         backend = Backend(match["backend"])
         return cls(match["flash_attn"], python, match["torch"], match["rocm"], backend, match["amd"] is not None)
+
+
+def name_with_replacement(cell: str, replacement: int) -> str:
+    """Name a cell to build: its id, and after a colon which replacement of a published wheel it is, unless none."""
+    return f"{cell}:{replacement}" if replacement else cell
+
+
+def split_names(text: str) -> dict[str, int]:
+    """Split names of cells to build (`name_with_replacement`) and of products at blanks: each id, which replacement."""
+    found = (_NAME.fullmatch(name) for name in text.split())
+    return {match[1]: int(match[2] or 0) for match in found if match}
 
 
 def name_python(tag: str) -> str:

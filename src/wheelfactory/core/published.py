@@ -23,6 +23,7 @@ WHEELS_FOLDER = "wheels"
 _VERSION = re.compile(
     r"(?P<release>\d+(?:\.\d+)*)(?:(?P<pre>a|b|rc)(?P<number>\d+))?(?:\.post(?P<post>\d+))?(?:\.dev(?P<dev>\d+))?"
 )
+_BUILD = re.compile("[^-]+-[^-]+-([0-9]+)([a-z]?)")
 _RELEASE_NUMBERS = 6
 _NEVER = 1 << 62
 
@@ -94,8 +95,18 @@ def version_key(version: str) -> tuple[int, ...]:
     return (*numbers, phase, int(found["number"] or 0), post, int(found["dev"]) if is_dev else _NEVER)
 
 
-def best_first_key(label: Label, version: str, published: datetime) -> tuple[object, ...]:
+def build_key(filename: str) -> tuple[int, int]:
+    """Return the build tag of a wheel's file name as installers sort it; (0, 0) for none.
+
+    The first number is that of matrix.yaml; the second counts how often the wheel was replaced: ``-1b-`` is (1, 2).
+    """
+    found = _BUILD.match(filename)
+    return (int(found[1]), ord(found[2]) - ord("a") + 1 if found[2] else 0) if found else (0, 0)
+
+
+def best_first_key(label: Label, version: str, filename: str, published: datetime) -> tuple[object, ...]:
     """Return a sort key for wheels that a machine can use: CK before Triton, then the newest."""
     # CK is compiled ahead of time, Triton on first use
     newest = (*version_key(version), *label.torch, *label.rocm)
-    return label.backend is not Backend.CK, tuple(-number for number in newest), -published.timestamp()
+    build = tuple(-number for number in build_key(filename))
+    return label.backend is not Backend.CK, tuple(-number for number in newest), build, -published.timestamp()

@@ -108,9 +108,10 @@ def find_fit(
     return Fit((), tuple(misses), nearest, find_fallback(wheels, machine, facts))
 
 
-def _published(wheel: PublishedWheel) -> tuple[Label, str, datetime]:
+def _published(wheel: PublishedWheel) -> tuple[Label, str, str, datetime]:
     assert wheel.label  # find_fit keeps only wheels with a label
-    return wheel.label, wheel.version, datetime.fromisoformat(wheel.published.replace("Z", "+00:00"))
+    published = datetime.fromisoformat(wheel.published.replace("Z", "+00:00"))
+    return wheel.label, wheel.version, wheel.filename, published
 
 
 def may_change_torch(machine: Machine) -> bool:

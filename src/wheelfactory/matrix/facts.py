@@ -7,8 +7,9 @@ value of its axis and the facts about it, so a new version needs one new entry.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Annotated, Literal
 
 from packaging.specifiers import SpecifierSet
@@ -286,10 +287,14 @@ class Matrix(Fact):
         """The label of the wheel of a cell."""
         return Label.from_cell(cell)
 
-    def build_tag(self, cell: Cell) -> str | None:
-        """The build tag of the wheel of a cell; None for the first build, and for a release that left the matrix."""
+    def build_tag(self, cell: Cell, replacement: int = 0) -> str | None:
+        """The build tag of the wheel of a cell; None for the first build of a release that replaces no wheel.
+
+        A `replacement` has a letter, as a larger number would be a later build. Installers prefer either.
+        """
         release = self.flash_attn.get(cell.flash_attn)
-        return release.build.number if release and release.build else None
+        number = release.build.number if release and release.build else None
+        return f"{number or 0}{ascii_lowercase[replacement - 1]}" if replacement else number
 
     def archs(self, cell: Cell) -> tuple[str, ...]:
         """The offload archs of the wheel of a cell: those that both the release and its torch support."""
@@ -316,3 +321,5 @@ class Context:
     environ: Mapping[str, str]
     """Of the process of the command."""
     cache: Path
+    replacements: Mapping[str, int] = field(default_factory=dict)
+    """Which replacement of a published wheel is built, by cell id (`manifest.next_replacements`)."""

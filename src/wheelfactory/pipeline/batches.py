@@ -34,6 +34,9 @@ _BUILD = {Backend.CK: 10.0, Backend.TRITON: 0.2}  # CK: seven bindings that incl
 _VERIFY = {Backend.CK: 2.0, Backend.TRITON: 0.2}
 _PROVE = 2.0  # the kernels of one Triton release: compiled and executed for twelve archs
 
+_UPLOADS_AN_HOUR = 500  # GitHub's documentation of rate limits: requests that create content
+_CALLS = 13  # of a batch: counted for the whole matrix by tests/release/github/test_release_github_calls.py
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -131,6 +134,10 @@ class RunForecast:
     """Time until the site is deployed, if no job waits for a runner."""
     storage_bytes: int
     """Upper estimate of the wheels, which are artifacts for a week."""
+    uploads: int = 0
+    """Files of the wheels for the release. GitHub takes `_UPLOADS_AN_HOUR`."""
+    calls: int = 0
+    """Other calls of GitHub's API, for stored kernel sets. GitHub allows a repository's token 1,000 an hour."""
 
     @property
     def to_json(self) -> dict[str, float]:
@@ -140,7 +147,8 @@ class RunForecast:
     def __str__(self) -> str:
         return (
             f"{self.jobs} jobs of {self.job_hours:,.1f} h, {self.cell_pulls} pulls by cells, "
-            f"artifacts up to {self.storage_bytes / 1000**3:.1f} GB, site after {self.wall_hours:.1f} h"
+            f"artifacts up to {self.storage_bytes / 1000**3:.1f} GB, site after {self.wall_hours:.1f} h, "
+            f"{self.uploads:,} uploads and {self.calls:,} other calls to GitHub"
         )
 
 
@@ -157,7 +165,9 @@ def predict_run(batches: Sequence[Batch], shard_hours: Sequence[float]) -> RunFo
         return RunForecast(2, 0, job_hours=2 * _SETUP / 60, wall_hours=2 * _SETUP / 60, storage_bytes=0)
     shards = [_SETUP + _PULL + 60 * hours for hours in shard_hours]
     # the uploads fill one draft, one after the other; each of these products has one too
-    uploads = _UPLOAD * (len(batches) + len(OFFERED_PRODUCTS))
+    count = len(batches) + len(OFFERED_PRODUCTS)
+    files = 3 * (sum(len(batch.cells) for batch in batches) + len(OFFERED_PRODUCTS))
+    uploads = max(_UPLOAD * count, 60 * files / _UPLOADS_AN_HOUR)
     others = _SETUP * (OTHER_JOBS + PRODUCT_JOBS - len(OFFERED_PRODUCTS))
     slowest = max(shards, default=0.0) + max((sum(batch.minutes) for batch in batches), default=0.0)
     return RunForecast(
@@ -166,6 +176,8 @@ def predict_run(batches: Sequence[Batch], shard_hours: Sequence[float]) -> RunFo
         job_hours=(sum(shards) + sum(sum(batch.minutes) for batch in batches) + uploads + others) / 60,
         wall_hours=(slowest + uploads + _SETUP * OTHER_JOBS) / 60,
         storage_bytes=sum(batch.wheel_bytes for batch in batches),
+        uploads=files,
+        calls=_CALLS * count,
     )
 
 

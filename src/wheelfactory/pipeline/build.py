@@ -43,12 +43,13 @@ def build_cell(
     """
     matrix, environ, cache = context.matrix, context.environ, context.cache
     recipe = make_recipe(matrix, cell, executor.describe_host(cell), environ, local_build=local_build)
+    build = matrix.build_tag(cell, context.replacements.get(cell.id, 0))
     source = fetch_source(cell.flash_attn, matrix.flash_attn[cell.flash_attn], cache / "sources", environ)
     if cell.backend is Backend.TRITON:
         payload = _raw_triton_wheel(
             executor, SetupExtras(deadline=scope.deadline), recipe, source, report_progress, cache
         )
-        return finish_raw_wheel(payload, _record(recipe, source, Toolchain()), folder, environ)
+        return finish_raw_wheel(payload, _record(recipe, build, source, Toolchain()), folder, environ)
     host = executor.prepare_host(cell, report_progress)
     with scratch_dir(cache) as scratch:
         setup, log = SetupRun(recipe, source, host, scratch), log_path(cache, cell.id)
@@ -57,11 +58,13 @@ def build_cell(
         raw, result = run_compile(setup, extras, store_folder(cache), log, report_progress)
         assert raw  # nothing in `scope` stops a build before the link
         verify_samples(filled)
-        record = _record(recipe, source, raw.toolchain, result.key if result else None)
+        record = _record(recipe, build, source, raw.toolchain, result.key if result else None)
         return finish_raw_wheel(raw.path, record, folder, environ)
 
 
-def _record(recipe: Recipe, source: Source, toolchain: Toolchain, kernels: str | None = None) -> BuildRecord:
+def _record(
+    recipe: Recipe, build: str | None, source: Source, toolchain: Toolchain, kernels: str | None = None
+) -> BuildRecord:
     return BuildRecord(
         cell=recipe.cell.id,
         label=str(recipe.label),
@@ -69,7 +72,7 @@ def _record(recipe: Recipe, source: Source, toolchain: Toolchain, kernels: str |
         source=source.identity,
         kernels=kernels,
         toolchain=toolchain,
-        build=recipe.build,
+        build=build,
     )
 
 

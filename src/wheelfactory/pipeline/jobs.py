@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from wheelfactory.core.cell import PRODUCTS, Cell, products_beside
+from wheelfactory.core.cell import PRODUCTS, Cell, name_with_replacement, products_beside, split_names
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file, write_atomic
 from wheelfactory.core.models import FrozenModel, parse_model
@@ -26,6 +26,8 @@ class CellJob(FrozenModel):
     batch: str
     kernel_sets: tuple[str, ...] = ()
     """Ids of the kernel sets that the cell links; empty for Triton, and if the cell's own job compiles its kernels."""
+    replacement: int = 0
+    """Which replacement of a published wheel it is (`manifest.next_replacements`); 0 for none."""
 
 
 class KernelSetJobs(FrozenModel):
@@ -86,11 +88,13 @@ def make_jobs(
     shards: Mapping[str, Sequence[str]],
     unavailable: Mapping[str, str] = MappingProxyType({}),
     unplanned: Sequence[Cell] = (),
+    replacements: Mapping[str, int] = MappingProxyType({}),
 ) -> WorkflowJobs:
     """Choose the jobs of a run for `cells`, which link the kernel sets `sets`: all sets of a cell, or none of them.
 
     `stored` are the ids of sets that the archive host has; `shards` maps every other set id to its shards, or
-    `unavailable` to the reason why it has none. `unplanned` are the cells that need a runner.
+    `unavailable` to the reason why it has none. `unplanned` are the cells that need a runner; `replacements` says,
+    by cell id, which replacement of a published wheel is built.
 
     Raises `InputError` if the cells make more batches than one GitHub matrix allows.
     """
@@ -99,7 +103,12 @@ def make_jobs(
     linked = _linked_sets(sets)
     return WorkflowJobs(
         cells=tuple(
-            CellJob(id=cell.id, batch=batch.name, kernel_sets=tuple(linked.get(cell, ())))
+            CellJob(
+                id=cell.id,
+                batch=batch.name,
+                kernel_sets=tuple(linked.get(cell, ())),
+                replacement=replacements.get(cell.id, 0),
+            )
             for batch in cut_batches(matrix, cells)
             for cell in batch.cells
         ),
@@ -183,7 +192,7 @@ def batch_matrix(cells: Sequence[CellJob]) -> str:
         [
             {
                 "batch": batch,
-                "cells": " ".join(cell.id for cell in members),
+                "cells": " ".join(name_with_replacement(cell.id, cell.replacement) for cell in members),
                 "kernel-sets": " ".join(sorted({name for cell in members for name in cell.kernel_sets})),
             }
             for batch, members in batches.items()
@@ -194,7 +203,7 @@ def batch_matrix(cells: Sequence[CellJob]) -> str:
 def parse_batch_cells(batches: str) -> tuple[Cell, ...]:
     """Parse a `batch_matrix` into its cells. Raises `InputError` for any other text."""
     try:
-        names = [name for entry in json.loads(batches)["include"] for name in entry["cells"].split()]
+        names = [name for entry in json.loads(batches)["include"] for name in split_names(entry["cells"])]
         return tuple(Cell.parse(name) for name in names if name not in PRODUCTS)
     except (ValueError, LookupError, TypeError, AttributeError):
         hint = "pass the output `batches` of `wheelfactory ci jobs`"

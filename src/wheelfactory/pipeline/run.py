@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from wheelfactory.release.additions import (
     require_products,
 )
 from wheelfactory.release.directory import DirectoryPublisher, write_pages
-from wheelfactory.release.manifest import WheelRow, outdated_reason, published_cells
+from wheelfactory.release.manifest import WheelRow, available_cells, next_replacements, outdated_reason
 from wheelfactory.release.transaction import Publisher, held_rows, publish
 from wheelfactory.release.verified import unchecked_since, unverified_reason
 from wheelfactory.site.site import render_site
@@ -56,6 +56,8 @@ class Worklist:
     unbuildable: tuple[Failure, ...]
     to_verify: tuple[WheelRow, ...] = ()
     """Rows of published wheels that are unverified."""
+    replacements: Mapping[str, int] = field(default_factory=dict)
+    """See `Context.replacements`."""
 
 
 def make_worklist(
@@ -63,11 +65,12 @@ def make_worklist(
 ) -> Worklist:
     """Split the cells into those to build, to verify, already published, and impossible to build on this machine.
 
-    A cell whose published file is missing is built again: builds are reproducible, so the file is the same. Unverified
-    wheels are verified unless they are yanked. Raises `PublishError` if a published file was changed.
+    A cell whose wheels are all yanked or lost gets a replacement. Unverified wheels are verified unless they are
+    yanked. Raises `PublishError` if a published file was changed.
     """
-    present = held_rows(publisher)
-    missing = unpublished_cells(cells, published_cells(present, context.matrix))
+    rows = publisher.rows()
+    present = held_rows(publisher, rows)
+    missing = unpublished_cells(cells, available_cells(present, context.matrix))
     to_build, unbuildable = [], []
     for cell in missing:
         try:
@@ -79,7 +82,8 @@ def make_worklist(
     to_verify = () if quick else tuple(row for row in present if row.cell in ids and _needs_gates(row, context.matrix))
     unverified = {row.cell for row in to_verify}
     published = tuple(cell for cell in cells if cell not in missing and cell.id not in unverified)
-    return Worklist(tuple(to_build), published, tuple(unbuildable), to_verify)
+    replacements = next_replacements(rows, context.matrix)
+    return Worklist(tuple(to_build), published, tuple(unbuildable), to_verify, replacements)
 
 
 def _needs_gates(row: WheelRow, matrix: Matrix) -> bool:
@@ -105,7 +109,7 @@ def run_worklist(
     wheel does not stop the others.
     Raises `PublishError` if the release is damaged.
     """
-    matrix = context.matrix
+    matrix, context = context.matrix, replace(context, replacements=worklist.replacements)
     # for the published cells too: an interrupted run may have published its cells only
     products = find_missing_products(publisher, worklist.to_build + worklist.published, context=context)
     offered = [project for project in products if project.name in OFFERED_PRODUCTS]

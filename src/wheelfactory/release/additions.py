@@ -10,12 +10,12 @@ from pathlib import Path
 from wheelfactory.build.pinned import PinnedProject
 from wheelfactory.build.products import is_other_version, pin_product
 from wheelfactory.build.sources import fetch_file
-from wheelfactory.core.cell import PRODUCTS, Cell, products_beside
+from wheelfactory.core.cell import PRODUCTS, Cell, name_with_replacement, products_beside
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import InputError, VerificationError
 from wheelfactory.core.label import Label
 from wheelfactory.core.progress import logger
-from wheelfactory.core.published import MANIFEST_NAME
+from wheelfactory.core.published import MANIFEST_NAME, build_key
 from wheelfactory.matrix.facts import Context, Matrix
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow, read_manifest
@@ -47,9 +47,9 @@ def read_additions(
 ) -> tuple[Addition, ...]:
     """Read the wheels of a release directory, with the gates that its manifest records. No code of a wheel runs.
 
-    Gates that run no code of the wheel run again, with plain builds from the cache only. `expected` limits the cells;
-    None allows all. Files are looked for in `wheels` (default: the folder's own). A product in a different version than
-    this checkout's is skipped.
+    Gates that run no code of the wheel run again, with plain builds from the cache only. `expected` are the names of
+    the allowed cells (`name_with_replacement`); None allows all. Files are looked for in `wheels` (default: the
+    folder's own). A product in a different version than this checkout's is skipped.
 
     Raises `VerificationError` for a row that failed a required gate, has no file or another one, is yanked, has
     evidence, or is neither a cell's wheel nor a product nor a pinned dependency; `InputError` without a manifest;
@@ -60,8 +60,9 @@ def read_additions(
         path = (wheels or DirectoryPublisher(folder).wheels_dir) / row.filename
         unchecked = unverified_reason(row, is_published=False)
         wrong = _unpinned(row, context.matrix) or unchecked or None
-        if row.cell and expected is not None and row.cell not in expected:
-            wrong = f"{row.cell} is not in the list of --expect"
+        name = row.cell and name_with_replacement(row.cell, build_key(row.filename)[1])
+        if name and expected is not None and name not in expected:
+            wrong = f"{name} is not in the list of --expect"
         if not wrong and not path.is_file():
             wrong = f"{path} is missing"
         if not wrong and (different := added_differences(row, path)):

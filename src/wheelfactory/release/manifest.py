@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 
 from pydantic_core import PydanticSerializationError
 
-from wheelfactory.core.cell import FLASH_ATTN_FALLBACK, Cell, product_name
+from wheelfactory.core.cell import FLASH_ATTN_FALLBACK, MAX_REPLACEMENTS, Cell, product_name
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.files import read_file
 from wheelfactory.core.label import FALLBACK_INDEX, IndexKey, Label
 from wheelfactory.core.models import FrozenModel, parse_model
-from wheelfactory.core.published import MANIFEST_NAME, sort_proved_archs
+from wheelfactory.core.published import MANIFEST_NAME, build_key, sort_proved_archs
 from wheelfactory.core.row import ROW_FORMAT, parse_lines
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.evidence import Evidence
@@ -138,12 +137,22 @@ def _line(row: WheelRow) -> bytes:
     return _FORMAT_KEY + text.removeprefix("{").encode() + b"\n"
 
 
-def published_cells(rows: Iterable[WheelRow], matrix: Matrix) -> frozenset[str]:
-    """Return the ids of cells with a published wheel of their current build (`build` in matrix.yaml).
+def available_cells(rows: Iterable[WheelRow], matrix: Matrix) -> frozenset[str]:
+    """The ids of cells with a wheel of their current build (`build` in matrix.yaml) that can be installed.
 
-    A yanked wheel counts: its file name cannot be used again.
+    `rows` are those whose files exist (`transaction.held_rows`). Any other cell of a release is built again.
     """
-    return frozenset(row.cell for row in current_rows(rows, matrix) if row.cell)
+    return frozenset(row.cell for row in current_rows(rows, matrix) if row.cell and row.yanked is None)
+
+
+def next_replacements(rows: Iterable[WheelRow], matrix: Matrix) -> Mapping[str, int]:
+    """By cell, which replacement of its wheels of the current build comes next; `rows` are all that were published."""
+    following: dict[str, int] = {}
+    for row in current_rows(rows, matrix):
+        if row.cell:
+            following[row.cell] = max(following.get(row.cell, 0), build_key(row.filename)[1] + 1)
+    # after the last one, publishing refuses the name, which is published already
+    return {cell: min(number, MAX_REPLACEMENTS) for cell, number in following.items()}
 
 
 def current_rows(rows: Iterable[WheelRow], matrix: Matrix) -> tuple[WheelRow, ...]:
@@ -156,8 +165,7 @@ def outdated_reason(row: WheelRow, matrix: Matrix) -> str:
     release = matrix.flash_attn.get(Cell.parse(row.cell).flash_attn) if row.cell else None
     if release is None or release.build is None:
         return ""
-    tag = re.match("[^-]+-[^-]+-([0-9]+)", row.filename)
-    return release.build.reason if int(tag[1] if tag else 0) < int(release.build.number) else ""
+    return release.build.reason if build_key(row.filename)[0] < int(release.build.number) else ""
 
 
 def verified_archs(row: WheelRow) -> tuple[str, ...]:

@@ -144,12 +144,12 @@ class Publisher(Protocol):
         """
 
 
-def held_rows(publisher: Publisher) -> tuple[WheelRow, ...]:
+def held_rows(publisher: Publisher, rows: Iterable[WheelRow]) -> tuple[WheelRow, ...]:
     """The published rows whose wheels still exist: a release can be deleted on GitHub, a file in a directory.
 
     Raises `PublishError` if a published file was changed.
     """
-    return tuple(row for row in publisher.rows() if publisher.has_wheel(row))
+    return tuple(row for row in rows if publisher.has_wheel(row))
 
 
 def stage(publisher: Publisher, additions: Iterable[Addition], step: BeginStep = silent_step) -> tuple[WheelRow, ...]:
@@ -180,7 +180,7 @@ def _add_rows(published: Iterable[WheelRow], additions: Iterable[Addition]) -> t
                 "already published with different content",
                 row.filename,
                 "a published file is never replaced: yank it (`wheelfactory publish TARGET --yank NAME --reason WHY`) "
-                "and publish the new one under another version or build tag",
+                "and run the factory again, which builds a replacement of another name",
             )
         rows[row.filename] = merge_verified_gates(present, row)
     return tuple(rows[name] for name in sorted(rows))

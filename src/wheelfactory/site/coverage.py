@@ -13,11 +13,12 @@ from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from wheelfactory.core.cell import Cell
+from wheelfactory.core.published import build_key
 from wheelfactory.core.wrap import count_text
 from wheelfactory.matrix.expand import Excluded, Expansion, expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.select import matches_glob, needs_runner, select_cells
-from wheelfactory.release.manifest import WheelRow, current_rows
+from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.verified import unverified_reason
 
 Key = TypeVar("Key", bound=Hashable)
@@ -70,15 +71,9 @@ def page_runner_note(matrix: Matrix, rows: Iterable[WheelRow]) -> str:
 
 
 def decisive_rows(rows: Iterable[WheelRow]) -> dict[str, WheelRow]:
-    """The row that counts for each cell id: the one published last, and a yanked one only if there is no other."""
-    # a cell has several rows if its yanked wheel was replaced by one with a build tag
-    ordered = sorted(rows, key=lambda row: (row.yanked is None, row.published, row.filename))
+    """The row that counts for each cell id: the one that installers prefer, a yanked one only if there is no other."""
+    ordered = sorted(rows, key=lambda row: (row.yanked is None, build_key(row.filename), row.published, row.filename))
     return {row.cell: row for row in ordered if row.cell}
-
-
-def available_cells(rows: Iterable[WheelRow], matrix: Matrix) -> frozenset[str]:
-    """The ids of cells with a published wheel of their current build that is not yanked."""
-    return frozenset(row.cell for row in current_rows(rows, matrix) if row.cell and row.yanked is None)
 
 
 @dataclass(frozen=True)

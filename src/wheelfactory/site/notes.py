@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from wheelfactory.core.published import build_key
 from wheelfactory.core.wrap import count_text
 from wheelfactory.matrix.facts import Matrix
-from wheelfactory.release.manifest import WheelRow
+from wheelfactory.release.manifest import WheelRow, outdated_reason
 from wheelfactory.release.verified import unverified_reason
 from wheelfactory.site.coverage import page_runner_note
 from wheelfactory.site.install_lines import file_install_line, index_install_line
@@ -87,6 +88,8 @@ def release_notes(
         sections += [MarkdownSection((escape(note),))]
     if wheels:
         sections += [_install(wheels, after, matrix, site)]
+    if replaced := tuple(_replaced(found.new, before, matrix)):
+        sections += [MarkdownSection(("## Replaced", "", "Installers prefer the new wheels.", ""), replaced)]
     if found.yanked:
         rows = tuple(f"- {code_span(wheel.filename)}: {escape(str(wheel.yanked))}" for wheel in found.yanked)
         sections += [MarkdownSection(("## Yanked", "", "Installers skip these unless they are pinned.", ""), rows)]
@@ -97,6 +100,17 @@ def release_notes(
     sections += [_verify(repository)] if repository else []
     sections += [_files(found.new)] if found.new else []
     return fit_sections(sections, limit)
+
+
+def _replaced(new: Iterable[WheelRow], before: Iterable[WheelRow], matrix: Matrix) -> Iterator[str]:
+    """Name the wheel that each new one comes after by its build tag, and what is wrong with it."""
+    last = {row.cell: row for row in sorted(before, key=lambda row: build_key(row.filename)) if row.cell}
+    for wheel in new:
+        old = last.get(str(wheel.cell))
+        if old and build_key(old.filename) < build_key(wheel.filename):
+            why = old.yanked or outdated_reason(old, matrix)
+            line = f"- {code_span(wheel.filename)} replaces {code_span(old.filename)}"
+            yield f"{line}: {escape(why)}" if why else line
 
 
 def _headline(found: ReleaseChanges) -> str:

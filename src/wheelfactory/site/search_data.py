@@ -47,7 +47,7 @@ list the whole address. ``index`` is a folder below the site. ``refused`` are op
 # the axes, the easiest for a user to change first. The GPU is last, because it has to be bought
 CHANGE_ORDER = ("backend", "flash-attn", "python", "rocm", "torch", GPU)
 
-_AFTER_VERSION = re.compile(r"(?:-(\d+))?(-[^-]+-[^-]+-[^-]+\.whl)")
+_AFTER_VERSION = re.compile(r"(?:-(\d+[a-z]?))?(-[^-]+-[^-]+-[^-]+\.whl)")
 _RELEASE = re.compile(r"https://github\.com/([\w.-]+/[\w.-]+)/releases/download/", re.ASCII)
 # not quoted by JavaScript's encodeURIComponent, besides letters, digits and ``-_.``
 _COMPONENT = "!'()*~"

@@ -33,7 +33,7 @@ def newest_first_key(wheel: WheelRow) -> tuple[object, ...]:
 def preferred_first_key(wheel: WheelRow) -> tuple[object, ...]:
     """Sort key of a wheel with a label: the order in which the doctor offers wheels (`doctor.fit`), previews last."""
     label = Label.parse(str(wheel.label))
-    return bool(label.commit), best_first_key(label, wheel.version, wheel.published), wheel.filename
+    return bool(label.commit), best_first_key(label, wheel.version, wheel.filename, wheel.published), wheel.filename
 
 
 def axis_values(wheel: WheelRow) -> tuple[str, str, str]:

@@ -73,7 +73,7 @@ def expected_from_cell(subject: Subject) -> ExpectedContents:
     members = _renamed(plain, dist_info) | corrected_members(plain) | added_members(cell)
     executable, others = plain.executables, {f"{dist_info}/RECORD", f"{dist_info}/{BUILD_RECORD_NAME}"}
     members[f"{dist_info}/METADATA"] = _metadata(plain.metadata_text, f"{cell.public_version}+{label}", label).encode()
-    build = subject.matrix.build_tag(cell)
+    build = subject.record.build
     if build and cell.backend is Backend.TRITON:
         members[f"{dist_info}/WHEEL"] = _tagged(members[f"{dist_info}/WHEEL"], ["py3-none-any"], build)
     if cell.backend is Backend.CK:

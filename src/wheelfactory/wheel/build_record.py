@@ -52,7 +52,7 @@ class BuildRecord(FrozenModel):
     kernels: str | None = Field(default=None, pattern=rf"^{SHA256}$")
     """The key of the linked kernel set, 64 hex digits; None without compiled kernels."""
     toolchain: Toolchain = Toolchain()
-    build: str | None = Field(default=None, pattern="^[1-9][0-9]{0,5}$")
+    build: str | None = Field(default=None, pattern="^(0[a-z]|[1-9][0-9]{0,5}[a-z]?)$")
     """The build tag of the file name; None for the first build of a release."""
     corrections: Mapping[str, tuple[int, ...]] | None = None
     """The corrected lines of upstream's files, by file; None for a wheel that is older than this field."""

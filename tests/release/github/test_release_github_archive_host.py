@@ -10,7 +10,6 @@ import pytest
 
 from fake_github import TOKEN, FakeGitHub
 from fake_github.faults import FAULTS, Fault
-from fake_github.github import Asked
 from fake_github.outcome import content_of, sha256
 from fake_github.repository import OWNER_REPO
 from fake_sigstore import KERNELS, FakeSigstore, Signer, other
@@ -235,25 +234,34 @@ def test_an_archive_that_is_damaged_in_storage_is_not_downloaded(
 
 
 def test_a_download_that_differs_from_what_was_verified_is_dropped(
-    github: FakeGitHub, archive_host: GitHubArchiveHost, store: Callable[[], None], archive: Path, tmp_path: Path
+    github: FakeGitHub,
+    archive_host: GitHubArchiveHost,
+    store: Callable[[], None],
+    archive: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """GitHub states no digest, so the archive is downloaded to be verified, and then once more."""
     store()
     github.repository.with_digests = False
-    (release,) = github.repository.published()
-    stored = next(asset for asset in release.assets.values() if asset.name == archive.name)
-    downloads: list[str] = []
 
-    def damage_second(asked: Asked) -> None:
-        if asked.role == "storage" and asked.path == f"/{stored.id}":
-            downloads.append(asked.path)
-            stored.content = CONTENT if len(downloads) == 1 else b"damaged"
+    def damaged(_client: Client, url: str, path: Path) -> bool:
+        path.write_bytes(b"damaged")
+        return url.endswith(archive.name)
 
-    github.before = damage_second
+    monkeypatch.setattr(Client, "download_public", damaged)
     with pytest.raises(PublishError, match="damaged during the download"):
         archive_host.download(NAME, tmp_path / "downloaded")
-    assert len(downloads) == 2
     assert list((tmp_path / "downloaded").iterdir()) == []
+
+
+def test_a_private_repository_is_downloaded_from_through_the_api(
+    github: FakeGitHub, archive_host: GitHubArchiveHost, store: Callable[[], None], tmp_path: Path
+) -> None:
+    store()
+    github.repository.is_private = True
+    found = archive_host.download(NAME, tmp_path)
+    assert found and found.read_bytes() == CONTENT
 
 
 def test_a_bundle_too_large_to_be_one_is_not_read(

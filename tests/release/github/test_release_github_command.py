@@ -401,11 +401,31 @@ def test_a_site_lists_the_published_files_and_omits_deleted_ones(
     assert [row.filename for row in rows] == [row.filename for row in read_manifest(built)]
     assert all(str(row.url).endswith(f"/releases/download/v1/{quote(row.filename)}") for row in rows)
     name = next(row.filename for row in rows if row.cell)
-    (release,) = github.repository.releases.values()
-    release.assets = {number: asset for number, asset in release.assets.items() if asset.name != name}
+    lose(github, name)
     assert main(index) == DONE
     assert name not in {row.filename for row in read_manifest(Path("site"))}
+    assert [row.filename for row in read_manifest(Path("site/lost.jsonl"))] == [name]
     assert name in capsys.readouterr().err
+
+
+def lose(github: FakeGitHub, name: str) -> None:
+    """Delete the asset of this name from the only release."""
+    (release,) = github.repository.releases.values()
+    release.assets = {number: asset for number, asset in release.assets.items() if asset.name != name}
+
+
+def test_the_weekly_check_and_status_miss_a_cell_whose_wheel_was_lost(
+    cli: Cli, github: FakeGitHub, built: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli(GITHUB, built, "--tag", "v1")
+    lose(github, next(row.filename for row in read_manifest(built) if row.cell))
+    assert main(["index", GITHUB, "--matrix", "matrix.yaml", "--dest", "site"]) == DONE
+    site = ("--site", Path("site").resolve().as_uri(), "--expect", "site/manifest.jsonl")
+    shown = run_command(capsys, "ci", "check", GITHUB, *site, "--matrix", "matrix.yaml", "--cache", "cache")
+    assert shown.code == VERIFICATION_FAILED
+    assert f"cells: {CELL}: expected a wheel to install, found " in shown.out
+    shown = run_command(capsys, "status", GITHUB, "--matrix", "matrix.yaml", "--only", CELL, "--json")
+    assert (shown.code, json.loads(shown.out)["missing"]) == (FAILED, 1)
 
 
 def test_an_index_of_github_needs_a_place(cli: Cli, capsys: pytest.CaptureFixture[str]) -> None:
@@ -414,9 +434,10 @@ def test_an_index_of_github_needs_a_place(cli: Cli, capsys: pytest.CaptureFixtur
 
 
 def test_an_unexpected_cell_is_refused_before_uploading(cli: Cli, github: FakeGitHub, built: Path) -> None:
-    shown = cli(GITHUB, built, "--tag", "v1", "--stage", "--expect", CELL.replace("2.9.1", "2.8.0"))
-    assert shown.code == VERIFICATION_FAILED
-    assert f"{CELL} is not in the list of --expect" in shown.err
+    for other in (CELL.replace("2.9.1", "2.8.0"), f"{CELL}:1"):
+        shown = cli(GITHUB, built, "--tag", "v1", "--stage", "--expect", other)
+        assert shown.code == VERIFICATION_FAILED
+        assert f"{CELL} is not in the list of --expect" in shown.err
     assert github.repository.releases == {}
     assert cli(GITHUB, built, "--tag", "v1", "--stage", "--expect", f"another {CELL}").code == DONE
 

@@ -22,4 +22,5 @@ def test_the_documentation_lists_exactly_the_injected_faults() -> None:
 def test_each_other_fault_of_the_table_has_a_test() -> None:
     for test in SITUATIONS.values():
         file, _, name = test.partition("::")
-        assert f"\ndef {name}(" in Path(__file__).with_name(f"test_release_github_{file}").read_text()
+        path = ROOT / file if "/" in file else Path(__file__).with_name(f"test_release_github_{file}")
+        assert f"\ndef {name}(" in path.read_text()

@@ -12,11 +12,13 @@ import pytest
 from fake_github import FakeGitHub
 from fake_github.outcome import Added, assert_published, content_of, files_of, published_rows, sha256
 from release_factory import additions, flash_attn_wheel, stub_wheel
+from small_matrix import small_matrix
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.release.github import drafts
 from wheelfactory.release.github.publisher import GitHubPublisher
-from wheelfactory.release.transaction import Asset, publish, stage, yank
+from wheelfactory.release.manifest import available_cells, next_replacements
+from wheelfactory.release.transaction import Asset, held_rows, publish, stage, yank
 
 NewPublisher: TypeAlias = Callable[..., GitHubPublisher]
 
@@ -360,18 +362,30 @@ def test_a_yank_is_a_small_release_of_its_own(github: FakeGitHub, publisher: New
     assert all(call.startswith("GET") for call in github.calls[before:])
 
 
-def test_a_wheel_of_a_deleted_release_has_no_address_and_can_be_republished(
-    github: FakeGitHub, publisher: NewPublisher, added: Added, later: Added
+@pytest.mark.parametrize("is_yanked", [False, True], ids=["its release deleted", "yanked"])
+def test_a_cell_whose_release_was_deleted_or_wheel_yanked_gets_a_replacement(
+    github: FakeGitHub, publisher: NewPublisher, added: Added, later: Added, tmp_path: Path, is_yanked: bool
 ) -> None:
+    matrix, (gone, _) = small_matrix(), later[0]
     publish(publisher(), later)
     publish(publisher("v2"), added)
-    gone = later[0][0]
-    github.repository.delete(github.repository.published()[0].id)
-    assert {row.filename: row.url for row in publisher().rows()}[gone.filename] is None
-    assert not publisher().has_wheel(gone)
-    publish(publisher("v3"), later)
-    assert_published(github.repository, [row for row, _ in (*added, *later)])
-    assert tags(github) == ["v2", "v3"]
+    if is_yanked:
+        yank(publisher("v3"), gone.filename, "wrong numbers")
+    else:
+        github.repository.delete(github.repository.published()[0].id)
+
+    def available() -> bool:
+        return THIRD_CELL in available_cells(held_rows(publisher(None), publisher(None).rows()), matrix)
+
+    assert not available()
+    assert next_replacements(publisher(None).rows(), matrix)[THIRD_CELL] == 1
+    replacement = additions([flash_attn_wheel(tmp_path / "again", THIRD_CELL, "other bytes", replacement=1)])
+    publish(publisher("v4"), replacement)
+    assert available()
+    assert {row.filename for row in publisher(None).rows() if row.cell == THIRD_CELL} == {
+        gone.filename,
+        gone.filename.replace("-1-", "-1a-"),
+    }
 
 
 def test_a_lost_file_of_an_old_row_does_not_stop_a_new_one(

@@ -10,11 +10,12 @@ import pytest
 
 from loopback import served
 from release_factory import flash_attn_wheel, make_release, stub_wheel
+from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.release.manifest import WheelRow, manifest_bytes, read_manifest
 from wheelfactory.release.published_site import PublishedSite, read_site
-from wheelfactory.site.check.served import POLL_S, check_files, wait_for_site
+from wheelfactory.site.check.served import POLL_S, check_cells, check_files, wait_for_site
 from wheelfactory.verify.result import GateResult
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
@@ -61,6 +62,20 @@ def test_a_site_as_it_was_published_has_no_drift(release: Path, address: str, tm
     site, results = look(address, read_manifest(release), tmp_path)
     assert findings([*results, check_files(site, {})]) == []
     assert [result.detail for result in results] == ["2 rows", "6 pages"]
+
+
+def test_a_cell_whose_wheels_are_yanked_or_lost_is_a_gap_until_it_is_replaced(release: Path, tmp_path: Path) -> None:
+    (row,) = [row for row in read_manifest(release) if row.cell]
+    yanked = row.model_copy(update={"yanked": "wrong numbers"})
+    cells = [Cell.parse(CELL), Cell.parse(CELL.replace("triton", "ck").replace("py3", "cp311"))]
+
+    def gaps(rows: Sequence[WheelRow], lost: Sequence[WheelRow] = ()) -> Sequence[str]:
+        return findings([check_cells(rows, lost, cells)])
+
+    assert gaps([row]) == gaps([row, yanked]) == gaps([row], [yanked]) == []
+    assert gaps([], [row]) == [f"cells: {CELL}: expected a wheel to install, found {NAME}, whose file was deleted"]
+    assert gaps([yanked]) == [f"cells: {CELL}: expected a wheel to install, found {NAME}, yanked: wrong numbers"]
+    assert findings([check_cells([yanked], [], cells[1:])]) == [], "of a cell that the matrix no longer has"
 
 
 def test_a_missing_another_and_an_additional_row_are_drift(release: Path, tmp_path: Path) -> None:

@@ -151,6 +151,14 @@ def test_a_wheel_has_the_facts_for_choosing_it() -> None:
     assert found["index"] == "simple/rocm64/torch2.9/ck"
 
 
+def test_a_replacement_comes_before_what_it_replaces_and_has_its_build_tag() -> None:
+    old = row_of(SMALL, CK, build=1)
+    new = old.model_copy(update={"filename": old.filename.replace("-1-cp311", "-1a-cp311")})
+    data = read(SMALL, [old, new])
+    assert [wheel(data, number)["file"] for number in (0, 1)] == [new.filename, old.filename]
+    assert data["wheels"][0].split(" ")[2] == "1a"
+
+
 def test_the_page_is_given_the_lines_that_install_with_places_for_the_values_of_a_wheel() -> None:
     lines = read(SMALL)["lines"]
     assert lines["pip"] == [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from wheelfactory.commands.executor_options import (
@@ -27,7 +28,7 @@ from wheelfactory.commands.options import (
     read_context,
     require_cell,
 )
-from wheelfactory.core.cell import PRODUCTS
+from wheelfactory.core.cell import PRODUCTS, split_names
 from wheelfactory.core.errors import DONE, FAILED, RUN_AGAIN, InputError, RunAgainError
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.kernels.setup_env import CompileScope
@@ -47,7 +48,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         choices=["build", "prove", "verify"],
         help="build the wheels, or run their slow gates and cache the results, or verify them",
     )
-    parser.add_argument("cells", help=f"cell ids separated by spaces; {' and '.join(PRODUCTS)} are ids too")
+    parser.add_argument("cells", help=f"cells of a batch, separated by spaces; {' and '.join(PRODUCTS)} are ids too")
     add_option(parser, "--wheels DIR", "directory of the wheels", required=True)
     add_option(parser, "--rows DIR", "with verify: write a manifest for each cell below DIR")
     what = (
@@ -78,7 +79,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     scope = CompileScope(archives=archives, deadline=deadline)
     context = read_context(options, environ)
     extended = tuple(parse_extended(options.extended))
-    names, wheels = options.cells.split(), as_directory(options.wheels)
+    replacements = split_names(options.cells)
+    context = replace(context, replacements=replacements)
+    names, wheels = tuple(replacements), as_directory(options.wheels)
     expansion = expand(context.matrix)
     cells = [require_cell(expansion, name) for name in names if name not in PRODUCTS]
     compiled = has_compiled_cell(cells)

@@ -19,12 +19,13 @@ from wheelfactory.commands.options import (
     print_results,
 )
 from wheelfactory.commands.targets import (
+    LOST_NAME,
     add_readonly_target,
     add_site,
     find_site_url,
-    parse_repository,
     read_published_rows,
     require_target,
+    split_lost,
 )
 from wheelfactory.core.errors import DONE, VERIFICATION_FAILED, FactoryError, InputError
 from wheelfactory.core.files import scratch_dir, write_atomic
@@ -34,9 +35,10 @@ from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.bundle import require_sigstore
 from wheelfactory.release.manifest import WheelRow, read_manifest
+from wheelfactory.release.published_site import read_site
 from wheelfactory.site.check.install import InstallSource, check_install, require_uv
 from wheelfactory.site.check.sample import choose_sample, count_weeks
-from wheelfactory.site.check.served import check_files, wait_for_site
+from wheelfactory.site.check.served import check_cells, check_files, wait_for_site
 from wheelfactory.verify.gates import is_refused
 from wheelfactory.verify.result import GateResult, Status, result_lines
 
@@ -49,7 +51,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: wheelfactory ci check github:OWNER/REPO --sample 2 --report report.txt"
     add_readonly_target(parser)
     add_site(parser)
-    help_text = "manifest file with the rows that the site must serve (default: the rows of TARGET)"
+    help_text = "manifest of `index --dest` with the rows that the site must serve (default: the rows of TARGET)"
     add_option(parser, "--expect FILE", help_text)
     add_option(
         parser,
@@ -107,29 +109,43 @@ def _check(options: argparse.Namespace, environ: Environ) -> Sequence[Checked]:
     require_uv(environ)
     require_sigstore()
     cache, matrix = prepare_cache(options, environ), load_matrix(options.matrix)
-    expected = read_manifest(options.expect) if options.expect else _read_rows(options.target, environ)
-    if not expected:
-        return ()
+    expected, lost = _read_rows(options, environ)
     address = find_site_url(options.target, options.site)
     if address is None:
         raise InputError("cannot determine the URL of the site", options.target, "pass it with --site URL")
+    if not (expected or lost or _serves_wheels(address)):
+        return ()
     with log_to_stderr(), scratch_dir(cache) as scratch:
         site, results = wait_for_site(address, expected, 60 * options.wait, time.sleep, scratch, environ)
         indexes = {version: options.torch_index or facts.index for version, facts in matrix.rocm.items()}
         source = InstallSource(site, address.rstrip("/"), indexes)
         week = count_weeks(options.week or datetime.now(timezone.utc).date())
-        of_site = Checked(address, address, (*results, check_files(site, environ)))
-        sample = choose_sample(site.rows, expand(matrix).pythons, options.sample, week)
+        expansion = expand(matrix)
+        cells = check_cells(expected, lost, expansion.cells)
+        of_site = Checked(address, address, (*results, check_files(site, environ), cells))
+        sample = choose_sample(site.rows, expansion.pythons, options.sample, week)
         installed = ((wheel, check_install(wheel, source, cache, environ)) for wheel in sample)
         return [of_site, *(Checked(wheel.row.filename, wheel.title, found) for wheel, found in installed)]
 
 
-def _read_rows(target: str, environ: Environ) -> Sequence[WheelRow]:
-    """Read the rows that the site must serve. Raises `InputError` if the target is not readable."""
-    require_target(target)
-    rows = read_published_rows(target, environ)
-    # the site leaves out wheels whose release was deleted from GitHub
-    return [row for row in rows if row.url] if parse_repository(target) else rows
+def _serves_wheels(address: str) -> bool:
+    """Whether a site has rows, perhaps of releases that were deleted since; before the first release there is none."""
+    try:
+        return bool(read_site(address).rows)
+    except InputError:
+        return False
+
+
+def _read_rows(options: argparse.Namespace, environ: Environ) -> tuple[Sequence[WheelRow], Sequence[WheelRow]]:
+    """Read the rows that the site must serve, and those whose release was deleted, which no site lists.
+
+    Raises `InputError` if they are not readable.
+    """
+    if options.expect:
+        lost = options.expect.with_name(LOST_NAME)
+        return read_manifest(options.expect), read_manifest(lost) if lost.exists() else ()
+    require_target(options.target)
+    return split_lost(read_published_rows(options.target, environ), options.target)
 
 
 def _write_report(path: Path | None, lines: Sequence[str]) -> None:

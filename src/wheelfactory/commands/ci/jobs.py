@@ -41,9 +41,9 @@ from wheelfactory.pipeline.jobs import (
     split_by_runner,
 )
 from wheelfactory.pipeline.reconcile import job_summary, reconcile
-from wheelfactory.release.manifest import published_cells
+from wheelfactory.release.manifest import available_cells, next_replacements
 from wheelfactory.release.transaction import held_rows
-from wheelfactory.site.coverage import NEEDS_RUNNER, RUNNER_HINT, available_cells
+from wheelfactory.site.coverage import NEEDS_RUNNER, RUNNER_HINT
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -85,8 +85,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     else:
         selected = select_cells(expansion, options.only)
     with log_to_stderr():
-        rows = held_rows(open_publisher(options.target, environ))
-    cells = unpublished_cells(selected, published_cells(rows, matrix))
+        publisher = open_publisher(options.target, environ)
+        rows = publisher.rows()
+        cells = unpublished_cells(selected, available_cells(held_rows(publisher, rows), matrix))
     published = len(selected) - len(cells)
     # four versions are one person's request for that cell, on the runner that the workflow was given
     cells, unplanned = (cells, ()) if options.versions else split_by_runner(cells, options.runner)
@@ -96,14 +97,17 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         print_messages("nothing to build: every selected cell is published")
     if unplanned:
         print_messages(f"{NEEDS_RUNNER}: {count_text(len(unplanned), 'cell')}", f"hint: {RUNNER_HINT}")
+    replacements = next_replacements(rows, matrix)
+    if replaced := [cell for cell in cells if cell.id in replacements]:
+        print_messages(f"{count_text(len(replaced), 'cell')} to replace: yanked, or lost with its release")
     sets = group_kernel_sets(matrix, cells)
     stored = _find_stored_sets(options.target, matrix, sets, environ)
     if options.versions:
         # the CK cell's own job compiles what is not stored, but a build that is given archives needs all sets of a cell
-        jobs = make_jobs(matrix, cells, sets if len(stored) == len(sets) else (), stored, {})
+        jobs = make_jobs(matrix, cells, sets if len(stored) == len(sets) else (), stored, {}, replacements=replacements)
     else:
         shards, unavailable = _choose_shards(matrix, [item for item in sets if item.id not in stored], cache, environ)
-        jobs = make_jobs(matrix, cells, sets, stored, shards, unavailable, unplanned)
+        jobs = make_jobs(matrix, cells, sets, stored, shards, unavailable, unplanned, replacements)
     if options.jobs:
         jobs.write(options.jobs)
     values: dict[str, object] = {"count": len(jobs.cells)}
@@ -169,7 +173,8 @@ def execute_reconcile(options: argparse.Namespace, environ: Environ) -> int:
     jobs = WorkflowJobs.read(options.jobs)
     selected = {cell.id for cell in jobs.cells}
     with log_to_stderr():
-        rows = open_publisher(options.target, environ).rows()
+        publisher = open_publisher(options.target, environ)
+        rows = held_rows(publisher, publisher.rows())
     pending = selected if options.kernels_pending == "true" else ()
     available = available_cells(rows, load_matrix(options.matrix))
     outcome = reconcile(selected, available, pending, jobs.unplanned, options.results.split())

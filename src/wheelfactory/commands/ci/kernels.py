@@ -32,7 +32,7 @@ from wheelfactory.pipeline.collect import MAX_ROUNDS, SetState, buildable_cells,
 from wheelfactory.pipeline.jobs import WorkflowJobs, batch_matrix, output_lines
 from wheelfactory.release.bundle import MAX_BUNDLE_BYTES, read_subjects
 from wheelfactory.release.github.workflow_runs import read_run, require_own_run
-from wheelfactory.release.manifest import published_cells
+from wheelfactory.release.manifest import available_cells
 from wheelfactory.release.transaction import held_rows, sha256sums
 
 
@@ -81,7 +81,8 @@ def execute_collect(options: argparse.Namespace, environ: Environ) -> int:
     """Upload complete kernel sets; print the cells that can be built, as lines for ``$GITHUB_OUTPUT``."""
     jobs = WorkflowJobs.read(options.jobs)
     with log_to_stderr():
-        published = published_cells(held_rows(open_publisher(options.target, environ)), load_matrix(options.matrix))
+        publisher = open_publisher(options.target, environ)
+        published = available_cells(held_rows(publisher, publisher.rows()), load_matrix(options.matrix))
         host = open_archive_host(options.target, environ)
         collected = fail_after_last_round(collect_sets(jobs, options.kernels, host), options.round)
     for item in collected:

@@ -6,7 +6,7 @@ release takes no file afterwards, and a draft does not count as stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from wheelfactory.core.digest import file_sha256
@@ -14,7 +14,7 @@ from wheelfactory.core.errors import PublishError, VerificationError
 from wheelfactory.core.files import atomic_path
 from wheelfactory.release.bundle import BUILD_WORKFLOW, BUNDLE_SUFFIX, MAX_BUNDLE_BYTES, require_sigstore
 from wheelfactory.release.github.drafts import Draft, require_size
-from wheelfactory.release.github.releases import Releases, StoredAsset
+from wheelfactory.release.github.releases import Release, Releases, StoredAsset
 from wheelfactory.release.transaction import Asset
 from wheelfactory.verify.result import Status
 
@@ -38,6 +38,7 @@ class GitHubArchiveHost:
     def __init__(self, releases: Releases, signed_ref: str = "") -> None:
         """`signed_ref` is the value of `bundle.REF_VARIABLE`."""
         self._releases, self._signed_ref = releases, signed_ref
+        self._listing: tuple[Release, ...] | None = None
 
     def has(self, name: str) -> bool:
         """Whether an attested archive is published under this name. Raises as `_find_archive` does."""
@@ -70,8 +71,7 @@ class GitHubArchiveHost:
             return
         # another process uploaded it, perhaps seconds ago, and GitHub's lists can be older
         draft = self._releases.client.poll(
-            lambda: next((one for one in self._drafts(name) if one.has_assets({file: sha256})), None),
-            lambda found: found is not None,
+            lambda: self._find_draft(name, {file: sha256}), lambda found: found is not None
         )
         if draft is None:
             hint = "run `ci collect` again (re-run the job): it uploads the archive"
@@ -82,6 +82,7 @@ class GitHubArchiveHost:
         draft.require_assets({file: sha256, beside.name: beside.sha256})
         self._releases.publish(draft.release, _NOTES, latest=False)
         # left by lost responses, and perhaps listed only now
+        self._listing = None
         for left in self._drafts(name):
             self._releases.delete_draft(left.release)
 
@@ -115,8 +116,20 @@ class GitHubArchiveHost:
 
     def _drafts(self, name: str) -> Iterator[Draft]:
         """Yield the drafts of a name, oldest first; a lost response leaves more than one."""
-        drafts = [release for release in self._releases.list_releases() if release.draft and release.tag_name == name]
+        drafts = [release for release in self._list(name) if release.draft]
         return (Draft(self._releases, release) for release in sorted(drafts, key=lambda release: release.id))
+
+    def _find_draft(self, name: str, digests: Mapping[str, str]) -> Draft | None:
+        found = next((one for one in self._drafts(name) if one.has_assets(digests)), None)
+        if found is None:
+            self._listing = None
+        return found
+
+    def _list(self, name: str) -> list[Release]:
+        """The releases of a name. All names are listed once, unless `_listing` is set to None again."""
+        if self._listing is None:
+            self._listing = self._releases.list_releases()
+        return [release for release in self._listing if release.tag_name == name]
 
     def _find_archive(self, name: str) -> tuple[StoredAsset, str] | None:
         """Return the published archive of a name and its attested sha256; None if there is no release of this name.
@@ -124,10 +137,12 @@ class GitHubArchiveHost:
         Raises `PublishError` unless the release has a single complete archive, `VerificationError` unless a bundle
         beside it attests the digest that GitHub states, and `InputError` without sigstore.
         """
-        release = self._releases.find_published(name)
+        listed = (release for release in self._list(name) if not release.draft)
+        # a list can be older than a release of this name
+        release = next(listed, None) or self._releases.find_published(name)
         if release is None:
             return None
-        assets = self._releases.list_assets(release)
+        assets = self._releases.read_assets(release)
         archives = [asset for asset in assets.values() if not asset.name.endswith(BUNDLE_SUFFIX)]
         sha256 = self._releases.find_sha256(archives[0]) if len(archives) == 1 else None
         if sha256 is None or Path(archives[0].name).name != archives[0].name:

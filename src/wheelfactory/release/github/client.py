@@ -20,7 +20,7 @@ import requests
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.http import http_error_reason, http_session, next_page_url, save_body
 from wheelfactory.core.progress import ProgressCallback, ignore_progress, logger
-from wheelfactory.release.github.responses import RetryableError, check_response
+from wheelfactory.release.github.responses import RefusedError, RetryableError, check_response
 from wheelfactory.release.transaction import Asset
 
 API_URL = "https://api.github.com"
@@ -39,6 +39,8 @@ _FIRST_TRIES = 4
 _LAG_PAUSES_S = (1, 2, 4, 8, 16, 32)
 # limit for all delays of one command. A job can run for 6 h, and an exhausted rate limit resets within 1 h
 _MOST_WAITING_S = 3 * 3600.0
+CREATIONS = ((60, 80), (3600, 500))
+"""Seconds, and requests within them that may create content (GitHub's documentation of rate limits)."""
 _PAGE, _MOST_PAGES = 100, 100
 """GitHub gives at most 100 entries a page, and 10,000 releases."""
 _BLOCK = 1 << 20
@@ -86,6 +88,7 @@ class Client:
         self._token = _checked_token(token)
         self._clock, self._sleep, self._left = clock, sleep, _MOST_WAITING_S
         self._has_responded = False
+        self._created: list[float] = []
         # no retries in the session: each request is classified and retried by `retry`
         self._session = http_session(timeout=_TIMEOUTS_S, retries=0)
         self._session.auth = self._authorize  # setting auth also keeps requests from reading passwords in ~/.netrc
@@ -126,8 +129,20 @@ class Client:
 
         self.retry(attempt, lambda: None)
 
+    def download_public(self, url: str, path: Path) -> bool:
+        """Download a file from the web, without the token; return False if GitHub refuses."""
+
+        def attempt() -> bool:
+            self._store(url, path)
+            return True
+
+        try:
+            return self.retry(attempt, lambda: None)
+        except RefusedError:
+            return False
+
     def _store(self, url: str, path: Path) -> None:
-        """Download from a redirect target, in a new session without the token."""
+        """Download from another host than the API's, in a new session without the token."""
         _require_same_tls(self.url, url)
         session = http_session(timeout=_TIMEOUTS_S, retries=0)
         session.auth = lambda request: request  # an auth that does nothing keeps requests from reading ~/.netrc
@@ -143,6 +158,8 @@ class Client:
         """
         if self._token is None:
             raise PublishError("no token", "GITHUB_TOKEN is not set", "set it to a token with `contents: write`")
+        if call.method == "POST":
+            self._wait_to_create()
         if call.file is None:
             answer = self._exchange(call.method, call.url, json=call.body)
         else:
@@ -153,6 +170,15 @@ class Client:
                 body = _Body(file, call.file.size, report_progress)
                 answer = self._exchange(call.method, call.url, params=params, data=body, headers=headers)
         return _json(answer) if answer.content else None
+
+    def _wait_to_create(self) -> None:
+        """Wait until a request that creates something keeps to `CREATIONS`, by those of this process."""
+        for seconds, most in CREATIONS:
+            pause = self._created[-most] + seconds - self._clock() if len(self._created) >= most else 0
+            if pause > 0:
+                logger.info("GitHub: %d uploads within %d s are its limit; waiting %.0f s", most, seconds, pause)
+                self._sleep(pause)
+        self._created.append(self._clock())
 
     def retry(self, attempt: Callable[[], _T], find_result: Callable[[], _T | None]) -> _T:
         """Try `attempt` until it succeeds, without repeating a change that GitHub made before its response was lost.

@@ -33,7 +33,7 @@ class Draft:
     def assets(self) -> dict[str, StoredAsset]:
         """The assets by name, including incomplete uploads."""
         if self._assets is None:
-            self._assets = self._releases.list_assets(self.release)
+            self._assets = self._releases.read_assets(self.release)
         return self._assets
 
     def has_assets(self, digests: Mapping[str, str]) -> bool:
@@ -58,7 +58,7 @@ class Draft:
 
     def _find_stored(self, asset: Asset) -> StoredAsset | None:
         """List the assets again; return this one if it is complete."""
-        self._assets = None
+        self._assets = self._releases.list_assets(self.release)
         return self.assets[asset.name] if self.has_assets({asset.name: asset.sha256}) else None
 
     def _upload(self, asset: Asset, report_progress: ProgressCallback) -> StoredAsset:
@@ -92,7 +92,7 @@ class Draft:
 
     def require_assets(self, digests: Mapping[str, str]) -> None:
         """List the assets again. Raises `PublishError` unless they are exactly these, with these sha256."""
-        self._assets = None
+        self._assets = self._releases.list_assets(self.release)
         wrong = set(self.assets) ^ set(digests)
         wrong |= {name for name in set(digests) - wrong if not self.has_assets({name: digests[name]})}
         if wrong:

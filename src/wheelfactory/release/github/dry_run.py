@@ -35,6 +35,10 @@ class DryRunReleases(Releases):
             self._stored[release.url] = super().list_assets(release)
         return dict(self._stored[release.url])
 
+    def read_assets(self, release: Release) -> dict[str, StoredAsset]:
+        """See `Releases.read_assets`."""
+        return self.list_assets(release)
+
     def download(self, stored: StoredAsset, path: Path) -> None:
         """See `Releases.download`."""
         content = self._contents.get(stored.url)

@@ -39,7 +39,7 @@ class PublishedReleases:
         """Replace the known releases with the published releases of this list."""
         # a published release never changes, so its assets are listed only once
         self._held = {
-            release.id: self._held.get(release.id) or PublishedRelease(release, self._releases.list_assets(release))
+            release.id: self._held.get(release.id) or PublishedRelease(release, self._releases.read_assets(release))
             for release in listed
             if not (release.draft or release.prerelease)
         }
@@ -102,7 +102,7 @@ class PublishedReleases:
     @staticmethod
     def _refusal(what: str, name: str, held: PublishedRelease) -> PublishError:
         hint = (
-            "if the manifest names it, yank it and publish under another version or build tag; "
+            "if the manifest names it, yank it and run the factory again, which builds a replacement of another name; "
             "otherwise delete that release on GitHub and publish under another --tag"
         )
         return PublishError(what, f"{name} in {held.release.tag_name}", hint)

@@ -48,6 +48,8 @@ class Release(FrozenModel, extra="ignore"):
     url: str
     upload_url: str
     """A URI template that ends in ``{?name,label}``."""
+    assets: tuple[StoredAsset, ...] = ()
+    """As of the response; see `Releases.read_assets`."""
 
 
 # of a tag that does not exist: 404, or 422 for a name that is no commit (GitHub's description of "get a commit")
@@ -115,6 +117,13 @@ class Releases:
             acknowledged.clear()  # someone else changed it since
         return found
 
+    def read_assets(self, release: Release) -> dict[str, StoredAsset]:
+        """The assets of a listed release by name, from that list if it has them all."""
+        # GitHub documents no limit for them; if there is one, it is a round number
+        if len(release.assets) % 10 == 0 or self._acknowledged.get(f"{release.url}/assets"):
+            return self.list_assets(release)
+        return {asset.name: asset for asset in release.assets}
+
     def has_digest(self, stored: StoredAsset, sha256: str) -> bool:
         """Whether an asset is fully uploaded and has this sha256 (`find_sha256`)."""
         return self.find_sha256(stored) == sha256
@@ -134,7 +143,11 @@ class Releases:
 
     def download(self, stored: StoredAsset, path: Path) -> None:
         """Download an asset to `path`. Raises `PublishError` if its digest differs."""
-        self.client.download(stored.url, path)
+        # the address of a published asset is no call of the API, and works in public repositories only
+        if "/untagged-" in stored.browser_download_url or not self.client.download_public(
+            stored.browser_download_url, path
+        ):
+            self.client.download(stored.url, path)
         if stored.digest not in (None, f"sha256:{file_sha256(path)}"):
             raise PublishError("damaged during the download", stored.name, "run the same command again")
 

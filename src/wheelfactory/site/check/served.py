@@ -9,11 +9,13 @@ from time import monotonic
 
 from pypi_simple import Link, RepositoryPage
 
+from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.progress import logger
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.published_site import PublishedSite, read_site
+from wheelfactory.site.coverage import decisive_rows
 from wheelfactory.site.index import render_index
 from wheelfactory.verify.result import Finding, GateResult, Status, make_finding
 
@@ -22,6 +24,7 @@ POLL_S = 15.0
 
 _MAX_FINDINGS = 20
 _DEPLOY = "generate the site again: `wheelfactory index`, or the workflow pages"
+_REPLACE = "run build.yml, which builds a replacement, or exclude the cell in matrix.yaml"
 _UPLOAD = "restore the file, or yank the wheel"
 
 
@@ -125,6 +128,21 @@ def _file_findings(site: PublishedSite, environ: Mapping[str, str]) -> Iterator[
         if size != row.size:
             found = "no such file" if size is None else f"{size} bytes"
             yield make_finding(row.filename, f"a file of {row.size} bytes", found, _UPLOAD)
+
+
+def check_cells(rows: Sequence[WheelRow], lost: Iterable[WheelRow], cells: Iterable[Cell]) -> GateResult:
+    """Check that each of these cells can be installed if it was ever published; `lost` are the rows without a file."""
+    available = {row.cell for row in rows if row.yanked is None}
+    published = decisive_rows((*rows, *lost))
+    gaps = [row for cell in cells if (row := published.get(cell.id)) and row.cell not in available]
+    findings = (
+        make_finding(str(row.cell), "a wheel to install", f"{row.filename}, {_why_gone(row)}", _REPLACE) for row in gaps
+    )
+    return _result("cells", findings, f"{len(published)} cells")
+
+
+def _why_gone(row: WheelRow) -> str:
+    return "whose file was deleted" if row.yanked is None else f"yanked: {row.yanked}"
 
 
 def _result(check: str, findings: Iterator[Finding], detail: str) -> GateResult:
