@@ -136,13 +136,13 @@ def execute_publish_kernels(options: argparse.Namespace, environ: Environ) -> in
 
 def add_check_run(parser: argparse.ArgumentParser) -> None:
     """Add the options of `ci check-run`."""
-    parser.add_argument("repository", metavar="REPOSITORY", help="repository of the run, as github:OWNER/REPO")
+    add_target(parser)
     parser.add_argument("run", type=int, metavar="RUN", help="id of the earlier run")
 
 
 def execute_check_run(options: argparse.Namespace, environ: Environ) -> int:
     """Check that the artifacts of an earlier run were made by the workflow build.yml of this repository."""
-    client = open_client(options.repository, environ)
+    client = open_client(options.target, environ)
     with log_to_stderr():
         run = read_run(client, options.run)
     require_own_run(run, client.repository)
