@@ -23,9 +23,9 @@ class Rule(NamedTuple):
 UNSEAL = "./.github/actions/unseal"
 """Our action that downloads an artifact and compares its digest."""
 
-UNSEALED = ("kernels-*", "log-check")
-"""Artifacts that a privileged job takes without a digest. Kernels are compiled in a matrix, whose jobs share their
-outputs; a report only becomes the text of an issue."""
+UNSEALED = ("{jobs,kernels-*}", "log-check")
+"""Artifacts that a privileged job takes otherwise. Kernels are compiled in a matrix, whose jobs share their outputs:
+`ci check-run` compares them. A report only becomes the text of an issue."""
 
 OUTPUTS = {
     r"\./factory ci digest ": "sha256",
