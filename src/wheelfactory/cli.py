@@ -46,7 +46,7 @@ SUBCOMMANDS = {
         "jobs": "print the job matrices of a workflow run",
         "baseline": "build reference wheels with plain setup.py, for comparison with published wheels",
         "digest": "print the digest of a folder, or compare it with the digest that another job printed",
-        "check-run": "check that an earlier run is one of build.yml in this repository, before using its kernels",
+        "check-run": "take the kernels of a run of build.yml in this repository that its own jobs sealed",
         "collect": "upload the kernel sets of a workflow run, and print the cells that can be built",
         "publish-kernels": "publish the kernel sets that `ci collect` uploaded, with their attestation",
         "kernels": "download the kernel sets that a batch of cells needs",

@@ -159,10 +159,6 @@ def test_without_a_runner_ck_cells_are_left_out_and_named_by_every_step(steps: S
     assert "WHEELFACTORY_RUNNER" in green.out
 
 
-def test_four_versions_are_built_on_the_runner_of_the_workflow(steps: Steps) -> None:
-    assert steps.run("jobs", "--versions", "2.8.3", "3.11", "2.9.1", "6.4").outputs["count"] == "1"
-
-
 def test_a_set_whose_sources_cannot_be_listed_costs_its_own_cells(steps: Steps) -> None:
     """The repository of 2.6.3 cannot be reached."""
     shown = steps.run("jobs", "--runner", "large")
@@ -179,7 +175,7 @@ def test_a_set_whose_sources_cannot_be_listed_costs_its_own_cells(steps: Steps) 
 
 
 def test_jobs_of_four_versions_compile_in_the_jobs_of_their_cells(steps: Steps) -> None:
-    versions = ("--versions", "2.8.3", "3.11", "2.9.1", "6.4")
+    versions = ("--runner", "large", "--versions", "2.8.3", "3.11", "2.9.1", "6.4")
     one = steps.run("jobs", *versions)
     assert [(batch["cells"], batch["kernel-sets"]) for batch in one.entries("batches")] == [
         (CK, ""),
@@ -200,12 +196,22 @@ def test_jobs_of_four_versions_compile_in_the_jobs_of_their_cells(steps: Steps) 
     ("arguments", "error"),
     [
         (("jobs", "--versions", "2.8.3", "3.12", "2.9.1", "6.4"), "the compiler of this image stops"),
+        (("jobs", "--versions", "2.8.3", "3.11", "2.9.1", "6.4"), f"needs a runner: {CK}"),
+        (("jobs", "--commit", "5ca1ab1"), "not the commit of this run: 5ca1ab1, the run is one of none"),
         (("jobs", "--only", TRITON, "--with-triton", "true"), "--with-triton without --versions"),
         (("collect", "--kernels", "kernels"), "cannot read the jobs file"),
         (("collect", "--kernels", "kernels", "--round", "9"), "--round"),
         (("reconcile",), "cannot read the jobs file"),
     ],
-    ids=["excluded cell", "Triton without versions", "collect before jobs", "round 9", "reconcile before jobs"],
+    ids=[
+        "excluded cell",
+        "no runner",
+        "other commit",
+        "Triton without versions",
+        "collect before jobs",
+        "round 9",
+        "reconcile before jobs",
+    ],
 )
 def test_bad_input_prints_no_output(steps: Steps, arguments: tuple[str, ...], error: str) -> None:
     shown = steps.run(*arguments)

@@ -81,10 +81,12 @@ def answered(github: FakeGitHub, asked: Asked, authorization: str | None) -> Ans
 
 def _routed(github: FakeGitHub, asked: Asked, *, writes: bool) -> Answer:
     if asked.method == "GET" and asked.path.startswith(_RUNS):
-        run = github.repository.runs.get(int(asked.path.removeprefix(_RUNS)))
-        if run is None:
+        number, _, below = asked.path.removeprefix(_RUNS).partition("/")
+        run = github.repository.runs.get(int(number))
+        if run is None or below not in ("", "jobs"):
             raise RuleError(404, "Not Found")
-        return 200, run, {}
+        jobs = github.repository.jobs.get(int(number), [])
+        return 200, {"total_count": len(jobs), "jobs": jobs} if below else run, {}
     if asked.method == "GET" and asked.path.startswith(_TAGS):
         commit = github.repository.tags.get(asked.path.removeprefix(_TAGS))
         if commit is None:

@@ -69,6 +69,13 @@ def example_run(repository: str, **changes: object) -> dict[str, Any]:
     return {**example, "head_repository": head, **changes}
 
 
+def example_job(name: str, *steps: str, **changes: object) -> dict[str, Any]:
+    """The job that the description has as an example, with this name and steps of these names."""
+    example = _description()["components"]["examples"]["job-paginated"]["value"]["jobs"][0]
+    told = {"name": name, "created_at": example["started_at"], **changes}
+    return {**example, **told, "steps": [{**example["steps"][0], "name": step} for step in steps]}
+
+
 def example_commit(sha: str) -> dict[str, Any]:
     """The commit that the description has as an example, with another sha."""
     example = _description()["components"]["examples"]["commit"]["value"]

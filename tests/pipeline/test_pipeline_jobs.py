@@ -63,8 +63,10 @@ def test_each_compiled_set_of_device_code_is_executed_with_its_host_code() -> No
     for entry in entries:
         rocm = entry["set"].rsplit("-", 1)[0]
         assert entry["artifact"] == f"kernels-{entry['set']}"
-        assert entry["host-artifact"].startswith(f"kernels-{rocm}-")
-        assert entry["stored-host"] == (host.id if entry["host-artifact"] == f"kernels-{host.id}" else "")
+        own, shards, other, _ = entry["artifacts"].removeprefix("kernels-{").removesuffix("}").split(",")
+        assert (own, shards) == (entry["set"], f"{entry['set']}.shard-*")
+        assert other.startswith(f"{rocm}-")
+        assert entry["stored-host"] == (host.id if other == host.id else "")
     assert {bool(entry["stored-host"]) for entry in entries} == {True, False}
 
 

@@ -63,8 +63,10 @@ class Store:
                 raise ActionError(f"Artifact not found for name: {name}")
             _unpack(stored / name, target)
             return str(target)
-        pattern = inputs.get("pattern", "*")
-        found = sorted(path for path in stored.iterdir() if fnmatch.fnmatchcase(path.name, pattern))
+        start, _, rest = inputs.get("pattern", "*").partition("{")
+        choices, _, end = rest.rpartition("}")
+        patterns = [f"{start}{choice}{end}" for choice in choices.split(",")]
+        found = sorted({path for path in stored.iterdir() for one in patterns if fnmatch.fnmatchcase(path.name, one)})
         together = inputs.get("merge-multiple") == "true" or len(found) == 1
         for path in found:
             _unpack(path, target if together else target / path.name)

@@ -15,6 +15,7 @@ from pathlib import Path
 from few_archs import write_few_archs
 from rocm_machine import NO_ENGINE, make_machine
 from small_release import SMALL_KERNELS, make_small_release
+from wheelfactory.commands.targets import TARGET_VARIABLE
 from wheelfactory.core.files import MATRIX
 from wheelfactory.kernels.source_list import SourceList, write_source_list
 from wheelfactory.matrix.load import load_matrix
@@ -87,8 +88,8 @@ def triton_place(folder: Path, cache: Path, evaluator: Expressions, only: str = 
         folder=folder,
         expressions=evaluator,
         home=home,
-        variables={"WHEELFACTORY_TARGET": make_target(folder), "WHEELFACTORY_ONLY": only},
-        environ={"DOCKER_HOST": NO_ENGINE},
+        variables={"WHEELFACTORY_ONLY": only},
+        environ={"DOCKER_HOST": NO_ENGINE, TARGET_VARIABLE: make_target(folder)},
     )
 
 
@@ -112,11 +113,11 @@ def kernel_place(folder: Path, cache: Path, evaluator: Expressions, rocm: Mappin
         folder=folder,
         expressions=evaluator,
         home=home,
-        variables={
-            "WHEELFACTORY_TARGET": make_target(folder),
-            "WHEELFACTORY_ONLY": only,
-            "WHEELFACTORY_RUNNER": "large",
+        variables={"WHEELFACTORY_ONLY": only, "WHEELFACTORY_RUNNER": "large"},
+        environ={
+            **{name: rocm[name] for name in names},
+            "PATH": rocm["PATH"].partition(":")[0],
+            TARGET_VARIABLE: make_target(folder),
         },
-        environ={**{name: rocm[name] for name in names}, "PATH": rocm["PATH"].partition(":")[0]},
         tools=COMPILERS,
     )

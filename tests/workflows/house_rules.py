@@ -23,9 +23,9 @@ class Rule(NamedTuple):
 UNSEAL = "./.github/actions/unseal"
 """Our action that downloads an artifact and compares its digest."""
 
-UNSEALED = ("kernels-*", "log-check")
-"""Artifacts that a privileged job takes without a digest. Kernels are compiled in a matrix, whose jobs share their
-outputs; a report only becomes the text of an issue."""
+UNSEALED = ("{jobs,kernels-*}", "log-check")
+"""Artifacts that a privileged job takes otherwise. Kernels are compiled in a matrix, whose jobs share their outputs:
+`ci check-run` compares them. A report only becomes the text of an issue."""
 
 OUTPUTS = {
     r"\./factory ci digest ": "sha256",
@@ -55,7 +55,7 @@ def takes_what_any_job_can_write(step: Element) -> bool:
 def has_several_commands(step: Element) -> bool:
     """Return whether a script is more than one command; only unfinished kernels may be no failure."""
     script = step.bare_script
-    operators = set(re.findall(r"[();<>|&\n]+|`", script)) - {"<", ">", ">>", ">&"}
+    operators = set(re.findall(r"[();<>|&\n]+|`", script)) - {"<", "<<<", ">", ">>", ">&"}
     hidden = re.search(r"^(!|set)\s|(^|[\s/])((ba|da)?sh\s+-\w*c|eval)\s", script) or "$(" in step.text("run")
     return bool(hidden or operators) and not _UNFINISHED.fullmatch(step.text("run"))
 

@@ -23,7 +23,7 @@ from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.pipeline.batches import cut_batches, predict_run
 from wheelfactory.release.manifest import read_manifest
-from workflows.events import REPOSITORY, dispatch, push_tag
+from workflows.events import SHA, dispatch, push_tag
 from workflows.expressions import Expressions
 from workflows.factory_repository import kernel_place, triton_place
 from workflows.results import Run
@@ -61,6 +61,11 @@ PATHS = PAGES | {BUILD, VERIFY, STAGE, "release/plain", "release/publish"}
 @pytest.fixture
 def kernels(tmp_path: Path, cache: Path, evaluator: Expressions, small_rocm: Mapping[str, str]) -> RunnerSetup:
     place = kernel_place(tmp_path / "place", cache, evaluator, small_rocm, CK)
+    # the sandbox has no GitHub to ask; the command itself has tests in test_release_github_workflow_runs.py
+    for run in ("GITHUB_RUN_ID", "PREVIOUS_RUN"):
+        check = f'./factory ci check-run "github:" "${run}" --artifacts artifacts --dest kernels'
+        taken = f"test -n ${run}; mkdir kernels; find artifacts/kernels-* -type f -exec mv {{}} kernels ';' || true"
+        edit(place, BUILD_WORKFLOW, f"run: {check}", f'run: "{taken}"')
     return replace(place, environ={**place.environ, "MAX_JOBS": "2"})
 
 
@@ -71,7 +76,7 @@ def triton(tmp_path: Path, stocked: Path, evaluator: Expressions) -> RunnerSetup
 
 def published(place: RunnerSetup) -> list[str]:
     """Return the published cells of the target."""
-    manifest = Path(place.variables["WHEELFACTORY_TARGET"]) / "manifest.jsonl"
+    manifest = Path(place.environ["WHEELFACTORY_TARGET"]) / "manifest.jsonl"
     return sorted(str(row.cell) for row in read_manifest(manifest) if row.cell) if manifest.exists() else []
 
 
@@ -103,9 +108,9 @@ def test_a_tag_publishes_a_release_with_index_and_site(released: tuple[RunnerSet
     assert run.result == "success", run.output()
     assert tuple(published(place)) == CELLS
     assert run.results()["kernels"] == run.results()["continue"] == ["skipped"]
-    assert len(list(Path(place.variables["WHEELFACTORY_TARGET"]).glob("wheels/flash_attn-*+rocm*.whl"))) == 2
-    assert len(list(Path(place.variables["WHEELFACTORY_TARGET"]).glob("wheels/flash_attention_amd-*.whl"))) == 1
-    wheels = list(Path(place.variables["WHEELFACTORY_TARGET"]).glob("wheels/flash_att*.whl"))
+    assert len(list(Path(place.environ["WHEELFACTORY_TARGET"]).glob("wheels/flash_attn-*+rocm*.whl"))) == 2
+    assert len(list(Path(place.environ["WHEELFACTORY_TARGET"]).glob("wheels/flash_attention_amd-*.whl"))) == 1
+    wheels = list(Path(place.environ["WHEELFACTORY_TARGET"]).glob("wheels/flash_att*.whl"))
     assert all(wheel.with_name(f"{wheel.name}.sigstore.json").is_file() for wheel in wheels), "attested by the fake"
     assert any((run.artifacts / "github-pages-1").rglob("index.html"))
     assert (run.job("release/check/check").result, run.job("release/check/report").result) == ("success", "skipped")
@@ -141,6 +146,26 @@ def test_every_wheel_is_an_artifact_once(released: tuple[RunnerSetup, Run]) -> N
     assert run.artifact_names() == sorted([*kinds, "proofs-triton-2.8.3-1", "jobs", "plain", "github-pages-1"])
     wheels = [path.name for path in run.artifacts.rglob("*.whl") if "plain" not in path.parts]
     assert len(wheels) == len(set(wheels)) == 4
+
+
+def test_a_rehearsal_builds_and_verifies_everything_and_prints_what_it_would_upload(triton: RunnerSetup) -> None:
+    inputs = {"tag": "v1.0.0", "commit": SHA, "dry-run": "true"}
+    run = run_workflow(triton, "build.yml", dispatch(), inputs=inputs)
+    assert run.result == "success", run.output()
+    wheels = {path.name for path in run.artifacts.glob("wheels-*/*.whl")}
+    shown = "".join(job.output for job in run.jobs_at(VERIFY))
+    assert len(wheels) == 4
+    assert all(f"/{name}  " in shown for name in wheels), shown
+    assert list(Path(triton.environ["WHEELFACTORY_TARGET"]).rglob("*")) == [], "nothing was written"
+    assert {job.path for job in run.all() if job.result == "success" and "write" in job.permissions.values()} == {
+        "collect",  # publishes kernel sets, which the cells link
+        "release",
+        "release/cells",
+    }
+
+    other = run_workflow(triton, "build.yml", dispatch(), inputs={**inputs, "commit": SHA[:7]}, previous=run)
+    assert f"error: not the commit of this run: {SHA[:7]}, the run is one of {SHA}" in other.job("select").output
+    assert other.result == "failure"
 
 
 def test_the_proofs_of_the_numeric_gates_are_handed_on(triton: RunnerSetup, stocked: Path) -> None:
@@ -187,7 +212,7 @@ def test_a_batch_that_is_not_attested_is_not_published_and_holds_back_no_other(t
     run = run_workflow(triton, "build.yml", push_tag("v1.0.0"), unexecuted=PAGES)
     assert Counter(run.results()[STAGE]) == {"failure": 1, "success": 2}
     assert run.results()["release/pages/deploy"] == ["success"]
-    wheels = [path.name for path in Path(triton.variables["WHEELFACTORY_TARGET"]).glob("wheels/flash_att*.whl")]
+    wheels = [path.name for path in Path(triton.environ["WHEELFACTORY_TARGET"]).glob("wheels/flash_att*.whl")]
     assert published(triton) == []
     assert any(name.startswith("flash_attention_amd-") for name in wheels)
     assert_missing(run, *CELLS)
@@ -198,7 +223,7 @@ def test_the_whole_matrix_is_built_in_jobs_by_image(triton: RunnerSetup) -> None
     matrix = load_matrix(triton.tree / "matrix.yaml")
     cells = expand(matrix).cells
     for kernel_set in group_kernel_sets(matrix, cells):
-        kept = Path(triton.variables["WHEELFACTORY_TARGET"]) / "kernels" / stored_set_name(matrix, kernel_set)
+        kept = Path(triton.environ["WHEELFACTORY_TARGET"]) / "kernels" / stored_set_name(matrix, kernel_set)
         kept.mkdir(parents=True)
         (kept / "SHA256SUMS").write_text(f"{'0' * 64}  {kernel_set.id}.tar.zst\n")
         (kept / f"{kernel_set.id}.tar.zst").write_text("")
@@ -261,7 +286,6 @@ def execute_nothing(place: RunnerSetup) -> None:
     edit(place, PROVE, recording, "{}")
     edit(place, PROVE, "for each in read_descriptors(device)}", "for each in ()}")
     edit(place, PROVE, "for call in suggest_calls(source)]", "for call in ()]")
-    edit(place, PROVE, "_execute(chosen, recorded, descriptors, scratch, context.cache)", "[]")
 
 
 def test_a_shard_out_of_time_continues_in_a_new_run(kernels: RunnerSetup) -> None:
@@ -276,13 +300,11 @@ def test_a_shard_out_of_time_continues_in_a_new_run(kernels: RunnerSetup) -> Non
     (call,) = first.calls("gh")
     assert call.job == "continue"
     given = dict(word.split("=", 1) for word in call.argv if "=" in word)
-    assert given == {"only": CK, "round": "2", "previous-run": str(first.id)}
+    asked = {"tag": "", "commit": "", "dry-run": "false"}
+    assert given == {**asked, "only": CK, "round": "2", "previous-run": str(first.id)}
     assert published(kernels) == []
 
     edit(kernels, BUILD_WORKFLOW, SHORT_BUDGET, "--budget 5")
-    # the sandbox has no GitHub to ask; the command itself has tests in test_release_github_workflow_runs.py
-    check = './factory ci check-run "github:$REPOSITORY" "$PREVIOUS_RUN"'
-    edit(kernels, BUILD_WORKFLOW, check, f'test "$REPOSITORY $PREVIOUS_RUN" = "{REPOSITORY} {first.id}"')
     # the small project of these kernels has no setup.py that a plain build could call
     unexecuted = PAGES | {"release/plain"}
     second = run_workflow(kernels, "build.yml", dispatch(), inputs=given, previous=first, unexecuted=unexecuted)

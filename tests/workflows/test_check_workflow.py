@@ -37,7 +37,7 @@ def place(tmp_path: Path, evaluator: Expressions) -> RunnerSetup:
     publish_cells(Path(target), {CELL: ""})
     torch = make_torch_index(tmp_path / "torch-index", [CELL])
     file = tree / ".github/workflows/check.yml"
-    text, command = file.read_text(), './factory ci check "$TARGET"'
+    text, command = file.read_text(), './factory ci check "github:"'
     assert text.count(command) == 1
     file.write_text(text.replace(command, f"{command} --torch-index {torch}"))
     (tmp_path / "state").mkdir()
@@ -46,8 +46,8 @@ def place(tmp_path: Path, evaluator: Expressions) -> RunnerSetup:
         tree=tree,
         folder=tmp_path / "place",
         expressions=evaluator,
-        variables={"WHEELFACTORY_TARGET": target, "WHEELFACTORY_SITE": Path(target).as_uri()},
-        environ={"STATE": str(tmp_path / "state")},
+        variables={"WHEELFACTORY_SITE": Path(target).as_uri()},
+        environ={"STATE": str(tmp_path / "state"), "WHEELFACTORY_TARGET": target},
         stand_ins={"gh": GH},
     )
 
@@ -70,7 +70,7 @@ def test_a_site_as_it_was_published_is_green_and_opens_no_issue(place: RunnerSet
 
 
 def test_drift_is_red_and_opens_one_issue_and_a_second_drift_comments_on_it(place: RunnerSetup, tmp_path: Path) -> None:
-    target = Path(place.variables["WHEELFACTORY_TARGET"])
+    target = Path(place.environ["WHEELFACTORY_TARGET"])
     rows = [row.model_copy(update={"yanked": "wrong numbers"}) for row in read_manifest(target)]
     (target / MANIFEST_NAME).write_bytes(manifest_bytes(rows))  # its index does not say so; no wheel is installed
     first = run_workflow(place, "check.yml", dispatch())
@@ -86,7 +86,7 @@ def test_drift_is_red_and_opens_one_issue_and_a_second_drift_comments_on_it(plac
 
 
 def test_a_check_that_fails_before_it_has_a_report_opens_the_issue_too(place: RunnerSetup, tmp_path: Path) -> None:
-    broken = replace(place, variables={**place.variables, "WHEELFACTORY_TARGET": str(tmp_path / "nowhere")})
+    broken = replace(place, environ={**place.environ, "WHEELFACTORY_TARGET": str(tmp_path / "nowhere")})
     run = run_workflow(broken, "check.yml", dispatch())
     assert run.job("report").result == "success", run.output()
     assert gh_calls(run) == ["issue list", "label create", "issue create"]

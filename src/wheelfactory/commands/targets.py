@@ -29,13 +29,23 @@ if TYPE_CHECKING:
     from wheelfactory.release.published_site import PublishedSite
 
 GITHUB = "github:"
+TARGET_VARIABLE = "WHEELFACTORY_TARGET"
+"""The environment variable with the target of the workflows: a directory, where their runners share one."""
+
 REPOSITORY_PATTERN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?/[A-Za-z0-9._-]+")
 """``OWNER/REPO``."""
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:
     """Add ``TARGET``."""
-    parser.add_argument("target", metavar="TARGET", help="release directory, or github:OWNER/REPO")
+    parser.add_argument("target", metavar="TARGET", type=_target, help="release directory, or github:OWNER/REPO")
+
+
+def _target(text: str) -> str:
+    """A target; ``github:`` alone is that of a workflow: its repository, unless `TARGET_VARIABLE` names another."""
+    if text != GITHUB:
+        return text
+    return os.environ.get(TARGET_VARIABLE) or GITHUB + os.environ.get("GITHUB_REPOSITORY", "")
 
 
 def parse_repository(text: str) -> str | None:
@@ -137,6 +147,7 @@ def add_readonly_target(parser: argparse.ArgumentParser, *, is_optional: bool = 
     parser.add_argument(
         "target",
         metavar="TARGET",
+        type=_target,
         nargs="?" if is_optional else None,
         help=f"release directory, manifest file, or github:OWNER/REPO{default}",
     )

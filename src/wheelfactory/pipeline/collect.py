@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from wheelfactory.core.errors import BuildError, FactoryError, RunAgainError
+from wheelfactory.core.digest import folder_sha256
+from wheelfactory.core.errors import BuildError, FactoryError, RunAgainError, VerificationError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.kernels.archive import find_archives
 from wheelfactory.kernels.archive_host import ArchiveHost, upload_set
+from wheelfactory.kernels.archive_manifest import ARCHIVE_SUFFIX
+from wheelfactory.kernels.kernel_set import STORED_SET_PREFIX
 from wheelfactory.kernels.resume import merge_set
 from wheelfactory.pipeline.jobs import CellJob, KernelSetJobs, WorkflowJobs
 
@@ -39,6 +43,35 @@ class CollectedSet:
     error: FactoryError | None = None
     unattested: Mapping[str, str] = field(default_factory=dict)
     """The sha256, by file name, of an uploaded archive that counts as stored once it is attested and published."""
+
+
+def require_sealed(artifact: str, folder: Path, sha256: str) -> None:
+    """Raise `VerificationError` unless the folder of an artifact has the digest that the job that made it named."""
+    found = folder_sha256(folder)
+    if found != sha256:
+        which = f"artifact {artifact} has {found or 'no file'}, its job made {sha256 or 'none'}"
+        hint = "re-run all jobs; if this repeats, find the job that replaced the artifact, and why"
+        raise VerificationError("not the artifact that its job made", which, hint)
+
+
+def take_sealed(artifacts: Path, seals: Mapping[str, str], dest: Path) -> None:
+    """Move the kernels and proofs of artifacts, each in a folder of its name below `artifacts`, into `dest`.
+
+    `seals` has the digest of each artifact by the name of its job, which is that of the artifact. Raises
+    `VerificationError` for any other artifact, and for a file that belongs to another one.
+    """
+    dest.mkdir(parents=True, exist_ok=True)
+    for folder in sorted(artifacts.glob(f"{STORED_SET_PREFIX}*")):
+        require_sealed(folder.name, folder, seals.get(folder.name, ""))
+        name = folder.name.removeprefix(STORED_SET_PREFIX)
+        for path in folder.iterdir():
+            if _KEY.sub("", path.name) not in (f"{name}{ARCHIVE_SUFFIX}", f"{name}.json"):
+                hint = "find out what wrote it: a job seals the kernels or the proof that its name says, nothing else"
+                raise VerificationError("a file of another job", f"{path.name} in artifact {folder.name}", hint)
+            path.replace(dest / path.name)
+
+
+_KEY = re.compile(r"-[0-9a-f]{16}(?=\.)")
 
 
 def collect_sets(jobs: WorkflowJobs, folder: Path, host: ArchiveHost) -> tuple[CollectedSet, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -159,19 +159,25 @@ def kernel_entries(jobs: WorkflowJobs) -> list[dict[str, str]]:
 def proof_entries(jobs: WorkflowJobs) -> list[dict[str, str]]:
     """Return the matrix entries of the job that executes kernels: one for each set of device code with shards.
 
-    Each names the artifacts of the set and of its host code, which is downloaded if it is stored already.
+    Each has a pattern for the artifacts of the set and of its host code, which is downloaded if it is stored already.
     """
     stored = {set_jobs.id for set_jobs in jobs.kernel_sets if set_jobs.stored}
     return [
         {
             "set": set_jobs.id,
             "artifact": f"{STORED_SET_PREFIX}{set_jobs.id}",
-            "host-artifact": f"{STORED_SET_PREFIX}{set_jobs.host_set}",
+            "artifacts": f"{STORED_SET_PREFIX}{{{','.join(_whole_and_shards(set_jobs.id, set_jobs.host_set))}}}",
             "stored-host": set_jobs.host_set if set_jobs.host_set in stored else "",
         }
         for set_jobs in jobs.kernel_sets
         if set_jobs.shards and set_jobs.host_set
     ]
+
+
+def _whole_and_shards(*sets: str) -> Iterator[str]:
+    """Yield patterns for the archives of sets; their proofs do not match."""
+    for name in sets:
+        yield from (name, f"{name}.shard-*")
 
 
 def batch_matrix(cells: Sequence[CellJob]) -> str:

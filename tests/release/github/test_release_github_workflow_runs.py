@@ -1,30 +1,46 @@
-"""Workflow runs as GitHub describes them: what `ci check-run` reads, and what it refuses."""
+"""Workflow runs as GitHub describes them: which kernels `ci check-run` takes, and what it refuses."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from command_line import Cli, CommandResult
 from fake_github import FakeGitHub
-from fake_github.contract import example_run
+from fake_github.contract import example_job, example_run
 from fake_github.repository import OWNER_REPO
-from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, InputError, PublishError
+from wheelfactory.core.digest import folder_sha256
+from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_FAILED, InputError, PublishError
 from wheelfactory.release.bundle import BUILD_WORKFLOW
 from wheelfactory.release.github.client import Client
 from wheelfactory.release.github.workflow_runs import RunRepository, WorkflowRun, read_run, require_own_run
 
+SHARD, PROOF = "kernels-SET.shard-1-of-2", "kernels-SET.proof"
+SHARD_FILE, PROOF_FILE = "SET-0123456789abcdef.shard-1-of-2.tar.zst", "SET-0123456789abcdef.proof.json"
+
 
 @pytest.fixture
-def check_run(github: FakeGitHub, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Callable[..., CommandResult]:
-    """Runs `ci check-run` for a run that GitHub describes with these changes."""
+def check_run(
+    github: FakeGitHub, cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., CommandResult]:
+    """Runs `ci check-run` for a run that GitHub describes with these changes, and the artifacts of `SHARD` and `PROOF`.
+
+    It is called in a folder that has these files.
+    """
+    monkeypatch.chdir(tmp_path)
+    for artifact, name in ((SHARD, SHARD_FILE), (PROOF, PROOF_FILE)):
+        (tmp_path / "artifacts" / artifact).mkdir(parents=True)
+        (tmp_path / "artifacts" / artifact / name).write_text(name)
+        sealed = f"Sealed {folder_sha256(tmp_path / 'artifacts' / artifact)}"
+        github.repository.jobs.setdefault(1001, []).append(example_job(artifact, "Set up job", sealed, run_attempt=1))
     for name, value in github.environ().items():
         monkeypatch.setenv(name, value)
 
     def check(repository: str = OWNER_REPO, **changes: object) -> CommandResult:
         github.repository.runs[1001] = example_run(repository, id=1001, **changes)
-        return cli("ci", "check-run", f"github:{OWNER_REPO}", "1001")
+        return cli("ci", "check-run", f"github:{OWNER_REPO}", "1001", "--artifacts", "artifacts")
 
     return check
 
@@ -42,10 +58,57 @@ def test_a_missing_run_is_an_error(client: Client) -> None:
         read_run(client, 1001)
 
 
-def test_an_own_run_is_accepted(check_run: Callable[..., CommandResult]) -> None:
+def kernels() -> list[str]:
+    """The files that `ci check-run` took."""
+    return sorted(path.name for path in Path("kernels").glob("*"))
+
+
+def test_what_the_jobs_of_an_own_run_sealed_is_taken(check_run: Callable[..., CommandResult]) -> None:
+    Path("artifacts/jobs").mkdir()
+    Path("artifacts/evil-SET-0123456789abcdef.tar.zst").write_text("in no artifact, as if it were the only one")
     shown = check_run(event="workflow_dispatch")
     assert (shown.code, shown.out) == (DONE, "")
     assert shown.err == f"run 1001: .github/workflows/build.yml@main on workflow_dispatch in {OWNER_REPO}\n"
+    assert kernels() == [PROOF_FILE, SHARD_FILE]
+
+
+def forge(artifact: str, name: str = "evil-0123456789abcdef.tar.zst") -> None:
+    Path("artifacts", artifact).mkdir(exist_ok=True)
+    Path("artifacts", artifact, name).write_text("forged")
+
+
+@pytest.mark.parametrize(
+    ("artifact", "name"),
+    [(SHARD, SHARD_FILE), (SHARD, "more.tar.zst"), (PROOF, PROOF_FILE), ("kernels-evil", "evil.tar.zst")],
+    ids=["swapped shard", "another file", "forged proof", "foreign name"],
+)
+def test_an_artifact_that_its_job_did_not_seal_is_refused_with_the_name_of_the_job(
+    check_run: Callable[..., CommandResult], artifact: str, name: str
+) -> None:
+    forge(artifact, name)
+    shown = check_run()
+    assert shown.code == VERIFICATION_FAILED
+    assert f"error: not the artifact that its job made: artifact {artifact} has " in shown.err
+    assert not [path for path in Path("kernels").glob("*") if path.read_text() == "forged"]
+
+
+def test_the_seal_of_the_last_attempt_counts_whatever_the_order(
+    check_run: Callable[..., CommandResult], github: FakeGitHub
+) -> None:
+    github.repository.jobs.setdefault(1001, []).insert(0, example_job(SHARD, f"Sealed {'0' * 64}", run_attempt=2))
+    shown = check_run()
+    assert f"artifact {SHARD} has " in shown.err
+    assert shown.err.splitlines()[0].endswith(f"its job made {'0' * 64}")
+
+
+def test_a_job_cannot_seal_what_belongs_to_another(check_run: Callable[..., CommandResult], github: FakeGitHub) -> None:
+    """Such as the proof of the kernels that it compiled."""
+    forge(SHARD, PROOF_FILE)
+    sealed = f"Sealed {folder_sha256(Path('artifacts', SHARD))}"
+    github.repository.jobs[1001].append(example_job(SHARD, sealed, run_attempt=2))
+    shown = check_run()
+    assert (shown.code, Path("kernels", PROOF_FILE).read_text()) == (VERIFICATION_FAILED, PROOF_FILE)
+    assert shown.err.startswith(f"error: a file of another job: {PROOF_FILE} in artifact {SHARD}")
 
 
 @pytest.mark.parametrize(
@@ -57,13 +120,13 @@ def test_any_other_run_fails_the_step(
     check_run: Callable[..., CommandResult], repository: str, changes: dict[str, object]
 ) -> None:
     shown = check_run(repository, **changes)
-    assert (shown.code, shown.out) == (BAD_INPUT, "")
+    assert (shown.code, shown.out, kernels()) == (BAD_INPUT, "", [])
     assert [line.partition(":")[0] for line in shown.err.splitlines()] == ["error", "hint"]
 
 
 def test_an_unknown_run_fails_the_step(check_run: Callable[..., CommandResult], cli: Cli) -> None:
     check_run()
-    assert cli("ci", "check-run", f"github:{OWNER_REPO}", "1002").code == FAILED
+    assert cli("ci", "check-run", f"github:{OWNER_REPO}", "1002", "--artifacts", "artifacts").code == FAILED
 
 
 @pytest.mark.parametrize(
@@ -71,7 +134,7 @@ def test_an_unknown_run_fails_the_step(check_run: Callable[..., CommandResult], 
     [(("wheelhouse", "1001"), "not a repository: wheelhouse"), ((f"github:{OWNER_REPO}", "../1001"), "bad arguments")],
 )
 def test_bad_arguments_are_refused(cli: Cli, arguments: tuple[str, str], error: str) -> None:
-    shown = cli("ci", "check-run", *arguments)
+    shown = cli("ci", "check-run", *arguments, "--artifacts", "artifacts")
     assert (shown.code, shown.err.splitlines()[0].startswith(f"error: {error}")) == (BAD_INPUT, True)
 
 

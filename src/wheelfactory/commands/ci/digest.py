@@ -7,7 +7,8 @@ from pathlib import Path
 
 from wheelfactory.commands.options import Environ, add_option, print_results
 from wheelfactory.core.digest import folder_sha256
-from wheelfactory.core.errors import DONE, InputError, VerificationError
+from wheelfactory.core.errors import DONE, InputError
+from wheelfactory.pipeline.collect import require_sealed
 from wheelfactory.pipeline.jobs import output_lines
 
 
@@ -26,11 +27,9 @@ def execute(options: argparse.Namespace, _environ: Environ) -> int:
     """
     if (options.artifact is None) != (options.sha256 is None):
         raise InputError("bad arguments", str(options.folder), "--artifact and --sha256 belong together")
-    found = folder_sha256(options.folder.expanduser())
+    folder = options.folder.expanduser()
     if options.sha256 is None:
-        print_results(*output_lines({"sha256": found}))
-    elif found != options.sha256:
-        which = f"artifact {options.artifact} has {found or 'no file'}, its job made {options.sha256}"
-        hint = "re-run all jobs; if this repeats, find the job that replaced the artifact, and why"
-        raise VerificationError("not the artifact that its job made", which, hint)
+        print_results(*output_lines({"sha256": folder_sha256(folder)}))
+    else:
+        require_sealed(options.artifact, folder, options.sha256)
     return DONE

@@ -65,6 +65,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         default="false",
     )
     add_option(parser, "--runner LABEL", "runner for CK cells; without it, --only selects no CK cells", default="")
+    add_option(parser, "--commit SHA", "fail unless the workflow run is one of this commit", default="")
     add_option(parser, "--jobs FILE", "write a jobs file for `ci collect` and `ci reconcile`")
     add_matrix(parser)
     add_cache(parser)
@@ -77,6 +78,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             "bad arguments", "--with-triton without --versions", "select Triton cells by their id with --only"
         )
     require_target(options.target)
+    if options.commit not in ("", found := environ.get("GITHUB_SHA", "")):
+        hint = "start the workflow at the branch or tag with that commit, all 40 digits"
+        raise InputError("not the commit of this run", f"{options.commit}, the run is one of {found or 'none'}", hint)
     matrix, cache = load_matrix(options.matrix), prepare_cache(options, environ)
     expansion = expand(matrix)
     if options.versions:
@@ -89,8 +93,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         rows = publisher.rows()
         cells = unpublished_cells(selected, available_cells(held_rows(publisher, rows), matrix))
     published = len(selected) - len(cells)
-    # four versions are one person's request for that cell, on the runner that the workflow was given
-    cells, unplanned = (cells, ()) if options.versions else split_by_runner(cells, options.runner)
+    cells, unplanned = split_by_runner(cells, options.runner)
+    if unplanned and options.versions:
+        raise InputError(NEEDS_RUNNER, unplanned[0].id, RUNNER_HINT)
     if cells or unplanned:
         print_messages(f"{count_text(len(cells), 'cell')} to build, {published} already published")
     else:

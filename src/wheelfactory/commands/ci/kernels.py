@@ -28,10 +28,17 @@ from wheelfactory.kernels.archive_manifest import archive_set_id
 from wheelfactory.kernels.kernel_set import group_kernel_sets, require_set, stored_set_name
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.pipeline.collect import MAX_ROUNDS, SetState, buildable_cells, collect_sets, fail_after_last_round
+from wheelfactory.pipeline.collect import (
+    MAX_ROUNDS,
+    SetState,
+    buildable_cells,
+    collect_sets,
+    fail_after_last_round,
+    take_sealed,
+)
 from wheelfactory.pipeline.jobs import WorkflowJobs, batch_matrix, output_lines
 from wheelfactory.release.bundle import MAX_BUNDLE_BYTES, read_subjects
-from wheelfactory.release.github.workflow_runs import read_run, require_own_run
+from wheelfactory.release.github.workflow_runs import read_run, read_seals, require_own_run
 from wheelfactory.release.manifest import available_cells
 from wheelfactory.release.transaction import held_rows, sha256sums
 
@@ -137,15 +144,19 @@ def execute_publish_kernels(options: argparse.Namespace, environ: Environ) -> in
 
 def add_check_run(parser: argparse.ArgumentParser) -> None:
     """Add the options of `ci check-run`."""
-    parser.add_argument("repository", metavar="REPOSITORY", help="repository of the run, as github:OWNER/REPO")
-    parser.add_argument("run", type=int, metavar="RUN", help="id of the earlier run")
+    add_target(parser)
+    parser.add_argument("run", type=int, metavar="RUN", help="id of the run")
+    add_option(parser, "--artifacts DIR", "downloaded artifacts, each in a folder of its name", required=True)
+    add_dest(parser, "kernels", "move the kernels and proofs into this directory")
 
 
 def execute_check_run(options: argparse.Namespace, environ: Environ) -> int:
-    """Check that the artifacts of an earlier run were made by the workflow build.yml of this repository."""
-    client = open_client(options.repository, environ)
+    """Take the kernels of a run, if it is one of build.yml in this repository and its own jobs sealed them."""
+    client = open_client(options.target, environ)
     with log_to_stderr():
         run = read_run(client, options.run)
-    require_own_run(run, client.repository)
+        require_own_run(run, client.repository)
+        seals = read_seals(client, run.id)
+    take_sealed(as_directory(options.artifacts), seals, as_directory(options.dest))
     print_messages(f"run {run.id}: {run.path} on {run.event} in {client.repository}")
     return DONE

@@ -103,12 +103,12 @@ class Client:
         """The JSON at an API address."""
         return self._get(url)[0]
 
-    def list_entries(self, url: str) -> Iterator[Any]:
-        """All entries of a list, following its Link headers."""
-        following: str | None = f"{url}?per_page={_PAGE}"
+    def list_entries(self, url: str, name: str = "") -> Iterator[Any]:
+        """All entries of a list, or of the list `name` in an object, following its Link headers."""
+        following: str | None = f"{url}{'&' if '?' in url else '?'}per_page={_PAGE}"
         for _ in range(_MOST_PAGES):
             entries, answer = self._get(str(following))
-            yield from entries
+            yield from entries[name] if name else entries
             elsewhere = PublishError("GitHub's list continues on another host", url, "check GITHUB_API_URL")
             following = next_page_url(answer, self.url, elsewhere)
             if following is None:
