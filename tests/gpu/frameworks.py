@@ -34,13 +34,9 @@ TRITON_VARIABLE = "FLASH_ATTENTION_TRITON_AMD_ENABLE"
 HEADS, DIM, TOKENS = 2, 16, 12
 
 
-def run_diffusers(backend: str, dtype: torch.dtype) -> Tensor:
-    """Return the output and the gradients of a tiny Flux transformer with random weights, in one row.
-
-    Raises RuntimeError if the backend does not decide whether flash_attn computes.
-    """
-    torch.manual_seed(0)
-    model = import_module("diffusers").FluxTransformer2DModel(
+def make_flux() -> Any:
+    """Return a tiny Flux transformer with random weights."""
+    return import_module("diffusers").FluxTransformer2DModel(
         patch_size=1,
         in_channels=4,
         num_layers=1,
@@ -51,7 +47,16 @@ def run_diffusers(backend: str, dtype: torch.dtype) -> Tensor:
         pooled_projection_dim=32,
         axes_dims_rope=(4, 4, 8),
     )
-    model.to(dtype).set_attention_backend(backend)
+
+
+def run_diffusers(backend: str, dtype: torch.dtype) -> Tensor:
+    """Return the output and the gradients of a tiny Flux transformer in one row.
+
+    Raises RuntimeError if the backend does not decide whether flash_attn computes.
+    """
+    torch.manual_seed(0)
+    model = make_flux().to(dtype)
+    model.set_attention_backend(backend)
     given = {
         "hidden_states": torch.randn(2, TOKENS, 4),
         "encoder_hidden_states": torch.randn(2, 5, 32),

@@ -27,7 +27,7 @@ from wheelfactory.build.environments import (
 )
 from wheelfactory.build.products import make_products
 from wheelfactory.core.cell import FLASH_ATTN_FALLBACK
-from wheelfactory.core.files import FALLBACK_SOURCES, scratch_dir
+from wheelfactory.core.files import FALLBACK_SOURCES, ROOT, scratch_dir
 from wheelfactory.wheel.activation.members import ACTIVATION_MODULE
 
 pytestmark = pytest.mark.slow
@@ -157,6 +157,14 @@ def test_each_program_takes_the_fallback_named_flash_attn_and_computes_the_same(
 
     assert found["taken"] == ["transformers", "diffusers", "vllm gfx942", "comfyui"]
     assert max(found["errors"].values()) < 1e-6
+
+
+def test_the_lines_of_the_page_select_it(cache: Path, layers: list[Environment], tmp_path: Path) -> None:
+    (wheel,) = make_products([FLASH_ATTN_FALLBACK], small_machine(cache, os.environ))
+
+    found = run_with(wheel, cache, layers, "page_lines.py", str(ROOT / "docs/how-to/use-it-in.md"), str(tmp_path))
+
+    assert found == ["flash_attention_2", "amd_fallback", "flash"]
 
 
 @pytest.mark.parametrize(("variable", "radeon"), [("TRUE", ["vllm gfx1100"]), ("1", [])])
