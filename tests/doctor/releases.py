@@ -27,12 +27,15 @@ def small_release(folder: Path) -> tuple[WheelRow, ...]:
     return *ck, *old, *triton, einops_row(folder)
 
 
-def fallback_row(folder: Path, version: str = "0.1.0") -> WheelRow:
-    """Return the row of the pure-PyTorch fallback."""
-    filename = f"flash_attention_amd-{version}-py3-none-any.whl"
-    return einops_row(folder).model_copy(
-        update={"project": "flash-attention-amd", "version": version, "filename": filename}
-    )
+def fallback_row(folder: Path, version: str = "0.1.0", project: str = "flash-attention-amd") -> WheelRow:
+    """Return the row of the pure-PyTorch fallback, or of the wheel that has it by the name flash-attn."""
+    filename = f"{project.replace('-', '_')}-{version}-py3-none-any.whl"
+    return einops_row(folder).model_copy(update={"project": project, "version": version, "filename": filename})
+
+
+def fallback_rows(folder: Path) -> tuple[WheelRow, WheelRow]:
+    """Return the rows of both."""
+    return fallback_row(folder), fallback_row(folder, "2.6.3+fallback", "flash-attn")
 
 
 def as_read(rows: Sequence[WheelRow]) -> tuple[PublishedWheel, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from doctor.releases import fallback_row
+from doctor.releases import fallback_rows
 from report_rows import einops_row
 from search_rows import row_of
 from wheelfactory.core.files import MATRIX
@@ -29,10 +29,10 @@ _INSTINCT = ("gfx90a", "gfx942", "gfx950")
 
 
 def full_release(folder: Path) -> Path:
-    """Write a release with a wheel for each cell of the matrix, einops and the fallback; return its folder."""
+    """Write a release with a wheel for each cell of the matrix, einops and both fallbacks; return its folder."""
     matrix = load_matrix(MATRIX)
     rows = [row_of(matrix, cell, url=None) for cell in expand(matrix).cells]
-    (folder / MANIFEST_NAME).write_bytes(manifest_bytes([*rows, einops_row(folder), fallback_row(folder)]))
+    (folder / MANIFEST_NAME).write_bytes(manifest_bytes([*rows, einops_row(folder), *fallback_rows(folder)]))
     (folder / "simple").mkdir()
     return folder
 

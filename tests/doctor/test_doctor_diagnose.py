@@ -339,6 +339,16 @@ def test_a_wheel_without_kernels(site: Site) -> None:
 # other packages
 
 
+def test_the_fallback_that_is_missing_is_installed_from_a_site(site: Site) -> None:
+    """No other index has it."""
+    files = {**OLD_PACKAGE, "flash_attn/flash_attn_interface.py": b"import flash_attention_amd\n"}
+    site.add(TORCH_MODULE).add_flash_attn("2.6.3+fallback", files, requires=("flash-attention-amd",))
+
+    found = only(good_machine(site))
+
+    assert (found.name, found.remedy) == ("missing requirement", INSTALL_MATCHING_WHEEL)
+
+
 def test_no_triton(site: Site) -> None:
     """The remedy installs the Triton that torch requires; each index has several."""
     site.add({**TORCH_MODULE, **EINOPS})

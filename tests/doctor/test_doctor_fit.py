@@ -10,12 +10,12 @@ import pytest
 
 from doctor.fake_machines import MACHINES, TORCHES, make_python, make_root
 from doctor.known import FACTS, PROBE_TEXT
-from doctor.releases import as_read, fallback_row, small_release
+from doctor.releases import as_read, fallback_row, fallback_rows, small_release
 from report_rows import rows_of
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.gpus import product_names
 from wheelfactory.doctor.detect import read_gpus, read_torch
-from wheelfactory.doctor.fit import Fit, find_fallback, find_fit, find_missing_dependencies
+from wheelfactory.doctor.fit import Fit, find_fallbacks, find_fit, find_missing_dependencies
 from wheelfactory.doctor.gpu_match import gpu_warnings, hide_gpus_hint, list_visible_gpus
 from wheelfactory.doctor.machine import InstalledTorch, Machine, Python
 from wheelfactory.doctor.published_wheels import PublishedWheel
@@ -422,17 +422,16 @@ def test_only_missing_dependencies_are_installed(rows: tuple[WheelRow, ...]) -> 
 
 
 def test_the_fallback_is_no_dependency(rows: tuple[WheelRow, ...], tmp_path: Path) -> None:
-    wheels = as_read([*rows, fallback_row(tmp_path)])
+    wheels = as_read([*rows, *fallback_rows(tmp_path)])
     assert [wheel.project for wheel in find_missing_dependencies(wheels, MI300X)] == ["einops"]
 
 
 def test_the_newest_fallback_that_is_not_yanked_is_found(tmp_path: Path) -> None:
     bad = fallback_row(tmp_path, "0.11.0").model_copy(update={"yanked": "wrong"})
-    rows = [fallback_row(tmp_path, "0.9.0"), fallback_row(tmp_path, "0.10.0"), bad]
-    found = find_fallback(as_read(rows), MI300X, FACTS)
-    assert found
-    assert found.version == "0.10.0"
-    assert find_fallback(as_read([bad]), MI300X, FACTS) is None
+    rows = [fallback_row(tmp_path, "0.10.0"), *fallback_rows(tmp_path), fallback_row(tmp_path, "0.9.0"), bad]
+    found = find_fallbacks(as_read(rows), MI300X, FACTS)
+    assert [wheel.version for wheel in found] == ["0.10.0", "2.6.3+fallback"]
+    assert find_fallbacks(as_read([bad]), MI300X, FACTS) == ()
 
 
 def test_the_fallback_needs_a_torch_that_imports_and_is_new_enough(tmp_path: Path) -> None:
@@ -447,4 +446,4 @@ def test_the_fallback_needs_a_torch_that_imports_and_is_new_enough(tmp_path: Pat
         (None, False),
     ]
     for torch, runs in expected:
-        assert (find_fallback(wheels, replace(MI300X, torch=torch), FACTS) is not None) == runs
+        assert bool(find_fallbacks(wheels, replace(MI300X, torch=torch), FACTS)) == runs

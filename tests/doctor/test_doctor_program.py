@@ -16,7 +16,7 @@ import pytest
 
 from doctor.fake_machines import MACHINES, TORCHES, fake_torch, make_python, make_root
 from doctor.known import FACTS, PROBE_TEXT, WRITTEN
-from doctor.releases import BASE, as_read, fallback_row, small_release
+from doctor.releases import BASE, as_read, fallback_row, fallback_rows, small_release
 from release_factory import quick_gates
 from wheelfactory.commands.doctor import add, execute
 from wheelfactory.core.cell import Backend
@@ -227,15 +227,15 @@ def sha256_of_file(wheels: tuple[PublishedWheel, ...], name: str) -> str:
 
 
 def test_the_fallback_is_offered_only_if_no_wheel_matches(wheels: tuple[PublishedWheel, ...], tmp_path: Path) -> None:
-    with_fallback = (*wheels, *as_read([fallback_row(tmp_path)]))
+    with_fallback = (*wheels, *as_read(fallback_rows(tmp_path)))
     old = replace(MI300X, gpus=("gfx803",), gpu_names=("Radeon RX 580",))
     report = report_on(old, with_fallback)
     lines = text_of(report)
-    at = lines.index(
-        "Install flash-attention-amd, the same functions in pure PyTorch, for any GPU that your torch supports:"
-    )
-    index = "https://wheels.example/simple/rocm64/torch2.9/ck/"
-    assert lines[at + 1] == f"  /venv/bin/python -m pip install --no-deps --index-url {index} flash-attention-amd"
+    command = "     /venv/bin/python -m pip install --no-deps --index-url https://wheels.example/simple/fallback/"
+    at = lines.index(f"{command} flash-attention-amd")
+    title = "2. If a program imports flash_attn, install it by that name too:"
+    assert lines[at + 1 : at + 3] == [title, f"{command} flash-attn"]
+    assert not any(line.startswith("Instead") for line in lines), "the steps say it"
     fallback = as_json(report)["fallback"]
     assert isinstance(fallback, dict)
     assert fallback["filename"] == "flash_attention_amd-0.1.0-py3-none-any.whl"

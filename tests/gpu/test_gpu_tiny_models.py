@@ -1,4 +1,7 @@
-"""Tiny models of real transformers with a Triton wheel, on an emulator of gfx942: right, or refused with a remedy."""
+"""Tiny models of transformers and diffusers with each kind of wheel: right, or refused with a remedy.
+
+An emulator of gfx942 executes the Triton wheel's kernels.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from shared_folder import file_lock
-from wheel_factory import small_machine
+from wheel_factory import finished_wheel, small_machine
 from wheelfactory.build.environments import (
     Environment,
     make_build_environment,
@@ -24,23 +27,24 @@ from wheelfactory.build.environments import (
 )
 from wheelfactory.build.products import make_products
 from wheelfactory.core.cell import FLASH_ATTN_FALLBACK
-from wheelfactory.core.files import FALLBACK_SOURCES, scratch_dir
+from wheelfactory.core.files import FALLBACK_SOURCES, ROOT, scratch_dir
+from wheelfactory.wheel.activation.members import ACTIVATION_MODULE
 
 pytestmark = pytest.mark.slow
 
-TRANSFORMERS = "transformers==5.17.0"
+FRAMEWORKS = ("transformers==5.17.0", "diffusers==0.42.1")
 Verdicts: TypeAlias = Mapping[tuple[str, str], Any]
-PROGRAM = Path(__file__).with_name("tiny_models.py")
+PROGRAMS = Path(__file__).parent
 
 
-def make_transformers(cache: Path) -> Path:
-    """Return the package folder of an environment with transformers; create it if it is not cached."""
-    folder = cache / f"{TRANSFORMERS.replace('==', '-')}-{sys.version_info[1]}"
-    with file_lock(cache, "transformers"):
+def make_frameworks(cache: Path) -> Path:
+    """Return the package folder of an environment with transformers and diffusers; create it if it is not cached."""
+    folder = cache / f"{'-'.join(FRAMEWORKS).replace('==', '-')}-{sys.version_info[1]}"
+    with file_lock(cache, "frameworks"):
         if not folder.exists():
             with scratch_dir(cache) as scratch:
                 venv.create(scratch / "venv", symlinks=True)
-                install = ("uv", "pip", "install", "--quiet", "--python", scratch / "venv/bin/python", TRANSFORMERS)
+                install = ("uv", "pip", "install", "--quiet", "--python", scratch / "venv/bin/python", *FRAMEWORKS)
                 subprocess.run([sys.executable, "-m", *install], check=True)
                 (scratch / "venv").rename(folder)
     return next(folder.glob("lib/python*/site-packages"))
@@ -53,24 +57,31 @@ def layers(cache: Path) -> list[Environment]:
         return [make_build_environment(cache), make_triton_environment(cache, "3.7.1"), make_numpy_environment(cache)]
 
 
+def run_program(python: Path, program: str, *arguments: str | Path, **variables: str) -> Any:
+    """Return the JSON that a program prints in its last line."""
+    environ = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **variables}
+    command = [python, "-I", "-B", PROGRAMS / program, *arguments]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def run_with(
+    wheel: Path, cache: Path, layers: Sequence[Environment], program: str, *arguments: str, **variables: str
+) -> Any:
+    """Run a program with a wheel installed beside the fallback."""
+    torch, *_ = layers
+    folders = [*(layer.site_packages for layer in layers), make_frameworks(cache), FALLBACK_SOURCES / "src"]
+    with open_wheel_environment(cache, wheel, torch.python, torch.version, folders) as environment:
+        return run_program(environment.python, program, *arguments, **variables)
+
+
 def run_models(
     wheel: Path, cache: Path, layers: Sequence[Environment], home: Path, *arguments: str, **variables: str
 ) -> Verdicts:
-    """Run the program with a wheel installed beside the fallback; return a verdict by model and dtype."""
-    torch, *_ = layers
-    folders = [*(layer.site_packages for layer in layers), make_transformers(cache), FALLBACK_SOURCES / "src"]
-    environ = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(home),
-        "OMP_NUM_THREADS": "1",
-        "HF_HUB_OFFLINE": "1",
-        **variables,
-    }
-    with open_wheel_environment(cache, wheel, torch.python, torch.version, folders) as environment:
-        command: list[str | Path] = [environment.python, "-I", "-B", PROGRAM, *arguments]
-        done = subprocess.run(command, env={**environ, **variables}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return {(each["model"], each["dtype"]): each for each in json.loads(done.stdout.splitlines()[-1])["models"]}
+    """Return a verdict by model and dtype."""
+    found = run_with(wheel, cache, layers, "tiny_models.py", *arguments, HOME=str(home), **variables)
+    return {(each["model"], each["dtype"]): each for each in found["models"]}
 
 
 def test_models_train_as_with_eager_attention_or_name_what_computes_their_option(
@@ -118,15 +129,10 @@ def test_transformers_takes_the_fallback_named_flash_attn_and_computes_as_with_e
     )
 
 
-def test_a_model_with_the_fallback_is_one_graph(cache: Path) -> None:
+def test_a_model_with_the_fallback_is_one_graph(cache: Path, layers: list[Environment]) -> None:
     """A batch, and a row with two sequences. Padding is read when the mask is made, which breaks a graph."""
-    with file_lock(cache, "environments"):
-        python = make_build_environment(cache).python
-    program, folders = PROGRAM.with_name("compiled_models.py"), [make_transformers(cache), FALLBACK_SOURCES / "src"]
-    environ = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run([python, "-I", "-B", program, *folders], env=environ, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert float(done.stdout) < 1e-6
+    folders = make_frameworks(cache), FALLBACK_SOURCES / "src"
+    assert run_program(layers[0].python, "compiled_models.py", *folders) < 1e-6
 
 
 def test_with_the_variable_the_fallback_computes_what_these_errors_name(
@@ -139,3 +145,50 @@ def test_with_the_variable_the_fallback_computes_what_these_errors_name(
     assert {key: (each["kind"], each["reason"]) for key, each in found.items()} == dict.fromkeys(
         [(name, dtype) for name in ("mistral", "gemma2") for dtype in ("float16", "bfloat16")], ("right", "")
     )
+
+
+def test_each_program_takes_the_fallback_named_flash_attn_and_computes_the_same(
+    cache: Path, layers: list[Environment]
+) -> None:
+    """vLLM takes it on Instinct only: on Radeon it looks for the module of the Triton kernels."""
+    (wheel,) = make_products([FLASH_ATTN_FALLBACK], small_machine(cache, os.environ))
+
+    found = run_with(wheel, cache, layers, "frameworks.py", "float32")
+
+    assert found["taken"] == ["transformers", "diffusers", "vllm gfx942", "comfyui"]
+    assert max(found["errors"].values()) < 1e-6
+
+
+def test_the_lines_of_the_page_select_it(cache: Path, layers: list[Environment], tmp_path: Path) -> None:
+    (wheel,) = make_products([FLASH_ATTN_FALLBACK], small_machine(cache, os.environ))
+
+    found = run_with(wheel, cache, layers, "page_lines.py", str(ROOT / "docs/how-to/use-it-in.md"), str(tmp_path))
+
+    assert found == ["flash_attention_2", "amd_fallback", "flash"]
+
+
+@pytest.mark.parametrize(("variable", "radeon"), [("TRUE", ["vllm gfx1100"]), ("1", [])])
+def test_each_program_takes_the_triton_wheel_but_vllm_on_radeon_only_with_its_variable(
+    cache: Path, layers: list[Environment], triton_wheel: Path, tmp_path: Path, variable: str, radeon: list[str]
+) -> None:
+    variables = {"FLASH_ATTENTION_TRITON_AMD_ENABLE": variable, "HOME": str(tmp_path)}
+
+    found = run_with(triton_wheel, cache, layers, "frameworks.py", "float16", **variables)
+
+    assert found["taken"] == ["transformers", "diffusers", "vllm gfx942", *radeon, "comfyui"]
+    assert max(found["errors"].values()) < 4e-3
+
+
+def test_each_program_takes_the_python_part_of_a_ck_wheel(
+    cache: Path, layers: list[Environment], upstream: Mapping[str, bytes], tmp_path: Path
+) -> None:
+    """With an empty stand-in for the extension, which cannot be loaded without ROCm."""
+    members = {**upstream, ACTIVATION_MODULE: b'"""A stand-in for the extension."""\n'}
+    wheel = finished_wheel(tmp_path, tags="py3-none-any", members=members)
+
+    assert run_with(wheel, cache, layers, "frameworks.py")["taken"] == [
+        "transformers",
+        "diffusers",
+        "vllm gfx942",
+        "comfyui",
+    ]

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+from wheelfactory.core.cell import FALLBACK_NAME
 from wheelfactory.core.torch_build import rocm_of_torch
 from wheelfactory.doctor.aiter_checks import check_aiter, explain_aiter_error, explain_other_aiter
 from wheelfactory.doctor.diagnosis import (
@@ -259,15 +260,15 @@ def _missing_module(machine: Machine, installed: InstalledFlashAttn, name: str, 
             f"the Triton backend of {format_flash_attn(installed)} needs the package aiter: `No module named 'aiter'`"
         )
         return Diagnosis("no aiter", what, f"{INSTALL_MATCHING_WHEEL}; Triton wheels up to 2.8.3 do not need aiter")
-    return missing_requirement(machine, installed, name) if name in installed.missing_requirements else None
+    required = (one for one in installed.missing_requirements if one.replace("-", "_") == name)
+    return next((missing_requirement(machine, installed, one) for one in required), None)
 
 
 def missing_requirement(machine: Machine, installed: InstalledFlashAttn, name: str) -> Diagnosis:
-    """Report a required package that is missing, as after ``--no-deps``."""
+    """Report a required package that is missing, as after ``--no-deps``; only sites have the fallback."""
     what = f"{format_flash_attn(installed)} requires {name}, which is not installed"
-    return Diagnosis(
-        "missing requirement", what, shlex.join(choose_installer(machine).install_without_dependencies(name))
-    )
+    command = shlex.join(choose_installer(machine).install_without_dependencies(name))
+    return Diagnosis("missing requirement", what, INSTALL_MATCHING_WHEEL if name == FALLBACK_NAME else command)
 
 
 def _no_kernels(machine: Machine, installed: InstalledFlashAttn) -> Diagnosis:

@@ -15,6 +15,7 @@ from datetime import datetime
 
 from wheelfactory.core.cell import (
     FALLBACK_NAME,
+    FLASH_ATTN_FALLBACK,
     FLASH_ATTN_NAME,
     OFFERED_PRODUCTS,
     PRODUCTS,
@@ -23,6 +24,7 @@ from wheelfactory.core.cell import (
     local_version,
     major_minor,
     name_python,
+    product_name,
     public_version,
 )
 from wheelfactory.core.label import Label
@@ -59,8 +61,8 @@ class Fit:
 
     None if a wheel matches already, or if every wheel has other mismatches too.
     """
-    fallback: PublishedWheel | None = None
-    """If no wheel matches: the newest fallback that the installed torch can run."""
+    fallbacks: tuple[PublishedWheel, ...] = ()
+    """If no wheel matches, and the installed torch can run it: the newest fallback, then the one named flash-attn."""
     unfiltered: PublishedWheel | None = None
     """If no wheel of the requested backend and release matches: the best of all others."""
 
@@ -105,7 +107,7 @@ def find_fit(
     others = find_fit(wheels, machine, facts).fitting if backend or flash_attn else ()
     if others:
         return Fit((), tuple(misses), nearest, unfiltered=others[0])
-    return Fit((), tuple(misses), nearest, find_fallback(wheels, machine, facts))
+    return Fit((), tuple(misses), nearest, find_fallbacks(wheels, machine, facts))
 
 
 def _published(wheel: PublishedWheel) -> tuple[Label, str, str, datetime]:
@@ -174,14 +176,18 @@ def dependencies_of(wheel: PublishedWheel, found: Sequence[PublishedWheel]) -> t
     return tuple(one for one in found if one.project in products or one.project not in PRODUCTS)
 
 
-def find_fallback(wheels: Iterable[PublishedWheel], machine: Machine, facts: DoctorFacts) -> PublishedWheel | None:
-    """Return the newest fallback wheel if the installed torch, of any build, imports and is new enough for it."""
+def find_fallbacks(
+    wheels: Iterable[PublishedWheel], machine: Machine, facts: DoctorFacts
+) -> tuple[PublishedWheel, ...]:
+    """Return the newest fallback, then the one named flash-attn, if the installed torch imports and can run them."""
     torch = machine.torch
     have = find_major_minor(torch.version) if torch and not torch.error else None
     if have is None or have < facts.fallback_torch or lacks_code(machine):
-        return None
-    found = (wheel for wheel in wheels if wheel.project == FALLBACK_NAME and wheel.yanked is None)
-    return max(found, key=lambda wheel: version_key(wheel.version), default=None)
+        return ()
+    found = sorted((one for one in wheels if one.yanked is None), key=lambda wheel: version_key(wheel.version))
+    newest = {product_name(wheel.project, wheel.version): wheel for wheel in found}
+    names = (FALLBACK_NAME, FLASH_ATTN_FALLBACK) if FALLBACK_NAME in newest else ()
+    return tuple(newest[name] for name in names if name in newest)
 
 
 def _preference(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> tuple[object, ...]:

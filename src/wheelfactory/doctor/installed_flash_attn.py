@@ -15,7 +15,7 @@ from importlib.machinery import PathFinder
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
 
-from wheelfactory.core.cell import local_version
+from wheelfactory.core.cell import FLASH_ATTN_FALLBACK, FLASH_ATTN_NAME, local_version, product_name
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.gpus import without_features
 from wheelfactory.core.label import Label
@@ -207,6 +207,11 @@ _TORCH_PIN = re.compile(r"torch\s*\(?\s*(?:==|~=)\s*(\d+)\.(\d+)", re.ASCII)
 def format_flash_attn(installed: InstalledFlashAttn) -> str:
     """Return the installed flash-attn for a message: ``flash-attn 2.8.3+rocm64torch2.9``."""
     return f"flash-attn {installed.version}"
+
+
+def is_fallback(installed: InstalledFlashAttn) -> bool:
+    """Whether it is the fallback by that name, which has no kernels."""
+    return product_name(FLASH_ATTN_NAME, installed.version) == FLASH_ATTN_FALLBACK
 
 
 def is_compiled(installed: InstalledFlashAttn) -> bool:

@@ -45,6 +45,8 @@ def find_ways(machine: Machine, support: Sequence[GpuSupport], facts: DoctorFact
         ways = known.get(arch, other_ways(arch)) or (other_ways(arch) if lacks_code(machine) else ())
         yield from (f"Instead, for {arch}: {way}" for way in ways)
     torch = machine.torch
+    if torch and torch.hip is None and not machine.gpus:
+        yield f"Instead, without an AMD GPU: {other_ways('')[0]}"
     have = find_major_minor(torch.version) if torch else None
     if torch and have and not may_change_torch(machine) and have not in {known.torch for known in facts.torches[1:]}:
         yield "Instead: keep your torch, and make a new environment with a torch that has a wheel."

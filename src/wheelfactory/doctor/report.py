@@ -6,10 +6,9 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
 from wheelfactory.core.errors import DONE, FAILED, FactoryError
 from wheelfactory.core.installer import InstallCommand, pip_for, uv_for
-from wheelfactory.core.label import index_path
 from wheelfactory.core.published import why_unverified
 from wheelfactory.core.support import Answer
 from wheelfactory.doctor.advice import find_answer, find_torch
@@ -26,7 +25,7 @@ from wheelfactory.doctor.steps import (
     Target,
     again_step,
     exact_commands,
-    fallback_step,
+    fallback_steps,
     find_target,
     fix_step,
     preparing_steps,
@@ -115,13 +114,13 @@ def make_report(
     unsupported = tuple(check_system(machine, facts))
     verdict = find_verdict(machine, diagnoses, unsupported, fit, wanted, facts)
     if verdict.kind is VerdictKind.CANNOT and unsupported:
-        diagnoses, fit = unsupported, replace(fit, fitting=(), with_other_torch=None, fallback=None)
+        diagnoses, fit = unsupported, replace(fit, fitting=(), with_other_torch=None, fallbacks=())
     needed = find_missing_dependencies(wheels, machine)
     best: dict[Backend, PublishedWheel] = {}
     for wheel in fit.fitting:
         assert wheel.label  # find_fit keeps only wheels with a label
         best.setdefault(wheel.label.backend, wheel)
-    other, fallback = fit.with_other_torch, fit.fallback
+    other = fit.with_other_torch
     is_dead_end = verdict.kind is VerdictKind.CANNOT and not unsupported
     is_supported = find_answer(machine, facts, wanted.backend) is not Answer.DOES_NOT_WORK
     report = DoctorReport(
@@ -132,7 +131,7 @@ def make_report(
         fit,
         tuple(_offer(wheel, needed, machine, facts) for wheel in best.values()),
         _torch_offer(other, other.cell, machine, facts) if other and other.cell else None,
-        _offer(fallback, (), machine, facts) if fallback else None,
+        _offer(fit.fallbacks[0], (), machine, facts) if fit.fallbacks else None,
         _refused_by_installed(machine, facts),
         judge_gpus(machine, facts),
     )
@@ -176,7 +175,9 @@ def _notes(report: DoctorReport, facts: DoctorFacts, *, is_supported: bool = Fal
                 options = f"--flash-attn {version} --backend {backend}"
                 yield f"Not needed, but possible: {version} with {backend.display_name} ({options})."
     else:
-        yield from find_ways(report.machine, report.support, facts)
+        offered = FALLBACK_NAME if kind is VerdictKind.CANNOT and report.fallback else None  # the steps install it
+        ways = find_ways(report.machine, report.support, facts)
+        yield from (way for way in ways if not (offered and offered in way))
         if is_supported and report.fit and report.fit.near_misses:
             yield "It is supported, but not on this site: ask its owner for the wheel (its page has a request form)."
     if kind is VerdictKind.INSTALL and not list_visible_gpus(report.machine):
@@ -215,12 +216,9 @@ def _steps(
         yield _wheel_step(report.torch, needed, target, site, machine)
         if doctor:
             yield again_step(target, doctor)
-    elif kind is VerdictKind.CANNOT and report.fallback:
-        labels = [miss.wheel.label for miss in (report.fit.near_misses if report.fit else ()) if miss.wheel.label]
-        # every index has the fallback
-        index = f"{site}{index_path(labels[0].index_key)}/" if site and labels else ""
+    elif kind is VerdictKind.CANNOT and report.fit and report.fit.fallbacks:
         yield from preparing_steps(target, sees_torch=True)
-        yield fallback_step(target, report.fallback.wheel, index)
+        yield from fallback_steps(target, report.fit.fallbacks, site)
 
 
 def _fixes(diagnoses: Sequence[Diagnosis]) -> Iterator[Step]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from wheelfactory.core.cell import FALLBACK_NAME, public_version
 from wheelfactory.core.installer import InstallCommand, Installer, pip_for, url_with_sha256, uv_for
-from wheelfactory.core.label import index_path
+from wheelfactory.core.label import FALLBACK_INDEX, index_path
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.machine import Machine, Python
 from wheelfactory.doctor.published_wheels import PublishedWheel
@@ -115,15 +115,22 @@ def wheel_step(
     return Step(title, (shlex.join(installer.install_from_index(index, requirement)),))
 
 
-def fallback_step(target: Target, wheel: PublishedWheel, index: str) -> Step:
-    """Return the step that installs the pure-PyTorch fallback: from `index`, or without one by address."""
-    title = f"Install {FALLBACK_NAME}, the same functions in pure PyTorch, for any GPU that your torch supports:"
+def fallback_steps(target: Target, wheels: Sequence[PublishedWheel], site: str) -> Iterator[Step]:
+    """Yield the steps that install the pure-PyTorch fallback, and then the one named flash-attn if it is published.
+
+    They install from the index of `site` that has both, or by address.
+    """
+    titles = (
+        f"Install {FALLBACK_NAME}, the same functions in pure PyTorch, for any GPU that your torch supports:",
+        "If a program imports flash_attn, install it by that name too:",
+    )
     installer = target.installer
-    if index:
-        options = ("--no-deps", installer.index_option, index)
-        return Step(title, (shlex.join((*installer.install_command, *options, FALLBACK_NAME)),))
-    pip, uv = exact_commands(target.executable, (wheel,), again=False)
-    return Step(title, (shlex.join(pip if target.has_pip else uv),))
+    for number, wheel in enumerate(wheels):
+        command = exact_commands(target.executable, (wheel,), again=False)[0 if target.has_pip else 1]
+        if site and len(wheels) == len(titles):
+            options = ("--no-deps", installer.index_option, f"{site}{index_path(FALLBACK_INDEX)}/")
+            command = (*installer.install_command, *options, wheel.project)
+        yield Step(titles[number], (shlex.join(command),))
 
 
 def exact_commands(

@@ -18,8 +18,8 @@ from wheelfactory.doctor.diagnosis import (
 )
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.fit import Fit, NearMiss, find_torch_rocm
-from wheelfactory.doctor.gpu_match import format_gpu, list_visible_gpus
-from wheelfactory.doctor.installed_flash_attn import format_flash_attn
+from wheelfactory.doctor.gpu_match import format_gpu, gpu_warnings, list_visible_gpus
+from wheelfactory.doctor.installed_flash_attn import format_flash_attn, is_fallback
 from wheelfactory.doctor.machine import Machine
 from wheelfactory.doctor.published_wheels import PublishedWheel
 from wheelfactory.doctor.torch_checks import uses_triton
@@ -53,9 +53,9 @@ class Wanted:
     flash_attn: str | None = None
 
     def is_met(self, machine: Machine) -> bool:
-        """Whether the installed flash-attn is one of them."""
+        """Whether the installed flash-attn is one of them; the fallback by that name is of no backend."""
         installed = machine.flash_attn
-        if installed is None:
+        if installed is None or (self.backend and is_fallback(installed)):
             return False
         backend = Backend.TRITON if uses_triton(machine, installed) else Backend.CK
         versions = (None, installed.version, public_version(installed.version))
@@ -77,7 +77,10 @@ def find_verdict(
 ) -> Verdict:
     """Return the verdict; `unsupported`: why nothing can run on this system. `fit`: None without a site."""
     installed = machine.flash_attn
-    if installed and not installed.error and not diagnoses and (fit is None or wanted.is_met(machine)):
+    has_kernels = installed is not None and not is_fallback(installed)
+    promised = fit is not None and bool(fit.fitting) and not any(gpu_warnings(fit.fitting[0], machine, facts))
+    is_wanted = fit is None or (wanted.is_met(machine) and (has_kernels or not promised))
+    if installed and not installed.error and not diagnoses and is_wanted:
         line = (
             f"Works; keep it: {format_flash_attn(installed)} imports with {format_torch(machine)}{_on_gpus(machine)}."
         )
@@ -94,7 +97,10 @@ def find_verdict(
     if fit.fitting or fit.with_other_torch:
         wheel = fit.fitting[0] if fit.fitting else fit.with_other_torch
         assert wheel
-        return Verdict(VerdictKind.INSTALL, f"Install this: {name_wheel(wheel)}{_for_machine(machine, fit)}.")
+        line = f"Install this: {name_wheel(wheel)}{_for_machine(machine, fit)}"
+        if installed and not has_kernels:
+            line = f"{line}; it replaces {format_flash_attn(installed)}, which has no kernels"
+        return Verdict(VerdictKind.INSTALL, f"{line}.")
     instead = f" Without --backend and --flash-attn, {name_wheel(fit.unfiltered)}, fits." if fit.unfiltered else ""
     return Verdict(VerdictKind.CANNOT, f"Cannot, because {_why_none(machine, diagnoses, fit, wanted, facts)}.{instead}")
 

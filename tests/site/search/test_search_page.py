@@ -168,6 +168,8 @@ def test_a_gpu_that_nothing_works_on_leads_to_what_its_owners_use(page: Page, vi
     assert fallback.startswith("flash-attention-amd: ")
     assert docs == "Which GPUs each backend supports"
     assert len(ways(visit(empty_site).open("?gpu=gfx1010"))) == 1, "no override, and no documentation"
+    (way,) = ways(visit(empty_site).open("?gpu=gfx1100&torch=2.15"))
+    assert "simple/fallback/" in way
     page.get_by_role("button", name=show).click()
     assert query(page) == {"gpu": ["gfx1030"]}
 

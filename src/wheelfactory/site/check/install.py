@@ -106,7 +106,7 @@ def install_commands(
     torch = installer.install_torch(torch_requirement(wheel.cell), source.torch_indexes[wheel.cell.rocm])
     index = f"{source.address}/{index_path(wheel.index)}/"
     command = installer.install_from_index(index, f"{wheel.row.project}=={wheel.row.version}")
-    if wheel.row.project == FALLBACK_NAME:  # as docs/reference/fallback.md shows it
+    if wheel.row.project == FALLBACK_NAME:  # as docs/how-to/use-it-in.md shows it
         command = (*command[:-1], "--no-deps", command[-1])
     return torch, command
 

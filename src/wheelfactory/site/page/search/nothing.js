@@ -110,11 +110,13 @@
     return choices.gpu !== undefined && Object.keys(choices).length === 1 && !state.text;
   }
 
-  // What works instead for a GPU on which no choice of versions works.
+  // What works instead for a GPU, or with a new torch, for which no other choice works.
   function otherWays({ model, choices }, change) {
-    if (choices.gpu === undefined || !model.axes.gpu.includes(choices.gpu)) return [];
-    if (factory.support(model, { gpu: choices.gpu }).answer !== DOES_NOT_WORK) return [];
-    const other = model.overrides[choices.gpu];
+    const { gpu, torch } = choices;
+    const isLost = (choice) => factory.support(model, choice).answer === DOES_NOT_WORK;
+    const isNew = torch !== undefined && factory.distance(torch, model.axes.torch.at(-1)) > 0;
+    if (!(model.axes.gpu.includes(gpu) && isLost({ gpu })) && !(isNew && isLost({ torch }))) return [];
+    const other = model.overrides[gpu];
     const show = other
       ? [
           element(
@@ -126,7 +128,7 @@
       : [];
     const docs = docsWay(model, "docs/explanation/backends.html", "Which GPUs each backend supports");
     const ways = model["other ways"];
-    const texts = (ways[choices.gpu] || ways[""]).map((text) => element("li", { className: "way" }, text));
+    const texts = (ways[gpu] || ways[""]).map((text) => element("li", { className: "way" }, text));
     return [...texts, ...show, ...docs];
   }
 
