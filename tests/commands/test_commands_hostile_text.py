@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from wheel_factory import CK, MATRIX, extension, extension_name, finished_wheel, tamper
 from wheelfactory import cli
 
 HOSTILE = "\x1b[2J\u202e\r\x9b31m\u2028https://me:SECRET@127.0.0.1:9/\nhint: forged\n"
@@ -68,3 +69,18 @@ def test_nothing_that_is_printed_controls_a_terminal(
     assert "\nhint: forged" not in printed
     assert place == "name" or "SECRET" not in printed  # a name has no slashes
     assert len(printed) < 100_000
+
+
+@pytest.mark.parametrize("command", ["inspect", "inspect --json", "verify --quick", "verify --json", "repair"])
+def test_a_wheel_cannot_control_a_terminal_by_its_members(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = extension(*MATRIX.archs(CK)).replace(b"libc10.so", b"\x1b[2J\r\x9bmeh")
+    files = {HOSTILE.replace("/", ":"): b"", extension_name(): named, "x" * 60_000: b""}
+    wheel = tamper(finished_wheel(tmp_path), files)
+    assert cli.main([*command.split(), str(wheel)]) or "inspect" in command
+    done = capsys.readouterr()
+    printed = done.out + done.err
+    assert printed
+    assert all(line.isprintable() for line in printed.split("\n"))
+    assert "\nhint: forged" not in printed

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from wheelfactory.core.files import PACKAGE_DIR
 from wheelfactory.core.strict import parse_record, read_record
+
+READERS = {"json.loads", "json.load", "json.JSONDecoder"}
+
+WITHOUT_THE_PACKAGE = {
+    # programs that another Python runs as files, without wheelfactory on its path: they read what the factory wrote
+    "gpu/bench/programs/attention.py",
+    "gpu/bench/programs/training.py",
+    "kernels/compiler/generator_filter.py",
+    "kernels/compiler/record_calls.py",
+}
 
 
 class Color(str, Enum):
@@ -98,3 +111,14 @@ def test_a_missing_key_is_named() -> None:
 def test_other_text_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_record(Inner, text)
+
+
+def test_no_other_module_parses_json_with_the_standard_library() -> None:
+    assert {
+        path.relative_to(PACKAGE_DIR).as_posix() for path in PACKAGE_DIR.rglob("*.py") if _calls_a_reader(path)
+    } == {"core/strict.py", *WITHOUT_THE_PACKAGE}
+
+
+def _calls_a_reader(path: Path) -> bool:
+    called = (ast.unparse(node.func) for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
+    return not READERS.isdisjoint(called)

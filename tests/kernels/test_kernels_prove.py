@@ -9,7 +9,7 @@ import pytest
 
 from wheelfactory.core.errors import BuildError
 from wheelfactory.emulator.ck_names import SPLITS, suggest_calls
-from wheelfactory.kernels.compiler.record_calls import render_calls
+from wheelfactory.kernels.compiler.record_calls import Recording, render_calls
 from wheelfactory.kernels.prove import choose_calls, judge, sample_sources
 
 FORWARD = "fmha_fwd_d32_bf16_batch_b128x64x16_qr_async_vr_psskddv_nlogits_alibi_mask_lse_dropout_nskip_nsquant"
@@ -64,11 +64,11 @@ def test_a_sample_has_every_word_of_the_names_once() -> None:
 
 def test_calls_that_launch_nothing_new_or_fail_are_left_out() -> None:
     first, *others = suggest_calls(COMBINE)
-    rows = {call.name: {"launches": [f"launch kernel_{call.splits} 1"], "error": ""} for call in (first, *others)}
-    rows[others[0].name] = {"launches": ["launch kernel_3 1"], "error": ""}
-    rows[others[1].name] = {"launches": ["launch kernel_24 1"], "error": "no kernel"}
+    rows = {call.name: Recording((f"launch kernel_{call.splits} 1",), "") for call in (first, *others)}
+    rows[others[0].name] = Recording(("launch kernel_3 1",), "")
+    rows[others[1].name] = Recording(("launch kernel_24 1",), "no kernel")
     assert choose_calls((first, *others), rows) == [first, *others[2:]]
-    rows[others[1].name]["error"] = "fmha_fwd_splitkv: no such field: args.num_split"
+    rows[others[1].name] = Recording((), "fmha_fwd_splitkv: no such field: args.num_split")
     with pytest.raises(BuildError, match=r"a field that CK's headers lack: .*args\.num_split"):
         choose_calls((first, *others), rows)
 

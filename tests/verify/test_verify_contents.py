@@ -230,7 +230,7 @@ ALTERED = {
     ),
     "a NUL": Altered(replaced("Requires-Python: >=3.9", "Requires-Python: >=3.9\0"), "METADATA", "\\x00"),
     "any Python": Altered(replaced("Requires-Python: >=3.9\n", ""), "METADATA", "Requires-Dist: einops"),
-    "METADATA that is not UTF-8": Altered(more(METADATA=b"\xff"), "METADATA", "\\ufffd"),
+    "METADATA that is not UTF-8": Altered(more(METADATA=b"\xff"), "METADATA", "\ufffd"),
     # WHEEL and top_level.txt
     "tags that its name has not": Altered(
         lambda folder: wheel(folder, wheel=WHEEL_TEXT.replace("py3", "py2")), "WHEEL", "py2-none-any"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from dataclasses import replace
@@ -96,7 +95,6 @@ def test_a_changed_sibling_gives_another_key(tmp_path: Path) -> None:
         pytest.param(lambda text: b"\xff\xfe", id="no text"),
         pytest.param(lambda text: b"[]", id="another form"),
         pytest.param(lambda text: text.replace(b'"number"', b'"digit"'), id="another report"),
-        pytest.param(lambda text: text.replace(b"gfx942", b"gfx90a"), id="another question"),
     ],
 )
 def test_a_damaged_proof_is_none_and_is_replaced(tmp_path: Path, damage: object) -> None:
@@ -196,16 +194,6 @@ def test_programs_get_only_the_listed_variables(tmp_path: Path) -> None:
     assert program_environ(environ, TRITON) == {**needed, **triton}
 
 
-def test_a_proof_file_names_its_dependencies(tmp_path: Path) -> None:
-    """The key is readable in the file."""
-    asked = question(tmp_path)
-    ProofCache(tmp_path / "proofs").write(asked, Answer(number=42))
-    (path,) = (tmp_path / "proofs").iterdir()
-    kept = json.loads(path.read_bytes())
-
-    assert kept["report"] == {"number": 42}
-    assert kept["key"]["program"].startswith("program.py sha256:")
-    assert kept["key"]["arguments"] == ["gfx942"]
-    assert kept["key"]["payload"] == f"sha256:{'a' * 64}"
+def test_a_report_of_the_stand_in_depends_on_its_versions() -> None:
     assert proofs.stand_in_requirements("3.7.1")[0] == f"Python {sys.version_info[0]}.{sys.version_info[1]}"
     assert {"torch==2.13.0+cpu", "triton==3.7.1"} <= set(proofs.stand_in_requirements("3.7.1"))

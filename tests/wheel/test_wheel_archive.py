@@ -216,18 +216,12 @@ def test_data_after_the_end_of_a_deflate_stream_is_a_fault(tmp_path: Path) -> No
     packed = deflated(b"x = 1\n")
     member = Member("a.py", b"x = 1\n", packed=packed + hidden[: hidden.index(b"PK\x01\x02")])
 
-    assert [fault[0] for fault in faults(tmp_path, zip_bytes([member]))] == ["'a.py'"]
+    assert [fault[0] for fault in faults(tmp_path, zip_bytes([member]))] == ["a.py"]
 
 
 def test_the_number_of_reported_faults_is_limited(tmp_path: Path) -> None:
     assert len(faults(tmp_path, zip_bytes([Member("../a"), Member("/b"), Member("c\n")]))) == 3
     assert len(faults(tmp_path, zip_bytes([Member(f"../{number}") for number in range(500)]))) == 100
-
-
-def test_a_fault_names_its_member_so_that_it_can_be_printed(tmp_path: Path) -> None:
-    ((member, _, _),) = faults(tmp_path, zip_bytes([Member("\x1b[2Ja")]))
-
-    assert member == r"'\x1b[2Ja'"
 
 
 NO_ARCHIVES: list[tuple[bytes, str]] = [

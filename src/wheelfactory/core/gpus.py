@@ -6,7 +6,6 @@ Part of doctor.py, so it uses only the standard library of Python 3.9.
 from __future__ import annotations
 
 import csv
-import json
 import os
 import re
 import shutil
@@ -16,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from wheelfactory.core.query import query_program
+from wheelfactory.core.strict import parse_json
 
 GPU_PRODUCTS = ""
 """The result of `gpu_products` as JSON in doctor.py, which is one file; empty elsewhere, where the table is read."""
@@ -55,7 +55,7 @@ def read_gpu_names() -> tuple[GpuNames, ...]:
 def gpu_products() -> Mapping[str, Sequence[str]]:
     """Return the products of each arch in the table, empty for an arch without a listed one."""
     if GPU_PRODUCTS:
-        products: dict[str, list[str]] = json.loads(GPU_PRODUCTS)
+        products: dict[str, list[str]] = parse_json(GPU_PRODUCTS)
         return products
     rows = read_gpu_names()
     archs = dict.fromkeys(arch for row in rows for arch in row.archs)

@@ -109,8 +109,7 @@ def parse_lines(data: bytes, template: InputError) -> Iterator[tuple[InputError,
             other = first.setdefault(row["filename"], number)
             _expect(other == number, "filename", f"also in line {other}", row["filename"])
         except ValueError as error:
-            reason = str(error).encode("ascii", "backslashreplace").decode()[:200]
-            raise InputError(error_here.what, f"{error_here.which}: {reason}", error_here.hint) from None
+            raise InputError(error_here.what, f"{error_here.which}: {str(error)[:200]}", error_here.hint) from None
         yield error_here, row
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))  # isolated mode leaves out the folder of the package
 
+from wheelfactory.core.strict import parse_json
 from wheelfactory.emulator.ck_calls import Call
 from wheelfactory.emulator.ck_execution import execute_call
 from wheelfactory.emulator.code_object import read_kernels
@@ -39,7 +40,7 @@ def load(name: str, code: str, text: str) -> LoadedKernel:
 
 def main(path: str) -> None:
     """Do a job; say each call on stderr as it ends."""
-    job = json.loads(Path(path).read_text(encoding="utf-8"))
+    job = parse_json(Path(path).read_bytes())
     kernels, reports = {name: load(name, *files) for name, files in job["kernels"].items()}, []
     for number, call in enumerate(map(read_call, job["calls"]), 1):
         reports.append(asdict(execute_call(call, job["launches"], kernels)))

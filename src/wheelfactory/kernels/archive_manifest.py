@@ -10,9 +10,9 @@ from itertools import groupby
 from typing import Any
 
 from wheelfactory.core.errors import BuildError, InputError
-from wheelfactory.core.strict import parse_json, read_record
+from wheelfactory.core.strict import parse_record
 from wheelfactory.kernels.compiler.shards import Shard
-from wheelfactory.kernels.compiler.store import FORMAT, ObjectRecord, SetKey
+from wheelfactory.kernels.compiler.store import FORMAT, ObjectRecord, SetDescription, SetKey
 from wheelfactory.kernels.proof import Proof
 
 # the size field of a tar header has 11 octal digits
@@ -94,13 +94,12 @@ class ArchiveManifest:
             del costs["source"]
         document = {
             "format": FORMAT,
+            **asdict(self.set_key),
             "set": self.set_id,
             "key": self.key,
             "shard": self.shard,
             "expected": self.expected if self.shard else None,
             "totals": self.totals,
-            "parts": self.set_key.parts,
-            "sources": self.set_key.sources,
             "objects": objects,
         }
         if self.proof:
@@ -116,7 +115,7 @@ def make_archive_manifest(
     Raises `InputError` for an invalid set id, `BuildError` if an archive cannot hold the objects.
     """
     if not _SET_ID.fullmatch(set_id):
-        raise InputError("invalid kernel set id", ascii(set_id), "use letters, digits and . _ + -")
+        raise InputError("invalid kernel set id", set_id, "use letters, digits and . _ + -")
     objects = {entry.source: entry for entry in sorted(entries, key=lambda entry: entry.source)}
     sources = tuple(sorted(set(key.sources)))
     names = sources if shard is None else tuple(sorted(set(expected)))
@@ -132,32 +131,28 @@ def make_archive_manifest(
 def parse_archive_manifest(data: bytes, place: str) -> ArchiveManifest:
     """Parse and verify the JSON of a manifest. Raises `InputError`, which names `place`, if it is invalid."""
     try:
-        return _manifest(parse_json(data))
+        return _manifest(parse_record(_Document, data))
     except ValueError as error:
         hint = "pack it again with this version of wheelfactory"
         raise InputError("damaged kernel manifest", f"{place}: {error}", hint) from None
 
 
 @dataclass(frozen=True)
-class _Document:
+class _Document(SetDescription):
     """The JSON object of a manifest."""
 
-    format: int
     set: str
-    key: str
     shard: str | None
     expected: tuple[str, ...] | None
     totals: Mapping[str, float]
-    parts: Mapping[str, Any]
-    sources: tuple[str, ...]
     objects: Mapping[str, Mapping[str, Any]]
     proof: Proof | None = None
 
 
-def _manifest(document: Any) -> ArchiveManifest:
-    """Create the manifest from parsed JSON. Raises `ValueError` at the first problem."""
+def _manifest(found: _Document) -> ArchiveManifest:
+    """Create the manifest. Raises `ValueError` at the first problem."""
     # only the first: a hostile manifest could have millions of problems
-    key, found = SetKey.from_document(document), read_record(_Document, document)
+    key = found.set_key
     if not _is_shallow(key.parts, _MAX_KEY_DEPTH):
         raise ValueError("its key parts are nested too deeply")
     if list(key.sources) != sorted(set(key.sources)):
@@ -189,7 +184,7 @@ def _parse_objects(objects: Mapping[str, Mapping[str, Any]], sources: Collection
     for source, costs in objects.items():
         entry = ObjectRecord.from_document({**costs, "source": source})
         if entry is None or source not in sources:
-            raise ValueError(f"an object is invalid or not of this set: {source[:100]!a}")
+            raise ValueError(f"an object is invalid or not of this set: {source[:100]}")
         found[source] = entry
     return found
 

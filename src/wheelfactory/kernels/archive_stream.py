@@ -73,7 +73,7 @@ class ArchiveStream:
             found = tarfile.TarInfo.frombuf(block, "utf-8", "backslashreplace")
         except (tarfile.TarError, ValueError, OverflowError) as error:
             raise DamagedStreamError(f"it contains no valid tar archive ({error})") from None
-        name = ascii(found.name[:200])[1:-1]
+        name = found.name[:200]
         if found.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
             raise DamagedStreamError(f"{name} is {_TYPE_NAMES.get(found.type, 'of an unsupported type')}")
         if found.size < 0:

@@ -22,6 +22,7 @@ from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.files import PACKAGE_DIR, scratch_dir, write_atomic
 from wheelfactory.core.process import failure_reason, run
 from wheelfactory.core.progress import ProgressCallback, logger
+from wheelfactory.core.strict import parse_json, read_record
 from wheelfactory.emulator.ck_calls import Call
 from wheelfactory.emulator.ck_names import suggest_calls
 from wheelfactory.emulator.code_object import Kernel, read_kernels
@@ -30,7 +31,7 @@ from wheelfactory.kernels.archive import find_archives, read_archive_manifest
 from wheelfactory.kernels.compile import choose_recipe
 from wheelfactory.kernels.compiler import record_calls
 from wheelfactory.kernels.compiler.key import ROCM_PLACEHOLDER
-from wheelfactory.kernels.compiler.record_calls import Job
+from wheelfactory.kernels.compiler.record_calls import Job, Recording
 from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.compiler.targets import parse_kernel_name
 from wheelfactory.kernels.kernel_set import KernelSet
@@ -153,7 +154,7 @@ def _describe(each: Descriptor) -> tuple[str, ...]:
 
 def _record(
     build_host: BuildHost, job: Job, scratch: Path, log: Path, report_progress: ProgressCallback
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Recording]:
     """Run a job on the build host; return what each call launched. Raises `BuildError`."""
     file = scratch / "record.json"
     job.write(file)
@@ -168,11 +169,11 @@ def _record(
         writes=(scratch,),
     )
     build_host.run(command, report_progress)
-    recorded: dict[str, dict[str, Any]] = json.loads((scratch / "launches.json").read_text(encoding="utf-8"))
-    return recorded
+    recorded = parse_json((scratch / "launches.json").read_bytes())
+    return {name: read_record(Recording, found) for name, found in recorded.items()}
 
 
-def choose_calls(calls: Iterable[Call], recorded: Mapping[str, Mapping[str, Any]]) -> list[Call]:
+def choose_calls(calls: Iterable[Call], recorded: Mapping[str, Recording]) -> list[Call]:
     """Choose the calls that launch a kernel which no earlier one launches.
 
     A call that has no kernel in the set is left out. Raises `BuildError` if one sets a field that CK does not have.
@@ -180,8 +181,8 @@ def choose_calls(calls: Iterable[Call], recorded: Mapping[str, Mapping[str, Any]
     chosen, seen = [], set[str]()
     for call in calls:
         runs = [recorded[each.name] for each in (call.forward, call) if each]
-        launched = {line.split()[1] for run in runs for line in run["launches"]}
-        errors = [str(each["error"]) for each in runs if each["error"]]
+        launched = {line.split()[1] for run in runs for line in run.launches}
+        errors = [run.error for run in runs if run.error]
         for error in filter(lambda text: record_calls.UNKNOWN_FIELD in text, errors):
             hint = "correct its name in emulator/ck_calls.py"
             raise BuildError("a call sets a field that CK's headers lack", f"{call.name}: {error}", hint)
@@ -193,13 +194,13 @@ def choose_calls(calls: Iterable[Call], recorded: Mapping[str, Mapping[str, Any]
 
 def _execute(
     calls: Sequence[Call],
-    recorded: Mapping[str, Mapping[str, Any]],
+    recorded: Mapping[str, Recording],
     descriptors: Mapping[str, Descriptor],
     scratch: Path,
     cache: Path,
 ) -> list[dict[str, Any]]:
     """Return a report for each call: from the cache, or executed in a Python with numpy. Raises `BuildError`."""
-    launches = {each.name: recorded[each.name]["launches"] for call in calls for each in (call, call.forward) if each}
+    launches = {each.name: recorded[each.name].launches for call in calls for each in (call, call.forward) if each}
     launched = sorted({line.split()[1] for lines in launches.values() for line in lines})
     codes = {name: descriptors[name].code for name in launched}
     job = {"calls": [asdict(call) for call in calls], "launches": launches}
@@ -214,7 +215,7 @@ def _execute(
         if done.returncode:
             raise BuildError("the emulator ended", failure_reason(done), "run the same command again")
         write_atomic(kept, done.stdout.encode())
-    reports: list[dict[str, Any]] = json.loads(kept.read_bytes())
+    reports: list[dict[str, Any]] = parse_json(kept.read_bytes())
     return reports
 
 

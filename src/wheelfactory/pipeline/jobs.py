@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -206,11 +205,17 @@ def batch_matrix(cells: Sequence[CellJob]) -> str:
     )
 
 
+class _Batch(FrozenModel, extra="ignore"):
+    cells: str
+
+
+class _Batches(FrozenModel):
+    include: tuple[_Batch, ...]
+
+
 def parse_batch_cells(batches: str) -> tuple[Cell, ...]:
     """Parse a `batch_matrix` into its cells. Raises `InputError` for any other text."""
-    try:
-        names = [name for entry in json.loads(batches)["include"] for name in split_names(entry["cells"])]
-        return tuple(Cell.parse(name) for name in names if name not in PRODUCTS)
-    except (ValueError, LookupError, TypeError, AttributeError):
-        hint = "pass the output `batches` of `wheelfactory ci jobs`"
-        raise InputError("not batches of cells", batches[:80], hint) from None
+    hint = "pass the output `batches` of `wheelfactory ci jobs`"
+    found = parse_model(_Batches, batches.encode(), InputError("not batches of cells", batches[:80], hint))
+    names = [name for batch in found.include for name in split_names(batch.cells)]
+    return tuple(Cell.parse(name) for name in names if name not in PRODUCTS)

@@ -5,14 +5,11 @@ Reads what a bundle names, and says which workflow must have signed it; verifies
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
 import sys
 from importlib.util import find_spec
 from typing import Literal
 
-from pydantic import Field
+from pydantic import AliasPath, Field
 
 from wheelfactory.core.cell import FLASH_ATTN_NAME, PRODUCTS
 from wheelfactory.core.errors import InputError
@@ -67,16 +64,17 @@ def parse_statement(payload: bytes, source: str) -> Statement:
     return parse_model(Statement, payload, InputError("not an in-toto statement", source, _HINT))
 
 
+class _Bundle(FrozenModel, extra="ignore", val_json_bytes="base64"):
+    payload: bytes = Field(validation_alias=AliasPath("dsseEnvelope", "payload"))
+
+
 def read_subjects(bundle: bytes, source: str) -> tuple[Subject, ...]:
     """The files that a bundle says it attests. Nobody has verified that.
 
     Raises `InputError` that names `source` if it is not a bundle with a statement.
     """
-    try:
-        payload = base64.b64decode(json.loads(bundle)["dsseEnvelope"]["payload"], validate=True)
-    except (ValueError, LookupError, TypeError, RecursionError, binascii.Error) as error:
-        raise InputError("not an attestation bundle", f"{source} ({type(error).__name__})", _HINT) from None
-    return parse_statement(payload, source).subject
+    found = parse_model(_Bundle, bundle, InputError("not an attestation bundle", source, _HINT))
+    return parse_statement(found.payload, source).subject
 
 
 def require_sigstore() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from wheelfactory.build.environments import clean_environ
 from wheelfactory.build.executor import BuildCommand, BuildHost
@@ -46,8 +47,7 @@ class CellPython:
 
     def read_scope(self, needed: Sequence[str]) -> Scope:
         """Return the scope in which the loader resolves an extension that needs these libraries."""
-        scope = json.loads(self.run([PROGRAMS / "read_scope.py", self.rocm, *needed]))
-        return Scope(frozenset(scope["defined"]), tuple(scope["libraries"]), tuple(scope["missing"]))
+        return TypeAdapter(Scope).validate_json(self.run([PROGRAMS / "read_scope.py", self.rocm, *needed]))
 
 
 def find_cell_python(subject: Subject) -> CellPython | None:

@@ -21,8 +21,8 @@ from wheelfactory.wheel.archive import find_noncanonical
 from wheelfactory.wheel.read import Wheel
 
 _AGAIN = "the wheel differs from a build of its pinned sources: build it again, and find out who changed it"
-_MAX_SHOWN, _MAX_FINDINGS = 120, 20
-"""Characters of a line, and findings of one wheel, that are shown."""
+_MAX_FINDINGS = 20
+"""Findings of one wheel that are shown."""
 
 
 def check_contents(subject: Subject) -> GateResult:
@@ -99,9 +99,7 @@ def _first_difference(expected: bytes, found: bytes) -> tuple[str, str]:
         return "a line feed at the end", "no line feed"
     lines = zip_longest(expected.split(b"\n"), found.split(b"\n"))
     number, pair = next((number, pair) for number, pair in enumerate(lines, 1) if pair[0] != pair[1])
-    wanted, other = (
-        "no line" if line is None else ascii(line.decode("utf-8", "replace"))[:_MAX_SHOWN] for line in pair
-    )
+    wanted, other = ("no line" if line is None else repr(line.decode("utf-8", "replace")) for line in pair)
     return f"{wanted} on line {number}", other
 
 

@@ -92,16 +92,14 @@ class ProofCache:
     def find(self, key: ProofKey, kind: type[AnyReport]) -> AnyReport | None:
         """Return the cached report for a key; None if it is missing or damaged."""
         try:
-            cached = json.loads(self._path(key).read_bytes())
-            return kind.model_validate(cached["report"]) if cached["key"] == key.identity else None
-        except (OSError, ValueError, LookupError, TypeError):
+            return kind.model_validate_json(self._path(key).read_bytes())
+        except (OSError, ValueError):
             return None
 
     def write(self, key: ProofKey, report: ProgramReport) -> None:
         """Write a report; replace an existing one."""
         # only for reports without faults: a failure can be the machine's (memory, a full disk), so it is retried
-        cached = {"key": key.identity, "report": report.model_dump(mode="json")}
-        write_atomic(self._path(key), json.dumps(cached, indent=1).encode())
+        write_atomic(self._path(key), report.model_dump_json(indent=1).encode())
 
     def _path(self, key: ProofKey) -> Path:
         text = json.dumps(key.identity, sort_keys=True)

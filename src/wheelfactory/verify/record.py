@@ -20,8 +20,8 @@ from wheelfactory.wheel.read import Wheel
 
 _REMEDY = "the file was changed after it was built: build or download it again"
 _CHUNK = 1 << 20
-_MAX_SHOWN, _MAX_FINDINGS = 200, 20
-"""Characters of a line, and findings of one wheel, that are shown."""
+_MAX_FINDINGS = 20
+"""Findings of one wheel that are shown."""
 
 
 def check_record(subject: HasWheel) -> GateResult:
@@ -68,7 +68,7 @@ def _line(*fields: str) -> bytes:
 
 
 def _shown(line: bytes) -> str:
-    return ascii(line.decode("utf-8", "replace"))[1:-1][:_MAX_SHOWN]
+    return line.decode("utf-8", "replace")
 
 
 def check_archive(path: Path) -> GateResult:

@@ -5,13 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
+from typing import Annotated
 
-from pydantic import AliasChoices, Field
+from pydantic import AfterValidator, AliasChoices, Field
 
 from wheelfactory.core.models import FrozenModel
 
 # entries of a list that a finding shows in full
 _MAX_SHOWN = 6
+
+Text = Annotated[str, AfterValidator(lambda text: text[:_MAX_TEXT])]
+"""A text of a finding, which can be a whole file of a hostile wheel: cut."""
+_MAX_TEXT = 2000
 
 
 class Status(str, Enum):
@@ -28,11 +33,11 @@ class Status(str, Enum):
 class Finding(FrozenModel):
     """One thing wrong with a wheel: the file, what was expected, what was found, and the remedy."""
 
-    file: str
-    expected: str
-    found: str
+    file: Text
+    expected: Text
+    found: Text
     # published rows of older releases call it "cure"
-    remedy: str = Field(validation_alias=AliasChoices("remedy", "cure"))
+    remedy: Text = Field(validation_alias=AliasChoices("remedy", "cure"))
 
     def __str__(self) -> str:
         return f"{self.file}: expected {self.expected}, found {self.found} ({self.remedy})"

@@ -104,15 +104,13 @@ def find_noncanonical(path: Path, executable: Collection[str]) -> Iterator[Archi
             header = replace(found[0], flags=UTF8 if not info.filename.isascii() else 0)
             entry = pack_directory_entry(header, mode, info.header_offset)
             if info.is_dir():
-                yield ArchiveFault(ascii(info.filename), "no entry for a folder", "an entry")
+                yield ArchiveFault(info.filename, "no entry for a folder", "an entry")
             elif info.external_attr >> 16 != mode:
-                yield ArchiveFault(ascii(info.filename), f"mode {mode:o}", f"mode {info.external_attr >> 16:o}")
+                yield ArchiveFault(info.filename, f"mode {mode:o}", f"mode {info.external_attr >> 16:o}")
             elif _bytes_at(file, info.header_offset, found[1]) != pack_header(header):
-                yield ArchiveFault(ascii(info.filename), "a header as the factory writes it", "a different header")
+                yield ArchiveFault(info.filename, "a header as the factory writes it", "a different header")
             elif _bytes_at(file, place, place + len(entry)) != entry:
-                yield ArchiveFault(
-                    ascii(info.filename), "a directory entry as the factory writes it", "a different entry"
-                )
+                yield ArchiveFault(info.filename, "a directory entry as the factory writes it", "a different entry")
                 return  # the start of the next entry is unknown
             place += len(entry)
         end = pack_end_record(EndRecord(len(archive.infolist()), archive.start_dir, place - archive.start_dir))
@@ -167,23 +165,23 @@ def _name_faults(info: zipfile.ZipInfo) -> Iterator[ArchiveFault]:
     name = info.orig_filename
     parts = name.removesuffix("/").split("/")
     if name.startswith("/") or re.match("[A-Za-z]:", name) or "\\" in name:
-        yield ArchiveFault(ascii(name), "a relative path with slashes", "an absolute path or a backslash")
+        yield ArchiveFault(name, "a relative path with slashes", "an absolute path or a backslash")
     elif any(part in ("", ".", "..") for part in parts):
-        yield ArchiveFault(ascii(name), "a path without empty parts, '.' and '..'", "such a part")
+        yield ArchiveFault(name, "a path without empty parts, '.' and '..'", "such a part")
     if len(name.encode()) > _MAX_NAME or any(len(part.encode()) > _MAX_PART for part in parts):
-        yield ArchiveFault(ascii(name[:_MAX_PART]), f"a name of at most {_MAX_PART} bytes", "a longer name")
+        yield ArchiveFault(name[:_MAX_PART], f"a name of at most {_MAX_PART} bytes", "a longer name")
     # control characters (C0, C1) can rewrite what a terminal shows
     if re.search(r"[\x00-\x1f\x7f-\x9f]", name):
-        yield ArchiveFault(ascii(name), "a printable name", "a control character")
+        yield ArchiveFault(name, "a printable name", "a control character")
     if not (name.isascii() or info.flag_bits & UTF8):
-        yield ArchiveFault(ascii(name), "a name marked as UTF-8", "no UTF-8 flag")
+        yield ArchiveFault(name, "a name marked as UTF-8", "no UTF-8 flag")
     # field 0x7075 is a second, Unicode name, which only some tools use
     if read_extra(info.extra) is None:
-        yield ArchiveFault(ascii(name), "one name and valid extra fields", "a second name, or damaged extra fields")
+        yield ArchiveFault(name, "one name and valid extra fields", "a second name, or damaged extra fields")
 
 
 def _kind_faults(info: zipfile.ZipInfo) -> Iterator[ArchiveFault]:
-    name, kind = ascii(info.filename), stat.S_IFMT(info.external_attr >> 16)
+    name, kind = info.filename, stat.S_IFMT(info.external_attr >> 16)
     # a link could redirect later members to any place; 0 is a writer without Unix modes
     if kind not in (0, stat.S_IFREG, stat.S_IFDIR) or (kind == stat.S_IFDIR and not info.is_dir()):
         found = "a symbolic link" if kind == stat.S_IFLNK else f"a file of mode {kind:o}"
@@ -207,9 +205,9 @@ def _shared_names(members: Sequence[zipfile.ZipInfo]) -> Iterator[ArchiveFault]:
     # with NUL for the slash, the members of a folder sort directly after a file of the folder's name
     for name, following in pairwise(sorted(info.filename.replace("/", "\0") for info in members)):
         if following.removesuffix("\0") == name.removesuffix("\0"):
-            yield ArchiveFault(ascii(name.replace("\0", "/")), "one member of this name", "two")
+            yield ArchiveFault(name.replace("\0", "/"), "one member of this name", "two")
         elif following.startswith(f"{name}\0"):
-            yield ArchiveFault(ascii(name.replace("\0", "/")), "a file or a folder", "both")
+            yield ArchiveFault(name.replace("\0", "/"), "a file or a folder", "both")
 
 
 def _layout_faults(file: IO[bytes], members: Sequence[zipfile.ZipInfo], end: int) -> Iterator[ArchiveFault]:
@@ -217,11 +215,11 @@ def _layout_faults(file: IO[bytes], members: Sequence[zipfile.ZipInfo], end: int
     places = {0}
     for info in sorted(members, key=lambda info: info.header_offset):
         if info.header_offset not in places:
-            yield _displaced(ascii(info.filename), info.header_offset, max(places))
+            yield _displaced(info.filename, info.header_offset, max(places))
             return
         found = read_header(file, info.header_offset)
         if found is None:
-            yield ArchiveFault(ascii(info.filename), "a header before the member", "no header")
+            yield ArchiveFault(info.filename, "a header before the member", "no header")
             return
         header, content = found
         sizes = (info.CRC, info.compress_size, info.file_size)
@@ -233,13 +231,11 @@ def _layout_faults(file: IO[bytes], members: Sequence[zipfile.ZipInfo], end: int
             and (header.sizes == sizes or (follow and header.sizes == (0, 0, 0)))
         )
         if not agrees:
-            yield ArchiveFault(
-                ascii(info.filename), "the header and the directory to agree", "another name, size or method"
-            )
+            yield ArchiveFault(info.filename, "the header and the directory to agree", "another name, size or method")
         end_at = content + info.compress_size
         places = {end_at + size for size in find_descriptor_sizes(file, end_at, sizes)} if follow else {end_at}
         if not places:
-            yield ArchiveFault(ascii(info.filename), "a descriptor with the right sizes", "a wrong descriptor, or none")
+            yield ArchiveFault(info.filename, "a descriptor with the right sizes", "a wrong descriptor, or none")
             return
     if end not in places:
         yield _displaced("(the directory)", end, max(places))
@@ -257,7 +253,7 @@ def _content_faults(file: IO[bytes], members: Sequence[zipfile.ZipInfo]) -> Iter
         found = read_header(file, info.header_offset)
         assert found  # `_layout_faults` found none
         if _unpack(file, found[1], info) != (info.CRC, info.file_size):
-            yield ArchiveFault(ascii(info.filename), "to unpack to the size and CRC in the directory", "other bytes")
+            yield ArchiveFault(info.filename, "to unpack to the size and CRC in the directory", "other bytes")
 
 
 def _unpack(file: IO[bytes], at: int, info: zipfile.ZipInfo) -> tuple[int, int] | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TypeAlias
+
+from pydantic import TypeAdapter
 
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.files import FALLBACK_SOURCES, factory_version
@@ -53,6 +54,7 @@ PRESETS: Mapping[str, Mapping[str, int]] = {
 }
 
 _ENABLE = "FLASH_ATTENTION_TRITON_AMD_ENABLE"
+_REPORT = TypeAdapter(dict[str, Any])
 _NO_REPORT = "the program succeeded without reporting this"
 
 BeginStep: TypeAlias = Callable[[str], AbstractContextManager[object]]
@@ -187,9 +189,7 @@ def _run_program(
     done = run([python.python, "-I", "-B", PROGRAMS / program, *arguments], environ=environ)
     for line in reversed(done.stdout.splitlines()):  # other lines come from libraries
         with suppress(ValueError):
-            reported = json.loads(line)
-            if isinstance(reported, dict):
-                return reported, failure_reason(done) if done.returncode else ""
+            return _REPORT.validate_json(line), failure_reason(done) if done.returncode else ""
     return {}, failure_reason(done) if done.returncode else ""
 
 

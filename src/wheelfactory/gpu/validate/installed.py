@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from installer.records import Hash, RecordEntry
 from packaging.requirements import InvalidRequirement, Requirement
+from pydantic import AliasPath, Field
 
 from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, Backend, local_version
 from wheelfactory.core.digest import SHA256
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.label import Label
+from wheelfactory.core.models import FrozenModel
 from wheelfactory.core.query import find_packages
 from wheelfactory.gpu.validate.report import ValidatedPackage
 from wheelfactory.verify.proofs import HasPython, ProgramReport
@@ -159,10 +159,13 @@ def _mismatch(file: metadata.PackagePath) -> str:
         return "" if RecordEntry(str(file), recorded, None).validate_stream(content) else "was changed"
 
 
+class _DirectUrl(FrozenModel, extra="ignore"):
+    sha256: str = Field(validation_alias=AliasPath("archive_info", "hashes", "sha256"), pattern=rf"^{SHA256}$")
+
+
 def read_archive_sha256(direct_url: str | None) -> str | None:
     """The sha256 that direct_url.json has of the installed wheel; None without one."""
     try:
-        hashes: Any = json.loads(direct_url or "{}")["archive_info"]["hashes"]
-        return re.fullmatch(SHA256, hashes["sha256"]) and str(hashes["sha256"])
-    except (ValueError, LookupError, TypeError):
+        return _DirectUrl.model_validate_json(direct_url or "{}").sha256
+    except ValueError:
         return None

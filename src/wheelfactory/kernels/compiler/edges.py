@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wheelfactory.core.errors import BuildError
+from wheelfactory.core.strict import parse_json
 from wheelfactory.kernels.compiler.compiler import Compiler, read_compiler
 from wheelfactory.kernels.compiler.flags import (
     appended_flags,
@@ -63,7 +63,7 @@ def read_edges(ninja: str, folder: Path) -> list[Edge]:
     compdb = subprocess.run([ninja, "-t", "compdb"], cwd=folder, stdout=subprocess.PIPE, check=True).stdout
     return [
         Edge(entry["command"], str(folder / entry["file"]), str(folder / entry["output"]))
-        for entry in json.loads(compdb)
+        for entry in parse_json(compdb)
     ]
 
 

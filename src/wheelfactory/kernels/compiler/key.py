@@ -146,7 +146,6 @@ def _short(value: Any) -> str:
     if value is None:
         return "nothing"
     text = value if isinstance(value, str) else _plain(value)
-    text = text.encode("unicode_escape").decode()
     if re.fullmatch("[0-9a-f]{40,}", text):
         return f"{text[:12]}..."
     return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 3]}..."

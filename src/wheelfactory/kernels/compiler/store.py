@@ -24,7 +24,7 @@ from typing import Any
 
 from wheelfactory.core.digest import SHA256, file_sha256
 from wheelfactory.core.files import lock_folder, write_atomic
-from wheelfactory.core.strict import parse_json, read_record
+from wheelfactory.core.strict import parse_json, parse_record, read_record
 
 FORMAT = 2
 """Format number of ``set.json`` and of an archive's manifest."""
@@ -51,24 +51,33 @@ class SetKey:
 
     def to_bytes(self) -> bytes:
         """Serialize to the content of ``set.json``."""
-        document = {"format": FORMAT, "key": self.digest, "parts": dict(self.parts), "sources": self.sources}
+        document = {"format": FORMAT, "key": self.digest, **asdict(self)}
         return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SetKey:
         """The inverse of `to_bytes`. Raises `ValueError` for anything else, or if key and parts do not match."""
-        return cls.from_document(parse_json(data))
+        return parse_record(SetDescription, data).set_key
 
-    @classmethod
-    def from_document(cls, document: Any) -> SetKey:
-        """Parse a JSON object, which may have more fields. Raises `ValueError` as `from_bytes`."""
-        if not isinstance(document, dict) or document.get("format") != FORMAT:
+
+@dataclass(frozen=True)
+class SetDescription:
+    """The JSON object of ``set.json``."""
+
+    format: int
+    key: str
+    parts: Mapping[str, Any]
+    sources: tuple[str, ...]
+
+    @property
+    def set_key(self) -> SetKey:
+        """The key. Raises `ValueError` as `SetKey.from_bytes`."""
+        if self.format != FORMAT:
             raise ValueError(f"not a kernel set of format {FORMAT}")
-        parts, sources = document.get("parts"), document.get("sources")
-        if not isinstance(parts, dict) or not isinstance(sources, list) or not all(map(is_source_name, sources)):
+        if not all(map(is_source_name, self.sources)):
             raise ValueError("not a kernel set")
-        key = cls(parts, tuple(sources))
-        if key.digest != document.get("key"):
+        key = SetKey(self.parts, self.sources)
+        if key.digest != self.key:
             raise ValueError("its key does not match its parts")
         return key
 

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 # last, so that packages installed beside ours cannot shadow modules of this Python
@@ -104,7 +104,7 @@ def write_survey(request: CompileRequest, inputs: CompileInputs, environ: Mappin
         "environ": key_environment(environ, rocm),
         "parts": [
             {
-                "key": json.loads(inputs.keys[targets].to_bytes()),
+                "key": asdict(inputs.keys[targets]),
                 "command": [
                     inputs.hipcc,
                     *target_flags(inputs.flags, targets),

@@ -193,6 +193,5 @@ def _check_published(
 
 
 def _failed(step: str, row: WheelRow, expected: str, found: str) -> GateResult:
-    # one line of ASCII, because an installer or a wheel wrote it, and it goes to a terminal and into an issue
-    shown = " ".join(re.sub(r"[^\x21-\x7e]+", " ", found).split())[:_MAX_REASON]
+    shown = " ".join(found.split())[:_MAX_REASON]
     return GateResult.from_findings(step, [Finding(file=row.filename, expected=expected, found=shown, remedy=_REMEDY)])
