@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from wheelfactory.commands.options import (
@@ -18,7 +18,7 @@ from wheelfactory.commands.options import (
     print_results,
 )
 from wheelfactory.commands.targets import add_target, open_archive_host, open_publisher, require_target
-from wheelfactory.core.cell import Backend
+from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import DONE, FAILED, InputError
 from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.core.wrap import count_text
@@ -92,19 +92,12 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         publisher = open_publisher(options.target, environ)
         rows = publisher.rows()
         cells = unpublished_cells(selected, available_cells(held_rows(publisher, rows), matrix))
-    published = len(selected) - len(cells)
-    cells, unplanned = split_by_runner(cells, options.runner)
+    replacements = next_replacements(rows, matrix)
+    to_build, unplanned = split_by_runner(cells, options.runner)
     if unplanned and options.versions:
         raise InputError(NEEDS_RUNNER, unplanned[0].id, RUNNER_HINT)
-    if cells or unplanned:
-        print_messages(f"{count_text(len(cells), 'cell')} to build, {published} already published")
-    else:
-        print_messages("nothing to build: every selected cell is published")
-    if unplanned:
-        print_messages(f"{NEEDS_RUNNER}: {count_text(len(unplanned), 'cell')}", f"hint: {RUNNER_HINT}")
-    replacements = next_replacements(rows, matrix)
-    if replaced := [cell for cell in cells if cell.id in replacements]:
-        print_messages(f"{count_text(len(replaced), 'cell')} to replace: yanked, or lost with its release")
+    print_messages(*_counts(to_build, unplanned, len(selected) - len(cells), replacements))
+    cells = to_build
     sets = group_kernel_sets(matrix, cells)
     stored = _find_stored_sets(options.target, matrix, sets, environ)
     if options.versions:
@@ -125,6 +118,20 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         values |= {"proof-count": len(proofs), "proofs": strategy_json(proofs)}
     print_results(*output_lines(values))
     return DONE
+
+
+def _counts(
+    cells: Sequence[Cell], unplanned: Sequence[Cell], published: int, replacements: Mapping[str, int]
+) -> Iterator[str]:
+    """Say how many cells are built, published, left out for want of a runner, and replaced."""
+    if cells or unplanned:
+        yield f"{count_text(len(cells), 'cell')} to build, {published} already published"
+    else:
+        yield "nothing to build: every selected cell is published"
+    if unplanned:
+        yield from (f"{NEEDS_RUNNER}: {count_text(len(unplanned), 'cell')}", f"hint: {RUNNER_HINT}")
+    if replaced := sum(cell.id in replacements for cell in cells):
+        yield f"{count_text(replaced, 'cell')} to replace: yanked, or lost with its release"
 
 
 def _find_stored_sets(target: str, matrix: Matrix, sets: Sequence[KernelSet], environ: Environ) -> frozenset[str]:
