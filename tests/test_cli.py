@@ -404,7 +404,7 @@ def test_an_unknown_extended_gate_is_refused(cli: Cli, release: Path) -> None:
 
 def test_yank_marks_the_wheel_in_manifest_and_index(cli: Cli, release: Path) -> None:
     shown = cli("publish", release, "--yank", NAME, "--reason", "wrong <kernels>")
-    assert shown == (DONE, f"{release}: 2 files published\n", "")
+    assert shown == (DONE, f"{release}: {NAME} is yanked; 2 files published\n", "")
     assert {row.yanked for row in read_manifest(release)} == {None, "wrong <kernels>"}
     (link,) = links_on(release / "simple/rocm61/torch2.6/triton/flash-attn/index.html")
     assert link.attrs["data-yanked"] == "wrong <kernels>"

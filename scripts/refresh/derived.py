@@ -36,7 +36,7 @@ def derived_files(root: Path, matrix: Matrix) -> Mapping[Path, str]:
     expansion = expand(matrix)
     sections = {
         "README.md": ("./factory matrix --table", supported_tables(matrix, expansion)),
-        "docs/how-to/mend-an-install.md": ("the table of symptoms", symptom_lines()),
+        "docs/how-to/messages.md": ("the table of symptoms", symptom_lines()),
     }
     return {
         root / CELLS: "".join(f"{cell.id}\n" for cell in expansion.cells),

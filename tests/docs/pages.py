@@ -6,8 +6,6 @@ A mark is an HTML comment in the line before a block, which no reader sees:
     <!-- exit code 5 -->                  what the block ends with
     <!-- file NAME -->                    the block is written to NAME
     <!-- insert into NAME -->             the block goes into NAME, behind the line that is its first
-    <!-- report: NAME -->                 what a command prints of that file of docs/measured
-    <!-- lines of report: NAME -->        some lines of it
     <!-- page needs: wheelhouse -->       anywhere: what the first command of the page finds ready
 """
 
@@ -41,7 +39,7 @@ REASONS = (
 COMMANDS = ("bash", "sh", "console")
 DATA = ("toml", "yaml")
 
-_MARK = re.compile(r"<!-- (not executed: |exit code |file |insert into |report: |lines of report: )(.+) -->")
+_MARK = re.compile(r"<!-- (not executed: |exit code |file |insert into )(.+) -->")
 _NEEDS = re.compile(r"^<!-- page needs: (.+) -->$", re.MULTILINE)
 _HTML_LINK = re.compile(r"(?:src|href)=\"([^\"]+)\"")
 

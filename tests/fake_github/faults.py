@@ -1,4 +1,4 @@
-"""The faults of one request: the table in the documentation, and what the server does for each."""
+"""The faults of one request, and what the server does for each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LAG_S = 5.0
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault; `name` is its name in the documentation."""
+    """One fault; `name` is its name in test ids."""
 
     name: str
     done: bool = False
@@ -59,43 +59,3 @@ FAULTS = (
     KILL_AFTER,
 )
 """Every fault. Tests inject each at every request that it applies to."""
-
-SITUATIONS = {
-    "connection refused at the first request": "client.py::test_a_refused_first_connection_is_reported_in_seconds",
-    "host name not resolved at the first request": "client.py::test_an_unknown_host_is_reported_in_seconds",
-    "default branch moved on during the run": "commit.py::test_a_new_tag_is_at_the_commit_of_the_run",
-    "commit with other workflow files than the default branch (403, 404)": (
-        "commit.py::test_a_commit_that_the_token_must_not_tag_is_left_out_with_a_warning"
-    ),
-    "another run publishes at the same time, such as a yank": (
-        "concurrent.py::test_two_publishes_at_once_end_with_both_changes"
-    ),
-    "the token expires (401) and another run yanks": "concurrent.py::test_a_token_that_expires_while_another_run_yanks",
-    "a batch is staged, but its attestation fails": (
-        "command.py::test_what_is_staged_and_attested_is_published_by_later_jobs_without_its_files"
-    ),
-    "the tag was moved to another commit since the build": (
-        "commit.py::test_a_tag_that_moved_since_the_build_is_refused_before_anything_is_published"
-    ),
-    "a published release or wheel is deleted on GitHub": (
-        "publisher.py::test_a_cell_whose_release_was_deleted_or_wheel_yanked_gets_a_replacement"
-    ),
-    "a wheel is yanked": "publisher.py::test_a_cell_whose_release_was_deleted_or_wheel_yanked_gets_a_replacement",
-    "a run is repeated after a batch reached its time limit": (
-        "publisher.py::test_a_published_tag_goes_on_in_a_part_that_starts_no_build"
-    ),
-    "a kernel shard is cancelled": (
-        "tests/pipeline/test_pipeline_collect.py"
-        "::test_a_cancelled_shard_leaves_its_cells_to_the_next_run_and_this_one_red"
-    ),
-    "two tags build the same cell": "command.py::test_a_cell_published_by_another_run_is_skipped",
-    "the weekly check hangs until its limit": (
-        "tests/workflows/test_workflows_expressions.py"
-        "::test_every_result_of_the_weekly_check_but_success_and_skipped_is_reported"
-    ),
-    "mistyped TARGET: a directory that does not exist": (
-        "command.py::test_a_mistyped_directory_is_an_error_before_any_download"
-    ),
-}
-"""Faults of the documentation's table with a test of their own. ``client.py`` is ``test_release_github_client.py``, and
-``tests/...`` the path of any other."""

@@ -173,7 +173,7 @@ def test_help_lists_options_and_exit_codes(tmp_path: Path, doctor: Path) -> None
 
 def test_without_a_manifest_it_examines_and_explains_how_to_name_a_site(tmp_path: Path, doctor: Path) -> None:
     done = call([make_python(tmp_path / "env", SEEING_TORCH), doctor], tmp_path)
-    assert "Pass the address of a site" in done.stdout
+    assert "pass the address of a site" in done.stdout
 
 
 def test_it_can_be_piped_to_python(tmp_path: Path, release: Path) -> None:

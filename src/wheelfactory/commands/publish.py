@@ -134,7 +134,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         print_messages("dry run: nothing was changed")
     else:
         place = publisher.folder if isinstance(publisher, DirectoryPublisher) else target
-        print_results(f"{place}: {count_text(len(rows), 'file')} {'staged' if options.stage else 'published'}")
+        total = f"{count_text(len(rows), 'file')} {'staged' if options.stage else 'published'}"
+        print_results(f"{place}: {options.yank} is yanked; {total}" if options.yank else f"{place}: {total}")
     return DONE
 
 

@@ -19,7 +19,7 @@ _MOST_SYMBOLS, _MOST_SECTIONS = 1 << 20, 1 << 12
 
 
 def read_exports(folder: str, wanted: Collection[str]) -> tuple[str, ...]:
-    """Return those of the `wanted` symbols that the libraries of torch in `folder` define, sorted.
+    """Return the `wanted` symbols that the libraries of torch in `folder` define, sorted.
 
     A file that is damaged, or no 64-bit little-endian ELF file, defines nothing.
     """

@@ -29,7 +29,7 @@ def report_lines(report: DoctorReport, *, verbose: bool = False) -> Iterator[str
     yield from _step_lines(report.steps)
     yield from report.notes
     if report.fit is None and report.site is None and report.verdict.kind is not VerdictKind.KEEP:
-        yield "Pass the address of a site, or a manifest.jsonl; the README of wheelfactory says where sites are listed."
+        yield "To find a wheel, pass the address of a site, or a manifest.jsonl."
     if verbose:
         yield from _details(report)
 
@@ -53,8 +53,6 @@ def _details(report: DoctorReport) -> Iterator[str]:
     for offer in report.offers:
         yield ""
         yield from _wheel_lines("Installed" if offer.installed else "Matching wheel", offer)
-        if offer.installed:
-            yield f"  to compare it: wheelfactory verify --from {shlex.quote(str(report.site))} flash-attn"
     misses = report.fit.near_misses if report.fit else ()
     if misses and not report.offers:
         yield ""

@@ -84,7 +84,7 @@ def _reinstall_torch(machine: Machine, torch: InstalledTorch, facts: DoctorFacts
             installer.index_option,
             index,
         )
-        return f"it is a nightly; install that of another day: `{shlex.join(command)}`"
+        return f"it is a nightly; install another day's: `{shlex.join(command)}`"
     if index:
         again = shlex.join(installer.install_torch(f"torch=={torch.version}", index, again=True))
         return f"reinstall it: `{again}`"

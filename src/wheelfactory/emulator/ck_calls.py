@@ -221,4 +221,4 @@ _FIELDS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "cosines": ("rotary_cos", "", ()),
     "sines": ("rotary_sin", "", ()),
 }  # fmt: skip
-"""By buffer: the name of its pointer, that of its strides, and which strides there are, from the outermost axis."""
+"""By buffer: the names of its pointer and of its strides, and which strides exist, from the outermost axis."""

@@ -236,7 +236,7 @@ class Attention:
     output: Array
 
     def differentiate(self, gradient: Array) -> tuple[Array, Array, Array]:
-        """Return the gradients of queries, keys and values; those of keys and values for each head of the queries."""
+        """Return the gradients of queries, keys and values; for keys and values one for each head of the queries."""
         weights = self.weights * self.kept
         of_weights = np.einsum("qhd,khd->hqk", gradient, self.values) * self.kept
         delta = np.einsum("qhd,qhd->hq", gradient, self.output)

@@ -92,9 +92,8 @@ def _text(node: ast.expr, names: Mapping[str, ast.expr], archs: str) -> str:
     if isinstance(node, ast.FormattedValue) and node.conversion == -1 and node.format_spec is None:
         return _text(node.value, names, archs)
     if isinstance(node, ast.Name) and node.id in names:
-        others = {
-            name: value for name, value in names.items() if name != node.id
-        }  # so that a name defined by itself does not recurse forever
+        # a name defined by itself must not recurse forever
+        others = {name: value for name, value in names.items() if name != node.id}
         return _text(names[node.id], others, archs)
     if ast.unparse(node) == "sys.executable":
         return sys.executable

@@ -23,7 +23,7 @@ from wheelfactory.matrix.facts import FlashAttn
 _HOUR = 3600
 
 EstimateOrReason: TypeAlias = "Estimate | str"
-"""The estimate of a kernel set, or why there is none."""
+"""The estimate of a kernel set, or the reason why it is missing."""
 
 ReadSources: TypeAlias = "Callable[[str], SourceList | str]"
 """Returns the kernel sources of a release by its version, or why they cannot be listed."""

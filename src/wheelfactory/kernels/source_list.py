@@ -95,7 +95,7 @@ def _all_archs(release: FlashAttn) -> tuple[str, ...]:
 
 
 def find_cached_list(release: FlashAttn, cache: Path, archs: Sequence[str] | None = None) -> SourceList | None:
-    """The list of a release as an earlier call cached it; None if there is none with the digest of the matrix."""
+    """The cached list of a release; None if no cached list has the digest of the matrix."""
     is_pinned = release.sdist or (release.git and release.git.commit)
     archs = _all_archs(release) if archs is None else archs
     paths = [_list_path(cache, release.source_pin, release.trim, names) for names in ((), archs)] if is_pinned else []

@@ -70,7 +70,7 @@ class Wheel:
 
     @property
     def product(self) -> str:
-        """The name of its product; of a wheel that is none, the project."""
+        """The name of its product, or the project of a wheel that is not a product."""
         return product_name(self.name, str(self.version))
 
     @property

@@ -59,7 +59,7 @@ class _Upgrade(BaseModel):
 
 
 class _Shown(BaseModel):
-    """What `auditwheel show --json` prints, as far as it is used; it has more."""
+    """The part of the output of `auditwheel show --json` that is used."""
 
     sym_tag: str
     """The platform that the symbols of the wheel ask for."""
@@ -125,7 +125,7 @@ def parse_architecture(wheel: Wheel) -> str:
 
 
 def _require_valid_glibc(wheel: Wheel, tag: str, architecture: str, built_on: Version | None) -> Version:
-    """Return the glibc of the platform `tag`. Raises `VerificationError` if it is none between two glibc versions.
+    """Return the glibc of the platform `tag`. Raises `VerificationError` unless it is between two glibc versions.
 
     They are the newest glibc whose symbols the wheel uses, and the glibc of the build machine, `built_on`.
     """

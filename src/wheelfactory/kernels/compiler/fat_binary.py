@@ -163,7 +163,7 @@ def embed(host: bytes, fat_binary: bytes) -> bytes:
 
 @contextmanager
 def _reading_object(data: Buffer) -> Iterator[ElfImage]:
-    """Open an object. Raises `CannotComposeError` if it is none, also for errors of reading in the block."""
+    """Open an object. Raises `CannotComposeError` for other data, and for errors of reading in the block."""
     if bytes(data[:6]) != b"\x7fELF\x02\x01":
         raise CannotComposeError("the compiler's objects are not 64-bit little-endian ELF")
     try:

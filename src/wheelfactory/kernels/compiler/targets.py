@@ -34,13 +34,13 @@ def whole_targets(archs: Sequence[str]) -> tuple[str, ...]:
 
 
 def compiled_sources(names: Iterable[str], targets: Sequence[str]) -> list[str]:
-    """Return those of the sources, by name, that are compiled for these targets, sorted."""
+    """Return the sources that are compiled for these targets, sorted by name."""
     # the sources that choose a kernel define none: their objects have no device code (the samples verify that)
     return sorted(name for name in names if HOST in targets or not is_dispatch(name))
 
 
 def target_flags(flags: Iterable[str], targets: Sequence[str]) -> list[str]:
-    """Return those of a kernel's flags that affect the code for these targets, without the archs."""
+    """Return the flags of a kernel that affect the code for these targets, without the archs."""
     dropped = (ARCH_OPTION,) if HOST in targets else (ARCH_OPTION, _HOST_MACRO)
     return [flag for flag in flags if not flag.startswith(dropped)]
 

@@ -73,7 +73,7 @@ def require_message(message: _Message | None) -> _Message:
 
 
 def read_message(kind: Any, data: bytes) -> Any:
-    """Parse a message of the class `kind` within another one. Raises `ResultError` if it is none."""
+    """Parse a message of the class `kind` within another one. Raises `ResultError` for another message."""
     return require_message(_parse(kind, data))
 
 

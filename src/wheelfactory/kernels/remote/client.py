@@ -113,7 +113,7 @@ class Client:
         self._known.clear()
 
     async def find_result(self, action: Blob) -> messages.ActionResult | None:
-        """The result that the server has kept of this action; None if there is none."""
+        """The server's cached result of this action; None if it has none."""
         query = messages.GetActionResultRequest(instance_name=self.remote.instance, action_digest=action.digest)
         get = self._method("GetActionResult", messages.ActionResult)
         try:

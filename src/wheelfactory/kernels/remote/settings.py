@@ -53,7 +53,7 @@ def parse_remote(
 ) -> Remote:
     """Read an address such as ``grpcs://HOST:PORT/INSTANCE``.
 
-    Raises `InputError` if it is none, if a token would be sent without encryption, or if a file or a package is
+    Raises `InputError` for another URL, if a token would be sent without encryption, or if a file or a package is
     missing.
     """
     parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""Collect the symbols against which the loader resolves an extension: those of Python and of all needed libraries.
+"""Collect the symbols against which the loader resolves an extension: from Python and all needed libraries.
 
 Standard library only, because it also runs inside the image of a cell, next to the libraries.
 """
