@@ -384,7 +384,7 @@ def _paths(value: object, path: str = "") -> Iterator[str]:
 
 def _documented() -> set[str]:
     text = (ROOT / "docs/reference/doctor.md").read_text(encoding="utf-8")
-    keys = re.findall(r"^\| `([a-z0-9_.\[\]{},]+)` \|", text.partition("## JSON")[2], re.MULTILINE)
+    keys = re.findall(r"^- `([a-z0-9_.\[\]{},]+)`", text.partition("## JSON")[2], re.MULTILINE)
     found: set[str] = set()
     for key in keys:
         before, _, rest = key.partition("{")
