@@ -93,15 +93,21 @@ def run_vllm(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def run_comfyui(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Compute as ComfyUI does, by an operator of its own: comfy/ldm/modules/attention.py at 05080f60."""
+    """Compute as ComfyUI does, by an operator of its own: comfy/ldm/modules/attention.py at 05080f60.
+
+    Its heads come before the tokens. Raises an error if the output has other strides than it says, as for `q`.
+    """
     compute = import_module("flash_attn").flash_attn_func
 
     @torch.library.custom_op("comfyui::attention", mutates_args=())  # type: ignore[untyped-decorator,unused-ignore]
     def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = compute(q, k, v, dropout_p=0.0, causal=False)
+        result: torch.Tensor = compute(q, k, v, dropout_p=0.0, causal=False, softmax_scale=None)
         return result
 
-    return attention(q, k, v)
+    attention.register_fake(lambda q, *_: torch.empty_strided(q.shape, q.stride(), dtype=q.dtype))
+    given = tuple(tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in (q, k, v))
+    torch.library.opcheck(attention, given, test_utils="test_faketensor")
+    return attention(*given)
 
 
 def measure(dtype: torch.dtype) -> dict[str, float]:
