@@ -33,6 +33,9 @@ TRITON_VARIABLE = "FLASH_ATTENTION_TRITON_AMD_ENABLE"
 
 HEADS, DIM, TOKENS = 2, 16, 12
 
+ARCHS = ("gfx942", "gfx1100")
+"""One for each of vLLM's conditions."""
+
 
 def make_flux() -> Any:
     """Return a tiny Flux transformer with random weights."""
@@ -120,12 +123,13 @@ def measure(dtype: torch.dtype) -> dict[str, float]:
 
 
 def find_programs() -> list[str]:
-    """Return the programs that take flash_attn. transformers and diffusers raise an error if they do not."""
+    """Return the programs that take flash_attn. Where one but vLLM does not, an error is raised."""
     make_model(MODELS["llama"], prepare_transformers("flash_attn", "cpu"), "float32", "cpu")
     dispatch = import_module("diffusers.models.attention_dispatch")
     dispatch._check_attention_backend_requirements(dispatch.AttentionBackendName.FLASH)
-    taken = [f"vllm {arch}" for arch in ("gfx942", "gfx1100") if is_taken_by_vllm(arch)]
-    return ["transformers", "diffusers", *taken, *["comfyui"] * hasattr(import_module("flash_attn"), "flash_attn_func")]
+    from flash_attn import flash_attn_func, flash_attn_varlen_func  # noqa: F401  # as ComfyUI and vLLM do
+
+    return ["transformers", "diffusers", "comfyui", *(f"vllm {arch}" for arch in ARCHS if is_taken_by_vllm(arch))]
 
 
 def main(dtypes: list[str]) -> None:
