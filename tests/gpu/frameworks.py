@@ -33,6 +33,9 @@ TRITON_VARIABLE = "FLASH_ATTENTION_TRITON_AMD_ENABLE"
 
 HEADS, DIM, TOKENS = 2, 16, 12
 
+ARCHS = ("gfx942", "gfx1100")
+"""One for each of vLLM's conditions."""
+
 
 def make_flux() -> Any:
     """Return a tiny Flux transformer with random weights."""
@@ -93,15 +96,21 @@ def run_vllm(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 
 def run_comfyui(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Compute as ComfyUI does, by an operator of its own: comfy/ldm/modules/attention.py at 05080f60."""
+    """Compute as ComfyUI does, by an operator of its own: comfy/ldm/modules/attention.py at 05080f60.
+
+    Its heads come before the tokens. Raises an error if the output has other strides than it says, as for `q`.
+    """
     compute = import_module("flash_attn").flash_attn_func
 
     @torch.library.custom_op("comfyui::attention", mutates_args=())  # type: ignore[untyped-decorator,unused-ignore]
     def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        result: torch.Tensor = compute(q, k, v, dropout_p=0.0, causal=False)
+        result: torch.Tensor = compute(q, k, v, dropout_p=0.0, causal=False, softmax_scale=None)
         return result
 
-    return attention(q, k, v)
+    attention.register_fake(lambda q, *_: torch.empty_strided(q.shape, q.stride(), dtype=q.dtype))
+    given = tuple(tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in (q, k, v))
+    torch.library.opcheck(attention, given, test_utils="test_faketensor")
+    return attention(*given)
 
 
 def measure(dtype: torch.dtype) -> dict[str, float]:
@@ -114,12 +123,13 @@ def measure(dtype: torch.dtype) -> dict[str, float]:
 
 
 def find_programs() -> list[str]:
-    """Return the programs that take flash_attn. transformers and diffusers raise an error if they do not."""
+    """Return the programs that take flash_attn. Where one but vLLM does not, an error is raised."""
     make_model(MODELS["llama"], prepare_transformers("flash_attn", "cpu"), "float32", "cpu")
     dispatch = import_module("diffusers.models.attention_dispatch")
     dispatch._check_attention_backend_requirements(dispatch.AttentionBackendName.FLASH)
-    taken = [f"vllm {arch}" for arch in ("gfx942", "gfx1100") if is_taken_by_vllm(arch)]
-    return ["transformers", "diffusers", *taken, *["comfyui"] * hasattr(import_module("flash_attn"), "flash_attn_func")]
+    from flash_attn import flash_attn_func, flash_attn_varlen_func  # noqa: F401  # as ComfyUI and vLLM do
+
+    return ["transformers", "diffusers", "comfyui", *(f"vllm {arch}" for arch in ARCHS if is_taken_by_vllm(arch))]
 
 
 def main(dtypes: list[str]) -> None:

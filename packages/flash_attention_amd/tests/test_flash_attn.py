@@ -15,8 +15,13 @@ MASK = torch.arange(5) < torch.tensor(LENGTHS)[:, None]
 
 
 def test_its_functions_are_those_of_flash_attention_amd() -> None:
-    assert flash_attn_func is flash_attention_amd.flash_attn_func
+    """Except that the output has the strides of the queries, as ComfyUI's operator requires."""
     assert flash_attn_varlen_func is flash_attention_amd.flash_attn_varlen_func
+    q, k, v = torch.randn(3, 2, 3, 5, 32, requires_grad=True).transpose(2, 3)
+    out, expected = flash_attn_func(q, k, v, causal=True), flash_attention_amd.flash_attn_func(q, k, v, causal=True)
+    assert out.stride() == q.stride()
+    torch.testing.assert_close(out, expected)
+    torch.testing.assert_close(torch.autograd.grad(out.sin().sum(), q), torch.autograd.grad(expected.sin().sum(), q))
 
 
 def test_attention_that_gpus_share_has_the_log_sum_exp_and_refuses_gradients() -> None:

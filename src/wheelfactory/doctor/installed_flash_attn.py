@@ -209,9 +209,9 @@ def format_flash_attn(installed: InstalledFlashAttn) -> str:
     return f"flash-attn {installed.version}"
 
 
-def is_fallback(installed: InstalledFlashAttn) -> bool:
+def is_fallback(installed: InstalledFlashAttn | None) -> bool:
     """Whether it is the fallback by that name, which has no kernels."""
-    return product_name(FLASH_ATTN_NAME, installed.version) == FLASH_ATTN_FALLBACK
+    return installed is not None and product_name(FLASH_ATTN_NAME, installed.version) == FLASH_ATTN_FALLBACK
 
 
 def is_compiled(installed: InstalledFlashAttn) -> bool:

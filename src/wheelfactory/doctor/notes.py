@@ -9,6 +9,7 @@ from wheelfactory.doctor.diagnosis import find_major_minor
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.fit import may_change_torch
 from wheelfactory.doctor.gpu_match import OVERRIDE, GpuSupport, lacks_code, list_visible_gpus
+from wheelfactory.doctor.installed_flash_attn import is_fallback
 from wheelfactory.doctor.machine import Machine
 from wheelfactory.doctor.torch_checks import TRITON_VARIABLE
 
@@ -22,7 +23,8 @@ def find_notes(machine: Machine, *, changes_torch: bool) -> Iterator[str]:
     is_radeon = any(arch.startswith(("gfx11", "gfx12")) for arch in archs)
     if is_radeon and machine.environ.get(_AOTRITON) != "1":
         yield f"Tip: `export {_AOTRITON}=1` speeds up torch's own attention on {archs[0]}."
-    if is_radeon and "vllm" in machine.packages and machine.environ.get(TRITON_VARIABLE) != "TRUE":
+    for_vllm = "vllm" in machine.packages and not is_fallback(machine.flash_attn)
+    if is_radeon and for_vllm and machine.environ.get(TRITON_VARIABLE) != "TRUE":
         yield f"vLLM uses it for images only with `export {TRITON_VARIABLE}=TRUE`."
     if "gfx1030" in archs:
         yield "Limit: with Triton 3.4 and later, the causal backward in bf16 of 2.8.3 fails on gfx1030: train in fp16."

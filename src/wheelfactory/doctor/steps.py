@@ -124,12 +124,11 @@ def fallback_steps(target: Target, wheels: Sequence[PublishedWheel], site: str) 
         f"Install {FALLBACK_NAME}, the same functions in pure PyTorch, for any GPU that your torch supports:",
         "If a program imports flash_attn, install it by that name too:",
     )
-    installer = target.installer
     for number, wheel in enumerate(wheels):
         command = exact_commands(target.executable, (wheel,), again=False)[0 if target.has_pip else 1]
         if site and len(wheels) == len(titles):
-            options = ("--no-deps", installer.index_option, f"{site}{index_path(FALLBACK_INDEX)}/")
-            command = (*installer.install_command, *options, wheel.project)
+            options = ("--no-deps", target.installer.index_option, f"{site}{index_path(FALLBACK_INDEX)}/")
+            command = (*target.installer.install_command, *options, wheel.project)
         yield Step(titles[number], (shlex.join(command),))
 
 

@@ -77,9 +77,8 @@ def find_verdict(
 ) -> Verdict:
     """Return the verdict; `unsupported`: why nothing can run on this system. `fit`: None without a site."""
     installed = machine.flash_attn
-    has_kernels = installed is not None and not is_fallback(installed)
     promised = fit is not None and bool(fit.fitting) and not any(gpu_warnings(fit.fitting[0], machine, facts))
-    is_wanted = fit is None or (wanted.is_met(machine) and (has_kernels or not promised))
+    is_wanted = fit is None or (wanted.is_met(machine) and not (is_fallback(installed) and promised))
     if installed and not installed.error and not diagnoses and is_wanted:
         line = (
             f"Works; keep it: {format_flash_attn(installed)} imports with {format_torch(machine)}{_on_gpus(machine)}."
@@ -97,10 +96,8 @@ def find_verdict(
     if fit.fitting or fit.with_other_torch:
         wheel = fit.fitting[0] if fit.fitting else fit.with_other_torch
         assert wheel
-        line = f"Install this: {name_wheel(wheel)}{_for_machine(machine, fit)}"
-        if installed and not has_kernels:
-            line = f"{line}; it replaces {format_flash_attn(installed)}, which has no kernels"
-        return Verdict(VerdictKind.INSTALL, f"{line}.")
+        old = "; it replaces the fallback, which has no kernels" if is_fallback(installed) else ""
+        return Verdict(VerdictKind.INSTALL, f"Install this: {name_wheel(wheel)}{_for_machine(machine, fit)}{old}.")
     instead = f" Without --backend and --flash-attn, {name_wheel(fit.unfiltered)}, fits." if fit.unfiltered else ""
     return Verdict(VerdictKind.CANNOT, f"Cannot, because {_why_none(machine, diagnoses, fit, wanted, facts)}.{instead}")
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from functools import wraps
+from typing import Any, NoReturn
 
+import flash_attention_amd
 import torch
 from flash_attention_amd import (
-    flash_attn_func,
     flash_attn_kvpacked_func,
     flash_attn_qkvpacked_func,
     flash_attn_varlen_func,
@@ -14,6 +15,7 @@ from flash_attention_amd import (
     flash_attn_varlen_qkvpacked_func,
     flash_attn_with_kvcache,
 )
+from flash_attention_amd.options import Result
 from torch import Tensor
 
 __all__ = [
@@ -27,6 +29,13 @@ __all__ = [
     "flash_attn_varlen_qkvpacked_func",
     "flash_attn_with_kvcache",
 ]
+
+
+@wraps(flash_attention_amd.flash_attn_func)
+def flash_attn_func(q: Tensor, *given: Any, **options: Any) -> Result:
+    """The function of flash-attention-amd, but a single output has the strides of `q`: ComfyUI's operator says so."""
+    found = flash_attention_amd.flash_attn_func(q, *given, **options)
+    return found if isinstance(found, tuple) or q.is_contiguous() else torch.empty_like(q).copy_(found)
 
 
 def _wrapped_flash_attn_forward(

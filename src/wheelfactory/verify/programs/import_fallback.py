@@ -30,7 +30,7 @@ def main(project: str, absent: Sequence[str]) -> None:
         import flash_attn.bert_padding
         import flash_attn.layers.rotary
 
-        assert flash_attn.flash_attn_func is flash_attn_func
+        assert flash_attn.flash_attn_varlen_func is flash_attn_varlen_func
     sys.stdout.write(f"\n{json.dumps({'version': importlib.metadata.version(project)})}\n")
 
 
