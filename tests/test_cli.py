@@ -145,7 +145,7 @@ def _below(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentPar
     return next((action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)), {})
 
 
-MAY_BE_EMPTY = ("--archs", "--extended", "--kernels-pending", "--reason", "--results", "--runner", "--site")
+MAY_BE_EMPTY = ("--archs", "--commit", "--extended", "--kernels-pending", "--reason", "--results", "--runner", "--site")
 
 
 def test_an_option_is_empty_only_if_that_is_its_default() -> None:

@@ -141,38 +141,31 @@ def test_notes_refuse_a_bad_repository(cli: Cli, release: Path, name: str) -> No
     assert shown.err.startswith(f"error: not a repository: {name}\nhint: write OWNER/REPO")
 
 
-def test_answer_links_the_search_page_for_the_request(
-    cli: Cli, release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "body.md").write_text(BODY)
-    shown = cli("ci", "answer", release, "--body", "body.md")
-    assert (shown.code, shown.out, shown.err) == (DONE, f"<file://{release}/index.html?{QUERY}>\n", "")
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(BODY.encode())))
-    assert cli("ci", "answer", "github:Me/wheels").out == f"<https://me.github.io/wheels/?{QUERY}>\n"
+def test_answer_links_the_search_page_for_the_request(cli: Cli, release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for target, site in (
+        (release, f"file://{release}/index.html"),
+        ("github:Me/wheels", "https://me.github.io/wheels/"),
+    ):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(BODY.encode())))
+        shown = cli("ci", "answer", target)
+        assert (shown.code, shown.out, shown.err) == (DONE, f"<{site}?{QUERY}>\n", "")
 
 
-@pytest.mark.parametrize("name", ["body.md", "-"])
-def test_answer_accepts_long_hostile_bytes(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_answer_accepts_long_hostile_bytes(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     body = b"### torch\n\n\xff\xfe\x00 @admin\n" * 10_000
-    (tmp_path / "body.md").write_bytes(body)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(body)))
-    shown = cli("ci", "answer", "github:me/wheels", "--site", "https://of.mine", "--body", name)
+    shown = cli("ci", "answer", "github:me/wheels", "--site", "https://of.mine")
     assert shown.code == DONE
     assert shown.out == "<https://of.mine/?torch=%EF%BF%BD%EF%BF%BD%00%20%40admin>\n"
 
 
-def test_answer_needs_a_site_and_a_body(cli: Cli, release: Path) -> None:
+def test_answer_needs_a_site(cli: Cli, release: Path) -> None:
     manifest = release / MANIFEST_NAME
-    shown = cli("ci", "answer", manifest, "--body", manifest)
+    shown = cli("ci", "answer", manifest)
     assert (shown.code, shown.out) == (BAD_INPUT, "")
     assert (
         shown.err == f"error: cannot determine the URL of the search page: {manifest}\nhint: pass it with --site URL\n"
     )
-    absent = cli("ci", "answer", release, "--body", "absent.md")
-    assert (absent.code, absent.out) == (BAD_INPUT, "")
-    assert absent.err.startswith("error: cannot read: absent.md (No such file or directory)\n")
 
 
 def test_reports_change_nothing(cli: Cli, release: Path) -> None:

@@ -93,7 +93,10 @@ def _routed(github: FakeGitHub, asked: Asked, *, writes: bool) -> Answer:
             raise RuleError(422, "No commit found for SHA")
         return 200, example_commit(commit), {}
     if not asked.path.startswith(_HOME):
-        raise RuleError(404, "Not Found")
+        setting = asked.path.removeprefix(_HOME.removesuffix("/releases"))
+        if asked.method != "GET" or setting not in github.repository.settings:
+            raise RuleError(404, "Not Found")
+        return 200, github.repository.settings[setting], {}
     rest = asked.path.removeprefix(_HOME).strip("/").split("/")
     answer = (_got if asked.method == "GET" else _changed)(github, asked, rest, writes)
     if asked.method != "GET":

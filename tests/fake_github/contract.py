@@ -25,6 +25,15 @@ API, UPLOADS = "https://api.github.com", "https://uploads.github.com"
 _PATHS = ("/repos/{owner}/{repo}/releases", "/repos/{owner}/{repo}/actions/runs/{run_id}")
 """Each path, and those below it."""
 _COMMIT = "/repos/{owner}/{repo}/commits/{ref}"
+_SETTINGS = {
+    f"/repos/{{owner}}/{{repo}}{below}"
+    for below in (
+        *("", "/environments", "/environments/{environment_name}/deployment-branch-policies", "/immutable-releases"),
+        *("/actions/permissions", "/actions/permissions/workflow", "/actions/runners", "/actions/variables/{name}"),
+        *("/actions/workflows", "/labels/{name}", "/pages", "/private-vulnerability-reporting"),
+        *("/rules/branches/{branch}", "/rulesets"),
+    )
+}
 _BINARY = b"bytes"
 
 
@@ -36,7 +45,8 @@ def _description() -> dict[str, Any]:
 
 def _sliced(api: dict[str, Any]) -> dict[str, Any]:
     """The part of the description about `_PATHS`, with its references; the whole one takes half a minute to load."""
-    paths = {path: item for path, item in api["paths"].items() if path.startswith(_PATHS) or path == _COMMIT}
+    kept = {_COMMIT, *_SETTINGS}
+    paths = {path: item for path, item in api["paths"].items() if path.startswith(_PATHS) or path in kept}
     components: dict[str, dict[str, Any]] = {}
     left = list(_references(paths))
     while left:
@@ -67,6 +77,15 @@ def example_run(repository: str, **changes: object) -> dict[str, Any]:
     example = _description()["components"]["examples"]["workflow-run"]["value"]
     head = {**example["head_repository"], "full_name": repository}
     return {**example, "head_repository": head, **changes}
+
+
+def example_setting(path: str) -> Any:
+    """The response that the description has as an example for a path below a repository."""
+    (answer,) = _description()["paths"][f"/repos/{{owner}}/{{repo}}{path}"]["get"]["responses"]["200"][
+        "content"
+    ].values()
+    name = next(iter(answer["examples"].values()))["$ref"].rpartition("/")[2]
+    return _description()["components"]["examples"][name]["value"]
 
 
 def example_job(name: str, *steps: str, **changes: object) -> dict[str, Any]:

@@ -98,6 +98,8 @@ class Repository:
     releases: dict[int, FakeRelease] = field(default_factory=dict)
     runs: dict[int, dict[str, Any]] = field(default_factory=dict)
     """The API's JSON of each workflow run."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """The API's JSON of each setting, by its path below the repository."""
     jobs: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     """The API's JSON of the jobs of each run."""
     burned: set[str] = field(default_factory=set)

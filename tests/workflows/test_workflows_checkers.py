@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Collection, Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from refresh.derived import WORKFLOWS
 from wheelfactory.cli import MODULES
 from wheelfactory.core.files import MATRIX
-from workflows.checkers import CHECKERS, Finding, NothingCheckedError, zizmor
+from workflows.checkers import CHECKERS, Finding, NothingCheckedError, workflow_files, zizmor
 from workflows.definition import FOLDER
 from workflows.document import WorkflowError
 from workflows.events import push
@@ -203,6 +204,17 @@ def test_every_repository_variable_and_secret_is_documented() -> None:
     variables, secrets = (TREE / "docs/how-to" / name for name in ("publish-on-github.md", "refresh.md"))
     documented = re.findall(r"^- `(WHEELFACTORY_\w+)`", variables.read_text(), re.MULTILINE)
     assert used == {*documented, *re.findall(r"secret `(WHEELFACTORY_\w+)`", secrets.read_text())}
+
+
+def test_the_page_on_runners_names_jobs_and_artifacts_that_exist() -> None:
+    page = (TREE / "docs/how-to/self-hosted-runners.md").read_text()
+    workflows = "".join((TREE / name).read_text() for name in workflow_files(TREE))
+    sealed = re.findall(r"uses: ./.github/actions/seal\n +with:\n +name: (.+)", workflows)
+    artifacts = [re.sub(r"\$\{\{.*?\}\}", "*", name) for name in sealed]
+    (downloaded,) = re.findall(r"gh run download .*--pattern '([^']+)'", page)
+    assert any(fnmatchcase(downloaded, name) for name in artifacts if name != "*"), downloaded
+    jobs = re.findall(r"^    name: ([\w -]+)$", workflows, re.MULTILINE)
+    assert {"Build", "Verify"} <= {*re.findall(r"(?<!\*)\*([A-Z]\w+)\*(?!\*)", page)} <= {*jobs}
 
 
 def test_the_listed_outputs_are_those_of_the_commands() -> None:

@@ -8,11 +8,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
-from contextlib import nullcontext
-from pathlib import Path
 from urllib.parse import quote, urlencode
 
-from wheelfactory.commands.options import Environ, add_option, print_results
+from wheelfactory.commands.options import Environ, print_results
 from wheelfactory.commands.targets import add_readonly_target, add_site, find_site_url
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.matrix.rules import AXES, GPU
@@ -22,26 +20,16 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     add_readonly_target(parser)
     add_site(parser)
-    add_option(parser, "--body FILE", "file with the text of the issue (default: -, stdin)", default="-", type=str)
 
 
 def execute(options: argparse.Namespace, _environ: Environ) -> int:
-    """Print the URL of the search page, filled in from a wheel request."""
+    """Print the URL of the search page, filled in from the text of a wheel request on stdin."""
     site = find_site_url(options.target, options.site)
     if site is None:
         raise InputError("cannot determine the URL of the search page", options.target, "pass it with --site URL")
-    print_results(search_link(site, _read(options.body)))
-    return DONE
-
-
-def _read(name: str) -> str:
-    """Read the issue body from a file or stdin, up to a size limit."""
     # anyone can write a request, so the size is limited and bytes that are not UTF-8 are replaced
-    try:
-        with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
-            return file.read(4 * MAX_BODY).decode("utf-8", "replace")
-    except OSError as error:
-        raise InputError("cannot read", f"{name} ({error.strerror})", "name a file, or - for stdin") from None
+    print_results(search_link(site, sys.stdin.buffer.read(4 * MAX_BODY).decode("utf-8", "replace")))
+    return DONE
 
 
 # maximum number of characters read from a body. GitHub's limit for an issue is 65,536
