@@ -146,7 +146,7 @@ def pointing_to_the_first(data: bytes) -> bytes:
 
 
 BAD_WHEELS = {
-    "a path out of the archive": Bad(member("../evil.py"), "archive", "'../evil.py'", "without empty parts", ""),
+    "a path out of the archive": Bad(member("../evil.py"), "archive", "../evil.py in ", "without empty parts", ""),
     # claims about itself
     "a newer glibc than the image's": Bad(
         lambda folder: finished_wheel(
@@ -188,7 +188,6 @@ BAD_WHEELS = {
             ("cell", "fa2.8.3-rocm6.4-torch2.9.1-cp312-ck", "cp312"),
             ("label", "rocm63torch2.9", "rocm63torch2.9"),
             ("source", "sha256:" + "0" * 64, "sha256:000"),
-            ("build", "7", "7"),
         )
     },
     "a build record of fewer archs": Bad(

@@ -209,7 +209,8 @@ def test_the_command_stores_a_bundle_and_publishes_nothing(
     assert github.repository.published() == []
     bundle.write_bytes(b"{}")
     refused = cli(*arguments)
-    assert (refused.code, refused.err.startswith(f"error: not an attestation bundle: {bundle} (")) == (BAD_INPUT, True)
+    assert refused.code == BAD_INPUT
+    assert refused.err.startswith(f"error: not an attestation bundle: {bundle}: dsseEnvelope.payload: Field required\n")
 
 
 def test_the_command_stores_a_bundle_in_a_directory(

@@ -152,8 +152,8 @@ def test_a_torch_that_cannot_be_installed_is_named_as_the_step(
     monkeypatch.setattr(install, "make_python_environment", lambda folder, version, environ: Environment(folder))
     monkeypatch.setattr(install, "run", lambda *_, **__: refused)
     assert results_with(release, tmp_path) == {
-        "install torch with pip": "No solution found",
-        "install torch with uv": "No solution found",
+        "install torch with pip": "\u00d7 No solution \u2570 found",
+        "install torch with uv": "\u00d7 No solution \u2570 found",
     }
 
 
