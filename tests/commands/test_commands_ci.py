@@ -135,8 +135,7 @@ def test_a_wheel_that_cannot_be_installed_is_a_gap_until_a_replacement_is_publis
         steps.publish(TRITON, number)
         assert steps.run("jobs", "--only", TRITON).outputs["count"] == "0"
         break_wheel(max((steps.release / "wheels").glob("flash_attn-*.whl")))
-        planned = steps.run("jobs", "--only", TRITON)
-        assert (planned.outputs["count"], "1 cell to replace" in planned.err) == ("1", True)
+        assert steps.run("jobs", "--only", TRITON).outputs["count"] == "1"
         gap = steps.reconcile()
         assert (gap.code, f"missing  {TRITON}: not published" in gap.err) == (FAILED, True)
         assert steps.collect().entries("batches")[0]["cells"] == f"{TRITON}:{number + 1}"

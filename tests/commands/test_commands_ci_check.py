@@ -32,7 +32,7 @@ def test_a_stale_index_is_drift_and_the_report_has_all_that_is_printed(cli: Cli,
     shown = cli("ci", "check", release, "--cache", tmp_path / "cache", "--report", "report.txt")
     assert (shown.code, shown.err) == (VERIFICATION_FAILED, "")
     assert shown.out.splitlines()[0] == f"{release.as_uri()}: drift, 2 failures; 0 wheels in the sample"
-    assert f"failed: {release.as_uri()}: cells: {CELL}: expected a wheel to install, found " in shown.out
+    assert f"failed: {release.as_uri()}: cells: {CELL}: expected a wheel, found " in shown.out
     assert "not run: installs: " in shown.out
     assert Path("report.txt").read_text() == shown.out
 

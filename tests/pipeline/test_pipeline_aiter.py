@@ -150,7 +150,7 @@ def job_release(folder: Path, gates: tuple[GateResult, ...] = PASSED) -> Path:
 
 
 def test_its_row_is_accepted_with_its_gates_only(given: Context, tmp_path: Path) -> None:
-    ((row, _),) = read_additions(job_release(tmp_path / "good"), expected=(), context=given)
+    ((row, _),) = read_additions(job_release(tmp_path / "good"), expected={}, context=given)
     assert row.filename == WHEEL
     with pytest.raises(VerificationError, match="not checked: contents"):
         read_additions(job_release(tmp_path / "bad", PASSED[:-1]), context=given)

@@ -459,7 +459,7 @@ def test_its_row_belongs_to_every_index(wheel: Path) -> None:
 def test_a_verified_row_is_accepted_from_a_release_directory(
     job_release: Callable[..., Path], given: Context, project: FallbackProject
 ) -> None:
-    ((row, path),) = read_additions(job_release(), expected=(), context=given)
+    ((row, path),) = read_additions(job_release(), expected={}, context=given)
     assert (row.filename, path and path.name) == (project.filename, project.filename)
 
 

@@ -60,7 +60,7 @@ def test_its_wheel_passes_the_gates_and_is_accepted_from_a_release_directory(giv
     addition = as_addition(wheel, verify(wheel, context=given))
     publish(DirectoryPublisher(tmp_path / "release"), [addition])
     assert [gate.gate for gate in addition[0].gates] == ["archive", "identity", "record", "contents"]
-    assert [row.project for row, _ in read_additions(tmp_path / "release", expected=(), context=given)] == [NAME]
+    assert [row.project for row, _ in read_additions(tmp_path / "release", expected={}, context=given)] == [NAME]
 
 
 def test_a_wheel_that_requires_it_is_published_with_it_only(given: Context, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,14 +10,16 @@ import pytest
 from release_factory import passed_gates, quick_gates
 from stage_arguments import local_executor
 from wheel_factory import TRITON, finished_wheel, small_machine
+from wheelfactory.build.executor import Executor
+from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError, VerificationError
 from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline import run as running
-from wheelfactory.pipeline.run import Worklist, run_worklist
+from wheelfactory.pipeline.run import CellPipeline, Failure, Worklist, make_worklist, run_worklist
 from wheelfactory.release.additions import read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.release.transaction import publish
+from wheelfactory.release.transaction import publish, yank
 from wheelfactory.verify.result import Finding, GateResult
 
 
@@ -55,6 +58,25 @@ def test_a_verified_wheel_gets_a_new_row_and_new_pages(
     assert verified == [publisher.wheels_dir / before.filename]
     assert publisher.rows() == (before.model_copy(update={"gates": passed_gates(TRITON.id)}),)
     assert "not checked" not in (publisher.folder / "packages.md").read_text()
+
+
+def test_a_yanked_wheel_is_replaced_by_one_with_a_letter(
+    given: Context, publisher: DirectoryPublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yank(publisher, publisher.rows()[0].filename, "wrong numbers")
+    built: list[str | None] = []
+
+    def build(pipeline: CellPipeline, _executor: Executor, cells: Sequence[Cell]) -> list[Failure]:
+        replacements = pipeline.context.replacements
+        built.extend(given.matrix.build_tag(cell, replacements[cell.id]) for cell in cells)
+        return []
+
+    monkeypatch.setattr(running, "build_in_parallel", build)
+    monkeypatch.setattr(running, "fetch_missing_dependencies", lambda *_, **__: [])
+    monkeypatch.setattr(running, "find_missing_products", lambda *_, **__: ())
+    executor = local_executor(given)
+    run_worklist(executor, make_worklist(executor, [TRITON], publisher, context=given), publisher, context=given)
+    assert built == ["0a"]
 
 
 def failing(*_: object, **__: object) -> tuple[GateResult, ...]:

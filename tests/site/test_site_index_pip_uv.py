@@ -348,8 +348,24 @@ def test_a_replacement_is_installed_instead_of_what_it_replaces(
         done = machine.install("--index-url", site.index(CK_INDEX), f"flash-attn=={CK_VERSION}")
     assert done.returncode == 0, done.stderr
     assert REASON not in done.stderr
+    assert source_of(machine) == "again = True"
+
+
+def source_of(machine: Machine) -> str:
     code = "import flash_attn; print(open(flash_attn.__file__).read())"
-    assert run([machine.python, "-I", "-c", code], machine.folder).stdout.strip() == "again = True"
+    return run([machine.python, "-I", "-c", code], machine.folder).stdout.strip()
+
+
+def test_a_replacement_of_an_installed_wheel_has_its_version_and_is_installed_with_force(
+    machine: Machine, own_release: Path, tmp_path: Path
+) -> None:
+    with installable(own_release) as site:
+        machine.install("--index-url", site.index(CK_INDEX), "flash-attn")
+        make_release(own_release, [flash_attn_wheel(tmp_path / "newer", CELLS[0], "again = True", replacement=1)])
+        machine.install("--index-url", site.index(CK_INDEX), "--upgrade", "flash-attn")
+        assert source_of(machine) == ""
+        machine.install("--index-url", site.index(CK_INDEX), "--force-reinstall", "--no-deps", "flash-attn")
+    assert source_of(machine) == "again = True"
 
 
 def test_a_yanked_wheel_is_passed_over_for_an_older_one(machine: Machine, yanked: Path) -> None:

@@ -14,7 +14,6 @@ from wheelfactory.commands.targets import (
     find_site_url,
     open_publisher,
     require_target,
-    split_lost,
 )
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import lock_folder, write_atomic
@@ -50,12 +49,10 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         print_results(f"{options.packages}: {count_text(sum(row.cell is not None for row in rows), 'wheel')}")
     elif options.dest:
         folder = as_directory(options.dest)
-        served, lost = split_lost(rows, options.target)
-        for row in lost:
-            print_messages(f"warning: skipping {row.filename}: its release was deleted")
-        pages = _write_linked_site(folder, _with_urls(publisher, served), options)
-        if lost:
-            write_atomic(folder / LOST_NAME, manifest_bytes(lost))
+        served = _with_urls(publisher, rows)
+        pages = _write_linked_site(folder, served, options)
+        if len(served) < len(rows):
+            write_atomic(folder / LOST_NAME, manifest_bytes(row for row in rows if not row.url))
         print_results(f"{folder}: {count_index_pages(pages)} pages")
     elif isinstance(publisher, DirectoryPublisher):
         pages = render_site(load_matrix(options.matrix), rows, options.site)
@@ -91,10 +88,13 @@ def _site_url(options: argparse.Namespace) -> str:
     return find_site_url(options.target, options.site) or ""
 
 
-def _with_urls(publisher: object, rows: Sequence[WheelRow]) -> Sequence[WheelRow]:
-    """Return the rows with the URLs of their files."""
+def _with_urls(publisher: object, rows: Sequence[WheelRow]) -> list[WheelRow]:
+    """Return the rows with the URLs of their files; skip rows whose release was deleted."""
     if not isinstance(publisher, DirectoryPublisher):
-        return rows
+        for row in rows:
+            if row.url is None:
+                print_messages(f"warning: skipping {row.filename}: its release was deleted")
+        return [row for row in rows if row.url]
     wheels = publisher.wheels_dir.resolve()
     print_messages(
         f"warning: this site links to local files in {wheels}; to share it, serve the release directory instead"

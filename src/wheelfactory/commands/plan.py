@@ -28,7 +28,7 @@ from wheelfactory.commands.options import (
     read_context,
 )
 from wheelfactory.commands.overview import local_build, local_build_lines, overview_table, overview_text
-from wheelfactory.commands.targets import DEFAULT_DIRECTORY, add_readonly_target, read_published_rows, split_lost
+from wheelfactory.commands.targets import DEFAULT_DIRECTORY, add_readonly_target, read_published_rows
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import DONE
 from wheelfactory.core.progress import log_to_stderr, show_meanwhile
@@ -186,9 +186,7 @@ def _read_published(target: str | None, context: Context) -> frozenset[str] | No
     """The ids of published cells in a target; None without a target if there is no `DEFAULT_DIRECTORY`."""
     if target is None and not Path(DEFAULT_DIRECTORY).is_dir():
         return None
-    target = target or DEFAULT_DIRECTORY
-    rows, _ = split_lost(read_published_rows(target, context.environ), target)
-    return available_cells(rows, context.matrix)
+    return available_cells(read_published_rows(target or DEFAULT_DIRECTORY, context.environ), context.matrix)
 
 
 def _forecast_workflow(

@@ -27,6 +27,7 @@ from wheelfactory.commands.targets import (
     parse_repository,
     require_target,
 )
+from wheelfactory.core.cell import split_names
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import lock_folder, read_file, remove_scratch, write_atomic
 from wheelfactory.core.host import read_host
@@ -184,7 +185,7 @@ def _verify_wheels(options: argparse.Namespace, *, context: Context) -> list[Add
 
 def _collect_additions(options: argparse.Namespace, publisher: Publisher, *, context: Context) -> list[Addition]:
     """Return the wheels and rows that the arguments name, without duplicates."""
-    expected = None if options.expect is None else frozenset(options.expect.split())
+    expected = None if options.expect is None else split_names(options.expect)
     additions = _verify_wheels(options, context=context)
     folders = [path for path in options.paths if path.is_dir()]
     # the recorded gates are trusted here: the job with the release token must not run code of these wheels

@@ -18,7 +18,7 @@ from wheelfactory.commands.options import (
     print_text,
 )
 from wheelfactory.commands.overview import local_build, overview_table, overview_text
-from wheelfactory.commands.targets import DEFAULT_DIRECTORY, add_readonly_target, read_published_rows, split_lost
+from wheelfactory.commands.targets import DEFAULT_DIRECTORY, add_readonly_target, read_published_rows
 from wheelfactory.core.errors import DONE, FAILED
 from wheelfactory.core.host import read_host
 from wheelfactory.core.terminal import TextTable
@@ -50,7 +50,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Print which selected cells are published; exit code 1 unless all are."""
     target, matrix = options.target or DEFAULT_DIRECTORY, load_matrix(options.matrix)
-    rows, _ = split_lost(read_published_rows(target, environ), target)
+    rows = read_published_rows(target, environ)
     coverage = compute_coverage(expand(matrix), current_rows(rows, matrix), options.only)
     if options.json:
         print_results(json.dumps(coverage_json(coverage, target)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -164,10 +164,10 @@ def add_site(parser: argparse.ArgumentParser) -> None:
 
 
 def read_published_rows(target: str, environ: Environ) -> tuple[WheelRow, ...]:
-    """Read the rows of a target. Raises `InputError` if it is not readable."""
+    """Read the rows of a target, where a wheel deleted from GitHub is yanked. Raises `InputError` if not readable."""
     if parse_repository(target):
         with log_to_stderr():
-            return open_publisher(target, environ).rows()
+            return yank_lost(open_publisher(target, environ).rows())
     return read_manifest(Path(target))
 
 
@@ -175,10 +175,10 @@ LOST_NAME = "lost.jsonl"
 """Beside the manifest of a site of a repository: the rows whose files were deleted from GitHub, if there are any."""
 
 
-def split_lost(rows: Sequence[WheelRow], target: str) -> tuple[Sequence[WheelRow], Sequence[WheelRow]]:
-    """Split off the rows of a repository whose files were deleted from GitHub; of a directory none."""
-    lost = [row for row in rows if row.url is None] if parse_repository(target) else []
-    return [row for row in rows if row not in lost], lost
+def yank_lost(rows: Iterable[WheelRow]) -> tuple[WheelRow, ...]:
+    """The rows of a repository, with those yanked whose files were deleted from GitHub."""
+    lost = {"yanked": "its file was deleted from GitHub"}
+    return tuple(row if row.url or row.yanked else row.model_copy(update=lost) for row in rows)
 
 
 def open_site(text: str, environ: Environ) -> PublishedSite:

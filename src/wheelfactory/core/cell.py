@@ -118,13 +118,11 @@ class Cell:
         return cls(match["flash_attn"], python, match["torch"], match["rocm"], backend, match["amd"] is not None)
 
 
-def name_with_replacement(cell: str, replacement: int) -> str:
-    """Name a cell to build: its id, and after a colon which replacement of a published wheel it is, unless none."""
-    return f"{cell}:{replacement}" if replacement else cell
-
-
 def split_names(text: str) -> dict[str, int]:
-    """Split names of cells to build (`name_with_replacement`) and of products at blanks: each id, which replacement."""
+    """Split the names of cells to build and of products, which blanks separate: ids, each with its replacement.
+
+    A cell has its replacement of a published wheel after a colon; it is 0 without one.
+    """
     found = (_NAME.fullmatch(name) for name in text.split())
     return {match[1]: int(match[2] or 0) for match in found if match}
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from wheelfactory.core.cell import PRODUCTS, Cell, name_with_replacement, products_beside, split_names
+from wheelfactory.core.cell import PRODUCTS, Cell, products_beside, split_names
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file, write_atomic
 from wheelfactory.core.models import FrozenModel, parse_model
@@ -197,7 +197,7 @@ def batch_matrix(cells: Sequence[CellJob]) -> str:
         [
             {
                 "batch": batch,
-                "cells": " ".join(name_with_replacement(cell.id, cell.replacement) for cell in members),
+                "cells": " ".join(f"{cell.id}:{cell.replacement}".removesuffix(":0") for cell in members),
                 "kernel-sets": " ".join(sorted({name for cell in members for name in cell.kernel_sets})),
             }
             for batch, members in batches.items()

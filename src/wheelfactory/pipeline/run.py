@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -56,8 +56,6 @@ class Worklist:
     unbuildable: tuple[Failure, ...]
     to_verify: tuple[WheelRow, ...] = ()
     """Rows of published wheels that are unverified."""
-    replacements: Mapping[str, int] = field(default_factory=dict)
-    """See `Context.replacements`."""
 
 
 def make_worklist(
@@ -68,8 +66,7 @@ def make_worklist(
     A cell whose wheels are all yanked or lost gets a replacement. Unverified wheels are verified unless they are
     yanked. Raises `PublishError` if a published file was changed.
     """
-    rows = publisher.rows()
-    present = held_rows(publisher, rows)
+    present = held_rows(publisher)
     missing = unpublished_cells(cells, available_cells(present, context.matrix))
     to_build, unbuildable = [], []
     for cell in missing:
@@ -82,8 +79,7 @@ def make_worklist(
     to_verify = () if quick else tuple(row for row in present if row.cell in ids and _needs_gates(row, context.matrix))
     unverified = {row.cell for row in to_verify}
     published = tuple(cell for cell in cells if cell not in missing and cell.id not in unverified)
-    replacements = next_replacements(rows, context.matrix)
-    return Worklist(tuple(to_build), published, tuple(unbuildable), to_verify, replacements)
+    return Worklist(tuple(to_build), published, tuple(unbuildable), to_verify)
 
 
 def _needs_gates(row: WheelRow, matrix: Matrix) -> bool:
@@ -109,7 +105,8 @@ def run_worklist(
     wheel does not stop the others.
     Raises `PublishError` if the release is damaged.
     """
-    matrix, context = context.matrix, replace(context, replacements=worklist.replacements)
+    matrix = context.matrix
+    context = replace(context, replacements=next_replacements(publisher.rows(), matrix))
     # for the published cells too: an interrupted run may have published its cells only
     products = find_missing_products(publisher, worklist.to_build + worklist.published, context=context)
     offered = [project for project in products if project.name in OFFERED_PRODUCTS]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
 from wheelfactory.build.pinned import PinnedProject
 from wheelfactory.build.products import is_other_version, pin_product
 from wheelfactory.build.sources import fetch_file
-from wheelfactory.core.cell import PRODUCTS, Cell, name_with_replacement, products_beside
+from wheelfactory.core.cell import PRODUCTS, Cell, products_beside
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import InputError, VerificationError
 from wheelfactory.core.label import Label
@@ -43,13 +43,13 @@ def as_addition(
 
 
 def read_additions(
-    folder: Path, expected: Collection[str] | None = None, wheels: Path | None = None, *, context: Context
+    folder: Path, expected: Mapping[str, int] | None = None, wheels: Path | None = None, *, context: Context
 ) -> tuple[Addition, ...]:
     """Read the wheels of a release directory, with the gates that its manifest records. No code of a wheel runs.
 
-    Gates that run no code of the wheel run again, with plain builds from the cache only. `expected` are the names of
-    the allowed cells (`name_with_replacement`); None allows all. Files are looked for in `wheels` (default: the
-    folder's own). A product in a different version than this checkout's is skipped.
+    Gates that run no code of the wheel run again, with plain builds from the cache only. `expected` are the
+    allowed cells with their replacements (`split_names`); None allows all. Files are looked for in `wheels` (default:
+    the folder's own). A product in a different version than this checkout's is skipped.
 
     Raises `VerificationError` for a row that failed a required gate, has no file or another one, is yanked, has
     evidence, or is neither a cell's wheel nor a product nor a pinned dependency; `InputError` without a manifest;
@@ -60,9 +60,8 @@ def read_additions(
         path = (wheels or DirectoryPublisher(folder).wheels_dir) / row.filename
         unchecked = unverified_reason(row, is_published=False)
         wrong = _unpinned(row, context.matrix) or unchecked or None
-        name = row.cell and name_with_replacement(row.cell, build_key(row.filename)[1])
-        if name and expected is not None and name not in expected:
-            wrong = f"{name} is not in the list of --expect"
+        if row.cell and expected is not None and expected.get(row.cell) != build_key(row.filename)[1]:
+            wrong = f"{row.cell}, build tag {build_key(row.filename)}, is not in the list of --expect"
         if not wrong and not path.is_file():
             wrong = f"{path} is missing"
         if not wrong and (different := added_differences(row, path)):

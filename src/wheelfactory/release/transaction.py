@@ -144,12 +144,12 @@ class Publisher(Protocol):
         """
 
 
-def held_rows(publisher: Publisher, rows: Iterable[WheelRow]) -> tuple[WheelRow, ...]:
+def held_rows(publisher: Publisher) -> tuple[WheelRow, ...]:
     """The published rows whose wheels still exist: a release can be deleted on GitHub, a file in a directory.
 
     Raises `PublishError` if a published file was changed.
     """
-    return tuple(row for row in rows if publisher.has_wheel(row))
+    return tuple(row for row in publisher.rows() if publisher.has_wheel(row))
 
 
 def stage(publisher: Publisher, additions: Iterable[Addition], step: BeginStep = silent_step) -> tuple[WheelRow, ...]:

@@ -109,8 +109,8 @@ def _replaced(new: Iterable[WheelRow], before: Iterable[WheelRow], matrix: Matri
         old = last.get(str(wheel.cell))
         if old and build_key(old.filename) < build_key(wheel.filename):
             why = old.yanked or outdated_reason(old, matrix)
-            line = f"- {code_span(wheel.filename)} replaces {code_span(old.filename)}"
-            yield f"{line}: {escape(why)}" if why else line
+            reason = f": {escape(why)}" if why else ""
+            yield f"- {code_span(wheel.filename)} replaces {code_span(old.filename)}{reason}"
 
 
 def _headline(found: ReleaseChanges) -> str:

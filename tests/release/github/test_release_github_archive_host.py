@@ -245,11 +245,14 @@ def test_a_download_that_differs_from_what_was_verified_is_dropped(
     store()
     github.repository.with_digests = False
 
-    def damaged(_client: Client, url: str, path: Path) -> bool:
-        path.write_bytes(b"damaged")
-        return url.endswith(archive.name)
+    download = Client.download
 
-    monkeypatch.setattr(Client, "download_public", damaged)
+    def damage_second(client: Client, url: str, path: Path, public_url: str = "") -> None:
+        download(client, url, path)
+        if public_url.endswith(archive.name):
+            path.write_bytes(b"damaged")
+
+    monkeypatch.setattr(Client, "download", damage_second)
     with pytest.raises(PublishError, match="damaged during the download"):
         archive_host.download(NAME, tmp_path / "downloaded")
     assert list((tmp_path / "downloaded").iterdir()) == []

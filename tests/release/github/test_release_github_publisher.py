@@ -375,7 +375,7 @@ def test_a_cell_whose_release_was_deleted_or_wheel_yanked_gets_a_replacement(
         github.repository.delete(github.repository.published()[0].id)
 
     def available() -> bool:
-        return THIRD_CELL in available_cells(held_rows(publisher(None), publisher(None).rows()), matrix)
+        return THIRD_CELL in available_cells(held_rows(publisher(None)), matrix)
 
     assert not available()
     assert next_replacements(publisher(None).rows(), matrix)[THIRD_CELL] == 1

@@ -77,10 +77,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     deadline = read_deadline(options, started)
     archives = as_directory(Path(options.kernels)) if options.kernels else None
     scope = CompileScope(archives=archives, deadline=deadline)
-    context = read_context(options, environ)
-    extended = tuple(parse_extended(options.extended))
     replacements = split_names(options.cells)
-    context = replace(context, replacements=replacements)
+    context = replace(read_context(options, environ), replacements=replacements)
+    extended = tuple(parse_extended(options.extended))
     names, wheels = tuple(replacements), as_directory(options.wheels)
     expansion = expand(context.matrix)
     cells = [require_cell(expansion, name) for name in names if name not in PRODUCTS]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from pathlib import Path
@@ -23,9 +24,10 @@ from wheelfactory.commands.targets import (
     add_readonly_target,
     add_site,
     find_site_url,
+    parse_repository,
     read_published_rows,
     require_target,
-    split_lost,
+    yank_lost,
 )
 from wheelfactory.core.errors import DONE, VERIFICATION_FAILED, FactoryError, InputError
 from wheelfactory.core.files import scratch_dir, write_atomic
@@ -109,11 +111,11 @@ def _check(options: argparse.Namespace, environ: Environ) -> Sequence[Checked]:
     require_uv(environ)
     require_sigstore()
     cache, matrix = prepare_cache(options, environ), load_matrix(options.matrix)
-    expected, lost = _read_rows(options, environ)
+    expected, published = _read_rows(options, environ)
     address = find_site_url(options.target, options.site)
     if address is None:
         raise InputError("cannot determine the URL of the site", options.target, "pass it with --site URL")
-    if not (expected or lost or _serves_wheels(address)):
+    if not (published or _serves_wheels(address)):
         return ()
     with log_to_stderr(), scratch_dir(cache) as scratch:
         site, results = wait_for_site(address, expected, 60 * options.wait, time.sleep, scratch, environ)
@@ -121,7 +123,7 @@ def _check(options: argparse.Namespace, environ: Environ) -> Sequence[Checked]:
         source = InstallSource(site, address.rstrip("/"), indexes)
         week = count_weeks(options.week or datetime.now(timezone.utc).date())
         expansion = expand(matrix)
-        cells = check_cells(expected, lost, expansion.cells)
+        cells = check_cells(published, expansion.cells)
         of_site = Checked(address, address, (*results, check_files(site, environ), cells))
         sample = choose_sample(site.rows, expansion.pythons, options.sample, week)
         installed = ((wheel, check_install(wheel, source, cache, environ)) for wheel in sample)
@@ -130,22 +132,22 @@ def _check(options: argparse.Namespace, environ: Environ) -> Sequence[Checked]:
 
 def _serves_wheels(address: str) -> bool:
     """Whether a site has rows, perhaps of releases that were deleted since; before the first release there is none."""
-    try:
+    with suppress(InputError):
         return bool(read_site(address).rows)
-    except InputError:
-        return False
+    return False
 
 
 def _read_rows(options: argparse.Namespace, environ: Environ) -> tuple[Sequence[WheelRow], Sequence[WheelRow]]:
-    """Read the rows that the site must serve, and those whose release was deleted, which no site lists.
+    """Read the rows that the site must serve, and all rows: no site lists wheels that were deleted from GitHub.
 
     Raises `InputError` if they are not readable.
     """
     if options.expect:
-        lost = options.expect.with_name(LOST_NAME)
-        return read_manifest(options.expect), read_manifest(lost) if lost.exists() else ()
+        expected, lost = read_manifest(options.expect), options.expect.with_name(LOST_NAME)
+        return expected, (*expected, *(yank_lost(read_manifest(lost)) if lost.exists() else ()))
     require_target(options.target)
-    return split_lost(read_published_rows(options.target, environ), options.target)
+    rows = read_published_rows(options.target, environ)
+    return [row for row in rows if row.url] if parse_repository(options.target) else rows, rows
 
 
 def _write_report(path: Path | None, lines: Sequence[str]) -> None:

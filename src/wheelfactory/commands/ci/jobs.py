@@ -90,9 +90,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         selected = select_cells(expansion, options.only)
     with log_to_stderr():
         publisher = open_publisher(options.target, environ)
-        rows = publisher.rows()
-        cells = unpublished_cells(selected, available_cells(held_rows(publisher, rows), matrix))
-    replacements = next_replacements(rows, matrix)
+        cells = unpublished_cells(selected, available_cells(held_rows(publisher), matrix))
+        replacements = next_replacements(publisher.rows(), matrix)
     to_build, unplanned = split_by_runner(cells, options.runner)
     if unplanned and options.versions:
         raise InputError(NEEDS_RUNNER, unplanned[0].id, RUNNER_HINT)
@@ -185,8 +184,7 @@ def execute_reconcile(options: argparse.Namespace, environ: Environ) -> int:
     jobs = WorkflowJobs.read(options.jobs)
     selected = {cell.id for cell in jobs.cells}
     with log_to_stderr():
-        publisher = open_publisher(options.target, environ)
-        rows = held_rows(publisher, publisher.rows())
+        rows = held_rows(open_publisher(options.target, environ))
     pending = selected if options.kernels_pending == "true" else ()
     available = available_cells(rows, load_matrix(options.matrix))
     outcome = reconcile(selected, available, pending, jobs.unplanned, options.results.split())

@@ -88,8 +88,7 @@ def execute_collect(options: argparse.Namespace, environ: Environ) -> int:
     """Upload complete kernel sets; print the cells that can be built, as lines for ``$GITHUB_OUTPUT``."""
     jobs = WorkflowJobs.read(options.jobs)
     with log_to_stderr():
-        publisher = open_publisher(options.target, environ)
-        published = available_cells(held_rows(publisher, publisher.rows()), load_matrix(options.matrix))
+        published = available_cells(held_rows(open_publisher(options.target, environ)), load_matrix(options.matrix))
         host = open_archive_host(options.target, environ)
         collected = fail_after_last_round(collect_sets(jobs, options.kernels, host), options.round)
     for item in collected:

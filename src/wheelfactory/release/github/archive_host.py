@@ -6,7 +6,8 @@ release takes no file afterwards, and a draft does not count as stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
 from wheelfactory.core.digest import file_sha256
@@ -38,7 +39,6 @@ class GitHubArchiveHost:
     def __init__(self, releases: Releases, signed_ref: str = "") -> None:
         """`signed_ref` is the value of `bundle.REF_VARIABLE`."""
         self._releases, self._signed_ref = releases, signed_ref
-        self._listing: tuple[Release, ...] | None = None
 
     def has(self, name: str) -> bool:
         """Whether an attested archive is published under this name. Raises as `_find_archive` does."""
@@ -71,7 +71,8 @@ class GitHubArchiveHost:
             return
         # another process uploaded it, perhaps seconds ago, and GitHub's lists can be older
         draft = self._releases.client.poll(
-            lambda: self._find_draft(name, {file: sha256}), lambda found: found is not None
+            lambda: next((one for one in self._drafts(name) if one.has_assets({file: sha256})), None),
+            lambda found: found is not None,
         )
         if draft is None:
             hint = "run `ci collect` again (re-run the job): it uploads the archive"
@@ -82,7 +83,6 @@ class GitHubArchiveHost:
         draft.require_assets({file: sha256, beside.name: beside.sha256})
         self._releases.publish(draft.release, _NOTES, latest=False)
         # left by lost responses, and perhaps listed only now
-        self._listing = None
         for left in self._drafts(name):
             self._releases.delete_draft(left.release)
 
@@ -116,20 +116,13 @@ class GitHubArchiveHost:
 
     def _drafts(self, name: str) -> Iterator[Draft]:
         """Yield the drafts of a name, oldest first; a lost response leaves more than one."""
-        drafts = [release for release in self._list(name) if release.draft]
+        drafts = [release for release in self._releases.list_releases() if release.draft and release.tag_name == name]
         return (Draft(self._releases, release) for release in sorted(drafts, key=lambda release: release.id))
 
-    def _find_draft(self, name: str, digests: Mapping[str, str]) -> Draft | None:
-        found = next((one for one in self._drafts(name) if one.has_assets(digests)), None)
-        if found is None:
-            self._listing = None
-        return found
-
-    def _list(self, name: str) -> list[Release]:
-        """The releases of a name. All names are listed once, unless `_listing` is set to None again."""
-        if self._listing is None:
-            self._listing = self._releases.list_releases()
-        return [release for release in self._listing if release.tag_name == name]
+    @cached_property
+    def _published(self) -> dict[str, Release]:
+        """The published releases by name, listed once for all of them."""
+        return {release.tag_name: release for release in self._releases.list_releases() if not release.draft}
 
     def _find_archive(self, name: str) -> tuple[StoredAsset, str] | None:
         """Return the published archive of a name and its attested sha256; None if there is no release of this name.
@@ -137,9 +130,8 @@ class GitHubArchiveHost:
         Raises `PublishError` unless the release has a single complete archive, `VerificationError` unless a bundle
         beside it attests the digest that GitHub states, and `InputError` without sigstore.
         """
-        listed = (release for release in self._list(name) if not release.draft)
-        # a list can be older than a release of this name
-        release = next(listed, None) or self._releases.find_published(name)
+        # the list can be older than a release of this name
+        release = self._published.get(name) or self._releases.find_published(name)
         if release is None:
             return None
         assets = self._releases.read_assets(release)

@@ -9,7 +9,7 @@ import io
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -115,10 +115,17 @@ class Client:
                 return
         raise PublishError("GitHub's list has too many pages", url, "run the same command again")
 
-    def download(self, url: str, path: Path) -> None:
-        """Download an asset, by its API address, to `path`. A redirect to another host gets no token."""
+    def download(self, url: str, path: Path, public_url: str = "") -> None:
+        """Download an asset, by its API address, to `path`. A redirect to another host gets no token.
+
+        A `public_url` is tried first: it is no call of the API, and GitHub refuses it in private repositories.
+        """
 
         def attempt() -> bool:
+            if public_url:
+                with suppress(RefusedError):
+                    self._store(public_url, path)
+                    return True
             headers = {"Accept": "application/octet-stream"}
             with self._exchange("GET", url, stream=True, headers=headers) as answer, _wire(url):
                 if answer.is_redirect:
@@ -128,18 +135,6 @@ class Client:
             return True
 
         self.retry(attempt, lambda: None)
-
-    def download_public(self, url: str, path: Path) -> bool:
-        """Download a file from the web, without the token; return False if GitHub refuses."""
-
-        def attempt() -> bool:
-            self._store(url, path)
-            return True
-
-        try:
-            return self.retry(attempt, lambda: None)
-        except RefusedError:
-            return False
 
     def _store(self, url: str, path: Path) -> None:
         """Download from another host than the API's, in a new session without the token."""

@@ -35,10 +35,6 @@ class DryRunReleases(Releases):
             self._stored[release.url] = super().list_assets(release)
         return dict(self._stored[release.url])
 
-    def read_assets(self, release: Release) -> dict[str, StoredAsset]:
-        """See `Releases.read_assets`."""
-        return self.list_assets(release)
-
     def download(self, stored: StoredAsset, path: Path) -> None:
         """See `Releases.download`."""
         content = self._contents.get(stored.url)
@@ -50,7 +46,8 @@ class DryRunReleases(Releases):
     @cached_property
     def _known(self) -> dict[str, Release]:
         """The releases by API address."""
-        return {release.url: release for release in super().list_releases()}
+        # without assets, which `list_assets` keeps up to date
+        return {release.url: release.model_copy(update={"assets": ()}) for release in super().list_releases()}
 
     def _get(self, release: Release) -> Release:
         return self._known[release.url]

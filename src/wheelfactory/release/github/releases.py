@@ -143,11 +143,7 @@ class Releases:
 
     def download(self, stored: StoredAsset, path: Path) -> None:
         """Download an asset to `path`. Raises `PublishError` if its digest differs."""
-        # the address of a published asset is no call of the API, and works in public repositories only
-        if "/untagged-" in stored.browser_download_url or not self.client.download_public(
-            stored.browser_download_url, path
-        ):
-            self.client.download(stored.url, path)
+        self.client.download(stored.url, path, stored.browser_download_url)
         if stored.digest not in (None, f"sha256:{file_sha256(path)}"):
             raise PublishError("damaged during the download", stored.name, "run the same command again")
 

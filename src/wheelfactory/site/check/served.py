@@ -130,19 +130,12 @@ def _file_findings(site: PublishedSite, environ: Mapping[str, str]) -> Iterator[
             yield make_finding(row.filename, f"a file of {row.size} bytes", found, _UPLOAD)
 
 
-def check_cells(rows: Sequence[WheelRow], lost: Iterable[WheelRow], cells: Iterable[Cell]) -> GateResult:
-    """Check that each of these cells can be installed if it was ever published; `lost` are the rows without a file."""
-    available = {row.cell for row in rows if row.yanked is None}
-    published = decisive_rows((*rows, *lost))
-    gaps = [row for cell in cells if (row := published.get(cell.id)) and row.cell not in available]
-    findings = (
-        make_finding(str(row.cell), "a wheel to install", f"{row.filename}, {_why_gone(row)}", _REPLACE) for row in gaps
-    )
-    return _result("cells", findings, f"{len(published)} cells")
-
-
-def _why_gone(row: WheelRow) -> str:
-    return "whose file was deleted" if row.yanked is None else f"yanked: {row.yanked}"
+def check_cells(rows: Iterable[WheelRow], cells: Iterable[Cell]) -> GateResult:
+    """Check that each of these cells can be installed if it was ever published."""
+    published = decisive_rows(rows)
+    gaps = [row for cell in cells if (row := published.get(cell.id)) and row.yanked]
+    found = (make_finding(str(row.cell), "a wheel", f"{row.filename}, yanked: {row.yanked}", _REPLACE) for row in gaps)
+    return _result("cells", found, f"{len(published)} cells")
 
 
 def _result(check: str, findings: Iterator[Finding], detail: str) -> GateResult:
