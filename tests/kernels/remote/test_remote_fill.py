@@ -447,7 +447,8 @@ def test_a_hostile_server_leaves_the_kernels_to_this_machine(
     fill_with(survey, remote_of(server), tmp_path / "kernels")
     assert message in caplog.text
     assert "; compiling it on this machine" in caplog.text or "is not used any more" in caplog.text
-    assert "Traceback" not in caplog.text
+    # the server of this test logs that its client went away
+    assert [one for one in caplog.records if one.exc_info and one.name != "grpc._cython.cygrpc"] == []
     assert records(survey, tmp_path / "kernels") == []
     assert not list((tmp_path / "kernels").rglob("*.o"))
 
