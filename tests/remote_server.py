@@ -11,7 +11,7 @@ import subprocess
 import threading
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,6 +78,12 @@ class RemoteServer:
     """The method whose answers are bytes that are no message."""
     change: Callable[[messages.ExecuteResponse], None] = lambda _: None
     """What happens to the result of an execution before it is sent."""
+    change_operation: Callable[[messages.Operation], None] = lambda _: None
+    """The same to the message with the result."""
+    parts: Callable[[bytes], Iterable[bytes]] = lambda data: [
+        data[at : at + (1 << 20)] for at in range(0, len(data), 1 << 20)
+    ]
+    """The pieces in which a blob is read."""
     requeue: bool = False
     """Whether each worker dies with its compile, which is then queued again for ever."""
     ignore_skip: bool = False
@@ -165,9 +171,8 @@ class RemoteServer:
         name = request.resource_name.split("/")[-2]
         if name not in self.blobs:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no blob {name[:8]}")
-        data = self.blobs[name]
-        for at in range(0, len(data), 1 << 20):
-            yield messages.ReadResponse(data=data[at : at + (1 << 20)])
+        for data in self.parts(self.blobs[name]):
+            yield messages.ReadResponse(data=data)
 
     async def get_action_result(self, request: Any, context: Any) -> messages.ActionResult:
         if request.action_digest.hash not in self.results:
@@ -230,7 +235,9 @@ class RemoteServer:
             self._spoil(result)
         response = messages.ExecuteResponse(result=result)
         self.change(response)
-        yield _done(name, response)
+        operation = _done(name, response)
+        self.change_operation(operation)
+        yield operation
 
     def _spoil(self, result: messages.ActionResult) -> None:
         name = result.output_files[0].digest.hash

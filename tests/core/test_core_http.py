@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import requests
 
 from wheelfactory.core import http
 from wheelfactory.core.errors import InputError, PublishError
+from wheelfactory.core.files import PACKAGE_DIR
 from wheelfactory.core.http import http_error_reason, http_session, next_page_url, save_body
 from wheelfactory.doctor import manifest_source
 
@@ -199,6 +201,13 @@ def test_an_answer_that_is_larger_than_its_limit_is_not_kept(
             save_body(session.get(server.url, stream=True), tmp_path / "file", 10)
         with pytest.raises(requests.RequestException, match="more than 100 bytes"):
             session.get(server.url)
+
+
+def test_every_request_has_the_limits_of_this_module() -> None:
+    other = re.compile(r"requests\.(get|post|request|Session)\(|url(open|retrieve)\(|iter_content\(|OpenerDirector\(")
+    folders = (PACKAGE_DIR, PACKAGE_DIR.parents[1] / "scripts")
+    found = {path.name for folder in folders for path in folder.rglob("*.py") if other.search(path.read_text())}
+    assert found == {"http.py", "manifest_source.py"}  # the doctor has only the standard library
 
 
 def test_pip_cert_names_the_ca_bundle() -> None:

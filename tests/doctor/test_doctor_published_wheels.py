@@ -21,6 +21,7 @@ from wheelfactory.verify.result import GateResult, Status
 SHA256 = "0123456789abcdef" * 4
 FILENAME = "flash_attn-2.8.3+rocm64torch2.9-cp311-cp311-manylinux_2_28_x86_64.whl"
 ROW = {
+    "format": 2,
     "project": "flash-attn",
     "version": "2.8.3+rocm64torch2.9",
     "filename": FILENAME,

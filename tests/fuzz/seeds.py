@@ -95,12 +95,12 @@ def matrices() -> Iterator[bytes]:
 
 
 def manifests() -> Iterator[bytes]:
-    """No row, rows of both backends, a row of format 1 with evidence, a yanked row with a URL."""
+    """No row, rows of both backends, a row with evidence, a yanked row with a URL."""
     yield b""
     rows = [_row(cell) for cell in (CK, TRITON)]
     yield manifest_bytes(rows[:1])
     yield manifest_bytes(rows)
-    yield manifest_bytes([with_evidence(rows[1], nvidia_validation(), amd_validation())]).replace(b'"format":2,', b"")
+    yield manifest_bytes([with_evidence(rows[1], nvidia_validation(), amd_validation())])
     elsewhere = {"url": f"https://files.example/v1/{rows[0].filename}", "yanked": "wrong <kernels>"}
     yield manifest_bytes([rows[0].model_copy(update=elsewhere)])
 

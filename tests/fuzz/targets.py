@@ -278,7 +278,6 @@ class Attestation(Target):
         with suppress(InputError):
             assert all("/" not in subject.name for subject in read_subjects(data, "bundle"))
         result = check_attestation(data, seeds.WHEEL_NAME, seeds.WHEEL_SHA256, "someone/wheels", PUBLISH_WORKFLOW)
-        assert all(finding.found.isprintable() for finding in result.findings)
         if result.status is Status.PASSED:
             assert _payload(data) == self._signed
 

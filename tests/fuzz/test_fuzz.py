@@ -13,13 +13,21 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    ("target", "runs"),
+    ("target", "runs", "floor"),
     [
-        *(("attestation", 250), ("bundles", 2000), ("elf", 2000), ("json", 2000), ("kernels", 250), ("manifest", 400)),
-        *(("matrix", 150), ("packages", 2000), ("text", 2000), ("wheel", 250)),
+        ("attestation", 250, 180),
+        ("bundles", 2000, 110),
+        ("elf", 2000, 310),
+        ("json", 2000, 50),
+        ("kernels", 250, 260),
+        ("manifest", 400, 220),
+        ("matrix", 150, 550),
+        ("packages", 2000, 45),
+        ("text", 2000, 20),
+        ("wheel", 250, 650),
     ],
 )
-def test_only_documented_errors_come_out_of_a_reader(tmp_path: Path, target: str, runs: int) -> None:
+def test_only_documented_errors_come_out_of_a_reader(tmp_path: Path, target: str, runs: int, floor: int) -> None:
     pytest.importorskip("atheris", reason="has no wheel for this Python")
 
     done = subprocess.run(
@@ -34,4 +42,4 @@ def test_only_documented_errors_come_out_of_a_reader(tmp_path: Path, target: str
     assert done.returncode == 0, done.stderr[-5000:]
     executed = re.search(r"number_of_executed_units: (\d+)", done.stderr)
     assert executed and int(executed[1]) >= runs
-    assert int(re.findall(r"cov: (\d+)", done.stderr)[-1]) > 20  # it saw the reader's code, and not only its door
+    assert int(re.findall(r"cov: (\d+)", done.stderr)[-1]) >= floor  # edges: it saw the reader, and not only its door

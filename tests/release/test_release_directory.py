@@ -158,42 +158,14 @@ def test_half_a_wheel_is_not_held(folder: Path, wheel: Path, suffix: str) -> Non
     assert not publisher.has_wheel(row)
 
 
-@pytest.fixture
-def old_folder(folder: Path) -> Path:
-    """The same with a manifest of the first format."""
-    manifest = folder / MANIFEST_NAME
-    manifest.write_bytes(manifest.read_bytes().replace(b'{"format":2,', b"{"))
-    return folder
-
-
-def test_a_file_in_a_manifest_of_format_1_is_checked_by_size_too(
-    old_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_in_a_manifest_is_checked_by_its_size(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory, "file_sha256", None)  # to hash a whole release takes long
-    publisher = DirectoryPublisher(old_folder)
+    publisher = DirectoryPublisher(folder)
     (row, *_) = publisher.rows()
     assert publisher.has_wheel(row)
-    (old_folder / "wheels" / row.filename).write_bytes(b"short")
+    (folder / "wheels" / row.filename).write_bytes(b"short")
     with pytest.raises(PublishError, match="a published file was changed"):
         publisher.has_wheel(row)
-
-
-@pytest.mark.parametrize("change", ["publish", "yank", "evidence"])
-def test_a_manifest_of_the_first_format_is_rewritten_in_the_newest(
-    old_folder: Path, wheel: Path, tmp_path: Path, change: str
-) -> None:
-    publisher = DirectoryPublisher(old_folder)
-    rows = publisher.rows()
-    if change == "publish":
-        make_release(old_folder, [flash_attn_wheel(tmp_path, OTHER_CELL)])
-    elif change == "yank":
-        yank(publisher, wheel.name, "wrong kernels")
-    else:
-        add_evidence(publisher, [amd_validation(next(row for row in rows if row.cell))])
-    lines = (old_folder / MANIFEST_NAME).read_bytes().splitlines()
-    assert all(line.startswith(b'{"format":2,') for line in lines)
-    assert {row.filename for row in rows} <= {row.filename for row in publisher.rows()}
-    assert_holds_together(old_folder)
 
 
 @pytest.mark.parametrize("reason", ["wrong \x1b[2Jkernels", "wrong \u202ekernels", "x" * 20_000])

@@ -86,17 +86,10 @@ def written(folder: Path, *lines: str) -> Path:
 
 def a_line(**changed: Any) -> str:
     """The line of a row, some of its values changed to what a row need not take."""
-    return json.dumps({**a_row().model_dump(mode="json"), **changed})
+    return json.dumps({"format": 2, **a_row().model_dump(mode="json"), **changed})
 
 
 VALIDATED = with_evidence(FULL, nvidia_validation(), amd_validation())
-OLD_LINE = (
-    b'{"project":"einops","version":"0.8.2","filename":"einops-0.8.2-py3-none-any.whl","sha256":"' + b"a" * 64 + b'",'
-    b'"size":12,"requires_python":"","metadata_sha256":"' + b"b" * 64 + b'","published":"2026-01-01T00:00:00Z",'
-    b'"yanked":null,"cell":null,"label":null,"offload_archs":[],"cxx11_abi":null,"glibc":null,"source":null,'
-    b'"gates":[],"url":null}\n'
-)
-"""As it was written before rows had a format."""
 
 
 @pytest.mark.parametrize("row", [a_row(), FULL, VALIDATED], ids=["least", "full", "with evidence"])
@@ -105,19 +98,7 @@ def test_a_row_reads_back_as_it_was_written(tmp_path: Path, row: WheelRow) -> No
     assert read_manifest(tmp_path) == (row,)
 
 
-def test_a_row_of_the_first_format_is_read_and_written_in_the_newest(tmp_path: Path) -> None:
-    (tmp_path / MANIFEST_NAME).write_bytes(OLD_LINE)
-    assert read_manifest(tmp_path) == (a_row(),)
-    assert manifest_bytes([a_row()]) == b'{"format":2,' + OLD_LINE.removeprefix(b"{")
-
-
-def test_findings_of_older_releases_are_read(tmp_path: Path) -> None:
-    older = manifest_bytes([FULL]).decode().replace('"remedy":"e"', '"cure":"e"')
-    assert '"cure"' in older
-    assert read_manifest(written(tmp_path, older.rstrip())) == (FULL,)
-
-
-def test_a_row_is_found_in_a_manifest_of_either_format() -> None:
+def test_a_row_is_found_in_a_manifest() -> None:
     cases: list[WheelRow] = [
         a_row(),  # least
         FULL,  # full
@@ -126,7 +107,7 @@ def test_a_row_is_found_in_a_manifest_of_either_format() -> None:
     for row in cases:
         before, after = a_row("einops-0-py3-none-any.whl", version="0"), a_row("einops-9-py3-none-any.whl", version="9")
         newest = manifest_bytes([before, row, after])
-        for manifest in (newest, newest.replace(b'{"format":2,', b"{"), manifest_bytes([row])):
+        for manifest in (newest, manifest_bytes([row])):
             assert has_row(manifest, row)
             assert not has_row(manifest, row.model_copy(update={"size": row.size + 1}))
 
@@ -216,7 +197,7 @@ def test_a_manifest_may_be_named_itself(tmp_path: Path) -> None:
     [
         pytest.param("{", "not one JSON object", id="half a line"),
         pytest.param("", "not one JSON object", id="blank line"),
-        pytest.param("{}", "project: missing", id="nothing in it"),
+        pytest.param("{}", "format: missing", id="nothing in it"),
         pytest.param(a_line(flavour="spicy"), "flavour: Extra inputs are not permitted", id="unknown key"),
         pytest.param(a_line(gates=[{}]), "gates.gate: missing", id="inside a gate"),
         pytest.param(a_line(gates=[{"gate": "a", "status": "maybe"}]), "gates.0.status: Input", id="unknown status"),

@@ -17,7 +17,7 @@ from wheelfactory.core.label import Label
 from wheelfactory.core.strict import LARGEST_INTEGER, parse_json
 
 ROW_FORMAT = 2
-"""The ``format`` of the rows that are written. Rows of format 1 have no such key."""
+"""The ``format`` of the rows."""
 
 LONGEST_NAME = 246
 """Characters of a file name and of its parts: file systems allow 255, and the index adds ``.metadata``."""
@@ -97,14 +97,14 @@ def parse_lines(data: bytes, template: InputError) -> Iterator[tuple[InputError,
         error_here = InputError(template.what, f"{template.which}:{number}", template.hint)
         try:
             row = _parse_object(line)
-            written = row.pop("format", 1)
+            written = row.pop("format", None)
             if _positive_integer(written) > ROW_FORMAT:
                 raise InputError(
                     "needs a newer wheelfactory",
                     f"{error_here.which} is of format {written}, and this one reads up to {ROW_FORMAT}",
                     "update wheelfactory; download a doctor.py again",
                 )
-            _expect(_positive_integer(written) > 0, "format", "invalid", written)
+            _expect(_positive_integer(written) == ROW_FORMAT, "format", "missing or invalid", written)
             _check_row(row)
             other = first.setdefault(row["filename"], number)
             _expect(other == number, "filename", f"also in line {other}", row["filename"])

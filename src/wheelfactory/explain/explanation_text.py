@@ -20,7 +20,7 @@ from wheelfactory.explain.progress import Progress, RemainingTime
 from wheelfactory.kernels.compiler.schedule import format_duration
 
 # the version of the JSON document. Increase it when a key is renamed, removed or changes its meaning
-FORMAT = 2
+FORMAT = 3
 
 Document = dict[str, object]
 
@@ -246,7 +246,7 @@ def _row(label: str, text: str, width: int, style: str = "") -> _Paragraph:
 def as_json(explanation: Explanation) -> Document:
     """Return the document of ``--json``; docs/reference/explain.md describes each key.
 
-    Every key is always present; unknown values are null.
+    Every key is always present; unknown values are null or empty.
     """
     build_log, kernel, remaining = explanation.build_log, explanation.kernel, explanation.remaining_time
     return {
@@ -258,11 +258,11 @@ def as_json(explanation: Explanation) -> Document:
         "torch": build_log.torch or None,
         "archs": [{"arch": arch, "products": product_names(arch) or None} for arch in build_log.archs],
         "progress": _progress_document(build_log.progress) if build_log.progress else None,
-        "remaining_time": remaining and _remaining_time_document(remaining, explanation.jobs_source),
+        "remaining_time": remaining and {**asdict(remaining), "jobs_source": explanation.jobs_source},
         "cause": asdict(build_log.cause) if build_log.cause else None,
         "failed_objects": build_log.failed_objects,
         "kernel": {**asdict(kernel), "family": kernel.family} if kernel else None,
-        "command": _command_document(build_log.command) if build_log.command else None,
+        "command": asdict(build_log.command) if build_log.command else None,
         "reasons": list(explanation.reasons),
         "advice": list(explanation.advice),
         "wheel": explanation.wheel or None,
@@ -281,32 +281,4 @@ def _progress_document(progress: Progress) -> Document:
         "peak_mib": progress.peak_mib,
         "runs": progress.runs,
         "mixed": progress.mixed,
-    }
-
-
-def _remaining_time_document(remaining: RemainingTime, jobs_source: str) -> Document:
-    return {
-        "jobs": remaining.jobs,
-        "jobs_source": jobs_source,
-        "archs": remaining.archs,
-        "cpu_hours": remaining.cpu_hours,
-        "cpu_hours_left": remaining.cpu_hours_left,
-        "left_s": remaining.left_s,
-        "measured": remaining.measured,
-        "ends": _clock(remaining.ends_at) if remaining.ends_at is not None else None,
-        "total_s": remaining.total_s,
-    }
-
-
-def _command_document(command: CompilerCommand) -> Document:
-    return {
-        "compiler": command.compiler,
-        "rocm": command.rocm or None,
-        "launcher": list(command.launcher),
-        "source": command.source,
-        "object": command.output or None,
-        "archs": list(command.archs),
-        "headers": [{"folder": folder, "owner": whose} for folder, whose in command.headers],
-        "flags": [asdict(flag) for flag in command.flags],
-        "unknown": list(command.unknown),
     }

@@ -120,21 +120,14 @@ def _write_error(reason: str) -> PublishError:
 
 
 def has_row(manifest: bytes, row: WheelRow) -> bool:
-    """Whether a manifest contains this exact row, in format 1 or 2. It compares bytes and parses nothing."""
-    newest = _line(row)
-    first = b"{" + newest.removeprefix(_FORMAT_KEY)
-    return any(manifest.startswith(line) or b"\n" + line in manifest for line in (newest, first))
-
-
-_FORMAT_KEY = b'{"format":%d,' % ROW_FORMAT
+    """Whether a manifest contains this exact row. It compares bytes and parses nothing."""
+    return b"\n" + _line(row) in b"\n" + manifest
 
 
 def _line(row: WheelRow) -> bytes:
-    """Serialize a row. Two keys are omitted if empty, as in manifests written before the fields existed."""
     # no warnings for values of a wrong type: `manifest_bytes` reads the line back and refuses them
-    newer = {name for name in ("evidence", "torch_symbols") if not getattr(row, name)}
-    text = row.model_dump_json(exclude=newer, warnings=False)
-    return _FORMAT_KEY + text.removeprefix("{").encode() + b"\n"
+    text = row.model_dump_json(warnings=False)
+    return b'{"format":%d,' % ROW_FORMAT + text.removeprefix("{").encode() + b"\n"
 
 
 def available_cells(rows: Iterable[WheelRow], matrix: Matrix) -> frozenset[str]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Annotated
 
-from pydantic import AfterValidator, AliasChoices, Field
+from pydantic import AfterValidator, Field
 
 from wheelfactory.core.models import FrozenModel
 
@@ -36,8 +36,7 @@ class Finding(FrozenModel):
     file: Text
     expected: Text
     found: Text
-    # published rows of older releases call it "cure"
-    remedy: Text = Field(validation_alias=AliasChoices("remedy", "cure"))
+    remedy: Text
 
     def __str__(self) -> str:
         return f"{self.file}: expected {self.expected}, found {self.found} ({self.remedy})"

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import repeat
 from multiprocessing.queues import Queue
 from pathlib import Path
 from typing import Any
@@ -376,60 +377,97 @@ def answer_for(arch: str, more: bytes = b"") -> bytes:
     return code_object(arch, code=COMMENT.encode() + more)
 
 
-@pytest.mark.parametrize("method", ["FindMissingBlobs", "BatchUpdateBlobs", "Execute", "Read"])
-def test_answers_that_are_no_messages_leave_the_kernels_to_this_machine(
-    method: str, server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    server.garbage = method
-    fill_with(survey, remote_of(server), tmp_path / "kernels")
-    assert "the server sent something that is no message" in caplog.text
-    assert records(survey, tmp_path / "kernels") == []
+def result(field: str, value: object, *more: object) -> dict[str, object]:
+    """A server that sets fields of each result; `more` are further fields and values."""
+
+    def change(response: messages_pb2.ExecuteResponse) -> None:
+        fields = (field, value, *more)
+        for name, new in zip(fields[::2], fields[1::2], strict=True):
+            *way, last = str(name).split(".")
+            found: Any = response
+            for part in way:
+                found = found[0] if part == "0" else getattr(found, part)
+            setattr(found, last, new)
+
+    return {"change": change}
 
 
-FILE, TIMES = "result.output_files.0", "result.execution_metadata"
+def operation(change: Callable[[Any], object]) -> dict[str, object]:
+    """A server that changes the operation with each result."""
+    return {"change_operation": change}
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "message"),
-    [
-        (f"{TIMES}.execution_start_timestamp.seconds", 1 << 45, "worker1 names times that are none"),
-        (f"{TIMES}.execution_completed_timestamp.seconds", -(1 << 63), "worker1 names times that are none"),
-        (f"{FILE}.path", "../x.o", "worker1 made no object"),
-        (f"{FILE}.digest.size_bytes", -1, "is damaged"),
-        (f"{FILE}.digest.size_bytes", 0, "is damaged"),
-        (f"{FILE}.digest.size_bytes", 1, "is damaged"),
-        (f"{FILE}.digest.size_bytes", 1 << 29, "is damaged"),
-        (f"{FILE}.digest.size_bytes", (1 << 63) - 1, "too large"),
-        (f"{FILE}.digest.hash", "", "cannot be read"),
-        (f"{FILE}.digest.hash", "../../etc/passwd", "cannot be read"),
-        (f"{FILE}.digest.hash", "x" * 1_000_000, "cannot be read"),
-        ("result.exit_code", -1, "failed on worker1: exit status -1"),
-        ("status.code", 13, "cannot execute it: 13"),
-        ("status.code", -(1 << 31), "cannot execute it: -2147483648"),
-    ],
+CODES = grpc.StatusCode
+FILE, TIMES, OUTPUT = "result.output_files.0", "result.execution_metadata", "result.stderr_digest"
+NO_MESSAGE = "the server sent something that is no message"
+HOSTILE: tuple[tuple[str, dict[str, object], str], ...] = (
+    ("garbage for FindMissingBlobs", {"garbage": "FindMissingBlobs"}, NO_MESSAGE),
+    ("garbage for BatchUpdateBlobs", {"garbage": "BatchUpdateBlobs"}, NO_MESSAGE),
+    ("garbage for Execute", {"garbage": "Execute"}, NO_MESSAGE),
+    ("garbage for Read", {"garbage": "Read"}, NO_MESSAGE),
+    ("a garbage response", operation(lambda found: setattr(found.response, "value", b"\xff")), NO_MESSAGE),
+    ("an empty response", operation(lambda found: found.ClearField("response")), "unnamed worker made no object"),
+    ("an error beside the response", operation(lambda found: setattr(found.error, "code", 3)), "cannot execute it: 3"),
+    ("a start in the year 1,116,918", result(f"{TIMES}.execution_start_timestamp.seconds", 1 << 45), "times that are"),
+    ("an end before all time", result(f"{TIMES}.execution_completed_timestamp.seconds", -(1 << 63)), "times that are"),
+    ("a path above", result(f"{FILE}.path", "../x.o"), "worker1 made no object"),
+    ("an absolute path", result(f"{FILE}.path", "/etc/passwd"), "worker1 made no object"),
+    ("no path", result(f"{FILE}.path", ""), "worker1 made no object"),
+    ("a negative size", result(f"{FILE}.digest.size_bytes", -1), "is damaged"),
+    ("no size", result(f"{FILE}.digest.size_bytes", 0), "is damaged"),
+    ("a small size", result(f"{FILE}.digest.size_bytes", 1), "is damaged"),
+    ("a large size", result(f"{FILE}.digest.size_bytes", 1 << 24), "is damaged"),
+    ("the largest size", result(f"{FILE}.digest.size_bytes", (1 << 63) - 1), "too large"),
+    ("no hash", result(f"{FILE}.digest.hash", ""), "cannot be read"),
+    ("a path for a hash", result(f"{FILE}.digest.hash", "../../etc/passwd"), "cannot be read"),
+    ("a long hash", result(f"{FILE}.digest.hash", "x" * 1_000_000), "cannot be read"),
+    ("a negative status", result("result.exit_code", -1), "failed on worker1: exit status -1"),
+    ("an output that is no text", result("result.exit_code", 1, "result.stderr_raw", b"\xff\r"), "worker1: \ufffd"),
+    ("an output that is not there", result("result.exit_code", 1, f"{OUTPUT}.size_bytes", 9), "cannot be read"),
+    ("a code of no cause", result("status.code", 13), "cannot execute it: 13"),
+    ("the smallest code", result("status.code", -(1 << 31)), "cannot execute it: -2147483648"),
+    ("no execution", {"failing": {"Execute": CODES.UNIMPLEMENTED}}, "UNIMPLEMENTED: no Execute"),
+    ("half of each object", {"parts": lambda data: [data[: len(data) // 2]]}, "is damaged"),
+    ("objects without end", {"parts": lambda data: repeat(data)}, "is damaged"),
+    ("no data", {"parts": lambda _: ()}, "is damaged"),
 )
-def test_a_malformed_result_is_refused_and_the_kernel_left_to_this_machine(
+
+
+@pytest.mark.parametrize(("behaviour", "message"), [row[1:] for row in HOSTILE], ids=[row[0] for row in HOSTILE])
+def test_a_hostile_server_leaves_the_kernels_to_this_machine(
+    behaviour: dict[str, object],
+    message: str,
     server: RemoteServer,
     survey: Survey,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
-    field: str,
-    value: object,
-    message: str,
 ) -> None:
-    def spoil(response: messages_pb2.ExecuteResponse) -> None:
-        found: Any = response
-        *way, last = field.split(".")
-        for name in way:
-            found = found[0] if name == "0" else getattr(found, name)
-        setattr(found, last, value)
-
-    server.change = spoil
+    for name, value in behaviour.items():
+        setattr(server, name, value)
     fill_with(survey, remote_of(server), tmp_path / "kernels")
     assert message in caplog.text
-    assert "; compiling it on this machine" in caplog.text
+    assert "; compiling it on this machine" in caplog.text or "is not used any more" in caplog.text
+    # the server of this test logs that its client went away
+    assert [one for one in caplog.records if one.exc_info and one.name != "grpc._cython.cygrpc"] == []
     assert records(survey, tmp_path / "kernels") == []
     assert not list((tmp_path / "kernels").rglob("*.o"))
+
+
+def test_all_objects_together_have_a_limit(
+    server: RemoteServer,
+    survey: Survey,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    size = len(answer_for("gfx942"))
+    server.run = lambda command, _files: (0, answer_for(arch_of(command)))
+    monkeypatch.setattr(fill, "SPARE_BYTES", 3 * size)
+    monkeypatch.setattr(fill, "SIZE_LIMIT", 0)
+    monkeypatch.setattr(fill, "MAX_REFUSED", 100)
+    fill_with(survey, remote_of(server), tmp_path / "kernels")
+    assert len(records(survey, tmp_path / "kernels")) == 3
+    assert f"its object is too large: {size} bytes" in caplog.text
 
 
 def test_a_token_that_the_server_sends_back_is_masked(
@@ -558,7 +596,7 @@ def test_an_execution_is_cancelled_though_its_caller_is_cancelled_twice(server: 
     """After SIGTERM asyncio cancels all tasks, and then the one that started an execution cancels it again."""
 
     async def interrupt() -> None:
-        async with client.Client(remote_of(server)) as connected:
+        async with client.Client(remote_of(server), max_bytes=0) as connected:
             named = asyncio.Event()
             execution = asyncio.create_task(
                 connected.execute(Blob(b"an action"), skip_cache=False, report_stage=lambda _: named.set())

@@ -43,9 +43,6 @@ HEARTBEAT_S = 10.0
 RETRY_S = 1.0
 """Seconds between two attempts to reach a server."""
 
-MAX_OBJECT_BYTES = 1 << 30
-"""An object that claims to be larger is not read."""
-
 MAX_READS = 2
 """Objects that are read at the same time: gRPC holds a message of each, of up to 4 MiB, in memory."""
 
@@ -53,10 +50,14 @@ _Answer = TypeVar("_Answer")
 
 
 class Client:
-    """A connection to a server; use as an asynchronous context manager."""
+    """A connection to a server; use as an asynchronous context manager.
 
-    def __init__(self, remote: Remote) -> None:
+    It saves at most `max_bytes` of all that it reads, so that no server fills the disk.
+    """
+
+    def __init__(self, remote: Remote, max_bytes: int) -> None:
         self.remote = remote
+        self._room = max_bytes
         self.uploaded_bytes = 0
         self._known: set[str] = set()
         self._channel = open_channel(remote)
@@ -165,8 +166,9 @@ class Client:
 
     async def read(self, digest: messages.Digest, path: Path) -> None:
         """Save a blob to `path`, and verify it. Raises `ResultError` if it is missing or damaged."""
-        if digest.size_bytes > MAX_OBJECT_BYTES:
+        if digest.size_bytes > self._room:
             raise ResultError(f"its object is too large: {digest.size_bytes} bytes")
+        self._room -= max(0, digest.size_bytes)
         try:
             async with self._reads:
                 found = await self._retry(lambda: self._read(digest, path))

@@ -14,7 +14,7 @@ from wheelfactory.core.errors import BuildError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.kernels.compiler.commands import PLACEHOLDER, PLACEHOLDER_BYTES
-from wheelfactory.kernels.compiler.costs import Ledger, predict_cost
+from wheelfactory.kernels.compiler.costs import Cost, Ledger, predict_cost
 from wheelfactory.kernels.compiler.flags import kernel_command
 from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.compiler.survey import Survey, SurveyPart
@@ -35,6 +35,9 @@ QUEUED_AHEAD = 32
 MAX_REFUSED = 3
 """Unusable results after which the cluster is not used any more."""
 
+SPARE_BYTES, SIZE_LIMIT = 1 << 30, 8
+"""What all objects of a cluster may take on this disk: these bytes, and this many times their predicted sizes."""
+
 _STAGES = messages.ExecuteOperationMetadata
 
 
@@ -45,7 +48,7 @@ class Kernel:
     store: Store
     part: SurveyPart
     name: str
-    predicted_s: float
+    predicted: Cost
 
 
 @dataclass
@@ -77,10 +80,11 @@ def find_missing_kernels(survey: Survey, kernels: Path, ledger: Ledger, *, ignor
         store.create()
         if ignore_cache:
             store.remove_objects(entry for entry in store.read_records().values() if entry.cached)
-        for name in store.find_missing(part.sources):
-            predicted_s = predict_cost(ledger, name, part.targets, survey.compiler).cpu_s
-            found.append(Kernel(store, part, name, predicted_s))
-    return sorted(found, key=lambda kernel: (-kernel.predicted_s, kernel.name, kernel.part.targets))
+        found += [
+            Kernel(store, part, name, predict_cost(ledger, name, part.targets, survey.compiler))
+            for name in store.find_missing(part.sources)
+        ]
+    return sorted(found, key=lambda kernel: (-kernel.predicted.cpu_s, kernel.name, kernel.part.targets))
 
 
 def fill_store(
@@ -125,7 +129,8 @@ class _Fill:
         count = min(self.remote.sample, len(self.missing))
         self.sampled = {id(kernel) for kernel in secrets.SystemRandom().sample(list(self.missing), count)}
         kernels = self.missing[0].store.folder.parent
-        async with Client(self.remote) as self.client:
+        max_bytes = SPARE_BYTES + SIZE_LIMIT * sum(kernel.predicted.size for kernel in self.missing)
+        async with Client(self.remote, max_bytes) as self.client:
             try:
                 await self.client.check()
             except ClusterLostError as error:
