@@ -24,7 +24,9 @@ from wheelfactory.kernels.archive import find_archives, read_archive_manifest
 from wheelfactory.kernels.proof import proof_path
 from wheelfactory.kernels.source_list import SourceList, write_source_list
 from wheelfactory.matrix.load import load_matrix
+from wheelfactory.wheel.build_record import read_build_record
 from wheelfactory.wheel.inspect.facts import inspect
+from wheelfactory.wheel.read import Wheel
 
 pytestmark = pytest.mark.slow
 
@@ -179,6 +181,37 @@ def test_a_second_cell_reuses_the_kernels_of_the_first(site: Site) -> None:
     assert len(list(machine.cache.glob("kernels/*/journal.jsonl"))) == len(SMALL_SETS)
     (extension,) = found.elf_files
     assert {code.objects for code in extension.device_code.values()} == {DEVICE_KERNELS + 1}
+
+
+def test_a_cell_for_amds_torch_links_the_kernels_of_pytorchs(site: Site) -> None:
+    """In an image of rocm/pytorch, as far as the factory sees it: the version of torch is AMD's."""
+    machine = site.machine("pytorch")
+    assert site.build(machine).returncode == 0
+    machine.compiled()
+    python, image = f"3.{sys.version_info[1]}", "rocm7.2.4_ubuntu22.04_py3.10_pytorch_release_2.10.0"
+    own = image.replace("py3.10", f"py{python}").replace("2.10.0", "2.13.0")
+    head, found, rest = site.matrix.read_text().partition(f"rocm/pytorch:{image}\n")
+    assert found
+    rest = rest.replace("python: '3.10'", f"python: '{python}'", 1).replace("torch: '2.10.0'", "torch: '2.13.0'", 1)
+    site.matrix.write_text(f"{head}rocm/pytorch:{own}\n{rest}")
+    cell, options = CELL.replace("-cp", "amd-cp"), ("--dest", site.folder / "amd", "--matrix", site.matrix)
+
+    refused = machine.run("build", cell, *options)
+    assert refused.returncode == BUILD_FAILED
+    assert f"no Python {python} on PATH has AMD's torch 2.13.0" in refused.stderr
+
+    folder, _, path = machine.environ["PATH"].partition(":")
+    amds = shutil.copytree(Path(folder).parent, site.folder / "python-amd", symlinks=True)
+    (version,) = amds.glob("lib/python3*/site-packages/torch/version.py")
+    version.write_text(version.read_text().replace("2.13.0+rocm7.2", "2.13.0+rocm7.2.4.git0123abc"))
+    done = machine.run("build", cell, *options, PATH=f"{amds}/bin:{path}")
+    assert done.returncode == 0, done.stderr
+    assert machine.compiled() == ["flash_api"]
+    wheel = Path(done.stdout.strip())
+    assert "+rocm72torch2.13amd-" in wheel.name
+    record = read_build_record(Wheel.open(wheel))
+    assert record
+    assert (record.cell, record.toolchain.torch) == (cell, "2.13.0+rocm7.2.4.git0123abc")
 
 
 def test_a_limit_removes_the_kernels_that_the_build_does_not_link(site: Site) -> None:
