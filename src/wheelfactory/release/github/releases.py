@@ -118,7 +118,9 @@ class Releases:
         return found
 
     def read_assets(self, release: Release) -> dict[str, StoredAsset]:
-        """The assets of a listed release by name, from that list if it has them all."""
+        """The assets of a listed release by name: of a draft as it is now, else from that list, if it has them all."""
+        if release.draft:  # another process may have filled it seconds ago, and a list can be older
+            release = self._get(release)
         # GitHub documents no limit for them; if there is one, it is a round number
         if len(release.assets) % 10 == 0 or self._acknowledged.get(f"{release.url}/assets"):
             return self.list_assets(release)
