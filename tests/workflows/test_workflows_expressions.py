@@ -98,7 +98,7 @@ def test_every_result_of_the_weekly_check_but_success_and_skipped_is_reported(
     assert evaluator.condition(jobs["check report"]["if"], replace(TIMED_OUT, contexts={"needs": needs})) is (
         result in ("failure", "cancelled")
     )
-    assert evaluator.condition(jobs["build reconcile"]["if"], TIMED_OUT)
+    assert evaluator.condition(jobs["build reconcile"]["if"], replace(TIMED_OUT, contexts={"inputs": {}}))
 
 
 def test_a_condition_with_surrounding_text_is_an_error(evaluator: Expressions) -> None:
