@@ -47,7 +47,7 @@ SUBCOMMANDS = {
         "baseline": "build reference wheels with plain setup.py, for comparison with published wheels",
         "digest": "print the digest of a folder, or compare it with the digest that another job printed",
         "check-run": "take the kernels of a run of build.yml in this repository that its own jobs sealed",
-        "check-fork": "name the settings of a repository on GitHub that its workflows need and that are off",
+        "settings": "name the settings of a repository on GitHub that its workflows need and that are off",
         "collect": "upload the kernel sets of a workflow run, and print the cells that can be built",
         "publish-kernels": "publish the kernel sets that `ci collect` uploaded, with their attestation",
         "kernels": "download the kernel sets that a batch of cells needs",
@@ -59,13 +59,7 @@ SUBCOMMANDS = {
 }
 """Subcommands and their summaries, for the commands that are packages; each is in a module of its package."""
 
-MODULES = {
-    "check-fork": "fork",
-    "collect": "kernels",
-    "publish-kernels": "kernels",
-    "check-run": "kernels",
-    "reconcile": "jobs",
-}
+MODULES = {"collect": "kernels", "publish-kernels": "kernels", "check-run": "kernels", "reconcile": "jobs"}
 """The subcommands that are in the module of another one, as ``add_NAME`` and ``execute_NAME``."""
 
 WORKFLOW_COMMANDS = ("ci",)

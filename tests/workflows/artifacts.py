@@ -8,7 +8,7 @@ from __future__ import annotations
 import fnmatch
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,9 +63,7 @@ class Store:
                 raise ActionError(f"Artifact not found for name: {name}")
             _unpack(stored / name, target)
             return str(target)
-        start, _, rest = inputs.get("pattern", "*").partition("{")
-        choices, _, end = rest.rpartition("}")
-        patterns = [f"{start}{choice}{end}" for choice in choices.split(",")]
+        patterns = list(_choices(inputs.get("pattern", "*")))
         found = sorted({path for path in stored.iterdir() for one in patterns if fnmatch.fnmatchcase(path.name, one)})
         together = inputs.get("merge-multiple") == "true" or len(found) == 1
         for path in found:
@@ -85,6 +83,14 @@ class Store:
 
 def _is_hidden(place: Path) -> bool:
     return any(part.startswith(".") for part in place.parts)
+
+
+def _choices(pattern: str) -> Iterator[str]:
+    """Yield the patterns that ``{a,b}`` stands for."""
+    start, brace, rest = pattern.partition("{")
+    choices, _, end = rest.partition("}")
+    for choice in choices.split(","):
+        yield from _choices(f"{start}{choice}{end}") if brace else [pattern]
 
 
 def _unpack(kept: Path, target: Path) -> None:

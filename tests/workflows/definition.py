@@ -11,7 +11,8 @@ from workflows.document import WorkflowError, as_list, read_document
 from workflows.permissions import grant_permissions
 
 FOLDER = ".github/workflows"
-_UNSUPPORTED = ("container", "services", "defaults", "continue-on-error", "secrets")
+_UNSUPPORTED = ("container", "services", "defaults", "secrets")
+_UNSUPPORTED_IN_STEPS = ("working-directory", "continue-on-error")
 _TYPES: dict[str, type | tuple[type, ...]] = {"string": str, "boolean": bool, "number": (int, float)}
 
 
@@ -67,7 +68,7 @@ def check(workflow: Workflow, limit: Mapping[str, str] | None = None) -> None:
     """
     for name, job in workflow.jobs.items():
         where = f"{workflow.file}: {name}"
-        inner = {key for step in job.get("steps", ()) for key in step if key == "working-directory"}
+        inner = {key for step in job.get("steps", ()) for key in step if key in _UNSUPPORTED_IN_STEPS}
         unknown = [*(key for key in _UNSUPPORTED if key in job), *inner]
         if unknown:
             raise WorkflowError(f"{where}: {unknown[0]} is not supported")
@@ -107,8 +108,6 @@ def dispatch_inputs(workflow: Workflow, given: Mapping[str, str]) -> dict[str, A
 
 def _typed(about: Mapping[str, Any], value: Any, where: str) -> Any:
     kind = about.get("type", "string")
-    if kind == "choice" and value not in about["options"]:
-        raise WorkflowError(f"{where} is one of {about['options']}, not {value!r}")
     if kind == "boolean":
         if str(value).lower() not in ("true", "false", "none"):
             raise WorkflowError(f"{where} is a boolean, not {value!r}")

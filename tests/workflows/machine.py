@@ -21,7 +21,6 @@ from workflows.sandbox import Sandbox
 SHELLS = {
     None: ("bash", "-e"),
     "bash": ("bash", "--noprofile", "--norc", "-eo", "pipefail"),
-    "sh": ("sh", "-e"),
 }
 """``shell`` -> command of GitHub's runner (docs on workflow syntax); only an explicit `bash` has pipefail."""
 
@@ -87,14 +86,10 @@ class Machine:
         for step in steps:
             place = len(self.done)
             outcome, output, outputs = self._run(step, frame)
-            tolerated = outcome == FAILURE and bool(
-                self._fill(step.get("continue-on-error", False), frame, self._environ(frame))
-            )
-            conclusion = SUCCESS if tolerated else outcome
-            frame.failed |= conclusion == FAILURE
+            frame.failed |= outcome == FAILURE
             if "id" in step:
-                frame.steps[step["id"]] = {"outputs": outputs, "outcome": outcome, "conclusion": conclusion}
-            self._record_step(step, frame, (outcome, conclusion, output, outputs), place)
+                frame.steps[step["id"]] = {"outputs": outputs, "outcome": outcome}
+            self._record_step(step, frame, (outcome, output, outputs), place)
 
     def _run(self, step: Mapping[str, Any], frame: Frame) -> tuple[str, str, dict[str, str]]:
         try:
@@ -112,9 +107,9 @@ class Machine:
             return FAILURE, f"Error: {error}\n", {}
 
     def _record_step(
-        self, step: Mapping[str, Any], frame: Frame, ended: tuple[str, str, str, dict[str, str]], place: int
+        self, step: Mapping[str, Any], frame: Frame, ended: tuple[str, str, dict[str, str]], place: int
     ) -> None:
-        outcome, conclusion, output, outputs = ended
+        outcome, output, outputs = ended
         environ = self._environ(frame)
         inputs = {} if outcome == SKIPPED else self._quietly(step.get("with", {}), frame, environ)
         own = {} if outcome == SKIPPED else self._quietly(step.get("env", {}), frame, environ)
@@ -122,7 +117,7 @@ class Machine:
         saw = bool(self.token) and any(self.token in text for text in seen)
         name = str(step.get("name", step.get("uses", step.get("run", ""))))
         uses = step.get("uses", "")
-        self.done.insert(place, Step(name, outcome, conclusion, output, outputs, uses, inputs, saw))
+        self.done.insert(place, Step(name, outcome, output, outputs, uses, inputs, saw))
 
     def _quietly(self, values: Mapping[str, Any], frame: Frame, environ: Mapping[str, str]) -> dict[str, str]:
         try:

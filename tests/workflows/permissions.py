@@ -20,8 +20,6 @@ DEFAULT = {"contents": "read", "packages": "read"}
 
 def read_permissions(value: Any, where: str) -> dict[str, str]:
     """Parse a ``permissions`` key into granted scopes. Raises `WorkflowError` for an unknown scope or level."""
-    if value in ("read-all", "write-all"):
-        return dict.fromkeys(sorted(SCOPES), value.partition("-")[0])
     if not isinstance(value, Mapping):
         raise WorkflowError(f"{where}: permissions are a mapping, not {value!r}")
     for scope, level in value.items():

@@ -19,8 +19,6 @@ class Step:
 
     name: str
     outcome: str
-    """Result before continue-on-error applies."""
-    conclusion: str
     output: str = ""
     """Text on stdout and stderr."""
     outputs: Mapping[str, str] = field(default_factory=dict)

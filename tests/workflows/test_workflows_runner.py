@@ -81,19 +81,6 @@ def test_only_always_and_failure_steps_run_after_a_failure(run_text: RunText) ->
     assert [step.outcome for step in run.job("one").steps] == ["failure", "skipped", "success", "success"]
 
 
-def test_continue_on_error_of_a_step(run_text: RunText) -> None:
-    run = run_text(f"""
-  one:
-    {JOB}
-    steps:
-      - {{id: may, run: exit 3, continue-on-error: true}}
-      - {{run: 'echo "$OUTCOME $CONCLUSION"', env: {{OUTCOME: '${{{{ steps.may.outcome }}}}',
-          CONCLUSION: '${{{{ steps.may.conclusion }}}}'}}}}
-""")
-    assert run.result == "success"
-    assert run.job("one").output == "failure success\n"
-
-
 def test_the_innermost_environment_wins(run_text: RunText) -> None:
     run = run_text(f"""on: push
 env: {{A: workflow, B: workflow, C: workflow}}
@@ -153,18 +140,6 @@ def test_the_last_combination_that_sets_an_output_wins(run_text: RunText) -> Non
     assert run.job("after").output == "b\n"
 
 
-@pytest.mark.parametrize(("fast", "last"), [("true", "cancelled"), ("false", "success")])
-def test_fail_fast_cancels_the_rest_of_a_matrix(run_text: RunText, fast: str, last: str) -> None:
-    run = run_text(f"""
-  all:
-    strategy: {{fail-fast: {fast}, max-parallel: 1, matrix: {{include: [{{code: 0}}, {{code: 1}}, {{code: 0}}]}}}}
-    {JOB}
-    steps: [{{run: 'exit "$CODE"', env: {{CODE: '${{{{ matrix.code }}}}'}}}}]
-""")
-    assert run.results() == {"all": ["success", "failure", last]}
-    assert run.result == "failure"
-
-
 def test_an_oversized_or_empty_matrix_fails_the_job(run_text: RunText) -> None:
     text = """
   all:
@@ -215,7 +190,6 @@ def test_inputs_of_a_manual_run_have_types_and_defaults(run_text: RunText) -> No
       round: {type: number, default: 1}
       upload: {type: boolean, default: true}
       only: {type: string, default: ''}
-      where: {type: choice, options: [here, there], default: here}
 jobs:
   one:
     if: ${{ inputs.upload }}
@@ -223,12 +197,12 @@ jobs:
     steps:
       - run: echo "$A"
         env:
-          A: ${{ inputs.round > 1 }} ${{ inputs.round }} ${{ inputs.only }} ${{ inputs.where }}
+          A: ${{ inputs.round > 1 }} ${{ inputs.round }} ${{ inputs.only }}
 """
-    assert run_text(text, event=dispatch()).job("one").output == "false 1  here\n"
-    assert run_text(text, event=dispatch(), inputs={"round": "2", "only": "x"}).job("one").output == "true 2 x here\n"
+    assert run_text(text, event=dispatch()).job("one").output == "false 1 \n"
+    assert run_text(text, event=dispatch(), inputs={"round": "2", "only": "x"}).job("one").output == "true 2 x\n"
     assert run_text(text, event=dispatch(), inputs={"upload": "false"}).job("one").result == "skipped"
-    for wrong in ({"other": "1"}, {"round": "two"}, {"upload": "perhaps"}, {"where": "nowhere"}):
+    for wrong in ({"other": "1"}, {"round": "two"}, {"upload": "perhaps"}):
         with pytest.raises(WorkflowError):
             run_text(text, event=dispatch(), inputs=wrong)
 

@@ -45,7 +45,7 @@ class CollectedSet:
     """The sha256, by file name, of an uploaded archive that counts as stored once it is attested and published."""
 
 
-def require_sealed(artifact: str, folder: Path, sha256: str) -> None:
+def require_sealed(artifact: str, sha256: str, folder: Path) -> None:
     """Raise `VerificationError` unless the folder of an artifact has the digest that the job that made it named."""
     found = folder_sha256(folder)
     if found != sha256:
@@ -62,7 +62,7 @@ def take_sealed(artifacts: Path, seals: Mapping[str, str], dest: Path) -> None:
     """
     dest.mkdir(parents=True, exist_ok=True)
     for folder in sorted(artifacts.glob(f"{STORED_SET_PREFIX}*")):
-        require_sealed(folder.name, folder, seals.get(folder.name, ""))
+        require_sealed(folder.name, seals.get(folder.name, ""), folder)
         name = folder.name.removeprefix(STORED_SET_PREFIX)
         for path in folder.iterdir():
             if _KEY.sub("", path.name) not in (f"{name}{ARCHIVE_SUFFIX}", f"{name}.json"):

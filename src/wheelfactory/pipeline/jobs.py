@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -165,18 +165,12 @@ def proof_entries(jobs: WorkflowJobs) -> list[dict[str, str]]:
         {
             "set": set_jobs.id,
             "artifact": f"{STORED_SET_PREFIX}{set_jobs.id}",
-            "artifacts": f"{STORED_SET_PREFIX}{{{','.join(_whole_and_shards(set_jobs.id, set_jobs.host_set))}}}",
+            "artifacts": f"{STORED_SET_PREFIX}{{{set_jobs.id},{set_jobs.host_set}}}{{,.shard-*}}",
             "stored-host": set_jobs.host_set if set_jobs.host_set in stored else "",
         }
         for set_jobs in jobs.kernel_sets
         if set_jobs.shards and set_jobs.host_set
     ]
-
-
-def _whole_and_shards(*sets: str) -> Iterator[str]:
-    """Yield patterns for the archives of sets; their proofs do not match."""
-    for name in sets:
-        yield from (name, f"{name}.shard-*")
 
 
 def batch_matrix(cells: Sequence[CellJob]) -> str:

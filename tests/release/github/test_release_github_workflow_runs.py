@@ -12,7 +12,7 @@ from fake_github import FakeGitHub
 from fake_github.contract import example_job, example_run
 from fake_github.repository import OWNER_REPO
 from wheelfactory.core.digest import folder_sha256
-from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_FAILED, InputError, PublishError
+from wheelfactory.core.errors import DONE, FAILED, VERIFICATION_FAILED, InputError, PublishError
 from wheelfactory.release.bundle import BUILD_WORKFLOW
 from wheelfactory.release.github.client import Client
 from wheelfactory.release.github.workflow_runs import RunRepository, WorkflowRun, read_run, require_own_run
@@ -111,31 +111,9 @@ def test_a_job_cannot_seal_what_belongs_to_another(check_run: Callable[..., Comm
     assert shown.err.startswith(f"error: a file of another job: {PROOF_FILE} in artifact {SHARD}")
 
 
-@pytest.mark.parametrize(
-    ("repository", "changes"),
-    [("else/wheels", {}), (OWNER_REPO, {"event": "pull_request"}), (OWNER_REPO, {"path": ".github/workflows/ci.yml"})],
-    ids=["a fork", "a pull request", "another workflow"],
-)
-def test_any_other_run_fails_the_step(
-    check_run: Callable[..., CommandResult], repository: str, changes: dict[str, object]
-) -> None:
-    shown = check_run(repository, **changes)
-    assert (shown.code, shown.out, kernels()) == (BAD_INPUT, "", [])
-    assert [line.partition(":")[0] for line in shown.err.splitlines()] == ["error", "hint"]
-
-
 def test_an_unknown_run_fails_the_step(check_run: Callable[..., CommandResult], cli: Cli) -> None:
     check_run()
     assert cli("ci", "check-run", f"github:{OWNER_REPO}", "1002", "--artifacts", "artifacts").code == FAILED
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [(("wheelhouse", "1001"), "not a repository: wheelhouse"), ((f"github:{OWNER_REPO}", "../1001"), "bad arguments")],
-)
-def test_bad_arguments_are_refused(cli: Cli, arguments: tuple[str, str], error: str) -> None:
-    shown = cli("ci", "check-run", *arguments, "--artifacts", "artifacts")
-    assert (shown.code, shown.err.splitlines()[0].startswith(f"error: {error}")) == (BAD_INPUT, True)
 
 
 REPOSITORY = "someone/wheels"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date, datetime, timezone
+from datetime import datetime, timezone
 from pathlib import Path
 
 from wheelfactory.commands.options import (
@@ -63,12 +63,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     add_option(
         parser,
-        "--week YEAR-WNN",
-        "choose the sample of this ISO week, such as 2026-W48 (default: this week)",
-        type=parse_week,
-    )
-    add_option(
-        parser,
         "--wait MINUTES",
         "wait up to 60 minutes for the site to serve the rows of TARGET (default: %(default)s)",
         type=int,
@@ -79,15 +73,6 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "--report FILE", "also write the results, or the error, to FILE")
     add_matrix(parser)
     add_cache(parser)
-
-
-def parse_week(text: str) -> date:
-    """Parse an ISO week to its Monday. Raises `argparse.ArgumentTypeError` for anything else."""
-    try:
-        year, week = map(int, text.split("-W"))
-        return date.fromisocalendar(year, week, 1)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"not an ISO week, such as 2026-W48: {text!r}") from None
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
@@ -121,7 +106,7 @@ def _check(options: argparse.Namespace, environ: Environ) -> Sequence[Checked]:
         site, results = wait_for_site(address, expected, 60 * options.wait, time.sleep, scratch, environ)
         indexes = {version: options.torch_index or facts.index for version, facts in matrix.rocm.items()}
         source = InstallSource(site, address.rstrip("/"), indexes)
-        week = count_weeks(options.week or datetime.now(timezone.utc).date())
+        week = count_weeks(datetime.now(timezone.utc).date())
         expansion = expand(matrix)
         cells = check_cells(published, expansion.cells)
         of_site = Checked(address, address, (*results, check_files(site, environ), cells))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from wheelfactory.core.digest import SHA256
 from wheelfactory.core.errors import InputError, PublishError
@@ -28,19 +29,13 @@ class WorkflowRun(FrozenModel, extra="ignore"):
     """The repository of the run's commit: for a pull request of a fork, the fork. None once that is deleted."""
 
 
-class JobStep(FrozenModel, extra="ignore"):
-    """A step of a job."""
-
-    name: str
-    """With the values of its expressions."""
-
-
 class RunJob(FrozenModel, extra="ignore"):
     """A job of a run as the API returns it."""
 
     name: str
     run_attempt: int = 1
-    steps: tuple[JobStep, ...] = ()
+    steps: tuple[dict[str, Any], ...] = ()
+    """The name of each has the values of its expressions."""
 
 
 def read_run(client: Client, run_id: int) -> WorkflowRun:
@@ -57,7 +52,7 @@ def read_seals(client: Client, run_id: int) -> dict[str, str]:
     listed = client.list_entries(f"{client.url}/actions/runs/{run_id}/jobs?filter=all", "jobs")
     jobs = [parse_model(RunJob, entry, _unexpected(run_id)) for entry in listed]
     jobs.sort(key=lambda job: job.run_attempt)
-    return {job.name: seal[1] for job in jobs for step in job.steps if (seal := _SEAL.fullmatch(step.name))}
+    return {job.name: seal[1] for job in jobs for step in job.steps if (seal := _SEAL.fullmatch(str(step["name"])))}
 
 
 def _unexpected(run_id: int) -> PublishError:
