@@ -30,7 +30,8 @@ from wheelfactory.doctor.machine import Device, InstalledFlashAttn, InstalledTor
 from wheelfactory.doctor.manifest_source import ManifestSource
 from wheelfactory.doctor.program import add_options, diagnose_and_report, main
 from wheelfactory.doctor.published_wheels import PublishedWheel
-from wheelfactory.doctor.report import DoctorReport, as_json, make_report, report_without_site
+from wheelfactory.doctor.report import DoctorReport, make_report, report_without_site
+from wheelfactory.doctor.report_json import as_json
 from wheelfactory.doctor.report_text import report_lines
 from wheelfactory.doctor.verdict import Wanted
 from wheelfactory.release.manifest import WheelRow, manifest_bytes

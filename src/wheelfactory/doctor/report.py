@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
-from wheelfactory.core.errors import DONE, FAILED, FactoryError
+from wheelfactory.core.errors import DONE, FAILED
 from wheelfactory.core.installer import InstallCommand, pip_for, uv_for
 from wheelfactory.core.published import why_unverified
 from wheelfactory.core.support import Answer
@@ -36,9 +35,6 @@ from wheelfactory.doctor.steps import (
 from wheelfactory.doctor.systems import check_system
 from wheelfactory.doctor.torch_checks import uses_triton
 from wheelfactory.doctor.verdict import Verdict, VerdictKind, Wanted, find_verdict, needs_own_fix
-
-# the version of the JSON document. Increase it when a key is renamed, removed or changes its meaning
-FORMAT = 4
 
 
 @dataclass(frozen=True)
@@ -285,67 +281,3 @@ def _torch_offer(wheel: PublishedWheel, cell: Cell, machine: Machine, facts: Doc
 
 def _unverified(wheel: PublishedWheel, facts: DoctorFacts) -> str:
     return why_unverified(facts.required_gates[str(wheel.label.backend)], wheel.gates) if wheel.label else ""
-
-
-def as_json(report: DoctorReport, error: FactoryError | None = None) -> dict[str, object]:
-    """Return the document of ``doctor --json``; `error` is why the manifest could not be read.
-
-    docs/reference/doctor.md lists the keys.
-    """
-    fit = report.fit
-    return {
-        "format": FORMAT,
-        "machine": asdict(report.machine),
-        "verdict": {"kind": str(report.verdict.kind), "line": report.verdict.line},
-        "diagnoses": [asdict(diagnosis) for diagnosis in report.diagnoses],
-        "site": report.site,
-        "fitting": [
-            {
-                **_wheel_json(offer.wheel),
-                **_commands_json(offer),
-                "installed": offer.installed,
-                "condition": offer.condition or None,
-                "cautions": list(offer.cautions),
-                "unverified": offer.unverified or None,
-                "refused_options": list(offer.refused),
-            }
-            for offer in report.offers
-        ],
-        "near_misses": [
-            {**_wheel_json(miss.wheel), "reasons": list(miss.reasons)} for miss in (fit.near_misses if fit else ())
-        ],
-        "torch": _named("wheel", report.torch),
-        "fallback": _named("filename", report.fallback),
-        "refused_options": list(report.refused),
-        "support": [asdict(support) for support in report.support],
-        "steps": [asdict(step) for step in report.steps],
-        "notes": list(report.notes),
-        "error": {"what": error.what, "which": error.which, "hint": error.hint} if error else None,
-        "exit_code": error.exit_code if error else report.exit_code,
-    }
-
-
-def _named(key: str, offer: Offer | None) -> dict[str, object] | None:
-    return {key: offer.wheel.filename, **_commands_json(offer)} if offer else None
-
-
-def _commands_json(offer: Offer) -> dict[str, object]:
-    return {"pip": shlex.join(offer.pip), "uv": shlex.join(offer.uv)}
-
-
-def _wheel_json(wheel: PublishedWheel) -> dict[str, object]:
-    cell, label = wheel.cell, wheel.label
-    return {
-        "filename": wheel.filename,
-        "version": wheel.version,
-        "url": wheel.url,
-        "sha256": wheel.sha256,
-        "size": wheel.size,
-        "backend": str(label.backend) if label else None,
-        "cell": cell.id if cell else None,
-        "archs": list(wheel.archs),
-        "glibc": wheel.glibc,
-        "published": wheel.published,
-        "gates": dict(wheel.gates),
-        "verified_on": list(wheel.verified_on),
-    }

@@ -7,9 +7,10 @@ executes the launched code objects byte for byte as they are in the set. Results
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,14 +98,9 @@ def prove_kernels(
         recorded = _record(build_host, job, scratch, log_path(context.cache, f"{kernel_set.id}-calls"), report_progress)
         chosen = choose_calls(calls, recorded)
         reports: list[dict[str, Any]] = []
-        with ThreadPoolExecutor(context.host.cores) as pool:
-            parts = [chosen[at : at + _PART] for at in range(0, len(chosen), _PART)]
-            try:
-                for done in pool.map(lambda part: _execute(part, recorded, descriptors, scratch, context.cache), parts):
-                    reports += done
-                    report_progress(len(reports), len(chosen), "calls executed")
-            finally:
-                pool.shutdown(cancel_futures=True)
+        for done in _execute_parts(chosen, partial(_execute, recorded, descriptors, scratch, context.cache), context):
+            reports += done
+            report_progress(len(reports), len(chosen), "calls executed")
     proof = make_proof(kernel_set, device, host, descriptors, reports)
     path = proof_path(folder, kernel_set.id, device.key.digest)
     write_atomic(path, json.dumps(asdict(proof), indent=1, sort_keys=True).encode() + b"\n")
@@ -192,12 +188,24 @@ def choose_calls(calls: Iterable[Call], recorded: Mapping[str, Recording]) -> li
     return chosen
 
 
+def _execute_parts(
+    calls: Sequence[Call], execute: Callable[[Sequence[Call]], list[dict[str, Any]]], context: Context
+) -> Iterator[list[dict[str, Any]]]:
+    """Execute parts of calls on all cores, and yield their reports in order; after an error no further one begins."""
+    parts = [calls[at : at + _PART] for at in range(0, len(calls), _PART)]
+    with ThreadPoolExecutor(context.host.cores) as pool:
+        try:
+            yield from pool.map(execute, parts)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
 def _execute(
-    calls: Sequence[Call],
     recorded: Mapping[str, Recording],
     descriptors: Mapping[str, Descriptor],
     scratch: Path,
     cache: Path,
+    calls: Sequence[Call],
 ) -> list[dict[str, Any]]:
     """Return a report for each call: from the cache, or executed in a Python with numpy. Raises `BuildError`."""
     launches = {each.name: recorded[each.name].launches for call in calls for each in (call, call.forward) if each}
