@@ -86,6 +86,8 @@ def _routed(github: FakeGitHub, asked: Asked, *, writes: bool) -> Answer:
         if run is None or below not in ("", "jobs"):
             raise RuleError(404, "Not Found")
         jobs = github.repository.jobs.get(int(number), [])
+        if asked.query.get("filter") != "all":
+            jobs = [job for job in jobs if job["run_attempt"] == max(each["run_attempt"] for each in jobs)]
         return 200, {"total_count": len(jobs), "jobs": jobs} if below else run, {}
     if asked.method == "GET" and asked.path.startswith(_TAGS):
         commit = github.repository.tags.get(asked.path.removeprefix(_TAGS))

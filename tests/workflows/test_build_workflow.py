@@ -63,7 +63,7 @@ def kernels(tmp_path: Path, cache: Path, evaluator: Expressions, small_rocm: Map
     place = kernel_place(tmp_path / "place", cache, evaluator, small_rocm, CK)
     # the sandbox has no GitHub to ask; the command itself has tests in test_release_github_workflow_runs.py
     for run in ("GITHUB_RUN_ID", "PREVIOUS_RUN"):
-        check = f'./factory ci check-run "github:" "${run}" --artifacts artifacts --dest kernels'
+        check = f'./factory ci check-run "github:$GITHUB_REPOSITORY" "${run}" --artifacts artifacts --dest kernels'
         taken = f"test -n ${run}; mkdir kernels; find artifacts/kernels-* -type f -exec mv {{}} kernels ';' || true"
         edit(place, BUILD_WORKFLOW, f"run: {check}", f'run: "{taken}"')
     return replace(place, environ={**place.environ, "MAX_JOBS": "2"})
@@ -130,7 +130,7 @@ def test_only_publishing_jobs_have_write_permissions(released: tuple[RunnerSetup
     _, run = released
     leaves = [job for job in run.all() if not job.called and job.result == "success"]
     assert {job.path: job.permissions for job in leaves if "write" in job.permissions.values()} == {
-        "collect": {"attestations": "write", "contents": "write", "id-token": "write"},
+        "collect": {"actions": "read", "attestations": "write", "contents": "write", "id-token": "write"},
         STAGE: {"attestations": "write", "contents": "write", "id-token": "write"},
         "release/publish": {"contents": "write"},
         "release/pages/deploy": {"id-token": "write", "pages": "write"},
