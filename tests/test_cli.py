@@ -205,7 +205,7 @@ def test_a_damaged_manifest_is_refused_and_nothing_is_changed(
         file.write("{}\n")
     before = content_of(release)
     shown = cli(command, release, *others)
-    assert_refused(shown, BAD_INPUT, f"not a manifest row: {release}/manifest.jsonl:3: project", "restore it")
+    assert_refused(shown, BAD_INPUT, f"not a manifest row: {release}/manifest.jsonl:3: format: missing", "restore it")
     assert content_of(release) == before
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from wheelfactory.core.strict import read_record
 from wheelfactory.core.support import Answer, Finding, Support, SupportTable, SupportTables, other_ways
 
 NO_CK = Finding(Answer.DOES_NOT_WORK, "CK does not support this GPU")
@@ -63,7 +64,7 @@ def test_a_value_that_no_wheel_has_is_answered_with_the_values_that_exist() -> N
 
 
 def test_tables_survive_json() -> None:
-    assert SupportTables.from_document(json.loads(json.dumps(TABLES.as_json()))) == TABLES
+    assert read_record(SupportTables, json.loads(json.dumps(TABLES.as_json()))) == TABLES
 
 
 def test_an_answer_is_one_line_with_its_reasons() -> None:

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from wheelfactory.core.wrap import as_printable, count_text, write_lines, write_message
+from wheelfactory.core.wrap import as_printable, count_text, shorten_names, write_lines, write_message
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,7 @@ def test_a_sign_that_a_stream_lacks_is_replaced() -> None:
 
 def test_a_count_agrees_with_its_noun() -> None:
     assert [count_text(number, "wheel") for number in range(3)] == ["0 wheels", "1 wheel", "2 wheels"]
+
+
+def test_a_long_list_ends_with_the_number_of_the_others() -> None:
+    assert [shorten_names("abcd"[:number]) for number in (0, 3, 4)] == ["", "a, b, c", "a, b, c and 1 more"]

@@ -72,7 +72,7 @@ def read_record(kind: type[_Record], document: object, path: str = "") -> _Recor
     """Fill a dataclass from a parsed JSON object, or from a list of its values in order. Raises `ValueError`.
 
     Its fields are texts, numbers, booleans, enums, `Any`, other dataclasses, and tuples and mappings of these, each
-    also ``| None``. A field whose class has ``from_document`` is read by that. `path` names the document in errors.
+    also ``| None``. `path` names the document in errors.
     """
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]  # a dataclass, as every kind is
     if isinstance(document, list) and len(document) == len(known):
@@ -112,8 +112,6 @@ def _read_value(kind: ast.expr, value: Any, path: str, names: Mapping[str, Any])
         _require(in_range, value, path, "number in range")
         return value
     known = names[name]
-    if hasattr(known, "from_document"):
-        return known.from_document(value)
     if is_dataclass(known):
         return read_record(known, value, path)  # type: ignore[arg-type]  # a class, by is_dataclass
     if isinstance(known, type) and issubclass(known, Enum):

@@ -10,12 +10,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
 
 from wheelfactory.core.cell import FALLBACK_NAME, Backend, major_minor
 from wheelfactory.core.gpus import OVERRIDES, find_override_arch
 from wheelfactory.core.label import FALLBACK_INDEX, index_path
-from wheelfactory.core.strict import read_record
 
 OTHER_BUILD = "CK wheels are built with PyTorch's torch; the doctor compares their symbols with those of yours"
 
@@ -89,16 +87,11 @@ class SupportTables:
     """All distinct findings; None at 0."""
     tables: tuple[SupportTable, ...]
 
-    @classmethod
-    def from_document(cls, found: Mapping[str, Any]) -> SupportTables:
-        """Read what `as_json` returns."""
-        return read_record(cls, {**found, "findings": [None, *found["findings"]]})
-
     def as_json(self) -> dict[str, object]:
         """Return plain JSON values."""
         return {
             "axes": self.axes,
-            "findings": [(str(finding.answer), finding.reason) for finding in self.findings if finding],
+            "findings": [finding and (str(finding.answer), finding.reason) for finding in self.findings],
             "tables": [(table.axes, table.positions) for table in self.tables],
         }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TextIO
 
 NO_BREAK = "\x1f"
@@ -50,6 +50,11 @@ def write_message(stream: TextIO | None, message: str) -> None:
 def count_text(number: int, thing: str) -> str:
     """``1 wheel``, ``2 wheels``."""
     return f"{number} {thing}" + ("" if number == 1 else "s")
+
+
+def shorten_names(names: Sequence[str], most: int = 3) -> str:
+    """The first names and the number of the others: ``a, b, c and 2 more``."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def terminal_width(stream: TextIO | None) -> int | None:

@@ -261,26 +261,20 @@ def read_devices(root: Path) -> tuple[Device, ...]:
 
 def find_container(root: Path, environ: Mapping[str, str]) -> str | None:
     """Return the kind of container, from the marker that each engine leaves; ``wsl`` for WSL, None outside."""
-    if environ.get("KUBERNETES_SERVICE_HOST"):
-        return "kubernetes"
-    if environ.get("FLATPAK_ID") or (root / ".flatpak-info").exists():
-        return "flatpak"
-    if environ.get("SNAP"):
-        return "snap"
-    if (root / "run/.toolboxenv").exists():
-        return "toolbox"
-    if environ.get("APPTAINER_CONTAINER") or environ.get("SINGULARITY_CONTAINER"):
-        return "apptainer"
-    if (root / "run/.containerenv").exists():
-        return "podman"
-    if (root / ".dockerenv").exists():
-        return "docker"
-    if "microsoft" in _text_of(root / "proc/sys/kernel/osrelease").lower():
-        return "wsl"
-    if "lxcfs " in _text_of(root / "proc/self/mounts"):
-        return "lxc"
+    markers = (
+        ("kubernetes", environ.get("KUBERNETES_SERVICE_HOST")),
+        ("flatpak", environ.get("FLATPAK_ID") or (root / ".flatpak-info").exists()),
+        ("snap", environ.get("SNAP")),
+        ("toolbox", (root / "run/.toolboxenv").exists()),
+        ("apptainer", environ.get("APPTAINER_CONTAINER") or environ.get("SINGULARITY_CONTAINER")),
+        ("podman", (root / "run/.containerenv").exists()),
+        ("docker", (root / ".dockerenv").exists()),
+        ("wsl", "microsoft" in _text_of(root / "proc/sys/kernel/osrelease").lower()),
+        ("lxc", "lxcfs " in _text_of(root / "proc/self/mounts")),
+    )
     # systemd's conventions, used by lxc and nspawn
-    return environ.get("container") or _text_of(root / "run/systemd/container").strip() or None
+    other = environ.get("container") or _text_of(root / "run/systemd/container").strip() or None
+    return next((kind for kind, is_marked in markers if is_marked), other)
 
 
 def read_user() -> tuple[str, tuple[str, ...]]:

@@ -58,17 +58,10 @@ def _commands_json(offer: Offer) -> dict[str, object]:
 
 def _wheel_json(wheel: PublishedWheel) -> dict[str, object]:
     cell, label = wheel.cell, wheel.label
+    same = ("filename", "version", "url", "sha256", "size", "archs", "glibc", "published", "verified_on")
     return {
-        "filename": wheel.filename,
-        "version": wheel.version,
-        "url": wheel.url,
-        "sha256": wheel.sha256,
-        "size": wheel.size,
+        **{name: getattr(wheel, name) for name in same},
         "backend": str(label.backend) if label else None,
         "cell": cell.id if cell else None,
-        "archs": list(wheel.archs),
-        "glibc": wheel.glibc,
-        "published": wheel.published,
         "gates": dict(wheel.gates),
-        "verified_on": list(wheel.verified_on),
     }

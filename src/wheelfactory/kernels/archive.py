@@ -20,6 +20,7 @@ from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BuildError, FactoryError, InputError
 from wheelfactory.core.files import atomic_path, scratch_dir
 from wheelfactory.core.progress import logger
+from wheelfactory.core.wrap import shorten_names
 from wheelfactory.kernels.archive_manifest import (
     ARCHIVE_SUFFIX,
     ArchiveManifest,
@@ -41,8 +42,6 @@ _MAX_RATIO = 200
 # unpacked size that is exempt from the ratio limit, because the manifest dominates a small archive
 _ALWAYS_ALLOWED_BYTES = 1 << 26
 _CHUNK = 1 << 20
-# maximum number of sources listed in an error; a few are enough to see the pattern
-_MAX_SHOWN_NAMES = 3
 
 
 class IncompleteSetError(BuildError):
@@ -219,12 +218,6 @@ def _unpack_object(
         shutil.copyfile(scratch_file, copy)
         store.save_object(copy, entry)
     return True
-
-
-def shorten_names(names: Sequence[str]) -> str:
-    """List the first names and the number of the others, for an error."""
-    more = f" and {len(names) - _MAX_SHOWN_NAMES} more" if len(names) > _MAX_SHOWN_NAMES else ""
-    return ", ".join(names[:_MAX_SHOWN_NAMES]) + more
 
 
 def find_archives(folder: Path, set_id: str) -> tuple[Path, ...]:

@@ -89,7 +89,7 @@ class ArchiveManifest:
 
     def to_bytes(self) -> bytes:
         """Serialize to JSON; the same objects give the same bytes."""
-        objects = {source: entry.to_document() for source, entry in self.objects.items()}
+        objects = {source: asdict(entry) for source, entry in self.objects.items()}
         for costs in objects.values():
             del costs["source"]
         document = {

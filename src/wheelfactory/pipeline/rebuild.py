@@ -14,14 +14,14 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.progress import ProgressCallback
+from wheelfactory.core.wrap import shorten_names
 from wheelfactory.kernels.setup_env import CompileScope
 from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline.build import build_cell
-from wheelfactory.verify.result import Finding, GateResult, join_names
+from wheelfactory.verify.result import Finding, GateResult
 from wheelfactory.wheel.read import Wheel
 
 _GATE = "rebuild"
-_MAX_NAMES = 3
 
 
 def check_rebuild(
@@ -42,7 +42,7 @@ def check_rebuild(
             sorted(_members(path) ^ _members(built)) if built.name == path.name else [(f"its name: {built.name}", "")]
         )
     names = list(dict.fromkeys(name for name, _ in changed))
-    found = f"it differs in {join_names(names[:_MAX_NAMES])}{', ...' * (len(names) > _MAX_NAMES)}"
+    found = f"it differs in {shorten_names(names) or 'nothing'}"
     finding = Finding(
         file=path.name,
         expected="the bytes of a build on this machine, of the same sources and kernels",

@@ -72,16 +72,6 @@ class ProofKey:
         """The program and its arguments."""
         return (self.program, *self.arguments)
 
-    @property
-    def identity(self) -> dict[str, object]:
-        """The key as JSON values, with the program's content id."""
-        return {
-            "program": content_id(self.program),
-            "arguments": list(self.arguments),
-            "payload": f"sha256:{self.payload}",
-            "environment": list(self.environment),
-        }
-
 
 @dataclass(frozen=True)
 class ProofCache:
@@ -102,7 +92,7 @@ class ProofCache:
         write_atomic(self._path(key), report.model_dump_json(indent=1).encode())
 
     def _path(self, key: ProofKey) -> Path:
-        text = json.dumps(key.identity, sort_keys=True)
+        text = json.dumps([content_id(key.program), key.arguments, key.payload, key.environment])
         return self.folder / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
 
 

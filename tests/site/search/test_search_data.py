@@ -18,6 +18,7 @@ from small_matrix import small_matrix
 from validations import amd_validation, nvidia_validation, with_evidence
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.gpus import gpu_products
+from wheelfactory.core.strict import read_record
 from wheelfactory.core.support import Answer, SupportTables
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
@@ -62,7 +63,7 @@ def wheel(data: dict[str, Any], number: int = 0) -> dict[str, Any]:
 
 def tables_of(data: dict[str, Any]) -> SupportTables:
     """The rules as the page has them."""
-    return SupportTables.from_document(data["support"])
+    return read_record(SupportTables, data["support"])
 
 
 def test_every_combination_of_matrix_yaml_has_the_reason_of_expand(whole_matrix: Matrix) -> None:

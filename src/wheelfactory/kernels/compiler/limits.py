@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from wheelfactory.core.errors import BuildError
+from wheelfactory.core.wrap import shorten_names
 from wheelfactory.kernels.compiler.fat_binary import RELOCATABLE, find_offload_form
 from wheelfactory.kernels.compiler.key import diff_key_parts
 from wheelfactory.kernels.compiler.store import SetKey
@@ -28,9 +29,6 @@ _OTHER_ARGUMENTS = 16 << 10
 
 # Linux's maximum for arguments and environment: three quarters of its default stack limit (exec.c)
 MAX_ARGUMENT_BYTES = 6 << 20
-
-# maximum number of sources listed in an error; a few are enough to see the pattern
-_MAX_SHOWN_NAMES = 5
 
 _RELOCATABLE_FILE = 1
 """The type of an object file. Source: System V ABI, chapter 4."""
@@ -100,7 +98,7 @@ def require_planned_sources(found: Collection[str], planned: Collection[str]) ->
     if not planned or not (missing or unplanned):
         return
     differences = [
-        f"{len(names)} {kind}: {', '.join(names[:_MAX_SHOWN_NAMES])}{', ...' * (len(names) > _MAX_SHOWN_NAMES)}"
+        f"{len(names)} {kind}: {shorten_names(names, 5)}"
         for kind, names in (("missing", missing), ("unplanned", unplanned))
         if names
     ]

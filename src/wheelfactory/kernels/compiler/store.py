@@ -107,17 +107,9 @@ class ObjectRecord:
     cached: bool = False
     """Whether that server had the result already, so that this build did not see who made it."""
 
-    def to_document(self) -> dict[str, Any]:
-        """Convert to a JSON object."""
-        document = asdict(self)
-        for name in ("made_by", "cached"):
-            if not document[name]:
-                del document[name]
-        return document
-
     def to_line(self) -> str:
         """Serialize to a journal line."""
-        return json.dumps(self.to_document(), sort_keys=True) + "\n"
+        return json.dumps(asdict(self), sort_keys=True) + "\n"
 
     @classmethod
     def from_line(cls, line: str) -> ObjectRecord | None:

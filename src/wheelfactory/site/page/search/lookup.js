@@ -41,7 +41,7 @@
     }
     const rules = tables.map(([names, positions]) => makeRule(axes, names, positions));
     // a finding's position in the tables counts from 1, because 0 is none
-    return { ...data, axes, options, rules, findings: [["", ""], ...findings], answers: new Map(), wheels };
+    return { ...data, axes, options, rules, findings: [["", ""], ...findings.slice(1)], answers: new Map(), wheels };
   }
 
   // What wheels share, from their positions in the tables. A literal, because Chromium reads its properties fast.
