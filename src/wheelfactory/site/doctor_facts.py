@@ -70,8 +70,8 @@ def support_tables(matrix: Matrix, archs: Iterable[str] = ()) -> SupportTables:
     """Return every rule of a matrix as a table, for all known GPUs and also for `archs`."""
     axes = support_axes(matrix, archs)
     findings: dict[Finding | None, int] = {None: 0}
+    amd = _table(_amd_rule(matrix), axes, findings)  # first: its one finding is at most points, and gets one digit
     tables = tuple(_table(rule, axes, findings) for rule in (*cell_rules(matrix), *gpu_rules(matrix)))
-    amd = _table(_amd_rule(matrix), axes, findings)
     return SupportTables(axes, tuple(findings), tables, amd)
 
 
