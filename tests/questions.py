@@ -90,7 +90,8 @@ QUESTIONS = (
     Question("MI350X", "7.0", "2.10.0", "3.11", "ck", "gfx950", WORKS),
     Question("MI300X", "6.2", "2.5.1", "3.11", "triton", "gfx942", WORKS),
     Question("MI300X", "6.2", "2.5.1", "3.13", "", "gfx942", NOT, "torch 2.5.1 for ROCm has no Python 3.13"),
-    Question("MI300X", "7.2", "2.9.1", "3.12", "ck", "gfx942", NOT, "torch 2.9.1 is not on the ROCm 7.2 index"),
+    Question("MI300X", "7.2", "2.9.1", "3.12", "ck", "gfx942", MAY, OTHER_BUILD),  # AMD has an image of it
+    Question("MI300X", "7.2", "2.9.1", "3.13", "ck", "gfx942", NOT, "torch 2.9.1 is not on the ROCm 7.2 index"),
     Question("MI300X", "5.7", "", "", "", "gfx942", NOT, "no wheels for ROCm 5.7"),
     Question("MI300X", "", "2.4.0", "", "", "gfx942", NOT, "no wheels for torch 2.4"),
     Question("MI300X", "", "", "3.9", "", "gfx942", NOT, "no wheels for Python 3.9"),

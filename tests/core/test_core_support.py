@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from wheelfactory.core.strict import read_record
-from wheelfactory.core.support import Answer, Finding, Support, SupportTable, SupportTables, other_ways
+from wheelfactory.core.support import OTHER_BUILD, Answer, Finding, Support, SupportTable, SupportTables, other_ways
 
 NO_CK = Finding(Answer.DOES_NOT_WORK, "CK does not support this GPU")
 UNLISTED = Finding(Answer.MAY_WORK, "Triton does not list strix")
 NO_TORCH = Finding(Answer.DOES_NOT_WORK, "torch 2.5 is not on ROCm 7")
 OLD_ROCM = Finding(Answer.DOES_NOT_WORK, "torch for ROCm 6 is not built for strix")
+
+NO_IMAGE = Finding(Answer.DOES_NOT_WORK, "no image has it")
 
 TABLES = SupportTables(
     axes={
@@ -24,12 +27,13 @@ TABLES = SupportTables(
         "backend": ("ck", "triton"),
         "gpu": ("gfx942", "gfx1100", "strix"),
     },
-    findings=(None, NO_CK, UNLISTED, NO_TORCH, OLD_ROCM),
+    findings=(None, NO_CK, UNLISTED, NO_TORCH, OLD_ROCM, NO_IMAGE),
     tables=(
         SupportTable(("torch", "rocm"), (0, 0, 3, 0)),
         SupportTable(("backend", "gpu"), (0, 1, 1, 0, 0, 2)),
         SupportTable(("rocm", "gpu"), (0, 0, 0, 0, 0, 4)),
     ),
+    amd=SupportTable(("torch", "rocm", "python"), (5, 5, 0, 5)),
 )
 
 
@@ -61,6 +65,13 @@ def test_a_value_that_no_wheel_has_is_answered_with_the_values_that_exist() -> N
         "no wheels for torch 2.4; available: 2.9, 2.5",
         "no wheels for gfx900; available: gfx942, gfx1100, strix",
     )
+
+
+def test_ck_may_work_with_amds_torch_where_an_image_has_it() -> None:
+    choices = {"torch": "2.5", "rocm": "7", "backend": "ck", "gpu": "gfx942"}
+    assert TABLES.find_user_support(choices) == Support(Answer.MAY_WORK, (OTHER_BUILD,))
+    without = replace(TABLES, amd=SupportTable(TABLES.amd.axes, (5, 5, 5, 5)))
+    assert without.find_user_support(choices) == Support(Answer.DOES_NOT_WORK, (NO_TORCH.reason,))
 
 
 def test_tables_survive_json() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from kernel_archive_factory import proof_of
 from refresh_kernel_sources import Digests, edit_digests
-from rocm_machine import ARCHS, Machine, count_targets, make_machine, ordinary
+from rocm_machine import ARCHS, Machine, count_targets, make_machine, ordinary, read_compiles
 from small_release import DEVICE_KERNELS, KERNELS, SMALL_KERNELS, SMALL_SETS, make_small_release
 from small_release import SMALL_SET as SET
 from wheel_factory import read_zip, tamper
@@ -46,6 +46,9 @@ WHOLE_CELL = {**dict.fromkeys(ARCHS, DEVICE_KERNELS), "host": KERNELS, ordinary(
 """How often a cell without kernels starts the compiler for each list of targets."""
 
 CELL = f"fa2.8.3-rocm7.2-torch2.13.0-cp3{sys.version_info[1]}-ck"
+
+AMDS = CELL.replace("-cp", "amd-cp")
+"""The same for AMD's own build of torch."""
 
 Done = subprocess.CompletedProcess[str]
 
@@ -103,10 +106,30 @@ class Site:
         ledger.write_text("".join(json.dumps(line) + "\n" for line in slow))
         machine.compiled()
 
-    def build(self, machine: Machine, *arguments: str | Path, **settings: str) -> Done:
+    def build(
+        self, machine: Machine, *arguments: str | Path, cell: str = CELL, dest: str = "wheels", **settings: str
+    ) -> Done:
         """Run the command `build`."""
-        wheels = self.folder / "wheels"
-        return machine.run("build", CELL, "--dest", wheels, "--matrix", self.matrix, *arguments, **settings)
+        options = ("--dest", self.folder / dest, "--matrix", self.matrix)
+        return machine.run("build", cell, *options, *arguments, **settings)
+
+    def add_amds_image(self) -> None:
+        """Say in the matrix that an image of rocm/pytorch has the torch and the Python of `CELL`."""
+        python, image = f"3.{sys.version_info[1]}", "rocm7.2.4_ubuntu22.04_py3.10_pytorch_release_2.10.0"
+        own = image.replace("py3.10", f"py{python}").replace("2.10.0", "2.13.0")
+        head, found, rest = self.matrix.read_text().partition(f"rocm/pytorch:{image}\n")
+        assert found
+        for old, new in (("python: '3.10'", f"python: '{python}'"), ("torch: '2.10.0'", "torch: '2.13.0'")):
+            rest = rest.replace(old, new, 1)
+        self.matrix.write_text(f"{head}rocm/pytorch:{own}\n{rest}")
+
+    def path_with_amds_torch(self, machine: Machine) -> str:
+        """PATH with a Python whose torch calls itself AMD's, as in an image of rocm/pytorch."""
+        folder, _, path = machine.environ["PATH"].partition(":")
+        made = shutil.copytree(Path(folder).parent, self.folder / "python-amd", symlinks=True)
+        (version,) = made.glob("lib/python3*/site-packages/torch/version.py")
+        version.write_text(version.read_text().replace("2.13.0+rocm7.2", "2.13.0+rocm7.2.4.git0123abc"))
+        return f"{made}/bin:{path}"
 
     def build_local(self, machine: Machine, archs: str, *arguments: str) -> Done:
         """Build a wheel of this machine's torch for these archs alone."""
@@ -184,34 +207,45 @@ def test_a_second_cell_reuses_the_kernels_of_the_first(site: Site) -> None:
 
 
 def test_a_cell_for_amds_torch_links_the_kernels_of_pytorchs(site: Site) -> None:
-    """In an image of rocm/pytorch, as far as the factory sees it: the version of torch is AMD's."""
     machine = site.machine("pytorch")
     assert site.build(machine).returncode == 0
     machine.compiled()
-    python, image = f"3.{sys.version_info[1]}", "rocm7.2.4_ubuntu22.04_py3.10_pytorch_release_2.10.0"
-    own = image.replace("py3.10", f"py{python}").replace("2.10.0", "2.13.0")
-    head, found, rest = site.matrix.read_text().partition(f"rocm/pytorch:{image}\n")
-    assert found
-    rest = rest.replace("python: '3.10'", f"python: '{python}'", 1).replace("torch: '2.10.0'", "torch: '2.13.0'", 1)
-    site.matrix.write_text(f"{head}rocm/pytorch:{own}\n{rest}")
-    cell, options = CELL.replace("-cp", "amd-cp"), ("--dest", site.folder / "amd", "--matrix", site.matrix)
-
-    refused = machine.run("build", cell, *options)
-    assert refused.returncode == BUILD_FAILED
-    assert f"no Python {python} on PATH has AMD's torch 2.13.0" in refused.stderr
-
-    folder, _, path = machine.environ["PATH"].partition(":")
-    amds = shutil.copytree(Path(folder).parent, site.folder / "python-amd", symlinks=True)
-    (version,) = amds.glob("lib/python3*/site-packages/torch/version.py")
-    version.write_text(version.read_text().replace("2.13.0+rocm7.2", "2.13.0+rocm7.2.4.git0123abc"))
-    done = machine.run("build", cell, *options, PATH=f"{amds}/bin:{path}")
-    assert done.returncode == 0, done.stderr
+    site.add_amds_image()
+    refused(site.build(machine, cell=AMDS), BUILD_FAILED, "on PATH has AMD's torch 2.13.0")
+    wheel = path_of(site.build(machine, cell=AMDS, PATH=site.path_with_amds_torch(machine)))
     assert machine.compiled() == ["flash_api"]
-    wheel = Path(done.stdout.strip())
     assert "+rocm72torch2.13amd-" in wheel.name
     record = read_build_record(Wheel.open(wheel))
     assert record
-    assert (record.cell, record.toolchain.torch) == (cell, "2.13.0+rocm7.2.4.git0123abc")
+    assert (record.cell, record.toolchain.torch) == (AMDS, "2.13.0+rocm7.2.4.git0123abc")
+
+
+def test_amds_torch_on_a_newer_system_links_whole_archives_of_the_same_compiler(
+    site: Site, archives_of_cell: Path
+) -> None:
+    """As in AMD's images for Ubuntu 24.04, whose compiler is another file of the same release."""
+    site.receive(archives_of_cell, without=SET)
+    path_of(site.kernels(site.machine("first"), "--shard", "1/2"))
+    machine = site.machine("newer")
+    site.add_amds_image()
+    rocm = shutil.copytree(machine.environ["ROCM_PATH"], site.folder / "rocm", symlinks=True)
+    with (rocm / "bin/hipcc").open("a") as file:
+        file.write("# as another distribution has it\n")
+    settings = {"ROCM_PATH": str(rocm), "ROCM_HOME": str(rocm), "PATH": site.path_with_amds_torch(machine)}
+
+    def build(cell: str, **changes: str) -> Done:
+        return site.build(machine, "--kernels", site.archives, cell=cell, **{**settings, **changes})
+
+    refused(build(AMDS), BUILD_FAILED, "the kernel archives are incomplete: ")
+    site.receive(archives_of_cell)
+    wheel = path_of(build(AMDS))
+    assert read_compiles((rocm / "hipcc.log").read_text()) == ["flash_api"]
+    pytorchs = build(CELL, PATH=machine.environ["PATH"])
+    refused(pytorchs, BUILD_FAILED, "the kernel archive was compiled differently: compiler.content")
+    older = site.machine("older")
+    site.add_amds_image()
+    path_of(site.build(older, cell=AMDS, PATH=settings["PATH"], dest="older"))
+    assert read_zip(wheel) == read_zip(site.folder / "older" / wheel.name)
 
 
 def test_a_limit_removes_the_kernels_that_the_build_does_not_link(site: Site) -> None:

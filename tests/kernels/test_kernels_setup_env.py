@@ -11,6 +11,7 @@ from typing import cast
 import pytest
 
 from kernel_archive_factory import KEY, OBJECTS, PARTS, fill
+from wheel_factory import CK
 from wheelfactory.build.executor import BuildHost
 from wheelfactory.build.recipe import Recipe
 from wheelfactory.build.setup_py import SetupRun
@@ -52,7 +53,9 @@ def setup(tmp_path: Path) -> SetupRun:
     )
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    return SetupRun(cast("Recipe", SimpleNamespace(jobs=3)), cast("Source", None), cast("BuildHost", host), scratch)
+    return SetupRun(
+        cast("Recipe", SimpleNamespace(jobs=3, cell=CK)), cast("Source", None), cast("BuildHost", host), scratch
+    )
 
 
 def request_of(setup: SetupRun, scope: CompileScope, cache: Path, *set_ids: str) -> CompileRequest:

@@ -126,7 +126,7 @@ def test_each_image_of_amd_is_a_cell_for_its_own_torch_and_python() -> None:
         ({"python": "3.12"}, "the compiler of this image stops"),
         ({"torch": "2.4.0"}, "matrix.yaml has no facts about torch 2.4.0, which is in AMD's image"),
         ({"rocm_path": None}, "AMD's image of torch 2.9.1 for ROCm 6.4 has no compiler"),
-        ({"tag": AMD_TORCH[1].replace("6.4.4", "6.4.3")}, "another compiler than that of ROCm 6.4's kernels"),
+        ({"tag": AMD_TORCH[1].replace("6.4.4", "6.4.3")}, "an older release of ROCm 6.4 than that of its kernels"),
     ],
 )
 def test_an_image_that_cannot_be_used_is_excluded_with_its_reason(changes: Mapping[str, object], reason: str) -> None:

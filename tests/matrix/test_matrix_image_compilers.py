@@ -59,6 +59,8 @@ def test_all_cells_of_a_rocm_have_one_release_and_one_system() -> None:
     matrix = load_matrix(MATRIX)
     found: dict[str, set[tuple[object, ...]]] = {}
     for cell in expand(matrix).cells:
+        if cell.amd_torch:
+            continue  # it links what the others compile
         chosen = matrix.image(cell)
         found.setdefault(cell.rocm, set()).add((rocm_release(chosen), chosen.distribution, chosen.glibc))
     assert {rocm: len(compilers) for rocm, compilers in found.items()} == dict.fromkeys(matrix.rocm, 1)
@@ -69,5 +71,5 @@ def test_a_wheel_of_the_matrix_runs_on_ubuntu_22_04_where_amd_has_an_image_of_it
     matrix = load_matrix(MATRIX)
     for cell in expand(matrix).cells:
         compilers = same_compiler_images(matrix.rocm[cell.rocm].images)
-        if any(image.glibc == "2.35" for image in compilers):
+        if any(image.glibc == "2.35" for image in compilers) and not cell.amd_torch:
             assert matrix.image(cell).glibc == "2.35", cell.id

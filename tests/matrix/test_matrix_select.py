@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -130,6 +131,12 @@ def test_a_version_that_the_matrix_does_not_have_is_named_with_those_it_has() ->
             require_in_matrix(EXPANSION, Cell.parse(cell), python)
         assert refused.value.what == f"no {what} in the matrix"
         assert known in refused.value.hint.removeprefix("known: ").split(", ")
+
+
+def test_amds_torch_that_no_image_has_is_named() -> None:
+    with pytest.raises(InputError) as refused:
+        require_in_matrix(EXPANSION, replace(CK, amd_torch=True))
+    assert refused.value.hint == "AMD's torch 2.9.1 with Python 3.11 is in no image of ROCm 6.4 in matrix.yaml"
 
 
 def test_published_cells_are_not_built_again() -> None:

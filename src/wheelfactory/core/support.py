@@ -30,6 +30,7 @@ _SEARCH_ORDER = ("gpu", "backend", "flash-attn", "rocm", "torch", "python")
 _DROP_ORDER = ("flash-attn", "python", "rocm", "torch", "gpu")
 # the axes of the rule about the indexes of PyTorch
 _INDEX = ("torch", "rocm")
+_OF_PYTORCH = (_INDEX, ("torch", "python"))
 
 _UNITS = {"rocm": "ROCm ", "torch": "torch ", "python": "Python ", "flash-attn": "flash-attn "}
 _BACKEND_NAMES = {backend.value: backend.display_name for backend in Backend}
@@ -86,6 +87,8 @@ class SupportTables:
     findings: tuple[Finding | None, ...]
     """All distinct findings; None at 0."""
     tables: tuple[SupportTable, ...]
+    amd: SupportTable
+    """The rule in place of those about PyTorch's torch for CK and AMD's own: which images have it."""
 
     def as_json(self) -> dict[str, object]:
         """Return plain JSON values."""
@@ -93,6 +96,7 @@ class SupportTables:
             "axes": self.axes,
             "findings": [finding and (str(finding.answer), finding.reason) for finding in self.findings],
             "tables": [(table.axes, table.positions) for table in self.tables],
+            "amd": (self.amd.axes, self.amd.positions),
         }
 
     def find_support(self, choices: Choices) -> Support:
@@ -126,7 +130,8 @@ class SupportTables:
     def find_user_support(self, choices: Choices, *, other_build: bool = False) -> Support:
         """Return the answer for what a user has, whose torch may be another build than PyTorch's.
 
-        A Triton wheel fits such a torch by its version, whatever its ROCm; a CK wheel for its ROCm may fit.
+        A Triton wheel fits such a torch by its version, whatever its ROCm; a CK wheel for its ROCm may fit, or be one
+        for AMD's own torch.
         """
         if not (other_build or self.is_other_build(choices)):
             return self.find_support(choices)
@@ -135,10 +140,12 @@ class SupportTables:
             rest = {axis: value for axis, value in choices.items() if axis != "rocm"}
             found.append(self.without(_INDEX).find_support({**rest, "backend": Backend.TRITON.value}))
         if wanted != Backend.TRITON:
-            ck = self.find_support({**choices, **self._near_rocm(choices), "backend": Backend.CK.value})
+            near = {**choices, **self._near_rocm(choices), "backend": Backend.CK.value}
+            amds = replace(self, tables=(*self.without(*_OF_PYTORCH).tables, self.amd))
+            ck = min(self.find_support(near), amds.find_support(near), key=_rank)
             works = ck.answer is not Answer.DOES_NOT_WORK
             found.append(Support(Answer.MAY_WORK, (OTHER_BUILD, *ck.reasons)) if works else ck)
-        return min(found, key=lambda support: list(Answer).index(support.answer))
+        return min(found, key=_rank)
 
     def without(self, *rules: tuple[str, ...]) -> SupportTables:
         """Return the rules but those of these axes, which are about PyTorch's torch only."""
@@ -241,6 +248,11 @@ class SupportTables:
         for position in self._domain(choices, axes[0]):
             for rest in self._points(choices, axes[1:]):
                 yield {axes[0]: position, **rest}
+
+
+def _rank(support: Support) -> int:
+    """Order answers, the best first."""
+    return list(Answer).index(support.answer)
 
 
 def _searched_axes(choices: Choices) -> tuple[str, ...]:

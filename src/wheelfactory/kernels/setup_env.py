@@ -93,6 +93,7 @@ def setup_env(
         shard_ledger=str(scope.shard_ledger or ""),
         deadline=scope.deadline,
         archive_keys=tuple(_unpack_archives(stores, set_ids, scope.archives)) if scope.archives else (),
+        newer_system=setup.recipe.cell.amd_torch,  # the image of its torch, not that of the kernels
         planned_sources=planned.sources if planned else (),
         survey=str(survey or ""),
     )

@@ -9,7 +9,7 @@ from itertools import product
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import InputError
 from wheelfactory.matrix.facts import Image, Matrix
-from wheelfactory.matrix.image_tags import has_amd_torch, same_compiler_images
+from wheelfactory.matrix.image_tags import has_amd_torch, newest_images
 from wheelfactory.matrix.rules import Combination, exclusion_check
 
 
@@ -75,7 +75,7 @@ def _combinations_of_images(matrix: Matrix) -> Iterator[tuple[Combination, str]]
     """
     found: dict[Combination, str] = {}
     for rocm, facts in matrix.rocm.items():
-        usable = same_compiler_images(facts.images)
+        usable = newest_images(facts.images)
         for image in facts.images:
             if not has_amd_torch(image) or image.python not in matrix.python or Backend.CK not in matrix.backend:
                 continue
@@ -92,7 +92,7 @@ def _image_reason(matrix: Matrix, rocm: str, image: Image, *, is_usable: bool) -
     if image.torch not in matrix.torch:
         return f"matrix.yaml has no facts about torch {image.torch}, which is in AMD's image"
     if not is_usable:
-        return f"another compiler than that of ROCm {rocm}'s kernels: the image would need kernel sets of its own"
+        return f"an older release of ROCm {rocm} than that of its kernels"
     return ""
 
 

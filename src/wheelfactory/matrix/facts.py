@@ -46,7 +46,7 @@ from wheelfactory.matrix.forms import (
     parse_size_band,
     value_error,
 )
-from wheelfactory.matrix.image_tags import same_compiler_images
+from wheelfactory.matrix.image_tags import newest_images, same_compiler_images
 from wheelfactory.matrix.origins import Dependency, Fact, GitTag, Sdist
 
 
@@ -277,7 +277,7 @@ class Matrix(Fact):
             return image.torch == cell.torch, image.python == cell.python
 
         # one compiler for all cells of a ROCm compiles its kernels once; a build installs PyTorch's torch beside AMD's
-        return max(same_compiler_images(rocm.images), key=fit)
+        return max(newest_images(rocm.images) if cell.amd_torch else same_compiler_images(rocm.images), key=fit)
 
     def cxx11_abi(self, cell: Cell) -> bool:
         """Whether the torch of a cell uses the new C++ ABI: AMD's images do, and PyTorch's builds from 2.6 on."""

@@ -70,16 +70,24 @@ def rocm_release(image: ToolchainImage) -> tuple[int, ...]:
     return parsed.rocm if parsed else ()
 
 
+def newest_images(images: Sequence[AnyImage]) -> tuple[AnyImage, ...]:
+    """Select the images of the newest release of a ROCm entry, on every distribution; all if no tag names a release.
+
+    Each can link the kernels that `same_compiler_images` compile, whose glibc is the oldest.
+    """
+    newest = max(map(rocm_release, images))
+    return tuple(image for image in images if rocm_release(image) == newest)
+
+
 def same_compiler_images(images: Sequence[AnyImage]) -> tuple[AnyImage, ...]:
     """Select the images of a ROCm entry that share a compiler: the newest release, on one distribution.
 
     Kernel objects are shared only between equal compilers with equal C and C++ libraries (`kernels.compiler.key`).
     Another compiler costs 20 to 60 CPU hours; another image with the torch of a cell saves only 18 GB of disk.
     """
-    newest = max(map(rocm_release, images))
-    if not newest:  # no tag names a release, so any could share a compiler; the key rejects kernels of another one
-        return tuple(images)
-    same = [image for image in images if rocm_release(image) == newest]
+    same = newest_images(images)
+    if not rocm_release(same[0]):  # no tag names one, so any could share a compiler; the key rejects another's kernels
+        return same
     # the oldest glibc, because a wheel runs on the glibc that it was compiled with and on newer ones
     system = min(same, key=lambda image: Version(image.glibc)).distribution
     return tuple(image for image in same if image.distribution == system)

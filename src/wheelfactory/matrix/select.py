@@ -62,6 +62,9 @@ def _not_in_matrix(expansion: Expansion, cell: Cell, python: str | None) -> Inpu
         for known, versions in expansion.pythons.items()
         for version in versions
     ]
+    if cell.amd_torch and cell.torch in {combination[2] for combination in combinations}:
+        hint = f"AMD's torch {cell.torch} with Python {cell.python} is in no image of ROCm {cell.rocm} in matrix.yaml"
+        return InputError("not in the matrix", cell.id, hint)
     wanted = {"flash-attn": cell.flash_attn, "Python": python or cell.python, "torch": cell.torch, "ROCm": cell.rocm}
     for position, (axis, value) in enumerate(wanted.items()):
         known_values = list(dict.fromkeys(str(combination[position]) for combination in combinations))

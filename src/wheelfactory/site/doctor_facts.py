@@ -14,8 +14,9 @@ from packaging.version import Version
 from wheelfactory.build.fallback import read_fallback_project
 from wheelfactory.core.cell import Backend, major_minor, public_version
 from wheelfactory.core.gpus import arch_sort_key, gpu_products
-from wheelfactory.core.support import Finding, SupportTable, SupportTables
+from wheelfactory.core.support import Answer, Finding, SupportTable, SupportTables
 from wheelfactory.doctor.facts import DoctorFacts, TorchFacts
+from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.rules import GPU, Rule, cell_rules, gpu_rules
 from wheelfactory.verify.gates import required_gates
@@ -69,8 +70,17 @@ def support_tables(matrix: Matrix, archs: Iterable[str] = ()) -> SupportTables:
     """Return every rule of a matrix as a table, for all known GPUs and also for `archs`."""
     axes = support_axes(matrix, archs)
     findings: dict[Finding | None, int] = {None: 0}
+    amd = _table(_amd_rule(matrix), axes, findings)  # first: its one finding is at most points, and gets one digit
     tables = tuple(_table(rule, axes, findings) for rule in (*cell_rules(matrix), *gpu_rules(matrix)))
-    return SupportTables(axes, tuple(findings), tables)
+    return SupportTables(axes, tuple(findings), tables, amd)
+
+
+def _amd_rule(matrix: Matrix) -> Rule:
+    """The rule that AMD's own torch is in an image of rocm/pytorch."""
+    images = {(cell.torch, cell.rocm, cell.python) for cell in expand(matrix).cells if cell.amd_torch}
+
+    missing = Finding(Answer.DOES_NOT_WORK, "no image of rocm/pytorch has this torch for that ROCm and Python")
+    return Rule(("torch", "rocm", "python"), lambda *image: None if image in images else missing)
 
 
 def support_axes(matrix: Matrix, archs: Iterable[str] = ()) -> Axes:

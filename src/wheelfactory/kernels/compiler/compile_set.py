@@ -28,6 +28,7 @@ from wheelfactory.kernels.compiler.edges import CompileInputs
 from wheelfactory.kernels.compiler.fat_binary import Bundler, CannotComposeError, bundle, embed
 from wheelfactory.kernels.compiler.flags import EARLY_INLINE, FUNCTION_CALLS
 from wheelfactory.kernels.compiler.limits import (
+    adopt_keys,
     increase_stack_limit_for_link,
     require_kernels_of_host,
     require_matching_keys,
@@ -58,6 +59,8 @@ def compile_set(request: CompileRequest, inputs: CompileInputs, environ: Mapping
     alone; `OSError` if the compiler cannot be started.
     """
     parts = inputs.target_lists(request.targets)
+    if request.newer_system:
+        inputs = replace(inputs, keys=adopt_keys(inputs.keys, request.archive_keys))
     require_matching_keys([inputs.keys[targets] for targets in parts], request.archive_keys)
     if not request.targets:
         outputs = [edge.output for edge in (*inputs.kernels.values(), *inputs.bindings)]
@@ -106,6 +109,9 @@ class _Build:
             missing = {targets: names for targets, names in missing.items() if names}
             total = sum(len(compiled_sources(selected, targets)) for targets in stores)
             lacking = sum(map(len, missing.values()))
+            if lacking and request.newer_system and request.archive_keys:
+                hint = "compile the whole sets first, in the image that `wheelfactory plan` names for the kernels"
+                raise BuildError("the kernel archives are incomplete", f"{lacking} of {total} kernels", hint)
             keys = tuple(store.key.digest for store in stores.values())
             result = CompileResult(FAILED, keys, tuple(selected), total, total - lacking, 0, time.time())
             result.write(request)

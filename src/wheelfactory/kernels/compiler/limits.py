@@ -110,6 +110,26 @@ def require_planned_sources(found: Collection[str], planned: Collection[str]) ->
     )
 
 
+def adopt_keys(
+    keys: Mapping[tuple[str, ...], SetKey], archive_keys: Iterable[Mapping[str, Any]]
+) -> dict[tuple[str, ...], SetKey]:
+    """Replace each key by that of an archive that differs in nothing but the compiler's content.
+
+    The same release of a compiler is another file in each distribution. What it compiled can be linked on a newer
+    system, as wheels run there; compiled again, it would cost as much as all kernels.
+    """
+
+    def without_content(parts: Mapping[str, Any]) -> dict[str, Any]:
+        return {**parts, "compiler": {**parts["compiler"], "content": ""}}
+
+    adopted = dict(keys)
+    for given in archive_keys:
+        key = keys.get(tuple(given["targets"]))
+        if key and without_content(key.parts) == without_content(given):
+            adopted[tuple(given["targets"])] = SetKey(given, key.sources)
+    return adopted
+
+
 def require_matching_keys(keys: Iterable[SetKey], archive_keys: Sequence[Mapping[str, Any]]) -> None:
     """Raise `BuildError` if there are unpacked archives (the key parts of each) for some targets, and none has the key.
 

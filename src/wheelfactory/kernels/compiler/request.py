@@ -45,6 +45,8 @@ class CompileRequest:
     """Seconds since 1970. A compile that would end later is not started."""
     archive_keys: tuple[Mapping[str, Any], ...] = ()
     """The key parts of each unpacked archive. If there are any for some targets, one must equal this compile's."""
+    newer_system: bool = False
+    """Whether the archives may be of the same compiler on a system with an older glibc. Then they must be complete."""
     planned_sources: tuple[str, ...] = ()
     """The kernel sources that `wheelfactory plan` lists; empty if it cannot list them."""
     survey: str = ""

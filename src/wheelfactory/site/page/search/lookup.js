@@ -34,14 +34,16 @@
   function makeModel(data) {
     const kinds = data.kinds.map((kind) => makeKind(data.shared, kind));
     const wheels = data.wheels.map((row) => makeWheel(data, kinds, row));
-    const { axes, findings, tables } = data.support;
+    const { axes, findings, tables, amd } = data.support;
     const options = {};
     for (const axis of AXES) {
       options[axis] = [...new Set([...axes[axis], ...wheels.flatMap((wheel) => valuesOf(wheel, axis))])];
     }
     const rules = tables.map(([names, positions]) => makeRule(axes, names, positions));
     // a finding's position in the tables counts from 1, because 0 is none
-    return { ...data, axes, options, rules, findings: [["", ""], ...findings.slice(1)], answers: new Map(), wheels };
+    const amdRule = makeRule(axes, ...amd);
+    const numbered = [["", ""], ...findings.slice(1)];
+    return { ...data, axes, options, rules, amdRule, findings: numbered, answers: new Map(), wheels };
   }
 
   // What wheels share, from their positions in the tables. A literal, because Chromium reads its properties fast.

@@ -15,6 +15,7 @@
 
   // The axes of the rule about the indexes of PyTorch.
   const INDEX = "torch,rocm";
+  const OF_PYTORCH = [INDEX, "torch,python"];
 
   const MAX_SUGGESTIONS = 4;
 
@@ -89,7 +90,7 @@
   }
 
   // The answer for what a user has. A Triton wheel fits another build of torch by its version, whatever its ROCm; a CK
-  // wheel for its ROCm may fit.
+  // wheel for its ROCm may fit, or be one for AMD's own torch.
   function support(model, choices) {
     if (!isOtherBuild(model, choices)) return tableSupport(model, choices);
     const found = [];
@@ -98,10 +99,16 @@
       found.push(tableSupport({ ...model, rules: model.rules.filter((rule) => String(rule.axes) !== INDEX) }, rest));
     }
     if (choices.backend !== "triton") {
-      const ck = tableSupport(model, { ...choices, rocm: nearRocm(model, choices.rocm), backend: "ck" });
+      const near = { ...choices, rocm: nearRocm(model, choices.rocm), backend: "ck" };
+      const rules = [...model.rules.filter((rule) => !OF_PYTORCH.includes(String(rule.axes))), model.amdRule];
+      const ck = best([tableSupport(model, near), tableSupport({ ...model, rules }, near)]);
       const works = ck.answer !== DOES_NOT_WORK;
       found.push(works ? { answer: MAY_WORK, reasons: [model["other build"], ...ck.reasons] } : ck);
     }
+    return best(found);
+  }
+
+  function best(found) {
     return [WORKS, MAY_WORK, DOES_NOT_WORK].map((answer) => found.find((one) => one.answer === answer)).find(Boolean);
   }
 
