@@ -126,6 +126,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _web(self, github: FakeGitHub, path: str) -> None:
         github.downloads.append(path)
+        if "Authorization" in self.headers:
+            github.violations.append(f"{path}: the token went to another host")
         match = re.fullmatch(rf"/{OWNER_REPO}/releases/download/([^/]+)/([^/]+)", path)
         try:
             self._send(200, github.repository.at(match[1], match[2]) if match else b"", {})
