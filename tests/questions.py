@@ -28,7 +28,7 @@ class Question(NamedTuple):
 
 
 _CK = "CK in flash-attn up to 2.8.3.post2 does not support"
-_PREVIEW = "flash-attn 2.8.4 preview (commit 4a948e9) is no release of upstream"
+_PREVIEW = "flash-attn 2.8.4 preview (commit 4a948e9) is not a release of upstream"
 _NO_TORCH = "PyTorch does not build torch for"
 _UNLISTED = "flash-attn's Triton backend does not list"
 

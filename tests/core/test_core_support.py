@@ -86,6 +86,6 @@ def test_an_answer_is_one_line_with_its_reasons() -> None:
 def test_other_ways_name_an_override_only_where_owners_use_one() -> None:
     override, fallback = other_ways("gfx1031")
     assert override.startswith("at your own risk")
-    assert "export HSA_OVERRIDE_GFX_VERSION=10.3.0, so that ROCm uses code for gfx1030" in override
+    assert "export HSA_OVERRIDE_GFX_VERSION=10.3.0 makes ROCm use code for gfx1030" in override
     assert other_ways("gfx1010") == (fallback,)
     assert fallback.startswith("flash-attention-amd: ")

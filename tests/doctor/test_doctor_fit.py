@@ -343,7 +343,7 @@ def test_a_preview_and_an_arch_that_nobody_tested_may_work(preview: tuple[Publis
     (wheel,) = [wheel for wheel in find_fit(preview, radeon, FACTS).fitting if wheel.version == PREVIEW]
     (caution,) = gpu_warnings(wheel, radeon, FACTS)
     assert caution.startswith("may work: ")
-    assert "2.8.4 preview (commit 4a948e9) is no release of upstream" in caution
+    assert "2.8.4 preview (commit 4a948e9) is not a release of upstream" in caution
     assert "compiled for gfx1101, and not proved on it" in caution
     assert not [*gpu_warnings(preview[0], replace(radeon, gpus=("gfx942",)), FACTS)], "a release"
 

@@ -51,7 +51,7 @@ def test_a_rocm_needs_the_torch_on_its_index() -> None:
 
 def test_a_torch_on_no_index_is_refused_for_every_rocm() -> None:
     matrix = small_matrix(("torch: ['2.9.1']", "torch: ['2.5.1']"))
-    reason = "torch 2.9.1 is not on the ROCm 6.4 index; it is on none of the matrix"
+    reason = "torch 2.9.1 is not on the ROCm 6.4 index; no ROCm of matrix.yaml has it"
     assert check_torch_index(matrix, "2.9.1", "6.4") == reason
 
 
@@ -183,7 +183,7 @@ def test_a_preview_may_work_where_a_release_is_promised() -> None:
     assert judge_preview("2.8.3") is None
     assert judge_preview("2.8.4+git4a948e9") == Finding(
         Answer.MAY_WORK,
-        "flash-attn 2.8.4 preview (commit 4a948e9) is no release of upstream; its wheels are in an index of their own",
+        "flash-attn 2.8.4 preview (commit 4a948e9) is not a release of upstream; its wheels have an index of their own",
     )
 
 

@@ -84,7 +84,7 @@ PLACE = {"rocm": "6.4", "torch": "2.9.1", "python": "3.11", "backend": "ck"}
 def test_where_only_a_preview_has_code_the_answer_is_may_work() -> None:
     found = TABLES.find_support({**PLACE, "gpu": "gfx1100"})
     assert found.answer is Answer.MAY_WORK
-    assert any("2.8.4 preview (commit 4a948e9) is no release of upstream" in reason for reason in found.reasons)
+    assert any("2.8.4 preview (commit 4a948e9) is not a release of upstream" in reason for reason in found.reasons)
 
 
 def test_a_preview_does_not_lessen_what_a_release_promises() -> None:

@@ -278,5 +278,5 @@ def other_ways(arch: str) -> tuple[str, ...]:
     ways = [f"{FALLBACK_NAME}: the same functions in pure PyTorch, slower: {reach}; {named}"]
     if override := OVERRIDES.get(arch):
         line, other = f"export HSA_OVERRIDE_GFX_VERSION={override}", find_override_arch(override)
-        ways.insert(0, f"at your own risk, as owners of such GPUs do: {line}, so that ROCm uses code for {other}")
+        ways.insert(0, f"at your own risk: {line} makes ROCm use code for {other}")
     return tuple(ways)

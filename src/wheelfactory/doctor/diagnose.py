@@ -102,7 +102,7 @@ def _about_packages(machine: Machine, installed: InstalledFlashAttn) -> Iterator
         yield leftover(installed, path)
     here = installed.other_installs if installed.error else beside(installed)
     if here:
-        what = f"besides {format_flash_attn(installed)} in {installed.location} there is {' and '.join(here)}"
+        what = f"several installs: {format_flash_attn(installed)} in {installed.location}, and {' and '.join(here)}"
         again = f"{uninstall_command(machine, 'flash-attn')} (once for each), then reinstall one of them"
         yield Diagnosis("two flash-attn installs", what, again)
     if installed.shadowing_dir:

@@ -46,7 +46,7 @@ def check_torch_index(matrix: Matrix, torch: str, rocm: str) -> str:
     if torch in matrix.rocm[rocm].torch:
         return ""
     versions = [version for version, facts in matrix.rocm.items() if torch in facts.torch]
-    where = f"it is on {', '.join(versions)}" if versions else "it is on none of the matrix"
+    where = f"it is on {', '.join(versions)}" if versions else "no ROCm of matrix.yaml has it"
     return f"torch {torch} is not on the ROCm {rocm} index; {where}"
 
 
@@ -123,7 +123,7 @@ def judge_preview(flash_attn: str) -> Finding | None:
         return None
     return Finding(
         Answer.MAY_WORK,
-        f"flash-attn {name_flash_attn(flash_attn)} is no release of upstream; its wheels are in an index of their own",
+        f"flash-attn {name_flash_attn(flash_attn)} is not a release of upstream; its wheels have an index of their own",
     )
 
 
