@@ -82,6 +82,7 @@ INTEGER: dict[str, Callable[..., int]] = {
     "v_ffbl_b32_e32 v0, v1": lambda a: (a & -a).bit_length() - 1,
     "v_ffbh_u32_e32 v0, v1": lambda a: 32 - a.bit_length() if a else -1,
     "v_add3_u32 v0, v1, v2, v3": lambda a, b, c: a + b + c,
+    "v_sad_u32 v0, v1, v2, v3": lambda a, b, c: abs(a - b) + c,
     "v_or3_b32 v0, v1, v2, v3": lambda a, b, c: a | b | c,
     "v_xor3_b32 v0, v1, v2, v3": lambda a, b, c: a ^ b ^ c,
     "v_and_or_b32 v0, v1, v2, v3": lambda a, b, c: a & b | c,
@@ -470,8 +471,9 @@ def test_the_denormal_mode_of_the_kernel(mode: int, expected: float) -> None:
     assert execute("v_mul_f32_e32 v0, 1.0, v1", "gfx942", w, v1=tiny).f[0][0] == expected
     small = np.full(64, 2.0**-100, np.float32)  # a denormal result of ordinary numbers
     assert (execute("v_mul_f32_e32 v0, 0x30000000, v1", "gfx942", w, v1=small).f[0][0] != 0) == bool(mode & 2)
-    with pytest.raises(NotRunError, match="denormal modes"):
-        execute("s_denorm_mode 15\nv_fma_mix_f32 v0, v1, v2, v3", "gfx1100")
+    mixed = np.full(64, half(2.0**-24), np.uint32)  # a denormal of 16 bits, which the mode of 32 bits keeps
+    assert execute("v_fma_mix_f32 v0, v1, 1.0, 0 op_sel_hi:[1,0,0]", "gfx942", w, v1=mixed).f[0][0] == 2.0**-24
+    assert execute("v_fma_mix_f32 v0, v1, 1.0, 0", "gfx942", w, v1=tiny).f[0][0] == expected
     execute("s_setreg_imm32_b32 hwreg(HW_REG_MODE, 4, 2), 3", "gfx942", w)
     assert w.denormals == 3
 

@@ -42,10 +42,10 @@ def vector_reader(operand: Operand, kind: str, source: Source) -> Reader:
     Kinds are u32, i32, f32 and b32 (bits with float modifiers), those with 16 and 64 bits, pairs such as f16x2 and
     f32x2 with shape (2, lanes), ``mix`` (float32 or float16), and ``mask`` (booleans). Raises `NotRunError`.
     """
-    _require_modelled(operand, kind, source)
+    _require_modelled(operand, kind)
     if kind == "mask":
         return _mask_reader(operand)
-    if kind == "mix":
+    if kind == "mix":  # a float32 operation: the mode of float32 is that of its operands of 32 bits alone
         kind = "f16" if source.mixed else "f32"
     if kind in WIDE:
         return _signed_as(operand, _wide_reader(operand, kind))
@@ -64,13 +64,11 @@ def vector_reader(operand: Operand, kind: str, source: Source) -> Reader:
     return _signed_as(operand, _word_reader(operand, raw, kind, source))
 
 
-def _require_modelled(operand: Operand, kind: str, source: Source) -> None:
+def _require_modelled(operand: Operand, kind: str) -> None:
     if (operand.negative or operand.absolute) and kind not in _SIGNED:
         raise NotRunError(f"a sign of an operand of kind {kind}")
     if operand.kind in ("v", "s") and kind != "mask" and operand.count != (2 if kind in WIDE or kind == "f32x2" else 1):
         raise NotRunError(f"{operand.count} registers for {kind}")
-    if source.flush and kind == "mix":
-        raise NotRunError(f"denormal modes for {kind}")
 
 
 def _raw_reader(operand: Operand, size: int, part: int = 0) -> Reader:

@@ -184,6 +184,7 @@ define("u32 i32 > i32", v_ashrrev_i32=lambda a, b: b >> (a & _ONES).astype(np.in
 define(
     "u32 u32 u32 > u32",
     v_add3_u32=lambda a, b, c: a + b + c,
+    v_sad_u32=lambda a, b, c: np.maximum(a, b) - np.minimum(a, b) + c,
     v_or3_b32=lambda a, b, c: a | b | c,
     v_xor3_b32=lambda a, b, c: a ^ b ^ c,
     v_and_or_b32=lambda a, b, c: a & b | c,

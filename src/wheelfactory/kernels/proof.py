@@ -41,7 +41,9 @@ class Proof:
     def __str__(self) -> str:
         kernels = f"{len(self.executed)} of {self.kernels} kernels"
         archs, faults = ", ".join(self.archs), len(self.faults)
-        return f"{kernels} executed by an emulator, for {archs}; {len(self.calls)} calls; {faults} faults"
+        not_run = sum(bool(call.get("not_run")) for call in self.calls)
+        calls = f"{len(self.calls)} calls{f', {not_run} of them not run' if not_run else ''}"
+        return f"{kernels} executed by an emulator, for {archs}; {calls}; {faults} faults"
 
 
 def proof_path(folder: Path, set_id: str, key: str) -> Path:
