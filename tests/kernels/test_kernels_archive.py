@@ -36,7 +36,7 @@ from wheelfactory.kernels.archive import (
 )
 from wheelfactory.kernels.compiler.store import SetKey, Store
 
-SET = "ck-915f764d-rocm6.4-gfx942"
+SET = "ck-62327233-rocm6.4-gfx942"
 NAME = f"{SET}-{KEY.digest[:16]}.tar.zst"
 
 

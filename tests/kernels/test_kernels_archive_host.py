@@ -12,7 +12,7 @@ from wheelfactory.core.errors import FactoryError, InputError, PublishError
 from wheelfactory.kernels.archive import pack_archive
 from wheelfactory.kernels.archive_host import DirectoryArchiveHost, download_set, upload_set
 
-SET = "ck-915f764d-rocm6.4-gfx942"
+SET = "ck-62327233-rocm6.4-gfx942"
 NAME = f"kernels-{SET}-0123456789ab"
 
 

@@ -62,8 +62,8 @@ def test_parts_that_are_nested_deeply_are_refused() -> None:
 @pytest.mark.parametrize(
     ("file_name", "set_id"),
     [
-        ("ck-915f764d-rocm6.4-gfx942-0123456789abcdef.tar.zst", "ck-915f764d-rocm6.4-gfx942"),
-        ("ck-915f764d-rocm6.4-gfx942-0123456789abcdef.shard-1-of-2.tar.zst", ""),
+        ("ck-62327233-rocm6.4-gfx942-0123456789abcdef.tar.zst", "ck-62327233-rocm6.4-gfx942"),
+        ("ck-62327233-rocm6.4-gfx942-0123456789abcdef.shard-1-of-2.tar.zst", ""),
         ("flash_attn-2.8.3-py3-none-any.whl", ""),
     ],
     ids=["a set", "a shard", "a wheel"],

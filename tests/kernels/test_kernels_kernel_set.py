@@ -50,8 +50,8 @@ def test_a_set_is_compiled_for_its_arch_or_for_the_host() -> None:
         ("gfx942",),
         ("host",),
     ]
-    whole = KernelSet("ck-915f764d", "6.4", ("gfx90a", "gfx942"), True)
-    assert (whole.id, whole.targets) == ("ck-915f764d-rocm6.4-gfx90a_gfx942-cxx11", ("gfx90a", "gfx942", "host"))
+    whole = KernelSet("ck-62327233", "6.4", ("gfx90a", "gfx942"), True)
+    assert (whole.id, whole.targets) == ("ck-62327233-rocm6.4-gfx90a_gfx942-cxx11", ("gfx90a", "gfx942", "host"))
 
 
 def test_every_ck_cell_links_a_set_for_each_of_its_archs_and_one_for_its_host_code() -> None:

@@ -17,7 +17,7 @@ from wheelfactory.kernels.compiler.store import SetKey
 from wheelfactory.kernels.proof import proof_path, require_proof
 from wheelfactory.kernels.resume import merge_set
 
-SET = "ck-915f764d-rocm6.4-gfx942"
+SET = "ck-62327233-rocm6.4-gfx942"
 OTHER_COMPILER = SetKey({**PARTS, "compiler": {"version": "HIP 6.4", "sha256": "cd" * 32}}, KEY.sources)
 
 
@@ -26,7 +26,7 @@ OTHER_COMPILER = SetKey({**PARTS, "compiler": {"version": "HIP 6.4", "sha256": "
     [
         ({}, ""),
         ({"kernels": 0, "executed": {}}, ""),
-        ({"set": "ck-915f764d-rocm6.4-gfx90a"}, "proof of other kernels"),
+        ({"set": "ck-62327233-rocm6.4-gfx90a"}, "proof of other kernels"),
         ({"key": OTHER_COMPILER.digest}, "proof of other kernels"),
         ({"archs": ("gfx90a",)}, "proof of other kernels"),
         ({"executed": {"kernel": "fmha_fwd_d256"}}, "proof of other kernels"),

@@ -12,7 +12,7 @@ from wheelfactory.kernels.archive import pack_archive
 from wheelfactory.kernels.compiler.store import SetKey, Store
 from wheelfactory.kernels.resume import log_ignored_archives, unpack_archives
 
-SET = "ck-915f764d-rocm6.4-gfx942"
+SET = "ck-62327233-rocm6.4-gfx942"
 OTHER = SetKey({**PARTS, "flags": ["-O2"]}, KEY.sources)
 """The key of another compile of the same sources."""
 NAMES = ["fmha_bwd_d128", "fmha_fwd_d128", "x_api"]

@@ -13,7 +13,7 @@ from wheelfactory.kernels.archive import read_archive_manifest
 from wheelfactory.kernels.compiler.store import SetKey
 from wheelfactory.kernels.resume import merge_set
 
-SET = "ck-915f764d-rocm6.4-gfx942"
+SET = "ck-62327233-rocm6.4-gfx942"
 SHARDS = {"1/2": ["fmha_bwd_d128", "fmha_fwd_d64"], "2/2": ["fmha_fwd_d128", "x_api"]}
 OTHER = SetKey({**PARTS, "flags": ["-O2"]}, KEY.sources)
 

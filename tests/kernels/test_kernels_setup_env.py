@@ -37,7 +37,7 @@ from wheelfactory.kernels.setup_env import (
     store_folder,
 )
 
-DEVICE, HOST = "ck-915f764d-rocm6.4-gfx942", "ck-915f764d-rocm6.4-cxx11"
+DEVICE, HOST = "ck-62327233-rocm6.4-gfx942", "ck-62327233-rocm6.4-cxx11"
 HOST_KEY = SetKey({**PARTS, "targets": ["host"]}, KEY.sources)
 BEGUN = CompileResult(
     state=FAILED, keys=(KEY.digest,), sources=tuple(OBJECTS), total=len(OBJECTS), reused=1, compiled=0, started=1.0

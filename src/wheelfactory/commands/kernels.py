@@ -43,10 +43,10 @@ from wheelfactory.matrix.expand import expand
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = (
-        "example: wheelfactory kernels ck-915f764d-rocm6.4-gfx942 --shard 1/4 --budget 5; "
+        "example: wheelfactory kernels ck-62327233-rocm6.4-gfx942 --shard 1/4 --budget 5; "
         "`wheelfactory plan --all` lists the kernel sets and suggests a shard count for each"
     )
-    parser.add_argument("set", metavar="SET", help="id of a kernel set, such as ck-915f764d-rocm6.4-gfx942")
+    parser.add_argument("set", metavar="SET", help="id of a kernel set, such as ck-62327233-rocm6.4-gfx942")
     add_option(parser, "--shard I/N", "compile only shard I of N, such as 2/4", type=_shard)
     add_option(parser, "--merge", "merge the shards in DIR into one archive; compile nothing")
     add_option(parser, "--upload DIR", "with --merge: upload the archive to a release directory", type=str)

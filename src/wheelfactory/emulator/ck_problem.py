@@ -172,9 +172,11 @@ class Problem:
             for name in ("keys", "values")
         )
         queries = self.inputs["queries"][place, rows]
-        keep = None if self.keep is None else self.keep[place]
+        keep = self.keep
         if call.dropout and call.api == "fmha_fwd":
-            keep = self.arrays["random"][place] <= np.floor((1 - call.dropout) * 255)
+            keep = self.arrays["random"] <= np.floor((1 - call.dropout) * 255)
+        if keep is not None:  # rows are those of all sequences, columns those of one
+            keep = keep[place][:, rows, : columns.stop - columns.start]
         return attend(call, queries, keys[columns], values[columns], keep)
 
     def _compare_cache(self) -> Iterator[Difference]:

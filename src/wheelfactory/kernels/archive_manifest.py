@@ -78,7 +78,7 @@ class ArchiveManifest:
 
     @property
     def file_name(self) -> str:
-        """Such as ``ck-915f764d-rocm6.4-gfx942-0123456789abcdef.shard-2-of-8.tar.zst``."""
+        """Such as ``ck-62327233-rocm6.4-gfx942-0123456789abcdef.shard-2-of-8.tar.zst``."""
         return f"{self.set_id}-{self.key[:16]}{shard_suffix(self.shard)}{ARCHIVE_SUFFIX}"
 
     def group_by_content(self) -> Iterator[tuple[ObjectRecord, ...]]:

@@ -38,7 +38,7 @@ class KernelSet:
 
     @property
     def id(self) -> str:
-        """Such as ``ck-915f764d-rocm6.4-gfx942`` or ``ck-915f764d-rocm6.4-cxx11``."""
+        """Such as ``ck-62327233-rocm6.4-gfx942`` or ``ck-62327233-rocm6.4-cxx11``."""
         return "-".join([self.sources, f"rocm{self.rocm}", *filter(None, ["_".join(self.archs), self._abi])])
 
     @property
@@ -57,7 +57,7 @@ class KernelSet:
 
 
 def sources_name(matrix: Matrix, flash_attn: str) -> str:
-    """Name what the kernels of a release are compiled from: ``ck-915f764d`` by digest, or ``fa2.6.3`` without one."""
+    """Name what the kernels of a release are compiled from: ``ck-62327233`` by digest, or ``fa2.6.3`` without one."""
     digest = matrix.flash_attn[flash_attn].kernel_sources
     return f"ck-{digest[:8]}" if digest else f"fa{flash_attn}"
 

@@ -12,7 +12,7 @@ from wheelfactory.core.errors import BAD_INPUT, InputError
 from wheelfactory.kernels.remote.settings import parse_remote
 from wheelfactory.kernels.setup_env import CompileScope
 
-SET = "ck-915f764d-rocm6.4-gfx942"
+SET = "ck-62327233-rocm6.4-gfx942"
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
 
 
