@@ -70,3 +70,18 @@ def test_only_the_right_result_is_within_its_bound() -> None:
     assert all(each.error <= each.bound for each in problem.compare())
     problem.arrays["output"][0, 4, 1, 0] ^= 1 << 6
     assert [each.name for each in problem.compare() if not each.error <= each.bound] == ["output of 0"]
+
+
+def test_dropout_of_packed_sequences_has_the_rows_of_all_and_the_columns_of_one() -> None:
+    """As CK's group mode stores its random bytes: at the rows of a sequence, and from the first column on."""
+    call = Call("call", "fmha_fwd", "fp16", (3, 2), (4, 5), heads=1, dim=8, packed=True, dropout=0.5)
+    problem = Problem.draw(call, 0)
+    queries, keys, values = (decode(problem.arrays[name][0]) for name in ("queries", "keys", "values"))
+    drawn = np.random.default_rng(1).integers(0, 256, problem.arrays["random"].shape, np.uint8)
+    problem.arrays["random"][...] = drawn
+    for rows, columns in ((slice(0, 3), slice(0, 4)), (slice(3, 5), slice(4, 9))):
+        kept = drawn[0, :, rows, : columns.stop - columns.start] <= 127
+        done = attend(call, queries[rows], keys[columns], values[columns], kept)
+        problem.arrays["output"][0, rows] = encode(done.output, "fp16")
+        problem.arrays["lse"][0, :, rows] = done.lse
+    assert [each.name for each in problem.compare() if not each.error <= each.bound] == []
