@@ -46,7 +46,7 @@ from wheelfactory.matrix.forms import (
     parse_size_band,
     value_error,
 )
-from wheelfactory.matrix.image_tags import newest_images, same_compiler_images
+from wheelfactory.matrix.image_tags import has_amd_torch, newest_images, same_compiler_images
 from wheelfactory.matrix.origins import Dependency, Fact, GitTag, Sdist
 
 
@@ -278,6 +278,13 @@ class Matrix(Fact):
 
         # one compiler for all cells of a ROCm compiles its kernels once; a build installs PyTorch's torch beside AMD's
         return max(newest_images(rocm.images) if cell.amd_torch else same_compiler_images(rocm.images), key=fit)
+
+    def has_torch(self, cell: Cell, image: Image) -> bool:
+        """Whether an image has the torch of a cell and its Python, by the same builder, with a ROCm that compiles."""
+        # without ROCm in the image, ROCm comes as Python packages that torch's index has, together with torch; and only
+        # PyTorch itself built torch with the old C++ ABI, up to 2.5
+        same = (image.torch, image.python) == (cell.torch, cell.python) and image.rocm_path is not None
+        return same and has_amd_torch(image) is cell.amd_torch and self.cxx11_abi(cell)
 
     def cxx11_abi(self, cell: Cell) -> bool:
         """Whether the torch of a cell uses the new C++ ABI: AMD's images do, and PyTorch's builds from 2.6 on."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from small_matrix import Edit, small_matrix
+from small_matrix import AMD_TORCH, Edit, small_matrix
 from wheelfactory.build.container.disk_fit import (
     INSTALLED_TORCH_GB,
     ImageEstimate,
@@ -62,16 +62,25 @@ def test_a_size_without_its_unit_is_refused(disk: str) -> None:
         small_matrix((SLIM[0], SLIM[1].replace("22 GB", f"'{disk}'")))
 
 
-def test_extra_space_includes_pytorchs_torch_and_not_the_images() -> None:
-    own = replace(NEW, amd_torch=True)
-    assert extra_disk_gb([own], 2 * 10**9) == 2
-    assert extra_disk_gb([own, NEW], 2 * 10**9) == INSTALLED_TORCH_GB + 2
+def test_extra_space_includes_torch_unless_the_image_has_it_from_the_same_builder() -> None:
+    matrix, amds = small_matrix(), replace(NEW, amd_torch=True)
+    own = matrix.rocm["6.4"].images[-1]
+    named = own.model_copy(update={"tag": AMD_TORCH[1]})
+    for image, cells, more in (
+        (own, [NEW], 0),
+        (own, [NEW, replace(NEW, python="3.12")], INSTALLED_TORCH_GB),
+        (own, [amds], INSTALLED_TORCH_GB),
+        (named, [NEW], INSTALLED_TORCH_GB),
+        (named, [amds], 0),
+        (own.model_copy(update={"torch": None}), [NEW], INSTALLED_TORCH_GB),
+    ):
+        assert extra_disk_gb(matrix, image, cells, 2 * 10**9) == more + 2
 
 
 def test_each_image_is_listed_once_followed_by_its_slim_image() -> None:
     choices = [(outlook.image.tag, outlook.slim, outlook.extra_gb) for outlook in outlooks(60)]
     assert choices == [
-        ("rocm/pytorch:torch-and-python", False, INSTALLED_TORCH_GB + 2),
+        ("rocm/pytorch:torch-and-python", False, 2),
         ("rocm/dev-ubuntu-22.04:6.4-complete", True, INSTALLED_TORCH_GB + 2),
         ("rocm/pytorch:6.2", False, INSTALLED_TORCH_GB + 1),
     ]
@@ -84,7 +93,7 @@ def test_the_text_block_shows_which_images_fit(disk_gb: float, verdicts: list[st
     head, *lines = render_image_estimates(outlooks(disk_gb), disk_gb)
     assert head == f"images, on a disk of {disk_gb} GB"
     assert [line[:11].strip() for line in lines] == verdicts
-    assert lines[0].endswith("  rocm/pytorch:torch-and-python: size unknown, and 20.0 GB more for the build")
+    assert lines[0].endswith("  rocm/pytorch:torch-and-python: size unknown, and 2.0 GB more for the build")
     assert lines[1].endswith(
         f"  rocm/dev-ubuntu-22.04:6.4-complete, slim: 22 GB, and {INSTALLED_TORCH_GB + 2} GB more for the build"
     )

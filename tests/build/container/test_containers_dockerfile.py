@@ -69,7 +69,7 @@ OLD = Cell("2.8.3", "3.11", "2.5.1", "6.2", CK)
 """The image of its ROCm has another Python and another torch."""
 
 KINDS: dict[str, Callable[[], Dockerfile]] = {
-    "own-torch": lambda: render_dockerfile(small_matrix(), replace(CP311, amd_torch=True)),
+    "own-torch": lambda: render_dockerfile(small_matrix(), CP311),
     "own-python": lambda: render_dockerfile(small_matrix(), replace(OLD, python="3.10")),
     "other-python": lambda: render_dockerfile(small_matrix(), OLD),
     "slim": lambda: render_dockerfile(small_matrix(SLIM), CP312, slim=True),

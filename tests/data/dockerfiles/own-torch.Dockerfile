@@ -25,7 +25,7 @@ RUN apt-get update \
 RUN /opt/venv/bin/python -m venv /opt/uv \
  && /opt/uv/bin/pip install --no-cache-dir uv==0.13.8
 
-# AMD's torch, for which the wheel is, and its Python: a new environment would not see the packages.
+# The base's Python and torch are used in place: a new environment would not see the packages.
 
 # Pinned packages that setup.py needs; after torch, which is large and may install other versions of them.
 COPY requirements.txt /opt/requirements.txt

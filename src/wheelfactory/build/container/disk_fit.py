@@ -14,12 +14,12 @@ from wheelfactory.matrix.facts import Image, Matrix
 INSTALLED_TORCH_GB = 18.0
 
 
-def extra_disk_gb(cells: Iterable[Cell], kernel_bytes: int) -> float:
-    """Disk space that building these cells needs besides the image: torch, unless it is the image's, and the kernels.
+def extra_disk_gb(matrix: Matrix, image: Image, cells: Iterable[Cell], kernel_bytes: int) -> float:
+    """Disk space that building these cells needs besides the image: torch, unless the image has it, and the kernels.
 
     `kernel_bytes` is the disk space of the compile, from the kernel set's estimate.
     """
-    has_torch = all(cell.amd_torch for cell in cells)
+    has_torch = all(matrix.has_torch(cell, image) for cell in cells)
     return (0.0 if has_torch else INSTALLED_TORCH_GB) + kernel_bytes / 1000**3
 
 
@@ -66,7 +66,7 @@ def estimate_images(matrix: Matrix, kernel_bytes: Mapping[Cell, int], disk_gb: f
                 cells.setdefault((image, slim), []).append(cell)
     estimates = []
     for (image, slim), members in cells.items():
-        beside = extra_disk_gb(members, max(kernel_bytes[cell] for cell in members))
+        beside = extra_disk_gb(matrix, image, members, max(kernel_bytes[cell] for cell in members))
         estimates.append(ImageEstimate(image, slim, beside, fits_on_disk(image, beside, disk_gb)))
     return estimates
 

@@ -64,7 +64,7 @@ def render_dockerfile(matrix: Matrix, cell: Cell, *, slim: bool = False) -> Dock
     # Values of the matrix need no escaping: `matrix.forms` allows no characters that docker or a shell interprets.
     image, index = matrix.image(cell, slim=slim), matrix.rocm[cell.rocm].index
     version = image.python if cell.python == ANY_PYTHON else cell.python
-    own_python, own_torch = version == image.python, cell.amd_torch
+    own_python, own_torch = version == image.python, matrix.has_torch(cell, image)
     python = image.python_path if own_torch else f"{_ENVIRONMENT}/bin/python"
     rocm = image.rocm_path or _ROCM
     # base images with torch have headers and venv, because torch was built in them
