@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from packaging.specifiers import SpecifierSet
 from pydantic import Field, model_validator
 
-from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.cell import ANY_PYTHON, Backend, Cell
 from wheelfactory.core.host import Host
 from wheelfactory.core.label import Label
 from wheelfactory.matrix.forms import (
@@ -283,8 +283,9 @@ class Matrix(Fact):
         """Whether an image has the torch of a cell and its Python, by the same builder, with a ROCm that compiles."""
         # without ROCm in the image, ROCm comes as Python packages that torch's index has, together with torch; and only
         # PyTorch itself built torch with the old C++ ABI, up to 2.5
-        same = (image.torch, image.python) == (cell.torch, cell.python) and image.rocm_path is not None
-        return same and has_amd_torch(image) is cell.amd_torch and self.cxx11_abi(cell)
+        same = image.torch == cell.torch and cell.python in (image.python, ANY_PYTHON)
+        is_usable = image.rocm_path is not None and self.cxx11_abi(cell)
+        return same and is_usable and has_amd_torch(image) is cell.amd_torch
 
     def cxx11_abi(self, cell: Cell) -> bool:
         """Whether the torch of a cell uses the new C++ ABI: AMD's images do, and PyTorch's builds from 2.6 on."""
