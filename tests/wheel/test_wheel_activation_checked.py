@@ -216,7 +216,9 @@ def test_a_finished_wheel_has_every_corrected_line(
     triton_wheel: Path, older_wheel: Path, preview_wheels: list[Path]
 ) -> None:
     wheels = [read_zip(path) for path in (triton_wheel, older_wheel, *preview_wheels)]
-    for correction in (known for known in read_corrections() if 10 not in known.lines):  # 2.6.3 has no Triton wheel
+    for correction in read_corrections():
+        if correction.file.startswith("csrc/") or 10 in correction.lines:
+            continue  # corrected in the sources, and of 2.6.3, which has no Triton wheel
         files = [members[correction.file].decode() for members in wheels if correction.file in members]
         assert any(all(line.text in text for line in correction.lines.values()) for text in files), correction.file
 
