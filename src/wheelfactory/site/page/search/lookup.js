@@ -149,7 +149,7 @@
   }
 
   function countedFor(model, wheel, choices, axis) {
-    if (axis !== "rocm" || choices.torch === undefined) return valuesOf(wheel, axis);
+    if (axis !== "rocm" || (choices.torch === undefined && !wheel.amdTorch)) return valuesOf(wheel, axis);
     return model.options.rocm.filter((rocm) => fits(model, wheel, { ...choices, rocm }, "rocm"));
   }
 
