@@ -76,7 +76,7 @@ def search_data(matrix: Matrix, rows: Iterable[WheelRow], *, docs: bool) -> dict
         "gpus": [(row.archs, row.names) for row in read_gpu_names()],
         "torch": {version: facts.triton_package for version, facts in matrix.torch.items()},
         "rocm": {version: facts.index for version, facts in matrix.rocm.items()},
-        "coverage": list(_squares(coverage, texts)),
+        "coverage": [square for square in _squares(coverage, texts) if square[2] in matrix.torch],
         "runner": _runner(coverage),
         "texts": list(texts),
         "docs": docs,

@@ -720,6 +720,8 @@ def test_squares_match_the_legend(visit: Visit, site: str, matrix: Matrix) -> No
     )
     looks: dict[str, set[tuple[bool, bool]]] = {}
     for (rocm, torch, backend), counts in counts_by_square.items():
+        if torch not in matrix.torch:
+            continue  # of an image of AMD, and excluded
         found = page.locator(square(page, f"ROCm {rocm}, torch {torch}, {'CK' if backend == 'ck' else 'Triton'}:"))
         kind = str(found.get_attribute("class")).removeprefix("square ")
         looks.setdefault(kind, set()).add((counts.published > 0, counts.published == counts.wanted))
@@ -742,8 +744,8 @@ def test_a_square_of_the_coverage_chooses_its_wheels(visit: Visit, site: str, wh
 
 def test_an_impossible_square_shows_its_reason(visit: Visit, site: str) -> None:
     page = visit(site).open("?view=coverage")
-    page.locator(square(page, "ROCm 7.2, torch 2.9.1, CK")).click()
-    assert reasons(page) == ["torch 2.9.1 is not on the ROCm 7.2 index; it is on 6.4, 6.3"]
+    page.locator(square(page, "ROCm 6.2, torch 2.9.1, CK")).click()
+    assert reasons(page) == ["torch 2.9.1 is not on the ROCm 6.2 index; it is on 6.4, 6.3"]
 
 
 def test_a_triton_wheel_for_another_build_of_torch_leaves_that_torch_alone(visit: Visit, site: str) -> None:
