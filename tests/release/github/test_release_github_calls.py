@@ -77,7 +77,7 @@ class Jobs:
 
 
 @pytest.mark.usefixtures("_trusted")
-@pytest.mark.parametrize("number", [5, pytest.param(99, marks=pytest.mark.slow)], ids=["some", "the whole matrix"])
+@pytest.mark.parametrize("number", [5, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_release_makes_at_most_the_predicted_calls(
     github: FakeGitHub, sigstore: FakeSigstore, tmp_path: Path, number: int
 ) -> None:
@@ -99,7 +99,8 @@ def test_a_release_makes_at_most_the_predicted_calls(
     assert len(github.repository.published()[-1].files()) > 2
     assert forecast.uploads >= 3 * cells
     assert uploads <= forecast.uploads + len(batches) + 3, "with the rows of each batch, sums and manifest"
-    assert forecast.calls / 3 < calls <= forecast.calls <= 800
+    assert forecast.calls / 3 < calls <= forecast.calls
+    assert predict_run(cut_batches(SHIPPED, expand(SHIPPED).cells), []).calls <= 800
 
 
 def test_requests_that_create_content_keep_to_githubs_limits(
