@@ -112,6 +112,9 @@ def test_the_table_counts_what_is_published_in_the_target(
     assert [line.split()[3] for line in default.out.splitlines()[1:3]] == ["1", "0"]
     # the rest names the memory that is free now
     assert named.out.splitlines()[:4] == default.out.splitlines()[:4]
+    assert "folding" not in default.out
+    monkeypatch.setattr("wheelfactory.commands.plan.count_foldable", len)
+    assert "\nfolding      would save 1 of 1 published wheel: the symbols of another" in run_plan().out
 
 
 def test_all_prints_a_line_per_cell_then_a_block_per_kernel_set(run_plan: Plan) -> None:

@@ -214,6 +214,7 @@ INVALID_VALUES: tuple[tuple[str, object], ...] = (
     *(("offload_archs", archs) for archs in ("gfx942", ["x"], ["gfx942\x1b[2J"], [1], None)),
     *(("cxx11_abi", abi) for abi in ("yes", 1)),
     *(("torch_symbols", names) for names in ("_ZN3c104warnEv", ["a b"], ["\x1b[2J"], [""], [1], None)),
+    *(("other_torches", torches) for torches in ("2.11", ["2.11.0"], ["2.11\n"], [2.11], None)),
     *(("glibc", text) for text in ("new", "2", "2.28\n", "2." + "9" * 5000, 2.28)),
     *(("source", text) for text in (1, "a\nb", "x" * (LONGEST_TEXT + 1))),
     *(("yanked", text) for text in ("", " ", 1, True, "a\x1b[2J", "a\nb", "a\x00", "a\x85", "x" * (LONGEST_TEXT + 1))),

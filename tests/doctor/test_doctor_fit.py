@@ -155,6 +155,16 @@ def test_a_ck_wheel_for_amds_torch_matches_that_build_alone(tmp_path: Path) -> N
     assert without.with_other_torch is None, "AMD's torch is on no index of PyTorch"
 
 
+def test_a_wheel_for_another_torch_is_named_where_no_wheel_fits_and_its_symbols_are_there(tmp_path: Path) -> None:
+    cells = [f"fa2.8.3-rocm6.4-torch{torch}-cp311-ck" for torch in ("2.9.1", "2.8.0")]
+    built = as_read(rows_of(tmp_path, cells, offload_archs=("gfx942",), other_torches=("2.8",), glibc="2.28"))
+    newest = next(wheel for wheel in built if wheel.version == CK)
+    assert find_fit(built, MI300X, FACTS).measured is None, "not where a wheel for the installed torch is"
+    for torch, name in (("2.8.0+rocm6.4", newest), ("2.7.1+rocm6.4", None), ("2.8.0+rocm6.3", None)):
+        machine = replace(MI300X, torch=replace(ROCM_TORCH, version=torch))
+        assert find_fit([newest], machine, FACTS).measured is name, torch
+
+
 def test_a_triton_wheel_matches_a_torch_of_any_rocm(wheels: tuple[PublishedWheel, ...]) -> None:
     for version, hip in (("2.9.1+rocm7.2.1.gitff65f5bc", "7.2.53211"), ("2.9.1+rocm10.0.0", "7.15.26333")):
         torch = replace(ROCM_TORCH, version=version, hip=hip)

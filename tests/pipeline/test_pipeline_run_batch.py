@@ -10,11 +10,12 @@ import pytest
 
 from release_factory import passed_gates
 from stage_arguments import local_executor
-from wheel_factory import CK, TRITON, finished_wheel, make_wheel, small_machine
+from wheel_factory import CK, TRITON, finished_wheel, make_wheel, payload, small_machine
 from wheelfactory.build.executor import Executor
 from wheelfactory.build.sources import Source
 from wheelfactory.core.cell import FALLBACK_NAME, Cell
 from wheelfactory.core.errors import BuildError, RunAgainError
+from wheelfactory.core.files import write_atomic
 from wheelfactory.core.progress import ignore_progress
 from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope
 from wheelfactory.matrix.facts import Context
@@ -24,6 +25,7 @@ from wheelfactory.pipeline.run_batch import build_batch, find_wheels, prove_batc
 from wheelfactory.release.manifest import read_manifest
 from wheelfactory.verify.gates import GATES
 from wheelfactory.verify.result import GateResult, Status
+from wheelfactory.verify.symbols import symbols_path
 from wheelfactory.wheel.build_record import read_build_record
 from wheelfactory.wheel.read import Wheel
 
@@ -144,6 +146,26 @@ def test_each_verified_wheel_has_a_manifest_of_its_own(machine: Machine, given: 
     (row,) = read_manifest(rows / CK.id)
     assert (row.cell, row.filename) == (CK.id, paths[CK.id].name)
     assert not list(rows.rglob("*.whl")), "the wheel is an artifact already"
+
+
+def test_each_wheel_of_a_batch_is_compared_with_the_torches_of_all_others(
+    machine: Machine, given: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gate of each cell keeps the symbols of its torch; here it only does that."""
+    exports = {"2.9.1": ("_ZN3c104warnEv",), "2.13.0": ("_ZN3c104warnEv", "_ZN3c103newEv")}
+    cells = [replace(CK, torch=torch) for torch in exports]
+    wheels, rows = tmp_path / "wheels", tmp_path / "rows"
+    for cell, needed in zip(cells, exports.values(), strict=True):
+        finished_wheel(wheels, cell, members=payload(cell, undefined=needed))
+
+    def verify(_path: Path, cell: Cell, *_: object, **__: object) -> tuple[GateResult, ...]:
+        write_atomic(symbols_path(given.cache, cell), "\n".join(exports[cell.torch]).encode())
+        return passed_gates(cell.id)
+
+    monkeypatch.setattr(run_batch, "verify", verify)
+    assert not verify_batch(machine.executor, [cell.id for cell in cells], wheels, rows, context=given)
+    found = [read_manifest(rows / cell.id)[0].other_torches for cell in cells]
+    assert found == [("2.13",), ()]
 
 
 def test_a_row_that_is_there_already_is_no_reason_to_skip_a_wheel(

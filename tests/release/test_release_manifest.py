@@ -25,6 +25,7 @@ from wheelfactory.core.row import ROW_FORMS
 from wheelfactory.release.manifest import (
     WheelRow,
     available_cells,
+    count_foldable,
     has_row,
     manifest_bytes,
     next_replacements,
@@ -275,3 +276,14 @@ def test_the_label_selects_the_index_of_a_wheel() -> None:
     ]
     for label, key in cases:
         assert a_row(label=label).index_key == key
+
+
+def test_a_wheel_that_a_kept_one_could_replace_is_counted_and_the_newest_torch_is_kept() -> None:
+    loads = {"2.13.0": ("2.11", "2.12"), "2.12.1": ("2.10", "2.13"), "2.10.0": (), "2.11.0": ("2.10",)}
+    rows = [
+        a_row(cell=CK.replace("torch2.9.1", f"torch{torch}"), other_torches=found) for torch, found in loads.items()
+    ]
+    assert count_foldable(rows) == 2, "2.11 and 2.12, so that nothing is left to serve 2.10"
+    assert count_foldable(rows[1:]) == 1, "2.10"
+    other_python = a_row(cell=CK.replace("2.9.1-cp311", "2.12.1-cp312"))
+    assert count_foldable([rows[0], other_python]) == 0

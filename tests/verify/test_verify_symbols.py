@@ -6,23 +6,28 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from elf_factory import library
-from wheel_factory import CK, build_record, finished_wheel, payload, small_machine
+from wheel_factory import CK, build_record, extension_name, finished_wheel, payload, small_machine
 from wheelfactory.build.environments import make_build_environment
 from wheelfactory.build.sources import fetch_file
 from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.release.additions import read_wheel_row, with_other_torches
+from wheelfactory.verify import symbols
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.verify.symbols import check_file, check_symbols, explain_symbol
 from wheelfactory.wheel.build_record import Toolchain
 from wheelfactory.wheel.elf.read import ElfFile, read_elf
-from wheelfactory.wheel.elf.scope import Scope, load_scope
+from wheelfactory.wheel.elf.scope import SYSTEM_FOLDERS, Scope, load_scope
 from wheelfactory.wheel.read import Wheel
 
 TORCH = Toolchain(torch="2.9.1+rocm6.4", hip="6.4.43484")
@@ -157,6 +162,7 @@ at::Tensor twice(const at::Tensor &x, const std::string &name) {
     return at::add(x, x);
 }
 """
+OLD_SOURCE = "#include <c10/core/DeviceType.h>\nauto name() { return c10::DeviceTypeName(c10::kHIP); }"
 OTHER_TORCH = "torch-2.9.1-cp311-cp311-manylinux_2_28_aarch64.whl"
 OTHER_TORCH_SHA256 = "62b3fd888277946918cba4478cf849303da5359f0fb4e3bfb86b0533ba2eaf8d"
 
@@ -182,9 +188,9 @@ def other_torch(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def extension_of(torch: Path, folder: Path, *flags: str) -> ElfFile:
+def extension_of(torch: Path, folder: Path, *flags: str, source: str = SOURCE) -> ElfFile:
     """A real extension, compiled against the headers and libraries of a torch."""
-    (folder / "x.cpp").write_text(SOURCE)
+    (folder / "x.cpp").write_text(source)
     command: list[str | Path] = [
         "c++",
         "-O0",
@@ -200,9 +206,8 @@ def extension_of(torch: Path, folder: Path, *flags: str) -> ElfFile:
     return read_elf("x.so", (folder / "x.so").read_bytes())
 
 
-def scope_of(made: ElfFile, folder: Path) -> Scope:
-    system = [Path("/lib/x86_64-linux-gnu"), Path("/usr/lib/x86_64-linux-gnu")]
-    return load_scope(made.needed, Path(sys.executable).resolve(), [folder, *system])
+def scope_in(folder: Path, needed: Sequence[str]) -> Scope:
+    return load_scope(needed, Path(sys.executable).resolve(), [folder, *map(Path, SYSTEM_FOLDERS)])
 
 
 @pytest.mark.slow
@@ -210,14 +215,14 @@ def test_a_real_extension_is_resolved_by_the_torch_it_was_built_against(torch: P
     made = extension_of(torch, tmp_path)
 
     assert len(made.undefined) > 20
-    assert check_file(made, scope_of(made, torch / "lib"), Toolchain(torch="2.13.0", hip="7.2")) == ([], 0)
+    assert check_file(made, scope_in(torch / "lib", made.needed), Toolchain(torch="2.13.0", hip="7.2")) == ([], 0)
 
 
 @pytest.mark.slow
 def test_a_real_extension_is_refused_by_another_torch_minor(torch: Path, other_torch: Path, tmp_path: Path) -> None:
     made = extension_of(torch, tmp_path)
 
-    found, _ = check_file(made, scope_of(made, other_torch), Toolchain(torch="2.9.1", hip="6.4"))
+    found, _ = check_file(made, scope_in(other_torch, made.needed), Toolchain(torch="2.9.1", hip="6.4"))
 
     assert found
     assert all("so this was built for another torch minor" in finding.remedy for finding in found)
@@ -228,7 +233,29 @@ def test_a_real_extension_is_refused_by_another_torch_minor(torch: Path, other_t
 def test_a_real_extension_with_the_old_abi_is_explained(torch: Path, tmp_path: Path) -> None:
     made = extension_of(torch, tmp_path, "-D_GLIBCXX_USE_CXX11_ABI=0", "-Wl,--unresolved-symbols=ignore-all")
 
-    found, _ = check_file(made, scope_of(made, torch / "lib"), Toolchain(torch="2.13.0", hip="7.2"))
+    found, _ = check_file(made, scope_in(torch / "lib", made.needed), Toolchain(torch="2.13.0", hip="7.2"))
 
     (finding,) = (finding for finding in found if "torchCheckFail" in finding.found)
     assert finding.remedy.startswith("built with the old C++ ABI, torch 2.13.0 has the new")
+
+
+@pytest.mark.slow
+def test_a_wheel_also_loads_on_each_torch_that_defines_its_symbols(
+    torch: Path, other_torch: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lacking = "c10::TensorImpl::decref_pyobject (_ZNK3c1010TensorImpl15decref_pyobjectEv)"
+    for source, others in ((SOURCE, ()), (OLD_SOURCE, ("2.9",))):
+        extension_of(torch, tmp_path, source=source)
+        for version, folder in (("2.9.1", other_torch), ("2.13.0", torch / "lib")):
+            cell = replace(CK, torch=version)
+            made = {extension_name(cell): (tmp_path / "x.so").read_bytes()}
+            wheel = finished_wheel(tmp_path, cell, members={**payload(cell), **made})
+            toolchain = Toolchain(python="3.11", torch=f"{version}+rocm6.4", hip="6.4.43484")
+            python = SimpleNamespace(toolchain=toolchain, read_scope=partial(scope_in, folder))
+            monkeypatch.setattr(symbols, "find_cell_python", lambda _, python=python: python)
+            result_of(wheel, cell, tmp_path, {})
+        with caplog.at_level("INFO"):
+            row = with_other_torches(read_wheel_row(wheel), tmp_path)
+        assert (bool(row.torch_symbols), row.other_torches) == (True, others)
+        assert (f"{wheel.name} does not load on torch 2.9.1, which lacks {lacking}" in caplog.messages) != bool(others)
+        caplog.clear()

@@ -54,7 +54,7 @@ from wheelfactory.matrix.facts import Context, Matrix
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, select_cells
 from wheelfactory.pipeline.batches import RunForecast, cut_batches, predict_run
 from wheelfactory.pipeline.jobs import split_by_runner
-from wheelfactory.release.manifest import available_cells
+from wheelfactory.release.manifest import WheelRow, available_cells, count_foldable, current_rows
 
 _PREVIEW_NOTE = "listing kernel sources to estimate CPU h: about 10 s a release, then kept in the cache"
 
@@ -123,7 +123,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     local_builds = {cell: local_build(context, cell) for cell in select_cells(expand(matrix), options.only)}
     sets = group_kernel_sets(matrix, local_builds)
     cost_model = read_cost_model(options.measured_costs, ledger_path(cache))
-    published = None if options.json else _read_published(options.target, context)
+    rows = None if options.json else _read_published(options.target, context)
+    published = None if rows is None else available_cells(rows, matrix)
     read_sources = source_reader(matrix.flash_attn, cache, environ, download=False)
     estimates = estimate_sets(sets, cost_model, sharding, read_sources)
     if any(isinstance(estimate, str) for estimate in estimates):
@@ -141,13 +142,21 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         return DONE
     table = overview_table(local_builds, published, tuple(zip(sets, estimates, strict=True)))
     print_text(*overview_text(table, "?: kernel sets without an estimate"))
-    print_text(*local_build_lines(local_builds, context.host))
+    print_text(*local_build_lines(local_builds, context.host), *_folding_lines(local_builds, rows or ()))
     print_text(*(_each(plan) if options.all else ()), *_summary(plan, each_image=options.all))
     if published is None:
         print_messages(f"published: unknown, as there is no {DEFAULT_DIRECTORY} here; name a release as TARGET")
     if not options.all:
         print_messages("list cells, kernel sets and images with --all")
     return DONE
+
+
+def _folding_lines(cells: Collection[Cell], rows: Iterable[WheelRow]) -> Iterator[str]:
+    """How many published wheels others could replace, if any; nothing is folded."""
+    published = [row for row in rows if row.yanked is None and row.cell in {cell.id for cell in cells}]
+    if foldable := count_foldable(published):
+        why = "the symbols of another wheel are in their torch too"
+        yield f"folding      would save {foldable} of {count_text(len(published), 'published wheel')}: {why}"
 
 
 def _each(plan: _Plan) -> Iterator[str]:
@@ -182,11 +191,11 @@ def _to_json(plan: _Plan) -> dict[str, Any]:
     }
 
 
-def _read_published(target: str | None, context: Context) -> frozenset[str] | None:
-    """The ids of published cells in a target; None without a target if there is no `DEFAULT_DIRECTORY`."""
+def _read_published(target: str | None, context: Context) -> tuple[WheelRow, ...] | None:
+    """The current rows of a target; None without a target if there is no `DEFAULT_DIRECTORY`."""
     if target is None and not Path(DEFAULT_DIRECTORY).is_dir():
         return None
-    return available_cells(read_published_rows(target or DEFAULT_DIRECTORY, context.environ), context.matrix)
+    return current_rows(read_published_rows(target or DEFAULT_DIRECTORY, context.environ), context.matrix)
 
 
 def _forecast_workflow(

@@ -179,7 +179,7 @@ def _verify_wheels(options: argparse.Namespace, *, context: Context) -> list[Add
         for path in wheels:
             with log_to_stderr():
                 results = run_gates(path, extended=extended, find_gate_host=executor.find_gate_host, context=context)
-                additions.append(as_addition(path, results))
+                additions.append(as_addition(path, results, cache=context.cache))
     return additions
 
 

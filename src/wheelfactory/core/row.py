@@ -53,6 +53,7 @@ ROW_FORMS = {
     "arch": re.compile(r"gfx[0-9a-z-]+(:[a-z0-9:+-]+)?"),
     "non-AMD arch": re.compile("sm_[0-9]{2,3}[a-z]?"),
     "symbol": re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*"),
+    "torch minor": re.compile(r"[0-9]{1,3}\.[0-9]{1,3}"),
     "glibc": re.compile(r"[0-9]{1,4}\.[0-9]{1,4}(?:\.[0-9]{1,4})?"),
     # as pydantic writes it; years from 2000, so that no time zone leaves the range of datetime
     "time": re.compile(
@@ -145,6 +146,8 @@ def _check_row(row: dict[str, Any]) -> None:
         _expect_form("offload_archs", arch, "arch")
     for symbol in _list(row, "torch_symbols"):
         _expect_form("torch_symbols", symbol, "symbol")
+    for torch in _list(row, "other_torches"):
+        _expect_form("other_torches", torch, "torch minor")
     _check_names(row["project"], row["version"], row["filename"])
     _check_cell(row["version"], row.get("cell"), row.get("label"))
     _check_gates(_list(row, "gates"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from wheelfactory.core.cell import (
@@ -37,7 +37,7 @@ from wheelfactory.doctor.gpu_match import gpu_warnings, hide_gpus_hint, lacks_co
 from wheelfactory.doctor.machine import InstalledTorch, Machine, Python
 from wheelfactory.doctor.published_wheels import PublishedWheel
 from wheelfactory.doctor.torch_checks import find_tritons
-from wheelfactory.wheel.elf.mangled import format_symbol
+from wheelfactory.wheel.elf.mangled import find_missing
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,8 @@ class Fit:
     """
     fallbacks: tuple[PublishedWheel, ...] = ()
     """If no wheel matches, and the installed torch can run it: the newest fallback, then the one named flash-attn."""
+    measured: PublishedWheel | None = None
+    """If no wheel matches: the best that only was built with another torch, if the installed one has its symbols."""
     unfiltered: PublishedWheel | None = None
     """If no wheel of the requested backend and release matches: the best of all others."""
 
@@ -104,10 +106,18 @@ def find_fit(
         if not others and wheel.cell and _has_torch(wheel.cell, machine.python, facts)
     ]
     nearest = min(possible, key=lambda one: one[0])[1] if possible and may_change_torch(machine) else None
+    loading = (wheel for wheel, why, others in judged if len(why) == 1 and not others and _loads(wheel, machine))
+    fit = Fit((), tuple(misses), nearest, measured=next(loading, None))
     others = find_fit(wheels, machine, facts).fitting if backend or flash_attn else ()
     if others:
-        return Fit((), tuple(misses), nearest, unfiltered=others[0])
-    return Fit((), tuple(misses), nearest, find_fallbacks(wheels, machine, facts))
+        return replace(fit, unfiltered=others[0])
+    return replace(fit, fallbacks=find_fallbacks(wheels, machine, facts))
+
+
+def _loads(wheel: PublishedWheel, machine: Machine) -> bool:
+    """Whether the torch of the machine is one of the wheel's `other_torches`."""
+    have = find_major_minor(machine.torch.version) if machine.torch else None
+    return have is not None and format_major_minor(have) in wheel.other_torches
 
 
 def _published(wheel: PublishedWheel) -> tuple[Label, str, str, datetime]:
@@ -234,9 +244,8 @@ def _build_reasons(wheel: PublishedWheel, torch: InstalledTorch, rocm: tuple[int
         yield f"built for ROCm {format_major_minor(wheel.label.rocm)}, your torch for {have}"
     elif find_origin(torch.version) is not (TorchOrigin.AMD if wheel.label.amd_torch else TorchOrigin.PYTORCH):
         built = f"built with {'AMD' if wheel.label.amd_torch else 'PyTorch'}'s torch; yours"
-        missing = [symbol for symbol in wheel.torch_symbols if symbol not in torch.exports]
-        if missing:
-            yield f"{built}, another build, does not define {format_symbol(missing[0])}"
+        if missing := find_missing(wheel.torch_symbols, torch.exports):
+            yield f"{built}, another build, does not define {missing}"
         elif not wheel.torch_symbols:
             yield f"{built} is another build, and the wheel does not list what it needs of it"
 

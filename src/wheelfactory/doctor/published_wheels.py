@@ -43,6 +43,8 @@ class PublishedWheel:
     """Each gate and its status: ``passed``, ``failed``, ``not run``."""
     torch_symbols: tuple[str, ...] = ()
     """The symbols of torch that a CK wheel needs; empty for one that was published without the list."""
+    other_torches: tuple[str, ...] = ()
+    """Other minor versions of torch that define these symbols (`wheelfactory.release.manifest.WheelRow`)."""
     verified_on: tuple[str, ...] = ()
     """Archs of the AMD GPUs on which its results were correct (`wheelfactory.release.manifest.verified_archs`)."""
 
@@ -99,6 +101,7 @@ def _wheel(row: Mapping[str, Any], base: str, place: InputError) -> PublishedWhe
         glibc=row.get("glibc"),
         gates=tuple((gate["gate"], gate["status"]) for gate in row.get("gates", ())),
         torch_symbols=tuple(row.get("torch_symbols", ())),
+        other_torches=tuple(row.get("other_torches", ())),
         verified_on=sort_proved_archs(_proved_archs(row)),
     )
 

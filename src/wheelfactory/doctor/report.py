@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,7 +12,7 @@ from wheelfactory.core.installer import InstallCommand, pip_for, uv_for
 from wheelfactory.core.published import why_unverified
 from wheelfactory.core.support import Answer
 from wheelfactory.doctor.advice import find_answer, find_torch
-from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, INSTALL_TORCH, Diagnosis
+from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, INSTALL_TORCH, Diagnosis, format_major_minor
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.fit import Fit, dependencies_of, find_missing_dependencies
 from wheelfactory.doctor.gpu_match import GpuSupport, gpu_warnings, hide_gpus_hint, judge_gpus, list_visible_gpus
@@ -133,7 +134,8 @@ def make_report(
     )
     site = source.base if source.has_index else ""
     report = replace(report, steps=tuple(_steps(report, needed, site, doctor, facts)))
-    return with_remedies(replace(report, notes=tuple(_notes(report, facts, is_supported=is_dead_end and is_supported))))
+    notes = (*_notes(report, facts, is_supported=is_dead_end and is_supported), *_measured_note(report, needed))
+    return with_remedies(replace(report, notes=notes))
 
 
 def report_without_site(machine: Machine, diagnoses: tuple[Diagnosis, ...], facts: DoctorFacts) -> DoctorReport:
@@ -180,6 +182,17 @@ def _notes(report: DoctorReport, facts: DoctorFacts, *, is_supported: bool = Fal
         yield "No GPU is visible, so it was not checked whether the wheel has code for yours."
     if kind in (VerdictKind.INSTALL, VerdictKind.KEEP):
         yield from find_notes(report.machine, changes_torch=report.torch is not None)
+
+
+def _measured_note(report: DoctorReport, needed: Sequence[PublishedWheel]) -> Iterator[str]:
+    """Yield the note about a wheel for another torch; never where flash-attn works."""
+    wheel = report.fit.measured if report.fit else None
+    if wheel and wheel.label and report.verdict.kind is not VerdictKind.KEEP:
+        wheels = (*dependencies_of(wheel, needed), wheel)
+        pip, _ = exact_commands(report.machine.python.executable, wheels, again=False)
+        built = f"{wheel.filename} is built with torch {format_major_minor(wheel.label.torch)}"
+        what = f"{built}; yours defines all symbols that it needs, and nothing was run"
+        yield f"May work, symbols measured: {what}. At your own risk: {shlex.join(pip)}"
 
 
 def _refused_by_installed(machine: Machine, facts: DoctorFacts) -> tuple[str, ...]:

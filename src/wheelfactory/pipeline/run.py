@@ -164,7 +164,8 @@ class CellPipeline:
                 context=self.context,
                 scope=self.scope,
             )
-            added = as_addition(path, self._verify(path, cell, executor.find_gate_host))
+            gates = self._verify(path, cell, executor.find_gate_host)
+            added = as_addition(path, gates, cache=self.context.cache)
             with self.publish_lock:
                 require_products(added[:1], self.publisher.rows(), context=self.context)
                 publish(self.publisher, [added])
@@ -175,7 +176,8 @@ class CellPipeline:
         yank = f"wheelfactory publish {self.publisher.folder} --yank {row.filename} --reason WHY"
         hint = f"the published wheel was not changed; if a gate rejected it, yank it: `{yank}`"
         with self.steps.step(cell.id):
-            publish(self.publisher, [as_addition(path, self._verify(path, cell, executor.find_gate_host), hint)])
+            gates = self._verify(path, cell, executor.find_gate_host)
+            publish(self.publisher, [as_addition(path, gates, hint, self.context.cache)])
 
     def add_products(self, projects: Iterable[PinnedProject]) -> Iterator[Failure]:
         """Build, verify and publish products; yield those that failed. Raises `PublishError`."""

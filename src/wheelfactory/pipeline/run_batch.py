@@ -26,8 +26,8 @@ from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline.build import build_cell
 from wheelfactory.pipeline.rebuild import check_rebuild
 from wheelfactory.pipeline.run import Failure, run_in_order
-from wheelfactory.release.additions import as_addition
-from wheelfactory.release.manifest import manifest_bytes
+from wheelfactory.release.additions import as_addition, with_other_torches
+from wheelfactory.release.manifest import manifest_bytes, read_manifest
 from wheelfactory.verify.gates import proves, verify
 from wheelfactory.verify.result import GateResult
 from wheelfactory.wheel.build_record import read_build_record
@@ -132,7 +132,12 @@ def verify_batch(
     compiled = [name for name, cell in cells.items() if scope.archives and cell.backend is Backend.CK]
     # drawn where no build ran, so that a machine that changes wheels cannot know which of them are compared
     rebuilt = compiled if rebuild_all or not compiled else [secrets.choice(compiled)]
-    return _for_each(executor, unverified, verify_one, scope.deadline)
+    failures = _for_each(executor, unverified, verify_one, scope.deadline)
+    # once all environments were there: each has a torch that the wheels of the others may load on
+    for path in (rows / name / MANIFEST_NAME for name in cells):
+        if path.exists():
+            write_atomic(path, manifest_bytes(with_other_torches(row, context.cache) for row in read_manifest(path)))
+    return failures
 
 
 def _for_each(

@@ -23,8 +23,9 @@ from wheelfactory.release.transaction import Addition, Publisher
 from wheelfactory.release.verified import unverified_reason
 from wheelfactory.verify.gates import is_refused, runs_on_publish, verify
 from wheelfactory.verify.result import GateResult, Status
+from wheelfactory.verify.symbols import cached_symbols
 from wheelfactory.wheel.build_record import read_build_record
-from wheelfactory.wheel.elf.mangled import guess_provider
+from wheelfactory.wheel.elf.mangled import find_missing, guess_provider
 from wheelfactory.wheel.read import Wheel
 
 _FIRST_YEAR = 2026
@@ -32,14 +33,30 @@ _FIRST_YEAR = 2026
 
 
 def as_addition(
-    path: Path, gates: tuple[GateResult, ...], hint: str = "nothing was published"
+    path: Path, gates: tuple[GateResult, ...], hint: str = "nothing was published", cache: Path | None = None
 ) -> tuple[WheelRow, Path]:
-    """The row of a wheel with its gates. Raises `VerificationError` if a required gate did not pass."""
+    """The row of a wheel with its gates, and with the torches of `cache` that it also loads on.
+
+    Raises `VerificationError` if a required gate did not pass.
+    """
     if is_refused(gates):
         lines = [f"{gate.gate}: {finding}" for gate in gates for finding in gate.findings]
         lines += [f"{gate.gate}: not run ({gate.detail})" for gate in gates if gate.status is Status.NOT_RUN]
         raise VerificationError("verification failed", "\n  ".join([path.name, *lines]), hint)
-    return read_wheel_row(path, gates), path
+    row = read_wheel_row(path, gates)
+    return with_other_torches(row, cache) if cache else row, path
+
+
+def with_other_torches(row: WheelRow, cache: Path) -> WheelRow:
+    """Return the row with the torches that define all its `torch_symbols`, of those whose symbols `cache` has."""
+    cell = Cell.parse(row.cell) if row.torch_symbols and row.cell else None
+    found = []
+    for torch, defined in cached_symbols(cache, cell) if cell else ():
+        if missing := find_missing(row.torch_symbols, defined):
+            logger.info("%s does not load on torch %s, which lacks %s", row.filename, torch, missing)
+        else:
+            found.append(".".join(torch.split(".")[:2]))
+    return row.model_copy(update={"other_torches": tuple(found)})
 
 
 def read_additions(
@@ -118,9 +135,8 @@ def added_differences(row: WheelRow, path: Path) -> tuple[str, ...]:
 
     Raises `InputError` if the wheel is damaged.
     """
-    found = read_wheel_row(path, row.gates)
-    if not row.torch_symbols:  # published before rows had this field
-        found = found.model_copy(update={"torch_symbols": ()})
+    # like its gates, what a row says about other torches was measured where these were
+    found = read_wheel_row(path, row.gates).model_copy(update={"other_torches": row.other_torches})
     return tuple(
         name for name in WheelRow.model_fields if name != "published" and getattr(found, name) != getattr(row, name)
     )

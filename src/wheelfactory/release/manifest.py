@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.files import read_file
 from wheelfactory.core.label import FALLBACK_INDEX, IndexKey, Label
 from wheelfactory.core.models import FrozenModel, parse_model
-from wheelfactory.core.published import MANIFEST_NAME, build_key, sort_proved_archs
+from wheelfactory.core.published import MANIFEST_NAME, build_key, sort_proved_archs, version_key
 from wheelfactory.core.row import ROW_FORMAT, parse_lines
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.evidence import Evidence
@@ -52,6 +53,8 @@ class WheelRow(FrozenModel):
     source: str | None = None
     torch_symbols: tuple[str, ...] = ()
     """The symbols of torch that a CK wheel needs, so that a reader can ask another build of torch for them."""
+    other_torches: tuple[str, ...] = ()
+    """Other minor versions of the builder's torch for that ROCm that define all of these; nothing was run."""
     gates: tuple[GateResult, ...] = ()
     evidence: tuple[Evidence, ...] = ()
     """GPU validations, added after publishing; one for each arch and mode."""
@@ -136,6 +139,21 @@ def available_cells(rows: Iterable[WheelRow], matrix: Matrix) -> frozenset[str]:
     `rows` are those whose files exist (`transaction.held_rows`). Any other cell of a release is built again.
     """
     return frozenset(row.cell for row in current_rows(rows, matrix) if row.cell and row.yanked is None)
+
+
+def count_foldable(rows: Iterable[WheelRow]) -> int:
+    """How many wheels a kept one would replace, as it loads on their torch too (`WheelRow.other_torches`).
+
+    The wheels with the newest torch are kept.
+    """
+    cells = [(Cell.parse(row.cell), row.other_torches) for row in rows if row.cell]
+    served, foldable = set[Cell](), 0
+    for cell, others in sorted(cells, key=lambda one: version_key(one[0].torch), reverse=True):
+        if replace(cell, torch=Label.from_cell(cell).torch_version) in served:
+            foldable += 1
+        else:
+            served |= {replace(cell, torch=torch) for torch in others}
+    return foldable
 
 
 def next_replacements(rows: Iterable[WheelRow], matrix: Matrix) -> Mapping[str, int]:

@@ -35,13 +35,14 @@ from wheelfactory.wheel.activation.options import refused_options
 
 COLUMNS = (
     *("version", "flash-attn", "torch", "rocm", "backend", "archs", "glibc"),
-    *("yanked", "unverified", "checks", "evidence", "base", "index", "refused"),
+    *("yanked", "unverified", "checks", "evidence", "base", "index", "refused", "others"),
 )
 """What the wheels of a kind share, usually all Pythons of a build: positions in the tables of these names.
 
 ``unverified`` names the checks that are missing, and is empty for a verified wheel. ``evidence`` has the archs on which
 the wheel computed correctly, and a text for each run on a GPU. The address of a file is its base and its name, or in a
 list the whole address. ``index`` is a folder below the site. ``refused`` are options that raise an error.
+``others`` are the other torches that define the symbols it needs.
 """
 
 # the axes, the easiest for a user to change first. The GPU is last, because it has to be bought
@@ -117,7 +118,7 @@ def _request_form(wheels: Iterable[WheelRow]) -> str | None:
 def _wheels(matrix: Matrix, expansion: Expansion, wheels: Iterable[WheelRow]) -> dict[str, object]:
     """The wheels and their tables.
 
-    A wheel is a text: the positions of its kind and tags, its build tag, the positions of its size and date, and its
+    A wheel is a line: the positions of its kind and tags, its build tag, the positions of its size and date, and its
     sha256 in base64. A file that is not named ``flash_attn-VERSION[-BUILD]-TAGS.whl`` has its whole name as tags.
     """
     served = {cell.id: pythons for cell, pythons in expansion.pythons.items()}
@@ -136,7 +137,11 @@ def _wheels(matrix: Matrix, expansion: Expansion, wheels: Iterable[WheelRow]) ->
         digest = b64encode(bytes.fromhex(row.sha256)).decode().rstrip("=")
         listed.append(" ".join(map(str, (kind_at, tags_at, build, *others, digest))))
     tables_as_lists = {name: list(table) for name, table in tables.items()}
-    return {"shared": {name: list(table) for name, table in shared.items()}, **tables_as_lists, "wheels": listed}
+    return {
+        "shared": {name: list(table) for name, table in shared.items()},
+        **tables_as_lists,
+        "wheels": "\n".join(listed),
+    }
 
 
 def _shared_values(matrix: Matrix, row: WheelRow, cell: Cell) -> tuple[Hashable, ...]:
@@ -149,6 +154,7 @@ def _shared_values(matrix: Matrix, row: WheelRow, cell: Cell) -> tuple[Hashable,
         _base(row),
         index_path(row.index_key) if row.index_key else "",
         refused_options(cell),
+        row.other_torches,
     )
 
 

@@ -49,8 +49,8 @@ def search_page_files(matrix: Matrix, rows: Sequence[WheelRow], *, docs: bool) -
 
 def _script(data: Mapping[str, Any]) -> bytes:
     """Render the data as a script."""
-    # one line per wheel for diffs; ASCII, so that a server's charset does not matter
+    # ASCII, so that a server's charset does not matter; the wheels need no quotes, and one line each is good for diffs
     write = json.JSONEncoder(separators=(",", ":")).encode
-    wheels = "[\n" + ",\n".join(map(write, data["wheels"])) + "\n]"
+    wheels = f"`{data['wheels']}`"
     lines = [f"{write(key)}:{wheels if key == 'wheels' else write(value)}" for key, value in data.items()]
     return ("globalThis.wheelfactoryData = {\n" + ",\n".join(lines) + "\n};\n").encode("ascii")

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+from wheelfactory.core.cell import Cell, major_minor
+from wheelfactory.core.files import write_atomic
+from wheelfactory.core.published import version_key
 from wheelfactory.verify.cell_python import find_cell_python, no_python_result
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.result import Finding, GateResult
@@ -37,14 +41,33 @@ def check_symbols(subject: Subject) -> GateResult:
         return no_python_result("symbols")
     toolchain = python.toolchain
     findings: list[Finding] = []
+    defined: set[str] = set()
     figures = {"undefined": 0, "not at hand": 0}
     for elf in subject.wheel.elf_files:
-        found, unknown = check_file(elf, python.read_scope(elf.needed), toolchain)
+        scope = python.read_scope(elf.needed)
+        defined |= scope.defined
+        found, unknown = check_file(elf, scope, toolchain)
         findings += found
         figures["undefined"] += len(elf.undefined)
         figures["not at hand"] += unknown
+    if toolchain.matches(subject.cell):
+        write_atomic(symbols_path(subject.cache, subject.cell), "\n".join(sorted(defined)).encode())
     versions = {"torch": str(toolchain.torch), "HIP": str(toolchain.hip)}
     return GateResult.from_findings("symbols", findings, f"torch {toolchain.torch}", versions=versions, figures=figures)
+
+
+def symbols_path(cache: Path, cell: Cell) -> Path:
+    """The file with the symbols that the libraries of a cell's torch define, one a line."""
+    builder = "-amd" if cell.amd_torch else ""
+    return cache / "torch-symbols" / f"rocm{cell.rocm}-{cell.python}{builder}" / f"{cell.torch}.txt"
+
+
+def cached_symbols(cache: Path, cell: Cell) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield the other torches for the ROCm and Python of a cell that gates have read, each with what it defines."""
+    own = symbols_path(cache, cell)
+    for path in sorted(own.parent.glob("*.txt"), key=lambda path: version_key(path.stem)):
+        if major_minor(path.stem) != major_minor(cell.torch):
+            yield path.stem, frozenset(path.read_text().split("\n"))
 
 
 def check_file(elf: ElfFile, scope: Scope, toolchain: Toolchain) -> tuple[list[Finding], int]:

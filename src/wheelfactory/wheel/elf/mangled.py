@@ -7,6 +7,7 @@ qualified name and different parameters are usually one function in two versions
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 
 _SPECIAL = {"TI": "typeinfo for ", "TS": "typeinfo name for ", "TV": "vtable for ", "TT": "VTT for "}
 _STANDARD = {"St": "std", "Sa": "std::allocator", "Sb": "std::basic_string", "Ss": "std::string"}
@@ -47,6 +48,11 @@ def format_symbol(symbol: str) -> str:
     """Format a symbol for a message: ``QUALIFIED NAME (SYMBOL)``, or the symbol alone."""
     name = find_qualified_name(symbol)
     return f"{name} ({symbol})" if name else symbol
+
+
+def find_missing(needed: Iterable[str], defined: Collection[str]) -> str:
+    """Return the first of the `needed` symbols that is not defined, as `format_symbol` writes it; empty if all are."""
+    return next((format_symbol(symbol) for symbol in needed if symbol not in defined), "")
 
 
 def find_string_abi(symbol: str) -> str | None:

@@ -33,7 +33,7 @@
 
   function makeModel(data) {
     const kinds = data.kinds.map((kind) => makeKind(data.shared, kind));
-    const wheels = data.wheels.map((row) => makeWheel(data, kinds, row));
+    const wheels = data.wheels.split("\n").filter(Boolean).map((row) => makeWheel(data, kinds, row));
     const { axes, findings, tables, amd } = data.support;
     const options = {};
     for (const axis of AXES) {
@@ -50,12 +50,12 @@
   function makeKind(shared, positions) {
     const values = Object.values(shared).map((table, place) => table[positions[place]]);
     const [version, release, torch, rocm, backend, archs, glibc, ...others] = values;
-    const [yanked, unverified, checks, [verified, evidence], base, index, refused] = others;
+    const [yanked, unverified, checks, [verified, evidence], base, index, refused, otherTorches] = others;
     const proved = unverified ? "tested" : "verified"; // the word for a correct run on an AMD GPU
     const amdTorch = /torch[\d.]+amd/.test(version); // for AMD's own build of torch
     return {
       ...{ version, "flash-attn": release, torch, rocm, backend, archs, glibc, amdTorch },
-      ...{ yanked, unverified, checks, verified, evidence, base, index, refused, proved },
+      ...{ yanked, unverified, checks, verified, evidence, base, index, refused, proved, otherTorches },
     };
   }
 
@@ -130,6 +130,14 @@
     const may = (wheel) => Number(wheelAnswer(model, wheel, choices) === MAY_WORK);
     found.wheels.sort((one, other) => may(one) - may(other));
     return found;
+  }
+
+  // Where no wheel matches: one for another torch, whose symbols the chosen torch defines. Nothing was run.
+  function measuredWheel(model, choices) {
+    const { torch = "", ...rest } = choices;
+    if (!rest.rocm || globalThis.wheelfactory.isOtherBuild(model, choices)) return undefined;
+    const minor = torch.split(".").slice(0, 2).join(".");
+    return find(model, rest, "", false).wheels.find((wheel) => wheel.otherTorches.includes(minor));
   }
 
   // A wheel that misses a single choice counts for the other options of that axis.
@@ -234,6 +242,7 @@
     find,
     inOrder,
     makeModel,
+    measuredWheel,
     nameOf,
     nothingChosen,
     readState,

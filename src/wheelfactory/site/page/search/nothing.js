@@ -41,9 +41,17 @@
     const own = docsWay(model, "docs/how-to/build-by-hand.html", "Build it yourself");
     return box(
       "Not published yet",
-      [why, ...request(context), ...owner],
+      [why, ...measured(context), ...request(context), ...owner],
       [...ways, ...own, ...(model.wheels.length ? [] : [plannedWay(change)])],
     );
+  }
+
+  function measured({ model, site, choices }) {
+    const wheel = factory.measuredWheel(model, choices);
+    if (!wheel) return [];
+    const text = `May work, symbols measured: your torch defines all that the wheel for torch ${wheel.torch} needs.`;
+    const line = `pip install --no-deps ${factory.address(site, wheel)}`;
+    return [element("p", {}, text), element("pre", { tabIndex: 0 }, element("code", {}, line))];
   }
 
   function nothingPublished(model, change) {
