@@ -129,6 +129,17 @@ def test_a_manifest_by_itself_has_no_index_so_files_are_installed_by_address(
     assert text_of(report)[2] == f"  /venv/bin/python -m pip install --no-deps '{exact_einops}' '{exact_ck}'"
 
 
+def test_where_no_wheel_fits_the_notes_name_one_whose_symbols_the_torch_has(wheels: tuple[PublishedWheel, ...]) -> None:
+    ck = next(replace(wheel, other_torches=("2.8",)) for wheel in wheels if wheel.filename == CK_FILE)
+    assert report_on(MI300X, (ck,)).notes == (), "it fits"
+    assert MI300X.torch
+    report = report_on(replace(MI300X, torch=replace(MI300X.torch, version="2.8.0+rocm6.4")), (ck,))
+    assert report.verdict.line == "Install this: flash-attn 2.8.3, CK backend, with another torch on gfx942."
+    (note,) = [note for note in report.notes if "measured" in note]
+    assert note.startswith(f"May work, symbols measured: {CK_FILE} is built with torch 2.9; yours defines all symbols")
+    assert f"/venv/bin/python -m pip install --no-deps '{ck.url}#sha256={ck.sha256}'" in note
+
+
 def test_an_unverified_wheel_is_named_so(rows: tuple[WheelRow, ...]) -> None:
     triton = next(row for row in rows if row.filename == TRITON_FILE)
     (wheel,) = as_read([triton.model_copy(update={"gates": quick_gates(str(triton.cell))})])

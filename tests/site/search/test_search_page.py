@@ -481,6 +481,18 @@ def test_an_option_that_leads_to_nothing_is_marked_and_can_be_chosen(visit: Visi
     assert reasons(page)[0] == "torch 2.9.1 is not on the ROCm 7.14 index; it is on 6.4, 6.3"
 
 
+def test_where_nothing_fits_a_wheel_whose_symbols_the_torch_has_is_named(
+    visit: Visit, matrix: Matrix, tmp_path: Path
+) -> None:
+    row = row_of(matrix, Cell.parse("fa2.8.3-rocm7.2-torch2.13.0-cp312-ck"), other_torches=("2.12",))
+    with serving(write_page(tmp_path, matrix, [row])) as address:
+        found = visit(address).open("?rocm=7.2&torch=2.12.1").locator("#nothing")
+        expect(found).to_contain_text("May work, symbols measured: your torch defines all that the wheel for torch")
+        assert found.locator("code").inner_text() == f"pip install --no-deps {row.url}#sha256={row.sha256}"
+        for other in ("2.11.0", "2.12.1%2Brocm7.2.4.git0123abc"):
+            expect(visit(address).open(f"?rocm=7.2&torch={other}").locator("#nothing")).not_to_contain_text("symbols")
+
+
 def test_a_missing_wheel_can_be_requested(visit: Visit, site: str) -> None:
     page = visit(site).open("?rocm=7.0&torch=2.10.0&python=3.12&gpu=MI300X")
     assert page.locator("#nothing .title").inner_text() == "Not published yet"

@@ -13,7 +13,7 @@ from doctor.known import FACTS
 from page_rule import PageRule
 from questions import NOT, QUESTIONS, WORKS, Question
 from search_rows import row_of
-from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.cell import Backend
 from wheelfactory.core.support import Answer
 from wheelfactory.doctor.advice import find_answer, is_other_build, machine_choices
 from wheelfactory.doctor.gpu_match import judge_gpus
@@ -67,18 +67,6 @@ def test_with_amds_torch_the_page_installs_no_torch(page: PageRule) -> None:
         [None],
     )
     assert titles == [["pip", 1], ["uv", 1], ["URL", 1]]
-
-
-def test_where_nothing_fits_the_page_names_a_wheel_whose_symbols_the_torch_has(matrix: Matrix) -> None:
-    row = row_of(matrix, Cell.parse("fa2.8.3-rocm7.2-torch2.13.0-cp312-ck"), other_torches=("2.12",))
-    found = PageRule(search_data(matrix, [row], docs=False)).ask(
-        """(model, query) => {
-            const choices = factory.choicesOf(model, factory.readState(model, query));
-            return factory.measuredWheel(model, choices)?.version;
-        }""",
-        [f"rocm=7.2&torch={torch}" for torch in ("2.12.1", "2.11.0", "2.12.1%2Brocm7.2.4.git0123abc")],
-    )
-    assert found == [row.version, None, None]
 
 
 def test_there_are_sixty_questions() -> None:
