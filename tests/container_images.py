@@ -5,6 +5,7 @@ Their root file systems come from Debian and are cached. An image is streamed to
 
 from __future__ import annotations
 
+import io
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -80,8 +81,39 @@ def make_rocm_pytorch(cache: Path, client: DockerClient) -> str:
             image: (added, root),
             image / "opt/venv" / inside: (with_torch, packages, root / "opt/venv" / inside),
         }
-        environ = {"PATH": f"/opt/venv/bin:/opt/rocm/bin:{_SYSTEM_PATH}", "STAND_IN_TORCH": cpu_torch_version()}
+        environ = {
+            "PATH": f"/opt/venv/bin:/opt/rocm/bin:{_SYSTEM_PATH}",
+            "STAND_IN_TORCH": f"{cpu_torch_version()}+rocm7.2",
+        }
         return _import(client, "rocm/pytorch:stand-in", environ, layers)
+
+
+AMDS_TORCH = f"{cpu_torch_version()}+rocm7.2.4.git7e1940d4"
+
+_AMDS = f"""\
+FROM {{base}}
+ARG triton=3.7.1+rocm7.2.4.git4768dbd6
+ENV STAND_IN_TORCH={AMDS_TORCH}
+RUN cd /opt/venv/lib/python{PYTHON}/site-packages \\
+ && mv /opt/rocm/lib/libtorch_hip.so /opt/rocm/lib/libc10_hip.so torch/lib/ \\
+ && mv torch-*.dist-info torch-$STAND_IN_TORCH.dist-info \\
+ && sed -i "s/^Version:.*/Version: $STAND_IN_TORCH\\nRequires-Dist: triton==$triton/" torch-*.dist-info/METADATA \\
+ && mkdir triton-$triton.dist-info \\
+ && printf "Metadata-Version: 2.1\\nName: triton\\nVersion: $triton\\n" > triton-$triton.dist-info/METADATA
+"""
+
+
+def make_amds_pytorch(client: DockerClient, base: str, network: str | None) -> str:
+    """Build an image on that of `make_rocm_pytorch` that is named as AMD's are; return its tag.
+
+    Its torch has the version, the requirement and the library folder of AMD's own build: what tells that build from
+    PyTorch's. Its symbols are those of the CPU build, and its Triton is a name.
+    """
+    tag = "rocm/pytorch:rocm7.2.4_ubuntu22.04_py3.11_pytorch_release_2.13.0"
+    client.images.build(
+        fileobj=io.BytesIO(_AMDS.format(base=base).encode()), tag=tag, network_mode=network, forcerm=True
+    )
+    return tag
 
 
 def make_hip_image(cache: Path, client: DockerClient) -> str:

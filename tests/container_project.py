@@ -36,6 +36,9 @@ BASE = {
 CELL = Cell.from_axes("2.8.3", "3.11", TORCH, ROCM, Backend.TRITON)
 """A cell of the real matrix that needs no compiler."""
 
+AMDS_CELL = Cell("2.8.3", "3.11", TORCH, ROCM, Backend.CK, amd_torch=True)
+"""A cell for AMD's own torch, which only an image has."""
+
 # upstream's setup.py without compiling: a wheel of metadata
 _WRITES_A_WHEEL = """\
 import sys, zipfile
@@ -103,13 +106,17 @@ def sdist(version: str) -> bytes:
     return packed.getvalue()
 
 
-def write_matrix(path: Path) -> Path:
-    """Write the matrix of the checkout with `BASE` as the only image of its ROCm, `FEW_ARCHS`, and `RELEASES`."""
+def write_matrix(path: Path, tag: str = BASE["tag"]) -> Path:
+    """Write the matrix of the checkout with `BASE` as the only image of its ROCm, `FEW_ARCHS`, and `RELEASES`.
+
+    CK is for one arch, whose wheel is small with the compiler of that image.
+    """
     text: dict[str, Any] = yaml.safe_load(MATRIX.read_text(encoding="utf-8"))
     text["rocm"][ROCM].pop("slim", None)
-    text["rocm"][ROCM]["images"] = [BASE]
+    text["rocm"][ROCM]["images"] = [{**BASE, "tag": tag}]
     like = text["flash-attn"]["2.8.3"]
     like["triton"]["archs"] = list(FEW_ARCHS)
+    like["ck"] = {**like["ck"], "archs": ["gfx942"], "wheel-size": "1 MB to 100 MB"}
     own = {name: value for name, value in like.items() if name != "kernel-sources"}  # theirs are other sources
     for version in RELEASES:
         origin = {"file": f"flash_attn-{version}.tar.gz", "sha256": hashlib.sha256(sdist(version)).hexdigest()}

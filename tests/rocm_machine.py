@@ -163,7 +163,7 @@ def make_rocm(cache: Path, root: Path, python_folder: Path, *, real_torch: bool 
         "PATH": f"{python.folder}/bin:{os.environ['PATH']}",
         "ROCM_PATH": str(root),
         "ROCM_HOME": str(root),
-        "STAND_IN_TORCH": "2.13.0",
+        "STAND_IN_TORCH": "2.13.0+rocm7.2",
         "DOCKER_HOST": NO_ENGINE,
     }
 

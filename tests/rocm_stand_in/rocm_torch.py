@@ -20,9 +20,9 @@ HIP = "7.2.53211-0000000"
 
 class _Version(importlib.abc.Loader):
     def exec_module(self, module: types.ModuleType) -> None:
-        base = os.environ["STAND_IN_TORCH"]
+        version = os.environ["STAND_IN_TORCH"]
         vars(module).update(
-            __version__=f"{base}+rocm7.2", debug=False, cuda=None, git_version="stand-in", hip=HIP, rocm=HIP, xpu=None
+            __version__=version, debug=False, cuda=None, git_version="stand-in", hip=HIP, rocm=HIP, xpu=None
         )
 
 
@@ -37,7 +37,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
             torch.cuda._is_compiled = lambda: True  # asked before ROCm is looked for
         if fullname == "flash_attn":  # ROCm's torch has loaded HIP by the time an extension is imported
-            ctypes.CDLL(f"{os.environ['ROCM_PATH']}/lib/libamdhip64.so.7", ctypes.RTLD_GLOBAL)
+            ctypes.CDLL(f"{os.environ.get('ROCM_PATH', '/opt/rocm')}/lib/libamdhip64.so.7", ctypes.RTLD_GLOBAL)
         return None
 
 

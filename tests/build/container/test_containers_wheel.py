@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from container_project import CELL
+from container_images import AMDS_TORCH, make_amds_pytorch
+from container_project import AMDS_CELL, CELL, write_matrix
 from rocm_machine import Done, Machine, make_machine
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.environments import make_empty_environment
+from wheelfactory.release.manifest import read_manifest
 
 pytestmark = pytest.mark.slow
 
@@ -76,3 +79,43 @@ def test_nothing_else_is_left_where_it_was_built(machine: Machine, wheel: Path) 
     left = {path.name for path in machine.cache.iterdir() if not path.is_symlink()}
     assert {name for name in left if not name.startswith("env-")} == {"logs", "raw"}  # gates make environments
     assert [path.name for path in wheel.parent.iterdir()] == [NAME]
+
+
+@pytest.fixture(scope="module")
+def release(machine: Machine, engine: Engine, base: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """An image whose torch says that it is AMD's, and a release with the wheel for it, made by one command."""
+    tag, folder = make_amds_pytorch(engine.client, base, engine.build_network), tmp_path_factory.mktemp("amds")
+    matrix = write_matrix(folder / "matrix.yaml", tag)
+    options = ("--executor", "docker", "--matrix", matrix, "--dest", folder / "release")
+    done = machine.run("run", "--only", AMDS_CELL.id, *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return tag, folder / "release"
+
+
+def test_a_wheel_for_amds_torch_is_verified_in_the_image_and_published(release: tuple[str, Path]) -> None:
+    (row,) = (row for row in read_manifest(release[1]) if row.cell)
+    assert (row.cell, row.label) == (AMDS_CELL.id, "rocm72torch2.13amd")
+    gates = {gate.gate: gate for gate in row.gates}
+    assert {str(gate.status) for gate in row.gates if gate.required} == {"passed"}
+    assert gates["import"].detail == f"torch {AMDS_TORCH}"
+    assert gates["symbols"].versions["torch"] == AMDS_TORCH
+
+
+def test_pip_installs_it_beside_that_torch_and_the_doctor_knows_both(engine: Engine, release: tuple[str, Path]) -> None:
+    tag, folder = release
+    shell = """
+        set -e
+        pip install --quiet --index-url file:///release/simple/rocm72/torch2.13amd/ck/ flash-attn
+        python -c 'import flash_attn, torch; print(flash_attn.__version__, torch.__version__)'
+        python /release/doctor.py --json /release || true
+    """
+    volumes = {str(folder): {"bind": "/release", "mode": "ro"}}
+    shown = engine.client.containers.run(tag, ["sh", "-c", shell], volumes=volumes, network_mode="none", remove=True)
+    first, _, rest = shown.decode().partition("\n")
+    assert first == f"2.8.3 {AMDS_TORCH}"
+    found = json.loads(rest)
+    installed = found["machine"]["flash_attn"]
+    assert (installed["version"], installed["error"]) == ("2.8.3+rocm72torch2.13amd", "")
+    assert found["machine"]["torch"]["version"] == AMDS_TORCH
+    (miss,) = (miss for miss in found["near_misses"] if miss["cell"] == AMDS_CELL.id)
+    assert miss["reasons"] == ["no GPU is visible, and it has code for some only"], "torch, Python and glibc fit"
