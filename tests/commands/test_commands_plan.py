@@ -14,6 +14,8 @@ from command_line import CommandResult, run_command
 from refresh_kernel_sources import Digests, edit_digests
 from release_factory import flash_attn_wheel, make_release
 from small_matrix import edited, small_matrix
+from wheelfactory.commands.overview import overview_table
+from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BAD_INPUT, DONE
 from wheelfactory.kernels import set_estimates
 from wheelfactory.kernels.compiler.costs import Measurement
@@ -115,6 +117,13 @@ def test_the_table_counts_what_is_published_in_the_target(
     assert "folding" not in default.out
     monkeypatch.setattr("wheelfactory.commands.plan.count_foldable", len)
     assert "\nfolding      would save 1 of 1 published wheel: the symbols of another" in run_plan().out
+
+
+def test_a_row_spells_torch_as_the_ids_of_its_cells() -> None:
+    torches = ("2.9.1amd", "2.10.0", "2.10.0amd")
+    cells = [Cell.parse(f"fa2.8.3-rocm7.2-torch{torch}-cp312-ck") for torch in torches]
+    table = overview_table(dict.fromkeys(cells, "no"), None, ())
+    assert [row[1] for row in table.rows] == ["2.10.0amd", "2.10.0", "2.9.1amd"]
 
 
 def test_all_prints_a_line_per_cell_then_a_block_per_kernel_set(run_plan: Plan) -> None:

@@ -45,7 +45,7 @@ def overview_table(
     """
     groups: dict[tuple[str, str], list[Cell]] = {}
     for cell in local_builds:
-        groups.setdefault((cell.rocm, f"{cell.torch}{'+amd' * cell.amd_torch}"), []).append(cell)
+        groups.setdefault((cell.rocm, cell.torch_text), []).append(cell)
 
     def numbers(cells: Collection[Cell]) -> tuple[str, str, str, str]:
         return (
@@ -55,7 +55,11 @@ def overview_table(
             _hours(frozenset(cells), estimates),
         )
 
-    newest_first = sorted(groups, key=lambda group: [*map(Version, group)], reverse=True)
+    def age(group: tuple[str, str]) -> tuple[Version, Version, bool]:
+        first = groups[group][0]
+        return Version(first.rocm), Version(first.torch), first.amd_torch
+
+    newest_first = sorted(groups, key=age, reverse=True)
     return TextTable(
         _COLUMNS,
         tuple((*group, *numbers(groups[group])) for group in newest_first),

@@ -92,8 +92,12 @@ class Cell:
     @property
     def id(self) -> str:
         """The cell id, such as ``fa2.8.3-rocm6.4-torch2.9.1-cp311-ck``: job, artifact, log and selector name."""
-        torch = f"{self.torch}{'amd' if self.amd_torch else ''}"
-        return f"fa{self.flash_attn}-rocm{self.rocm}-torch{torch}-{self.python_tag}-{self.backend}"
+        return f"fa{self.flash_attn}-rocm{self.rocm}-torch{self.torch_text}-{self.python_tag}-{self.backend}"
+
+    @property
+    def torch_text(self) -> str:
+        """``2.9.1``, or ``2.9.1amd`` for AMD's own build."""
+        return f"{self.torch}{'amd' if self.amd_torch else ''}"
 
     @classmethod
     def from_axes(
