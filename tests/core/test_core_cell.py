@@ -26,14 +26,9 @@ PYTHONS = st.just(ANY_PYTHON) | st.integers(1, 199).map(lambda minor: f"3.{minor
 CELLS = st.builds(Cell, RELEASES, PYTHONS, VERSIONS, VERSIONS, st.sampled_from(Backend), st.booleans())
 
 
-def test_a_cell_has_its_id() -> None:
+def test_a_cell_has_its_id_and_an_id_its_cell() -> None:
     for cell, text in IDS:
-        assert cell.id == text
-
-
-def test_an_id_names_its_cell() -> None:
-    for cell, text in IDS:
-        assert Cell.parse(text) == cell
+        assert (cell.id, Cell.parse(text)) == (text, cell)
 
 
 @settings(max_examples=40)

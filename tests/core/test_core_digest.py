@@ -6,8 +6,6 @@ import hashlib
 import os
 from pathlib import Path
 
-import pytest
-
 from wheelfactory.core.digest import content_key, file_sha256
 
 
@@ -22,11 +20,6 @@ def test_the_digest_covers_all_bytes_of_the_file(tmp_path: Path) -> None:
         data = os.urandom(size)
         (tmp_path / "file").write_bytes(data)
         assert file_sha256(tmp_path / "file") == hashlib.sha256(data).hexdigest()
-
-
-def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        file_sha256(tmp_path / "file")
 
 
 def test_a_cache_key_depends_on_the_content_not_on_its_type() -> None:

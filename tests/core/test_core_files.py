@@ -153,11 +153,6 @@ def test_a_scratch_folder_is_gone_even_after_an_error(tmp_path: Path) -> None:
     assert everything(tmp_path) == ["new"]
 
 
-def test_scratch_folders_are_distinct(tmp_path: Path) -> None:
-    with scratch_dir(tmp_path) as one, scratch_dir(tmp_path) as two:
-        assert one != two
-
-
 HOLD = """
 import sys, time
 from pathlib import Path
@@ -241,11 +236,6 @@ def test_running_processes_have_run_since_the_oldest_scratch_folder_of_one(tmp_p
         os.utime(one, ns=(0, 2000))
         os.utime(two, ns=(0, 1000))
         assert running_since(tmp_path) == 1000
-
-
-def test_two_folders_can_be_locked_at_once(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
-    with lock_folder(tmp_path / "other"):
-        assert holder.poll() is None
 
 
 def test_a_blocking_error_of_the_block_is_passed_on(tmp_path: Path) -> None:

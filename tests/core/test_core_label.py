@@ -32,14 +32,9 @@ COMMITS = st.just("") | st.from_regex("[0-9a-f]{7}", fullmatch=True)
 LABELS = st.builds(Label, PAIRS, PAIRS, st.sampled_from(Backend), COMMITS)
 
 
-def test_a_label_is_written() -> None:
+def test_a_label_is_written_and_read() -> None:
     for label, text in TEXTS:
-        assert str(label) == text
-
-
-def test_a_label_is_read() -> None:
-    for label, text in TEXTS:
-        assert Label.parse(text) == label
+        assert (str(label), Label.parse(text)) == (text, label)
 
 
 @given(LABELS)

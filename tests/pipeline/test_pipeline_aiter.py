@@ -12,7 +12,7 @@ import pytest
 from aiter_factory import PREVIEW, VERSION, WHEEL, aiter_machine, keep_plain_aiter, pin
 from release_factory import flash_attn_wheel, passed_gates
 from stage_arguments import local_executor
-from wheel_factory import TRITON, finished_wheel, make_wheel, metadata_text
+from wheel_factory import TRITON, make_wheel, metadata_text
 from wheelfactory.build.executor import Executor
 from wheelfactory.build.pinned import PinnedProject
 from wheelfactory.core.cell import OFFERED_PRODUCTS, Cell
@@ -22,12 +22,10 @@ from wheelfactory.pipeline import run as running
 from wheelfactory.pipeline.jobs import CellJob, batch_matrix, parse_batch_cells
 from wheelfactory.pipeline.run import CellPipeline, Failure, Worklist, run_worklist
 from wheelfactory.pipeline.run_batch import prove_batch, verify_batch
-from wheelfactory.release.additions import as_addition, read_additions, read_wheel_row, require_products
+from wheelfactory.release.additions import read_wheel_row, require_products
 from wheelfactory.release.directory import DirectoryPublisher
-from wheelfactory.release.manifest import WheelRow, manifest_bytes, read_manifest
-from wheelfactory.release.transaction import publish
+from wheelfactory.release.manifest import WheelRow, read_manifest
 from wheelfactory.release.verified import unverified_reason
-from wheelfactory.site.index import render_index
 from wheelfactory.verify.expected import expected_from_aiter
 from wheelfactory.verify.gates import PRODUCT_GATES, product_gates, required_gates
 from wheelfactory.verify.result import GateResult, Status
@@ -94,11 +92,6 @@ def test_it_is_published_before_the_cells_that_require_it(given: Context, done: 
     assert (row.filename, row.cell, unverified_reason(row)) == (WHEEL, None, "")
 
 
-def test_it_is_not_built_for_releases_of_flash_attn(given: Context, done: list[str], tmp_path: Path) -> None:
-    run(given, DirectoryPublisher(tmp_path / "release"), TRITON)
-    assert done == [TRITON.id]
-
-
 def test_it_is_built_once_and_again_where_its_file_is_lost(given: Context, done: list[str], tmp_path: Path) -> None:
     publisher = DirectoryPublisher(tmp_path / "release")
     run(given, publisher, PREVIEW)
@@ -140,33 +133,6 @@ def aiter_row(folder: Path, gates: tuple[GateResult, ...] = PASSED) -> WheelRow:
     return read_wheel_row(write_aiter(folder), gates)
 
 
-def job_release(folder: Path, gates: tuple[GateResult, ...] = PASSED) -> Path:
-    """A release directory as a job uploads it."""
-    path = write_aiter(folder / "made")
-    row = read_wheel_row(path, gates)
-    publish(DirectoryPublisher(folder / "release"), [(row, path)])
-    (folder / "release/manifest.jsonl").write_bytes(manifest_bytes([row]))
-    return folder / "release"
-
-
-def test_its_row_is_accepted_with_its_gates_only(given: Context, tmp_path: Path) -> None:
-    ((row, _),) = read_additions(job_release(tmp_path / "good"), expected={}, context=given)
-    assert row.filename == WHEEL
-    with pytest.raises(VerificationError, match="not checked: contents"):
-        read_additions(job_release(tmp_path / "bad", PASSED[:-1]), context=given)
-
-
-def test_the_gates_of_its_row_run_again_on_its_file(given: Context, tmp_path: Path) -> None:
-    folder = job_release(tmp_path)
-    (plain,) = given.cache.glob("plain/*/amd_aiter*.whl")
-    plain.unlink()
-    other = pin(commit="8" * 40)
-    keep_plain_aiter(given.cache, other).rename(plain)
-    make_wheel(plain.parent, name="amd_aiter", version="0.0.0", tags="cp311-cp311-linux_x86_64")
-    with pytest.raises(VerificationError, match="contents: "):
-        read_additions(folder, context=given)
-
-
 def test_a_wheel_that_requires_it_is_not_published_without_it(given: Context, tmp_path: Path) -> None:
     kernels = aiter_row(tmp_path / "aiter")
     preview = kernels.model_copy(
@@ -202,17 +168,3 @@ def test_a_run_publishes_no_wheel_whose_aiter_could_not_be_published(
     assert [failure.name for failure in failures] == [NAME, PREVIEW.id, *OFFERED_PRODUCTS]
     assert "amd-aiter is not published" in str(failures[1].error)
     assert publisher.rows() == ()
-
-
-def test_only_the_indexes_whose_wheels_require_it_list_it(tmp_path: Path) -> None:
-    rows = [
-        aiter_row(tmp_path / "aiter"),
-        as_addition(finished_wheel(tmp_path, TRITON), passed_gates(TRITON.id))[0],
-    ]
-    rows.append(
-        rows[1].model_copy(
-            update={"label": "rocm72torch2.13tritongit4a948e9", "version": "2.8.4", "filename": "flash_attn-2.8.4.whl"}
-        )
-    )
-    pages = {path for path in render_index(rows) if path.endswith(f"{NAME}/index.html")}
-    assert pages == {f"simple/rocm72/torch2.13/triton-preview/{NAME}/index.html"}

@@ -14,17 +14,15 @@ from wheelfactory.build import products
 from wheelfactory.build.pinned import PinnedProject, build_wheel
 from wheelfactory.build.products import pin_product
 from wheelfactory.core.cell import OFFERED_PRODUCTS, PRODUCTS, Product, products_beside
-from wheelfactory.core.errors import VerificationError
 from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline.jobs import CellJob, batch_matrix
-from wheelfactory.release.additions import as_addition, find_missing_products, read_additions, require_products
+from wheelfactory.release.additions import as_addition, read_additions
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.transaction import publish
 from wheelfactory.site.index import render_index
 from wheelfactory.site.packages import packages_page
 from wheelfactory.verify.expected import expected_from_plain
 from wheelfactory.verify.gates import PRODUCT_GATES, product_gates, verify
-from wheelfactory.wheel.metadata import protect_metadata
 
 NAME = "new-kernels"
 PINNED = PinnedProject(
@@ -63,17 +61,6 @@ def test_its_wheel_passes_the_gates_and_is_accepted_from_a_release_directory(giv
     assert [row.project for row, _ in read_additions(tmp_path / "release", expected={}, context=given)] == [NAME]
 
 
-def test_a_wheel_that_requires_it_is_published_with_it_only(given: Context, tmp_path: Path) -> None:
-    assert f"Requires-Dist: {NAME}>=0.0" in protect_metadata(metadata_text("2.8.4"), given.matrix.label(PREVIEW))
-    wheel = build_wheel(pin_product(NAME, given), tmp_path, given.cache)
-    row, _ = as_addition(wheel, verify(wheel, context=given))
-    update = {"project": "flash-attn", "label": "rocm72torch2.13git4a948e9", "filename": "flash_attn-2.8.4.whl"}
-    needing = row.model_copy(update=update)
-    with pytest.raises(VerificationError, match=f"{NAME} is not published"):
-        require_products([needing], [], context=given)
-    require_products([needing], [row], context=given)
-
-
 def test_jobs_and_indexes_have_it_where_it_is_required(given: Context, tmp_path: Path) -> None:
     jobs = [CellJob(id=cell.id, batch=cell.id) for cell in (TRITON, PREVIEW)]
     batches = {entry["batch"]: entry["cells"].split() for entry in json.loads(batch_matrix(jobs))["include"]}
@@ -87,14 +74,3 @@ def test_jobs_and_indexes_have_it_where_it_is_required(given: Context, tmp_path:
     found = [path for path in pages if path.endswith(f"{NAME}/index.html")]
     assert found == [f"simple/rocm72/torch2.13/ck-preview/{NAME}/index.html"]
     assert f"; {NAME} only those of that commit." in packages_page(given.matrix, [own, row])
-
-
-def test_it_is_missing_until_it_is_published(given: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PRODUCTS, "amd-aiter", Product("amd-aiter", lambda *_: False))
-    publisher = DirectoryPublisher(tmp_path / "release")
-    missing = find_missing_products(publisher, [PREVIEW], context=given)
-    assert [project.name for project in missing] == [*OFFERED_PRODUCTS, NAME]
-    wheel = build_wheel(PINNED, tmp_path, given.cache)
-    publish(publisher, [as_addition(wheel, verify(wheel, context=given))])
-    missing = find_missing_products(publisher, [PREVIEW], context=given)
-    assert [project.name for project in missing] == [*OFFERED_PRODUCTS]

@@ -155,16 +155,6 @@ def test_a_cell_whose_published_file_is_gone_gets_a_replacement(
     assert (job.to_build, job.published) == ((TRITON,), ())
 
 
-def test_a_published_file_that_was_changed_is_an_error_that_names_it(
-    given: Context, publisher: DirectoryPublisher, released: Path
-) -> None:
-    released.write_bytes(released.read_bytes() + b"x")
-    with pytest.raises(PublishError) as refused:
-        make_worklist(local_executor(given), [TRITON], publisher, context=given)
-    assert refused.value.which == str(released)
-    assert "remove it and run the same command again" in refused.value.hint
-
-
 def test_a_folder_with_a_foreign_index_is_not_a_release(publisher: DirectoryPublisher) -> None:
     (publisher.folder / "simple").mkdir(parents=True)
     with pytest.raises(PublishError, match="not a release of this factory"):

@@ -81,10 +81,6 @@ def test_a_release_is_wheels_metadata_sums_manifest_and_index(folder: Path) -> N
     }
 
 
-def test_wheels_are_published_byte_for_byte(folder: Path, wheel: Path) -> None:
-    assert (folder / "wheels" / wheel.name).read_bytes() == wheel.read_bytes()
-
-
 def test_sha256sum_finds_every_file_as_listed(folder: Path) -> None:
     done = subprocess.run(
         ["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=folder, capture_output=True, text=True
@@ -136,10 +132,8 @@ def test_a_damaged_copy_is_not_kept(tmp_path: Path) -> None:
     assert content_of(tmp_path) == {}
 
 
-def test_a_staged_file_is_checked_by_digest_and_a_published_one_by_size(folder: Path, tmp_path: Path) -> None:
+def test_a_staged_file_is_checked_by_its_digest(folder: Path, tmp_path: Path) -> None:
     publisher = DirectoryPublisher(folder)
-    published = publisher.rows()[0]
-    assert publisher.has_wheel(published)
     staged = additions([flash_attn_wheel(tmp_path, OTHER_CELL)])
     row = staged[0][0]
     assert not publisher.has_wheel(row)
@@ -158,7 +152,7 @@ def test_half_a_wheel_is_not_held(folder: Path, wheel: Path, suffix: str) -> Non
     assert not publisher.has_wheel(row)
 
 
-def test_a_file_in_a_manifest_is_checked_by_its_size(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_published_file_is_checked_by_its_size(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory, "file_sha256", None)  # to hash a whole release takes long
     publisher = DirectoryPublisher(folder)
     (row, *_) = publisher.rows()

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from release_factory import additions, flash_attn_wheel, make_release, passed_gates, quick_gates, stub_wheel
+from release_factory import additions, flash_attn_wheel, passed_gates, quick_gates, stub_wheel
 from report_rows import einops_row, rows_of
 from validations import amd_validation
-from wheelfactory.core.errors import PublishError
 from wheelfactory.release.additions import read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.evidence import as_evidence
@@ -108,13 +107,6 @@ def test_publishing_a_wheel_again_updates_its_row_and_no_file(tmp_path: Path) ->
     assert (folder / "wheels" / wheel.name).stat().st_mtime_ns == before
     publish(publisher, [(row, wheel)])
     assert read_manifest(folder) == (now,)
-
-
-def test_a_row_is_not_updated_by_a_wheel_of_other_bytes(tmp_path: Path) -> None:
-    make_release(tmp_path / "release", [flash_attn_wheel(tmp_path, TRITON)])
-    other = flash_attn_wheel(tmp_path / "other", TRITON, content="other")
-    with pytest.raises(PublishError, match="already published with different content"):
-        publish(DirectoryPublisher(tmp_path / "release"), [(read_wheel_row(other, passed_gates(TRITON)), other)])
 
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"

@@ -8,7 +8,6 @@ import socket
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 import requests
@@ -296,14 +295,6 @@ def test_a_refused_first_connection_is_reported_in_seconds(refused: str) -> None
     assert str(error).endswith("Connection refused (after 4 tries)")
     assert "Max retries" not in str(error)
     assert "GITHUB_API_URL" in error.hint
-
-
-def test_an_unknown_host_is_reported_in_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock()
-    unknown = Mock(side_effect=socket.gaierror(socket.EAI_NONAME, "Name or service not known"))
-    monkeypatch.setattr(socket, "getaddrinfo", unknown)
-    assert "Name or service not known" in str(first_error("https://api.github.invalid", clock))
-    assert clock.pauses == [1, 2, 4]
 
 
 def test_a_github_that_responded_before_is_retried_for_longer(github: FakeGitHub, refused: str) -> None:

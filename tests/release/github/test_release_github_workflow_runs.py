@@ -12,10 +12,9 @@ from fake_github import FakeGitHub
 from fake_github.contract import example_job, example_run
 from fake_github.repository import OWNER_REPO
 from wheelfactory.core.digest import folder_sha256
-from wheelfactory.core.errors import DONE, FAILED, VERIFICATION_FAILED, InputError, PublishError
+from wheelfactory.core.errors import DONE, FAILED, VERIFICATION_FAILED, InputError
 from wheelfactory.release.bundle import BUILD_WORKFLOW
-from wheelfactory.release.github.client import Client
-from wheelfactory.release.github.workflow_runs import RunRepository, WorkflowRun, read_run, require_own_run
+from wheelfactory.release.github.workflow_runs import RunRepository, WorkflowRun, require_own_run
 
 SHARD, PROOF = "kernels-SET.shard-1-of-2", "kernels-SET.proof"
 SHARD_FILE, PROOF_FILE = "SET-0123456789abcdef.shard-1-of-2.tar.zst", "SET-0123456789abcdef.proof.json"
@@ -43,19 +42,6 @@ def check_run(
         return cli("ci", "check-run", f"github:{OWNER_REPO}", "1001", "--artifacts", "artifacts")
 
     return check
-
-
-def test_a_run_is_read_as_github_describes_it(github: FakeGitHub, client: Client) -> None:
-    github.repository.runs[1001] = example_run("else/fork", id=1001, event="pull_request")
-    run = read_run(client, 1001)
-    assert run.head_repository
-    assert (run.id, run.event, run.head_repository.full_name) == (1001, "pull_request", "else/fork")
-    assert run.path == ".github/workflows/build.yml@main", "the example in the description"
-
-
-def test_a_missing_run_is_an_error(client: Client) -> None:
-    with pytest.raises(PublishError, match=r"not found on GitHub: GET .*/actions/runs/1001: HTTP 404"):
-        read_run(client, 1001)
 
 
 def kernels() -> list[str]:
@@ -143,7 +129,6 @@ def test_a_run_of_this_workflow_is_accepted(event: str, path: str, repository: s
         pytest.param(
             {"event": "pull_request"}, "its event is pull_request, not push or workflow_dispatch", id="a pull request"
         ),
-        pytest.param({"event": "schedule"}, "its event is schedule", id="another event"),
         pytest.param(
             {"path": ".github/workflows/ci.yml"},
             "its workflow file is .github/workflows/ci.yml, not .github/workflows/build.yml",
