@@ -44,7 +44,7 @@ def test_every_tag_of_a_name_with_several(tmp_path: Path) -> None:
     wheel = Wheel.open(make_wheel(tmp_path, tags="cp311-cp311-manylinux1_x86_64.manylinux_2_5_x86_64"))
 
     assert wheel.platform_tags == ("manylinux1_x86_64", "manylinux_2_5_x86_64")
-    assert wheel.wheel_tags == {"cp311-cp311-manylinux1_x86_64", "cp311-cp311-manylinux_2_5_x86_64"}
+    assert {*map(str, wheel.tags)} == {"cp311-cp311-manylinux1_x86_64", "cp311-cp311-manylinux_2_5_x86_64"}
 
 
 def test_metadata_is_parsed(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_file_that_is_not_a_zip_file_is_refused(tmp_path: Path, damage: Callab
 
 def look_at_everything(path: Path) -> None:
     wheel = Wheel.open(path)
-    _ = wheel.requirements, wheel.requires_python, wheel.wheel_tags, wheel.elf_files
+    _ = wheel.requirements, wheel.requires_python, wheel.elf_files
 
 
 @pytest.mark.parametrize(
@@ -145,10 +145,8 @@ def look_at_everything(path: Path) -> None:
         pytest.param(
             {f"{DIST_INFO}/METADATA": None}, f"missing from the wheel: {DIST_INFO}/METADATA", id="no METADATA"
         ),
-        pytest.param({f"{DIST_INFO}/WHEEL": None}, f"missing from the wheel: {DIST_INFO}/WHEEL", id="no WHEEL"),
         pytest.param({"einops-0.8.2.dist-info/METADATA": b""}, "2 dist-info folders", id="two dist-info folders"),
         pytest.param({f"{DIST_INFO}/METADATA": b"Name: \xff"}, "damaged METADATA", id="METADATA is not UTF-8"),
-        pytest.param({f"{DIST_INFO}/WHEEL": b"Tag: \xff"}, "damaged WHEEL", id="WHEEL is not UTF-8"),
         pytest.param(
             {f"{DIST_INFO}/METADATA": b"Requires-Dist: torch >>> 2\n"},
             "damaged METADATA: Requires-Dist",
