@@ -11,7 +11,7 @@ import pytest
 
 from hip_toolchain import HipToolchain
 from wheelfactory.emulator.code_object import read_kernels
-from wheelfactory.emulator.dispatch import Buffer, Execution, LoadedKernel, Order
+from wheelfactory.emulator.dispatch import Buffer, Execution, LoadedKernel
 from wheelfactory.emulator.memory import Array
 
 pytestmark = pytest.mark.slow
@@ -41,7 +41,7 @@ def launch(loaded: LoadedKernel, groups: int, threads: int, arrays: list[Array],
     buffers = [Buffer.of(f"argument {number}", array) for number, array in enumerate(arrays)]
     arguments = [struct.pack("<Q", buffer.address) for buffer in buffers]
     arguments += [struct.pack("<i", integer) for integer in integers]
-    return loaded.launch((groups, 1, 1), (threads, 1, 1), arguments, buffers, order=Order("reversed", 3))
+    return loaded.launch((groups, 1, 1), (threads, 1, 1), arguments, buffers, order="reversed")
 
 
 def draw(*shape: int) -> Array:

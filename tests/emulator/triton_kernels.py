@@ -17,7 +17,6 @@ import triton
 import triton.language as tl
 from triton.runtime import driver
 
-from wheelfactory.emulator.dispatch import Order
 from wheelfactory.emulator.triton_driver import EmulatorDriver
 
 
@@ -87,9 +86,9 @@ def main(arch: str) -> None:
     emulator = EmulatorDriver(arch)
     driver.set_active(emulator)
     found = {}
-    for order in ("forward", "reversed", 3):
-        emulator.order = Order(order, order)
-        found[str(order)] = run(emulator)
+    for order in ("forward", "reversed", "3"):
+        emulator.order = order
+        found[order] = run(emulator)
     sys.stdout.write(f"\n{json.dumps(found)}\n")
 
 

@@ -156,7 +156,7 @@ class WheelFile(Target):
                 self._unpack()
             for look in (
                 *(lambda: wheel.sizes, lambda: wheel.elf_files, lambda: wheel.metadata, lambda: wheel.requirements),
-                *(lambda: wheel.requires_python, lambda: wheel.wheel_tags, lambda: read_build_record(wheel)),
+                *(lambda: wheel.requires_python, lambda: read_build_record(wheel)),
             ):
                 with suppress(InputError):
                     look()

@@ -117,19 +117,6 @@ def test_the_fallback_registers_an_attention_that_computes_every_model_as_eager_
     )
 
 
-def test_transformers_takes_the_fallback_named_flash_attn_and_computes_as_with_eager_attention(
-    cache: Path, layers: list[Environment], tmp_path: Path
-) -> None:
-    """By its own check of the installed package. The test replaces only its check for a GPU."""
-    (wheel,) = make_products([FLASH_ATTN_FALLBACK], small_machine(cache, os.environ))
-
-    found = run_models(wheel, cache, layers, tmp_path, "flash_attn", "cpu", "--dtypes", "float32", "--limit", "5e-6")
-
-    assert {name: (each["kind"], each["reason"]) for (name, _), each in found.items()} == dict.fromkeys(
-        ("llama", "llama grouped", "mistral", "gemma2"), ("right", "")
-    )
-
-
 def test_a_model_with_the_fallback_is_one_graph(cache: Path, layers: list[Environment]) -> None:
     """A batch, and a row with two sequences. Padding is read when the mask is made, which breaks a graph."""
     folders = make_frameworks(cache), FALLBACK_SOURCES / "src"

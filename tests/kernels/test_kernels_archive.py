@@ -92,13 +92,6 @@ def test_a_part_of_a_shard_lists_its_expected_sources(tmp_path: Path) -> None:
     assert (list(manifest.objects), list(manifest.expected)) == (["fmha_fwd_d64", "x_api"], sorted(names))
 
 
-def test_a_part_of_a_set_expects_all_sources(tmp_path: Path) -> None:
-    path = pack_archive(fill(tmp_path / "kernels", {"x_api": b"api"}), SET, tmp_path, None, partial=True)
-
-    manifest = read_archive_manifest(path)
-    assert (manifest.is_partial, manifest.expected) == (True, KEY.sources)
-
-
 def test_an_empty_store_is_not_packed(tmp_path: Path) -> None:
     store = fill(tmp_path / "kernels", {})
     with pytest.raises(BuildError, match="no objects to pack"):
@@ -152,22 +145,6 @@ def test_the_manifest_lists_objects_and_their_costs(archive: Path) -> None:
     assert manifest.totals == {"objects": 4, "size": size, "cpu_s": 167.0, "peak_mib": 903}
 
 
-def test_only_the_first_member_is_read_for_the_manifest(archive: Path) -> None:
-    manifest = members_of(archive.read_bytes())[0]
-    archive.write_bytes(packed(member(*manifest), b"no tar from here"))
-
-    assert read_archive_manifest(archive).key == KEY.digest
-
-
-def test_an_incomplete_set_is_not_packed_as_a_complete_one(tmp_path: Path) -> None:
-    store = fill(tmp_path / "kernels", {"x_api": b"api"})
-
-    with pytest.raises(BuildError, match="3 of 4 sources have no object: fmha_bwd_d128, fmha_fwd_d128, fmha_fwd_d64"):
-        pack_archive(store, SET, tmp_path / "out", None)
-
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize("content", [b"", b"forward" * 99, b"forwarD" * 100, b"forward" * 101, None])
 @pytest.mark.parametrize("other", [b"api", OBJECTS["fmha_fwd_d128"]], ids=["its own", "shared"])
 def test_a_damaged_object_is_named_and_nothing_is_packed(tmp_path: Path, content: bytes | None, other: bytes) -> None:
@@ -196,12 +173,6 @@ def test_unpacking_restores_what_was_packed(store: Store, archive: Path, tmp_pat
     assert SetKey.from_bytes((done.store.folder / "set.json").read_bytes()) == KEY
     assert pack_archive(done.store, SET, tmp_path / "again", None).read_bytes() == archive.read_bytes()
     assert {path.name for path in done.store.folder.iterdir()} == {"journal.jsonl", "objects", "set.json"}
-
-
-def test_unpacked_objects_are_read_only(archive: Path, tmp_path: Path) -> None:
-    store = unpack_archive(archive, tmp_path / "elsewhere").store
-
-    assert {store.object_path(source).stat().st_mode & 0o777 for source in OBJECTS} == {0o444}
 
 
 def test_sources_of_one_content_have_an_object_each(tmp_path: Path) -> None:
@@ -288,19 +259,6 @@ def test_a_truncated_archive_puts_only_good_objects_into_the_store(archive: Path
 
     found = contents(Store(tmp_path / "elsewhere", KEY))
     assert found == {source: OBJECTS[source] for source in found}
-
-
-def test_objects_before_the_damage_are_kept(archive: Path, tmp_path: Path) -> None:
-    members = members_of(archive.read_bytes())
-    archive.write_bytes(repacked(members[:3]))
-
-    with pytest.raises(InputError, match="it ends before its last member"):
-        unpack_archive(archive, tmp_path / "elsewhere")
-
-    found = contents(Store(tmp_path / "elsewhere", KEY))
-    assert {hashlib.sha256(content).hexdigest() for content in found.values()} == {
-        name.removeprefix("objects/") for name, _ in members[1:3]
-    }
 
 
 @pytest.mark.parametrize("at", [5, 60, 300, -200, -20, -5, -1])

@@ -165,12 +165,3 @@ def test_anything_but_the_complete_set_is_refused(
     with pytest.raises(InputError, match="unexpected archive on the archive host"):
         download_set(host, NAME, SET, dest)
     assert list(dest.iterdir()) == []
-
-
-def test_a_file_that_is_not_an_archive_is_refused(host: DirectoryArchiveHost, dest: Path, tmp_path: Path) -> None:
-    path = tmp_path / f"{SET}-0123456789abcdef.tar.zst"
-    path.write_bytes(b"no archive")
-    host.upload(NAME, path)
-    with pytest.raises(InputError, match="damaged kernel archive"):
-        download_set(host, NAME, SET, dest)
-    assert list(dest.iterdir()) == []

@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -330,20 +329,6 @@ def test_shards_of_two_machines_link_merged_or_not(site: Site, archives_of_cell:
     assert by_set.compiled() == ["flash_api"]
 
 
-def test_a_missing_shard_stops_a_merge_but_a_build_compiles_it(site: Site, archives_of_cell: Path) -> None:
-    site.receive(archives_of_cell, without=SET)
-    shard = path_of(site.kernels(site.machine("one"), "--shard", "1/2"))
-    refused(site.kernels(site.machine("two"), "--merge"), BUILD_FAILED, "incomplete kernel set", "2/2")
-
-    builder = site.machine("three")
-    path_of(site.build(builder, "--kernels", site.archives))
-    left = DEVICE_KERNELS - len(read_archive_manifest(shard).objects)
-    assert count_targets(builder.compiled()) == {"gfx942": left, ordinary("gfx942"): 1, "": 1}
-
-
-# what a person sees
-
-
 # time that is up
 
 
@@ -424,30 +409,3 @@ def test_a_stored_set_is_downloaded_and_linked_without_compiling(site: Site, arc
     assert downloaded == site.archives / merged.name
     path_of(site.build(builder, "--kernels", site.archives))
     assert builder.compiled() == ["flash_api"]
-
-
-def test_a_kill_loses_only_the_running_compiles(site: Site) -> None:
-    machine = site.machine("one")
-    command: list[str | Path] = [
-        sys.executable,
-        "-m",
-        "wheelfactory",
-        "kernels",
-        SET,
-        "--dest",
-        site.archives,
-        "--matrix",
-        site.matrix,
-    ]
-    process = subprocess.Popen(
-        [*command, "--cache", machine.cache], env={**machine.environ, "MAX_JOBS": "1"}, stderr=subprocess.DEVNULL
-    )
-    while not list(machine.cache.glob("kernels/*/journal.jsonl")) and process.poll() is None:
-        time.sleep(0.005)
-    process.kill()
-    process.wait()
-    path_of(site.kernels(machine))
-    assert len({*parts(machine)}) == DEVICE_KERNELS
-
-
-# archives that cannot be used

@@ -90,17 +90,6 @@ def test_an_estimate_names_the_basis_of_its_predictions() -> None:
     assert estimate(by=two).predicted_from == "ledger with 8 measurements of compiler 0123456789ab"
 
 
-def test_an_estimate_is_for_the_targets_of_the_set() -> None:
-    """Host code is cheap; whole objects cost more than their parts, which are compiled with a precompiled header."""
-
-    def cpu_s(*targets: str) -> float:
-        no_ledger = CostModel(Ledger(), Ledger())
-        return estimate_set(LISTED, targets, no_ledger, Sharding(Runners(), 1, 1)).cpu_s
-
-    assert cpu_s("host") < cpu_s("gfx942") == cpu_s("gfx90a")
-    assert cpu_s("gfx90a", "gfx942", "host") > cpu_s("gfx90a") + cpu_s("gfx942") + cpu_s("host")
-
-
 def costs(*peaks_mib: int) -> list[Cost]:
     return [Cost(10, peak, 1000) for peak in peaks_mib]
 
@@ -177,8 +166,3 @@ def test_a_link_of_the_objects_of_a_release_fits_and_one_of_nine_times_as_many_d
     assert not check_link_limits([name] * 9 * 2775)[0].passed
     assert longest.passed
     assert not check_link_limits(["x" * (128 << 10)])[1].passed
-
-
-def test_the_arguments_are_counted_as_linux_does() -> None:
-    one, two = (check_link_limits(["x" * 100] * count)[0].value * (1 << 20) for count in (1, 2))
-    assert two - one == pytest.approx(160 + len("/") + 100 + len(".o\0") + 8), "path, zero byte, pointer"

@@ -34,7 +34,6 @@ from wheelfactory.verify.gates import verify
 from wheelfactory.verify.result import Status
 from wheelfactory.wheel.build_record import BuildRecord
 from wheelfactory.wheel.elf.image import DamagedElfError
-from wheelfactory.wheel.elf.read import ElfFile, read_elf
 from wheelfactory.wheel.inspect.facts import inspect
 
 pytestmark = pytest.mark.slow
@@ -229,26 +228,6 @@ def test_an_object_in_the_place_of_another_is_refused(bench: Bench, first: Built
     device = stores[ARCHS[0]].object_path(own if target == HOST else other)
     with pytest.raises(BuildError, match="kernel object of another source"):
         require_kernels_of_host(own, host, {ARCHS[0]: device}, is_guarded=False)
-
-
-def test_another_linker_changes_no_device_code_and_no_registration(bench: Bench, wheel: Path) -> None:
-    name = next(name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".so"))
-    linked_by_setup = read_elf(name, zipfile.ZipFile(wheel).read(name))
-    output = bench.folder / "linked.so"
-    objects = sorted(bench.folder.glob("build1/**/build/**/*.o"))
-    done = bench.run_inside(
-        bench.folder, bench.rocm / "bin/hipcc", "-shared", "-fuse-ld=lld", "-s", "-o", output, *objects
-    )
-    assert done.returncode == 0, done.stderr
-    found = read_elf(name, output.read_bytes())
-
-    def code(elf: ElfFile) -> list[str]:
-        return sorted(entry.sha256 for bundle in elf.bundles for entry in bundle.entries)
-
-    assert code(found) == code(linked_by_setup)
-    assert found.registration.kernels == linked_by_setup.registration.kernels
-    assert {*found.registration.bundles} == {bundle.offset for bundle in found.bundles}
-    assert found.layout_faults == ()
 
 
 def test_an_unsupported_arch_is_refused_with_the_compilers_error_before_compiling(

@@ -74,12 +74,6 @@ def test_a_partial_shard_is_reported_with_its_progress(folder: Path) -> None:
     assert far(folder) == "shard 1/2: 1 of 2 kernels"
 
 
-def test_each_partial_shard_is_reported(folder: Path) -> None:
-    pack(folder, "1/2", objects=1)
-    pack(folder, "2/2", objects=1)
-    assert far(folder) == "shard 1/2: 1 of 2 kernels; shard 2/2: 1 of 2 kernels"
-
-
 def test_a_shard_without_kernels_is_reported(folder: Path) -> None:
     pack(folder, "2/2", objects=1)
     assert far(folder) == "shard 1/2: no kernel; shard 2/2: 1 of 2 kernels"
@@ -88,14 +82,6 @@ def test_a_shard_without_kernels_is_reported(folder: Path) -> None:
 def test_a_partial_whole_set_is_reported(folder: Path) -> None:
     pack(folder, None, objects=3)
     assert far(folder) == "shard 1/1: 3 of 4 kernels"
-
-
-def test_a_shard_with_a_damaged_object_is_a_part_of_it(folder: Path) -> None:
-    pack(folder, "1/2")
-    damaged = pack(folder, "2/2")
-    members = members_of(damaged.read_bytes())
-    damaged.write_bytes(repacked([(name, content.replace(b"forward", b"forwarD")) for name, content in members]))
-    assert far(folder) == "shard 2/2: 1 of 2 kernels"
 
 
 def test_a_good_copy_in_another_archive_replaces_a_damaged_object(folder: Path) -> None:
@@ -127,14 +113,6 @@ def test_a_part_of_another_compiler_is_begun_too(folder: Path) -> None:
     pack(folder, "2/2")
     pack(folder, "1/2", objects=1, key=OTHER)
     assert far(folder) == "shard 1/2: 1 of 2 kernels"
-
-
-def test_a_truncated_part_is_logged_and_ignored(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    pack(folder, "1/2", objects=1)
-    broken = pack(folder, "2/2", objects=1)
-    broken.write_bytes(b"")
-    assert far(folder) == "shard 1/2: 1 of 2 kernels; shard 2/2: no kernel"
-    assert str(broken) in caplog.text
 
 
 def test_a_whole_set_needs_no_merge(folder: Path) -> None:

@@ -141,7 +141,8 @@ def checkout(made: Path, tmp_path: Path) -> Checkout:
     return Checkout(tmp_path, made)
 
 
-def test_without_changes_nothing_is_pushed_or_asked(checkout: Checkout) -> None:
+def test_without_changes_of_the_matrix_or_the_docs_nothing_is_pushed_or_asked(checkout: Checkout) -> None:
+    checkout.write("src/code.py", "2\n")
     done = checkout.propose()
     assert (done.returncode, done.stdout) == (0, "no changes: nothing to propose\n")
     assert checkout.branches() == ["main"]
@@ -156,17 +157,19 @@ def test_a_change_is_pushed_and_a_pull_request_opened(checkout: Checkout) -> Non
     assert checkout.at_origin("rev-parse", "refresh^") == checkout.at_origin("rev-parse", "main")
     created = checkout.gh()[checkout.gh().index("create") :]
     assert created[1:4] == ["--head=refresh", "--base=main", "--title=Refresh it"]
-
-
-def test_the_commit_is_the_bots(checkout: Checkout) -> None:
-    checkout.write("matrix.yaml", "a: 2\n")
-    checkout.propose()
+    body = (checkout.state / "body").read_text()
+    assert "\n     matrix.yaml | 2 +-\n" in body
+    assert "GitHub starts no workflow" in body
+    assert "close and reopen this pull request" in body
     bot = "github-actions[bot] 41898282+github-actions[bot]@users.noreply.github.com"
     assert checkout.at_origin("log", "-1", "--format=%an %ae%n%cn %ce%n%B", "refresh").split("\n")[:3] == [
         bot,
         bot,
         "Refresh it",
     ]
+    assert TOKEN not in (checkout.state / "git").read_text() + "\n".join(checkout.gh())
+    lines = (checkout.state / "git-tokens").read_text().splitlines()
+    assert {line for line in lines if line.endswith(" token")} == {"ls-remote token", "push token"}
 
 
 def test_only_the_matrix_and_the_docs_are_proposed(checkout: Checkout) -> None:
@@ -197,13 +200,6 @@ def test_a_page_that_was_renamed_is_gone_under_its_old_name(checkout: Checkout) 
     assert checkout.at_origin("ls-tree", "--name-only", "refresh:docs").split() == ["list.md"]
 
 
-def test_changes_elsewhere_are_not_proposed(checkout: Checkout) -> None:
-    checkout.write("src/code.py", "2\n")
-    done = checkout.propose()
-    assert (done.returncode, done.stdout) == (0, "no changes: nothing to propose\n")
-    assert checkout.branches() == ["main"]
-
-
 def test_the_checkout_is_unchanged(checkout: Checkout) -> None:
     checkout.write("matrix.yaml", "a: 2\n")
     checkout.write("docs/new.md", "new\n")
@@ -219,15 +215,6 @@ def test_it_works_from_a_folder_of_the_checkout_and_without_a_branch(checkout: C
     checkout.write("matrix.yaml", "a: 2\n")
     assert checkout.propose(cwd=checkout.tree / "src").returncode == 0
     assert checkout.changed() == ["matrix.yaml"]
-
-
-def test_the_body_says_what_changed_and_how_to_start_ci(checkout: Checkout) -> None:
-    checkout.write("matrix.yaml", "a: 2\n")
-    checkout.propose()
-    body = (checkout.state / "body").read_text()
-    assert "\n     matrix.yaml | 2 +-\n" in body
-    assert "GitHub starts no workflow" in body
-    assert "close and reopen this pull request" in body
 
 
 def test_an_open_pull_request_is_updated_and_no_second_one_opened(checkout: Checkout) -> None:
@@ -343,14 +330,6 @@ def test_outside_of_a_checkout_it_is_an_error(checkout: Checkout) -> None:
     done = checkout.propose(cwd=checkout.folder)
     assert done.returncode == 1
     assert "not a git repository" in done.stderr
-
-
-def test_the_token_is_in_no_argument_and_only_the_commands_that_need_it_have_it(checkout: Checkout) -> None:
-    checkout.write("matrix.yaml", "a: 2\n")
-    checkout.propose()
-    assert TOKEN not in (checkout.state / "git").read_text() + "\n".join(checkout.gh())
-    lines = (checkout.state / "git-tokens").read_text().splitlines()
-    assert {line for line in lines if line.endswith(" token")} == {"ls-remote token", "push token"}
 
 
 def test_only_the_github_server_gets_the_token(checkout: Checkout) -> None:

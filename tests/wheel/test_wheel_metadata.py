@@ -84,12 +84,6 @@ def test_any_requirement_on_torch_becomes_the_pin() -> None:
         assert found == ["einops", 'pytest; extra == "test"', "torch==2.5.*"]
 
 
-def test_a_wheel_that_forgot_torch_gets_the_pin() -> None:
-    found = requirements(protect_metadata(with_requirement("Keywords: attention"), LABEL))
-
-    assert found == ["einops", 'pytest; extra == "test"', "torch==2.5.*"]
-
-
 @pytest.mark.parametrize(
     "requirement",
     ["torchvision", "torch-geometric", "triton-model-analyzer", "pytorch-lightning", 'einops; extra == "torch"'],
@@ -132,19 +126,6 @@ def test_line_ends_are_kept() -> None:
     assert protect_metadata(metadata, LABEL) == (
         "Version: 2.8.3+rocm62torch2.5\r\nRequires-Dist: torch==2.5.*\r\n\r\nRequires-Dist: torch\r\n"
     )
-
-
-@pytest.mark.parametrize(
-    ("label", "pin"),
-    [
-        ("rocm62torch2.5", "torch==2.5.*"),
-        ("rocm62torch2.5triton", "torch==2.5.*"),
-        ("rocm7.14torch2.14", "torch==2.14.*"),
-        ("rocm72torch2.10git418d677", "torch==2.10.*"),
-    ],
-)
-def test_the_pin_is_the_minor_that_the_label_names(label: str, pin: str) -> None:
-    assert pin in requirements(protect_metadata(UPSTREAM, Label.parse(label)))
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_every_tag_of_a_name_with_several(tmp_path: Path) -> None:
     wheel = Wheel.open(make_wheel(tmp_path, tags="cp311-cp311-manylinux1_x86_64.manylinux_2_5_x86_64"))
 
     assert wheel.platform_tags == ("manylinux1_x86_64", "manylinux_2_5_x86_64")
-    assert wheel.wheel_tags == {"cp311-cp311-manylinux1_x86_64", "cp311-cp311-manylinux_2_5_x86_64"}
+    assert {*map(str, wheel.tags)} == {"cp311-cp311-manylinux1_x86_64", "cp311-cp311-manylinux_2_5_x86_64"}
 
 
 def test_metadata_is_parsed(tmp_path: Path) -> None:
@@ -77,17 +77,6 @@ def test_shared_objects_are_known_by_content(tmp_path: Path, library: bytes) -> 
     assert (found.name, found.soname) == ("flash_attn/kernels", "libx.so.1")
     assert "libm.so.6" in found.needed
     assert found.runpath == ("/opt/a", "$ORIGIN/b")
-
-
-def test_needed_is_read_as_the_loader_reads_it_where_sections_are_stripped(tmp_path: Path, library: bytes) -> None:
-    table, count, names = slice(0x28, 0x30), slice(0x3C, 0x3E), slice(0x3E, 0x40)  # e_shoff, e_shnum, e_shstrndx
-    stripped = bytearray(library)
-    for field in (table, count, names):
-        stripped[field] = bytes(field.stop - field.start)
-
-    (found,) = Wheel.open(make_wheel(tmp_path, members={"x.so": bytes(stripped)})).elf_files
-
-    assert "libm.so.6" in found.needed
 
 
 @pytest.mark.parametrize(
@@ -147,7 +136,7 @@ def test_a_file_that_is_not_a_zip_file_is_refused(tmp_path: Path, damage: Callab
 
 def look_at_everything(path: Path) -> None:
     wheel = Wheel.open(path)
-    _ = wheel.requirements, wheel.requires_python, wheel.wheel_tags, wheel.elf_files
+    _ = wheel.requirements, wheel.requires_python, wheel.elf_files
 
 
 @pytest.mark.parametrize(
@@ -156,10 +145,8 @@ def look_at_everything(path: Path) -> None:
         pytest.param(
             {f"{DIST_INFO}/METADATA": None}, f"missing from the wheel: {DIST_INFO}/METADATA", id="no METADATA"
         ),
-        pytest.param({f"{DIST_INFO}/WHEEL": None}, f"missing from the wheel: {DIST_INFO}/WHEEL", id="no WHEEL"),
         pytest.param({"einops-0.8.2.dist-info/METADATA": b""}, "2 dist-info folders", id="two dist-info folders"),
         pytest.param({f"{DIST_INFO}/METADATA": b"Name: \xff"}, "damaged METADATA", id="METADATA is not UTF-8"),
-        pytest.param({f"{DIST_INFO}/WHEEL": b"Tag: \xff"}, "damaged WHEEL", id="WHEEL is not UTF-8"),
         pytest.param(
             {f"{DIST_INFO}/METADATA": b"Requires-Dist: torch >>> 2\n"},
             "damaged METADATA: Requires-Dist",
@@ -234,13 +221,6 @@ def test_a_member_whose_bytes_changed_on_disk(tmp_path: Path) -> None:
 
     with pytest.raises(InputError, match=r"damaged zip file.*Bad CRC-32"):
         _ = Wheel.open(path).metadata
-
-
-def test_a_shared_object_that_was_cut_off(tmp_path: Path, library: bytes) -> None:
-    path = make_wheel(tmp_path, members={"flash_attn_2_cuda.so": library[: len(library) // 2]})
-
-    with pytest.raises(InputError, match=r"damaged ELF file: flash_attn_2_cuda\.so"):
-        _ = Wheel.open(path).elf_files
 
 
 DAMAGE = st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=4)

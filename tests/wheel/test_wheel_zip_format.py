@@ -19,11 +19,6 @@ from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.zip_format import (
     ArchiveWriter,
     DateTime,
-    EndRecord,
-    MemberHeader,
-    pack_directory_entry,
-    pack_end_record,
-    pack_header,
     read_header,
 )
 
@@ -209,65 +204,6 @@ def test_small_archives_have_no_zip64(tmp_path: Path) -> None:
     assert b"PK\x06\x06" not in data
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         assert {info.extract_version for info in archive.infolist()} == {20}
-
-
-class Counted(io.RawIOBase):
-    """A file that keeps only its last bytes, and their offset."""
-
-    def __init__(self) -> None:
-        self.size, self.last = 0, b""
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: object) -> int:
-        assert isinstance(data, bytes)
-        self.size += len(data)
-        self.last = (self.last + data[-1000:])[-1000:]
-        return len(data)
-
-
-class Holes(io.FileIO):
-    """A file whose long reads return the same zero bytes each time, without reading the disk."""
-
-    _PIECE = bytes(1 << 20)
-
-    def read(self, size: int | None = -1) -> bytes:
-        if size != len(self._PIECE):
-            return super().read(-1 if size is None else size)
-        self.seek(size, io.SEEK_CUR)
-        return self._PIECE
-
-
-def write_sparse(path: Path, size: int) -> None:
-    """An archive with one member of zero bytes, stored as a hole in the file."""
-    header = MemberHeader(b"large", 0, zipfile.ZIP_STORED, (0, 33), (0, size, size))
-    with path.open("xb") as file:
-        file.write(pack_header(header))
-        start, entry = file.seek(size, io.SEEK_CUR), pack_directory_entry(header, 0o100644, 0)
-        file.write(entry + pack_end_record(EndRecord(1, start, len(entry))))
-
-
-def test_a_member_behind_4_gib_is_found(tmp_path: Path) -> None:
-    size = (1 << 32) + 7
-    target = Counted()
-    archive = ArchiveWriter(target, DATE)  # type: ignore[arg-type]
-    write_sparse(tmp_path / "source.zip", size)
-    with Holes(tmp_path / "source.zip") as file, zipfile.ZipFile(file) as source:
-        archive.copy("large", source, source.getinfo("large"), executable=False)
-    offset = target.size
-    archive.add("small", b"found")
-    archive.finish()
-
-    path = tmp_path / "sparse.zip"
-    with path.open("xb") as sparse:  # what was not kept is a hole
-        sparse.seek(target.size - len(target.last))
-        sparse.write(target.last)
-    with zipfile.ZipFile(path) as found:
-        assert offset > size
-        assert found.getinfo("small").header_offset == offset
-        assert found.getinfo("large").file_size == size
-        assert found.read("small") == b"found"
 
 
 def test_a_member_that_is_cut_short_is_refused(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_a_name_is_unique_unless_overwritten(store: Store, workspace: Path) -> N
     assert names(store.folder / "n") == ["b.whl"]
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "a:b", "a*", "a\\b"])
+@pytest.mark.parametrize("name", ["", "a/b", "a*"])
 def test_bad_artifact_names_are_rejected(store: Store, workspace: Path, name: str) -> None:
     with pytest.raises(ActionError, match="artifact name"):
         store.upload({"name": name, "path": "dist"}, workspace)

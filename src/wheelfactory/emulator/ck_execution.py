@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from wheelfactory.emulator.ck_calls import Call
 from wheelfactory.emulator.ck_problem import Difference, Problem
-from wheelfactory.emulator.dispatch import LoadedKernel, Order, Size
+from wheelfactory.emulator.dispatch import LoadedKernel, Size
 from wheelfactory.emulator.findings import Finding, NotRunError
 
-ORDERS = (Order("forward", "forward"), Order("reversed", "reversed"))
+ORDERS = ("forward", "reversed")
 """Each call runs once in each order of work-groups and waves: one alone hides races, or calls healthy code wrong."""
 
 _SEED = 0
@@ -84,7 +84,7 @@ def execute_call(
     )
 
 
-def _execute(problem: Problem, lines: Sequence[str], kernels: Mapping[str, LoadedKernel], order: Order) -> CallReport:
+def _execute(problem: Problem, lines: Sequence[str], kernels: Mapping[str, LoadedKernel], order: str) -> CallReport:
     buffers = problem.buffers()
     report = CallReport(problem.call.name, (), 0, 0.0, (), ())
     try:

@@ -14,6 +14,7 @@ import numpy as np
 from wheelfactory.emulator.ck_calls import OFFSET, SEED, Call
 from wheelfactory.emulator.dispatch import Buffer
 from wheelfactory.emulator.memory import Array
+from wheelfactory.emulator.rounding import to_bfloat16
 
 OUTPUT_TOLERANCE, GRADIENT_TOLERANCE = 4.0, 10.0
 """Allowed errors, as multiples of what rounding to the dtype alone gives. Source: upstream's test_flash_attn_ck.py."""
@@ -39,9 +40,8 @@ def encode(values: Array, dtype: str) -> Array:
     """Return float64 in the dtype of a call; bfloat16 as uint16."""
     if dtype == "fp16":
         return np.ascontiguousarray(values, np.float16)
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    rounded: Array = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
-    return rounded.astype(np.uint16)
+    rounded: Array = to_bfloat16(np.ascontiguousarray(values, np.float32)).astype(np.uint16)
+    return rounded
 
 
 def decode(values: Array) -> Array:

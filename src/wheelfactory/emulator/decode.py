@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from wheelfactory.emulator import packed, scalar, vector
+from wheelfactory.emulator import scalar, vector
 from wheelfactory.emulator.assembly import Instruction, Program
+from wheelfactory.emulator.bits import by_truth_table
 from wheelfactory.emulator.families import Family, does_nothing, name_on_gfx9
 from wheelfactory.emulator.findings import NotRunError
 from wheelfactory.emulator.lanes import SPECIAL
@@ -23,7 +25,7 @@ from wheelfactory.emulator.transfer import decode_transfer
 from wheelfactory.emulator.wave import EXEC, VCC, Run, Wave
 from wheelfactory.emulator.writers import scalar_writer
 
-_TABLES = (packed, scalar, vector)
+_TABLES = (scalar, vector)
 """These modules fill `TABLE` when they are imported."""
 
 _BRANCHES: dict[str, Callable[[Wave], Any]] = {
@@ -121,8 +123,8 @@ class _Decoder:
     def _semantics(self, instruction: Instruction) -> Semantics:
         name = instruction.name
         if name == "v_bitop3_b32":
-            compute = vector.bit_operation(int(instruction.modifiers["bitop3"], 0))
-            return Semantics(("u32", "u32", "u32"), ("u32",), compute)
+            table = int(instruction.modifiers["bitop3"], 0)
+            return Semantics(("u32", "u32", "u32"), ("u32",), partial(by_truth_table, table))
         if name.startswith("v_s_"):  # gfx12: a vector function of scalar registers
             return Semantics(("sf32",), ("sf32",), TABLE[f"v_{name.removeprefix('v_s_')}"].compute)
         if name not in TABLE:

@@ -18,16 +18,13 @@ import numpy as np
 from wheelfactory.emulator.addresses import SCRATCH_ADDRESS
 from wheelfactory.emulator.assembly import Program, read_program
 from wheelfactory.emulator.code_object import Kernel
-from wheelfactory.emulator.decode import CODE_ADDRESS, END, decode
+from wheelfactory.emulator.decode import END, decode
 from wheelfactory.emulator.families import family_of
 from wheelfactory.emulator.findings import Finding, NotRunError
 from wheelfactory.emulator.memory import Array, Memory, Region, SharedRegion
 from wheelfactory.emulator.wave import TTMP, Run, Wave
-from wheelfactory.wheel.elf.image import ElfImage
 
 Size: TypeAlias = tuple[int, int, int]
-
-_PT_LOAD = 1
 
 _MAX_INSTRUCTIONS = 1 << 26
 """Instructions of one wave; a wave that needs more is taken for one that never ends."""
@@ -63,14 +60,6 @@ class Buffer:
 
 
 @dataclass(frozen=True)
-class Order:
-    """The order of work-groups, and of the waves of each: ``forward``, ``reversed``, or the seed of a shuffle."""
-
-    groups: str | int = "forward"
-    waves: str | int = "forward"
-
-
-@dataclass(frozen=True)
 class Execution:
     """What a launch did; its results are in the buffers."""
 
@@ -79,19 +68,9 @@ class Execution:
     findings: tuple[Finding, ...]
 
 
-def read_constants(data: bytes) -> list[Buffer]:
-    """Return what kernels can read of their code object, at the addresses that a disassembly has."""
-    segments = [each for each in ElfImage(data).segments if each.type == _PT_LOAD and each.file_size]
-    return [
-        Buffer("constants", np.frombuffer(bytearray(part), np.uint8), CODE_ADDRESS + each.address)
-        for each in segments
-        if (part := data[each.offset : each.offset + each.file_size])
-    ]
-
-
-def arrange(items: Sequence[Any], order: str | int) -> list[Any]:
-    """Return items in an order of `Order`."""
-    if isinstance(order, int):
+def arrange(items: Sequence[Any], order: str) -> list[Any]:
+    """Return items in an order: ``forward``, ``reversed``, or the seed of a shuffle."""
+    if order.isdigit():
         return random.Random(order).sample(items, len(items))  # noqa: S311  # an order, no secret
     return list(reversed(items)) if order == "reversed" else list(items)
 
@@ -103,7 +82,7 @@ class LoadedKernel:
     kernel: Kernel
     assembly: str
     constants: Sequence[Buffer] = ()
-    """Memory of its code object (`read_constants`)."""
+    """Memory of its code object, at the addresses that a disassembly has."""
     program: Program = field(init=False)
     code: list[Run] = field(init=False)
 
@@ -125,16 +104,15 @@ class LoadedKernel:
         buffers: Sequence[Buffer],
         *,
         dynamic_local: int = 0,
-        order: Order | None = None,
+        order: str = "forward",
     ) -> Execution:
         """Run `grid` work-groups of `block` threads; `arguments` are the explicit ones, packed as the kernel has them.
 
-        `dynamic_local` are bytes of local memory beyond the kernel's own. Raises `NotRunError`.
+        `dynamic_local` are bytes of local memory beyond the kernel's own; `order` is that of work-groups, and of the
+        waves of each (see `arrange`). Raises `NotRunError`.
         """
         with np.errstate(all="ignore"):
-            return _Launch(self, grid, block, arguments, [*buffers, *self.constants], dynamic_local).run(
-                order or Order()
-            )
+            return _Launch(self, grid, block, arguments, [*buffers, *self.constants], dynamic_local).run(order)
 
 
 class _Launch:
@@ -210,14 +188,14 @@ class _Launch:
         wave.scratch = Memory([region], self._report, what="scratch")
         return wave
 
-    def run(self, order: Order) -> Execution:
+    def run(self, order: str) -> Execution:
         """Run all work-groups."""
         groups = [(x, y, z) for z, y, x in product(*(range(size) for size in reversed(self._grid)))]
-        for group in arrange(groups, order.groups):
+        for group in arrange(groups, order):
             self._local_region.reset()
             for number, wave in enumerate(self._waves):
                 self._begin(wave, number, group)
-            running = arrange(list(enumerate(self._waves)), order.waves)
+            running = arrange(list(enumerate(self._waves)), order)
             while running:
                 self._local_region.pass_barrier()
                 for self._local_region.wave, wave in running:

@@ -17,11 +17,15 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))  # isolated mode leaves out the folder of the package
 
+import numpy as np
+
 from wheelfactory.core.strict import parse_json
 from wheelfactory.emulator.ck_calls import Call
 from wheelfactory.emulator.ck_execution import execute_call
 from wheelfactory.emulator.code_object import read_kernels
-from wheelfactory.emulator.dispatch import LoadedKernel, read_constants
+from wheelfactory.emulator.decode import CODE_ADDRESS
+from wheelfactory.emulator.dispatch import Buffer, LoadedKernel
+from wheelfactory.wheel.elf.image import PT_LOAD, ElfImage
 
 
 def read_call(document: Mapping[str, Any]) -> Call:
@@ -35,7 +39,13 @@ def read_call(document: Mapping[str, Any]) -> Call:
 def load(name: str, code: str, text: str) -> LoadedKernel:
     """Load a kernel from the files of its code object and of that in words."""
     data = Path(code).read_bytes()
-    return LoadedKernel(read_kernels(data)[name], Path(text).read_text(encoding="utf-8"), read_constants(data))
+    segments = (each for each in ElfImage(data).segments if each.type == PT_LOAD)
+    constants = [
+        Buffer("constants", np.frombuffer(bytearray(part), np.uint8), CODE_ADDRESS + each.address)
+        for each in segments
+        if (part := data[each.offset : each.offset + each.file_size])
+    ]
+    return LoadedKernel(read_kernels(data)[name], Path(text).read_text(encoding="utf-8"), constants)
 
 
 def main(path: str) -> None:

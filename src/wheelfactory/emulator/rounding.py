@@ -1,4 +1,4 @@
-"""Arithmetic that numpy does not have: fused multiply-add, saturating conversions, and comparisons with NaN.
+"""Arithmetic that numpy does not have: fused multiply-add, dot products, saturating conversions, comparisons with NaN.
 
 Approximate instructions (exp, log, rcp, rsq, sqrt, sin, cos) are computed in float64 and rounded once. The ISA allows
 an error of 1 ulp for float32, so a GPU may differ in the last bit.
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from wheelfactory.emulator.memory import Array
+from wheelfactory.emulator.numbers import flush_denormals
 
 _TIE = np.int64((1 << 28) - 1)
 """The bits of a float64 that are 0 if it lies between two float32, or two float16."""
@@ -51,6 +52,18 @@ def fused_double(a: Any, b: Any, c: Any) -> Any:
     found = exact(*operands).astype(np.float64)
     plain[finite] = np.where(found == 0, plain[finite], found)  # a fraction has no negative zero
     return plain
+
+
+def multiply_then_add(a: Any, b: Any, c: Any) -> Any:
+    """Return a * b + c in float32, rounded twice; these instructions of gfx9 flush denormals in every mode."""
+    product = flush_denormals(flush_denormals(a) * flush_denormals(b))
+    return flush_denormals(product + flush_denormals(c))
+
+
+def dot(a: Any, b: Any, c: Any) -> Any:
+    """Return the dot product of pairs plus `c`, rounded once; the ISA leaves the order of additions open."""
+    products = np.multiply(a, b, dtype=np.float64)
+    return (products[0] + products[1] + c).astype(np.float32)
 
 
 def to_integer(values: Any, smallest: int, largest: int) -> Any:

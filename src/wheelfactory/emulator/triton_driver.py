@@ -18,7 +18,7 @@ from triton.backends.compiler import GPUTarget  # type: ignore[import-not-found]
 from triton.compiler.compiler import CompiledKernel  # type: ignore[import-not-found]
 
 from wheelfactory.emulator.code_object import Kernel, read_kernels
-from wheelfactory.emulator.dispatch import Buffer, Execution, LoadedKernel, Order
+from wheelfactory.emulator.dispatch import Buffer, Execution, LoadedKernel
 from wheelfactory.emulator.findings import NotRunError
 
 _VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
@@ -53,8 +53,8 @@ class _Function:
 class EmulatorDriver:
     """A driver for `triton.runtime.driver.set_active`; `launches` has what ran since it was cleared."""
 
-    def __init__(self, arch: str, order: Order | None = None) -> None:
-        self.arch, self.order = arch, order or Order()
+    def __init__(self, arch: str, order: str = "forward") -> None:
+        self.arch, self.order = arch, order
         self.launches: list[Launch] = []
         self.launcher_cls = self._make_launcher
         self.utils = self

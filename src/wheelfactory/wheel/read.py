@@ -34,7 +34,7 @@ BUILD_RECORD_NAME = "wheelfactory.json"
 
 # bytes of a member that is read into memory; RECORD, the longest, has about 100 bytes for each member
 _MAX_TEXT = 1 << 25
-# bytes of METADATA and WHEEL; `packaging` needs a second for 100,000 hostile bytes
+# bytes of METADATA; `packaging` needs a second for 100,000 hostile bytes
 _MAX_HEADERS = 1 << 21
 
 
@@ -132,8 +132,13 @@ class Wheel:
 
     @cached_property
     def metadata_text(self) -> str:
-        """METADATA as text. Raises `InputError` if it is not UTF-8."""
-        return _decode(self.metadata_bytes, "METADATA", self.path)
+        """METADATA as text. Raises `InputError` if it is not UTF-8, or longer than `_MAX_HEADERS`."""
+        if len(self.metadata_bytes) > _MAX_HEADERS:
+            raise _too_long("METADATA", self.path, len(self.metadata_bytes))
+        try:
+            return self.metadata_bytes.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError("damaged METADATA", f"{self.path.name} ({error})", "METADATA is UTF-8 text") from None
 
     @cached_property
     def metadata(self) -> Message:
@@ -160,12 +165,6 @@ class Wheel:
         return InputError("damaged METADATA", f"{field} in {self.path.name}: {error}", "build or download it again")
 
     @cached_property
-    def wheel_tags(self) -> frozenset[str]:
-        """The tags in the WHEEL file."""
-        headers = HeaderParser().parsestr(_decode(self.read(f"{self.dist_info}/WHEEL"), "WHEEL", self.path))
-        return frozenset(map(str, headers.get_all("Tag", [])))
-
-    @cached_property
     def elf_files(self) -> tuple[ElfFile, ...]:
         """Every ELF file in the wheel, found by content, not by name."""
         with open_archive(self.path) as archive:
@@ -181,15 +180,6 @@ class Wheel:
 
 
 _Elf = TypeVar("_Elf", bound=Dynamic)
-
-
-def _decode(data: bytes, member: str, path: Path) -> str:
-    if len(data) > _MAX_HEADERS:
-        raise _too_long(member, path, len(data))
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"damaged {member}", f"{path.name} ({error})", f"{member} is UTF-8 text") from None
 
 
 def _too_long(member: str, path: Path, size: int) -> InputError:

@@ -6,7 +6,6 @@ computes for real.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from gpu.validate.installations import H200, MI300X, NO_GPU, case, fallback, ins
 from wheel_factory import CK, make_wheel
 from wheelfactory.build.environments import Environment
 from wheelfactory.core.cell import Backend
-from wheelfactory.core.errors import BAD_INPUT, DONE, VERIFICATION_FAILED, InputError
+from wheelfactory.core.errors import BAD_INPUT, DONE, VERIFICATION_FAILED
 from wheelfactory.gpu.torch_python import TorchPython
 from wheelfactory.gpu.validate import compute, validate
 from wheelfactory.gpu.validate.installed import InstalledPackage
@@ -39,16 +38,11 @@ class Machine:
     """Stands in for a machine: its Python with torch, what that has installed, and what the program reports there."""
 
     def __init__(self) -> None:
-        self.python: TorchPython | None = MI300X
+        self.python: TorchPython = MI300X
         self.installed: InstalledPackage = installed()
         self.answer: NumericReport | str = numbers()
         self.commands: list[tuple[str, ...]] = []
         self.environ: Mapping[str, str] = {}
-
-    def find(self, given: str | None, environ: Mapping[str, str]) -> TorchPython:
-        if self.python is None and not given:
-            raise InputError("cannot import torch", "/venv/bin/python", "name another")
-        return self.python or NO_GPU
 
     def ask(
         self, command: tuple[object, ...], kind: object, python: object, environ: Mapping[str, str], **_: object
@@ -62,7 +56,7 @@ class Machine:
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     """One with an MI300X and a good Triton wheel installed, until the test changes it."""
     made = Machine()
-    monkeypatch.setattr(validate, "find_torch_python", made.find)
+    monkeypatch.setattr(validate, "find_torch_python", lambda given, environ: made.python)
     monkeypatch.setattr(validate, "make_build_environment", lambda cache: Environment(Path("/own")))
     monkeypatch.setattr(validate, "read_installed", lambda python, environ: made.installed)
     monkeypatch.setattr(compute, "run_program", made.ask)
@@ -101,14 +95,6 @@ def test_a_wrong_number_is_refused_with_case_error_and_bound(cli: Cli, machine: 
     assert done.out.splitlines()[-1] == "refused: 1 of 2 cases failed"
 
 
-def test_results_that_are_not_finite_fail_and_the_report_stays_json(cli: Cli, machine: Machine) -> None:
-    machine.answer = numbers(Backend.TRITON, case(output=(float("nan"), 0.001)))
-    done = cli("validate", "--json", "--cache", "cache")
-    assert done.code == VERIFICATION_FAILED
-    assert json.loads(done.out)["cases"][0]["errors"] == []
-    assert report(done.out).cases[0].detail == "output is off by nan (at most 0.002)"
-
-
 def test_a_kernel_that_ends_the_program_is_refused_with_the_case_it_was_at(cli: Cli, machine: Machine) -> None:
     machine.answer = "killed by SIGABRT; at: dim 256 causal bfloat16; Memory access fault by GPU node-1"
     done = cli("validate", "--json", "--cache", "cache")
@@ -125,13 +111,6 @@ def test_cases_that_are_left_out_do_not_stand_for_those_that_ran(cli: Cli, machi
     done = cli("validate", "--json", "--cache", "cache")
     assert done.code == VERIFICATION_FAILED
     assert [case.status for case in report(done.out).cases] == [Status.FAILED, Status.NOT_RUN]
-
-
-def test_a_report_without_a_case_is_refused(cli: Cli, machine: Machine) -> None:
-    machine.answer = numbers().model_copy(update={"cases": ()})
-    done = cli("validate", "--cache", "cache")
-    assert done.code == VERIFICATION_FAILED
-    assert "all on AMD Instinct MI300X  no case" in done.out
 
 
 def test_a_check_that_fails_is_refused_though_all_numbers_are_right(cli: Cli, machine: Machine) -> None:
@@ -198,18 +177,20 @@ def test_the_test_mode_computes_without_proving_anything_for_amd(cli: Cli, machi
     assert last.endswith("in the non-AMD GPU test mode: this proves nothing about AMD GPUs")
 
 
-def test_the_fallback_runs_on_any_gpu(cli: Cli, machine: Machine) -> None:
-    machine.python, machine.installed, machine.answer = H200, fallback(), FALLBACK_NUMBERS
+@pytest.mark.parametrize(
+    ("python", "device", "verdict"),
+    [
+        (H200, "cuda", "validated on NVIDIA H200 (sm_90)"),
+        (NO_GPU, "cpu", "no failure, but nothing was computed on a GPU"),
+    ],
+)
+def test_the_fallback_runs_on_any_gpu_and_on_the_cpu(
+    cli: Cli, machine: Machine, python: TorchPython, device: str, verdict: str
+) -> None:
+    machine.python, machine.installed, machine.answer = python, fallback(), FALLBACK_NUMBERS
     done = cli("validate", "--cache", "cache")
-    assert (done.code, machine.commands) == (DONE, [("flash_attention_amd", "cuda", "full")])
-    assert done.out.splitlines()[-1] == "validated on NVIDIA H200 (sm_90)"
-
-
-def test_the_fallback_runs_on_the_cpu_too(cli: Cli, machine: Machine) -> None:
-    machine.python, machine.installed, machine.answer = NO_GPU, fallback(), FALLBACK_NUMBERS
-    done = cli("validate", "--json", "--cache", "cache")
-    assert (done.code, machine.commands) == (DONE, [("flash_attention_amd", "cpu", "full")])
-    assert report(done.out).hardware == Hardware()
+    assert (done.code, machine.commands) == (DONE, [("flash_attention_amd", device, "full")])
+    assert done.out.splitlines()[-1] == verdict
 
 
 def test_compiled_kernels_are_not_run_without_their_gpu(cli: Cli, machine: Machine) -> None:
@@ -308,23 +289,8 @@ def test_the_test_mode_is_refused_where_it_does_not_apply(
     assert "hint: " in done.err
 
 
-def test_without_torch_there_is_nothing_installed_to_validate(cli: Cli, machine: Machine) -> None:
-    machine.python = None
-    done = cli("validate", "--cache", "cache")
-    assert done.code == BAD_INPUT
-    assert "cannot import torch" in done.err
-
-
 def test_a_wheel_of_something_else_is_refused(cli: Cli, tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path, name="numpy", version="2.0")
     done = cli("validate", wheel, "--cache", "cache")
     assert done.code == BAD_INPUT
     assert "cannot validate this wheel: numpy-2.0-py3-none-any.whl" in done.err
-
-
-@pytest.mark.parametrize("target", ["nothing.whl", "flash_attn-2.8.3-py3-none-any.whl"])
-def test_another_file_is_refused_as_wheel(cli: Cli, target: str, tmp_path: Path) -> None:
-    (tmp_path / "flash_attn-2.8.3-py3-none-any.whl").write_text("a page that says 404")
-    done = cli("validate", target, "--cache", "cache")
-    assert done.code == BAD_INPUT
-    assert done.err.startswith("error: not a ")

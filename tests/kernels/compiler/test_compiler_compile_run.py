@@ -115,16 +115,6 @@ def test_a_failure_is_printed_with_its_object_command_and_output(
     assert output == "boom"
 
 
-def test_a_slow_compile_raises_the_ratio(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(PREDICTED_S, LIGHT, 0.04)
-    work.does("sleep 0.2; echo object > $output")
-    assert work.compile(LIGHT, HEAVY).slowest_ratio >= 5
-
-
-def test_a_fast_compile_does_not_lower_the_ratio(work: Work) -> None:
-    assert work.compile(LIGHT).slowest_ratio == 1
-
-
 def test_a_compile_that_would_miss_the_deadline_is_not_started(work: Work) -> None:
     objects = work.compile(HEAVY, LIGHT, deadline=time.time() + 60)
     assert objects.late

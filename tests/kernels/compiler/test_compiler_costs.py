@@ -85,23 +85,6 @@ def test_every_amount_of_the_seed_table_is_more_than_zero() -> None:
     assert all(cost.cpu_s > 0 and cost.peak_mib > 0 and cost.size > 0 for cost in costs)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in SEED_COSTS if not kind.endswith("_api")])
-def test_device_code_of_a_kernel_is_the_expensive_part(kind: str) -> None:
-    assert all(cost.device.cpu_s > cost.host.cpu_s for cost in SEED_COSTS[kind].values())
-
-
-@pytest.mark.parametrize("source", [FWD, BWD, COMBINE, "fmha_fwd_api"])
-def test_all_archs_cost_the_same(source: str) -> None:
-    assert seed_cost(source, ONE) == seed_cost(source, OTHER_ARCH)
-
-
-def test_an_ordinary_compile_costs_more_time_than_its_parts_with_precompiled_headers() -> None:
-    parts = [seed_cost(BWD, targets) for targets in (ONE, OTHER_ARCH, HOST_CODE)]
-    whole = seed_cost(BWD, WHOLE)
-    assert whole.cpu_s > sum(part.cpu_s for part in parts)
-    assert whole.size == sum(part.size for part in parts)
-
-
 def test_the_targets_of_an_ordinary_compile_are_compiled_in_turn() -> None:
     one, two, three = (ordinary_cost(BWD, archs) for archs in (1, 2, 3))
     assert three.cpu_s - two.cpu_s == pytest.approx(two.cpu_s - one.cpu_s)

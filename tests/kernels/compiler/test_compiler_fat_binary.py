@@ -86,10 +86,6 @@ def test_the_fat_binary_replaces_the_content_of_its_section_and_nothing_else(cod
     assert find_fat_binary(made(code)) == code
 
 
-def test_a_long_fat_binary_can_be_replaced_by_a_short_one() -> None:
-    assert embed(made(CODE), b"\0") == made(b"\0")
-
-
 def test_an_object_without_device_code_is_not_changed() -> None:
     assert embed(made(None), CODE) == made(None)
     assert find_fat_binary(made(None)) is None
@@ -110,18 +106,6 @@ def test_every_truncated_object_is_refused() -> None:
             embed(whole[:length], CODE)
         with pytest.raises(CannotComposeError):
             find_fat_binary(whole[:length])
-
-
-def test_a_section_that_ends_behind_the_file_is_refused() -> None:
-    whole = bytearray(made(CODE))
-    (headers,) = struct.unpack_from("<Q", whole, 40)
-    at_size = headers + 2 * 64 + 32
-    assert struct.unpack_from("<Q", whole, at_size) == (len(CODE),)
-    struct.pack_into("<Q", whole, at_size, len(whole))
-    with pytest.raises(CannotComposeError, match="truncated"):
-        find_fat_binary(bytes(whole))
-    with pytest.raises(CannotComposeError, match="truncated"):
-        embed(bytes(whole), CODE)
 
 
 @pytest.mark.parametrize(
@@ -204,11 +188,6 @@ def read(folder: Path, *options: str, lines: int = 1) -> Bundler:
 
 def test_the_bundler_and_its_options_are_those_of_the_driver(tmp_path: Path) -> None:
     assert read(tmp_path, *OPTIONS) == BUNDLER
-
-
-def test_code_is_bundled_with_the_command_of_the_driver(tmp_path: Path) -> None:
-    code = {arch: Path(f"/build/a-{arch}.out") for arch in ARCHS}
-    assert read(tmp_path, *OPTIONS).command(code, Path("/build/a.hipfb")) == [BUNDLER.program, *OPTIONS]
 
 
 @pytest.mark.parametrize(

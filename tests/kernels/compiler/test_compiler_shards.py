@@ -47,12 +47,6 @@ def test_no_two_shards_differ_by_more_than_one_compile(costs: dict[str, float], 
     assert max(loads) - min(loads) <= max(costs.values(), default=0) + 1e-6
 
 
-@given(COSTS, COUNTS)
-def test_each_shard_starts_with_its_longest(costs: dict[str, float], count: int) -> None:
-    for shard in cut_shards(costs, count):
-        assert list(shard) == longest_first({name: costs[name] for name in shard})
-
-
 def test_the_longest_goes_first_and_each_to_the_cheapest_shard() -> None:
     costs = {"a": 1.0, "b": 5.0, "c": 3.0, "d": 4.0}
     assert longest_first(costs) == ["b", "d", "c", "a"]

@@ -11,24 +11,14 @@ from wheelfactory.kernels.compiler.targets import (
     KernelName,
     compiled_sources,
     parse_kernel_name,
-    split_targets,
     target_flags,
     target_options,
-    whole_targets,
 )
 
 ARCHS = ("gfx90a", "gfx942")
 DEVICE, HOST_CODE, WHOLE = ("gfx942",), (HOST,), ("gfx90a", "gfx942", HOST)
 FLAGS = ["-O3", "--offload-arch=gfx90a", "-D_GLIBCXX_USE_CXX11_ABI=0", "-DUSE_ROCM=1", "--offload-arch=gfx942"]
 PLACEHOLDER = "/scratch/placeholder"
-
-
-def test_each_arch_and_the_host_code_are_compiled_by_themselves() -> None:
-    assert split_targets(ARCHS) == (("gfx90a",), ("gfx942",), ("host",))
-
-
-def test_a_whole_object_has_all_archs_and_the_host_code() -> None:
-    assert whole_targets(ARCHS) == WHOLE
 
 
 # sources
@@ -111,10 +101,6 @@ def test_other_names_do_not_parse() -> None:
         "fmha_Fwd_d64_bf16",
     ):
         assert parse_kernel_name(name) is None
-
-
-def test_a_head_dim_has_at_most_four_digits() -> None:
-    assert parse_kernel_name(f"fmha_fwd_d{'9' * 5000}_fp16") is None
 
 
 @given(st.text("fmha_bwdxgo0129", max_size=80))

@@ -41,8 +41,6 @@ def pages() -> Iterator[TorchPages]:
 
 
 @pytest.fixture(autouse=True)
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses of urllib3 in seconds, which no test waits for; the clock of the servers still runs."""
-    pauses: list[float] = []
-    monkeypatch.setattr("urllib3.util.retry.time", SimpleNamespace(sleep=pauses.append, time=time.time))
-    return pauses
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test waits for a pause of urllib3; the clock of the servers still runs."""
+    monkeypatch.setattr("urllib3.util.retry.time", SimpleNamespace(sleep=lambda _: None, time=time.time))

@@ -41,16 +41,6 @@ def test_a_mapping_in_braces_stays_on_its_line() -> None:
     assert edited == TEXT.replace('{tag: "a/b:old",', f'{{tag: "a/b:new", digest: {PIN.digest},')
 
 
-def test_several_images_are_edited_at_once() -> None:
-    both = edit_images(TEXT, {PLACE: PIN, SLIM: PIN})
-    assert both == edit_images(edit_images(TEXT, {PLACE: PIN}), {SLIM: PIN})
-
-
-def test_what_is_right_already_is_not_touched() -> None:
-    pinned = edit_images(TEXT, {PLACE: PIN})
-    assert edit_images(pinned, {PLACE: PIN}) == pinned
-
-
 def test_line_ends_marks_and_letters_of_any_kind_stay() -> None:
     for text in (
         TEXT.replace("\n", "\r\n"),
@@ -62,8 +52,3 @@ def test_line_ends_marks_and_letters_of_any_kind_stay() -> None:
         assert f"{end}        digest: {PIN.digest}{end}" in edited
         line = f"        digest: {PIN.digest}{end}"
         assert edited.replace(line, "").replace("a/b:new", "a/b:old") == text
-
-
-def test_a_last_line_without_an_end_gets_one() -> None:
-    text = "rocm: {x: 1}\nslim:\n  tag: a/b:old"
-    assert edit_images(text, {("slim",): PIN}) == f"rocm: {{x: 1}}\nslim:\n  tag: a/b:new\n  digest: {PIN.digest}"

@@ -76,13 +76,6 @@ def test_a_missing_repository_is_an_error(hub: ContainerRegistry) -> None:
         Registry(hub.url).list_tags("rocm/absent")
 
 
-def test_a_busy_registry_is_retried_after_the_requested_pause(hub: ContainerRegistry, pauses: list[float]) -> None:
-    digest = hub.add(IMAGE)
-    hub.faults["HEAD "] = [(429, {"Retry-After": "7"}), (429, {"Retry-After": "0"})]
-    assert Registry(hub.url).find_digest("rocm/pytorch", "one") == digest
-    assert pauses[0] == 7
-
-
 def test_a_long_pause_is_an_error_at_once(hub: ContainerRegistry) -> None:
     hub.faults["HEAD "] = [(429, {"Retry-After": "21600"})]
     with pytest.raises(FactoryError, match=r"the registry is busy: .* asks for a pause of more than 60 s") as caught:
@@ -91,24 +84,11 @@ def test_a_long_pause_is_an_error_at_once(hub: ContainerRegistry) -> None:
     assert hub.counts("HEAD") == 1
 
 
-def test_retries_of_a_busy_registry_are_limited(hub: ContainerRegistry) -> None:
-    hub.faults["HEAD "] = [(429, {"Retry-After": "0"})] * 9
-    with pytest.raises(FactoryError, match=r"the registry is busy: .*: too many 429 error responses"):
-        Registry(hub.url).find_digest("rocm/pytorch", "one")
-    assert hub.counts("HEAD") == 4
-
-
 def test_a_truncated_response_is_an_error(hub: ContainerRegistry) -> None:
     hub.add(IMAGE)
     hub.faults["tags/list"] = [(0, {})]
     with pytest.raises(FactoryError, match=r"cannot reach the registry: .*tags/list"):
         Registry(hub.url).list_tags("rocm/pytorch")
-
-
-def test_server_errors_are_retried(hub: ContainerRegistry) -> None:
-    digest = hub.add(IMAGE)
-    hub.faults["HEAD "] = [(500, {}), (503, {})]
-    assert Registry(hub.url).find_digest("rocm/pytorch", "one") == digest
 
 
 def test_an_unreachable_registry_is_an_error() -> None:

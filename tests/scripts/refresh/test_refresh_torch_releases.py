@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from packaging.version import Version
 
 from refresh.torch_index import TorchIndex
 from refresh.torch_releases import TorchChanges, refresh_torch
 from scripts.refresh.torch_pages import TorchPages
 from small_matrix import Edit, edited
-from wheelfactory.core.errors import FactoryError
 from wheelfactory.core.files import MATRIX
 from wheelfactory.matrix.expand import expand
-from wheelfactory.matrix.facts import Rocm
 from wheelfactory.matrix.load import load_matrix
 
 FACTS = """\
@@ -211,17 +207,6 @@ def test_an_index_that_fails_is_named_and_the_others_count(matrix: Path, full: T
     assert failed.startswith(f"failed     cannot read an index: ROCm 6.2, {full.url}/rocm6.2: ")
 
 
-def test_an_edit_with_another_meaning_is_not_written(matrix: Path, full: TorchPages) -> None:
-    """Two lists that share their text cannot grow apart."""
-    text = edited(known("2.10.0"), ("torch: ['2.9.1']", "torch: &both ['2.9.1']"), ("torch: ['2.5.1']", "torch: *both"))
-    matrix.write_text(text)
-    full.have("6.4", "2.10.0", "3.12", "3.11")
-    full.have("6.2", "2.9.1", "3.12", "3.11")
-    with pytest.raises(FactoryError, match="cannot edit the torch lists of"):
-        run_on(matrix, full)
-    assert matrix.read_text() == text
-
-
 def test_a_list_that_two_entries_share_is_edited_once(matrix: Path, full: TorchPages) -> None:
     shared = ("torch: ['2.9.1']", "torch: &both ['2.9.1']"), ("torch: ['2.5.1']", "torch: *both")
     matrix.write_text(edited(known("2.10.0"), *shared))
@@ -232,21 +217,6 @@ def test_a_list_that_two_entries_share_is_edited_once(matrix: Path, full: TorchP
         full.have(entry, "2.10.0", "3.12", "3.11")
     assert len(run_on(matrix, full).additions) == 2
     assert matrix.read_text() == before.replace("&both ['2.9.1']", "&both ['2.10.0', '2.9.1']")
-
-
-def test_a_concurrent_change_is_kept(matrix: Path, full: TorchPages, monkeypatch: pytest.MonkeyPatch) -> None:
-    full.have("6.4", "2.10.0", "3.12", "3.11")
-    index = TorchIndex(full.url, {})
-    ask = index.find_releases
-
-    def find_releases(entry: str, rocm: Rocm) -> Mapping[Version, frozenset[str]]:
-        matrix.write_text(edited(("rocm/pytorch:first", "rocm/pytorch:theirs")))
-        return ask(entry, rocm)
-
-    monkeypatch.setattr(index, "find_releases", find_releases)
-    with pytest.raises(FactoryError, match="another program changed the file in the meantime"):
-        refresh_torch(matrix, index)
-    assert "rocm/pytorch:theirs" in matrix.read_text()
 
 
 def test_the_matrix_of_this_project_can_be_edited(tmp_path: Path, pages: TorchPages) -> None:

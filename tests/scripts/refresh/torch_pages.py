@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,9 +21,6 @@ class TorchPages:
         """ROCm -> what to answer instead of a page."""
         self.kind = "text/html"
         self.status: dict[str, int] = {}
-        self.retry_after = ""
-        self.waits: dict[str, float] = {}
-        """ROCm -> seconds to wait before the answer."""
         self.yanked: set[str] = set()
         self.asked: list[str] = []
         self.url = ""
@@ -52,7 +48,6 @@ class _Handler(BaseHTTPRequestHandler):
         pages = self.pages
         pages.asked.append(self.path)
         rocm = self.path.removeprefix("/whl/rocm").removesuffix("/torch/")
-        time.sleep(pages.waits.get(rocm, 0))
         if rocm in pages.status or rocm not in pages.files:
             status, body = pages.status.get(rocm, 404), b"no"
         else:
@@ -60,8 +55,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", pages.kind)
         self.send_header("Content-Length", str(len(body)))
-        if pages.retry_after:
-            self.send_header("Retry-After", pages.retry_after)
         self.end_headers()
         self.wfile.write(body)
 

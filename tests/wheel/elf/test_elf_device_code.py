@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from elf_factory import packed
 from hip_toolchain import DECLARATIONS, HipToolchain
-from wheelfactory.wheel.elf.image import DamagedElfError, ElfImage
+from wheelfactory.wheel.elf.image import ElfImage
 from wheelfactory.wheel.elf.offload import Bundle, read_bundles
 from wheelfactory.wheel.elf.read import ElfFile, read_elf
 from wheelfactory.wheel.elf.registration import FATBIN
@@ -106,45 +105,6 @@ def test_a_library_has_a_bundle_for_each_object_with_device_code(hip: HipToolcha
         assert_as_llvm_sees_it(hip, tmp_path, bundle, content)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param("int f() { return 7; }", id="no device code"),
-        pytest.param("__device__ int f(int x) { return x; } int g() { return 7; }", id="a function for kernels"),
-        pytest.param("static __global__ void k() {}", id="a kernel that nothing calls"),
-        pytest.param("template <class T> __global__ void k(T *) {}", id="a template that nothing uses"),
-        pytest.param("__global__ void k(int *); void f() { k<<<1, 1>>>(nullptr); }", id="a kernel of another object"),
-    ],
-)
-def test_an_object_without_kernels_has_no_bundle_at_all(hip: HipToolchain, tmp_path: Path, text: str) -> None:
-    made = compiled(hip, tmp_path, "host", text, TWO)
-
-    image = ElfImage(made.read_bytes())
-    assert image.find_section(FATBIN) is None
-    assert image.find_section(b".hipFatBinSegment") is None
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param("__device__ int v = 3;", id="a variable"),
-        pytest.param("__constant__ int v = 3;", id="a constant"),
-        pytest.param(
-            "#ifdef __gfx942__\n#define GONE\n#endif\n#ifndef GONE\n__global__ void k() {}\n#endif", id="one arch"
-        ),
-        pytest.param("#ifndef __HIP_DEVICE_COMPILE__\n__global__ void k() {}\n#endif", id="compiled away everywhere"),
-    ],
-)
-def test_an_object_with_any_has_a_code_object_for_every_arch(hip: HipToolchain, tmp_path: Path, text: str) -> None:
-    (bundle,) = read(compiled(hip, tmp_path, "some", text, TWO)).bundles
-
-    assert [(entry.arch, entry.size > 0) for entry in bundle.entries] == [
-        (None, False),
-        ("gfx90a", True),
-        ("gfx942", True),
-    ]
-
-
 def test_relocatable_device_code_is_one_bundle_for_the_whole_library(hip: HipToolchain, tmp_path: Path) -> None:
     objects = [kernel(hip, tmp_path, TWO, "-fgpu-rdc", name=name) for name in ("one", "two")]
     offload = [f"--offload-arch={arch}" for arch in TWO]
@@ -219,15 +179,6 @@ def test_a_kernel_without_its_device_code_leaves_a_symbol_undefined(hip: HipTool
     assert [symbol.name for symbol in linked.undefined if symbol.name.startswith("__hip_fatbin_")]
 
 
-def test_a_code_object_has_its_arch(hip: HipToolchain, tmp_path: Path) -> None:
-    ((bundle, content),) = cut_out(hip.link(tmp_path / "made.so", [kernel(hip, tmp_path, ("gfx942",))]))
-    code = tmp_path / "code"
-    code.write_bytes(content[-bundle.entries[1].size :])
-
-    assert read(code).code_for == "gfx942"
-    assert "add" in read(code).defined
-
-
 @pytest.mark.parametrize("linker", ["-fuse-ld=bfd", "-fuse-ld=lld"])
 @pytest.mark.parametrize("stripped", [[], ["-s"]], ids=["with symbols", "stripped"])
 @pytest.mark.parametrize("flags", [[], [PACK], [NEW_DRIVER]], ids=["plain", "packed", "new driver"])
@@ -258,13 +209,3 @@ def test_other_bundle_formats_read_as_llvm_reads_them(
 
     assert bundle.form == f"CCOB v{version} {method}"
     assert_as_llvm_sees_it(hip, tmp_path, bundle, content)
-
-
-def test_a_packed_bundle_that_was_cut_short_is_refused_by_both(hip: HipToolchain, tmp_path: Path) -> None:
-    ((_, content),) = cut_out(kernel(hip, tmp_path, TWO, PACK))
-    (tmp_path / "bundle").write_bytes(content[:-40])
-
-    with pytest.raises(subprocess.CalledProcessError):
-        hip.run(tmp_path, "clang-offload-bundler", "--type=o", "--input=bundle", "--list")
-    with pytest.raises(DamagedElfError, match="are outside the section"):
-        read_bundles(memoryview(content[:-40]))

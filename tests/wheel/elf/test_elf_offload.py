@@ -62,18 +62,6 @@ def test_the_arch_of_a_code_object_is_read_from_its_header() -> None:
     assert [(str(entry.target), entry.arch) for entry in found.entries] == [("gfx942", "gfx90a")]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        pytest.param(shell()[:63], id="less than a header"),
-        pytest.param(b"\x7fELF" + bytes(60), id="of another machine"),
-        pytest.param(b"SPIR" + bytes(60), id="another format"),
-    ],
-)
-def test_an_entry_that_is_not_a_code_object_has_no_arch(content: bytes) -> None:
-    assert [entry.arch for entry in only(bundle([(f"{HIP}gfx942", content)])).entries] == [None]
-
-
 def test_a_bundle_ends_with_its_last_entry_in_any_order() -> None:
     one, two = shell(size=100), shell(size=200)
     at = len(table((0, 0, f"{HIP}gfx90a"), (0, 0, f"{HIP}gfx942")))

@@ -47,10 +47,6 @@ def test_version_1_has_a_package_for_each_arch_one_behind_the_other() -> None:
     assert {target: code.size for target, code in sum_device_code(found).items()} == {"gfx90a": 103, "gfx942": 103}
 
 
-def test_both_versions_in_one_section_as_a_relocatable_link_leaves_them() -> None:
-    assert [item.form for item in read(ONE + TWO)] == ["package v1", "package v2"]
-
-
 def test_code_of_other_languages_is_named_by_them() -> None:
     (found,) = read(package(("gfx942", BITCODE), kind=1))
 

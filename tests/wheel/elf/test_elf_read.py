@@ -9,7 +9,7 @@ from code_object_bytes import code_object
 from elf_bytes import ElfBytes, Form, with_sections
 from elf_factory import hip_bundle, library, section, with_section
 from wheelfactory.wheel.elf.code_object import read_registered_names
-from wheelfactory.wheel.elf.image import DamagedElfError, ElfImage
+from wheelfactory.wheel.elf.image import ElfImage
 from wheelfactory.wheel.elf.read import ElfFile, read_elf
 
 
@@ -53,11 +53,6 @@ def test_a_code_object() -> None:
 
 def test_a_file_for_another_machine_is_not_device_code() -> None:
     assert read_elf("x.so", Form().header(machine=62, flags=0x54C)).code_for is None
-
-
-def test_a_library_whose_device_code_is_none() -> None:
-    with pytest.raises(DamagedElfError, match="unknown content at 0, where a bundle was expected"):
-        read_elf("x.so", with_sections(Form(), (".hip_fatbin", b"device")))
 
 
 def test_an_empty_section_of_device_code() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from code_object_bytes import code_object
 from elf_factory import hip_bundle, library, package, packed, section, shell, with_section
-from wheel_factory import CK, TRITON, build_record, extension_name, finished_wheel, make_wheel, tamper
+from wheel_factory import CK, TRITON, build_record, extension_name, finished_wheel, make_wheel
 from wheelfactory.core.errors import InputError
 from wheelfactory.wheel.inspect.facts import inspect
 
@@ -108,16 +108,6 @@ def test_versioned_symbols_are_grouped_by_their_library_and_tell_the_oldest_glib
     assert elf["glibc"] == "2.29"  # exp got a new version there
 
 
-@pytest.mark.parametrize("name", ["kernels.so", "anything.bin"])
-def test_a_library_by_itself(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_bytes(HIP)
-
-    facts = as_json(tmp_path / name)
-
-    assert (facts["kind"], facts["size"], facts["distribution"]) == ("file", len(HIP), None)
-    assert sorted(facts["elf_files"][0]["device_code"]) == ["gfx90a:sramecc+:xnack-", "gfx942"]
-
-
 def test_a_code_object_by_itself(tmp_path: Path) -> None:
     (tmp_path / "kernel.co").write_bytes(code_object("gfx1100"))
 
@@ -194,11 +184,3 @@ def test_other_files_are_an_input_error(tmp_path: Path, name: str, what: str) ->
         inspect(tmp_path / name, ENVIRON)
 
     assert "Traceback" not in str(caught.value)
-
-
-def test_a_damaged_build_record_is_named(tmp_path: Path) -> None:
-    path = finished_wheel(tmp_path, TRITON)
-    tamper(path, {"flash_attn-2.8.3+rocm72torch2.13triton.dist-info/wheelfactory.json": b"{}"})
-
-    with pytest.raises(InputError, match="damaged build record"):
-        inspect(path, ENVIRON)

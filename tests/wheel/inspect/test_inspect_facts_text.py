@@ -5,9 +5,6 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-import pytest
-
-from code_object_bytes import code_object
 from elf_factory import hip_bundle, object_file, package, packed, section, shell, with_section
 from wheel_factory import CK, build_record, extension, extension_name, finished_wheel, make_wheel, payload, read_zip
 from wheelfactory.wheel.build_record import Toolchain
@@ -64,13 +61,6 @@ def test_a_wheel_of_another_project(tmp_path: Path) -> None:
     assert lines[-1] == "  record    none (not a finished wheel of this factory)"
 
 
-@pytest.mark.parametrize(
-    "version", ["2.8.3+cu12torch2.8", "2.8.3+rocm620torch2.5", "2.8.3+rocm62torch2", "2.8.3+7.2", "2.8.3"]
-)
-def test_the_label_of_another_factory_is_not_guessed_at(tmp_path: Path, version: str) -> None:
-    assert "  label     none (not a label of this factory)" in lines_of(make_wheel(tmp_path, version=version))
-
-
 def test_a_library_with_a_packed_bundle_and_a_source_that_was_compiled_for_the_host_only(tmp_path: Path) -> None:
     fatbin = section(packed(hip_bundle("gfx942", "gfx90a:xnack-"), 2, "zlib"))
     (tmp_path / "x.so").write_bytes(extension(fatbin=fatbin, needed=(), registered=2))
@@ -97,9 +87,3 @@ def test_an_object_of_the_new_offload_driver_with_device_code_that_waits_for_a_d
         "      gfx90a     1 object              4 bytes",
         "      gfx942     1 object            256 bytes",
     ]
-
-
-def test_a_code_object(tmp_path: Path) -> None:
-    (tmp_path / "kernel.co").write_bytes(code_object("gfx1100"))
-
-    assert lines_of(tmp_path / "kernel.co")[-1] == "    code    object for gfx1100"

@@ -28,7 +28,6 @@ sys.path.append(str(Path(__file__).resolve().parents[3]))  # the emulator needs 
 from check_numbers import accept_cpu_tensors, report_case, run_cases  # type: ignore[import-not-found]
 from stand_in_gpu import restart_without_assertions, stand_in_gpu  # type: ignore[import-not-found]
 
-from wheelfactory.emulator.dispatch import Order
 from wheelfactory.emulator.findings import NotRunError
 from wheelfactory.emulator.triton_driver import EmulatorDriver, Launch
 
@@ -73,8 +72,7 @@ def main(options: argparse.Namespace) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     os.environ["TRITON_DISABLE_LINE_INFO"] = "1"  # line info takes time, and nothing reads it
     torch.use_deterministic_algorithms(mode=True, warn_only=True)  # fills memory that torch.empty returns with NaN
-    order = int(options.order) if options.order.isdigit() else options.order
-    emulator = EmulatorDriver(options.arch, Order(order, order))
+    emulator = EmulatorDriver(options.arch, options.order)
     driver.set_active(emulator)
     if find_spec("aiter"):
         restart_without_assertions()

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import zstandard
 
 from wheelfactory.wheel.elf.code_object import read_kernel_names
-from wheelfactory.wheel.elf.image import EM_AMDGPU, MAGIC, DamagedElfError
-from wheelfactory.wheel.elf.targets import Target, arch_from_flags
+from wheelfactory.wheel.elf.image import DamagedElfError
+from wheelfactory.wheel.elf.targets import Target, read_arch
 
 PLAIN_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 COMPRESSED_MAGIC = b"CCOB"
@@ -47,7 +47,6 @@ _MAX_UNPACKED = 1 << 36
 _PIECE = 1 << 9
 # the largest accepted zstd window, in bytes: the window of LLVM's highest level
 _WINDOW = 1 << 27
-_ELF_HEADER = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,11 +295,3 @@ def _read_place(stream: _Stream) -> tuple[int, int, str]:
     if length > _MAX_ID:
         raise EOFError(f"an id of {length} bytes")
     return offset, size, stream.read(length).decode("utf-8", "backslashreplace")
-
-
-def read_arch(head: bytes) -> str | None:
-    """Return the arch of a code object that begins with these 64 bytes; None for anything else."""
-    if len(head) < _ELF_HEADER or not head.startswith(MAGIC):
-        return None
-    (machine,), (flags,) = struct.unpack_from("<H", head, 18), struct.unpack_from("<I", head, 48)
-    return arch_from_flags(flags) if machine == EM_AMDGPU else None

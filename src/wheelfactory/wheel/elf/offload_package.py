@@ -14,8 +14,8 @@ import struct
 from collections.abc import Iterable
 
 from wheelfactory.wheel.elf.image import DamagedElfError
-from wheelfactory.wheel.elf.offload import Bundle, CodeObject, read_arch
-from wheelfactory.wheel.elf.targets import Target
+from wheelfactory.wheel.elf.offload import Bundle, CodeObject
+from wheelfactory.wheel.elf.targets import Target, read_arch
 
 PACKAGE_MAGIC = b"\x10\xff\x10\xad"
 

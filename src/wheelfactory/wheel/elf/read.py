@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
 
 from wheelfactory.wheel.elf.dynamic import Dynamic, read_dynamic
 from wheelfactory.wheel.elf.image import EM_AMDGPU, Buffer, ElfImage
 from wheelfactory.wheel.elf.linker_layout import find_layout_faults
-from wheelfactory.wheel.elf.offload import Bundle, read_bundles
+from wheelfactory.wheel.elf.offload import Bundle, DeviceCode, read_bundles, sum_device_code
 from wheelfactory.wheel.elf.offload_package import read_packages
 from wheelfactory.wheel.elf.registration import FATBIN, Registration, read_registration
 from wheelfactory.wheel.elf.targets import arch_from_flags
@@ -31,6 +32,8 @@ class ElfFile(Dynamic):
     """What an ELF file tells the loader, and its device code."""
 
     name: str
+    size: int
+    """Bytes."""
     bundles: tuple[Bundle, ...]
     registration: Registration
     """What the start-up code gives the HIP runtime; more bundles than `bundles` if an object has no device code."""
@@ -43,6 +46,11 @@ class ElfFile(Dynamic):
     code_for: str | None
     """The arch if the file is itself a code object, else None."""
 
+    @property
+    def device_code(self) -> Mapping[str, DeviceCode]:
+        """The code in `bundles` by target id, such as ``gfx90a:xnack-``."""
+        return sum_device_code(self.bundles)
+
 
 def read_elf(name: str, data: Buffer) -> ElfFile:
     """Read an ELF file. Raises `DamagedElfError` if its tables or bundles are damaged."""
@@ -54,6 +62,7 @@ def read_elf(name: str, data: Buffer) -> ElfFile:
     return ElfFile(
         **vars(read_dynamic(image)),
         name=name,
+        size=len(image.data),
         bundles=bundles,
         registration=read_registration(image, known),
         packages=_read_packages(image),

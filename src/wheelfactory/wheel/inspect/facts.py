@@ -20,68 +20,24 @@ from wheelfactory.core.query import find_packages
 from wheelfactory.wheel.build_record import BuildRecord, parse_build_record, read_build_record
 from wheelfactory.wheel.elf.image import MAGIC
 from wheelfactory.wheel.elf.mangled import guess_provider
-from wheelfactory.wheel.elf.offload import DeviceCode, sum_device_code
+from wheelfactory.wheel.elf.offload import sum_device_code
 from wheelfactory.wheel.elf.read import ElfFile
 from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel, read_elf_file
 
 _HINT = "give a wheel file, an ELF file, a .dist-info folder, or a distribution installed for the python3 on PATH"
 
 
-@dataclass(frozen=True)
-class ElfFacts:
-    """What an ELF file tells the loader, its symbols and its device code."""
+def group_symbols(elf: ElfFile) -> dict[str, tuple[str, ...]]:
+    """Return the undefined symbols by the library in their version, or by a guess: ``torch (by name)``."""
+    groups: dict[str, list[str]] = {}
+    for symbol in elf.undefined:
+        groups.setdefault(symbol.library or f"{guess_provider(symbol.name)} (by name)", []).append(symbol.name)
+    return {group: tuple(groups[group]) for group in sorted(groups)}
 
-    name: str
-    size: int
-    """Bytes."""
-    soname: str | None
-    needed: tuple[str, ...]
-    runpath: tuple[str, ...]
-    glibc: str | None
-    """The oldest glibc that can load it."""
-    glibcxx: str | None
-    code_for: str | None
-    """The arch if the file is itself a code object."""
-    bundles: int
-    registered: int
-    """The number of bundles that the start-up code registers with the HIP runtime."""
-    packages: int
-    """The number of offload packages: device code that waits for a device link."""
-    relocatable_kernels: int
-    """The number of kernels compiled as relocatable device code by the new offload driver."""
-    forms: tuple[str, ...]
-    """The formats of bundles and packages: ``plain``, ``CCOB v3 zstd``, ``package v1``."""
-    device_code: Mapping[str, DeviceCode]
-    """Device code in bundles by target id, such as ``gfx90a:xnack-``."""
-    packaged_code: Mapping[str, DeviceCode]
-    """Device code in packages by target id."""
-    undefined: Mapping[str, tuple[str, ...]]
-    """Undefined symbols by the library in their version, or by a guess from their name: ``torch (by name)``."""
 
-    @classmethod
-    def from_elf_file(cls, elf: ElfFile, size: int) -> ElfFacts:
-        """Collect the facts; `size` is the file size in bytes."""
-        groups: dict[str, list[str]] = {}
-        for symbol in elf.undefined:
-            groups.setdefault(symbol.library or f"{guess_provider(symbol.name)} (by name)", []).append(symbol.name)
-        return cls(
-            name=elf.name,
-            size=size,
-            soname=elf.soname,
-            needed=elf.needed,
-            runpath=elf.runpath,
-            glibc=str(elf.glibc) if elf.glibc else None,
-            glibcxx=str(elf.glibcxx) if elf.glibcxx else None,
-            code_for=elf.code_for,
-            bundles=len(elf.bundles),
-            registered=len(elf.registration.bundles),
-            packages=len(elf.packages),
-            relocatable_kernels=elf.relocatable_kernels,
-            forms=tuple(sorted({bundle.form for bundle in (*elf.bundles, *elf.packages)})),
-            device_code=sum_device_code(elf.bundles),
-            packaged_code=sum_device_code(elf.packages),
-            undefined={group: tuple(groups[group]) for group in sorted(groups)},
-        )
+def device_code_forms(elf: ElfFile) -> list[str]:
+    """Return the formats of bundles and packages: ``plain``, ``CCOB v3 zstd``, ``package v1``."""
+    return sorted({bundle.form for bundle in (*elf.bundles, *elf.packages)})
 
 
 @dataclass(frozen=True)
@@ -110,17 +66,39 @@ class Inspection:
     unpacked_size: int
     members: int
     distribution: DistributionFacts | None
-    elf_files: tuple[ElfFacts, ...]
+    elf_files: tuple[ElfFile, ...]
 
     def as_json(self) -> dict[str, Any]:
         """Return the facts as JSON values."""
-        values = asdict(self)
-        if self.distribution:
-            record = self.distribution.record
-            label = self.distribution.label
-            values["distribution"]["label"] = str(label) if label else None
-            values["distribution"]["record"] = record.model_dump(mode="json") if record else None
-        return values
+        found = self.distribution
+        distribution = found and {
+            **vars(found),
+            "label": str(found.label) if found.label else None,
+            "record": found.record.model_dump(mode="json") if found.record else None,
+        }
+        return {**vars(self), "distribution": distribution, "elf_files": list(map(_elf_as_json, self.elf_files))}
+
+
+def _elf_as_json(elf: ElfFile) -> dict[str, Any]:
+    """Return what an ELF file tells the loader, its symbols and its device code by target; sizes in bytes."""
+    return {
+        "name": elf.name,
+        "size": elf.size,
+        "soname": elf.soname,
+        "needed": elf.needed,
+        "runpath": elf.runpath,
+        "glibc": str(elf.glibc) if elf.glibc else None,
+        "glibcxx": str(elf.glibcxx) if elf.glibcxx else None,
+        "code_for": elf.code_for,
+        "bundles": len(elf.bundles),
+        "registered": len(elf.registration.bundles),
+        "packages": len(elf.packages),
+        "relocatable_kernels": elf.relocatable_kernels,
+        "forms": device_code_forms(elf),
+        "device_code": {target: asdict(code) for target, code in elf.device_code.items()},
+        "packaged_code": {target: asdict(code) for target, code in sum_device_code(elf.packages).items()},
+        "undefined": group_symbols(elf),
+    }
 
 
 def inspect(path: Path, environ: Mapping[str, str]) -> Inspection:
@@ -153,7 +131,7 @@ def _inspect_wheel(path: Path) -> Inspection:
         distribution=_read_distribution(
             str(wheel.name), str(wheel.version), tags, wheel.metadata, read_build_record(wheel)
         ),
-        elf_files=tuple(ElfFacts.from_elf_file(elf, wheel.sizes[elf.name]) for elf in wheel.elf_files),
+        elf_files=wheel.elf_files,
     )
 
 
@@ -164,8 +142,7 @@ def _inspect_file(path: Path) -> Inspection:
         if file.read(len(MAGIC)) != MAGIC:
             raise InputError("neither a wheel nor an ELF file", str(path), _HINT)
         elf = read_elf_file(path.name, file)
-    size = path.stat().st_size
-    return Inspection(path.name, "file", file_sha256(path), size, size, 1, None, (ElfFacts.from_elf_file(elf, size),))
+    return Inspection(path.name, "file", file_sha256(path), elf.size, elf.size, 1, None, (elf,))
 
 
 def _find_installed(name: str, environ: Mapping[str, str]) -> Path:
@@ -189,9 +166,8 @@ def _inspect_installed(folder: Path) -> Inspection:
     distribution = _read_distribution(name, str(metadata["Version"] or ""), tags, metadata, record)
     listed = {str(file): Path(str(file.locate())) for file in PathDistribution(folder).files or ()}
     files = {name: path for name, path in listed.items() if path.is_file()}
-    sizes = {name: path.stat().st_size for name, path in files.items()}
-    elf_files = tuple(ElfFacts.from_elf_file(elf, sizes[elf.name]) for elf in _read_elf_files(files))
-    total = sum(sizes.values())
+    total = sum(path.stat().st_size for path in files.values())
+    elf_files = tuple(_read_elf_files(files))
     return Inspection(folder.name, "installed", None, total, total, len(files), distribution, elf_files)
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from wheelfactory.core.wrap import count_text
 from wheelfactory.wheel.build_record import BuildRecord
-from wheelfactory.wheel.elf.offload import DeviceCode
-from wheelfactory.wheel.inspect.facts import DistributionFacts, ElfFacts, Inspection
+from wheelfactory.wheel.elf.offload import DeviceCode, sum_device_code
+from wheelfactory.wheel.elf.read import ElfFile
+from wheelfactory.wheel.inspect.facts import DistributionFacts, Inspection, device_code_forms, group_symbols
 
 
 def describe(facts: Inspection) -> Iterator[str]:
@@ -37,7 +38,7 @@ def _distribution_lines(distribution: DistributionFacts) -> Iterator[str]:
     yield f"  requires  {', '.join(distribution.requires_dist) or 'nothing'}"
 
 
-def _elf_lines(elf: ElfFacts) -> Iterator[str]:
+def _elf_lines(elf: ElfFile) -> Iterator[str]:
     yield f"  ELF       {elf.name} ({elf.size:,} bytes)"
     if elf.code_for:
         yield f"    code    object for {elf.code_for}"
@@ -48,21 +49,23 @@ def _elf_lines(elf: ElfFacts) -> Iterator[str]:
     yield f"    runpath {':'.join(elf.runpath) or 'none'}"
     yield f"    glibc   {elf.glibc or 'any'}" + (f", GLIBCXX {elf.glibcxx}" if elf.glibcxx else "")
     if elf.undefined:
-        counts = ", ".join(f"{group} {len(names)}" for group, names in elf.undefined.items())
-        yield f"    symbols {sum(map(len, elf.undefined.values()))} undefined: {counts}"
+        groups = group_symbols(elf)
+        counts = ", ".join(f"{group} {len(names)}" for group, names in groups.items())
+        yield f"    symbols {sum(map(len, groups.values()))} undefined: {counts}"
     yield from _device_lines(elf)
 
 
-def _device_lines(elf: ElfFacts) -> Iterator[str]:
-    forms = f" ({', '.join(elf.forms)})" if elf.forms else ""
-    if elf.bundles or elf.registered:
-        registered = "" if elf.registered == elf.bundles else f", {elf.registered} registered"
-        yield f"    device  {count_text(elf.bundles, 'bundle')}{forms}{registered}"
+def _device_lines(elf: ElfFile) -> Iterator[str]:
+    forms = f" ({', '.join(found)})" if (found := device_code_forms(elf)) else ""
+    bundles, registered, packages = len(elf.bundles), len(elf.registration.bundles), len(elf.packages)
+    if bundles or registered:
+        others = "" if registered == bundles else f", {registered} registered"
+        yield f"    device  {count_text(bundles, 'bundle')}{forms}{others}"
         yield from _code_lines(elf.device_code)
-    if elf.packages or elf.relocatable_kernels:
-        packages = f"{count_text(elf.packages, 'package')}{forms if elf.packages else ''}"
-        yield f"    device  {packages}, {count_text(elf.relocatable_kernels, 'kernel')} for a device link"
-        yield from _code_lines(elf.packaged_code)
+    if packages or elf.relocatable_kernels:
+        waiting = f"{count_text(packages, 'package')}{forms if packages else ''}"
+        yield f"    device  {waiting}, {count_text(elf.relocatable_kernels, 'kernel')} for a device link"
+        yield from _code_lines(sum_device_code(elf.packages))
 
 
 def _code_lines(found: Mapping[str, DeviceCode]) -> Iterator[str]:
