@@ -252,12 +252,14 @@ def test_a_dependency_is_no_published_cell() -> None:
     assert available_cells([a_row()], MATRIX) == frozenset()
 
 
-def test_a_wheel_that_a_kept_one_could_replace_is_counted_and_the_newest_torch_is_kept() -> None:
+def test_a_wheel_that_a_kept_one_could_replace_is_counted() -> None:
     loads = {"2.13.0": ("2.11", "2.12"), "2.12.1": ("2.10", "2.13"), "2.10.0": (), "2.11.0": ("2.10",)}
     rows = [
         a_row(cell=CK.replace("torch2.9.1", f"torch{torch}"), other_torches=found) for torch, found in loads.items()
     ]
     assert count_foldable(rows) == 2, "2.11 and 2.12, so that nothing is left to serve 2.10"
     assert count_foldable(rows[1:]) == 1, "2.10"
+    oldest = a_row(cell=CK.replace("2.9.1", "2.10.0"), other_torches=("2.11", "2.12", "2.13"))
+    assert count_foldable([rows[0], rows[1], oldest]) == 2, "the one that loads on the most torches is kept"
     other_python = a_row(cell=CK.replace("2.9.1-cp311", "2.12.1-cp312"))
     assert count_foldable([rows[0], other_python]) == 0

@@ -44,7 +44,7 @@ def overview_table(
     unknown), `estimates` every kernel set of the cells.
     """
     groups: dict[tuple[str, str], list[Cell]] = {}
-    for cell in local_builds:
+    for cell in sorted(local_builds, key=_age, reverse=True):
         groups.setdefault((cell.rocm, cell.torch_text), []).append(cell)
 
     def numbers(cells: Collection[Cell]) -> tuple[str, str, str, str]:
@@ -55,16 +55,12 @@ def overview_table(
             _hours(frozenset(cells), estimates),
         )
 
-    def age(group: tuple[str, str]) -> tuple[Version, Version, bool]:
-        first = groups[group][0]
-        return Version(first.rocm), Version(first.torch), first.amd_torch
+    rows = tuple((*group, *numbers(cells)) for group, cells in groups.items())
+    return TextTable(_COLUMNS, rows, ("all", "", *numbers(local_builds)))
 
-    newest_first = sorted(groups, key=age, reverse=True)
-    return TextTable(
-        _COLUMNS,
-        tuple((*group, *numbers(groups[group])) for group in newest_first),
-        ("all", "", *numbers(local_builds)),
-    )
+
+def _age(cell: Cell) -> tuple[Version, Version, bool]:
+    return Version(cell.rocm), Version(cell.torch), cell.amd_torch
 
 
 def overview_text(table: TextTable, unknown: str) -> list[str | TextTable]:

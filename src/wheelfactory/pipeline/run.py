@@ -176,8 +176,7 @@ class CellPipeline:
         yank = f"wheelfactory publish {self.publisher.folder} --yank {row.filename} --reason WHY"
         hint = f"the published wheel was not changed; if a gate rejected it, yank it: `{yank}`"
         with self.steps.step(cell.id):
-            gates = self._verify(path, cell, executor.find_gate_host)
-            publish(self.publisher, [as_addition(path, gates, hint, self.context.cache)])
+            publish(self.publisher, [as_addition(path, self._verify(path, cell, executor.find_gate_host), hint)])
 
     def add_products(self, projects: Iterable[PinnedProject]) -> Iterator[Failure]:
         """Build, verify and publish products; yield those that failed. Raises `PublishError`."""

@@ -144,11 +144,11 @@ def available_cells(rows: Iterable[WheelRow], matrix: Matrix) -> frozenset[str]:
 def count_foldable(rows: Iterable[WheelRow]) -> int:
     """How many wheels a kept one would replace, as it loads on their torch too (`WheelRow.other_torches`).
 
-    The wheels with the newest torch are kept.
+    Those are kept that load on the most torches, then those with the newest.
     """
     cells = [(Cell.parse(row.cell), row.other_torches) for row in rows if row.cell]
     served, foldable = set[Cell](), 0
-    for cell, others in sorted(cells, key=lambda one: version_key(one[0].torch), reverse=True):
+    for cell, others in sorted(cells, key=lambda one: (len(one[1]), version_key(one[0].torch)), reverse=True):
         if replace(cell, torch=Label.from_cell(cell).torch_version) in served:
             foldable += 1
         else:

@@ -86,7 +86,7 @@ def default() -> dict[str, Dockerfile]:
     for cell in sorted(expand(matrix).cells, key=lambda cell: (rocms.index(cell.rocm), torches.index(cell.torch))):
         for slim in (False, True) if matrix.rocm[cell.rocm].slim and not cell.amd_torch else (False,):
             dockerfile = render_dockerfile(matrix, cell, slim=slim)
-            torch = f"{cell.torch}{'amd' if cell.amd_torch else ''}"
+            torch = cell.torch_text
             name = f"rocm{cell.rocm}-torch{torch}-python{label(dockerfile, 'wheelfactory.python')}"
             images[f"{name}-slim" if slim else name] = dockerfile
     return images
