@@ -8,10 +8,8 @@ from pathlib import Path
 
 from wheelfactory.commands.options import (
     Environ,
-    add_cache,
-    add_matrix,
-    add_only,
     add_option,
+    add_shared,
     cells_of_versions,
     prepare_cache,
     print_messages,
@@ -50,7 +48,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     add_target(parser)
     selection = parser.add_mutually_exclusive_group()
-    add_only(selection)
+    add_shared(selection, "--only GLOB")
     selection.add_argument(
         "--versions",
         nargs=4,
@@ -67,8 +65,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "--runner LABEL", "runner for CK cells; without it, --only selects no CK cells", default="")
     add_option(parser, "--commit SHA", "fail unless the workflow run is one of this commit", default="")
     add_option(parser, "--jobs FILE", "write a jobs file for `ci collect` and `ci reconcile`")
-    add_matrix(parser)
-    add_cache(parser)
+    add_shared(parser, "--matrix FILE", "--cache DIR")
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
@@ -167,7 +164,7 @@ def _choose_shards(
 def add_reconcile(parser: argparse.ArgumentParser) -> None:
     """Add the options of `ci reconcile`."""
     add_target(parser)
-    add_matrix(parser)
+    add_shared(parser, "--matrix FILE")
     add_option(parser, "--jobs FILE", "jobs file of `ci jobs`", required=True)
     add_option(parser, "--results RESULTS", "the result of each job, as JOB=RESULT separated by spaces", default="")
     add_option(
