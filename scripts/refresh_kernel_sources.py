@@ -21,7 +21,7 @@ from filter_proof.proof import UnprovedError, prove_filters
 from refresh.chore import print_findings, run_chore
 from refresh.edit import Edit, apply_edits, compose_yaml, find_node, line_ending, write_matrix
 from wheelfactory.build.environments import clean_environ
-from wheelfactory.commands.options import add_cache, add_matrix, prepare_cache
+from wheelfactory.commands.options import add_shared, prepare_cache
 from wheelfactory.core.errors import SourceError
 from wheelfactory.kernels.source_list import list_sources
 from wheelfactory.matrix.facts import FlashAttn, Matrix
@@ -135,8 +135,7 @@ def _edit(text: str, node: yaml.Node, name: str, digest: str | None, *, above: s
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Write the digests of kernel sources, and of proofs, in matrix.yaml.")
-    add_matrix(parser)
-    add_cache(parser)
+    add_shared(parser, "--matrix FILE", "--cache DIR")
     options = parser.parse_args()
     cache = prepare_cache(options, os.environ)
     return run_chore(lambda: print_findings(refresh_kernel_sources(options.matrix, cache, os.environ)))

@@ -20,7 +20,7 @@ from refresh.news import find_news
 from refresh.registry import DOCKER_HUB, Registry
 from refresh.torch_index import PYTORCH, TorchIndex
 from refresh.torch_releases import refresh_torch
-from wheelfactory.commands.options import add_matrix, print_messages, print_results
+from wheelfactory.commands.options import add_shared, print_messages, print_results
 from wheelfactory.core.errors import DONE, FAILED, FactoryError, InputError
 from wheelfactory.matrix.load import load_matrix
 
@@ -67,7 +67,7 @@ def refresh(options: argparse.Namespace) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="./factory refresh", description=(__doc__ or "").partition("\n")[0])
-    add_matrix(parser)
+    add_shared(parser, "--matrix FILE")
     parser.add_argument("--online", action="store_true", help="first update matrix.yaml from indexes and Docker Hub")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write what failed or needs a person to a file")
     parser.add_argument("--index", default=PYTORCH, metavar="URL", help=f"index of torch (default: {PYTORCH})")

@@ -21,6 +21,7 @@ from wheelfactory.build.environments import Environment, make_build_environment,
 from wheelfactory.build.rocm_python import prepare_rocm_python
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.files import MATRIX
+from wheelfactory.core.host import Host
 from wheelfactory.kernels.archive import pack_archive
 from wheelfactory.kernels.compiler.fat_binary import embed
 from wheelfactory.kernels.compiler.flags import kernel_name
@@ -28,6 +29,7 @@ from wheelfactory.kernels.compiler.store import SetKey, Store
 from wheelfactory.kernels.compiler.targets import HOST
 from wheelfactory.kernels.kernel_set import sets_of_cell
 from wheelfactory.kernels.setup_env import store_folder
+from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.load import load_matrix
 
 STAND_IN = Path(__file__).parent / "rocm_stand_in"
@@ -170,7 +172,7 @@ def make_rocm(cache: Path, root: Path, python_folder: Path, *, real_torch: bool 
 
 def install_build_tools(environ: Mapping[str, str]) -> Mapping[str, str]:
     """Install the build tools of the factory over this Python, once for all machines of `environ`, which link to it."""
-    prepare_rocm_python(CELL, index="", cache=Path(environ["ROCM_PATH"], TOOLS), environ=environ)
+    prepare_rocm_python(CELL, Context(load_matrix(MATRIX), Host(1, 1), environ, Path(environ["ROCM_PATH"], TOOLS)))
     return environ
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TypedDict
 
 import pytest
 
@@ -22,6 +20,8 @@ from wheelfactory.build.rocm_python import (
     torch_requirement,
 )
 from wheelfactory.core.errors import BuildError
+from wheelfactory.core.host import Host
+from wheelfactory.matrix.facts import Context
 from wheelfactory.wheel.build_record import Toolchain
 
 
@@ -50,7 +50,7 @@ def test_a_cell_for_amds_torch_is_built_with_none_of_pytorchs(torch: str, fits: 
 
 def test_amds_torch_is_never_installed(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match=r"has AMD's torch 2\.9\.1") as refused:
-        prepare_rocm_python(replace(CK, amd_torch=True), **known(tmp_path))
+        prepare_rocm_python(replace(CK, amd_torch=True), known(tmp_path))
     assert "in the image of rocm/pytorch that has it" in refused.value.hint
 
 
@@ -67,23 +67,13 @@ def stand_in(folder: Path, name: str, toolchain: Toolchain) -> Path:
     return path
 
 
-class Known(TypedDict):
-    index: str
-    cache: Path
-    environ: Mapping[str, str]
-
-
-def known(tmp_path: Path) -> Known:
-    return {
-        "index": MATRIX.rocm[CK.rocm].index,
-        "cache": tmp_path / "cache",
-        "environ": {"PATH": f"{tmp_path / 'bin'}:{os.defpath}"},
-    }
+def known(tmp_path: Path) -> Context:
+    return Context(MATRIX, Host(1, 1), {"PATH": f"{tmp_path / 'bin'}:{os.defpath}"}, tmp_path / "cache")
 
 
 def test_a_python_on_path_with_the_right_torch_is_used(tmp_path: Path) -> None:
     python = stand_in(tmp_path / "bin", "python3.11", toolchain_of(CK))
-    assert find_rocm_python(CK, **known(tmp_path)) == python
+    assert find_rocm_python(CK, known(tmp_path)) == python
 
 
 def test_one_python_under_several_names_is_probed_once(tmp_path: Path) -> None:
@@ -91,26 +81,26 @@ def test_one_python_under_several_names_is_probed_once(tmp_path: Path) -> None:
     python.write_text(python.read_text().replace("cat", f"echo asked >> {tmp_path}/log\ncat"))
     for name in ("python3", "python"):
         (tmp_path / "bin" / name).symlink_to(python)
-    assert find_rocm_python(CK, **known(tmp_path)) is None
+    assert find_rocm_python(CK, known(tmp_path)) is None
     assert (tmp_path / "log").read_text() == "asked\n"
 
 
 def test_a_python_on_path_with_another_torch_is_not_used(tmp_path: Path) -> None:
     stand_in(tmp_path / "bin", "python3.11", toolchain_of(CK, hip="7.2.53211"))
-    assert find_rocm_python(CK, **known(tmp_path)) is None
+    assert find_rocm_python(CK, known(tmp_path)) is None
 
 
 def test_a_python_on_path_with_invalid_output_is_not_used(tmp_path: Path) -> None:
     python = stand_in(tmp_path / "bin", "python3.11", toolchain_of(CK))
     python.write_text("#!/bin/sh\necho welcome\n")
-    assert find_rocm_python(CK, **known(tmp_path)) is None
+    assert find_rocm_python(CK, known(tmp_path)) is None
 
 
 def test_without_a_python_of_that_version_the_error_names_the_packages(tmp_path: Path) -> None:
     for name in ("python3.11", "python3", "python"):
         stand_in(tmp_path / "bin", name, Toolchain(python="3.13"))
     with pytest.raises(BuildError) as refused:
-        prepare_rocm_python(CK, **known(tmp_path))
+        prepare_rocm_python(CK, known(tmp_path))
     assert refused.value.which == "there is no Python 3.11 on PATH"
     assert "python3.11-dev" in refused.value.hint
 
@@ -131,7 +121,7 @@ def test_an_unexpected_torch_is_refused_and_not_cached(tmp_path: Path, monkeypat
     )
     (bin_dir / "python3.11").chmod(0o755)
     with pytest.raises(BuildError, match=r"^unexpected torch for fa2"):
-        prepare_rocm_python(CK, **known(tmp_path))
+        prepare_rocm_python(CK, known(tmp_path))
     assert list((tmp_path / "cache").iterdir()) == []
 
 
@@ -146,10 +136,10 @@ def test_the_environment_of_a_cell_is_removed_and_no_other(tmp_path: Path, monke
     monkeypatch.setattr(rocm_python, "pip_install_large", install)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/python3.11").symlink_to(sys.executable)
-    made = prepare_rocm_python(CK, **known(tmp_path))
+    made = prepare_rocm_python(CK, known(tmp_path))
     assert made.is_file()
-    discard_rocm_python(replace(CK, torch="2.8.0"), index=known(tmp_path)["index"], cache=known(tmp_path)["cache"])
+    discard_rocm_python(replace(CK, torch="2.8.0"), known(tmp_path))
     assert made.is_file()
     for _ in range(2):  # removing it again is no error
-        discard_rocm_python(CK, index=known(tmp_path)["index"], cache=known(tmp_path)["cache"])
+        discard_rocm_python(CK, known(tmp_path))
         assert not made.exists()

@@ -58,9 +58,9 @@ def test_an_unknown_set_is_refused_with_the_command_that_lists_sets(refused: Ref
         ("--merge --shard 1/2", "--merge with --shard"),
         ("--merge --budget 1", "--merge with --budget"),
         ("--download release --measured-costs matrix.yaml", "--download with --measured-costs"),
-        ("--download release --merge", "--download with --merge"),
+        ("--download release --merge", "--merge with --download"),
         ("--prove --shard 1/2", "--prove with --shard"),
-        ("--prove --merge", "--prove with --merge or --download"),
+        ("--prove --merge", "--prove with --merge"),
         ("--upload release", "--upload without --merge"),
     ],
 )

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import Task, TaskID
 
 from wheelfactory.core import progress
-from wheelfactory.core.progress import Steps, announced_progress, log_to_stderr, logger, show_meanwhile
+from wheelfactory.core.progress import Steps, announced_progress, log_to_stderr, logger
 
 ESCAPE = "\x1b"
 COLOUR = re.compile(r"\x1b\[[\d;]*3[0-8][;\d]*m")
@@ -275,18 +275,6 @@ def test_the_progress_of_a_stage_is_a_line_in_a_pipe(clock: Clock) -> None:
 def test_nobody_listens_to_the_progress_of_a_stage() -> None:
     with announced_progress("archs") as report:
         report(3, 10)
-
-
-def test_a_preview_is_shown_on_a_terminal_only_until_the_end() -> None:
-    console = terminal()
-    with show_meanwhile("the table", console):
-        logger.info("listing sources")
-    assert "the table" in written(console)
-    assert "    listing sources" in written(console)
-    console = pipe()
-    with show_meanwhile("the table", console):
-        logger.info("listing sources")
-    assert written(console) == "    listing sources\n"
 
 
 def test_the_time_left_follows_from_the_mean_speed() -> None:

@@ -228,14 +228,11 @@ def cached_wheel(folder: Path, cache: Path, make: Callable[[Path], Path]) -> Pat
     for path in sorted(folder.glob("*.whl")):
         return path
     with scratch_dir(cache) as scratch:
-        made = make(scratch)
-        with atomic_path(folder / made.name) as written:
-            shutil.copyfile(made, written)
-    return folder / made.name
+        return copy_wheel(make(scratch), folder)
 
 
 def copy_wheel(wheel: Path, folder: Path) -> Path:
-    """Copy a cached wheel into `folder`; return its path there."""
+    """Copy a wheel into `folder`; return its path there."""
     path = folder / wheel.name
     with atomic_path(path) as written:
         shutil.copyfile(wheel, written)

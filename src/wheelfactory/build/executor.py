@@ -94,33 +94,27 @@ class LocalExecutor(Executor):
 
     def choose_cheapest(self, cells: Sequence[Cell]) -> Cell:
         """The first cell whose torch is already installed, else the first."""
-
-        def find_python(cell: Cell) -> Path | None:
-            index = self.context.matrix.rocm[cell.rocm].index
-            return find_rocm_python(cell, index=index, cache=self.context.cache, environ=self.context.environ)
-
-        return next(filter(find_python, cells), cells[0])
+        return next((cell for cell in cells if find_rocm_python(cell, self.context)), cells[0])
 
     def prepare_host(self, cell: Cell, _report_progress: ProgressCallback) -> BuildHost:
         """This machine with a Python for the cell: for CK one with the cell's torch, for Triton any."""
-        environ, cache = self.context.environ, self.context.cache
+        environ = self.context.environ
         if cell.backend is Backend.TRITON:
-            python = make_build_environment(cache).python
+            python = make_build_environment(self.context.cache).python
         else:
-            index = self.context.matrix.rocm[cell.rocm].index
-            python = prepare_rocm_python(cell, index=index, cache=cache, environ=environ)
-        path = environ.get("PATH", "")
+            python = prepare_rocm_python(cell, self.context)
         return BuildHost(
             machine=self.context.host,
             python=python,
             ninja=Path(BIN_DIR) / "ninja",
-            environ={**clean_environ(environ), "PATH": f"{python.parent}:{path}"},  # ninja is beside the Python
+            # ninja is beside the Python
+            environ={**clean_environ(environ), "PATH": f"{python.parent}:{environ.get('PATH', '')}"},
             run=_run_here,
         )
 
     def discard_host(self, cell: Cell) -> None:
         """Remove the environment with the cell's torch, unless it is the user's own."""
-        discard_rocm_python(cell, index=self.context.matrix.rocm[cell.rocm].index, cache=self.context.cache)
+        discard_rocm_python(cell, self.context)
 
     def stop(self) -> None:
         """Nothing to do: programs here are children of the caller and end with it."""

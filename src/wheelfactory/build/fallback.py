@@ -5,10 +5,8 @@ The wheels have the same bytes wherever and whenever they are built.
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import Field
@@ -16,6 +14,7 @@ from pydantic import Field
 from wheelfactory.build.environments import make_build_environment, pip_wheel
 from wheelfactory.build.pinned import PinnedProject
 from wheelfactory.core.cell import FALLBACK_NAME, product_name
+from wheelfactory.core.digest import files_sha256
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import FALLBACK_SOURCES, FLASH_ATTN_FALLBACK_SOURCES, read_file
 from wheelfactory.core.models import FrozenModel, parse_model
@@ -36,23 +35,13 @@ _BUILD_FILES = ("pyproject.toml", "README.md", LICENSE)
 _KEYS = ("name", "version", "requires-python", "dependencies")
 
 
-class _ProjectTable(FrozenModel):
-    """The ``[project]`` keys of pyproject.toml."""
+class FallbackProject(FrozenModel):
+    """The distribution, as its sources define it; the first fields are keys of ``[project]`` in pyproject.toml."""
 
     name: str
     version: str
     requires_python: str = Field(alias="requires-python")
-    dependencies: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class FallbackProject:
-    """The distribution, as its sources define it."""
-
-    name: str
-    version: str
-    requires_python: str
-    requires: tuple[str, ...]
+    requires: tuple[str, ...] = Field(alias="dependencies")
     build_files: Mapping[str, bytes]
     """Content by name, beside the package."""
     members: Mapping[str, bytes]
@@ -67,10 +56,7 @@ class FallbackProject:
     @property
     def identity(self) -> str:
         """``sha256:...`` over names and contents of all files that the wheel is made from."""
-        digest = hashlib.sha256()
-        for name, data in sorted({**self.build_files, **self.members}.items()):
-            digest.update(name.encode() + b"\0" + hashlib.sha256(data).digest())
-        return f"sha256:{digest.hexdigest()}"
+        return f"sha256:{files_sha256(sorted({**self.build_files, **self.members}.items()))}"
 
     def write_sources(self, folder: Path) -> None:
         """Write the sources into `folder`, without the build folders that a checkout may contain."""
@@ -86,35 +72,26 @@ def read_fallback_project(name: str = FALLBACK_NAME) -> FallbackProject:
     Raises `InputError` if a file is missing, or pyproject.toml lacks a key.
     """
     sources = FALLBACK_SOURCES if name == FALLBACK_NAME else FLASH_ATTN_FALLBACK_SOURCES
-    table = _read_project_table(sources / "pyproject.toml", name)
-    package = sources / "src"
+    path, package = sources / "pyproject.toml", sources / "src"
+    refusal = InputError(f"cannot read {name}", str(path), f"it needs {', '.join(_KEYS)} in [project]")
+    try:
+        table = tomllib.loads(_read(path, name).decode()).get("project", {})
+    except ValueError as error:
+        raise InputError(refusal.what, f"{path}: {error}", refusal.hint) from None
     files = [path for pattern in ("*.py", "py.typed") for path in package.rglob(pattern)]  # setuptools takes only these
-    return FallbackProject(
-        name=table.name,
-        version=table.version,
-        requires_python=table.requires_python,
-        requires=table.dependencies,
-        build_files={file: _read(sources / file, name) for file in _BUILD_FILES},
-        members={path.relative_to(package).as_posix(): _read(path, name) for path in files},
-    )
+    contents = {
+        "build_files": {file: _read(sources / file, name) for file in _BUILD_FILES},
+        "members": {path.relative_to(package).as_posix(): _read(path, name) for path in files},
+    }
+    found = parse_model(FallbackProject, {**{key: table[key] for key in _KEYS if key in table}, **contents}, refusal)
+    if product_name(found.name, found.version) != name:
+        raise InputError(refusal.what, f"{path}: name and version of another project", refusal.hint)
+    return found
 
 
 def _read(path: Path, name: str) -> bytes:
     hint = "install the factory again, or restore the file from git"
     return read_file(path, InputError(f"cannot read {name}", str(path), hint))
-
-
-def _read_project_table(path: Path, name: str) -> _ProjectTable:
-    """Read the ``[project]`` keys. Raises `InputError` if one is missing."""
-    refusal = InputError(f"cannot read {name}", str(path), f"it needs {', '.join(_KEYS)} in [project]")
-    try:
-        project = tomllib.loads(_read(path, name).decode()).get("project", {})
-    except ValueError as error:
-        raise InputError(refusal.what, f"{path}: {error}", refusal.hint) from None
-    table = parse_model(_ProjectTable, {key: project[key] for key in _KEYS if key in project}, refusal)
-    if product_name(table.name, table.version) != name:
-        raise InputError(refusal.what, f"{path}: name and version of another project", refusal.hint)
-    return table
 
 
 # 1980-01-01, the earliest time of a zip member. Files of a checkout have only the time of the checkout

@@ -24,28 +24,26 @@ from wheelfactory.core.files import TOOLCHAIN_PROBE, scratch_dir
 from wheelfactory.core.models import parse_model
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger
+from wheelfactory.matrix.facts import Context
 from wheelfactory.wheel.build_record import Toolchain
 
 
-def find_rocm_python(cell: Cell, *, index: str, cache: Path, environ: Mapping[str, str]) -> Path | None:
-    """Find a Python with the cell's version and torch, on PATH or made by an earlier run; None if there is none.
-
-    `index` is the package index of torch for that ROCm.
-    """
-    made = _environment(cell, index, cache).python
+def find_rocm_python(cell: Cell, context: Context) -> Path | None:
+    """Find a Python with the cell's version and torch, on PATH or made by an earlier run; None if there is none."""
+    made, environ = _environment(cell, context).python, context.environ
     candidates = [*_on_path(cell, environ), *([made] if made.exists() else [])]
     return next((python for python in candidates if _try_probe(python, environ).matches(cell)), None)
 
 
-def prepare_rocm_python(cell: Cell, *, index: str, cache: Path, environ: Mapping[str, str]) -> Path:
+def prepare_rocm_python(cell: Cell, context: Context) -> Path:
     """Find or make a Python with the cell's torch, and add the pinned build tools.
 
     Raises `BuildError` if there is no Python of that version, or torch or the tools cannot be installed; AMD's own
     torch is in its images only.
     """
-    found = find_rocm_python(cell, index=index, cache=cache, environ=environ)
+    found, environ = find_rocm_python(cell, context), context.environ
     if found:
-        return _with_build_tools(found, cell, cache, environ).python
+        return _with_build_tools(found, cell, context).python
     if cell.amd_torch:
         raise BuildError(
             f"cannot build {cell.id} here",
@@ -59,12 +57,12 @@ def prepare_rocm_python(cell: Cell, *, index: str, cache: Path, environ: Mapping
             f"there is no Python {cell.python} on PATH",
             f"install python{cell.python} with its headers (python{cell.python}-dev and -venv)",
         )
-    return _install_torch(bases[0], cell, index, cache, environ).python
+    return _install_torch(bases[0], cell, context).python
 
 
-def discard_rocm_python(cell: Cell, *, index: str, cache: Path) -> None:
+def discard_rocm_python(cell: Cell, context: Context) -> None:
     """Remove the environment that `prepare_rocm_python` installed torch into, if it did."""
-    shutil.rmtree(_environment(cell, index, cache).folder, ignore_errors=True)
+    shutil.rmtree(_environment(cell, context).folder, ignore_errors=True)
 
 
 def probe_python(python: Path, environ: Mapping[str, str]) -> Toolchain:
@@ -94,9 +92,10 @@ def _on_path(cell: Cell, environ: Mapping[str, str]) -> list[Path]:
     return list({(path.parent, path.resolve()): path for path in found}.values())
 
 
-def _environment(cell: Cell, index: str, cache: Path) -> Environment:
+def _environment(cell: Cell, context: Context) -> Environment:
+    index = context.matrix.rocm[cell.rocm].index
     identity = "\n".join([cell.python, torch_requirement(cell), index, *build_tool_requirements()])
-    return Environment(cache / f"rocm-{content_key(identity)}", cell.python)
+    return Environment(context.cache / f"rocm-{content_key(identity)}", cell.python)
 
 
 def torch_requirement(cell: Cell) -> str:
@@ -104,31 +103,31 @@ def torch_requirement(cell: Cell) -> str:
     return f"torch=={cell.torch}+rocm{cell.rocm}"
 
 
-def _with_build_tools(base: Path, cell: Cell, cache: Path, environ: Mapping[str, str]) -> Environment:
+def _with_build_tools(base: Path, cell: Cell, context: Context) -> Environment:
     """Make or reuse an environment on top of the user's Python."""
     # the user's own setuptools may write another METADATA than the pinned one
     identity = "\n".join([str(base), cell.python, *build_tool_requirements()])
-    environment = Environment(cache / f"tools-{content_key(identity)}", cell.python)
+    environment = Environment(context.cache / f"tools-{content_key(identity)}", cell.python)
     if not environment.folder.is_dir():
         logger.info("installing the build tools for %s", base)
-        with scratch_dir(cache) as scratch:
-            layers = find_package_folders(base, clean_environ(environ))
+        with scratch_dir(context.cache) as scratch:
+            layers = find_package_folders(base, clean_environ(context.environ))
             made = make_layered_environment(scratch / "env", base, cell.python, layers)
             pip_install(made, *build_tool_requirements())
             keep_environment(made, environment.folder)
     return environment
 
 
-def _install_torch(base: Path, cell: Cell, index: str, cache: Path, environ: Mapping[str, str]) -> Environment:
-    environment = _environment(cell, index, cache)
+def _install_torch(base: Path, cell: Cell, context: Context) -> Environment:
+    environment, index = _environment(cell, context), context.matrix.rocm[cell.rocm].index
     logger.info("installing %s from %s", torch_requirement(cell), index)
-    with scratch_dir(cache) as scratch:
+    with scratch_dir(context.cache) as scratch:
         made = Environment(scratch / "env", cell.python)
         capture([base, "-m", "venv", "--without-pip", made.folder])
         hint = f"check that {index} is reachable and has torch {cell.torch} for Python {cell.python}"
         pip_install_large(made, torch_requirement(cell), "--index-url", index, hint=hint)
         pip_install(made, *build_tool_requirements())
-        found = probe_python(made.python, environ)
+        found = probe_python(made.python, context.environ)
         if not found.matches(cell):
             raise BuildError(
                 f"unexpected torch for {cell.id}", f"{index} has {found.torch}, built for HIP {found.hip}", hint

@@ -144,27 +144,17 @@ def _checkout(git: GitTag, tree: Path, environ: Mapping[str, str]) -> tuple[str,
     """Check out a tag or commit with its submodules, and return its commit id and time."""
 
     # never the repository of a hook that runs this, and never a prompt for credentials
-    git_environ = {name: value for name, value in environ.items() if name not in _GIT_LOCATION_VARIABLES}
+    own = {name: value for name, value in environ.items() if name not in _GIT_LOCATION_VARIABLES}
+    own["GIT_TERMINAL_PROMPT"] = "0"
 
     def call(*arguments: str) -> str:
-        return capture(
-            ["git", *arguments],
-            failure=SourceError,
-            environ={**git_environ, "GIT_TERMINAL_PROMPT": "0"},
-            cwd=tree,
-            hint="check the network, and the repository and the tag or commit in matrix.yaml",
-        ).strip()
+        hint = "check the network, and the repository and the tag or commit in matrix.yaml"
+        return capture(["git", *arguments], failure=SourceError, environ=own, cwd=tree, hint=hint).strip()
 
     tree.mkdir()
     call("init", "--quiet")
-    call(
-        "fetch",
-        "--quiet",
-        "--depth=1",
-        "--",
-        git.repository,
-        f"refs/tags/{git.tag}" if git.tag else str(git.commit),
-    )
+    wanted = f"refs/tags/{git.tag}" if git.tag else str(git.commit)
+    call("fetch", "--quiet", "--depth=1", "--", git.repository, wanted)
     commit = call("rev-parse", "FETCH_HEAD^{commit}")
     if git.commit and commit != git.commit:
         raise SourceError(

@@ -9,7 +9,6 @@ from wheelfactory.build.pinned import build_wheel
 from wheelfactory.build.products import pin_product
 from wheelfactory.build.recipe import make_recipe, resolve_rocm_version
 from wheelfactory.commands.executor_options import (
-    add_cache_size,
     add_executor,
     add_kernels,
     has_compiled_cell,
@@ -19,10 +18,9 @@ from wheelfactory.commands.executor_options import (
 )
 from wheelfactory.commands.options import (
     Environ,
-    add_cache,
     add_dest,
-    add_matrix,
     add_option,
+    add_shared,
     as_directory,
     cells_of_versions,
     print_results,
@@ -61,9 +59,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_dest(parser, "dist", "write the wheel to this directory")
     add_kernels(parser)
     add_executor(parser)
-    add_matrix(parser)
-    add_cache(parser)
-    add_cache_size(parser)
+    add_shared(parser, "--matrix FILE", "--cache DIR", "--cache-size SIZE")
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from wheelfactory.build.executor import Executor, LocalExecutor, PerBackendExecutor
-from wheelfactory.commands.options import add_option, as_directory, print_messages
+from wheelfactory.commands.options import add_option, add_shared, as_directory, print_messages
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.progress import log_to_stderr
@@ -25,7 +25,7 @@ REMOTE_VARIABLE = "WHEELFACTORY_REMOTE"
 def add_kernels(parser: argparse.ArgumentParser) -> None:
     """Add ``--kernels DIR``, ``--budget HOURS`` and ``--remote``."""
     add_option(parser, "--kernels DIR", "link compiled kernels from the archives in DIR (see `wheelfactory kernels`)")
-    add_budget(parser)
+    add_shared(parser, "--budget HOURS")
     add_remote(parser)
 
 
@@ -108,23 +108,6 @@ def _property(text: str) -> tuple[str, str]:
 def read_deadline(options: argparse.Namespace, started: float) -> float | None:
     """Return the end of ``--budget`` in seconds since the epoch, or None without a limit."""
     return started + options.budget * 3600 if options.budget else None
-
-
-def add_budget(parser: argparse.ArgumentParser) -> None:
-    """Add ``--budget HOURS``."""
-    add_option(
-        parser, "--budget HOURS", "stop before HOURS have passed; exit code 6 means: run the same command to continue"
-    )
-
-
-def add_cache_size(parser: argparse.ArgumentParser) -> None:
-    """Add ``--cache-size SIZE``."""
-    add_option(
-        parser,
-        "--cache-size SIZE",
-        "afterwards, remove the least recently used kernels from the cache until they fit SIZE, such as 20GB "
-        "(default: keep all)",
-    )
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_matrix, add_option, print_rendered, print_results, require_cell
+from wheelfactory.commands.options import Environ, add_option, add_shared, print_rendered, print_results, require_cell
 from wheelfactory.core.cell import Backend, Cell, name_flash_attn
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.host import read_host
@@ -41,7 +41,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_option(form, "--flags", "explain each flag of the compile command, too")
     add_option(form, "--json", "print one JSON object")
     add_option(parser, "--jobs N", "parallel compiles (default: read from the log)", type=_jobs)
-    add_matrix(parser)
+    add_shared(parser, "--matrix FILE")
 
 
 def _jobs(text: str) -> int:

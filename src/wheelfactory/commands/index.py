@@ -6,10 +6,9 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, add_matrix, add_option, as_directory, print_messages, print_results
+from wheelfactory.commands.options import Environ, add_option, add_shared, as_directory, print_messages, print_results
 from wheelfactory.commands.targets import (
     LOST_NAME,
-    add_site,
     add_target,
     find_site_url,
     open_publisher,
@@ -35,8 +34,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group()
     add_option(where, "--dest DIR", "write a site that links to the wheels into DIR")
     add_option(where, "--packages FILE", "write only the list of wheels, as Markdown")
-    add_site(parser)
-    add_matrix(parser)
+    add_shared(parser, "--site URL", "--matrix FILE")
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:

@@ -7,8 +7,6 @@ import time
 from pathlib import Path
 
 from wheelfactory.commands.executor_options import (
-    add_budget,
-    add_cache_size,
     add_executor,
     add_remote,
     open_executor,
@@ -18,10 +16,9 @@ from wheelfactory.commands.executor_options import (
 )
 from wheelfactory.commands.options import (
     Environ,
-    add_cache,
     add_dest,
-    add_matrix,
     add_option,
+    add_shared,
     as_directory,
     print_results,
     read_context,
@@ -67,12 +64,10 @@ def add(parser: argparse.ArgumentParser) -> None:
         "measured compile costs to balance shards with; use the same FILE for every shard (default: built-in)",
         type=_file,
     )
-    add_budget(parser)
+    add_shared(parser, "--budget HOURS")
     add_remote(parser)
     add_executor(parser)
-    add_matrix(parser)
-    add_cache(parser)
-    add_cache_size(parser)
+    add_shared(parser, "--matrix FILE", "--cache DIR", "--cache-size SIZE")
 
 
 def _shard(text: str) -> Shard:
@@ -108,50 +103,45 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             if options.upload:
                 name = stored_set_name(matrix, kernel_set, slim=options.slim)
                 upload_set(open_archive_host(options.upload, environ), name, archive)
-    elif options.prove:
-        with (
-            use_store(cache, options.cache_size),
-            open_executor(options, compiled=True, context=context) as executor,
-            Steps(1) as steps,
-            steps.step(f"executing {kernel_set.id}") as report_progress,
-        ):
-            host_sets = find_host_sets(sets, kernel_set)
-            every = options.prove == "all"
-            archive = prove_kernels(
-                executor, kernel_set, host_sets, dest, report_progress, every=every, context=context
-            )
     else:
-        scope = CompileScope(
-            shard=options.shard,
-            shard_ledger=options.measured_costs,
-            deadline=read_deadline(options, started),
-            remote=None if options.shard else read_remote(options, environ),
-        )
+        name = f"executing {kernel_set.id}" if options.prove else f"{kernel_set.id} {options.shard or ''}".rstrip()
         with (
             use_store(cache, options.cache_size),
             open_executor(options, compiled=True, context=context) as executor,
             Steps(1) as steps,
-            steps.step(f"{kernel_set.id} {options.shard or ''}".rstrip()) as report_progress,
+            steps.step(name) as report_progress,
         ):
-            archive = compile_kernels(executor, kernel_set, scope, dest, report_progress, context=context)
+            if options.prove:
+                host_sets, every = find_host_sets(sets, kernel_set), options.prove == "all"
+                archive = prove_kernels(
+                    executor, kernel_set, host_sets, dest, report_progress, every=every, context=context
+                )
+            else:
+                scope = CompileScope(
+                    shard=options.shard,
+                    shard_ledger=options.measured_costs,
+                    deadline=read_deadline(options, started),
+                    remote=None if options.shard else read_remote(options, environ),
+                )
+                archive = compile_kernels(executor, kernel_set, scope, dest, report_progress, context=context)
     print_results(str(archive))
     return DONE
 
 
+_ACTIONS = ("merge", "download", "prove")
+_APART = (
+    *((action, other) for action in _ACTIONS for other in ("shard", "budget", "measured_costs", "remote")),
+    *(("merge", "download"), ("prove", "merge"), ("prove", "download"), ("remote", "shard")),
+)
+"""Options that contradict each other."""
+
+
 def _check_combinations(options: argparse.Namespace) -> None:
     """Raise `InputError` for options that contradict each other."""
-    for action in ("merge", "download", "prove"):
-        for other in ("shard", "budget", "measured_costs"):
-            if getattr(options, action) and getattr(options, other):
-                hint = "compile every shard first, then run --merge or --download without this option"
-                raise InputError("bad arguments", f"--{action} with --{other.replace('_', '-')}", hint)
-    if options.prove and (options.merge or options.download):
-        raise InputError("bad arguments", "--prove with --merge or --download", "run them one after the other")
-    if options.remote and (options.shard or options.merge or options.download or options.prove):
-        hint = "a cluster compiles the whole set: leave out the other option"
-        raise InputError("bad arguments", "--remote with --shard, --merge, --download or --prove", hint)
-    if options.download and options.merge:
-        raise InputError("bad arguments", "--download with --merge", "choose one of them")
+    for one, other in _APART:
+        if getattr(options, one) and getattr(options, other):
+            which = f"--{one} with --{other.replace('_', '-')}"
+            raise InputError("bad arguments", which, "run them one after the other, each in a command of its own")
     if options.upload and not options.merge:
         raise InputError("bad arguments", "--upload without --merge", "add --merge: only a merged archive is uploaded")
     if options.upload and parse_repository(options.upload):

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from wheelfactory.commands.options import (
     Environ,
-    add_matrix,
-    add_only,
     add_option,
+    add_shared,
     print_messages,
     print_rendered,
     print_results,
@@ -33,8 +32,7 @@ from wheelfactory.site.supported import supported_tables
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = "example: wheelfactory matrix --only '*-cp312-*' --published wheelhouse --explain"
-    add_matrix(parser)
-    add_only(parser)
+    add_shared(parser, "--matrix FILE", "--only GLOB")
     add_option(parser, "--published MANIFEST", "omit cells with a wheel in this manifest or release directory")
     shape = parser.add_mutually_exclusive_group()
     add_option(shape, "--table", "print a table of supported versions instead (as Markdown in a pipe)")

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from wheelfactory.commands.options import Environ, add_matrix, add_option, print_results
+from wheelfactory.commands.options import Environ, add_option, add_shared, print_results
 from wheelfactory.commands.targets import (
     REPOSITORY_PATTERN,
     add_readonly_target,
-    add_site,
     find_site_url,
     parse_repository,
     read_published_rows,
@@ -23,8 +22,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = "example: wheelfactory notes wheelhouse --since old/manifest.jsonl"
     add_readonly_target(parser)
-    add_matrix(parser)
-    add_site(parser)
+    add_shared(parser, "--matrix FILE", "--site URL")
     add_option(parser, "--since MANIFEST", "list only wheels that this older manifest lacks (default: all)")
     add_option(
         parser,

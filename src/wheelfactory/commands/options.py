@@ -69,46 +69,43 @@ def add_option(parser: argparse._ActionsContainer, usage: str, help_text: str, *
     parser.add_argument(name, help=help_text, **more)
 
 
-def add_matrix(parser: argparse.ArgumentParser) -> None:
-    """Add ``--matrix FILE``."""
-    add_option(
-        parser,
-        "--matrix FILE",
-        "read this matrix (default: ./matrix.yaml, else the one bundled with wheelfactory)",
-        default=default_matrix(),
-    )
-
-
 def default_matrix() -> Path:
     """Return matrix.yaml of the current folder if it exists, else the factory's."""
     own = Path("matrix.yaml").absolute()
     return own if own.exists() else MATRIX
 
 
-def add_only(parser: argparse._ActionsContainer) -> None:
-    """Add ``--only GLOB``."""
-    add_option(parser, "--only GLOB", "select cells whose id matches, such as '*-torch2.9.1-*-triton'", default="*")
+SHARED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "--matrix FILE": ("read this matrix (default: ./matrix.yaml, else the one bundled with wheelfactory)", {}),
+    "--only GLOB": ("select cells whose id matches, such as '*-torch2.9.1-*-triton'", {"default": "*"}),
+    "--cache DIR": ("directory of downloads, environments and logs (default: ~/.cache/wheelfactory)", {}),
+    "--cache-size SIZE": (
+        "afterwards, remove the least recently used kernels from the cache until they fit SIZE, such as 20GB "
+        "(default: keep all)",
+        {},
+    ),
+    "--extended LIST": ("also run optional gates: gpu, or all", {"default": ""}),
+    "--quick": ("skip the slow gate (emulation); the wheel then counts as unverified", {}),
+    "--budget HOURS": ("stop before HOURS have passed; exit code 6 means: run the same command to continue", {}),
+    "--site URL": (
+        "URL of the published site, for install commands (default: TARGET if it is a directory, else its GitHub Pages)",
+        {"default": ""},
+    ),
+}
+"""The options that several commands have, by usage: the help text and the arguments of `argparse`."""
 
 
-def add_cache(parser: argparse.ArgumentParser) -> None:
-    """Add ``--cache DIR``."""
-    add_option(parser, "--cache DIR", "directory of downloads, environments and logs (default: ~/.cache/wheelfactory)")
+def add_shared(parser: argparse._ActionsContainer, *usages: str) -> None:
+    """Add options of `SHARED`."""
+    for usage in usages:
+        help_text, more = SHARED[usage]
+        # not in the table: the current folder decides
+        add_option(parser, usage, help_text, **({"default": default_matrix()} if usage == "--matrix FILE" else more))
 
 
 def add_dest(parser: argparse.ArgumentParser, default: str, what: str) -> None:
     """Add ``--dest DIR``."""
-    what = f"{what} (default: %(default)s)"
-    add_option(parser, "--dest DIR", what, default=Path(default))
-
-
-def add_extended(parser: argparse.ArgumentParser) -> None:
-    """Add ``--extended LIST``."""
-    add_option(parser, "--extended LIST", "also run optional gates: gpu, or all", default="")
-
-
-def add_quick(parser: argparse.ArgumentParser) -> None:
-    """Add ``--quick``."""
-    add_option(parser, "--quick", "skip the slow gate (emulation); the wheel then counts as unverified")
+    add_option(parser, "--dest DIR", f"{what} (default: %(default)s)", default=Path(default))
 
 
 def prepare_cache(options: argparse.Namespace, environ: Environ) -> Path:

@@ -10,16 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Group
-from rich.text import Text
-
 from wheelfactory.build.container.disk_fit import ImageEstimate, estimate_images, render_image_estimates
 from wheelfactory.commands.options import (
     Environ,
-    add_cache,
-    add_matrix,
-    add_only,
     add_option,
+    add_shared,
     positive_int,
     positive_number,
     print_messages,
@@ -31,8 +26,7 @@ from wheelfactory.commands.overview import local_build, local_build_lines, overv
 from wheelfactory.commands.targets import DEFAULT_DIRECTORY, add_readonly_target, read_published_rows
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import DONE
-from wheelfactory.core.progress import log_to_stderr, show_meanwhile
-from wheelfactory.core.terminal import rich_table
+from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.core.wrap import count_text
 from wheelfactory.kernels.estimate import WORKFLOW_SHARDING, Runners, Sharding
 from wheelfactory.kernels.kernel_set import KernelSet, group_kernel_sets
@@ -56,16 +50,12 @@ from wheelfactory.pipeline.batches import RunForecast, cut_batches, predict_run
 from wheelfactory.pipeline.jobs import split_by_runner
 from wheelfactory.release.manifest import WheelRow, available_cells, count_foldable, current_rows
 
-_PREVIEW_NOTE = "listing kernel sources to estimate CPU h: about 10 s a release, then kept in the cache"
-
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = "example: wheelfactory plan --only 'fa2.8.3-rocm7.2-*' --budget 2 --cores 16"
     add_readonly_target(parser, is_optional=True)
-    add_matrix(parser)
-    add_only(parser)
-    add_cache(parser)
+    add_shared(parser, "--matrix FILE", "--only GLOB", "--cache DIR")
     form = parser.add_mutually_exclusive_group()
     add_option(form, "--all", "also print every cell, kernel set and image")
     add_option(form, "--json", "print one JSON object with cells, kernel-sets, kernel-cpu-hours, images and workflow")
@@ -125,13 +115,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     cost_model = read_cost_model(options.measured_costs, ledger_path(cache))
     rows = None if options.json else _read_published(options.target, context)
     published = None if rows is None else available_cells(rows, matrix)
-    read_sources = source_reader(matrix.flash_attn, cache, environ, download=False)
-    estimates = estimate_sets(sets, cost_model, sharding, read_sources)
-    if any(isinstance(estimate, str) for estimate in estimates):
-        preview = overview_table(local_builds, published, tuple(zip(sets, estimates, strict=True)))
-        read_sources = source_reader(matrix.flash_attn, cache, environ)
-        with log_to_stderr() if options.json else show_meanwhile(Group(rich_table(preview), Text(_PREVIEW_NOTE))):
-            estimates = estimate_sets(sets, cost_model, sharding, read_sources)
+    read_sources = source_reader(matrix.flash_attn, cache, environ)
+    with log_to_stderr():
+        estimates = estimate_sets(sets, cost_model, sharding, read_sources)
     for_workflow = estimate_sets(sets, cost_model, WORKFLOW_SHARDING, read_sources)
     images = estimate_images(matrix, _kernel_bytes(sets, estimates), runners.disk_gb)
     plan = _Plan(

@@ -11,16 +11,13 @@ from pathlib import Path
 from wheelfactory.commands.executor_options import add_gate_executor, has_platform_wheel, open_executor
 from wheelfactory.commands.options import (
     Environ,
-    add_cache,
-    add_extended,
-    add_matrix,
     add_option,
+    add_shared,
     prepare_cache,
     print_messages,
     print_results,
 )
 from wheelfactory.commands.targets import (
-    add_site,
     add_target,
     find_site_url,
     open_publisher,
@@ -87,10 +84,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "--evidence REPORT", what, nargs="+", default=[])
     what = "store this Sigstore bundle beside each staged wheel that it signs; publish nothing"
     add_option(parser, "--attestation BUNDLE", what)
-    add_site(parser)
-    add_matrix(parser)
-    add_cache(parser)
-    add_extended(parser)
+    add_shared(parser, "--site URL", "--matrix FILE", "--cache DIR", "--extended LIST")
     add_gate_executor(parser)
 
 

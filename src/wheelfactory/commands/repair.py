@@ -9,8 +9,8 @@ from wheelfactory.build.recipe import choose_archs
 from wheelfactory.commands.options import (
     Environ,
     add_dest,
-    add_matrix,
     add_option,
+    add_shared,
     as_directory,
     print_results,
     require_cell,
@@ -35,7 +35,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         default="",
     )
     add_dest(parser, "dist", "write the finished wheel to this directory")
-    add_matrix(parser)
+    add_shared(parser, "--matrix FILE")
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wheelfactory.commands.executor_options import (
-    add_cache_size,
     add_executor,
     add_kernels,
     has_compiled_cell,
@@ -20,12 +19,8 @@ from wheelfactory.commands.executor_options import (
 )
 from wheelfactory.commands.options import (
     Environ,
-    add_cache,
     add_dest,
-    add_extended,
-    add_matrix,
-    add_only,
-    add_quick,
+    add_shared,
     as_directory,
     find_hint,
     print_messages,
@@ -50,12 +45,7 @@ from wheelfactory.verify.gates import parse_extended
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = "example: wheelfactory run --only 'fa2.8.3-*-py3-triton' --dest wheelhouse"
-    add_matrix(parser)
-    add_only(parser)
-    add_cache(parser)
-    add_cache_size(parser)
-    add_quick(parser)
-    add_extended(parser)
+    add_shared(parser, "--matrix FILE", "--only GLOB", "--cache DIR", "--cache-size SIZE", "--quick", "--extended LIST")
     add_kernels(parser)
     add_executor(parser)
     add_dest(parser, "wheelhouse", "publish into this release directory")

@@ -8,10 +8,8 @@ from collections.abc import Iterable
 
 from wheelfactory.commands.options import (
     Environ,
-    add_cache,
-    add_matrix,
-    add_only,
     add_option,
+    add_shared,
     prepare_cache,
     print_messages,
     print_results,
@@ -38,9 +36,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = "example: wheelfactory status github:OWNER/REPO --only '*-torch2.9.1-*'"
     add_readonly_target(parser, is_optional=True)
-    add_matrix(parser)
-    add_only(parser)
-    add_cache(parser)
+    add_shared(parser, "--matrix FILE", "--only GLOB", "--cache DIR")
     form = parser.add_mutually_exclusive_group()
     add_option(form, "--all", "also print every cell and the reasons of excluded ones")
     add_option(form, "--json", "print one JSON object with counts, reasons and every cell")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wheelfactory.commands.options import Environ, add_option, as_directory
+from wheelfactory.commands.options import Environ, as_directory
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.progress import log_to_stderr, logger
 from wheelfactory.release.bundle import REF_VARIABLE
@@ -150,16 +150,6 @@ def add_readonly_target(parser: argparse.ArgumentParser, *, is_optional: bool = 
         type=_target,
         nargs="?" if is_optional else None,
         help=f"release directory, manifest file, or github:OWNER/REPO{default}",
-    )
-
-
-def add_site(parser: argparse.ArgumentParser) -> None:
-    """Add ``--site URL``."""
-    add_option(
-        parser,
-        "--site URL",
-        "URL of the published site, for install commands (default: TARGET if it is a directory, else its GitHub Pages)",
-        default="",
     )
 
 

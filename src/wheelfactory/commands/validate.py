@@ -7,9 +7,8 @@ from pathlib import Path
 
 from wheelfactory.commands.options import (
     Environ,
-    add_cache,
-    add_matrix,
     add_option,
+    add_shared,
     print_results,
     print_text,
     read_context,
@@ -36,8 +35,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     help_text = "execute the kernels of a Triton wheel on an emulator of this arch (default without a GPU: gfx942)"
     add_option(where, "--emulate ARCH", help_text, type=_emulated_arch)
     add_option(parser, "--json", "print the report as one JSON object")
-    add_matrix(parser)
-    add_cache(parser)
+    add_shared(parser, "--matrix FILE", "--cache DIR")
 
 
 def _emulated_arch(text: str) -> str:

@@ -17,11 +17,8 @@ from wheelfactory.commands.executor_options import (
 )
 from wheelfactory.commands.options import (
     Environ,
-    add_cache,
-    add_extended,
-    add_matrix,
     add_option,
-    add_quick,
+    add_shared,
     as_directory,
     prepare_cache,
     print_messages,
@@ -66,8 +63,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     help_text += "github:OWNER/REPO"
     add_option(parser, "--from SITE", help_text, dest="site")
     add_option(parser, "--cell ID", "cell id that the wheel must have (default: the id in its build record)")
-    add_quick(parser)
-    add_extended(parser)
+    add_shared(parser, "--quick", "--extended LIST")
     help_text = "also build the wheel again on this machine, and compare all bytes; without --kernels this compiles "
     help_text += "what the cache lacks"
     add_option(parser, "--rebuild", help_text)
@@ -75,8 +71,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "--kernels DIR", help_text)
     add_gate_executor(parser)
     add_option(parser, "--json", "print one JSON object per wheel")
-    add_matrix(parser)
-    add_cache(parser)
+    add_shared(parser, "--matrix FILE", "--cache DIR")
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:

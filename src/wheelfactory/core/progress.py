@@ -11,8 +11,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Protocol
 
-from rich.console import Console, RenderableType
-from rich.live import Live
+from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -158,16 +157,6 @@ def _progress_callback(console: Console, bars: Progress | None, task: TaskID | N
             console.print(as_printable(f"    {text.strip()}: [{done}/{total}] {now - start:.0f} s, {left}"))
 
     return report
-
-
-@contextmanager
-def show_meanwhile(preview: RenderableType, console: Console | None = None) -> Iterator[None]:
-    """Show the announcements of stages on stderr, and on a terminal below them `preview`, until the block ends."""
-    console = console or stderr_console()
-    with log_to_stderr(console), ExitStack() as stack:
-        if is_interactive(console):
-            stack.enter_context(Live(preview, console=console, transient=True, redirect_stdout=False))
-        yield
 
 
 class Steps:

@@ -66,8 +66,7 @@ def find_cell_python(subject: Subject) -> CellPython | None:
 
 def find_local_python(subject: Subject, cell: Cell) -> Path | None:
     """Find a Python of this machine with the cell's torch for ROCm; None if there is none."""
-    index = subject.matrix.rocm[cell.rocm].index
-    return find_rocm_python(cell, index=index, cache=subject.cache, environ=subject.environ)
+    return find_rocm_python(cell, subject.context)
 
 
 def no_python_result(gate: str) -> GateResult:

@@ -81,20 +81,11 @@ COMPLAINTS = {
         "failed to register layer: Error processing tar file(exit status 1): write /opt/rocm/lib/librocblas.so: "
         "no space left on device",
     ),
-    "podman: disk full": Complaint(
-        ROOM,
-        'writing blob: storing blob to file "/var/tmp/storage3/1": write /var/tmp/storage3/1: no space left on device',
-    ),
     "quota": Complaint(ROOM, "failed to register layer: write /usr/lib/libc.a: disk quota exceeded"),
     "docker hub: rate limit": Complaint(
         RATE,
         "toomanyrequests: You have reached your pull rate limit. You may increase the limit by authenticating and "
         "upgrading: https://www.docker.com/increase-rate-limit",
-    ),
-    "podman: rate limit": Complaint(
-        RATE,
-        "initializing source docker://rocm/pytorch:latest: reading manifest latest in docker.io/rocm/pytorch: "
-        "toomanyrequests: You have reached your unauthenticated pull rate limit.",
     ),
     "docker: 429 with a page": Complaint(
         RATE, "error parsing HTTP 429 response body: invalid character '<' looking for beginning of value: \"<html>\""
@@ -129,13 +120,7 @@ COMPLAINTS = {
     "private registry that wants a password": Complaint(
         DENIED, 'Get "http://127.0.0.1:5000/v2/": no basic auth credentials'
     ),
-    "podman: private registry": Complaint(
-        DENIED,
-        "initializing source docker://quay.io/me/x:1: reading manifest 1 in quay.io/me/x: unauthorized: access to the "
-        "requested resource is not authorized",
-    ),
     "docker: other manifest": Complaint(OTHER_BYTES, "manifest verification failed for digest sha256:1429ffff"),
-    "docker: other layer": Complaint(OTHER_BYTES, "filesystem layer verification failed for digest sha256:1429ffff"),
     "docker with containerd's store: other layer": Complaint(
         OTHER_BYTES,
         'failed commit on ref "layer-sha256:14": unexpected commit digest sha256:15, expected sha256:14: failed '

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Mapping
 from urllib.parse import quote, urlencode
 
-from wheelfactory.commands.options import Environ, print_results
-from wheelfactory.commands.targets import add_readonly_target, add_site, find_site_url
+from wheelfactory.commands.options import Environ, add_shared, print_results
+from wheelfactory.commands.targets import add_readonly_target, find_site_url
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.matrix.rules import AXES, GPU
 
@@ -19,7 +19,7 @@ from wheelfactory.matrix.rules import AXES, GPU
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     add_readonly_target(parser)
-    add_site(parser)
+    add_shared(parser, "--site URL")
 
 
 def execute(options: argparse.Namespace, _environ: Environ) -> int:

@@ -6,7 +6,7 @@ import argparse
 
 from wheelfactory.build.pinned import PlainBuilds, pin_release
 from wheelfactory.build.products import pin_product
-from wheelfactory.commands.options import Environ, add_cache, add_matrix, prepare_cache, read_context
+from wheelfactory.commands.options import Environ, add_shared, prepare_cache, read_context
 from wheelfactory.core.cell import products_beside
 from wheelfactory.core.errors import DONE
 from wheelfactory.core.progress import log_to_stderr
@@ -16,8 +16,7 @@ from wheelfactory.pipeline.jobs import parse_batch_cells
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.add_argument("batches", help="build for the cells of these batches (output `batches` of `ci jobs`)")
-    add_matrix(parser)
-    add_cache(parser)
+    add_shared(parser, "--matrix FILE", "--cache DIR")
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:

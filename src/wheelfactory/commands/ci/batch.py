@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from wheelfactory.commands.executor_options import (
-    add_budget,
     add_executor,
     has_compiled_cell,
     open_executor,
@@ -17,10 +16,8 @@ from wheelfactory.commands.executor_options import (
 )
 from wheelfactory.commands.options import (
     Environ,
-    add_cache,
-    add_extended,
-    add_matrix,
     add_option,
+    add_shared,
     as_directory,
     find_hint,
     print_messages,
@@ -56,11 +53,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         f"from these, and one is built again and compared, or all with {REBUILD_VARIABLE}=all"
     )
     add_option(parser, "--kernels DIR", what, default="", type=str)
-    add_budget(parser)
-    add_extended(parser)
+    add_shared(parser, "--budget HOURS", "--extended LIST")
     add_executor(parser)
-    add_matrix(parser)
-    add_cache(parser)
+    add_shared(parser, "--matrix FILE", "--cache DIR")
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:

@@ -12,9 +12,8 @@ from pathlib import Path
 
 from wheelfactory.commands.options import (
     Environ,
-    add_cache,
-    add_matrix,
     add_option,
+    add_shared,
     prepare_cache,
     print_messages,
     print_results,
@@ -22,7 +21,6 @@ from wheelfactory.commands.options import (
 from wheelfactory.commands.targets import (
     LOST_NAME,
     add_readonly_target,
-    add_site,
     find_site_url,
     parse_repository,
     read_published_rows,
@@ -52,7 +50,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = "example: wheelfactory ci check github:OWNER/REPO --sample 2 --report report.txt"
     add_readonly_target(parser)
-    add_site(parser)
+    add_shared(parser, "--site URL")
     help_text = "manifest of `index --dest` with the rows that the site must serve (default: the rows of TARGET)"
     add_option(parser, "--expect FILE", help_text)
     add_option(
@@ -71,8 +69,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     add_option(parser, "--torch-index URL", "install torch from this index, such as a mirror of those in matrix.yaml")
     add_option(parser, "--report FILE", "also write the results, or the error, to FILE")
-    add_matrix(parser)
-    add_cache(parser)
+    add_shared(parser, "--matrix FILE", "--cache DIR")
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:

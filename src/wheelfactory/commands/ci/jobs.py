@@ -8,10 +8,8 @@ from pathlib import Path
 
 from wheelfactory.commands.options import (
     Environ,
-    add_cache,
-    add_matrix,
-    add_only,
     add_option,
+    add_shared,
     cells_of_versions,
     prepare_cache,
     print_messages,
@@ -26,7 +24,7 @@ from wheelfactory.kernels.estimate import WORKFLOW_SHARDING
 from wheelfactory.kernels.kernel_set import KernelSet, group_kernel_sets, stored_set_name
 from wheelfactory.kernels.set_estimates import estimate_sets, read_cost_model, source_reader
 from wheelfactory.kernels.setup_env import ledger_path
-from wheelfactory.matrix.expand import expand
+from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import select_cells, strategy_json, unpublished_cells
@@ -50,7 +48,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     add_target(parser)
     selection = parser.add_mutually_exclusive_group()
-    add_only(selection)
+    add_shared(selection, "--only GLOB")
     selection.add_argument(
         "--versions",
         nargs=4,
@@ -67,36 +65,25 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "--runner LABEL", "runner for CK cells; without it, --only selects no CK cells", default="")
     add_option(parser, "--commit SHA", "fail unless the workflow run is one of this commit", default="")
     add_option(parser, "--jobs FILE", "write a jobs file for `ci collect` and `ci reconcile`")
-    add_matrix(parser)
-    add_cache(parser)
+    add_shared(parser, "--matrix FILE", "--cache DIR")
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Print the matrices of the jobs of a workflow run, as lines for ``$GITHUB_OUTPUT``."""
-    if options.with_triton == "true" and not options.versions:
-        raise InputError(
-            "bad arguments", "--with-triton without --versions", "select Triton cells by their id with --only"
-        )
     require_target(options.target)
     if options.commit not in ("", found := environ.get("GITHUB_SHA", "")):
         hint = "start the workflow at the branch or tag with that commit, all 40 digits"
         raise InputError("not the commit of this run", f"{options.commit}, the run is one of {found or 'none'}", hint)
     matrix, cache = load_matrix(options.matrix), prepare_cache(options, environ)
-    expansion = expand(matrix)
-    if options.versions:
-        backends = (Backend.CK, Backend.TRITON) if options.with_triton == "true" else (Backend.CK,)
-        selected = cells_of_versions(expansion, options.versions, backends)
-    else:
-        selected = select_cells(expansion, options.only)
+    selected = _selected_cells(expand(matrix), options)
     with log_to_stderr():
         publisher = open_publisher(options.target, environ)
-        cells = unpublished_cells(selected, available_cells(held_rows(publisher), matrix))
+        missing = unpublished_cells(selected, available_cells(held_rows(publisher), matrix))
         replacements = next_replacements(publisher.rows(), matrix)
-    to_build, unplanned = split_by_runner(cells, options.runner)
+    cells, unplanned = split_by_runner(missing, options.runner)
     if unplanned and options.versions:
         raise InputError(NEEDS_RUNNER, unplanned[0].id, RUNNER_HINT)
-    print_messages(*_counts(to_build, unplanned, len(selected) - len(cells), replacements))
-    cells = to_build
+    print_messages(*_counts(cells, unplanned, len(selected) - len(missing), replacements))
     sets = group_kernel_sets(matrix, cells)
     stored = _find_stored_sets(options.target, matrix, sets, environ)
     if options.versions:
@@ -111,12 +98,22 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     if options.versions:
         values |= {"batches": batch_matrix(jobs.cells)}
     else:  # `ci collect` prints the cells, after their kernels are compiled
-        kernels = kernel_entries(jobs)
-        proofs = proof_entries(jobs)
+        kernels, proofs = kernel_entries(jobs), proof_entries(jobs)
         values |= {"kernel-count": len(kernels), "kernels": strategy_json(kernels)}
         values |= {"proof-count": len(proofs), "proofs": strategy_json(proofs)}
     print_results(*output_lines(values))
     return DONE
+
+
+def _selected_cells(expansion: Expansion, options: argparse.Namespace) -> tuple[Cell, ...]:
+    with_triton = options.with_triton == "true"
+    if options.versions:
+        backends = (Backend.CK, Backend.TRITON) if with_triton else (Backend.CK,)
+        return cells_of_versions(expansion, options.versions, backends)
+    if with_triton:
+        hint = "select Triton cells by their id with --only"
+        raise InputError("bad arguments", "--with-triton without --versions", hint)
+    return select_cells(expansion, options.only)
 
 
 def _counts(
@@ -167,7 +164,7 @@ def _choose_shards(
 def add_reconcile(parser: argparse.ArgumentParser) -> None:
     """Add the options of `ci reconcile`."""
     add_target(parser)
-    add_matrix(parser)
+    add_shared(parser, "--matrix FILE")
     add_option(parser, "--jobs FILE", "jobs file of `ci jobs`", required=True)
     add_option(parser, "--results RESULTS", "the result of each job, as JOB=RESULT separated by spaces", default="")
     add_option(

@@ -7,8 +7,8 @@ import argparse
 from wheelfactory.commands.options import (
     Environ,
     add_dest,
-    add_matrix,
     add_option,
+    add_shared,
     as_directory,
     print_messages,
     print_results,
@@ -48,7 +48,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     parser.add_argument("sets", help="kernel set ids, separated by spaces")
     add_dest(parser, "kernels", "download into this directory")
-    add_matrix(parser)
+    add_shared(parser, "--matrix FILE")
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
@@ -66,7 +66,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
 def add_collect(parser: argparse.ArgumentParser) -> None:
     """Add the options of `ci collect`."""
     add_target(parser)
-    add_matrix(parser)
+    add_shared(parser, "--matrix FILE")
     add_option(parser, "--jobs FILE", "jobs file written by `ci jobs`", required=True)
     add_option(parser, "--kernels DIR", "directory of compiled shards", required=True)
     add_option(
