@@ -102,21 +102,13 @@ def test_a_missing_aiter_comes_with_the_wheel(preview: Site) -> None:
     assert found.what == f"flash-attn {VERSION} takes its Triton kernels from amd-aiter, which is not installed"
 
 
-def test_an_aiter_without_these_kernels_is_to_be_replaced(preview: Site) -> None:
-    (preview.folder / KERNELS).parent.rename(preview.folder / "aiter/ops/elsewhere")
-    found = only(machine_of(preview, "0.1.5"))
-    assert found.name == "aiter does not fit"
-    assert "install a newer one of AMD's" in found.remedy
-    assert "uninstall" in found.remedy
-    assert "amd-aiter" in found.remedy
-
-
 def test_an_aiter_without_these_kernels_is_named_as_it_is_installed(preview: Site) -> None:
     (preview.folder / KERNELS).write_text(KERNELS_TEXT.replace(", num_splits=0", ""))
     machine = machine_of(preview, None)
     found = only(replace(machine, packages={**machine.packages, "aiter": "0.1.3"}))
     assert found.name == "aiter does not fit"
     assert "the installed aiter 0.1.3 has none for it" in found.what
+    assert found.remedy.startswith("install a newer one of AMD's")
     assert found.remedy.endswith("uninstall --yes aiter; then install the matching wheel")
 
 
@@ -135,12 +127,6 @@ def test_a_variable_that_bypasses_the_wheel_is_to_be_unset(preview: Site, variab
     found = only(machine_of(preview.with_settings(**{variable: value})))
     assert (found.name, found.remedy) == ("variable bypasses the wheel", f"unset {variable}")
     assert "ROCm version file not found" in found.what
-
-
-def test_a_variable_that_asks_for_ck_is_to_be_unset(preview: Site) -> None:
-    found = only(machine_of(preview.with_settings(**{VARIABLE: "FALSE"})))
-    assert found.name == "wrong backend selected"
-    assert f"unset {VARIABLE}" in found.remedy
 
 
 def test_two_distributions_in_one_folder_are_named(preview: Site) -> None:

@@ -11,9 +11,7 @@ import pytest
 
 from doctor.known import FACTS
 from doctor_installs import (
-    CK_RECORD,
     CK_TORCH,
-    CK_VERSION,
     KFD,
     RENDER_NODE,
     TRITON_TORCH,
@@ -23,10 +21,9 @@ from doctor_installs import (
     good_module,
     triton_site,
 )
-from fake_gpus import make_nodes
-from wheelfactory.doctor.detect import find_container, read_devices, read_gpus
+from wheelfactory.doctor.detect import read_devices
 from wheelfactory.doctor.diagnose import diagnose_machine
-from wheelfactory.doctor.diagnosis import INSTALL_TORCH, Diagnosis
+from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.machine import Device, InstalledTorch, Machine
 
 INDEX = "https://download.pytorch.org/whl/rocm6.4"
@@ -39,13 +36,6 @@ def only(machine: Machine) -> Diagnosis:
 
 
 # torch
-
-
-def test_no_torch_and_no_flash_attn_gives_general_advice() -> None:
-    found = only(good_machine(None, None))
-
-    assert found.name == "no torch"
-    assert found.remedy == INSTALL_TORCH
 
 
 def test_a_torch_that_does_not_import_is_the_only_diagnosis(site: Site) -> None:
@@ -117,18 +107,6 @@ def machine_with_tritons(site: Site, packages: Mapping[str, str], torch: Install
     return good_machine(triton_site(site, ours=True), torch, packages=packages)
 
 
-def test_pypis_triton_over_rocms(site: Site) -> None:
-    found = only(machine_with_tritons(site, {"triton": "3.9.0", "triton-rocm": "3.7.1"}))
-
-    assert found.name == "two Tritons installed"
-    assert found.what.startswith("triton-rocm 3.7.1 and triton 3.9.0 are both installed")
-    pip = f"{site.python} -m pip"
-    assert found.remedy == (
-        f"{pip} uninstall --yes triton && {pip} install --no-deps --force-reinstall "
-        "--index-url https://download.pytorch.org/whl/rocm7.2 triton-rocm==3.7.1"
-    )
-
-
 @pytest.mark.parametrize(
     ("version", "kept", "removed"),
     [("2.9.1+rocm6.4", "pytorch-triton-rocm", "triton-rocm"), ("2.10.0+rocm7.1", "triton-rocm", "pytorch-triton-rocm")],
@@ -160,20 +138,12 @@ def test_a_triton_missing_from_pytorchs_indexes_is_not_installed_from_there(site
     )
 
 
-@pytest.mark.parametrize(
-    ("packages", "remedy"),
-    [
-        ({"triton": "3.1.0+rocm6.4.1"}, "https://download.pytorch.org/whl/rocm7.2 triton-rocm==3.7.1"),
-        ({"triton": "3.9.0"}, "https://download.pytorch.org/whl/rocm7.2 triton-rocm==3.7.1"),
-        ({"triton-rocm": "3.9.1"}, "https://download.pytorch.org/whl/rocm7.2 triton-rocm==3.7.1"),
-    ],
-)
-def test_an_unsupported_triton_that_imports(site: Site, packages: Mapping[str, str], remedy: str) -> None:
-    found = only(machine_with_tritons(site, packages))
+def test_a_triton_that_is_too_old_imports(site: Site) -> None:
+    found = only(machine_with_tritons(site, {"triton": "3.1.0+rocm6.4.1"}))
 
     assert found.name == "unsupported Triton"
-    assert "needs Triton >=3.2,<3.9, you have " in found.what
-    assert remedy in found.remedy
+    assert "needs Triton >=3.2,<3.9, you have triton 3.1.0+rocm6.4.1" in found.what
+    assert found.remedy.endswith("https://download.pytorch.org/whl/rocm7.2 triton-rocm==3.7.1")
 
 
 def test_a_compiled_wheel_works_with_any_triton(site: Site) -> None:
@@ -183,20 +153,6 @@ def test_a_compiled_wheel_works_with_any_triton(site: Site) -> None:
 
 
 # code for the GPUs
-
-
-@pytest.mark.parametrize("record", [CK_RECORD, None], ids=["record", "module"])
-def test_no_code_for_this_gpu(site: Site, record: bytes | None) -> None:
-    module = good_module("gfx90a", "gfx942") if record is None else good_module()
-    made = ck_site(site, module, record=record)
-    torch = replace(CK_TORCH, archs=())
-
-    found = only(good_machine(made, torch, gpus=("gfx1030", "gfx1030")))
-
-    assert found.name == "no code for this GPU"
-    assert found.what.startswith(f"flash-attn {CK_VERSION} has code for gfx90a, gfx942")
-    assert ", but not for gfx1030 (Radeon RX 6800, RX 6800 XT, RX 6900 XT " in found.what
-    assert found.remedy.startswith("install the matching wheel")
 
 
 @pytest.mark.parametrize(
@@ -261,56 +217,21 @@ def machine_without_gpu_access(torch: InstalledTorch = CK_TORCH, **changes: obje
 
 
 @pytest.mark.parametrize(
-    ("marks", "environ", "name", "message", "remedy"),
+    ("container", "name", "message", "remedy"),
     [
-        pytest.param({}, {}, "no GPU driver", "the amdgpu driver is not loaded", "sudo modprobe amdgpu", id="none"),
-        pytest.param(
-            {".dockerenv": ""}, {}, "no GPU in the container", "in this container (docker)",
-            "docker run --device=/dev/kfd --device=/dev/dri", id="docker",
-        ),
-        pytest.param(
-            {"run/.containerenv": ""}, {}, "no GPU in the container", "(podman)",
-            "podman run --device=/dev/kfd --device=/dev/dri", id="podman",
-        ),
-        pytest.param(
-            {}, {"APPTAINER_CONTAINER": "/rocm.sif"}, "no GPU in the container", "(apptainer)", "--rocm", id="apptainer"
-        ),
-        pytest.param(
-            {}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "no GPU in the container", "(kubernetes)", "amd.com/gpu",
-            id="kubernetes",
-        ),
-        pytest.param(
-            {"proc/sys/kernel/osrelease": "5.15.167.4-microsoft-standard-WSL2"}, {}, "no GPU in WSL", "/dev/dxg",
-            "Install Radeon software for WSL", id="WSL",
-        ),
+        (None, "no GPU driver", "the amdgpu driver is not loaded", "sudo modprobe amdgpu"),
+        ("podman", "no GPU in the container", "(podman)", "podman run --device=/dev/kfd --device=/dev/dri"),
+        ("apptainer", "no GPU in the container", "(apptainer)", "--rocm"),
+        ("kubernetes", "no GPU in the container", "(kubernetes)", "amd.com/gpu"),
+        ("wsl", "no GPU in WSL", "/dev/dxg", "Install Radeon software for WSL"),
     ],
-)  # fmt: skip
-def test_no_dev_kfd(
-    tmp_path: Path, marks: Mapping[str, str], environ: Mapping[str, str], name: str, message: str, remedy: str
-) -> None:
-    for mark, text in marks.items():
-        (tmp_path / mark).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / mark).write_text(text)
-
-    found = only(
-        machine_without_gpu_access(devices=read_devices(tmp_path), container=find_container(tmp_path, environ), gpus=())
-    )
+)
+def test_no_dev_kfd(tmp_path: Path, container: str | None, name: str, message: str, remedy: str) -> None:
+    found = only(machine_without_gpu_access(devices=read_devices(tmp_path), container=container, gpus=()))
 
     assert found.name == name
     assert message in found.what
     assert remedy in found.remedy
-
-
-def test_a_container_without_the_device_of_a_listed_gpu(tmp_path: Path) -> None:
-    make_nodes(tmp_path / "sys/class/kfd/kfd/topology/nodes", 0, 90402)
-    gpus, names = read_gpus(tmp_path, None, {"PATH": ""})
-
-    found = only(
-        machine_without_gpu_access(gpus=gpus, gpu_names=names, devices=read_devices(tmp_path), container="docker")
-    )
-
-    assert gpus == ("gfx942",)
-    assert found.name == "no GPU in the container"
 
 
 def closed(device: Device, group: str = "render") -> Device:
@@ -327,22 +248,6 @@ def closed(device: Device, group: str = "render") -> Device:
             "ada has no permission to open /dev/kfd, /dev/dri/renderD128; this needs the groups render and video",
             "sudo usermod --append --groups render,video ada, then log out and in again",
             id="two groups",
-        ),
-        pytest.param(
-            (KFD, closed(RENDER_NODE)),
-            None,
-            "missing group",
-            "ada has no permission to open /dev/dri/renderD128; this needs the group render",
-            "sudo usermod --append --groups render ada, then log out and in again",
-            id="one group",
-        ),
-        pytest.param(
-            (closed(KFD, "109"), closed(RENDER_NODE, "44")),
-            "docker",
-            "missing group",
-            "ada has no permission to open /dev/kfd, /dev/dri/renderD128; this needs the groups 109 and 44",
-            "start the container with --group-add 109 --group-add 44",
-            id="numbers in a container",
         ),
         pytest.param(
             (closed(KFD),),
@@ -398,13 +303,6 @@ def test_a_gpu_that_torch_does_not_see_for_an_unknown_reason() -> None:
 
     assert found.name == "torch sees no GPU"
     assert found.remedy.startswith("for details, run: AMD_LOG_LEVEL=3 ")
-
-
-def test_a_driver_without_gpus() -> None:
-    found = only(machine_without_gpu_access(gpus=()))
-
-    assert found.name == "no GPU"
-    assert found.what == "/dev/kfd can be opened, but the driver lists no GPU"
 
 
 def test_an_inaccessible_node_is_no_problem_if_torch_sees_a_gpu() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from doctor.known import FACTS
-from doctor_installs import MODULE, TRITON_TORCH, VARIABLE, Site, good_machine
+from doctor_installs import MODULE, TRITON_TORCH, Site, good_machine
 from shared_folder import file_lock
 from wheel_factory import read_zip
 from wheelfactory.build.environments import make_build_environment, make_layered_environment, make_triton_environment
@@ -63,22 +63,6 @@ def test_our_wheel_with_the_triton_of_its_torch_has_nothing(cache: Path, tmp_pat
     assert diagnose_machine(machine, FACTS) == ()
 
 
-def test_our_wheel_where_the_other_backend_is_asked_for(cache: Path, tmp_path: Path, triton_wheel: Path) -> None:
-    site = made_site(cache, tmp_path, TRITON).add_wheel(triton_wheel).with_settings(**{VARIABLE: "FALSE"})
-
-    assert only(machine_of(site, TRITON)).name == "wrong backend selected"
-
-
-def test_the_wheel_of_others_that_is_not_enabled(real_site: Site, triton_wheel: Path) -> None:
-    real_site.add_wheel(triton_wheel)
-    (real_site.folder / "flash_attn_2_cuda.py").unlink()  # which other factories do not add
-
-    found = only(machine_of(real_site.with_settings(**{VARIABLE: "1"}), TRITON))
-
-    assert found.name == "Triton is not enabled"
-    assert f"{VARIABLE} is '1', not 'TRUE'" in found.what
-
-
 @pytest.mark.parametrize(
     ("triton", "message"),
     [
@@ -94,10 +78,6 @@ def test_a_triton_that_does_not_take_the_kernels(
     assert found.name == "unsupported Triton"
     assert f"needs Triton >=3.2,<3.9, you have triton {triton}: `{message}" in found.what
     assert found.remedy.endswith("https://download.pytorch.org/whl/rocm7.2 triton-rocm==3.7.1")
-
-
-def test_no_triton(real_site: Site, triton_wheel: Path) -> None:
-    assert only(machine_of(real_site.add_wheel(triton_wheel), None)).name == "no Triton"
 
 
 # compiled against torch's own headers
@@ -152,14 +132,3 @@ def test_a_compiled_wheel_of_the_old_abi(real_site: Site, cache: Path, triton_wh
     assert found.name == "C++ ABI mismatch"
     assert "was built with the old C++ ABI (_GLIBCXX_USE_CXX11_ABI=0)" in found.what
     assert "`undefined symbol: c10::detail::torchCheckFail (_ZN3c106detail14torchCheckFailEPKcS2_jRKSs)`" in found.what
-
-
-def test_a_compiled_wheel_for_another_torch(real_site: Site, cache: Path, triton_wheel: Path) -> None:
-    """The label is wrong here: the module matches this torch except for the ABI, so importing it fails."""
-    machine = good_machine(compiled_site(real_site, cache, triton_wheel, cxx11=False), TRITON_TORCH)
-    assert machine.flash_attn
-
-    found = only(replace(machine, flash_attn=replace(machine.flash_attn, version="2.8.3+rocm64torch2.5")))
-
-    assert found.name == "torch mismatch"
-    assert "was built for torch 2.5 (from its label), you have torch 2.13.0+rocm7.2: `undefined" in found.what

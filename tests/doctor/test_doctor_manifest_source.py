@@ -57,11 +57,6 @@ def test_anything_else_is_no_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert resolve_site("").base == f"{tmp_path.as_uri()}/"  # the working directory
 
 
-def test_a_directory_without_a_manifest_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"cannot read the manifest: .*manifest.jsonl \(No such file or directory\)"):
-        read_manifest_bytes(resolve_site(str(tmp_path)))
-
-
 Responder = Callable[[BaseHTTPRequestHandler], None]
 
 
@@ -147,12 +142,6 @@ def test_a_refused_connection_is_an_error() -> None:
         address = f"http://127.0.0.1:{free.getsockname()[1]}/"
     with pytest.raises(InputError, match="Connection refused"):
         read_manifest_bytes(resolve_site(address))
-
-
-def test_an_unknown_host_is_an_error() -> None:
-    """The same error appears without a network. Names under .invalid never exist (RFC 6761)."""
-    with pytest.raises(InputError, match=r"cannot read the manifest: https://wheels\.invalid/manifest\.jsonl \("):
-        read_manifest_bytes(resolve_site("https://wheels.invalid/"))
 
 
 def test_each_kind_of_redirect_is_followed() -> None:

@@ -151,16 +151,6 @@ def test_an_unverified_wheel_is_named_so(rows: tuple[WheelRow, ...]) -> None:
     assert {"window_size", "softcap", "block_table"} <= set(offer["refused_options"])
 
 
-def test_the_remedy_of_a_problem_is_a_step_that_can_be_pasted(wheels: tuple[PublishedWheel, ...]) -> None:
-    problem = Diagnosis("group", "no group render", "sudo usermod -aG render you")
-    assert text_of(report_on(MI300X, wheels, problem))[:4] == [
-        "Fix this first: no group render",
-        "1. Run:",
-        "     sudo usermod -aG render you",
-        "2. Install flash-attn 2.8.3, CK backend:",
-    ]
-
-
 def test_another_torch_brings_its_torchvision_and_names_what_pins_torch(wheels: tuple[PublishedWheel, ...]) -> None:
     cuda = InstalledTorch("2.9.1+cu128", cuda="12.8")
     packages, pins = {"torchvision": "0.24.1", "vllm": "0.33.0"}, {"vllm": "==2.14.0", "torchvision": "==2.9.1"}
@@ -219,13 +209,6 @@ def test_a_working_install_is_kept_and_another_wheel_is_a_choice(wheels: tuple[P
     fit = find_fit(wheels, elsewhere, FACTS, flash_attn="2.7.4.post1")
     asked = make_report(elsewhere, (), SOURCE, wheels, fit, FACTS, wanted=wanted)
     assert text_of(asked)[0].startswith("Install this: flash-attn 2.7.4.post1, CK backend")
-
-
-def test_a_gpu_that_only_torch_reports_counts(wheels: tuple[PublishedWheel, ...]) -> None:
-    torch = replace(MI300X.torch or InstalledTorch(""), archs=("gfx1100",))
-    report = report_on(replace(MI300X, torch=torch, gpus=(), gpu_names=()), wheels)
-    assert [offer.wheel.filename for offer in report.offers] == [TRITON_FILE]
-    assert report.verdict.line.endswith("on gfx1100.")
 
 
 def test_without_a_gpu_no_wheel_for_some_gpus_is_offered(wheels: tuple[PublishedWheel, ...]) -> None:
@@ -350,13 +333,6 @@ def test_the_installed_triton_decides_whether_a_triton_wheel_matches(wheels: tup
     assert why == ("needs Triton >=3.2,<3.9, you have pytorch-triton-rocm 3.9.0",)
 
 
-def test_a_gpu_under_an_override_fits_with_a_caution(wheels: tuple[PublishedWheel, ...]) -> None:
-    owner = replace(RADEON, gpus=("gfx1031",), gpu_names=("",), environ={"HSA_OVERRIDE_GFX_VERSION": "10.3.0"})
-    (offer,) = report_on(owner, wheels).offers
-    caution = "HSA_OVERRIDE_GFX_VERSION=10.3.0 makes gfx1031 use code for gfx1030, which AMD does not support"
-    assert offer.cautions == (f"may work: {caution}",)
-
-
 @pytest.mark.parametrize(
     ("machine", "wrong", "code"),
     [
@@ -469,11 +445,6 @@ def test_the_machine_is_examined_and_matched(run: Run, release: Path) -> None:
     assert (ran.code, ran.error) == (DONE, None)
     assert any(line.endswith(f"atching wheel: {TRITON_FILE}") for line in ran.out)  # matches any Python
     assert "torch       2.9.1+rocm6.4, HIP 6.4.43482, new C++ ABI, sees a GPU" in ran.out
-
-
-def test_options_limit_the_wheels(run: Run, release: Path) -> None:
-    ran = run("--backend", "triton", "--flash-attn", "2.8.3", "--verbose", site=str(release))
-    assert [line for line in ran.out if "atching wheel: " in line] == [f"Matching wheel: {TRITON_FILE}"]
 
 
 def test_json_is_one_object_with_the_exit_code(run: Run, release: Path) -> None:

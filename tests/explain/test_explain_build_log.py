@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from explain.build_logs import HEALTHY, KERNEL_283, KERNEL_MAIN, PREAMBLE, command, compiles, failed, running, timed
+from explain.build_logs import KERNEL_283, KERNEL_MAIN, PREAMBLE, command, compiles, failed, running, timed
 from wheelfactory.core.errors import InputError
 from wheelfactory.explain.build_log import COMMAND, FAILED, FINISHED, PREPARING, RUNNING, BuildLog, read_build_log
 from wheelfactory.explain.log_lines import read_log_lines
@@ -40,11 +40,6 @@ def test_a_failed_build_keeps_the_command_that_failed_first() -> None:
     assert reading.cause.name == "out of memory"
     assert reading.command
     assert reading.command.name == KERNEL_283
-
-
-def test_a_failure_without_a_known_cause_is_a_failure() -> None:
-    reading = read(failed("an unknown error"))
-    assert (reading.state, reading.cause) == (FAILED, None)
 
 
 @pytest.mark.parametrize(
@@ -135,17 +130,6 @@ def test_one_compile_after_another_is_not_mixed() -> None:
     assert (progress.runs, progress.mixed) == (5, False)
 
 
-def test_a_wheel_without_compiled_kernels_is_finished_without_progress() -> None:
-    reading = read(HEALTHY)
-    assert (reading.state, reading.progress) == (FINISHED, None)
-
-
-def test_of_several_runs_of_ninja_the_last_counts() -> None:
-    reading = read(PREAMBLE + "\n".join([*compiles(7, total=7), *compiles(30, total=2782)]))
-    assert reading.progress
-    assert (reading.progress.done, reading.progress.total, reading.progress.runs) == (30, 2782, 2)
-
-
 def test_a_build_before_its_compiles_is_preparing() -> None:
     assert read(PREAMBLE).state == PREPARING
 
@@ -154,11 +138,6 @@ def test_without_ninja_the_commands_are_all_there_is() -> None:
     warning = "UserWarning: Attempted to use ninja as the BuildExtension backend but we could not find ninja."
     reading = read(f"{PREAMBLE}{warning}\n{command()}\n")
     assert (reading.state, reading.no_ninja, reading.progress) == (RUNNING, True, None)
-
-
-def test_a_command_alone_is_a_command() -> None:
-    reading = read(command())
-    assert (reading.state, reading.progress) == (COMMAND, None)
 
 
 @pytest.mark.parametrize(

@@ -203,13 +203,6 @@ def test_the_message_that_a_build_failed_is_no_cause() -> None:
     assert find_cause(ours) is None
 
 
-def test_colours_times_and_indentation_are_removed() -> None:
-    raw = "2026-11-21T19:00:00.1Z   \x1b[31mclang++: error: unable to execute command: Killed\x1b[0m"
-    cause = find_cause([raw])
-    assert cause
-    assert cause.evidence == "clang++: error: unable to execute command: Killed"
-
-
 def test_long_evidence_is_truncated() -> None:
     cause = find_cause([f"No space left on device {'x' * 10_000}"])
     assert cause

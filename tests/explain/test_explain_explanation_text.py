@@ -309,10 +309,6 @@ def test_a_failure_unrelated_to_size_has_no_advice_about_size(explain: Explain) 
     assert "what to change" not in shown.out
 
 
-def test_an_unknown_failure_is_reported_as_unknown(explain: Explain) -> None:
-    assert "failed, 5 of 2525 compiled (0 %), 1 failed; the log shows no known cause" in explain(failed("unknown")).out
-
-
 def test_a_finished_build_has_no_advice(explain: Explain) -> None:
     shown = explain(f"{running(3, 3)}Successfully built flash-attn\n")
     assert shown.out.splitlines()[0].endswith("finished, 3 of 3 compiled (100 %)")
@@ -333,37 +329,12 @@ def test_unknown_flags_are_listed(explain: Explain) -> None:
     assert section(explain(f"{command()} -ffrobnicate", "--flags"), "unknown flags") == ["             -ffrobnicate"]
 
 
-def test_a_log_on_stdin_is_explained_like_a_file(explain: Explain) -> None:
-    file, stdin = explain(timed(5, 2)), explain(timed(5, 2), stdin=True)
-    assert file.out.splitlines()[1:] == stdin.out.splitlines()[1:]
-
-
-def test_the_json_has_the_same_keys_for_every_log(explain: Explain) -> None:
-    keys = [
-        *(
-            "format",
-            "log",
-            "lines",
-            "kind",
-            "state",
-            "torch",
-            "archs",
-            "progress",
-            "remaining_time",
-            "cause",
-            "failed_objects",
-            "kernel",
-        ),
-        *("command", "reasons", "advice", "wheel"),
-    ]
-    for log in (running(), timed(9, 2), failed("Killed"), failed("?"), HEALTHY, PREAMBLE, command()):
-        assert list(json.loads(explain(log, "--json").out)) == keys
-
-
-def test_every_key_of_the_json_is_documented(explain: Explain) -> None:
+def test_the_json_has_the_same_documented_keys_for_every_log(explain: Explain) -> None:
     reference = (Path(__file__).parents[2] / "docs/reference/explain.md").read_text()
-    documents = [json.loads(explain(log, "--json").out) for log in (timed(9, 2), failed("Killed"))]
-    keys = {key for document in documents for key in document}
+    logs = (running(), timed(9, 2), failed("Killed"), failed("?"), HEALTHY, PREAMBLE, command())
+    documents = [json.loads(explain(log, "--json").out) for log in logs]
+    assert {tuple(document) for document in documents} == {tuple(documents[0])}
+    keys = {*documents[0]}
     keys |= {key for document in documents for value in document.values() if isinstance(value, dict) for key in value}
     assert [key for key in sorted(keys) if f"`{key}`" not in reference] == []
 
@@ -405,12 +376,6 @@ def test_a_closed_stdin_is_an_error(monkeypatch: pytest.MonkeyPatch, capsys: pyt
     monkeypatch.setattr(sys, "stdin", None)
     assert main(["explain", "-"]) == BAD_INPUT
     assert "cannot read the log: stdin is closed" in capsys.readouterr().err
-
-
-def test_a_compressed_log_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "logs.zip").write_bytes(b"PK\x03\x04...")
-    assert main(["explain", str(tmp_path / "logs.zip")]) == BAD_INPUT
-    assert "decompress it first" in capsys.readouterr().err
 
 
 def test_a_cell_fits_a_terminal_of_80_columns(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,22 +14,11 @@ from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BAD_INPUT, InputError
 from wheelfactory.core.files import MATRIX
 from wheelfactory.matrix.expand import Expansion, expand
-from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.rules import Combination
 
 CK, TRITON = Backend.CK, Backend.TRITON
 SEED = MATRIX.parent / "examples/seed-matrix.yaml"
-
-
-@pytest.fixture(scope="module")
-def default() -> Matrix:
-    return load_matrix(MATRIX)
-
-
-@pytest.fixture(scope="module")
-def expansion(default: Matrix) -> Expansion:
-    return expand(default)
 
 
 def built(expansion: Expansion) -> list[Combination]:
@@ -76,16 +65,6 @@ def test_a_refused_combination_is_named_with_its_python() -> None:
     names = {item.name: item.reason for item in expand(small_matrix()).excluded}
     assert names["fa2.6.3-rocm6.4-torch2.9.1-cp311-triton"] == "flash-attn 2.6.3 has no triton backend"
     assert names["fa2.8.3-rocm6.4-torch2.9.1-cp312-ck"] == "the compiler of this image stops"
-
-
-def test_no_cell_has_torch_2_6_0_on_rocm_6_2() -> None:
-    for path in (
-        MATRIX,
-        SEED,
-    ):
-        cells = {(cell.torch, cell.rocm) for cell in expand(load_matrix(path)).cells}
-        assert ("2.5.1", "6.2") in cells
-        assert ("2.6.0", "6.2") not in cells
 
 
 def test_two_cells_of_one_label_are_an_error_that_names_both() -> None:
@@ -160,10 +139,3 @@ def test_a_cell_has_the_common_archs_of_release_and_torch() -> None:
         ("fa2.8.3-rocm6.4-torch2.9.1-py3-triton", ("gfx942", "gfx1100")),
     ):
         assert small_matrix().archs(Cell.parse(cell)) == archs
-
-
-def test_no_cell_has_an_arch_that_release_or_torch_lacks(default: Matrix, expansion: Expansion) -> None:
-    for cell in expansion.cells:
-        release = default.flash_attn[cell.flash_attn].backend(cell.backend)
-        assert release
-        assert set(default.archs(cell)) == set(release.archs) & set(default.rocm[cell.rocm].archs) != set()

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from small_matrix import PREVIEW, SMALL, edited, small_matrix
 from wheelfactory.core.errors import BAD_INPUT, InputError
-from wheelfactory.core.files import MATRIX
 from wheelfactory.matrix.document import MAX_VALUES, Document, UnreadableError
 from wheelfactory.matrix.load import MAX_BYTES, MAX_COMBINATIONS, load_matrix
 from wheelfactory.matrix.origins import Fact
@@ -77,21 +76,6 @@ def assert_refused(path: Path, marked: str, what: str, hint: str) -> None:
 def test_a_good_matrix_loads(path: Path) -> None:
     path.write_text(SMALL)
     assert load_matrix(path) == small_matrix()
-
-
-def test_the_matrices_of_the_repository_load() -> None:
-    for matrix in (
-        MATRIX,
-        MATRIX.parent / "examples/seed-matrix.yaml",
-    ):
-        assert load_matrix(matrix).rocm
-
-
-def test_line_and_column_count_from_one(path: Path) -> None:
-    error = refuse(path, edited(("python: ['3.12', '3.11']", "python: ['3.12', 3.11]")))
-    assert error.what == "1 mistake in the matrix"
-    assert error.which == f"{path}:3:18: python.1: 3.11 is a number, not text"
-    assert error.hint == "write '3.11' in quotes: unquoted, 7.10 and 7.1 are the same number"
 
 
 def test_an_unquoted_number_is_refused_as_it_is_written(path: Path) -> None:
@@ -229,133 +213,80 @@ def test_a_value_of_the_wrong_type_is_refused(path: Path) -> None:
         assert_refused(path, edited((old, new)), what, hint)
 
 
+SHA256 = "54058201ac7087911181bfec4af6091bb59380360f069276601256a76af08193"
+IMAGE = "rocm.6.4.images.0"
+
 WRONG_FORMS = (
-    ("'2.6.3'", "§'2.6.x'", "flash-attn.2.6.x is not a version: '2.6.x'", "looks like 2.9.1"),
-    ("'3.5.1'", "§new", "torch.2.9.1.triton is not a version: 'new'", "looks like 2.9.1"),
-    ("'3.11']", "§'4.0']", "python.1 is not a Python version: '4.0'", "looks like 3.12"),
-    ("'3.11']", "§'3.011']", "python.1 is not a Python version: '3.011'", "3.12"),
-    ("'3.11']", "§'3.110']", "python.1 is not a Python version: '3.110'", "3.12"),
-    ("'3.11']", "§'3.11.2']", "python.1 is not a Python version: '3.11.2'", "3.12"),
-    ("gfx1030", "§GFX90A", "rocm.6.4.archs.1 is not a known offload arch: 'GFX90A'", "gfx90a"),
-    ("gfx1030", "§gfx1039", "rocm.6.4.archs.1 is not a known offload arch: 'gfx1039'", "write gfx103"),
-    ("glibc: '2.35'", "glibc: §'9.99'", "rocm.6.4.images.0.glibc is not a version of glibc: '9.99'", "looks like 2.35"),
-    ("'6.4':", "§'6.4.post1':", "rocm.6.4.post1 is not a version of ROCm: '6.4.post1'", "looks like 7.2"),
-    (
-        "distribution",
-        "digest: §latest\n        distribution",
-        "rocm.6.4.images.0.digest is not an image digest: 'latest'",
-        "sha256: and 64 of the digits 0-9a-f",
+    ("'2.6.3'", "§'2.6.x'", "flash-attn.2.6.x is not a version", "a version looks like 2.9.1"),
+    ("'2.8.3':", f"§'{'9' * 40}':", f"flash-attn.{'9' * 40} is not a version", "a version looks like 2.9.1"),
+    ("'3.5.1'", "§new", "torch.2.9.1.triton is not a version", "a version looks like 2.9.1"),
+    *(
+        ("'3.11']", f"§'{version}']", "python.1 is not a Python version", "3.12")
+        for version in ("4.0", "3.011", "3.11.2")
     ),
+    ("gfx1030", "§GFX90A", "rocm.6.4.archs.1 is not a known offload arch", "write gfx90a"),
+    ("gfx1030", "§gfx1039", "rocm.6.4.archs.1 is not a known offload arch", "write gfx103"),
+    ("glibc: '2.35'", "glibc: §'9.99'", f"{IMAGE}.glibc is not a version of glibc", "looks like 2.35"),
+    ("'6.4':", "§'6.4.post1':", "rocm.6.4.post1 is not a version of ROCm", "looks like 7.2"),
+    ("distribution", "digest: §latest\n        distribution", f"{IMAGE}.digest is not an image digest", "sha256: "),
+    ("'>=3.9'", "§'3.9 or so'", "flash-attn.2.8.3.python is not a version specifier", "looks like >=3.2.0,<3.9"),
+    ("'>=3.9'", "§'>=3.*'", "flash-attn.2.8.3.python is not a version specifier", "Invalid specifier"),
+    ("'>=2.9'", "§''", "exclude.0.torch is not a version specifier", "looks like >=3.2.0"),
+    (COMMIT[14:-1], "§418d677", "flash-attn.2.6.3.git.commit is not a commit", "40 of the digits 0-9a-f"),
+    (SHA256, "§54058201AC", "dependencies.einops.sha256 is not a sha256", "64 of the digits 0-9a-f"),
     (
-        "'>=3.9'",
-        "§'3.9 or so'",
-        "flash-attn.2.8.3.python is not a version specifier: '3.9 or so'",
-        "looks like >=3.2.0,<3.9",
-    ),
-    ("'>=2.9'", "§''", "exclude.0.torch is not a version specifier: ''", "looks like >=3.2.0"),
-    (
-        "'>=2.9'",
-        f"§'>={'9' * 5000}'",
-        f"exclude.0.torch is not a version specifier: '>={'9' * 353}...",
-        "looks like >=3.2.0",
-    ),
-    (
-        "418d677192b483dfc1decfdf9aadca40b402485d",
-        "§418d677",
-        "flash-attn.2.6.3.git.commit is not a commit: '418d677'",
-        "40 of the digits 0-9a-f",
-    ),
-    (
-        "54058201ac7087911181bfec4af6091bb59380360f069276601256a76af08193",
-        "§54058201AC",
-        "dependencies.einops.sha256 is not a sha256: '54058201AC'",
-        "64 of the digits 0-9a-f",
-    ),
-    (
-        "'2.8.3':",
-        f"§'{'9' * 40}':",
-        f"flash-attn.{'9' * 40} is not a version: '{'9' * 40}'",
-        "looks like 2.9.1",
-    ),
-    (
-        "'>=3.9'",
-        "§'>=3.*'",
-        "flash-attn.2.8.3.python is not a version specifier: '>=3.*'",
-        "Invalid specifier",
-    ),
-    (
-        "flash_attn-2.8.3.tar.gz",
-        "§../flash_attn-2.8.3.tar.gz",
-        "flash-attn.2.8.3.sdist.file is not an sdist of flash-attn: '../flash_attn-2.8.3.tar.gz'",
-        "flash_attn-2.8.3.tar.gz",
+        *("flash_attn-2.8.3.tar.gz", "§../flash_attn-2.8.3.tar.gz"),
+        *("flash-attn.2.8.3.sdist.file is not an sdist of flash-attn", "flash_attn-2.8.3.tar.gz"),
     ),
     *(
         (
-            "https://github.com/Dao-AILab/flash-attention",
-            f"§{repository}",
-            f"flash-attn.2.6.3.git.repository is not a repository: {repository!r}",
-            "looks like https://github.com/",
+            REPOSITORY[18:-1],
+            f"§{url}",
+            "flash-attn.2.6.3.git.repository is not a repository",
+            "like https://github.com/",
         )
-        for repository in ("ext::sh -c touch", "http://github.com/a/b")
+        for url in ("ext::sh -c touch", "http://github.com/a/b")
     ),
-    ("tag: v2.6.3", "tag: §'a:b'", "flash-attn.2.6.3.git.tag is not a git tag: 'a:b'", "looks like v2.6.3"),
+    ("tag: v2.6.3", "tag: §'a:b'", "flash-attn.2.6.3.git.tag is not a git tag", "looks like v2.6.3"),
     *(
         (
             "https://download.pytorch.org/whl/rocm6.4",
-            f"§{index}",
-            f"rocm.6.4.index is not the address of an index: {index!r}",
-            "https://download.pytorch.org/whl/",
+            f"§{url}",
+            "rocm.6.4.index is not the address of an index",
+            "https://",
         )
-        for index in ("http://download.pytorch.org/whl", "file:///srv/whl")
+        for url in ("http://download.pytorch.org/whl", "file:///srv/whl")
     ),
     *(
-        (
-            "tag: rocm/pytorch:first",
-            f"tag: §'{image}'",
-            f"rocm.6.4.images.0.tag is not an image with its tag: {image!r}",
-            "looks like rocm/pytorch:rocm7.2.4_",
-        )
+        ("rocm/pytorch:first", f"§'{image}'", f"{IMAGE}.tag is not an image with its tag", "like rocm/pytorch:rocm7")
         for image in ("rocm/pytorch", "ROCm/pytorch:first", f"rocm/pytorch@sha256:{'0' * 64}")
     ),
     (
-        "distribution: ubuntu22.04",
-        "distribution: §Ubuntu 22.04",
-        "rocm.6.4.images.0.distribution is not a Linux distribution: 'Ubuntu 22.04'",
-        "looks like ubuntu22.04",
+        *("distribution: ubuntu22.04", "distribution: §Ubuntu 22.04"),
+        *(f"{IMAGE}.distribution is not a Linux distribution", "looks like ubuntu22.04"),
     ),
-    (
-        "/opt/venv/bin/python",
-        "§/opt/../bin/python",
-        "rocm.6.4.images.0.python-path is not a path in an image: '/opt/../bin/python'",
-        "looks like /opt/rocm",
-    ),
-    (
-        "manylinux_2_28_x86_64",
-        "§win_amd64",
-        "torch.2.9.1.platform is not a platform of torch: 'win_amd64'",
-        "looks like manylinux_2_28_x86_64",
-    ),
+    ("/opt/venv/bin/python", "§/opt/../bin/python", f"{IMAGE}.python-path is not a path in an image", "like /opt/rocm"),
+    ("manylinux_2_28_x86_64", "§win_amd64", "torch.2.9.1.platform is not a platform of torch", "like manylinux_2_28"),
     *(
-        (
-            "einops:",
-            f"§'{project}':",
-            f"dependencies.{project} is not a normalized project name: {project!r}",
-            "looks like einops or typing-extensions",
-        )
-        for project in ("Einops", "ein_ops", "")
+        ("einops:", f"§'{name}':", f"dependencies.{name} is not a normalized project name", "looks like einops")
+        for name in ("Einops", "ein_ops", "")
     ),
     (
-        "einops-0.8.2-py3-none-any.whl",
-        "§einops-0.8.2-cp311-cp311-linux_x86_64.whl",
-        "dependencies.einops.wheel is not a pure wheel: 'einops-0.8.2-cp311-cp311-linux_x86_64.whl'",
-        "looks like einops-0.8.2-py3-none-any.whl",
+        *("einops-0.8.2-py3-none-any.whl", "§einops-0.8.2-cp311-cp311-linux_x86_64.whl"),
+        *("dependencies.einops.wheel is not a pure wheel", "looks like einops-0.8.2-py3-none-any.whl"),
     ),
 )
 
 
 def test_a_text_of_the_wrong_form_is_refused_with_an_example(path: Path) -> None:
     for old, new, what, hint in WRONG_FORMS:
-        assert_refused(path, edited((old, new)), what, hint)
+        value = new.partition(HERE)[2].partition("\n")[0].strip("':]")
+        assert_refused(path, edited((old, new)), f"{what}: {value!r}", hint)
+
+
+def test_a_long_text_is_cut_in_the_error(path: Path) -> None:
+    what = f"exclude.0.torch is not a version specifier: '>={'9' * 353}..."
+    assert_refused(path, edited(("'>=2.9'", f"§'>={'9' * 5000}'")), what, "looks like >=3.2.0")
 
 
 def test_a_wheel_that_no_release_can_hold_is_refused(path: Path) -> None:
@@ -416,21 +347,8 @@ def test_a_file_of_another_release_than_its_entry_is_refused(path: Path) -> None
 
 
 def test_a_remark_must_not_have_invisible_characters(path: Path) -> None:
-    for character in (
-        "\u202e",
-        "\u2066",
-        "\u200b",
-        "\u00ad",
-        "\u3164",
-        "\u2028",
-        "\x1b",
-        "\n",
-        "\t",
-    ):
-        for text in (
-            "the compiler of this image stops",
-            "a log of ours",
-        ):
+    for character in "\u202e\u2066\u200b\u00ad\u3164\u2028\x1b\n\t":
+        for text in ("the compiler of this image stops", "a log of ours"):
             written = text.replace(" ", f" \\u{ord(character):04x}", 1)
             key = "reason" if text.startswith("the") else "source"
             what = f"exclude.0.{key} has the character U+{ord(character):04X}"
@@ -597,11 +515,7 @@ def test_several_mistakes_are_listed_in_the_order_of_the_file(path: Path) -> Non
         "53:16: rocm.6.4.archs.1 is not a known offload arch: 'y'",
         "89:5: rocm.6.2.index is missing",
     ]
-
-
-def test_a_hint_is_given_once_for_all_mistakes_of_its_kind(path: Path) -> None:
-    error = refuse(path, edited(("gfx942, gfx1030", "x, y")))
-    assert error.hint == "write gfx90a, or add it to gpu_names.csv"
+    assert error.hint.count("add it to gpu_names.csv") == 1, "a hint is given once"
 
 
 def test_a_file_that_is_not_a_yaml_mapping_is_refused(path: Path) -> None:
@@ -643,21 +557,6 @@ def test_yaml_bombs_are_refused(path: Path) -> None:
         ),
     ):
         assert refuse(path, text).which.endswith(what)
-
-
-def test_a_file_that_is_too_large_is_refused_before_it_is_parsed(path: Path) -> None:
-    for size in (
-        MAX_BYTES + 1,
-        10_000_000,
-    ):
-        error = refuse(path, SMALL.encode().ljust(size, b"#"))
-        assert str(error) == f"too large for a matrix: {path}:1:1: it has more than 300,000 bytes"
-        assert "matrix.yaml" in error.hint
-
-
-def test_an_endless_file_is_refused() -> None:
-    with pytest.raises(InputError, match="too large for a matrix"):
-        load_matrix(Path("/dev/zero"))
 
 
 def test_too_many_combinations_are_refused(path: Path) -> None:
@@ -709,15 +608,10 @@ def test_the_form_of_the_file_does_not_matter(path: Path) -> None:
         assert load_matrix(path) == small_matrix()
 
 
-def test_lines_count_the_same_with_crlf(path: Path) -> None:
-    text, place = split(edited(("  '6.2':", "  §6.2:")))
-    error = refuse(path, text.replace("\n", "\r\n"))
-    assert error.which == f"{path}:{place}: 6.2 is a number, not a version"
-
-
-def test_columns_count_the_same_after_a_byte_order_mark(path: Path) -> None:
+def test_positions_do_not_depend_on_the_form_of_the_file(path: Path) -> None:
     text, place = split(edited(("[ck, triton]", "[ck, §ck]")))
-    assert refuse(path, codecs.BOM_UTF8 + text.encode()).which == f"{path}:{place}: 'ck' is listed twice"
+    for content in (text.replace("\n", "\r\n").encode(), codecs.BOM_UTF8 + text.encode()):
+        assert refuse(path, content).which == f"{path}:{place}: 'ck' is listed twice"
 
 
 def test_an_anchor_stands_for_its_entry(path: Path) -> None:
@@ -729,18 +623,16 @@ def test_an_anchor_stands_for_its_entry(path: Path) -> None:
     assert load_matrix(path).rocm["6.4"].archs == ("gfx90a", "gfx942")
 
 
-def test_a_missing_file_is_refused(path: Path) -> None:
-    with pytest.raises(InputError) as refused:
-        load_matrix(path)
-    assert (refused.value.what, refused.value.which) == ("no such file", str(path))
-    assert "--matrix FILE" in refused.value.hint
-
-
-def test_a_directory_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError) as refused:
-        load_matrix(tmp_path)
-    assert (refused.value.what, refused.value.which) == ("cannot read", f"{tmp_path} (Is a directory)")
-    assert "--matrix FILE" in refused.value.hint
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    for path, what, which in (
+        (tmp_path / "none", "no such file", f"{tmp_path}/none"),
+        (tmp_path, "cannot read", f"{tmp_path} (Is a directory)"),
+        (Path("/dev/zero"), "too large for a matrix", "/dev/zero:1:1: it has more than 300,000 bytes"),
+    ):
+        with pytest.raises(InputError) as refused:
+            load_matrix(path)
+        assert (refused.value.what, refused.value.which) == (what, which)
+        assert "--matrix" in refused.value.hint
 
 
 @given(st.text() | st.text("[]{}&*a:-'\"#|>? \n\t\r", max_size=60))
@@ -806,7 +698,3 @@ def test_a_version_of_aiter_that_could_be_amds_is_refused(path: Path) -> None:
         "0.1.20 could be a version of AMD's, which ours must never replace",
         "write 0.0. and the date of the commit",
     )
-
-
-def test_the_matrix_names_the_hip_of_a_rocm_that_has_another_number() -> None:
-    assert load_matrix(MATRIX).hip["10.0"].version == "7.15"

@@ -8,20 +8,9 @@ from small_matrix import PREVIEW, Edit, small_matrix
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.support import Answer, Finding
 from wheelfactory.matrix.rules import (
-    AXES,
     GPU,
     Combination,
-    Rule,
-    check_backend,
-    check_common_arch,
-    check_cxx_standard,
-    check_flash_attn_python,
-    check_flash_attn_torch,
-    check_torch_index,
-    check_torch_python,
-    check_triton_version,
     exclusion_check,
-    exclusion_rule,
     gpu_rules,
     judge_gpu_code,
     judge_preview,
@@ -30,107 +19,85 @@ from wheelfactory.matrix.rules import (
 
 CK, TRITON = Backend.CK, Backend.TRITON
 ALLOWED = ""
+EXCLUDED = "the compiler of this image stops"
 
-
-def test_a_release_needs_the_backend() -> None:
-    for flash_attn, backend, reason in (
-        ("2.6.3", TRITON, "flash-attn 2.6.3 has no triton backend"),
-        ("2.6.3", CK, ALLOWED),
-        ("2.8.3", TRITON, ALLOWED),
-    ):
-        assert check_backend(small_matrix(), flash_attn, backend) == reason
-
-
-def test_a_rocm_needs_the_torch_on_its_index() -> None:
-    for torch, rocm, reason in (
-        ("2.9.1", "6.2", "torch 2.9.1 is not on the ROCm 6.2 index; it is on 6.4"),
-        ("2.9.1", "6.4", ALLOWED),
-    ):
-        assert check_torch_index(small_matrix(), torch, rocm) == reason
-
-
-def test_a_torch_on_no_index_is_refused_for_every_rocm() -> None:
-    matrix = small_matrix(("torch: ['2.9.1']", "torch: ['2.5.1']"))
-    reason = "torch 2.9.1 is not on the ROCm 6.4 index; no ROCm of matrix.yaml has it"
-    assert check_torch_index(matrix, "2.9.1", "6.4") == reason
-
-
-def test_a_torch_needs_to_be_built_for_the_python() -> None:
-    for torch, python, reason in (
-        ("2.5.1", "3.12", "torch 2.5.1 for ROCm has no Python 3.12; it has 3.11, 3.10"),
-        ("2.9.1", "3.1", "torch 2.9.1 for ROCm has no Python 3.1; it has 3.12, 3.11"),
-        ("2.9.1", "3.12", ALLOWED),
-    ):
-        assert check_torch_python(small_matrix(), torch, python) == reason
-
-
-def test_a_release_needs_to_support_the_python() -> None:
-    for flash_attn, python, reason in (
-        ("2.6.3", "3.12", "flash-attn 2.6.3 needs Python >=3.8,<3.12, not 3.12"),
-        ("2.8.3", "3.8", "flash-attn 2.8.3 needs Python >=3.9, not 3.8"),
-        ("2.6.3", "3.11", ALLOWED),
-        ("2.8.3", "3.10", ALLOWED),
-    ):
-        assert check_flash_attn_python(small_matrix(), flash_attn, python) == reason
-
-
-def test_triton_kernels_need_the_triton_of_torch_in_their_window() -> None:
-    for triton, allowed in (
-        ("3.1.0", False),
-        ("3.2.0", True),
-        ("3.8.1", True),
-        ("3.9.0", False),
-        ("3.10.0", False),
-    ):
-        matrix = small_matrix(("triton: '3.5.1'", f"triton: '{triton}'"))
-        reason = f"torch 2.9.1 brings Triton {triton}; the kernels of flash-attn 2.8.3 need >=3.2.0,<3.9"
-        assert check_triton_version(matrix, "2.8.3", "2.9.1", TRITON) == (ALLOWED if allowed else reason)
-
-
-def test_ck_kernels_do_not_care_which_triton_torch_brings() -> None:
-    assert check_triton_version(small_matrix(), "2.8.3", "2.5.1", CK) == ALLOWED
-
-
-def test_a_wheel_needs_an_arch_that_release_and_torch_share() -> None:
-    for archs, backend, allowed in (
-        ("[gfx1030]", CK, False),
-        ("[gfx1100]", CK, False),
-        ("[gfx1100]", TRITON, True),
-        ("[gfx1030, gfx950]", CK, True),
-    ):
-        matrix = small_matrix(("[gfx942, gfx1030, gfx1100]", archs))
-        reason = f"flash-attn 2.8.3 {backend} supports no arch that torch for ROCm 6.4 is built for"
-        assert check_common_arch(matrix, "2.8.3", "6.4", backend) == (ALLOWED if allowed else reason)
-
-
+GOOD: Combination = ("2.8.3", "3.11", "2.9.1", "6.4", CK)
+GOOD_TRITON: Combination = ("2.8.3", "3.11", "2.9.1", "6.4", TRITON)
 TAKEN: Combination = ("2.8.3", "3.12", "2.9.1", "6.4", CK)
-
 FULL_EXCLUSION: Edit = ("torch: '>=2.9'", "torch: '>=2.9'\n    flash-attn: ==2.8.3\n    rocm: '>=6.3,<7'")
+ANY_BACKEND: Edit = ("backend: ck\n    torch", "torch")
+CXX_20: Edit = ("    platform: manylinux_2_28_x86_64", "    cxx-standard: '20'\n    platform: manylinux_2_28_x86_64")
+PREVIEW_NAME = "flash-attn 2.8.4 preview (commit 4a948e9)"
+WINDOW = "the kernels of flash-attn 2.8.3 need >=3.2.0,<3.9"
 
 
-def test_an_exclusion_takes_what_all_its_axes_name() -> None:
-    for spared in (
-        (("2.6.3", "3.12", "2.9.1", "6.4", CK)),
-        (("2.8.3", "3.11", "2.9.1", "6.4", CK)),
-        (("2.8.3", "3.12", "2.5.1", "6.4", CK)),
-        (("2.8.3", "3.12", "2.9.1", "6.2", CK)),
-        (("2.8.3", "3.12", "2.9.1", "6.4", TRITON)),
-    ):
-        rule = exclusion_rule(small_matrix(FULL_EXCLUSION).exclude[0])
-        assert ask(rule, TAKEN) == "the compiler of this image stops"
-        assert ask(rule, spared) == ALLOWED
+def triton(version: str) -> Edit:
+    return "triton: '3.5.1'", f"triton: '{version}'"
 
 
-def test_an_exclusion_takes_every_value_of_an_axis_it_leaves_out() -> None:
-    for backend in Backend:
-        rule = exclusion_rule(small_matrix(("backend: ck\n    torch", "torch")).exclude[0])
-        assert ask(rule, ("2.6.3", "3.12", "2.9.1", "6.2", backend)) == "the compiler of this image stops"
+def archs(names: str) -> Edit:
+    return "[gfx942, gfx1030, gfx1100]", f"[{names}]"
 
 
-def ask(rule: Rule, combination: Combination) -> str:
-    """Return the reason of a rule for a combination; the rule gets only the axes that it names."""
-    finding = rule.judge(*[combination[AXES.index(axis)] for axis in rule.axes])
-    return finding.reason if finding else ALLOWED
+def no_arch(backend: Backend) -> str:
+    return f"flash-attn 2.8.3 {backend} supports no arch that torch for ROCm 6.4 is built for"
+
+
+@pytest.mark.parametrize(
+    ("edits", "combination", "reason"),
+    [
+        ([], GOOD, ALLOWED),
+        ([], ("2.8.3", "3.12", "2.9.1", "6.4", TRITON), ALLOWED),
+        ([], ("2.6.3", "3.11", "2.5.1", "6.2", CK), ALLOWED),
+        # of several reasons the first is the one told
+        ([], ("2.6.3", "3.12", "2.5.1", "6.4", TRITON), "flash-attn 2.6.3 has no triton backend"),
+        ([], ("2.6.3", "3.12", "2.5.1", "6.4", CK), "torch 2.5.1 is not on the ROCm 6.4 index; it is on 6.2"),
+        ([], ("2.6.3", "3.12", "2.5.1", "6.2", CK), "torch 2.5.1 for ROCm has no Python 3.12; it has 3.11, 3.10"),
+        ([], ("2.6.3", "3.12", "2.9.1", "6.4", CK), "flash-attn 2.6.3 needs Python >=3.8,<3.12, not 3.12"),
+        ([], ("2.8.3", "3.11", "2.5.1", "6.2", TRITON), f"torch 2.5.1 brings Triton 3.1.0; {WINDOW}"),
+        ([archs("gfx1030")], TAKEN, no_arch(CK)),
+        ([], TAKEN, EXCLUDED),
+        # torch
+        (
+            [("torch: ['2.9.1']", "torch: ['2.5.1']")],
+            GOOD,
+            "torch 2.9.1 is not on the ROCm 6.4 index; no ROCm of matrix.yaml has it",
+        ),
+        ([], ("2.8.3", "3.1", "2.9.1", "6.4", CK), "torch 2.9.1 for ROCm has no Python 3.1; it has 3.12, 3.11"),
+        (
+            [PREVIEW],
+            ("2.8.4+git4a948e9", "3.11", "2.5.1", "6.2", CK),
+            f"{PREVIEW_NAME} is built for torch >=2.9, not 2.5.1",
+        ),
+        ([PREVIEW], ("2.8.4+git4a948e9", "3.11", "2.9.1", "6.4", CK), ALLOWED),
+        (
+            [CXX_20],
+            GOOD,
+            "torch 2.9.1 needs C++20 headers, and setup.py of these releases compiles with -std=c++17",
+        ),
+        ([CXX_20], GOOD_TRITON, ALLOWED),
+        ([CXX_20, PREVIEW], ("2.8.4+git4a948e9", "3.11", "2.9.1", "6.4", CK), ALLOWED),
+        # Triton, by number
+        ([triton("3.1.0")], GOOD_TRITON, f"torch 2.9.1 brings Triton 3.1.0; {WINDOW}"),
+        ([triton("3.2.0")], GOOD_TRITON, ALLOWED),
+        ([triton("3.8.1")], GOOD_TRITON, ALLOWED),
+        ([triton("3.10.0")], GOOD_TRITON, f"torch 2.9.1 brings Triton 3.10.0; {WINDOW}"),
+        ([triton("3.10.0")], GOOD, ALLOWED),
+        # archs
+        ([archs("gfx1100")], GOOD, no_arch(CK)),
+        ([archs("gfx1100")], GOOD_TRITON, ALLOWED),
+        ([archs("gfx1030, gfx950")], GOOD, ALLOWED),
+        # an exclusion takes what all its axes name, and every value of an axis that it leaves out
+        ([FULL_EXCLUSION], TAKEN, EXCLUDED),
+        ([FULL_EXCLUSION], ("2.8.3", "3.12", "2.9.1", "6.4", TRITON), ALLOWED),
+        ([("torch: '>=2.9'", "flash-attn: ==2.6.3")], TAKEN, ALLOWED),
+        ([("torch: '>=2.9'", "rocm: '<6.3'")], TAKEN, ALLOWED),
+        ([("torch: '>=2.9'", "torch: '<2.9'")], TAKEN, ALLOWED),
+        ([ANY_BACKEND], ("2.8.3", "3.12", "2.9.1", "6.4", TRITON), EXCLUDED),
+    ],
+)
+def test_a_combination_is_refused_with_its_reason(edits: list[Edit], combination: Combination, reason: str) -> None:
+    assert exclusion_check(small_matrix(*edits))(combination) == reason
 
 
 KNOWN_ARCHS: Edit = (
@@ -213,29 +180,6 @@ def test_a_reason_about_triton_names_the_preview_but_no_release() -> None:
     )
 
 
-def test_a_preview_can_be_for_some_torch_releases_only() -> None:
-    matrix = small_matrix(PREVIEW)
-    assert check_flash_attn_torch(matrix, "2.8.4+git4a948e9", "2.9.1") == ALLOWED
-    assert check_flash_attn_torch(matrix, "2.8.3", "2.5.1") == ALLOWED
-    reason = "flash-attn 2.8.4 preview (commit 4a948e9) is built for torch >=2.9, not 2.5.1"
-    assert check_flash_attn_torch(matrix, "2.8.4+git4a948e9", "2.5.1") == reason
-
-
-def test_ck_needs_the_c_plus_plus_standard_of_the_headers_of_torch() -> None:
-    newer = ("    platform: manylinux_2_28_x86_64", "    cxx-standard: '20'\n    platform: manylinux_2_28_x86_64")
-    matrix = small_matrix(PREVIEW, newer)
-    for flash_attn, torch, backend, reason in (
-        (
-            *("2.8.3", "2.9.1", CK),
-            "torch 2.9.1 needs C++20 headers, and setup.py of these releases compiles with -std=c++17",
-        ),
-        ("2.8.3", "2.9.1", TRITON, ALLOWED),
-        ("2.8.3", "2.5.1", CK, ALLOWED),
-        ("2.8.4+git4a948e9", "2.9.1", CK, ALLOWED),
-    ):
-        assert check_cxx_standard(matrix, flash_attn, torch, backend) == reason
-
-
 def test_a_gpu_needs_a_torch_that_is_built_for_it() -> None:
     for rocm, arch, reason in (
         ("6.2", "gfx1100", "torch for ROCm 6.2 is not built for gfx1100; torch for ROCm 6.4 is"),
@@ -262,29 +206,3 @@ def test_the_rules_of_a_gpu_leave_just_the_archs_that_a_wheel_promises(backend: 
 
     promised = matrix.archs(Cell("2.8.3", "3.11", "2.9.1", "6.4", backend))
     assert {arch for arch in archs if not is_refused(arch)} == set(promised)
-
-
-def test_the_first_reason_is_the_one_told() -> None:
-    for combination, reason in (
-        (("2.6.3", "3.12", "2.5.1", "6.4", TRITON), "flash-attn 2.6.3 has no triton"),
-        (("2.6.3", "3.12", "2.5.1", "6.4", CK), "torch 2.5.1 is not on the ROCm 6.4"),
-        (("2.6.3", "3.12", "2.5.1", "6.2", CK), "torch 2.5.1 for ROCm has no Python 3.12"),
-        (("2.6.3", "3.12", "2.9.1", "6.4", CK), "flash-attn 2.6.3 needs Python"),
-        (("2.8.3", "3.11", "2.5.1", "6.2", TRITON), "torch 2.5.1 brings Triton 3.1.0"),
-        (TAKEN, "the compiler of this image stops"),
-    ):
-        assert exclusion_check(small_matrix())(combination).startswith(reason)
-
-
-def test_archs_are_told_before_an_exclusion() -> None:
-    refuse = exclusion_check(small_matrix(("[gfx942, gfx1030, gfx1100]", "[gfx1030]")))
-    assert refuse(TAKEN).startswith("flash-attn 2.8.3 ck supports no arch")
-
-
-def test_a_combination_that_works_has_no_reason_against_it() -> None:
-    for combination in (
-        (("2.8.3", "3.11", "2.9.1", "6.4", CK)),
-        (("2.8.3", "3.12", "2.9.1", "6.4", TRITON)),
-        (("2.6.3", "3.11", "2.5.1", "6.2", CK)),
-    ):
-        assert exclusion_check(small_matrix())(combination) == ALLOWED

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -189,21 +187,6 @@ def test_shards_hold_at_most_what_github_takes_and_together_all_cells() -> None:
         assert [shard["shard"] for shard in shards] == [str(number) for number in range(len(sizes))]
         assert [len(group) for group in groups] == sizes
         assert [entry for group in groups for entry in group] == json.loads(github_matrix(MATRIX, many))["include"]
-
-
-def test_an_explanation_has_one_line_for_each_cell_and_each_refused_combination() -> None:
-    cells = select_cells(EXPANSION, "*")
-    lines = explain_selection(EXPANSION, cells, frozenset(), "*")
-    fates = Counter(line.split()[0] for line in lines)
-    assert fates == {"built": 4, "merged": 1, "refused": len(EXPANSION.excluded), "ck:": 1, "triton:": 1}
-
-
-def test_an_explanation_accounts_for_every_combination_of_a_backend() -> None:
-    for backend in Backend:
-        lines = explain_selection(EXPANSION, select_cells(EXPANSION, "*"), frozenset(), "*")
-        mine = [line for line in lines if re.search(rf"-{backend}(:|$)", line)]
-        served = [line.count(",") + 1 if line.startswith("merged") else 1 for line in mine]
-        assert sum(served) == 16
 
 
 def test_an_explanation_ends_with_the_sums() -> None:

@@ -11,7 +11,6 @@ from release_factory import PUBLISHED
 from report_rows import einops_row, rows_of
 from small_matrix import small_matrix
 from wheelfactory.core.cell import Backend
-from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import MATRIX
 from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.load import load_matrix
@@ -76,23 +75,9 @@ def test_the_selection_does_not_decide_whether_there_is_a_runner(expansion: Expa
     assert set(states(compute_coverage(expansion, (), other)).values()) == {CellState.NEEDS_RUNNER}
 
 
-def test_cells_that_need_a_runner_are_wanted_and_not_missing(expansion: Expansion, tmp_path: Path) -> None:
-    counts = compute_coverage(expansion, rows_of(tmp_path, [TRITON])).counts
-    assert (counts.wanted, counts.published, counts.missing, counts.needs_runner) == (5, 1, 0, 4)
-
-
 def test_a_matrix_without_ck_needs_no_runner(tmp_path: Path) -> None:
     assert "4 more CK wheels" in page_runner_note(small_matrix(), ())
     assert page_runner_note(small_matrix(("[ck, triton]", "[triton]")), ()) == ""
-
-
-def test_the_sums_are_those_of_the_cells_and_of_the_excluded_combinations(
-    expansion: Expansion, rows: tuple[WheelRow, ...]
-) -> None:
-    counts = compute_coverage(expansion, rows).counts
-    assert (counts.wanted, counts.published, counts.yanked, counts.missing, counts.needs_runner) == (5, 1, 1, 3, 0)
-    assert counts.excluded_combinations == len(expansion.excluded)
-    assert dict(counts.excluded)["flash-attn 2.6.3 has no triton backend"] == 8
 
 
 def test_the_commonest_reason_comes_first_and_equal_ones_by_name(expansion: Expansion) -> None:
@@ -117,15 +102,6 @@ def test_only_selects_cells_and_exclusions_alike(expansion: Expansion, rows: tup
     assert coverage.excluded
     assert {item.combination[4] for item in coverage.excluded} == {Backend.TRITON}
     assert coverage.unwanted == ()
-
-
-def test_a_selection_without_cells_is_refused(expansion: Expansion) -> None:
-    with pytest.raises(InputError, match="no cell matches"):
-        compute_coverage(expansion, (), "nothing")
-
-
-def test_published_cells_outside_the_matrix_are_listed(expansion: Expansion, rows: tuple[WheelRow, ...]) -> None:
-    assert compute_coverage(expansion, rows).unwanted == (GONE,)
 
 
 def test_a_cell_that_was_yanked_and_replaced_is_published(expansion: Expansion, tmp_path: Path) -> None:

@@ -60,10 +60,6 @@ def test_a_torch_beyond_the_matrix_is_taken_for_the_nearest(facts: DoctorFacts) 
     assert facts.find_torch((1, 13)) == facts.torches[-1]
 
 
-def test_the_tritons_of_rocm_are_those_that_its_torches_bring(facts: DoctorFacts) -> None:
-    assert facts.rocm_triton_packages == ("pytorch-triton-rocm", "triton-rocm")
-
-
 def test_a_torch_is_known_as_soon_as_the_matrix_has_it(matrix: Matrix) -> None:
     newer = matrix.torch["2.14.1"].model_copy(update={"python": ("3.16", "3.9", "3.10")})
     facts = DoctorFacts.parse(doctor_facts(matrix.model_copy(update={"torch": {**matrix.torch, "2.20.0": newer}})))

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pypi_simple import DistributionPackage, IndexPage, ProjectPage, RepositoryPage
 
@@ -90,14 +90,13 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_file_has_the_sha256_of_its_wheel_in_its_address() -> None:
-    assert read_one(FLASH_ATTN).digests == {"sha256": "a" * 64}
-
-
-def test_a_file_has_the_sha256_of_its_metadata() -> None:
+def test_a_client_reads_name_address_digests_and_metadata_of_a_file() -> None:
     package = read_one(FLASH_ATTN)
-    assert package.has_metadata
-    assert package.metadata_digests == {"sha256": "b" * 64}
+    assert package.filename == "flash_attn-2.8.3+rocm64torch2.9-1-py3-none-any.whl"
+    assert package.url == f"{BASE}wheels/flash_attn-2.8.3%2Brocm64torch2.9-1-py3-none-any.whl"
+    assert package.metadata_url == f"{package.url}.metadata"
+    assert (package.digests, package.metadata_digests) == ({"sha256": "a" * 64}, {"sha256": "b" * 64})
+    assert (package.has_metadata, package.is_yanked) == (True, False)
 
 
 class _Attributes(HTMLParser):
@@ -124,43 +123,16 @@ def test_a_file_has_its_requires_python(requires: str, shown: str | None) -> Non
     assert read_one(a_row("rocm64torch2.9", requires_python=requires)).requires_python == shown
 
 
-def test_a_file_that_is_not_yanked_is_not_marked() -> None:
-    assert not read_one(FLASH_ATTN).is_yanked
-
-
-def test_a_yanked_file_shows_the_reason_and_nothing_but_the_reason() -> None:
-    cases: list[str] = [
-        "wrong kernels for gfx942",  # plain
-        '"><script>alert("x")</script>',  # script
-        "a 'b' & <c> &quot; &amp;quot;",  # entities
-        "{{ row.sha256 }} {% raw %}",  # template
-        "<!-- --> ]]>",  # comment
-        "naïve ½ 漢",  # unicode
-    ]
-    for reason in cases:
-        package = read_one(a_row("rocm64torch2.9", yanked=reason))
-        assert package.is_yanked
-        assert package.yanked_reason == reason
-
-
 text = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1)
 
 
 @settings(max_examples=50)
 @given(text, text)
+@example('"><script>alert("x")</script>', "a 'b' & <c> &quot; &amp;quot;")
+@example("{{ row.sha256 }} {% raw %}", "<!-- --> ]]>")
 def test_any_text_reaches_the_client_as_it_is(reason: str, requires: str) -> None:
     package = read_one(a_row("rocm64torch2.9", yanked=reason, requires_python=requires))
-    assert (package.yanked_reason, package.requires_python) == (reason, requires)
-
-
-def test_plus_is_percent_encoded_in_addresses_and_plain_in_names() -> None:
-    package = read_one(FLASH_ATTN)
-    assert package.filename == "flash_attn-2.8.3+rocm64torch2.9-1-py3-none-any.whl"
-    assert package.url == f"{BASE}wheels/flash_attn-2.8.3%2Brocm64torch2.9-1-py3-none-any.whl"
-
-
-def test_the_metadata_of_a_file_is_beside_it() -> None:
-    assert read_one(FLASH_ATTN).metadata_url == read_one(FLASH_ATTN).url + ".metadata"
+    assert (package.is_yanked, package.yanked_reason, package.requires_python) == (True, reason, requires)
 
 
 def test_a_label_has_the_index_of_its_rocm_torch_and_backend() -> None:
@@ -238,12 +210,6 @@ def test_pages_that_nothing_leads_to_any_more_are_removed(release: Path, tmp_pat
     write_pages(fresh, render_index([FLASH_ATTN]))
     assert content_of(tmp_path / "simple") == content_of(fresh / "simple")
     assert not (tmp_path / "simple/rocm7.14").exists()
-
-
-def test_an_index_without_rows_has_no_pages(tmp_path: Path) -> None:
-    write_pages(tmp_path, render_index([FLASH_ATTN]))
-    write_pages(tmp_path, {})
-    assert content_of(tmp_path) == {}
 
 
 def test_only_pages_are_removed(tmp_path: Path) -> None:

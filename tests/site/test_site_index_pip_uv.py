@@ -221,12 +221,6 @@ def test_pip_and_uv_install_from_a_server_and_from_a_folder(machine: Machine, re
     assert machine.installed() == {"flash-attn": CK_VERSION, "einops": "0.8.2", "torch": "2.9.1+rocm6.4"}
 
 
-def test_another_label_than_the_index_has_is_refused(machine: Machine, site: Site) -> None:
-    done = machine.install("--index-url", site.index(CK_INDEX), "flash-attn==2.8.3+rocm72torch2.9")
-    assert done.returncode != 0
-    assert "flash-attn" not in machine.installed()
-
-
 def test_the_index_of_the_fallback_gives_a_flash_attn_without_kernels(machine: Machine, site: Site) -> None:
     done = machine.install("--index-url", site.index("fallback"), "flash-attn", "flash-attention-amd")
     assert done.returncode == 0, done.stderr
@@ -284,15 +278,6 @@ def address(name: str) -> str:
     return f"/wheels/{name.replace('+', '%2B')}"
 
 
-def test_plus_is_in_the_name_of_a_downloaded_wheel(release: Path, site: Site, tmp_path: Path) -> None:
-    target = tmp_path / "downloads"
-    command = [*PIP, "download", "--no-deps", "--dest", target, "--index-url", site.index(CK_INDEX), "flash-attn"]
-    run(command, tmp_path).check_returncode()
-    (downloaded,) = target.iterdir()
-    assert downloaded.name == CK_FILE
-    assert downloaded.read_bytes() == (release / "wheels" / CK_FILE).read_bytes()
-
-
 @pytest.mark.parametrize("serve", [installable, as_files], ids=["http", "file"])
 def test_a_wheel_with_other_bytes_is_refused(machine: Machine, own_release: Path, serve: Serve) -> None:
     flash_attn_wheel(own_release / "wheels", CELLS[0], content="import evil")
@@ -327,13 +312,6 @@ def yanked(own_release: Path, tmp_path: Path) -> Path:
     make_release(own_release, [wheel])
     write_pages(own_release, render_index(yank(DirectoryPublisher(own_release), wheel.name, REASON)))
     return own_release
-
-
-def test_of_two_wheels_the_newer_is_installed(machine: Machine, own_release: Path, tmp_path: Path) -> None:
-    make_release(own_release, [flash_attn_wheel(tmp_path / "newer", NEWER)])
-    with installable(own_release) as site:
-        machine.install("--index-url", site.index(CK_INDEX), "flash-attn")
-    assert machine.installed()["flash-attn"] == NEWER_VERSION
 
 
 @pytest.mark.parametrize("yanked", [True, False], ids=["yanked", "lost and found again"])
@@ -470,16 +448,6 @@ def test_an_aiter_of_amds_replaces_ours_whole(machine: Machine, preview: Path, t
 
     assert machine.installed()["amd-aiter"] == OF_AMD[0]
     assert len(list(machine.python.parents[1].glob("lib/python*/site-packages/amd_aiter*.dist-info"))) == 1
-
-
-def test_ours_comes_again_after_amds_was_removed(machine: Machine, preview: Path, tmp_path: Path) -> None:
-    machine.install(aiter_of_amd(tmp_path, OF_AMD[0])).check_returncode()
-    install_preview(machine, preview)
-    run([*PIP, "--python", machine.python, "uninstall", "--yes", "amd-aiter"], machine.folder).check_returncode()
-
-    install_preview(machine, preview)
-
-    assert machine.installed()["amd-aiter"] == OURS
 
 
 def test_the_line_of_one_file_installs_ours_where_none_is_and_keeps_one_of_amds(

@@ -133,10 +133,6 @@ def test_unsuitable_wheels_are_not_picked(matrix: Matrix) -> None:
         assert pick_smoke_test_wheel([row, ROW], matrix) == ROW
 
 
-def test_without_wheels_none_is_picked(matrix: Matrix) -> None:
-    assert pick_smoke_test_wheel([], matrix) is None
-
-
 @pytest.mark.parametrize(
     ("repository", "address"),
     [

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,6 @@ from release_factory import quick_gates
 from report_rows import code_lines, einops_row, rows_of, shown, table_rows
 from small_matrix import small_matrix
 from validations import H200, LATER, amd_validation, nvidia_validation, with_evidence
-from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.markdown import MarkdownSection, fit_sections
 from wheelfactory.site.notes import BODY_LIMIT, find_changes, release_notes
@@ -32,11 +33,6 @@ GATES = (
 
 
 @pytest.fixture(scope="module")
-def matrix() -> Matrix:
-    return small_matrix()
-
-
-@pytest.fixture(scope="module")
 def before(tmp_path_factory: pytest.TempPathFactory) -> tuple[WheelRow, ...]:
     folder = tmp_path_factory.mktemp("before")
     return (*rows_of(folder, [OLD], gates=GATES), einops_row(folder))
@@ -45,6 +41,11 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> tuple[WheelRow, ...]:
 @pytest.fixture(scope="module")
 def after(tmp_path_factory: pytest.TempPathFactory, before: tuple[WheelRow, ...]) -> tuple[WheelRow, ...]:
     return (*before, *rows_of(tmp_path_factory.mktemp("after"), NEW, gates=GATES))
+
+
+def notes(before: Sequence[WheelRow], after: Sequence[WheelRow], **changes: Any) -> str:
+    """The notes for a site without a repository, unless changed."""
+    return release_notes(before, after, **{"matrix": small_matrix(), "site": SITE, "repository": None, **changes})
 
 
 def with_address(row: WheelRow) -> WheelRow:
@@ -65,34 +66,34 @@ def test_new_wheels_are_listed_from_new_to_old(before: tuple[WheelRow, ...], aft
     assert [row.cell for row in find_changes(before, after[::-1]).new] == [NEW[3], NEW[0], NEW[2], NEW[1]]
 
 
-def test_a_yank_is_reported_once(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
+def test_a_yank_is_reported_once(after: tuple[WheelRow, ...]) -> None:
     now = (after[0].model_copy(update={"yanked": "wrong <i>numbers</i> for @all"}), *after[1:])
     assert [row.cell for row in find_changes(after, now).yanked] == [OLD]
     assert find_changes(now, now).yanked == ()
-    text = release_notes(after, now, matrix=matrix, site=SITE, repository=None)
+    text = notes(after, now)
     assert text.startswith("0 new flash-attn wheels, 1 yanked; 6 files in all.\n")
     assert f"{now[0].filename}: wrong <i>numbers</i> for @all" in shown(section(text, "Yanked"))
 
 
-def test_what_replaces_what_is_named_with_the_reason(before: tuple[WheelRow, ...], matrix: Matrix) -> None:
+def test_what_replaces_what_is_named_with_the_reason(before: tuple[WheelRow, ...]) -> None:
     old = before[0].model_copy(update={"yanked": "wrong <i>numbers</i>"})
     new = before[0].model_copy(update={"filename": old.filename.replace("-1-", "-1a-")})
-    text = release_notes([old], [old, new], matrix=matrix, site=SITE, repository=None)
+    text = notes([old], [old, new])
     line = f"{new.filename} replaces {old.filename}"
     assert f"{line}: wrong <i>numbers</i>" in shown(section(text, "Replaced"))
-    lost = release_notes(before, [*before, new], matrix=matrix, site=SITE, repository=None)
+    lost = notes(before, [*before, new])
     assert shown(section(lost, "Replaced")).endswith(line)
-    assert "## Replaced" not in release_notes([new], [old, new], matrix=matrix, site=SITE, repository=None)
+    assert "## Replaced" not in notes([new], [old, new])
 
 
-def test_evidence_is_reported_once_and_again_when_newer(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
+def test_evidence_is_reported_once_and_again_when_newer(after: tuple[WheelRow, ...]) -> None:
     other = nvidia_validation(hardware=H200.model_copy(update={"device": "H200 [x](http://d.example) @all"}))
     now = (with_evidence(after[0], amd_validation(), other), *after[1:])
     newer = (with_evidence(after[0], amd_validation(time=LATER), other), *after[1:])
     assert [row.cell for row in find_changes(after, now).validated] == [OLD]
     assert [row.cell for row in find_changes(now, newer).validated] == [OLD]
     assert find_changes(now, now).validated == find_changes(now, after).validated == ()
-    text = release_notes(after, now, matrix=matrix, site=SITE, repository=None)
+    text = notes(after, now)
     assert text.startswith("0 new flash-attn wheels, 1 with new evidence; 6 files in all.\n")
     evidence = shown(section(text, "Evidence"))
     assert f"{now[0].filename}: tested on gfx942 (AMD Instinct MI300X), torch 2.9.1+rocm6.4, 2026-11-22" in evidence
@@ -107,10 +108,8 @@ def test_a_wheel_that_came_yanked_is_not_new(before: tuple[WheelRow, ...], tmp_p
     assert (found.new, len(found.yanked)) == ((), 1)
 
 
-def test_each_index_has_one_install_line(
-    before: tuple[WheelRow, ...], after: tuple[WheelRow, ...], matrix: Matrix
-) -> None:
-    text = release_notes(before, after, matrix=matrix, site=SITE, repository=None)
+def test_each_index_has_one_install_line(before: tuple[WheelRow, ...], after: tuple[WheelRow, ...]) -> None:
+    text = notes(before, after)
     root = "pip install --index-url https://wheels.example/root/simple"
     assert table_rows(section(text, "Install"))[1:] == [
         ["7.14", "2.10", "ck", "2.8.3", "3.10", f"{root}/rocm7.14/torch2.10/ck/ flash-attn"],
@@ -119,19 +118,10 @@ def test_each_index_has_one_install_line(
     ]
 
 
-def test_a_preview_is_named_with_its_commit_beside_the_release(matrix: Matrix, tmp_path: Path) -> None:
-    rows = rows_of(tmp_path, [OLD, OLD.replace("2.8.3", "2.8.4+git4a948e9")])
-    text = release_notes((), rows, matrix=matrix, site=SITE, repository=None)
-    assert [cells[:4] for cells in table_rows(section(text, "Install"))[1:]] == [
-        ["6.4", "2.9", "ck", "2.8.3"],
-        ["6.4", "2.9", "ck-preview", "2.8.4 preview (commit 4a948e9)"],
-    ]
-
-
 def test_without_a_site_each_wheel_is_installed_by_its_address_and_digest(
-    before: tuple[WheelRow, ...], after: tuple[WheelRow, ...], matrix: Matrix
+    before: tuple[WheelRow, ...], after: tuple[WheelRow, ...]
 ) -> None:
-    text = release_notes(before, [with_address(row) for row in after], matrix=matrix, site=None, repository=None)
+    text = notes(before, [with_address(row) for row in after], site=None)
     lines = [row[-1] for row in table_rows(section(text, "Install"))[1:]]
     assert len(lines) == len(NEW)
     (triton,) = (row for row in after if row.cell == NEW[1])
@@ -139,99 +129,89 @@ def test_without_a_site_each_wheel_is_installed_by_its_address_and_digest(
     assert f"pip install --no-deps einops '{wheel}'" in lines
 
 
-def test_a_wheel_without_an_address_is_to_be_downloaded_first(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
-    text = release_notes((), after, matrix=matrix, site=None, repository=None)
+def test_a_wheel_without_an_address_is_to_be_downloaded_first(after: tuple[WheelRow, ...]) -> None:
+    text = notes((), after, site=None)
     assert "Download the wheel, then install it from its folder." in text
     assert f"pip install --no-deps einops ./{after[0].filename}" in shown(text)
     addressed = [with_address(row) for row in after]
-    assert "Download the wheel" not in release_notes((), addressed, matrix=matrix, site=None, repository=None)
+    assert "Download the wheel" not in notes((), addressed, site=None)
 
 
-def test_archs_are_named_by_the_gpus_that_people_know(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
+def test_archs_are_named_by_the_gpus_that_people_know(after: tuple[WheelRow, ...]) -> None:
     rows = (*after, after[0].model_copy(update={"filename": after[0].filename.replace("cp311", "cp310")}))
     rows = (*rows[:-1], rows[-1].model_copy(update={"offload_archs": ("gfx942", "gfx9999")}))
-    text = release_notes((), rows, matrix=matrix, site=SITE, repository=None)
+    text = notes((), rows)
     assert table_rows(section(text, "GPUs"))[1:] == [
         ["gfx942", "Instinct MI300A, MI300X, MI308X, MI325X", "6 of 6"],
         ["gfx9999", "no product names known", "1 of 6"],
     ]
 
 
-def test_a_gate_that_did_not_run_is_not_counted_as_passed(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
-    text = section(release_notes((), after, matrix=matrix, site=SITE, repository=None), "Gates")
+def test_a_gate_that_did_not_run_is_not_counted_as_passed(after: tuple[WheelRow, ...]) -> None:
+    text = section(notes((), after), "Gates")
     assert table_rows(text)[1:] == [["identity", "5", "0", "0"], ["gpu", "0", "0", "5 (not asked for)"]]
     assert "without any recorded gate" not in text
 
 
-def test_reasons_of_a_gate_are_listed_once_and_counted_beyond_three(
-    after: tuple[WheelRow, ...], matrix: Matrix
-) -> None:
+def test_reasons_of_a_gate_are_listed_once_and_counted_beyond_three(after: tuple[WheelRow, ...]) -> None:
     gates = tuple(GateResult.not_run("gpu", why) for why in ("a", "b", "a", "", "c", "d|d", "e"))
-    text = release_notes((), [after[0].model_copy(update={"gates": gates})], matrix=matrix, site=SITE, repository=None)
+    text = notes((), [after[0].model_copy(update={"gates": gates})])
     assert table_rows(section(text, "Gates"))[1:] == [["gpu", "0", "0", "7 (a; b; c; and 2 more reasons)"]]
 
 
-def test_unverified_wheels_are_counted_with_their_missing_checks(tmp_path: Path, matrix: Matrix) -> None:
+def test_unverified_wheels_are_counted_with_their_missing_checks(tmp_path: Path) -> None:
     made = (*rows_of(tmp_path, [NEW[0]]), *rows_of(tmp_path, [NEW[1]], gates=quick_gates(NEW[1])))
-    text = section(release_notes((), made, matrix=matrix, site=SITE, repository=None), "Gates")
+    text = section(notes((), made), "Gates")
     assert "1 wheel not checked: numbers." in text
     assert "verified" not in text
 
 
-def test_failed_gates_and_wheels_without_gates_are_counted(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
+def test_failed_gates_and_wheels_without_gates_are_counted(after: tuple[WheelRow, ...]) -> None:
     failed = GateResult.from_findings("numbers", [Finding(file="a", expected="b", found="c", remedy="d")])
     rows = (after[0].model_copy(update={"gates": (failed,)}), after[2].model_copy(update={"gates": ()}))
-    text = section(release_notes((), rows, matrix=matrix, site=SITE, repository=None), "Gates")
+    text = section(notes((), rows), "Gates")
     assert table_rows(text)[1:] == [["numbers", "0", "1", "0"]]
     assert "1 wheel without any recorded gate." in text
 
 
-def test_files_have_size_glibc_and_the_whole_digest(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
-    rows = table_rows(release_notes((), after, matrix=matrix, site=SITE, repository=None))
+def test_files_have_size_glibc_and_the_whole_digest(after: tuple[WheelRow, ...]) -> None:
+    rows = table_rows(notes((), after))
     (ck,) = (row for row in after if row.cell == OLD)
     assert [ck.filename, "1.2 MB", "2.28", ck.sha256] in rows
     assert [row[2] for row in rows if row[0].startswith("einops")] == ["any"]
 
 
-def test_the_lines_that_check_a_file_name_the_repository(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
-    assert code_lines(release_notes((), after, matrix=matrix, site=SITE, repository="me/wheels")) == [
+def test_the_lines_that_check_a_file_name_the_repository(after: tuple[WheelRow, ...]) -> None:
+    assert code_lines(notes((), after, repository="me/wheels")) == [
         "wheelfactory verify --from github:me/wheels FILE",
         "gh attestation verify FILE --repo me/wheels",
         "gh release verify-asset TAG FILE --repo me/wheels",
     ]
-    assert "gh " not in release_notes((), after, matrix=matrix, site=SITE, repository=None)
+    assert "gh " not in notes((), after)
 
 
-def test_without_any_ck_wheel_one_line_says_how_many_are_not_built(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
+def test_without_any_ck_wheel_one_line_says_how_many_are_not_built(after: tuple[WheelRow, ...]) -> None:
     triton = [row for row in after if not str(row.cell).endswith("-ck")]
-    headline, _, note, *_ = release_notes((), triton, matrix=matrix, site=SITE, repository=None).splitlines()
+    headline, _, note, *_ = notes((), triton).splitlines()
     assert headline == "1 new flash-attn wheel; 2 files in all."
     assert shown(note) == "4 more CK wheels would work, but this site does not build them."
     assert "-ck" not in note, "the cells are counted, not listed"
 
 
-def test_notes_name_no_runner_once_a_ck_wheel_was_published(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
-    """Even if it is yanked, and the notes are of a release of Triton wheels."""
-    yanked = after[0].model_copy(update={"yanked": "broken"})
-    text = release_notes([yanked], [yanked, after[3]], matrix=matrix, site=SITE, repository=None)
-    assert after[3].cell == NEW[1]
-    assert "runner" not in text
-
-
-def test_without_changes_there_is_nothing_but_the_headline(after: tuple[WheelRow, ...], matrix: Matrix) -> None:
-    text = release_notes(after, after, matrix=matrix, site=SITE, repository=None)
+def test_without_changes_there_is_nothing_but_the_headline(after: tuple[WheelRow, ...]) -> None:
+    text = notes(after, after)
     assert text == "0 new flash-attn wheels; 6 files in all.\n"
 
 
 @pytest.mark.parametrize("limit", [2_000, 10_000, BODY_LIMIT])
-def test_notes_fit_the_limit_and_say_how_much_was_cut(after: tuple[WheelRow, ...], matrix: Matrix, limit: int) -> None:
+def test_notes_fit_the_limit_and_say_how_much_was_cut(after: tuple[WheelRow, ...], limit: int) -> None:
     many = [
         with_address(row.model_copy(update={"filename": row.filename.replace("torch2", f"torch{number}")}))
         for number in range(200)
         for row in after
         if row.label
     ]
-    text = release_notes((), many, matrix=matrix, site=None, repository="me/wheels", limit=limit)
+    text = notes((), many, site=None, repository="me/wheels", limit=limit)
     cut = sum(map(int, re.findall(r"^(\d+) more are not shown; see `manifest.jsonl`\.$", text, re.M)))
     listed = [row for row in table_rows(text) if len(row) in (4, 6) and (".whl" in row[0] or ".whl" in row[-1])]
     assert limit - 500 < len(text.encode()) <= limit

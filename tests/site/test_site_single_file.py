@@ -89,18 +89,8 @@ def test_it_needs_nothing_of_this_package(doctor: Path) -> None:
 
 
 def test_every_name_in_it_is_defined(doctor: Path, tmp_path: Path) -> None:
-    ruff = [
-        sys.executable,
-        "-m",
-        "ruff",
-        "check",
-        "--isolated",
-        "--no-cache",
-        "--select",
-        "F",
-        "--target-version",
-        "py39",
-    ]
+    options = ["--isolated", "--no-cache", "--select", "F", "--target-version", "py39"]
+    ruff = [sys.executable, "-m", "ruff", "check", *options]
     done = call([*ruff, doctor], tmp_path)
     assert done.returncode == 0, done.stdout
 
@@ -169,11 +159,6 @@ def test_help_lists_options_and_exit_codes(tmp_path: Path, doctor: Path) -> None
     assert done.returncode == DONE
     for text in ("SITE", "--python PATH", "--install", "--json", "--backend {ck,triton}", "exit codes: 0 flash-attn"):
         assert text in done.stdout
-
-
-def test_without_a_manifest_it_examines_and_explains_how_to_name_a_site(tmp_path: Path, doctor: Path) -> None:
-    done = call([make_python(tmp_path / "env", SEEING_TORCH), doctor], tmp_path)
-    assert "pass the address of a site" in done.stdout
 
 
 def test_it_can_be_piped_to_python(tmp_path: Path, release: Path) -> None:

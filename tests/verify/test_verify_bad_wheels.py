@@ -27,7 +27,6 @@ from elf_factory import (
 from wheel_factory import (
     CK,
     MATRIX,
-    TRITON,
     build_record,
     extension,
     extension_name,
@@ -117,13 +116,10 @@ WRONG_IDS: list[tuple[str, list[tuple[str, bytes]], str]] = [
     ("the kind openmp", [GOOD[0], *((f"openmp{name[5:]}", code) for name, code in GOOD[1:])], "openmp-amdgcn"),
     ("another triple", [GOOD[0], *((name.replace("amdhsa", "mesa3d"), code) for name, code in GOOD[1:])], "mesa3d"),
     ("one dash", [GOOD[0], *((name.replace("--", "-"), code) for name, code in GOOD[1:])], "amdhsa-gfx"),
-    ("an unknown id", [GOOD[0], *((f"zzz-{arch}", code) for arch, code in zip(ARCHS, CODE, strict=True))], "zzz-gfx"),
     ("an id for terminals", [*GOOD, ("\x1b[2Jx", b"")], "\x1b[2Jx"),
     ("one id twice", [*GOOD, GOOD[1]], f"{IDS[0]}, 2 times"),
     ("an entry for another vendor", [*GOOD, ("hip-nvptx64-nvidia-cuda--sm_80", b"")], "hip-nvptx64-nvidia-cuda--sm_80"),
     ("a host that is another machine", [("host-aarch64-unknown-linux-gnu-", b""), *GOOD[1:]], "0 entries of the host"),
-    ("an id in capitals", [*GOOD, ("HIPV4-amdgcn-amd-amdhsa--gfx942", b"")], "HIPV4-amdgcn"),
-    ("an id with a kind of later", [*GOOD, ("hipv5-amdgcn-amd-amdhsa--gfx942", b"")], "hipv5-amdgcn"),
     ("an id before another", [*GOOD, (f"x-{IDS[0]}", b"")], "x-hipv4-amdgcn"),
 ]
 """What is wrong, the entries, and a part of what the finding says was found."""
@@ -233,23 +229,13 @@ BAD_WHEELS = {
         )
         for name in (
             "libroc_mine.so.9",
-            "libtorchMINE.so.666",
             "libamdhip64.so.7",
             "libtorch_cuda.so",
-            "libc10_cuda.so",
             "libamdhip64.so",
             "libamdhip64.so.6.4",
             "libc10.so.1",
-            "libcudart.so.12",
-            "libpython3.11.so.1.0",
-            "libhsa-runtime64.so.1",
             "LIBC10.SO",
-            "libroctx64.so.4",
-            "librocm_smi64.so.7",
-            "libstdc++.so.6.0.30",
-            "libhipblas.so.2",
             "ld-linux-x86-64.so.3",
-            "libamdhip64.so.6 ",
         )
     },
     "the SONAME of a library of ROCm": Bad(
@@ -261,19 +247,10 @@ BAD_WHEELS = {
             "$ORIGIN/../../../tmp/x",
             "$ORIGINx",
             "$LIB",
-            "$ORIGIN/$LIB",
-            "$ORIGIN/a/../../b",
             "$ORIGIN/./a",
-            "$PLATFORM",
             "/",
-            ".",
-            "//tmp",
-            "$ORIGIN/../torch/lib",
             "${ORIGIN}/../../..",
-            "/proc/self/cwd",
             "tmp",
-            "/usr/lib",
-            "$ORIGIN/..",
         )
     },
     "a path of the build machine": Bad(
@@ -366,13 +343,6 @@ BAD_WHEELS = {
         "bundle at 0",
         "a whole code object for",
         "bytes at 64 outside",
-    ),
-    "half of a code object": Bad(
-        device(hip_bundle(objects={arch: code_object(arch)[:600] for arch in ARCHS})),
-        "code-objects",
-        "bundle at 0",
-        "a whole code object for",
-        "are outside the file",
     ),
     "bytes behind a code object": Bad(
         device(hip_bundle(objects={arch: code_object(arch) + b"more" for arch in ARCHS})),
@@ -488,13 +458,6 @@ def _no_torch_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     needing = {gate.name for gate in GATES if gate.runs_code and gate.required} | {"symbols"}
     replaced = (replace(gate, check=passing(gate.name)) if gate.name in needing else gate for gate in GATES)
     monkeypatch.setattr(gates, "GATES", tuple(replaced))
-
-
-@pytest.mark.parametrize("cell", [CK, TRITON], ids=lambda cell: cell.id)
-def test_the_good_wheel_they_are_made_from_passes(tmp_path: Path, cell: Cell) -> None:
-    results = verify(finished_wheel(tmp_path, cell), cell, context=small_machine(tmp_path))
-
-    assert not is_refused(results), results
 
 
 @pytest.mark.parametrize("kind", BAD_WHEELS)

@@ -236,13 +236,6 @@ def test_the_minutes_follow_from_archs_and_parallel_programs(
     assert predict_minutes(subject_of(path, given), archs) == minutes
 
 
-def test_only_archs_without_proof_are_executed(tmp_path: Path, program: FakeProgram) -> None:
-    result_of(tmp_path, "gfx90a")
-    result_of(tmp_path, "gfx90a", "gfx942")
-    result_of(tmp_path, "gfx90a", other=b"payload")
-    assert program.executed == ["gfx90a", "gfx942", "gfx90a"]
-
-
 @pytest.mark.parametrize("failure", ["timed out after 1800 seconds", report("gfx942", case(exception="no", errors={}))])
 def test_a_failure_is_not_cached(tmp_path: Path, program: FakeProgram, failure: EmulationReport | str) -> None:
     program.reports = {"gfx942": failure}
@@ -252,16 +245,6 @@ def test_a_failure_is_not_cached(tmp_path: Path, program: FakeProgram, failure: 
     program.reports = {}
     assert result_of(tmp_path, "gfx90a", "gfx942").status is Status.PASSED
     assert sorted(program.executed) == ["gfx90a", "gfx942", "gfx942"]
-
-
-def test_a_damaged_proof_is_replaced(tmp_path: Path, program: FakeProgram) -> None:
-    result = result_of(tmp_path, "gfx942")
-    (proof,) = (tmp_path / "cache/proofs").iterdir()
-    whole = proof.read_bytes()
-    proof.write_bytes(whole[:-20])
-
-    assert result_of(tmp_path, "gfx942") == result
-    assert (program.executed, proof.read_bytes()) == (["gfx942", "gfx942"], whole)
 
 
 def test_a_cached_report_with_faults_is_not_a_proof(tmp_path: Path, program: FakeProgram) -> None:

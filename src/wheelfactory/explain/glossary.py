@@ -7,10 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
 
-from wheelfactory.core.errors import InputError
-from wheelfactory.matrix.document import Document, Number, Problem, UnreadableError
+from wheelfactory.matrix.document import Document, Number
 
 PATH = Path(__file__).with_name("glossary.yaml")
 
@@ -90,24 +89,12 @@ class Glossary(Entry):
 @cache
 def glossary() -> Glossary:
     """Return the glossary of this package."""
-    return read_document(PATH, Glossary)
+    return read_table(PATH, Glossary)
 
 
-def read_document(path: Path, model: type[EntryT]) -> EntryT:
-    """Read and validate a file. Raises InputError with file, line and column of each problem."""
-    try:
-        document = Document(path.read_text(encoding="utf-8"))
-        problems = list(document.problems)
-        try:
-            found = model.model_validate(document.values)
-        except ValidationError as error:
-            for details in error.errors():
-                where = ".".join(map(str, details["loc"])) or "the file"
-                mark = document.mark(details["loc"])
-                problems.append(Problem.at_mark(mark, f"{where}: {details['msg']}", "see the schema"))
-    except UnreadableError as error:
-        problems = [error.problem]
-    if problems:
-        lines = [f"{path}:{problem.line}:{problem.column}: {problem.what}" for problem in sorted(problems)]
-        raise InputError(f"bad {path.name}", "\n  ".join(lines), "see the schema in wheelfactory/explain")
-    return found
+def read_table(path: Path, model: type[EntryT]) -> EntryT:
+    """Read a file of this package. Raises ValueError for a mistake in it, which only an edit of the file can make."""
+    document = Document(path.read_text(encoding="utf-8"))
+    if document.problems:
+        raise ValueError(f"{path}: {document.problems}")
+    return model.model_validate(document.values)

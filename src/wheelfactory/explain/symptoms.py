@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from wheelfactory.explain.glossary import Entry, Pattern, Text, read_document
+from wheelfactory.explain.glossary import Entry, Pattern, Text, read_table
 
 PATH = Path(__file__).with_name("symptoms.yaml")
 
@@ -55,4 +55,4 @@ class SymptomTable(Entry):
 @cache
 def symptom_table() -> SymptomTable:
     """Return the table of this package."""
-    return read_document(PATH, SymptomTable)
+    return read_table(PATH, SymptomTable)
