@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from itertools import groupby
 
+from packaging.version import Version
+
 from wheelfactory.core.cell import Backend, Cell, name_flash_attn
 from wheelfactory.core.gpus import arch_sort_key
 from wheelfactory.matrix.expand import Expansion
@@ -32,10 +34,9 @@ def _versions(matrix: Matrix, expansion: Expansion) -> list[str]:
         cells = [cell for cell in expansion.cells if cell.rocm == rocm]
         pythons = {python for cell in cells for python in expansion.pythons[cell] if not cell.amd_torch}
         torches = (_torch(torch, [cell for cell in cells if not cell.amd_torch]) for torch in matrix.torch)
-        own = dict.fromkeys(f"{cell.torch} ({cell.python})" for cell in cells if cell.amd_torch)
-        named = (", ".join(filter(None, texts)) or _NONE for texts in (torches, own))
+        named = (", ".join(filter(None, torches)) or _NONE, _amd_torches(cells) or _NONE)
         rows.append((rocm, *named, _span(matrix.python, pythons)))
-    return table(("ROCm", "torch", "AMD's torch (Python), CK", "Python"), rows)
+    return table(("ROCm", "torch", "AMD's torch (Python)", "Python"), rows)
 
 
 def _torch(torch: str, cells: Iterable[Cell]) -> str:
@@ -50,6 +51,16 @@ def _torch(torch: str, cells: Iterable[Cell]) -> str:
     return f"{torch} ({'; '.join(filter(None, (names, preview))) if preview else f'{names} only'})"
 
 
+def _amd_torches(cells: Iterable[Cell]) -> str:
+    """AMD's own versions of torch, newest first; neighbours share a list of the Pythons of their images."""
+    images = {(cell.torch, cell.python) for cell in cells if cell.amd_torch}
+    pythons: dict[str, list[str]] = defaultdict(list)
+    for torch, python in sorted(sorted(images), key=lambda image: Version(image[0]), reverse=True):
+        pythons[torch].append(python)
+    groups = groupby(pythons, lambda torch: ", ".join(pythons[torch]))
+    return "; ".join(f"{', '.join(torches)} ({among})" for among, torches in groups)
+
+
 def _gpus(matrix: Matrix, cells: Iterable[Cell]) -> list[str]:
     rocms: dict[str, dict[tuple[Backend, bool], set[str]]] = {}
     for cell in cells:
@@ -58,14 +69,13 @@ def _gpus(matrix: Matrix, cells: Iterable[Cell]) -> list[str]:
 
     def backend_text(arch: str, backend: Backend) -> str:
         released, previews = rocms[arch][backend, False], rocms[arch][backend, True]
-        unit = "ROCm " if released or not previews else "preview: ROCm "
-        return _span(tuple(matrix.rocm), released or previews, unit)
+        return _span(tuple(matrix.rocm), released or previews, "" if released or not previews else "preview: ")
 
     rows = (
         (arch, gpu_text(arch), *(backend_text(arch, backend) for backend in Backend))
         for arch in sorted(rocms, key=arch_sort_key)
     )
-    return table(("arch", "GPUs", *(backend.display_name for backend in Backend)), rows)
+    return table(("arch", "GPUs", *(f"ROCm for {backend.display_name}" for backend in Backend)), rows)
 
 
 def _span(ordered: tuple[str, ...], among: set[str], unit: str = "") -> str:
