@@ -459,6 +459,7 @@ def test_constants_have_the_type_of_their_operand() -> None:
     assert execute("v_add_f32_e32 v0, 0x3f800000, v1", v1=ones).f[0][0] == 2
     assert execute("v_add_u32_e32 v0, 1.0, v1", v1=np.zeros(64, np.uint32)).u[0][0] == 0x3F800000
     assert execute("v_add_u32_e32 v0, -1, v1", v1=np.zeros(64, np.uint32)).u[0][0] == ALL
+    assert execute("v_add_u32_e32 v0, lit(0xffffffff), v1", v1=np.zeros(64, np.uint32)).u[0][0] == ALL
     assert execute("v_add_f16_e32 v0, 1.0, v1", v1=np.zeros(64, np.uint32)).u[0][0] == 0x3C00
     assert execute("v_add_f32_e32 v0, 1, v1", v1=np.zeros(64, np.uint32)).u[0][0] == 1  # the denormal with that bit
 

@@ -58,6 +58,8 @@ def _parse_bare(text: str) -> Operand:
         return Operand("off")
     if text in ("scc", "src_scc"):
         return Operand("scc")
+    if text.startswith("lit("):  # LLVM 22: a constant of 32 bits that would also fit into the instruction
+        text = text[len("lit(") : -1]
     try:
         return Operand("constant", constant=float(text) if "." in text else int(text, 0))
     except ValueError:
