@@ -37,7 +37,7 @@ NEW_STRINGS = "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt
 
 
 def scope(*defined: str, missing: tuple[str, ...] = ()) -> Scope:
-    return Scope(frozenset(defined), (), missing)
+    return Scope(frozenset(defined), missing)
 
 
 def elf(**more: Any) -> ElfFile:
@@ -119,7 +119,7 @@ def test_the_scope_is_the_libraries_theirs_and_the_interpreter(tmp_path: Path) -
     found = load_scope(["libone.so"], tmp_path / "python", [tmp_path / "a", tmp_path])
 
     assert {"one", "two", "PyErr_Occurred"} <= found.defined
-    assert (found.libraries, found.missing) == (("libone.so", "libtwo.so"), ("libgone.so",))
+    assert found.missing == ("libgone.so",)
 
 
 def result_of(path: Path, cell: Cell, cache: Path, environ: Mapping[str, str]) -> GateResult:

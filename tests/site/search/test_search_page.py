@@ -489,6 +489,9 @@ def test_where_nothing_fits_a_wheel_whose_symbols_the_torch_has_is_named(
         found = visit(address).open("?rocm=7.2&torch=2.12.1").locator("#nothing")
         expect(found).to_contain_text("May work, symbols measured: your torch defines all that the wheel for torch")
         assert found.locator("code").inner_text() == f"pip install --no-deps {row.url}#sha256={row.sha256}"
+        card = visit(address).open("?rocm=7.2&torch=2.13.0").locator(".card details")
+        card.locator("summary").click()
+        expect(card).to_contain_text("May work with torch 2.12: these define all symbols that it needs.")
         for other in ("2.11.0", "2.12.1%2Brocm7.2.4.git0123abc"):
             expect(visit(address).open(f"?rocm=7.2&torch={other}").locator("#nothing")).not_to_contain_text("symbols")
 

@@ -25,10 +25,9 @@ SYSTEM_FOLDERS = (
 
 @dataclass(frozen=True)
 class Scope:
-    """The defined symbols, and the libraries that were found or are missing."""
+    """The defined symbols, and the libraries that are missing."""
 
     defined: frozenset[str]
-    libraries: tuple[str, ...]
     missing: tuple[str, ...]
 
 
@@ -37,24 +36,23 @@ def load_scope(needed: Sequence[str], interpreter: Path, folders: Sequence[Path]
 
     Raises `DamagedElfError` if a library is damaged.
     """
-    found: list[str] = []
-    missing: list[str] = []
+    seen, missing = set[str](), set[str]()
     dynamic = _read_dynamic_table(interpreter)
     defined = set(dynamic.defined)  # with a static libpython, the interpreter itself defines Py*
     waiting = [*needed, *dynamic.needed]
     while waiting:
         name = waiting.pop()
-        if name in found or name in missing:
+        if name in seen:
             continue
+        seen.add(name)
         path = next((folder / name for folder in folders if (folder / name).is_file()), None)
         if path is None:
-            missing.append(name)
+            missing.add(name)
             continue
-        found.append(name)
         dynamic = _read_dynamic_table(path)
         defined |= dynamic.defined
         waiting += dynamic.needed
-    return Scope(frozenset(defined), tuple(sorted(found)), tuple(sorted(missing)))
+    return Scope(frozenset(defined), tuple(sorted(missing)))
 
 
 def _read_dynamic_table(path: Path) -> Dynamic:

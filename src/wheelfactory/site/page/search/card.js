@@ -128,6 +128,7 @@
       "div",
       { className: "inside" },
       ...limits,
+      ...otherTorches(wheel),
       element("p", {}, "GPUs:"),
       element("ul", {}, ...gpus),
       ...family.flatMap((one) => fileOf(context, one)),
@@ -136,6 +137,12 @@
       ...evidence(wheel),
       ...report(context),
     );
+  }
+
+  function otherTorches(wheel) {
+    if (wheel.otherTorches.length === 0) return [];
+    const text = `May work with torch ${wheel.otherTorches.join(", ")}: these define all symbols that it needs.`;
+    return [element("p", {}, `${text} Nothing was run.`)];
   }
 
   function fileOf({ site }, wheel) {
