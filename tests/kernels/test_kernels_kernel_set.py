@@ -42,18 +42,6 @@ def test_the_sets_of_the_small_matrix() -> None:
     ]
 
 
-def test_a_set_is_compiled_for_its_arch_or_for_the_host() -> None:
-    assert [kernel_set.targets for kernel_set in SETS[:5]] == [
-        ("gfx942",),
-        ("host",),
-        ("gfx90a",),
-        ("gfx942",),
-        ("host",),
-    ]
-    whole = KernelSet("ck-62327233", "6.4", ("gfx90a", "gfx942"), True)
-    assert (whole.id, whole.targets) == ("ck-62327233-rocm6.4-gfx90a_gfx942-cxx11", ("gfx90a", "gfx942", "host"))
-
-
 def test_every_ck_cell_links_a_set_for_each_of_its_archs_and_one_for_its_host_code() -> None:
     matrix = load_matrix(MATRIX)
     cells = expand(matrix).cells
@@ -75,12 +63,6 @@ def test_the_cells_of_a_set_differ_in_torch_and_python_and_in_releases_with_the_
     for kernel_set in group_kernel_sets(matrix, expand(matrix).cells):
         for cell in kernel_set.cells:
             assert (sources_name(matrix, cell.flash_attn), cell.rocm) == (kernel_set.sources, kernel_set.rocm)
-
-
-def test_another_arch_of_a_release_is_one_more_set_and_changes_no_other() -> None:
-    fewer = set(sets_of(("archs: [gfx90a, gfx942]\n    images", "archs: [gfx942]\n    images")))
-    assert set(sets_of()) - fewer == {"fa2.8.3-rocm6.2-gfx90a", "fa2.6.3-rocm6.2-gfx90a"}
-    assert fewer < set(sets_of())
 
 
 def test_a_cell_built_for_some_archs_links_their_sets_and_its_host_code() -> None:
@@ -141,14 +123,6 @@ def test_the_stored_name_of_shared_kernels_does_not_depend_on_the_release() -> N
     shared, other = digests(DIGEST, DIGEST), f"{DIGEST[:-1]}1"
     assert name(*shared) == name(*shared, ("1e71dd64", "2e71dd64"))
     assert name(*shared) != name(*digests(other, other))
-
-
-def test_triton_cells_need_no_kernels() -> None:
-    assert group_kernel_sets(SMALL, [cell for cell in CELLS if cell.backend is Backend.TRITON]) == ()
-
-
-def test_a_set_is_found_by_its_id() -> None:
-    assert [require_set(SETS, kernel_set.id) for kernel_set in SETS] == list(SETS)
 
 
 @pytest.mark.parametrize(

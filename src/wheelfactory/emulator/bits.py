@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from wheelfactory.emulator.numbers import U32, U64
+from wheelfactory.emulator.table import U32, U64
 
 _MAX = 0xFFFFFFFF
 

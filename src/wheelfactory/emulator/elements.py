@@ -10,7 +10,7 @@ import numpy as np
 from wheelfactory.emulator.assembly import Instruction
 from wheelfactory.emulator.findings import NotRunError
 from wheelfactory.emulator.memory import Array
-from wheelfactory.emulator.numbers import HIGH, LOW, U32
+from wheelfactory.emulator.table import HIGH, LOW, U32
 from wheelfactory.emulator.wave import Wave
 
 _CACHING = frozenset({"glc", "slc", "dlc", "sc0", "sc1", "nt", "scope", "th"})

@@ -1,8 +1,10 @@
-"""What an execution reports: accesses that a GPU would hide, and code that the emulator does not model."""
+"""What an execution reports: accesses that a GPU would hide, code that is not modelled, and which emulator it was."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from pathlib import Path
 
 
 class NotRunError(Exception):
@@ -29,3 +31,11 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.kernel}: {self.problem}: {self.instruction} at byte {self.address} of {self.near}"
+
+
+def emulator_id() -> str:
+    """Return an id of the emulator that changes with its sources, and with the reader of code objects that it uses."""
+    folder = Path(__file__).parent
+    files = sorted([*folder.glob("*.py"), *(folder.parent / "wheel" / "elf").glob("*.py")])
+    digests = (hashlib.sha256(path.read_bytes()).hexdigest() for path in files)
+    return f"emulator sha256:{hashlib.sha256(''.join(digests).encode()).hexdigest()}"

@@ -11,9 +11,9 @@ import numpy as np
 from wheelfactory.emulator.assembly import Instruction
 from wheelfactory.emulator.findings import NotRunError
 from wheelfactory.emulator.memory import Array
-from wheelfactory.emulator.numbers import U32
 from wheelfactory.emulator.operands import parse_operand
 from wheelfactory.emulator.readers import Source, scalar_reader, vector_reader
+from wheelfactory.emulator.table import U32
 from wheelfactory.emulator.wave import Run, Wave
 from wheelfactory.emulator.writers import Writer, scalar_writer, write_row
 

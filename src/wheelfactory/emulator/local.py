@@ -11,8 +11,8 @@ from wheelfactory.emulator.assembly import Instruction
 from wheelfactory.emulator.elements import Elements, constant_offset, elements_of
 from wheelfactory.emulator.findings import NotRunError
 from wheelfactory.emulator.memory import Array
-from wheelfactory.emulator.numbers import U32
 from wheelfactory.emulator.operands import parse_operand
+from wheelfactory.emulator.table import U32
 from wheelfactory.emulator.wave import Run, Wave
 from wheelfactory.emulator.writers import write_row
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from wheelfactory.emulator.findings import NotRunError
 from wheelfactory.emulator.memory import Array
-from wheelfactory.emulator.numbers import HALF_PAIRS, HALVES, U16, U32, U64, WIDE, flush_denormals
 from wheelfactory.emulator.operands import Operand, constant_bits, to_signed
+from wheelfactory.emulator.table import HALF_PAIRS, HALVES, U16, U32, U64, WIDE, flush_denormals
 from wheelfactory.emulator.wave import Wave, to_lanes
 
 Reader: TypeAlias = Callable[[Wave], Any]

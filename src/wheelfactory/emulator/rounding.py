@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from wheelfactory.emulator.memory import Array
-from wheelfactory.emulator.numbers import flush_denormals
+from wheelfactory.emulator.table import flush_denormals
 
 _TIE = np.int64((1 << 28) - 1)
 """The bits of a float64 that are 0 if it lies between two float32, or two float16."""

@@ -13,10 +13,9 @@ from wheelfactory.emulator.assembly import Instruction
 from wheelfactory.emulator.families import Family, clears_high_half
 from wheelfactory.emulator.findings import NotRunError
 from wheelfactory.emulator.lanes import DPP_MODIFIERS, Permutation, integers, select_part, write_part
-from wheelfactory.emulator.numbers import flush_denormals
 from wheelfactory.emulator.operands import Operand
 from wheelfactory.emulator.readers import Reader, Source, scalar_reader, vector_reader
-from wheelfactory.emulator.table import IMPLICIT, Semantics
+from wheelfactory.emulator.table import IMPLICIT, Semantics, flush_denormals
 from wheelfactory.emulator.wave import EXEC, VCC, Wave, to_lanes, to_mask
 from wheelfactory.emulator.writers import Writer, scalar_writer, vector_writer
 

@@ -1,4 +1,4 @@
-"""The table of what instructions compute: `TABLE` is filled by the modules ``scalar`` and ``vector``.
+"""Kinds of numbers, and the table of what instructions compute, which the modules ``scalar`` and ``vector`` fill.
 
 A signature names the kinds of the inputs and results, such as ``f32 f32 > f32``. In the text of an instruction the
 results come first. These kinds are not in the text: ``scc``, ``exec`` (an integer), ``lanes`` (EXEC as booleans),
@@ -10,6 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
+
+if np.lib.NumpyVersion(np.__version__) < "2.0.0":
+    # numpy 1 converts by values, so that a difference of unsigned numbers cannot be negative
+    raise ImportError(f"the emulator needs numpy 2 or newer; this Python has {np.__version__}")
+
+U16, U32, U64 = np.uint16, np.uint32, np.uint64
+LOW = U32(0xFFFF)
+HIGH = U32(0xFFFF0000)
+
+WIDE = {"u64": np.uint64, "i64": np.int64, "f64": np.float64}
+HALVES = {"u16": np.uint16, "i16": np.int16, "f16": np.float16}
+HALF_PAIRS = {"u16x2": np.uint16, "i16x2": np.int16, "f16x2": np.float16}
+"""The numpy type of each kind of operand: of 64 bits, of half a register, of both halves."""
 
 IMPLICIT = ("scc", "exec", "lanes", "vcc", "old")
 
@@ -43,3 +58,12 @@ def define_sizes(signature: str, name: str, *sizes: int, **functions: Callable[.
     for size in map(str, sizes):
         named = {name.replace("*", function).replace("#", size): compute for function, compute in functions.items()}
         define(signature.replace("#", size), **named)
+
+
+_SMALLEST_NORMAL = np.finfo(np.float32).tiny
+
+
+def flush_denormals(values: Any) -> Any:
+    """Return float32 with zeros of the same sign in place of denormals."""
+    small = np.abs(values) < _SMALLEST_NORMAL
+    return np.where(small, np.copysign(np.float32(0), values), values) if np.count_nonzero(small) else values

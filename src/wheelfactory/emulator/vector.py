@@ -13,7 +13,6 @@ import numpy as np
 
 from wheelfactory.emulator import bits
 from wheelfactory.emulator.division import div_fixup, div_fixup_double, div_fmas, div_scale, div_scale_double
-from wheelfactory.emulator.numbers import U32, U64, flush_denormals
 from wheelfactory.emulator.rounding import (
     COMPARISONS,
     classify,
@@ -25,7 +24,7 @@ from wheelfactory.emulator.rounding import (
     to_half_towards_zero,
     to_integer,
 )
-from wheelfactory.emulator.table import TABLE, define, define_sizes
+from wheelfactory.emulator.table import TABLE, U32, U64, define, define_sizes, flush_denormals
 
 _MAX = 0xFFFFFFFF
 _PLACES, _HALF, _LOW = U32(31), U32(16), U32(0xFFFF)

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from wheelfactory.emulator.findings import NotRunError
-from wheelfactory.emulator.numbers import HALF_PAIRS, HALVES, HIGH, LOW, U16, U32, U64, WIDE
 from wheelfactory.emulator.operands import Operand
+from wheelfactory.emulator.table import HALF_PAIRS, HALVES, HIGH, LOW, U16, U32, U64, WIDE
 from wheelfactory.emulator.wave import EXEC, Wave, to_mask
 
 Writer: TypeAlias = Callable[[Wave, Any], None]

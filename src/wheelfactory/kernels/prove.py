@@ -27,7 +27,7 @@ from wheelfactory.core.strict import parse_json, read_record
 from wheelfactory.emulator.ck_calls import Call
 from wheelfactory.emulator.ck_names import suggest_calls
 from wheelfactory.emulator.code_object import Kernel, read_kernels
-from wheelfactory.emulator.identity import emulator_id
+from wheelfactory.emulator.findings import emulator_id
 from wheelfactory.kernels.archive import find_archives, read_archive_manifest
 from wheelfactory.kernels.compile import choose_recipe
 from wheelfactory.kernels.compiler import record_calls

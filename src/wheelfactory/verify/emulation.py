@@ -25,7 +25,7 @@ from wheelfactory.build.environments import (
 )
 from wheelfactory.build.recipe import choose_jobs
 from wheelfactory.core.progress import announced_progress, logger
-from wheelfactory.emulator.identity import emulator_id
+from wheelfactory.emulator.findings import emulator_id
 from wheelfactory.verify.accuracy import (
     NumericReport,
     find_numeric_faults,

@@ -90,12 +90,6 @@ def test_a_status_line_counts_the_needed_objects_and_only_names_other_compiles(
     assert [line.rpartition(" ")[2] for line in lines] == [HEADER, LIGHT, BINDING]
 
 
-def test_a_binding_is_compiled_and_not_saved(work: Work) -> None:
-    work.compile(BINDING)
-    assert work.output(BINDING).exists()
-    assert work.store.read_records() == {}
-
-
 def test_objects_of_an_earlier_run_are_not_reused(work: Work) -> None:
     work.output(LIGHT).write_text("of another key")
     work.does("exit 3")

@@ -53,21 +53,12 @@ def times(source: str, cpu: float = 1.0, memory: float = 1.0, size: float = 1.0)
 
 
 KINDS: dict[str, tuple[str, int | None]] = {
-    "fmha_fwd_d32_fp16_batch_b128x64x16x32x32x32_r2x1x1": ("fwd", 32),
-    "fmha_fwd_splitkv_d256_bf16_group_b64x128x32": ("fwd_splitkv", 256),
     "fmha_fwd_splitkv_combine_d128_fp8_batch_b32_unused_npad": ("fwd_splitkv_combine", 128),
-    "fmha_fwd_appendkv_d64_bf16_b64x64x64x64_vr_psk_pagedkv": ("fwd_appendkv", 64),
-    "fmha_bwd_d128_bf16_batch_b16x128x128": ("bwd", 128),
-    "fmha_bwd_convert_dq_d256_fp16_b64x64_group": ("bwd_convert_dq", 256),
-    "fmha_bwd_dot_do_o_d64_fp16_batch_o2_npad": ("bwd_dot_do_o", 64),
-    "fmha_fwd_api": ("fwd_api", None),
-    "fmha_fwd_splitkv_api": ("fwd_splitkv_api", None),
-    "fmha_batch_prefill_d192_fp8": ("batch_prefill", 192),
-    "flash_api": ("", None),
     "fmha_fwd_d192x128_bf16": ("fwd", 192),
+    "fmha_fwd_splitkv_api": ("fwd_splitkv_api", None),
     "fmha_bwd_api_gfx9": ("bwd_api", None),
+    "flash_api": ("", None),
     f"fmha_fwd_d{'9' * 5000}_fp16": ("", None),
-    "": ("", None),
 }
 
 

@@ -57,11 +57,6 @@ def test_as_many_run_at_once_as_are_allowed(jobs: int, compile_all: CompileAll) 
     assert most_at_once(ended) == jobs
 
 
-def test_they_start_in_their_order(compile_all: CompileAll, tmp_path: Path) -> None:
-    compile_all([f"echo {number} >> order" for number in range(5)], 1)
-    assert (tmp_path / "order").read_text().split() == list("01234")
-
-
 def test_an_ended_compile_has_output_cost_and_status(compile_all: CompileAll) -> None:
     before = time.monotonic()
     work = "head -c 20000000 /dev/zero | sha256sum > /dev/null"

@@ -52,14 +52,6 @@ def test_a_set_has_a_folder_named_by_its_key_with_what_the_key_is_made_of(store:
     assert SetKey.from_bytes((store.folder / "set.json").read_bytes()) == KEY
 
 
-def test_making_a_folder_again_keeps_its_objects(store: Store) -> None:
-    entry = keep(store)
-
-    store.create()
-
-    assert store.read_records() == {entry.source: entry}
-
-
 def test_a_set_knows_when_it_was_last_used(store: Store) -> None:
     os.utime(store.folder / "set.json", ns=(0, 1000))
     assert last_used(store.folder) == 1000
@@ -74,11 +66,6 @@ def test_a_set_knows_when_it_was_last_used(store: Store) -> None:
 
 def test_what_is_not_a_set_was_never_used(store: Store) -> None:
     assert [last_used(path) for path in (store.folder / "objects", store.folder / "set.json")] == [None, None]
-
-
-@pytest.mark.parametrize("part", ["compiler", "flags", "environment"])
-def test_every_part_changes_the_key(part: str) -> None:
-    assert SetKey({**KEY.parts, part: "other"}, SOURCES).digest != KEY.digest
 
 
 def test_the_order_in_which_parts_are_named_does_not_change_the_key() -> None:

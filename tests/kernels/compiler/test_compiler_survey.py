@@ -41,22 +41,14 @@ def fill(survey: Survey, project: Project, server: RemoteServer) -> None:
     fill_store(survey, missing, parse_remote(server.url), ignore_progress)
 
 
-def test_nothing_is_compiled(project: Project) -> None:
+def test_nothing_is_compiled_and_paths_are_relative_to_a_copy_that_other_hosts_see(project: Project) -> None:
     survey = survey_of(project)
     assert project.compiled() == []
     assert [part.targets for part in survey.parts] == [("gfx942",), ("host",)]
     assert sorted(survey.sources) == sorted(KERNELS)
-
-
-def test_paths_are_relative(project: Project) -> None:
-    survey = survey_of(project)
     assert survey.headers == ("csrc/ck/include/ck.hpp",)
     assert survey.sources["fmha_bwd_api"] == "build/fmha_bwd_api.hip"
     assert not [word for part in survey.parts for word in part.command[1:] if str(project.root) in word]
-
-
-def test_sources_and_headers_are_copied_for_a_host_that_does_not_see_the_folder_of_setup_py(project: Project) -> None:
-    survey = survey_of(project)
     original = (project.root / "build/fmha_bwd_api.hip").read_bytes()
     shutil.rmtree(project.root / "csrc")
     shutil.rmtree(project.root / "build")

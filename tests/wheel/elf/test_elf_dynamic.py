@@ -1,29 +1,21 @@
-"""The dynamic table in every class and byte order; damaged tables are refused."""
+"""The dynamic table; damaged ones are refused."""
 
 from __future__ import annotations
 
 import pytest
 
 import elf_bytes as e
-from elf_bytes import GLOBAL, LOCAL, WEAK, ElfBytes, Form
+from elf_bytes import GLOBAL, LOCAL, WEAK, ElfBytes
 from wheelfactory.wheel.elf.dynamic import Dynamic, Symbol, read_dynamic
 from wheelfactory.wheel.elf.image import DamagedElfError, ElfImage
-
-FORMS = [Form(wide, order) for wide in (True, False) for order in "<>"]
-
-
-@pytest.fixture(params=FORMS, ids=lambda form: f"{'64' if form.wide else '32'}{form.order}")
-def form(request: pytest.FixtureRequest) -> Form:
-    made: Form = request.param
-    return made
 
 
 def read(data: bytes) -> Dynamic:
     return read_dynamic(ElfImage(data))
 
 
-def test_names_and_folders(form: Form) -> None:
-    file = ElfBytes(form)
+def test_names_and_folders() -> None:
+    file = ElfBytes()
     file.text(e.NEEDED, "libb.so.1")
     file.text(e.NEEDED, "liba.so.2")
     file.text(e.SONAME, "libx.so")
@@ -35,9 +27,9 @@ def test_names_and_folders(form: Form) -> None:
     assert (found.soname, found.runpath) == ("libx.so", ("/opt/a", "$ORIGIN/b"))
 
 
-def test_a_file_without_dynamic_table(form: Form) -> None:
-    assert read(form.header()) == Dynamic()
-    assert read(ElfBytes(form).build()) == Dynamic()
+def test_a_file_without_dynamic_table() -> None:
+    assert read(e.header()) == Dynamic()
+    assert read(ElfBytes().build()) == Dynamic()
 
 
 def test_a_file_of_debug_information_has_an_empty_table() -> None:
@@ -90,8 +82,8 @@ def test_the_table_is_where_the_loader_maps_it() -> None:
     assert read(bytes(data)).soname == "libx.so"
 
 
-def test_symbols(form: Form) -> None:
-    file = ElfBytes(form)
+def test_symbols() -> None:
+    file = ElfBytes()
     file.symbols(("here", GLOBAL, 7), ("away", GLOBAL, 0), ("maybe", WEAK, 0), ("soft", WEAK, 7), ("own", LOCAL, 7))
     file.hash(6)
 
@@ -101,9 +93,9 @@ def test_symbols(form: Form) -> None:
     assert found.undefined == (Symbol("away", weak=False), Symbol("maybe", weak=True))
 
 
-def test_a_symbol_without_a_name_is_none(form: Form) -> None:
-    file = ElfBytes(form)
-    file.table(e.SYMTAB, form.symbol(0, LOCAL) + form.symbol(0, GLOBAL, 7) + form.symbol(0, GLOBAL))
+def test_a_symbol_without_a_name_is_none() -> None:
+    file = ElfBytes()
+    file.table(e.SYMTAB, e.symbol(0, LOCAL) + e.symbol(0, GLOBAL, 7) + e.symbol(0, GLOBAL))
     file.hash(3)
 
     found = read(file.build())
@@ -119,12 +111,12 @@ def test_an_undefined_symbol_that_stands_twice_is_one() -> None:
     assert [symbol.name for symbol in read(file.build()).undefined] == ["a", "b"]
 
 
-def test_versions_of_symbols(form: Form) -> None:
-    file = ElfBytes(form)
+def test_versions_of_symbols() -> None:
+    file = ElfBytes()
     file.symbols(("memcpy", GLOBAL, 0), ("sin", GLOBAL, 0), ("plain", GLOBAL, 0))
     file.hash(4)
     file.versions({"libc.so.6": [(2, "GLIBC_2.14"), (5, "GLIBC_2.34")], "libm.so.6": [(3, "GLIBC_2.2.5")]})
-    file.table(e.VERSYM, form.numbers("4H", 0, 2, 0x8003, 1))  # the highest bit marks hidden versions
+    file.table(e.VERSYM, e.numbers("4H", 0, 2, 0x8003, 1))  # the highest bit marks hidden versions
 
     found = read(file.build())
 
@@ -140,16 +132,16 @@ def test_needed_versions_are_read_despite_wrong_counts() -> None:
     file = ElfBytes()
     file.versions({"libc.so.6": [(2, "GLIBC_2.14"), (2, "GLIBC_2.99")]})
     data = file.build()
-    counts = file.form.numbers("HH", 1, 2)
+    counts = e.numbers("HH", 1, 2)
     assert data.count(counts) == 1
 
-    found = read(data.replace(counts, file.form.numbers("HH", 1, 1)))
+    found = read(data.replace(counts, e.numbers("HH", 1, 1)))
 
     assert found.versions == (("libc.so.6", "GLIBC_2.14"), ("libc.so.6", "GLIBC_2.99"))
 
 
-def test_symbols_that_only_the_gnu_hash_table_counts(form: Form) -> None:
-    file = ElfBytes(form)
+def test_symbols_that_only_the_gnu_hash_table_counts() -> None:
+    file = ElfBytes()
     file.symbols(("away", GLOBAL, 0), ("one", GLOBAL, 7), ("two", GLOBAL, 7), ("behind", GLOBAL, 7))
     file.gnu_hash(2, [8, 9])  # an odd number ends the chain, at "two"
 
@@ -162,8 +154,8 @@ def test_symbols_that_only_the_gnu_hash_table_counts(form: Form) -> None:
 @pytest.mark.parametrize(
     ("tag", "size", "addend"), [(e.RELA, e.RELASZ, True), (e.REL, e.RELSZ, False), (e.JMPREL, e.PLTRELSZ, True)]
 )
-def test_symbols_that_only_a_relocation_names(form: Form, tag: int, size: int, addend: bool) -> None:
-    file = ElfBytes(form)
+def test_symbols_that_only_a_relocation_names(tag: int, size: int, addend: bool) -> None:
+    file = ElfBytes()
     file.symbols(("away", GLOBAL, 0), ("further", GLOBAL, 0), ("behind", GLOBAL, 0))
     file.gnu_hash(1, [], buckets=[0])  # written by GNU ld for a library without exports
     file.relocations(tag, size, [2, 0, 1], addend)
@@ -223,7 +215,7 @@ def test_damaged_tables_are_refused() -> None:
 def test_two_dynamic_tables() -> None:
     file = ElfBytes()
     data = bytearray(file.build())
-    data[64:68] = file.form.numbers("I", e.DYNAMIC)
+    data[64:68] = e.numbers("I", e.DYNAMIC)
 
     with pytest.raises(DamagedElfError, match=r"^2 dynamic tables$"):
         read(bytes(data))

@@ -9,7 +9,7 @@ import pytest
 import zstandard
 
 import elf_bytes as e
-from elf_bytes import GLOBAL, ElfBytes, Form, with_sections
+from elf_bytes import GLOBAL, ElfBytes, with_sections
 from elf_factory import packed
 from resource_limits import run_limited
 from wheelfactory.wheel.elf import dynamic, offload
@@ -19,7 +19,6 @@ from wheelfactory.wheel.elf.read import read_elf
 
 pytestmark = pytest.mark.slow
 
-FORM = Form()
 MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 
 
@@ -36,8 +35,8 @@ def test_chains_of_needed_versions_that_merge() -> None:
     file = ElfBytes()
     name = file.strings.add("x")
     ends = range(16 * libraries, 0, -16)  # from each library to the first version, which all of them share
-    heads = b"".join(FORM.numbers("HHIII", 1, 1, name, end, 16) for end in ends)
-    chain = FORM.numbers("IHHII", 0, 0, 2, name, 16) * versions + FORM.numbers("IHHII", 0, 0, 2, name, 0)
+    heads = b"".join(e.numbers("HHIII", 1, 1, name, end, 16) for end in ends)
+    chain = e.numbers("IHHII", 0, 0, 2, name, 16) * versions + e.numbers("IHHII", 0, 0, 2, name, 0)
     file.table(e.VERNEED, heads + chain)
 
     assert of_elf(file.build()) == "DamagedElfError: more needed versions than a symbol can name"
@@ -72,7 +71,7 @@ def test_more_than_the_maximum_number_of_symbols(count: int) -> None:
     file = ElfBytes()
     file.symbols()
     file.hash(1)
-    file.table(e.HASH, FORM.numbers("II", 1, count))
+    file.table(e.HASH, e.numbers("II", 1, count))
 
     assert of_elf(file.build()) == f"DamagedElfError: {count} dynamic symbols"
 
@@ -80,35 +79,35 @@ def test_more_than_the_maximum_number_of_symbols(count: int) -> None:
 def test_symbols_of_one_name_take_no_memory() -> None:
     file = ElfBytes()
     name = file.strings.add("puts")
-    file.table(e.SYMTAB, FORM.symbol(name) * 500_000)
+    file.table(e.SYMTAB, e.symbol(name) * 500_000)
     file.hash(1)
-    file.rows[-1] = (e.HASH, file.add(FORM.numbers("II", 1, 500_000)))
+    file.rows[-1] = (e.HASH, file.add(e.numbers("II", 1, 500_000)))
 
     assert of_elf(file.build(), megabytes=64) == "nothing"
 
 
 def test_sections_whose_names_never_end() -> None:
     count, names = 65_000, b"x" * 10_000_000
-    rows = [FORM.section(place, 0, 0) for place in range(count - 1)] + [FORM.section(0, 64, len(names))]
-    header = FORM.header(**{"sections": 64 + len(names), "section count": count, "names": count - 1})
+    rows = [e.section(place, 0, 0) for place in range(count - 1)] + [e.section(0, 64, len(names))]
+    header = e.header(**{"sections": 64 + len(names), "section count": count, "names": count - 1})
 
     assert of_elf(header + names + b"".join(rows)) == "nothing"
 
 
 def test_millions_of_sections_take_no_memory() -> None:
     count = 600_000
-    header = FORM.header(**{"sections": 64, "section count": 0, "names": 1})
-    data = header + FORM.section(0, 0, count) + FORM.section(7, 0, 0) * (count - 1)
+    header = e.header(**{"sections": 64, "section count": 0, "names": 1})
+    data = header + e.section(0, 0, count) + e.section(7, 0, 0) * (count - 1)
 
     assert of_elf(data, megabytes=16) == "nothing"
 
 
 def test_segments_that_are_all_the_same_table() -> None:
-    body = FORM.row(e.NEEDED, 0) * 100_000
+    body = e.row(e.NEEDED, 0) * 100_000
     count = 60_000
     at = 64 + 56 * count
-    segment = FORM.segment(e.DYNAMIC, at, len(body), e.BASE)
-    data = FORM.header(**{"segments": 64, "segment count": count}) + segment * count + body
+    segment = e.segment(e.DYNAMIC, at, len(body), e.BASE)
+    data = e.header(**{"segments": 64, "segment count": count}) + segment * count + body
 
     assert of_elf(data) == f"DamagedElfError: {count} dynamic tables"
 
@@ -173,7 +172,7 @@ def test_more_than_the_maximum_number_of_bundles(monkeypatch: pytest.MonkeyPatch
 
     assert of_bundles(bundles[: -len(MAGIC) - 8]) == "nothing"
     assert of_bundles(bundles) == "DamagedElfError: more than 100 bundles"
-    assert of_elf(with_sections(FORM, (".hip_fatbin", bundles))) == "DamagedElfError: more than 100 bundles"
+    assert of_elf(with_sections((".hip_fatbin", bundles))) == "DamagedElfError: more than 100 bundles"
 
 
 def test_more_than_the_maximum_number_of_entries(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,8 @@ from wheelfactory.core.files import factory_version, scratch_dir
 from wheelfactory.core.label import Label
 from wheelfactory.gpu.torch_python import TorchPython, find_torch_python
 from wheelfactory.gpu.validate.checks import check_calls, check_installed
-from wheelfactory.gpu.validate.compute import ValidationContext, compute_cases
-from wheelfactory.gpu.validate.installed import PROJECTS, read_installed
+from wheelfactory.gpu.validate.compute import ComputeResult, ValidationContext, compute_cases
+from wheelfactory.gpu.validate.installed import PROJECTS, InstalledPackage, read_installed
 from wheelfactory.gpu.validate.report import VALIDATION_FORMAT, Validation
 from wheelfactory.matrix.facts import Context
 from wheelfactory.verify.proofs import HasPython, device_environ
@@ -53,24 +53,35 @@ def validate(
         place = ValidationContext(context, interpreter, python, scratch, wheel, non_amd_gpu, emulated_arch)
         computed = compute_cases(installed, place)
     fitting = None if stand_in or computed.used_stand_in_torch else python
-    checks = (
-        *check_installed(installed, fitting, non_amd_gpu=non_amd_gpu),
-        *check_calls(installed, computed.numbers, elsewhere=computed.used_stand_in_torch),
-        *computed.checks,
-    )
-    package, numbers = installed.as_validated(), computed.numbers
+    return _report(wheel, installed, fitting, computed, non_amd_gpu=non_amd_gpu)
+
+
+def _report(
+    wheel: Wheel | None,
+    installed: InstalledPackage,
+    python: TorchPython | None,
+    computed: ComputeResult,
+    *,
+    non_amd_gpu: bool,
+) -> Validation:
+    """The report, with the checks of what is installed; `python` is None if its torch is only a stand-in."""
+    numbers = computed.numbers
     named = {"filename": wheel.path.name, "sha256": file_sha256(wheel.path)} if wheel else {}
     dropped = numbers.dropped if numbers else ()
     return Validation(
         format=VALIDATION_FORMAT,
         factory=factory_version(),
         time=datetime.now(timezone.utc),
-        validated=package.model_copy(update=named),
+        validated=installed.as_validated().model_copy(update=named),
         hardware=computed.hardware,
         software=computed.software,
         dropped_launch_options=dropped if non_amd_gpu else None,
         symbols=numbers.call_counts if numbers else {},
-        checks=checks,
+        checks=(
+            *check_installed(installed, python, non_amd_gpu=non_amd_gpu),
+            *check_calls(installed, numbers, elsewhere=computed.used_stand_in_torch),
+            *computed.checks,
+        ),
         cases=computed.cases,
     )
 

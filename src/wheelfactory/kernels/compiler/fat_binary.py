@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from wheelfactory.wheel.elf.image import Buffer, DamagedElfError, ElfImage
+from wheelfactory.wheel.elf.image import SECTION_HEADER, Buffer, DamagedElfError, ElfImage
 
 SECTION = b".hip_fatbin"
 """The section of an object with the code for all archs."""
@@ -35,7 +35,7 @@ _RDC_SECTIONS = {_BUNDLE_MAGIC: OLD_DRIVER_RDC, b".llvm.offloading": NEW_DRIVER_
 # bytes of a bundle that hold at least the ids of the host and of one arch
 _BUNDLE_HEAD = 512
 
-_HEADER, _SECTION_HEADER = 64, struct.Struct("<IIQQQQIIQQ")
+_HEADER = 64
 _SHT_NULL, _SHT_NOBITS = 0, 8
 _SECTIONS_AT = 40
 
@@ -145,7 +145,7 @@ def embed(host: bytes, fat_binary: bytes) -> bytes:
     with _reading_object(host) as image:
         named = list(image.named_sections())
         kept = [b"" if section.type == _SHT_NOBITS else bytes(image.section_bytes(section)) for _, section in named]
-        headers = [list(row) for row in image.unpack_table(_SECTION_HEADER, image.table_ranges[2][0], len(named))]
+        headers = [list(row) for row in image.unpack_table(SECTION_HEADER, image.table_ranges[2][0], len(named))]
     made = bytearray(host[:_HEADER])
     for at in sorted(range(len(named)), key=lambda at: headers[at][4]):
         header, (name, _) = headers[at], named[at]
@@ -158,15 +158,13 @@ def embed(host: bytes, fat_binary: bytes) -> bytes:
         made += content
     made += bytes(-len(made) % 8)
     struct.pack_into("<Q", made, _SECTIONS_AT, len(made))
-    return bytes(made) + b"".join(_SECTION_HEADER.pack(*header) for header in headers)
+    return bytes(made) + b"".join(SECTION_HEADER.pack(*header) for header in headers)
 
 
 @contextmanager
 def _reading_object(data: Buffer) -> Iterator[ElfImage]:
     """Open an object. Raises `CannotComposeError` for other data, and for errors of reading in the block."""
-    if bytes(data[:6]) != b"\x7fELF\x02\x01":
-        raise CannotComposeError("the compiler's objects are not 64-bit little-endian ELF")
     try:
         yield ElfImage(data)
-    except DamagedElfError:
-        raise CannotComposeError("an object of the compiler is truncated") from None
+    except DamagedElfError as error:
+        raise CannotComposeError(f"an object of the compiler is damaged: {error}") from None

@@ -109,14 +109,17 @@ def run_compiles(
             killed.add(victim.compile)
             waiting.appendleft(victim.compile)
             jobs = jobs_after_kill(jobs, victim.jobs)
-            rate = "one compile at a time" if jobs == 1 else f"at most {jobs} compiles at once"
-            retry = f"{victim.compile.name} was killed for lack of memory: retrying it"
-            print(f"{NOTICE_PREFIX}{retry}, with {rate}", flush=True)
+            _tell_of_retry(victim.compile.name, jobs)
     finally:
         for left in running.values():
             left.process.kill()
             left.process.wait()
             left.output.close()
+
+
+def _tell_of_retry(name: str, jobs: int) -> None:
+    rate = "one compile at a time" if jobs == 1 else f"at most {jobs} compiles at once"
+    print(f"{NOTICE_PREFIX}{name} was killed for lack of memory: retrying it, with {rate}", flush=True)
 
 
 def _start(following: Compile, jobs: int) -> _Running:

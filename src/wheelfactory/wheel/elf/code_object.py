@@ -12,7 +12,7 @@ import re
 import struct
 from collections.abc import Iterable
 
-from wheelfactory.wheel.elf.image import EM_AMDGPU, PT_LOAD, Buffer, DamagedElfError, ElfImage, StringTable
+from wheelfactory.wheel.elf.image import EM_AMDGPU, PT_LOAD, SYMBOL, Buffer, DamagedElfError, ElfImage, StringTable
 from wheelfactory.wheel.elf.targets import arch_from_flags
 
 TRIPLE = "amdgcn-amd-amdhsa"
@@ -43,8 +43,7 @@ def read_kernel_names(data: Buffer, target: str) -> tuple[str, ...]:
     descriptor and code. Raises `DamagedElfError` if not.
     """
     image = ElfImage(data)
-    found = (image.layout.is_64, image.layout.byte_order, image.type, image.machine, image.data[7])
-    if found != (True, "<", _SHARED, EM_AMDGPU, _HSA):
+    if (image.type, image.machine, image.data[7]) != (_SHARED, EM_AMDGPU, _HSA):
         raise DamagedElfError("no shared library for an AMD GPU")
     if arch_from_flags(image.flags) != target.partition(":")[0]:
         raise DamagedElfError("its header is of another arch")
@@ -72,8 +71,7 @@ def read_symbol_addresses(image: ElfImage) -> dict[str, int]:
     if len(tables) != 1 or tables[0].link >= len(sections):
         raise DamagedElfError(f"{len(tables)} tables of symbols")
     names = StringTable(image.section_bytes(sections[tables[0].link]))
-    form = image.layout.symbol
-    rows = image.unpack_table(form, tables[0].offset, tables[0].size // form.size)
+    rows = image.unpack_table(SYMBOL, tables[0].offset, tables[0].size // SYMBOL.size)
     return {names.read(row[0]): row[4] for row in rows if row[0] and row[3]}
 
 

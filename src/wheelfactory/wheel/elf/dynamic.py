@@ -10,7 +10,7 @@ from itertools import repeat
 
 from packaging.version import Version
 
-from wheelfactory.wheel.elf.image import PT_DYNAMIC, DamagedElfError, ElfImage, StringTable
+from wheelfactory.wheel.elf.image import DYNAMIC_ROW, PT_DYNAMIC, SYMBOL, DamagedElfError, ElfImage, StringTable
 
 _NULL, _NEEDED, _HASH, _STRTAB, _SYMTAB, _STRSZ, _SONAME, _RPATH, _RUNPATH = 0, 1, 4, 5, 6, 10, 14, 15, 29
 _RELA, _RELASZ, _REL, _RELSZ, _PLTRELSZ, _PLTREL, _JMPREL = 7, 8, 17, 18, 2, 20, 23
@@ -95,10 +95,9 @@ def read_dynamic_rows(image: ElfImage) -> list[tuple[int, int]]:
         return []
     if len(segments) > 1:  # no linker writes two: refuse them instead of guessing which one is loaded
         raise DamagedElfError(f"{len(segments)} dynamic tables")
-    form = image.layout.dynamic
-    rows = min(segments[0].file_size // form.size, _MAX_ENTRIES)
+    rows = min(segments[0].file_size // DYNAMIC_ROW.size, _MAX_ENTRIES)
     entries: list[tuple[int, int]] = []
-    for tag, value in image.unpack_table(form, image.file_offset(segments[0].address), rows):
+    for tag, value in image.unpack_table(DYNAMIC_ROW, image.file_offset(segments[0].address), rows):
         if tag == _NULL:
             return entries
         entries.append((tag, value))
@@ -111,15 +110,12 @@ def _symbols(
     if _SYMTAB not in table:
         return (), frozenset()
     count = _count_symbols(image, table)
-    rows = image.unpack_table(image.layout.symbol, image.file_offset(table[_SYMTAB]), count)
+    rows = image.unpack_table(SYMBOL, image.file_offset(table[_SYMTAB]), count)
     versions: Iterator[tuple[int]] = repeat((0,), count)
     if _VERSYM in table:
-        versions = image.unpack_table(
-            struct.Struct(f"{image.layout.byte_order}H"), image.file_offset(table[_VERSYM]), count
-        )
+        versions = image.unpack_table(struct.Struct("<H"), image.file_offset(table[_VERSYM]), count)
     undefined, defined = set(), set()
-    for row, (version,) in zip(rows, versions, strict=True):
-        name, info, section = (row[0], row[1], row[3]) if image.layout.is_64 else (row[0], row[3], row[5])
+    for (name, info, _, section, _, _), (version,) in zip(rows, versions, strict=True):
         bind = info >> 4
         if not name or not bind:  # unnamed or local
             continue
@@ -136,7 +132,7 @@ def _count_symbols(image: ElfImage, table: Mapping[int, int]) -> int:
     """Count the symbols that hash tables and relocations refer to; the file states no count."""
     hashed = 0
     if _HASH in table:
-        _, hashed = image.unpack(struct.Struct(f"{image.layout.byte_order}II"), image.file_offset(table[_HASH]))
+        _, hashed = image.unpack(struct.Struct("<II"), image.file_offset(table[_HASH]))
     count = max(hashed, _count_gnu_hashed(image, table), _count_relocated(image, table))
     if count > _MAX_SYMBOLS:
         raise DamagedElfError(f"{count} dynamic symbols")
@@ -148,9 +144,9 @@ def _count_gnu_hashed(image: ElfImage, table: Mapping[int, int]) -> int:
     if _GNU_HASH not in table:
         return 0
     start = image.file_offset(table[_GNU_HASH])
-    one = struct.Struct(f"{image.layout.byte_order}I")
+    one = struct.Struct("<I")
     buckets, first, bloom, _ = (value for (value,) in image.unpack_table(one, start, 4))
-    buckets_at = start + 16 + bloom * (8 if image.layout.is_64 else 4)
+    buckets_at = start + 16 + 8 * bloom
     last = max((value for (value,) in image.unpack_table(one, buckets_at, buckets)), default=0)
     if last < first:  # no symbol is defined, and `first` is meaningless: GNU ld writes 1
         return 0
@@ -164,9 +160,7 @@ def _count_gnu_hashed(image: ElfImage, table: Mapping[int, int]) -> int:
 
 def _count_relocated(image: ElfImage, table: Mapping[int, int]) -> int:
     """Return the last symbol index in a relocation plus one."""
-    number, shift = ("Q", 32) if image.layout.is_64 else ("I", 8)
-    forms = {_REL: struct.Struct(image.layout.byte_order + 2 * number)}
-    forms[_RELA] = struct.Struct(image.layout.byte_order + 3 * number)
+    forms = {_REL: struct.Struct("<QQ"), _RELA: struct.Struct("<QQQ")}
     tables = ((_RELA, _RELASZ, _RELA), (_REL, _RELSZ, _REL), (_JMPREL, _PLTRELSZ, table.get(_PLTREL, _RELA)))
     count = 0
     for tag, size, kind in tables:
@@ -174,7 +168,7 @@ def _count_relocated(image: ElfImage, table: Mapping[int, int]) -> int:
             if tag not in table or kind not in forms:
                 raise DamagedElfError("relocations without an address or of an unknown kind")
             rows = image.unpack_table(forms[kind], image.file_offset(table[tag]), table[size] // forms[kind].size)
-            count = max(count, 1 + max((row[1] >> shift for row in rows), default=-1))
+            count = max(count, 1 + max((row[1] >> 32 for row in rows), default=-1))
     return count
 
 
@@ -185,7 +179,7 @@ def _needed_versions(
     # a chain ends at a link of 0 bytes; the loader ignores the counts, so a wrong count must hide nothing
     if _VERNEED not in table:
         return
-    need, version = (struct.Struct(image.layout.byte_order + text) for text in ("HHIII", "IHHII"))
+    need, version = struct.Struct("<HHIII"), struct.Struct("<IHHII")
     at, step, left = image.file_offset(table[_VERNEED]), 1, _MAX_VERSIONS
     while step:
         _, _, library, first, step = image.unpack(need, at)

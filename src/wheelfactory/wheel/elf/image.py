@@ -1,4 +1,7 @@
-"""Read the structure of an ELF file: header, sections, segments, and bytes by offset or address."""
+"""Read the structure of an ELF file: header, sections, segments, and bytes by offset or address.
+
+Only 64-bit little-endian files, as x86-64, AArch64 and AMD GPUs have them. Source: System V ABI, chapter 4.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,11 @@ if TYPE_CHECKING:
     from typing import TypeAlias  # Python 3.10
 
 MAGIC = b"\x7fELF"
+_CLASS_AND_ORDER = b"\x02\x01"
+_HEADER, SECTION_HEADER, _SEGMENT = map(struct.Struct, ("<HHIQQQIHHHHHH", "<IIQQQQIIQQ", "<IIQQQQQQ"))
+SYMBOL, DYNAMIC_ROW = struct.Struct("<IBBHQQ"), struct.Struct("<qQ")
+"""The rows of tables."""
+
 PT_LOAD, PT_DYNAMIC = 1, 2
 EM_AMDGPU = 224
 
@@ -31,34 +39,6 @@ _MAX_RATIO = 4
 
 class DamagedElfError(ValueError):
     """The file is not an ELF file, or its tables contradict its header."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The `struct` formats of one ELF class and byte order."""
-
-    is_64: bool
-    byte_order: str
-    header: struct.Struct
-    section: struct.Struct
-    segment: struct.Struct
-    symbol: struct.Struct
-    dynamic: struct.Struct
-
-
-def _layouts() -> dict[bytes, Layout]:
-    found = {}
-    for data, order in ((1, "<"), (2, ">")):
-        wide = ("HHIQQQIHHHHHH", "IIQQQQIIQQ", "IIQQQQQQ", "IBBHQQ", "qQ")
-        narrow = ("HHIIIIIHHHHHH", "IIIIIIIIII", "IIIIIIII", "IIIBBH", "iI")
-        for kind, formats in ((1, narrow), (2, wide)):
-            tables = (struct.Struct(order + text) for text in formats)
-            found[bytes([kind, data])] = Layout(kind == 2, order, *tables)
-    return found
-
-
-# by EI_CLASS and EI_DATA, the two bytes after the magic. Source: System V ABI, chapter 4
-_LAYOUTS = _layouts()
 
 
 @dataclass(frozen=True)
@@ -92,11 +72,9 @@ class ElfImage:
         self.data = memoryview(data)
         if bytes(self.data[:4]) != MAGIC:
             raise DamagedElfError("no ELF magic")
-        layout = _LAYOUTS.get(bytes(self.data[4:6]))
-        if layout is None:
-            raise DamagedElfError("unknown ELF class or byte order")
-        self.layout = layout
-        fields = self.unpack(layout.header, 16)
+        if bytes(self.data[4:6]) != _CLASS_AND_ORDER:
+            raise DamagedElfError("not a 64-bit little-endian ELF file")
+        fields = self.unpack(_HEADER, 16)
         self.type, self.machine, self.version, self.entry = fields[:4]
         self._segments_at, self._sections_at, self.flags = fields[4:7]
         self._segment_size, self._segment_count, self._section_size, self._section_count, self._names = fields[8:]
@@ -128,34 +106,32 @@ class ElfImage:
         count = self._segment_count
         if count == 0xFFFF:  # more than fit into the header; only memory dumps have so many
             raise DamagedElfError("more than 65,534 segments")
-        if count and self._segment_size != self.layout.segment.size:
+        if count and self._segment_size != _SEGMENT.size:
             raise DamagedElfError(f"program headers of {self._segment_size} bytes")
-        order = (0, 1, 2, 3, 5) if self.layout.is_64 else (0, 6, 1, 2, 4)
-        rows = self.unpack_table(self.layout.segment, self._segments_at, count)
-        return tuple(Segment(*(row[field] for field in order)) for row in rows)
+        rows = self.unpack_table(_SEGMENT, self._segments_at, count)
+        return tuple(Segment(kind, flags, offset, at, size) for kind, flags, offset, at, _, size, _, _ in rows)
 
     def sections(self) -> Iterator[Section]:
         """Yield the rows of the section header table; nothing if it was stripped."""
         # an iterator, because a hostile file can have millions of rows
         if not self._sections_at:
             return iter(())
-        return (_section(row) for row in self.unpack_table(self.layout.section, self._sections_at, self.section_count))
+        return (_section(row) for row in self.unpack_table(SECTION_HEADER, self._sections_at, self.section_count))
 
     @cached_property
     def section_count(self) -> int:
         """The number of rows of the section header table."""
         if not self._sections_at:
             return 0
-        form = self.layout.section
-        if self._section_size != form.size:
+        if self._section_size != SECTION_HEADER.size:
             raise DamagedElfError(f"section headers of {self._section_size} bytes")
         # 0: the count does not fit into the header, and the first section holds it
-        return self._section_count or _section(self.unpack(form, self._sections_at)).size
+        return self._section_count or _section(self.unpack(SECTION_HEADER, self._sections_at)).size
 
     @property
     def table_ranges(self) -> tuple[tuple[int, int], ...]:
         """Offset and size in bytes of the header, the segment table and the section table."""
-        header = (0, 16 + self.layout.header.size)
+        header = (0, 16 + _HEADER.size)
         segments = (self._segments_at, self._segment_count * self._segment_size)
         return header, segments, (self._sections_at, self.section_count * self._section_size)
 
@@ -199,8 +175,7 @@ class ElfImage:
 
 
 def _section(row: tuple[Any, ...]) -> Section:
-    name, kind, flags, address, offset, size, link, _, _, _ = row
-    return Section(name, kind, flags, address, offset, size, link)
+    return Section(*row[:7])
 
 
 class StringTable:

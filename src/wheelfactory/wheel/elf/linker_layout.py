@@ -54,7 +54,7 @@ def find_layout_faults(image: ElfImage) -> Iterator[tuple[str, str]]:
 
     Raises `DamagedElfError` if the file is damaged.
     """
-    if (image.layout.is_64, image.layout.byte_order, image.type, image.machine) != (True, "<", _SHARED, _X86_64):
+    if (image.type, image.machine) != (_SHARED, _X86_64):
         yield "a shared library for x86-64", f"a file of type {image.type} for machine {image.machine}"
     elif image.section_count > _MAX_SECTIONS:
         yield f"{_MAX_SECTIONS} sections or fewer", f"{image.section_count}"
