@@ -167,11 +167,14 @@ def test_unverified_wheels_are_counted_with_their_missing_checks(tmp_path: Path)
 
 
 def test_failed_gates_and_wheels_without_gates_are_counted(after: tuple[WheelRow, ...]) -> None:
-    failed = GateResult.from_findings("numbers", [Finding(file="a", expected="b", found="c", remedy="d")])
+    figures = {"gfx942 executed": 412, "gfx942 kernels": 2887}
+    finding = Finding(file="a", expected="b", found="c", remedy="d")
+    failed = GateResult.from_findings("code-objects", [finding], figures=figures)
     rows = (after[0].model_copy(update={"gates": (failed,)}), after[2].model_copy(update={"gates": ()}))
     text = section(notes((), rows), "Gates")
-    assert table_rows(text)[1:] == [["numbers", "0", "1", "0"]]
+    assert table_rows(text)[1:] == [["code-objects", "0", "1", "0"]]
     assert "1 wheel without any recorded gate." in text
+    assert "- 412 of 2887 kernels executed by an emulator, for gfx942: 1 wheel" in text
 
 
 def test_files_have_size_glibc_and_the_whole_digest(after: tuple[WheelRow, ...]) -> None:

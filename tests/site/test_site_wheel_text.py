@@ -44,6 +44,14 @@ def test_gpus_of_amd_verify_their_archs(row: WheelRow) -> None:
     ]
 
 
+def test_kernels_that_an_emulator_executed_did_not_run_on_a_gpu(row: WheelRow) -> None:
+    figures = {"gfx942 executed": 412, "gfx942 kernels": 2887, "gfx90a bytes": 9, "gfx1 executed": 1, "gfx1 kernels": 2}
+    gate = GateResult.from_findings("code-objects", [], figures=figures)
+    ran = row.model_copy(update={"gates": (*row.gates, gate)})
+    assert list(status_notes(ran, MATRIX)) == ["412 of 2887 kernels executed by an emulator, for gfx942"]
+    assert list(evidence_lines(ran)) == []
+
+
 def test_missing_checks_come_first_and_the_wheel_is_not_called_verified(row: WheelRow) -> None:
     ran = with_evidence(row.model_copy(update={"gates": (*quick_gates(TRITON), GATE)}), amd_validation())
     assert list(status_notes(ran, MATRIX)) == [

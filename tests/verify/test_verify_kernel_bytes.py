@@ -12,7 +12,7 @@ import pytest
 
 from code_object_bytes import code_object
 from elf_factory import hip_bundle, section
-from kernel_archive_factory import PARTS, fill
+from kernel_archive_factory import PARTS, fill, proof_of
 from wheel_factory import CK, MATRIX, build_record, extension_name, finished_wheel, payload, small_machine
 from wheelfactory.core.errors import InputError
 from wheelfactory.kernels.archive import pack_archive
@@ -74,7 +74,9 @@ def archives(tmp_path: Path, key: str) -> Path:
             for number, source in enumerate(SOURCES, 1):
                 pack_archive(store, set_id, folder, f"{number}/2", [source])
         else:
-            pack_archive(store, set_id, folder, None)
+            executed = {f"kernel of {source}": source for source in SOURCES}
+            proof = proof_of(set_id, store.key, archs=(target,), executed=executed) if target != HOST else None
+            pack_archive(store, set_id, folder, None, proof=proof)
     shutil.rmtree(store_folder(tmp_path))
     return folder
 
@@ -86,6 +88,23 @@ def test_a_wheel_is_compared_with_the_archives_that_it_was_linked_from(
     damaged = CODE["gfx942"][SOURCES[0]].replace(b"code", b"codd")
     result = check(tmp_path, key, made=bundles((SOURCES[0], "gfx942", damaged)), archives=archives)
     assert [finding.found for finding in result.findings] == [f"1 missing or changed, such as that of {SOURCES[0]}"]
+
+
+def test_what_an_emulator_executed_of_the_kernels_is_known_of_their_wheel(
+    tmp_path: Path, key: str, archives: Path
+) -> None:
+    figures = check(tmp_path, key, archives=archives).figures
+    assert (figures[f"{ARCHS[1]} executed"], figures[f"{ARCHS[1]} kernels"]) == (2, 3)
+    assert f"{ARCHS[0]} executed" not in figures, "its shards have no proof"
+
+
+def test_a_wheel_of_kernels_that_computed_something_wrong_is_refused(tmp_path: Path, key: str, archives: Path) -> None:
+    store = fill(tmp_path / "stores", CODE[ARCHS[1]], SetKey({**PARTS, "targets": [ARCHS[1]]}, SOURCES))
+    set_id = sets_of_cell(MATRIX, CK)[1]
+    proof = proof_of(set_id, store.key, archs=(ARCHS[1],), faults=("kernel: store outside the buffers",))
+    pack_archive(store, set_id, archives, None, proof=proof)
+    with pytest.raises(InputError, match=r"compute something wrong: .*store outside"):
+        check(tmp_path, key, archives=archives)
 
 
 def test_a_wheel_that_names_other_kernels_than_the_archives_is_refused(

@@ -164,7 +164,7 @@ class CellPipeline:
                 context=self.context,
                 scope=self.scope,
             )
-            gates = self._verify(path, cell, executor.find_gate_host)
+            gates = self._verify(path, cell, executor.find_gate_host, self.scope.archives)
             added = as_addition(path, gates, cache=self.context.cache)
             with self.publish_lock:
                 require_products(added[:1], self.publisher.rows(), context=self.context)
@@ -189,10 +189,16 @@ class CellPipeline:
         return run_in_order((project.name, partial(add, project)) for project in projects)
 
     def _verify(
-        self, path: Path, cell: Cell | None = None, elsewhere: Callable[[Cell], BuildHost | None] = lambda _: None
+        self,
+        path: Path,
+        cell: Cell | None = None,
+        elsewhere: Callable[[Cell], BuildHost | None] = lambda _: None,
+        archives: Path | None = None,
     ) -> tuple[GateResult, ...]:
         with self.triton_lock if cell and cell.backend is Backend.TRITON else nullcontext():
-            return verify(path, cell, self.extended, elsewhere, quick=self.quick, context=self.context)
+            return verify(
+                path, cell, self.extended, elsewhere, quick=self.quick, archives=archives, context=self.context
+            )
 
     def _stop_between_steps(self, report_progress: ProgressCallback) -> ProgressCallback:
         """Wrap a progress callback so that it interrupts this cell after another cell stopped the run."""

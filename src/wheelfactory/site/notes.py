@@ -28,6 +28,7 @@ from wheelfactory.site.markdown import (
 from wheelfactory.site.wheel_text import (
     axis_values,
     evidence_lines,
+    executed_lines,
     group_by_index,
     newest_first_key,
     pythons_text,
@@ -162,7 +163,10 @@ def _gates(wheels: Sequence[WheelRow]) -> MarkdownSection:
     reasons = Counter(filter(None, map(unverified_reason, wheels)))
     intro = " ".join([intro, *(f"{count_text(number, 'wheel')} {why}." for why, number in reasons.items())])
     rows = (_gate_cells(gate, found) for gate, found in results.items())
-    return MarkdownSection(("## Gates", "", intro, "", *table(("gate", "passed", "failed", "not run"), rows), *more))
+    header = ("gate", "passed", "failed", "not run")
+    executed = Counter(line for wheel in wheels for line in executed_lines(wheel))
+    lines = [f"- {escape(line)}: {count_text(number, 'wheel')}" for line, number in executed.items()]
+    return MarkdownSection(("## Gates", "", intro, "", *table(header, rows), *more, "", *lines))
 
 
 def _gate_cells(gate: str, results: Sequence[GateResult]) -> list[str]:

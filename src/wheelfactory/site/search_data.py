@@ -24,7 +24,7 @@ from wheelfactory.core.support import OTHER_BUILD, other_ways
 from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.rules import GPU
-from wheelfactory.release.manifest import WheelRow, current_rows, verified_archs
+from wheelfactory.release.manifest import WheelRow, current_rows, executed_kernels, verified_archs
 from wheelfactory.site.coverage import NEEDS_RUNNER, RUNNER_HINT, CellState, Coverage, compute_coverage
 from wheelfactory.site.doctor_facts import support_tables
 from wheelfactory.site.install_lines import install_templates
@@ -40,8 +40,9 @@ COLUMNS = (
 """What the wheels of a kind share, usually all Pythons of a build: positions in the tables of these names.
 
 ``unverified`` names the checks that are missing, and is empty for a verified wheel. ``evidence`` has the archs on which
-the wheel computed correctly, and a text for each run on a GPU. The address of a file is its base and its name, or in a
-list the whole address. ``index`` is a folder below the site. ``refused`` are options that raise an error.
+the wheel computed correctly, a text for each run on a GPU, and how many kernels an emulator executed, by arch. The
+address of a file is its base and its name, or in a list the whole address. ``index`` is a folder below the site.
+``refused`` are options that raise an error.
 ``others`` are the other torches that define the symbols it needs.
 """
 
@@ -150,7 +151,7 @@ def _shared_values(matrix: Matrix, row: WheelRow, cell: Cell) -> tuple[Hashable,
         *(row.version, cell.flash_attn, cell.torch, cell.rocm, str(cell.backend)),
         *(tuple(map(without_features, row.offload_archs)), row.glibc, row.yanked, missing_checks(row, matrix)),
         tuple(map(_check, row.gates)),
-        (verified_archs(row), tuple(evidence_lines(row))),
+        (verified_archs(row), tuple(evidence_lines(row)), executed_kernels(row)),
         _base(row),
         index_path(row.index_key) if row.index_key else "",
         refused_options(cell),

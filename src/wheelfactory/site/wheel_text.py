@@ -1,4 +1,4 @@
-"""Texts about a manifest row: sort order, versions, Pythons, missing checks, and GPU results.
+"""Texts about a manifest row: sort order, versions, Pythons, missing checks, executed kernels, and GPU results.
 
 Results on AMD GPUs are proof. Results on other GPUs are shown, but prove nothing.
 """
@@ -14,7 +14,13 @@ from wheelfactory.core.label import IndexKey, Label
 from wheelfactory.core.published import best_first_key, version_key
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.evidence import Evidence
-from wheelfactory.release.manifest import WheelRow, outdated_reason, passed_gpu_gates, verified_archs
+from wheelfactory.release.manifest import (
+    WheelRow,
+    executed_kernels,
+    outdated_reason,
+    passed_gpu_gates,
+    verified_archs,
+)
 from wheelfactory.release.verified import unchecked_since, unverified_reason
 from wheelfactory.site.markdown import escape
 
@@ -79,13 +85,20 @@ def missing_checks(row: WheelRow, matrix: Matrix) -> str:
 
 
 def status_notes(row: WheelRow, matrix: Matrix) -> Iterator[str]:
-    """Notes beside a listed wheel: missing checks, and the GPUs it ran on. Not escaped, as `evidence_lines`."""
+    """Notes beside a listed wheel: missing checks, executed kernels, and GPUs it ran on. Not escaped."""
     if reason := missing_checks(row, matrix):
         yield reason
+    yield from executed_lines(row)
     archs = verified_archs(row)
     if archs:
         yield f"{_proved(row)} on {', '.join(archs)}"
     yield from dict.fromkeys(_computed(piece) for piece in row.evidence if not piece.is_amd_proof)
+
+
+def executed_lines(row: WheelRow) -> Iterator[str]:
+    """A line for each arch whose kernels an emulator executed, by the proof of the kernel set."""
+    for arch, executed, kernels in executed_kernels(row):
+        yield f"{executed} of {kernels} kernels executed by an emulator, for {arch}"
 
 
 def evidence_lines(row: WheelRow) -> Iterator[str]:

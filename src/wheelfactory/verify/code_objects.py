@@ -1,7 +1,7 @@
 """Gate: host code registers exactly the kernels whose device code the wheel has, for exactly the promised archs.
 
 Where the kernel set of the build record is on this machine, or its archives are given, the device code must be its,
-byte for byte.
+byte for byte; so the proof in an archive, of what an emulator executed, is about the wheel too.
 """
 
 from __future__ import annotations
@@ -72,6 +72,9 @@ def check_code_objects(subject: Subject) -> GateResult:
         findings.append(finding)
     figures = {"bundles": len(bundles), "kernels": len(kernels)}
     figures |= {f"{target} bytes": size for target, size in sizes.items()}
+    for arch, part in (kernel_set or {}).items():
+        if part.proof:
+            figures |= {f"{arch} kernels": part.proof.kernels, f"{arch} executed": len(part.proof.executed)}
     compared = "the bytes of its kernel set" if kernel_set else "its kernel set is not on this machine"
     detail = f"{', '.join(sizes) or 'none'}; {compared}"
     return GateResult.from_findings("code-objects", findings[:_MAX_FINDINGS], detail, figures=figures)

@@ -13,11 +13,9 @@ from wheelfactory.kernels.archive import find_archives, read_archive_manifest
 from wheelfactory.kernels.compiler.request import join_keys
 from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
 from wheelfactory.kernels.compiler.targets import HOST
+from wheelfactory.kernels.proof import Proof, require_proof
 from wheelfactory.verify.result import Finding
 from wheelfactory.wheel.elf.offload import Bundle
-
-Digests = Mapping[str, str]
-"""The sha256 of the code object of each source."""
 
 # parts of one arch and of host code; a cache has a few of each
 _MAX_COMBINATIONS = 10_000
@@ -30,6 +28,8 @@ class SetPart:
     key: SetKey
     read: Callable[[], Mapping[str, ObjectRecord]]
     """Returns the records of the objects that are there, by source."""
+    proof: Proof | None = None
+    """Which of its kernels were executed; None in stores."""
 
 
 def parts_in_stores(kernels: Path) -> Iterator[SetPart]:
@@ -41,19 +41,26 @@ def parts_in_stores(kernels: Path) -> Iterator[SetPart]:
 
 
 def parts_in_archives(folder: Path, set_ids: Iterable[str]) -> Iterator[SetPart]:
-    """Yield what the archives of these sets have, all shards of a set as one. Raises `InputError` for a damaged one."""
+    """Yield what the archives of these sets have, all shards of a set as one.
+
+    Raises `InputError` for a damaged archive, and as `require_proof` does for one with a proof.
+    """
     for set_id in set_ids:
         shards: dict[str, SetKey] = {}
         objects: dict[str, dict[str, ObjectRecord]] = {}
+        proofs: dict[str, Proof] = {}
         for manifest in map(read_archive_manifest, find_archives(folder, set_id)):
             shards[manifest.key] = manifest.set_key
             objects.setdefault(manifest.key, {}).update(manifest.objects)
+            if manifest.proof:
+                require_proof(set_id, manifest.set_key, manifest.proof)
+                proofs[manifest.key] = manifest.proof
         for key, found in objects.items():
-            yield SetPart(shards[key], found.copy)
+            yield SetPart(shards[key], found.copy, proofs.get(key))
 
 
-def find_kernel_set(parts: Iterable[SetPart], key: str, archs: Sequence[str]) -> Mapping[str, Digests] | None:
-    """Return the digests of the kernel set of this key (`join_keys`), by arch; None unless the parts have all of it.
+def find_kernel_set(parts: Iterable[SetPart], key: str, archs: Sequence[str]) -> Mapping[str, SetPart] | None:
+    """Return the parts of the kernel set of this key (`join_keys`), by arch; None unless they have all of it.
 
     Objects that were compiled as a whole, not by arch, are not found.
     """
@@ -64,22 +71,19 @@ def find_kernel_set(parts: Iterable[SetPart], key: str, archs: Sequence[str]) ->
     choices = [by_targets.get((target,), []) for target in (*archs, HOST)]
     for chosen in islice(product(*choices), _MAX_COMBINATIONS):
         if join_keys(part.key.digest for part in chosen) == key:
-            found = [part.read() for part in chosen[:-1]]
-            is_complete = all(
-                len(records) == len(part.key.sources) for records, part in zip(found, chosen, strict=False)
-            )
-            digests = ({name: entry.sha256 for name, entry in records.items()} for records in found)
-            return dict(zip(archs, digests, strict=True)) if is_complete else None
+            by_arch = dict(zip(archs, chosen, strict=False))
+            return by_arch if all(len(part.read()) == len(part.key.sources) for part in by_arch.values()) else None
     return None
 
 
-def find_foreign_code(file: str, bundles: Sequence[Bundle], kernel_set: Mapping[str, Digests]) -> Iterator[Finding]:
+def find_foreign_code(file: str, bundles: Sequence[Bundle], kernel_set: Mapping[str, SetPart]) -> Iterator[Finding]:
     """Yield a finding for each arch in whose device code a code object of the kernel set is missing or changed.
 
     A wheel has more code than the set: the bindings' own kernels, which are compiled anew for each wheel.
     """
     remedy = "the wheel was not linked from its kernel set, or was changed since: build it again"
-    for arch, digests in kernel_set.items():
+    for arch, part in kernel_set.items():
+        digests = {name: entry.sha256 for name, entry in part.read().items()}
         found = Counter(entry.sha256 for bundle in bundles for entry in bundle.entries if str(entry.target) == arch)
         if missing := Counter(digests.values()) - found:
             first = min(source for source, digest in digests.items() if digest in missing)

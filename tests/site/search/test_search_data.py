@@ -216,12 +216,14 @@ def test_an_unverified_wheel_has_its_reason_and_its_square_counts_it() -> None:
 
 
 def test_a_wheel_has_the_archs_it_is_verified_on_and_a_line_for_each_gpu_that_ran_it() -> None:
-    rows = [row_of(SMALL, CK), with_evidence(row_of(SMALL, TRITON), nvidia_validation(), amd_validation())]
+    emulated = GateResult.from_findings("code-objects", [], figures={"gfx942 executed": 412, "gfx942 kernels": 2887})
+    on_gpus = with_evidence(row_of(SMALL, TRITON), nvidia_validation(), amd_validation())
+    rows = [row_of(SMALL, CK, gates=(emulated,)), on_gpus]
     data = read(SMALL, rows)
     ran, none = sorted((wheel(data, number) for number in (0, 1)), key=lambda found: found["backend"], reverse=True)
-    assert none["evidence"] == [[], []]
-    archs, (verified_line, foreign_line) = ran["evidence"]
-    assert archs == ["gfx942"]
+    assert none["evidence"] == [[], [], [["gfx942", 412, 2887]]]
+    archs, (verified_line, foreign_line), executed = ran["evidence"]
+    assert (archs, executed) == (["gfx942"], [])
     assert verified_line.startswith("verified on gfx942 (AMD Instinct MI300X), torch 2.9.1+rocm6.4, 2026-11-22")
     assert foreign_line.startswith("numbers computed on NVIDIA H200 in the non-AMD GPU test mode")
 

@@ -306,6 +306,22 @@ def test_a_wheel_has_one_status_for_the_chosen_gpu_in_card_table_and_heading(
     assert {"verified on gfx942", "executed in emulation for gfx942"} <= shown
 
 
+def test_a_ck_wheel_says_how_many_of_its_kernels_an_emulator_executed(
+    visit: Visit, matrix: Matrix, tmp_path: Path
+) -> None:
+    row = row_of(matrix, Cell.parse("fa2.8.3-rocm6.4-torch2.9.1-cp312-ck"))
+    figures = {"gfx942 executed": 412, "gfx942 kernels": 2887}
+    gates = [gate.model_copy(update={"figures": figures if gate.gate == "code-objects" else {}}) for gate in row.gates]
+    folder = write_page(tmp_path / "site", matrix, [row.model_copy(update={"gates": tuple(gates)})])
+    page = visit(f"{folder.as_uri()}/").open("?gpu=MI300X")
+    text = "412 of 2887 kernels executed by an emulator, for gfx942"
+    expect(page.locator("#cards .status")).to_have_text(f"checked, {text}")
+    page.get_by_label("Your GPU").fill("MI210")
+    expect(page.locator("#cards .status")).to_have_text("checked, not run on gfx90a")
+    page.get_by_text("GPUs, file, sha256 and checks").click()
+    expect(page.locator("details .inside .checks")).to_contain_text(text)
+
+
 def test_a_partly_checked_wheel_lists_the_missing_checks_and_is_not_called_verified(
     visit: Visit, matrix: Matrix, tmp_path: Path
 ) -> None:

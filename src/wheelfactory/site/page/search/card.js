@@ -133,7 +133,7 @@
       element("ul", {}, ...gpus),
       ...family.flatMap((one) => fileOf(context, one)),
       element("p", {}, "Checks before publishing:"),
-      element("ul", { className: "checks" }, ...wheel.checks.map(check)),
+      element("ul", { className: "checks" }, ...wheel.checks.map(check), ...executed(wheel)),
       ...evidence(wheel),
       ...report(context),
     );
@@ -168,6 +168,10 @@
       element("p", {}, "Runs on GPUs, compared with float64:"),
       element("ul", { className: "reasons" }, ...lines),
     ];
+  }
+
+  function executed(wheel) {
+    return Object.values(wheel.executed).map((text) => element("li", {}, text));
   }
 
   const SIGNS = { passed: "✓", failed: "✗", "not run": "–" };

@@ -28,7 +28,8 @@
   function withoutOwnRun(wheel, gpu, ran) {
     const emulated = wheel.checks.some(([name, status]) => name === "emulation" && status === "passed");
     if (emulated) return status("emulated", `executed in emulation for ${gpu || "each GPU"}`, ran);
-    return ran ? status("verified", ran) : status("not-run", `checked, not run on ${gpu || "a GPU"}`);
+    if (ran) return status("verified", ran);
+    return status("not-run", `checked, ${wheel.executed[gpu] || `not run on ${gpu || "a GPU"}`}`);
   }
 
   function provedOn({ verified }, gpu) {
