@@ -33,7 +33,8 @@
 
   function makeModel(data) {
     const kinds = data.kinds.map((kind) => makeKind(data.shared, kind));
-    const wheels = data.wheels.split("\n").filter(Boolean).map((row) => makeWheel(data, kinds, row));
+    const rows = data.wheels.split("\n").filter(Boolean);
+    const wheels = rows.map((row) => makeWheel(data, kinds, row));
     const { axes, findings, tables, amd } = data.support;
     const options = {};
     for (const axis of AXES) {
@@ -132,14 +133,6 @@
     const may = (wheel) => Number(wheelAnswer(model, wheel, choices) === MAY_WORK);
     found.wheels.sort((one, other) => may(one) - may(other));
     return found;
-  }
-
-  // Where no wheel matches: one for another torch, whose symbols the chosen torch defines. Nothing was run.
-  function measuredWheel(model, choices) {
-    const { torch = "", ...rest } = choices;
-    if (!rest.rocm || globalThis.wheelfactory.isOtherBuild(model, choices)) return undefined;
-    const minor = torch.split(".").slice(0, 2).join(".");
-    return find(model, rest, "", false).wheels.find((wheel) => wheel.otherTorches.includes(minor));
   }
 
   // A wheel that misses a single choice counts for the other options of that axis.
@@ -244,7 +237,6 @@
     find,
     inOrder,
     makeModel,
-    measuredWheel,
     nameOf,
     nothingChosen,
     readState,

@@ -46,8 +46,16 @@
     );
   }
 
+  // Where no wheel matches: one for another torch, whose symbols the chosen torch defines. Nothing was run.
+  function measuredWheel(model, choices) {
+    const { torch = "", ...rest } = choices;
+    if (!rest.rocm || factory.isOtherBuild(model, choices)) return undefined;
+    const minor = torch.split(".").slice(0, 2).join(".");
+    return factory.find(model, rest, "", false).wheels.find((wheel) => wheel.otherTorches.includes(minor));
+  }
+
   function measured({ model, site, choices }) {
-    const wheel = factory.measuredWheel(model, choices);
+    const wheel = measuredWheel(model, choices);
     if (!wheel) return [];
     const text = `May work, symbols measured: your torch defines all that the wheel for torch ${wheel.torch} needs.`;
     const line = `pip install --no-deps ${factory.address(site, wheel)}`;
