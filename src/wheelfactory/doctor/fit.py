@@ -106,18 +106,14 @@ def find_fit(
         if not others and wheel.cell and _has_torch(wheel.cell, machine.python, facts)
     ]
     nearest = min(possible, key=lambda one: one[0])[1] if possible and may_change_torch(machine) else None
-    loading = (wheel for wheel, why, others in judged if len(why) == 1 and not others and _loads(wheel, machine))
+    have = find_major_minor(machine.torch.version) if machine.torch else None
+    only_torch = (wheel for wheel, why, others in judged if len(why) == 1 and not others)
+    loading = (wheel for wheel in only_torch if have and format_major_minor(have) in wheel.other_torches)
     fit = Fit((), tuple(misses), nearest, measured=next(loading, None))
     others = find_fit(wheels, machine, facts).fitting if backend or flash_attn else ()
     if others:
         return replace(fit, unfiltered=others[0])
     return replace(fit, fallbacks=find_fallbacks(wheels, machine, facts))
-
-
-def _loads(wheel: PublishedWheel, machine: Machine) -> bool:
-    """Whether the torch of the machine is one of the wheel's `other_torches`."""
-    have = find_major_minor(machine.torch.version) if machine.torch else None
-    return have is not None and format_major_minor(have) in wheel.other_torches
 
 
 def _published(wheel: PublishedWheel) -> tuple[Label, str, str, datetime]:

@@ -111,7 +111,7 @@ def make_report(
     unsupported = tuple(check_system(machine, facts))
     verdict = find_verdict(machine, diagnoses, unsupported, fit, wanted, facts)
     if verdict.kind is VerdictKind.CANNOT and unsupported:
-        diagnoses, fit = unsupported, replace(fit, fitting=(), with_other_torch=None, fallbacks=())
+        diagnoses, fit = unsupported, replace(fit, fitting=(), with_other_torch=None, measured=None, fallbacks=())
     needed = find_missing_dependencies(wheels, machine)
     best: dict[Backend, PublishedWheel] = {}
     for wheel in fit.fitting:

@@ -50,8 +50,9 @@ def check_symbols(subject: Subject) -> GateResult:
         findings += found
         figures["undefined"] += len(elf.undefined)
         figures["not at hand"] += unknown
-    if toolchain.matches(subject.cell):
-        write_atomic(symbols_path(subject.cache, subject.cell), "\n".join(sorted(defined)).encode())
+    kept = symbols_path(subject.cache, subject.cell)
+    if toolchain.matches(subject.cell) and not kept.exists():
+        write_atomic(kept, "\n".join(sorted(name for name in defined if guess_provider(name) == "torch")).encode())
     versions = {"torch": str(toolchain.torch), "HIP": str(toolchain.hip)}
     return GateResult.from_findings("symbols", findings, f"torch {toolchain.torch}", versions=versions, figures=figures)
 

@@ -86,8 +86,7 @@ def default() -> dict[str, Dockerfile]:
     for cell in sorted(expand(matrix).cells, key=lambda cell: (rocms.index(cell.rocm), torches.index(cell.torch))):
         for slim in (False, True) if matrix.rocm[cell.rocm].slim and not cell.amd_torch else (False,):
             dockerfile = render_dockerfile(matrix, cell, slim=slim)
-            torch = cell.torch_text
-            name = f"rocm{cell.rocm}-torch{torch}-python{label(dockerfile, 'wheelfactory.python')}"
+            name = f"rocm{cell.rocm}-torch{cell.torch_text}-python{label(dockerfile, 'wheelfactory.python')}"
             images[f"{name}-slim" if slim else name] = dockerfile
     return images
 
@@ -108,10 +107,6 @@ def calls(dockerfile: Dockerfile, program: str) -> list[list[str]]:
 def label(dockerfile: Dockerfile, name: str) -> str:
     (line,) = instructions(dockerfile, "LABEL")
     return dict(item.split("=", 1) for item in shlex.split(line))[name]
-
-
-def environment(dockerfile: Dockerfile) -> dict[str, str]:
-    return dict(item.split("=", 1) for line in instructions(dockerfile, "ENV") for item in line.split())
 
 
 def apt_packages(dockerfile: Dockerfile) -> set[str]:
@@ -165,19 +160,10 @@ def test_hadolint_finds_nothing_in_any_of_them(default: dict[str, Dockerfile], t
     assert lint(tmp_path, kinds | {name: default[name].text for name in alike.values()}) == ""
 
 
-@pytest.mark.parametrize(
-    ("defect", "rule"),
-    [
-        ("RUN apt-get update && apt-get install -y curl", "DL3008"),
-        ("RUN pip install torch", "DL3013"),
-        ("RUN test -x $(command -v hipcc)", "SC2046"),
-        ("USER root", "DL3002"),
-    ],
-)
-def test_hadolint_finds_a_defect_in_one_of_them(tmp_path: Path, defect: str, rule: str) -> None:
+def test_hadolint_finds_a_defect_in_one_of_them(tmp_path: Path) -> None:
     good = KINDS["own-torch"]().text
-    found = lint(tmp_path, {"good": good, "bad": f"{good}{defect}\n"}).splitlines()
-    assert rule in "\n".join(found)
+    found = lint(tmp_path, {"good": good, "bad": f"{good}RUN pip install torch\n"}).splitlines()
+    assert "DL3013" in "\n".join(found)
     assert {line.partition(":")[0] for line in found} == {"bad"}
 
 
@@ -198,11 +184,6 @@ def test_torch_comes_from_rocms_index_if_the_base_has(cell: Cell, edits: tuple[E
     assert dockerfile.python == "/opt/build/bin/python"
 
 
-def test_a_python_that_the_base_does_not_have_is_installed() -> None:
-    assert python_installs(render_dockerfile(small_matrix(), OLD)) == ["3.11"]
-    assert python_installs(render_dockerfile(small_matrix(), replace(OLD, python="3.10"))) == []
-
-
 def test_a_wheel_for_every_python_is_built_with_the_bases() -> None:
     dockerfile = render_dockerfile(small_matrix(), Cell.from_axes("2.8.3", "3.12", "2.9.1", "6.4", Backend.TRITON))
     assert label(dockerfile, "wheelfactory.python") == "3.10"
@@ -213,15 +194,6 @@ def test_a_slim_base_gets_no_headers_of_an_unused_python() -> None:
     slim = render_dockerfile(small_matrix(SLIM), CP311, slim=True)
     assert python_installs(slim) == ["3.11"]
     assert "python3-dev" not in apt_packages(slim)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_python_and_the_rocm_that_are_promised_come_first(kind: str) -> None:
-    dockerfile = KINDS[kind]()
-    found = environment(dockerfile)
-    python, rocm, others = found["PATH"].split(":")
-    assert (f"{python}/python", rocm, others) == (dockerfile.python, f"{dockerfile.rocm}/bin", "$PATH")
-    assert found["ROCM_PATH"] == dockerfile.rocm
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -48,11 +48,6 @@ def image(registry: PullRegistry, tag: str = TAG, digest: str | None = None, dis
     return Image.model_validate({**BASE, "tag": f"{registry.repository}:{tag}", "digest": digest, "disk": disk})
 
 
-def test_an_image_is_pulled_by_its_tag(engine: Engine, registry: PullRegistry) -> None:
-    pull_image(engine, image(registry), silent)
-    assert has_image(engine, f"{registry.repository}:{TAG}")
-
-
 def test_an_image_is_pulled_by_its_digest_whatever_its_tag_says_by_now(engine: Engine, registry: PullRegistry) -> None:
     wanted = image(registry, tag="moved", digest=registry.digest)
     pull_image(engine, wanted, silent)
@@ -132,10 +127,6 @@ def test_an_image_for_which_there_is_no_room_is_refused_before_the_registry_is_a
 def test_an_image_is_pulled_where_the_engines_storage_cannot_be_seen(engine: Engine, registry: PullRegistry) -> None:
     pull_image(replace(engine, storage=Path("/nowhere/at/all")), image(registry, disk="9999 GB"), silent)
     assert has_image(engine, f"{registry.repository}:{TAG}")
-
-
-def test_an_engine_without_an_image_says_so(engine: Engine) -> None:
-    assert not has_image(engine, "wheelfactory/build:none")
 
 
 def dockerfile(base: str, step: str) -> Dockerfile:
