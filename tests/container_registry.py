@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, urlsplit
+
+from loopback import answering
 
 Headers = dict[str, str]
 
@@ -126,12 +127,5 @@ def running_registry() -> Iterator[ContainerRegistry]:
     """Serve a registry on loopback for the duration of the block."""
     registry = ContainerRegistry()
     handler = type("Handler", (_Handler,), {"registry": registry})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        registry.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
-        try:
-            yield registry
-        finally:
-            server.shutdown()
-            thread.join(10)
+    with answering(handler) as registry.url:
+        yield registry

@@ -1,13 +1,13 @@
-"""Serve a folder over HTTP on a free port of loopback."""
+"""Answer HTTP requests on a free port of loopback, from a folder or by a handler of the caller."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 
@@ -34,14 +34,21 @@ class _Handler(SimpleHTTPRequestHandler):
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[Served]:
-    """Serve a folder for the duration of the block."""
-    requests: list[str] = []
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(_Handler, requests, directory=str(folder))) as server:
+def answering(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Answer requests for the duration of the block; yield the address, without a trailing slash."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         try:
-            yield Served(f"http://127.0.0.1:{server.server_port}", requests)
+            yield f"http://127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
             thread.join()
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[Served]:
+    """Serve a folder for the duration of the block."""
+    requests: list[str] = []
+    with answering(partial(_Handler, requests, directory=str(folder))) as url:
+        yield Served(url, requests)

@@ -85,11 +85,6 @@ def test_one_python_under_several_names_is_probed_once(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "asked\n"
 
 
-def test_a_python_on_path_with_another_torch_is_not_used(tmp_path: Path) -> None:
-    stand_in(tmp_path / "bin", "python3.11", toolchain_of(CK, hip="7.2.53211"))
-    assert find_rocm_python(CK, known(tmp_path)) is None
-
-
 def test_a_python_on_path_with_invalid_output_is_not_used(tmp_path: Path) -> None:
     python = stand_in(tmp_path / "bin", "python3.11", toolchain_of(CK))
     python.write_text("#!/bin/sh\necho welcome\n")

@@ -9,15 +9,15 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import threading
 import time
 from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from loopback import answering
 from wheelfactory.build.sources import Source, fetch_file, fetch_source, unpack_source
 from wheelfactory.core.errors import SourceError
 from wheelfactory.matrix.facts import FlashAttn
@@ -68,24 +68,18 @@ class Index:
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002
                 """Log nothing."""
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-
-    @property
-    def environ(self) -> dict[str, str]:
+        self.handler = Handler
+        self.environ: dict[str, str] = {}
         """The environment that makes it the index."""
-        return {"PIP_INDEX_URL": f"http://127.0.0.1:{self.server.server_port}/simple"}
 
 
 @pytest.fixture
 def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     index = Index()
-    thread = threading.Thread(target=index.server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield index
-    index.server.shutdown()
-    thread.join()
-    index.server.server_close()
+    with answering(index.handler) as url:
+        index.environ["PIP_INDEX_URL"] = f"{url}/simple"
+        yield index
 
 
 @pytest.fixture(autouse=True)

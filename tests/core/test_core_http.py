@@ -7,12 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 import requests
 
+from loopback import answering
 from wheelfactory.core import http
 from wheelfactory.core.errors import InputError, PublishError
 from wheelfactory.core.files import PACKAGE_DIR
@@ -54,17 +55,12 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def running() -> Iterator[Server]:
     state = Server()
-    handler = type("Handler", (_Handler,), {"server_state": state})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        state.url = f"http://127.0.0.1:{server.server_port}/?key=secret"
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
+    with answering(type("Handler", (_Handler,), {"server_state": state})) as url:
+        state.url = f"{url}/?key=secret"
         try:
             yield state
         finally:
             state.silent.set()
-            server.shutdown()
-            thread.join()
 
 
 @pytest.fixture

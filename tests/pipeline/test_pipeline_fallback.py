@@ -521,20 +521,14 @@ def built_after(started: list[str], monkeypatch: pytest.MonkeyPatch) -> list[lis
     return found
 
 
-def test_it_is_built_after_the_cells_that_were_asked_for(
-    given: Context, built_after: list[list[str]], tmp_path: Path
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_it_is_built_after_the_cells_and_by_the_next_run_if_the_first_was_interrupted_before_it(
+    given: Context, built_after: list[list[str]], tmp_path: Path, is_interrupted: bool
 ) -> None:
-    worklist = Worklist(to_build=(TRITON,), published=(), unbuildable=())
+    to_build, published = ((), (TRITON,)) if is_interrupted else ((TRITON,), ())
+    worklist = Worklist(to_build=to_build, published=published, unbuildable=())
     assert run_worklist(local_executor(given), worklist, DirectoryPublisher(tmp_path / "release"), context=given) == ()
-    assert built_after == [[TRITON.id]] * len(OFFERED_PRODUCTS)
-
-
-def test_it_is_built_by_the_next_run_if_the_first_was_interrupted_before_it(
-    given: Context, built_after: list[list[str]], tmp_path: Path
-) -> None:
-    worklist = Worklist(to_build=(), published=(TRITON,), unbuildable=())
-    assert run_worklist(local_executor(given), worklist, DirectoryPublisher(tmp_path / "release"), context=given) == ()
-    assert built_after == [[]] * len(OFFERED_PRODUCTS)
+    assert built_after == [[cell.id for cell in to_build]] * len(OFFERED_PRODUCTS)
 
 
 def test_it_is_not_built_when_the_time_is_up(

@@ -110,12 +110,6 @@ def test_a_wheel_that_did_not_pass_every_gate_is_no_addition(
     assert line in refused.value.which
 
 
-@pytest.mark.usefixtures("released")
-def test_a_published_cell_is_not_built_again(given: Context, publisher: DirectoryPublisher) -> None:
-    job = make_worklist(local_executor(given), [TRITON], publisher, context=given)
-    assert (job.to_build, job.published) == ((), (TRITON,))
-
-
 def make_quick(publisher: DirectoryPublisher, **changes: object) -> WheelRow:
     """Change the row of the released wheel to a row of ``run --quick``."""
     changed = {"gates": quick_gates(TRITON.id), **changes}
@@ -124,19 +118,27 @@ def make_quick(publisher: DirectoryPublisher, **changes: object) -> WheelRow:
     return next(row for row in rows if row.cell)
 
 
-@pytest.mark.usefixtures("released")
-@pytest.mark.parametrize("quick", [False, True], ids=["run", "run --quick"])
-def test_a_full_run_verifies_a_wheel_of_a_quick_run(given: Context, publisher: DirectoryPublisher, quick: bool) -> None:
-    row = make_quick(publisher)
+@pytest.mark.parametrize(
+    ("change", "quick", "done"),
+    [
+        pytest.param("none", False, "published", id="a published cell is not built again"),
+        pytest.param("quick", False, "to_verify", id="a full run verifies a wheel of a quick run"),
+        pytest.param("quick", True, "published", id="a quick run does not"),
+        pytest.param("yanked", False, "to_build", id="a yanked wheel is replaced, and not verified any more"),
+        pytest.param("lost", False, "to_build", id="a wheel whose file is gone is replaced"),
+    ],
+)
+def test_what_is_done_for_a_published_cell(
+    given: Context, publisher: DirectoryPublisher, released: Path, change: str, quick: bool, done: str
+) -> None:
+    if change in ("quick", "yanked"):
+        make_quick(publisher, **({"yanked": "broken"} if change == "yanked" else {}))
+    elif change == "lost":
+        released.unlink()
+    row = next(row for row in publisher.rows() if row.cell)
     job = make_worklist(local_executor(given), [TRITON], publisher, quick=quick, context=given)
-    assert (job.to_build, job.published, job.to_verify) == (((), (TRITON,), ()) if quick else ((), (), (row,)))
-
-
-@pytest.mark.usefixtures("released")
-def test_a_yanked_wheel_is_replaced_and_not_verified_any_more(given: Context, publisher: DirectoryPublisher) -> None:
-    make_quick(publisher, yanked="broken")
-    job = make_worklist(local_executor(given), [TRITON], publisher, context=given)
-    assert (job.to_build, job.published, job.to_verify) == ((TRITON,), (), ())
+    found = {"to_build": job.to_build, "published": job.published, "to_verify": job.to_verify}
+    assert found == {**dict.fromkeys(found, ()), done: ((row,) if done == "to_verify" else (TRITON,))}
 
 
 @pytest.mark.usefixtures("released")
@@ -145,14 +147,6 @@ def test_an_unverified_wheel_is_refused_with_the_remedy(given: Context, publishe
     with pytest.raises(VerificationError, match="not checked: numbers") as refused:
         read_additions(publisher.folder, context=given)
     assert "`wheelfactory run` without --quick" in refused.value.hint
-
-
-def test_a_cell_whose_published_file_is_gone_gets_a_replacement(
-    given: Context, publisher: DirectoryPublisher, released: Path
-) -> None:
-    released.unlink()
-    job = make_worklist(local_executor(given), [TRITON], publisher, context=given)
-    assert (job.to_build, job.published) == ((TRITON,), ())
 
 
 def test_a_folder_with_a_foreign_index_is_not_a_release(publisher: DirectoryPublisher) -> None:

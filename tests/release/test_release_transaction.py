@@ -179,23 +179,20 @@ def test_yank_marks_one_wheel_with_the_reason(place: Memory, tmp_path: Path, whe
     assert {row.cell: row.yanked for row in place.published} == {CELL: "wrong kernels for gfx942", OTHER_CELL: None}
 
 
-@pytest.mark.parametrize("reason", ["", " \n"], ids=["none", "blank"])
-def test_yank_needs_a_reason(place: Memory, wheel: Path, reason: str) -> None:
-    published = publish(place, additions([wheel]))
-    with pytest.raises(PublishError, match="no reason to yank") as refused:
-        yank(place, wheel.name, reason)
-    assert "--reason" in refused.value.hint
-    assert place.published == published
-
-
 @pytest.mark.parametrize(
-    "name", ["flash_attn-9-py3-none-any.whl", "", "{wheel}.metadata"], ids=["unknown", "empty", "not a wheel"]
+    ("name", "reason", "error", "hint"),
+    [
+        pytest.param("{wheel}", " \n", "no reason to yank", "--reason", id="no reason"),
+        pytest.param("{wheel}.metadata", "broken", "cannot yank a file that is not published", "manifest", id="no row"),
+    ],
 )
-def test_yanking_an_unpublished_file_is_refused(place: Memory, wheel: Path, name: str) -> None:
+def test_yank_needs_a_reason_and_a_published_wheel(
+    place: Memory, wheel: Path, name: str, reason: str, error: str, hint: str
+) -> None:
     published = publish(place, additions([wheel]))
-    with pytest.raises(PublishError, match="cannot yank a file that is not published") as refused:
-        yank(place, name.format(wheel=wheel.name), "broken")
-    assert "manifest" in refused.value.hint
+    with pytest.raises(PublishError, match=error) as refused:
+        yank(place, name.format(wheel=wheel.name), reason)
+    assert hint in refused.value.hint
     assert place.published == published
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import os
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+
+from loopback import answering
 
 USER = "x-access-token"
 
@@ -79,13 +80,5 @@ def serving_git(folder: Path, token: str) -> Iterator[GitServer]:
     class Handler(_Handler):
         server_of = own
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    own.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
+    with answering(Handler) as own.url:
         yield own
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

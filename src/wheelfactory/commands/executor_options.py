@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-from wheelfactory.build.executor import Executor, LocalExecutor, PerBackendExecutor
+from wheelfactory.build.executor import Executor, LocalExecutor
 from wheelfactory.commands.options import add_option, add_shared, as_directory, print_messages
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError, InputError
@@ -172,9 +172,9 @@ def open_executor(options: argparse.Namespace, *, compiled: bool, context: Conte
         print_messages(f"not using containers: {error}")
         yield local
         return
-    with open_containers(engine, options.memory, slim=options.slim, context=context) as executor:
-        # auto: Triton wheels need no ROCm, so they do not wait for an image
-        yield executor if options.executor == "docker" else PerBackendExecutor(executor, local)
+    here = options.executor == "auto"
+    with open_containers(engine, options.memory, slim=options.slim, triton_here=here, context=context) as executor:
+        yield executor
 
 
 def has_compiled_cell(cells: Iterable[Cell]) -> bool:

@@ -13,6 +13,7 @@ from wheelfactory.commands.options import (
     Environ,
     add_option,
     add_shared,
+    as_directory,
     prepare_cache,
     print_messages,
     print_results,
@@ -109,28 +110,22 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     if options.staged and not additions:
         print_messages(f"nothing is staged in {target}")
         return DONE
-    validations = [read_validation(path) for path in options.evidence]
-    rows: Sequence[WheelRow]
     with _lock(publisher, dry_run=options.dry_run):
-        if options.yank or validations:
-            with log_to_stderr():
-                rows = (
-                    yank_wheel(publisher, options.yank, options.reason)
-                    if options.yank
-                    else add_evidence(publisher, validations)
-                )
-        else:
-            rows = _add_wheels(publisher, additions, stage_only=options.stage, context=context)
+        rows = _change(options, publisher, additions, context=context)
         if isinstance(publisher, DirectoryPublisher) and not options.stage:
             publisher.write_site(render_site(matrix, rows, options.site))
     if options.checksums and (sums := {row.filename: row.sha256 for row in rows if row.project in ATTESTED}):
         write_atomic(options.checksums, sha256sums(sums))
+    total = f"{count_text(len(rows), 'file')} {'staged' if options.stage else 'published'}"
+    return _report(options, f"{options.yank} is yanked; {total}" if options.yank else total)
+
+
+def _report(options: argparse.Namespace, done: str) -> int:
     if options.dry_run:
         print_messages("dry run: nothing was changed")
     else:
-        place = publisher.folder if isinstance(publisher, DirectoryPublisher) else target
-        total = f"{count_text(len(rows), 'file')} {'staged' if options.stage else 'published'}"
-        print_results(f"{place}: {options.yank} is yanked; {total}" if options.yank else f"{place}: {total}")
+        place = options.target if parse_repository(options.target) else as_directory(Path(options.target))
+        print_results(f"{place}: {done}")
     return DONE
 
 
@@ -142,11 +137,7 @@ def _add_attestation(options: argparse.Namespace, publisher: Publisher) -> int:
         wheels = add_attestation(publisher, bundle, str(path))
     for name in (name for name, stored in wheels.items() if not stored):
         print_messages(f"warning: skipping the attestation of {name}: no such file with this sha256 is staged")
-    if options.dry_run:
-        print_messages("dry run: nothing was changed")
-    else:
-        print_results(f"{options.target}: attestation of {count_text(sum(wheels.values()), 'wheel')} added")
-    return DONE
+    return _report(options, f"attestation of {count_text(sum(wheels.values()), 'wheel')} added")
 
 
 def _require_one_action(options: argparse.Namespace, publisher: Publisher) -> None:
@@ -209,21 +200,29 @@ def _lock(publisher: Publisher, *, dry_run: bool) -> Iterator[None]:
         yield
 
 
-def _add_wheels(
-    publisher: Publisher, additions: Sequence[Addition], *, stage_only: bool, context: Context
+def _change(
+    options: argparse.Namespace, publisher: Publisher, additions: Sequence[Addition], *, context: Context
 ) -> Sequence[WheelRow]:
-    """Stage or publish the additions and missing dependencies; return the staged rows or all published rows."""
+    """Yank, add evidence, or stage or publish the additions and missing dependencies.
+
+    Returns the staged rows, or all published rows.
+    """
+    if options.yank or options.evidence:
+        with log_to_stderr():
+            if options.yank:
+                return yank_wheel(publisher, options.yank, options.reason)
+            return add_evidence(publisher, [read_validation(path) for path in options.evidence])
     filenames = [row.filename for row, _ in additions]
     # copying into a directory takes seconds; only uploads to GitHub need a progress display
     silent = isinstance(publisher, DirectoryPublisher)
     with nullcontext() if silent else log_to_stderr():
         missing = fetch_missing_dependencies(publisher, filenames, context=context)
     everything = [*missing, *additions]
-    if not stage_only:  # a workflow stages it in the job of one batch
+    if not options.stage:  # a workflow stages it in the job of one batch
         require_products((row for row, _ in everything), publisher.rows(), context=context)
-    with nullcontext() if silent else Steps(len(everything) + (not stage_only)) as steps:
+    with nullcontext() if silent else Steps(len(everything) + (not options.stage)) as steps:
         step = steps.step if steps else silent_step
-        if not stage_only:
+        if not options.stage:
             return publish_wheels(publisher, everything, step)
         stage(publisher, everything, step)
         publisher.put_rows([row for row, _ in additions])

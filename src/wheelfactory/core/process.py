@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TextIO, TypeAlias
+from typing import Any, TextIO, TypeAlias
 
 from wheelfactory.core.errors import BuildError, FactoryError, ProgramError, RunAgainError
 from wheelfactory.core.progress import ProgressCallback, logger
@@ -54,18 +54,8 @@ def run(
     Raises `failure` if the program cannot be started, and `subprocess.TimeoutExpired` after `timeout` seconds, when
     the command is killed.
     """
-    with _start_errors(command, failure):
-        process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=environ,
-            cwd=cwd,
-        )
     end = math.inf if timeout is None else time.monotonic() + timeout
-    with process, _killable(process):
+    with _started(command, failure, stdout=subprocess.PIPE, env=environ, cwd=cwd) as process:
         while True:
             try:
                 output, errors = process.communicate(timeout=min(_LOOK_S, max(0.0, end - time.monotonic())))
@@ -81,30 +71,29 @@ _running: set[subprocess.Popen[str]] = set()
 
 
 @contextmanager
-def _killable(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Let `kill_running` kill the program during the block; kill it if the block fails."""
-    _running.add(process)
+def _started(
+    command: Sequence[str | Path], failure: type[FactoryError], **options: Any
+) -> Iterator[subprocess.Popen[str]]:
+    """Start a program, and wait for its end. `kill_running` kills it during the block, and so does a failed block."""
     try:
-        yield
-    except BaseException:
-        _kill(process)
-        raise
-    finally:
-        _running.discard(process)
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, errors="replace", **options)
+    except (FileNotFoundError, PermissionError) as error:
+        raise failure("cannot run", f"{command[0]} ({error.strerror})", "install it, or put it on PATH") from None
+    with process:
+        _running.add(process)
+        try:
+            yield process
+        except BaseException:
+            _kill(process)
+            raise
+        finally:
+            _running.discard(process)
 
 
 def kill_running() -> None:
     """Kill the programs that other threads wait for; each thread then sees its program as killed."""
     for process in list(_running):
         _kill(process)
-
-
-@contextmanager
-def _start_errors(command: Sequence[str | Path], failure: type[FactoryError]) -> Iterator[None]:
-    try:
-        yield
-    except (FileNotFoundError, PermissionError) as error:
-        raise failure("cannot run", f"{command[0]} ({error.strerror})", "install it, or put it on PATH") from None
 
 
 def capture(
@@ -154,22 +143,11 @@ def run_logged(
     with log.open("w", encoding="utf-8") as file, tempfile.TemporaryFile("w+", errors="replace") as output:
         write_lines(file, [f"+ {shlex.join(map(str, command))}"])
         file.flush()
-        with _start_errors(command, BuildError):
-            process = subprocess.Popen(
-                command,
-                env=environ,
-                stdout=output,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                start_new_session=True,
-            )
-        assert process.stderr
         with (
-            process,
-            _killable(process),
+            _started(command, BuildError, stdout=output, env=environ, start_new_session=True) as process,
             deadline_timer(deadline, partial(_kill, process)) as is_expired,
         ):
+            assert process.stderr
             last = log_output(process.stderr, file, report_progress)
         if is_expired():
             raise deadline_error(name)

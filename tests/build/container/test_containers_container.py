@@ -15,6 +15,7 @@ from wheelfactory.build.container.container import GPU_DEVICES, ResourceShare, _
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.executor import ContainerExecutor
 from wheelfactory.build.executor import BuildCommand
+from wheelfactory.core.cell import Backend
 from wheelfactory.core.files import BUILD_SCRIPT
 from wheelfactory.core.host import Host
 from wheelfactory.matrix.facts import Context
@@ -151,6 +152,13 @@ def test_a_build_host_has_the_rocm_of_its_image(nowhere: Engine, tmp_path: Path)
     own = replace(executor.context.host, rocm="6.1", rocm_path=Path("/usr"), gpu_archs=("gfx942",))
     host = replace(executor, context=replace(executor.context, host=own)).describe_host(CELL)
     assert (host.rocm, host.rocm_path, host.gpu_archs) == ("7.2", Path("/opt/rocm"), ("gfx942",))
+
+
+def test_triton_cells_are_built_on_this_machine_if_asked_to(nowhere: Engine, tmp_path: Path) -> None:
+    executor = replace(_executor(nowhere, tmp_path, ResourceShare(2, 8)), triton_here=True)
+    cell = replace(CELL, backend=Backend.TRITON)
+    assert (executor.describe_host(cell), executor.find_gate_host(cell)) == (executor.context.host, None)
+    assert executor.describe_host(replace(CELL, backend=Backend.CK)).rocm == CELL.rocm
 
 
 def _executor(engine: Engine, folder: Path, share: ResourceShare) -> ContainerExecutor:

@@ -14,7 +14,6 @@ from small_matrix import small_matrix
 from stage_arguments import local_executor
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.executor import ContainerExecutor
-from wheelfactory.build.executor import PerBackendExecutor
 from wheelfactory.commands.executor_options import add_executor, has_compiled_cell, open_executor
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError
@@ -87,9 +86,10 @@ def served(given: Context, engine: Engine) -> Context:
 @pytest.mark.slow
 def test_auto_builds_compiled_code_in_containers_and_the_rest_here(served: Context) -> None:
     with open_executor(options(), compiled=has_compiled_cell([TRITON, CK]), context=served) as executor:
-        assert isinstance(executor, PerBackendExecutor)
-        assert isinstance(executor.ck, ContainerExecutor)
-        assert executor.triton == local_executor(served)
+        assert isinstance(executor, ContainerExecutor)
+        assert executor.describe_host(CK).rocm == CK.rocm
+        assert executor.describe_host(TRITON) == served.host
+        assert executor.find_gate_host(TRITON) is None
 
 
 @pytest.mark.slow

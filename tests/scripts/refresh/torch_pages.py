@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import quote
+
+from loopback import answering
 
 LINKS = "<!DOCTYPE html><html><body><h1>Links for torch</h1>{}</body></html>"
 
@@ -70,13 +71,6 @@ def serving_pages() -> Iterator[TorchPages]:
     class Handler(_Handler):
         pages = made
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    made.url = f"http://127.0.0.1:{server.server_port}/whl"
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-    thread.start()
-    try:
+    with answering(Handler) as url:
+        made.url = f"{url}/whl"
         yield made
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()

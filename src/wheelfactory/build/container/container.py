@@ -15,7 +15,7 @@ from docker.errors import APIError
 from docker.models.containers import Container
 from docker.types import Mount
 
-from wheelfactory.build.container.engine import ENGINE_ERRORS, REQUEST_TIMEOUT_S, Engine, engine_error
+from wheelfactory.build.container.engine import ENGINE_ERRORS, REQUEST_TIMEOUT_S, Engine, engine_errors
 from wheelfactory.build.container.leftovers import RUN_LABEL
 from wheelfactory.build.executor import BuildCommand
 from wheelfactory.core.errors import BuildError
@@ -101,17 +101,17 @@ def run_in_container(
     with command.log.open("w", encoding="utf-8") as log:
         write_lines(log, [f"+ {shlex.join(command.argv)} # in {tag}"])
         log.flush()
-        try:
-            with _container(engine, tag, container_options(engine, command, share, run, devices)) as container:
-                output = engine.client.api.attach(str(container.id), stream=True, demux=True)
-                container.start()
-                with deadline_timer(command.deadline, partial(_kill, container)) as was_ended:
-                    last = log_output(_lines(output, printed), log, report_progress)
-                status = int(container.wait(timeout=REQUEST_TIMEOUT_S)["StatusCode"])
-                container.reload()
-                starved = bool(container.attrs["State"].get("OOMKilled"))
-        except ENGINE_ERRORS as error:
-            raise engine_error(error, name) from None
+        with (
+            engine_errors(name),
+            _container(engine, tag, container_options(engine, command, share, run, devices)) as container,
+        ):
+            output = engine.client.api.attach(str(container.id), stream=True, demux=True)
+            container.start()
+            with deadline_timer(command.deadline, partial(_kill, container)) as was_ended:
+                last = log_output(_lines(output, printed), log, report_progress)
+            status = int(container.wait(timeout=REQUEST_TIMEOUT_S)["StatusCode"])
+            container.reload()
+            starved = bool(container.attrs["State"].get("OOMKilled"))
     if was_ended():
         raise deadline_error(command.name)
     if status:

@@ -7,6 +7,7 @@ import re
 import shutil
 import socket
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,6 +93,15 @@ def engine_error(error: object, which: str) -> BuildError:
     # the SDK nests errors; the innermost one is the cause
     nested = re.findall(r"\w+Error\(\d+, '([^']+)'\)", message) or re.findall(r'\("(.+)"\)$', message)
     return BuildError(what, f"{which} ({nested[-1] if nested else message[-300:]})", hint)
+
+
+@contextmanager
+def engine_errors(which: str) -> Iterator[None]:
+    """Raise `engine_error` for an error of an engine during the block."""
+    try:
+        yield
+    except ENGINE_ERRORS as error:
+        raise engine_error(error, which) from None
 
 
 REQUEST_TIMEOUT_S = 60

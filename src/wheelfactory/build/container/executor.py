@@ -14,9 +14,9 @@ from wheelfactory.build.container.dockerfile import Dockerfile, render_dockerfil
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.image import build_image, has_image, pull_image, remove_image
 from wheelfactory.build.container.leftovers import remove_containers, run_folder
-from wheelfactory.build.executor import BuildHost
+from wheelfactory.build.executor import BuildHost, LocalExecutor
 from wheelfactory.build.setup_py import log_path
-from wheelfactory.core.cell import Cell
+from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
 from wheelfactory.core.progress import ProgressCallback, ignore_progress
 from wheelfactory.matrix.facts import Context
@@ -39,6 +39,8 @@ class ContainerExecutor:
     share: ResourceShare
     """The resources of each container."""
     slim: bool = False
+    triton_here: bool = False
+    """Whether Triton cells, whose wheels hold no compiled code, are built on this machine, and wait for no image."""
     _making: threading.Lock = field(default_factory=threading.Lock)
     """Prevents parallel cells from building the same image twice."""
 
@@ -49,6 +51,8 @@ class ContainerExecutor:
 
     def describe_host(self, cell: Cell) -> Host:
         """A share of this machine, its GPUs, and the ROCm of the image."""
+        if self._is_here(cell):
+            return self.context.host
         return replace(
             self.context.host,
             cores=max(1, int(self.share.cores)),
@@ -68,6 +72,8 @@ class ContainerExecutor:
 
     def prepare_host(self, cell: Cell, report_progress: ProgressCallback) -> BuildHost:
         """Build the cell's image if it is missing. Raises `BuildError` if that fails."""
+        if self._is_here(cell):
+            return LocalExecutor(self.context).prepare_host(cell, report_progress)
         dockerfile = self._dockerfile(cell)
         if not has_image(self.engine, dockerfile.tag):
             with self._making:
@@ -88,9 +94,9 @@ class ContainerExecutor:
             run=partial(run_in_container, self.engine, dockerfile.tag, self.run, self.share),
         )
 
-    def find_gate_host(self, cell: Cell) -> BuildHost:
-        """The cell's build host."""
-        return self.prepare_host(cell, ignore_progress)
+    def find_gate_host(self, cell: Cell) -> BuildHost | None:
+        """The cell's build host; None if it is this machine."""
+        return None if self._is_here(cell) else self.prepare_host(cell, ignore_progress)
 
     def discard_host(self, cell: Cell) -> None:
         """Remove the cell's image, with its torch of some 13 GB; the base image stays for the next cell."""
@@ -104,15 +110,23 @@ class ContainerExecutor:
         """Remove the run's containers."""
         remove_containers(self.engine, self.run)
 
+    def _is_here(self, cell: Cell) -> bool:
+        return self.triton_here and cell.backend is Backend.TRITON
+
     def _dockerfile(self, cell: Cell) -> Dockerfile:
         return render_dockerfile(self.context.matrix, cell, slim=self.slim)
 
 
 @contextmanager
 def open_containers(
-    engine: Engine, memory_gib: float | None = None, *, slim: bool = False, context: Context
+    engine: Engine,
+    memory_gib: float | None = None,
+    *,
+    slim: bool = False,
+    triton_here: bool = False,
+    context: Context,
 ) -> Iterator[ContainerExecutor]:
     """Open an executor with all of this machine, or `memory_gib` of its memory; remove its containers on exit."""
     share = ResourceShare(float(context.host.cores), memory_gib or context.host.memory_gib)
     with run_folder(engine, context.cache) as run:
-        yield ContainerExecutor(context, engine, run, share, slim)
+        yield ContainerExecutor(context, engine, run, share, slim, triton_here)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import io
 import re
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from docker.errors import ImageNotFound
 
 from wheelfactory.build.container.dockerfile import Dockerfile
-from wheelfactory.build.container.engine import ENGINE_ERRORS, Engine, engine_error
+from wheelfactory.build.container.engine import Engine, engine_error, engine_errors
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.process import LAST_LINES
 from wheelfactory.core.progress import ProgressCallback, logger
@@ -25,13 +26,10 @@ _STEP = re.compile(r"^(?:Step|STEP) (\d+)/(\d+)")
 
 def has_image(engine: Engine, reference: str) -> bool:
     """Whether the engine has an image. Raises `BuildError` if the engine fails."""
-    try:
+    with engine_errors(reference), suppress(ImageNotFound):
         engine.client.images.get(reference)
-    except ImageNotFound:
-        return False
-    except ENGINE_ERRORS as error:
-        raise engine_error(error, reference) from None
-    return True
+        return True
+    return False
 
 
 def pull_image(engine: Engine, image: Image, report_progress: ProgressCallback) -> None:
@@ -49,7 +47,7 @@ def pull_image(engine: Engine, image: Image, report_progress: ProgressCallback) 
     name, _, digest = image.reference.partition("@")
     repository, _, tag = name.rpartition(":")
     layers: dict[str, tuple[int, int]] = {}
-    try:
+    with engine_errors(image.reference):
         for event in engine.client.api.pull(repository, tag=digest or tag, stream=True, decode=True):
             if "error" in event:
                 raise engine_error(event["error"], image.reference)
@@ -59,8 +57,6 @@ def pull_image(engine: Engine, image: Image, report_progress: ProgressCallback) 
                     sum(done for done, _ in layers.values()), sum(total for _, total in layers.values()), "pulling"
                 )
         engine.client.images.get(image.reference)
-    except ENGINE_ERRORS as error:
-        raise engine_error(error, image.reference) from None
 
 
 def _update_layers(event: dict[str, Any], layers: dict[str, tuple[int, int]]) -> None:
@@ -85,7 +81,7 @@ def build_image(engine: Engine, dockerfile: Dockerfile, log: Path, report_progre
     logger.info("building the image %s, log in %s", dockerfile.tag, log)
     log.parent.mkdir(parents=True, exist_ok=True)
     last: deque[str] = deque(maxlen=LAST_LINES)
-    try:
+    with engine_errors(dockerfile.tag):
         events = engine.client.api.build(
             fileobj=io.BytesIO(dockerfile.context()),
             custom_context=True,
@@ -104,18 +100,14 @@ def build_image(engine: Engine, dockerfile: Dockerfile, log: Path, report_progre
                     report_progress(int(match[1]) - 1, int(match[2]), "building the image")
                 if "error" in event:
                     raise _build_failure(dockerfile.tag, str(event["error"]), list(last), log)
-    except ENGINE_ERRORS as error:
-        raise engine_error(error, dockerfile.tag) from None
     return dockerfile.tag
 
 
 def remove_image(engine: Engine, reference: str) -> None:
     """Remove an image if the engine has it; what other images share with it stays. Raises `BuildError`."""
     if has_image(engine, reference):
-        try:
+        with engine_errors(reference):
             engine.client.images.remove(reference)
-        except ENGINE_ERRORS as error:
-            raise engine_error(error, reference) from None
 
 
 def _build_failure(tag: str, error: str, last: list[str], log: Path) -> BuildError:

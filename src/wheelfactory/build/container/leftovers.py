@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from wheelfactory.build.container.engine import ENGINE_ERRORS, Engine, connect_engine, engine_error
+from wheelfactory.build.container.engine import ENGINE_ERRORS, Engine, connect_engine, engine_errors
 from wheelfactory.core.errors import FactoryError
 from wheelfactory.core.files import lock_folder, remove_scratch, scratch_dir
 
@@ -54,10 +54,8 @@ def remove_orphans(engine: Engine, cache: Path) -> None:
 def _labelled(engine: Engine, label: str) -> list[tuple[str, Path]]:
     """The containers with a label, and the folders of their runs."""
     # one request for all: a container may disappear before a second request about it
-    try:
+    with engine_errors("its containers"):
         found = engine.client.api.containers(all=True, filters={"label": label})
-    except ENGINE_ERRORS as error:
-        raise engine_error(error, "its containers") from None
     return [(container["Id"], Path(container["Labels"][RUN_LABEL])) for container in found]
 
 
