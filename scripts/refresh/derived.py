@@ -8,7 +8,6 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from refresh.symptoms import symptom_lines
 from refresh.workflow_settings import workflow_settings
 from wheelfactory.core.cell import preview_commit
 from wheelfactory.core.errors import FactoryError
@@ -30,18 +29,15 @@ _UNRELEASED = "## [Unreleased]\n\n"
 def derived_files(root: Path, matrix: Matrix) -> Mapping[Path, str]:
     """Return what the files below a checkout must be, by path; nothing is written.
 
-    Raises `FactoryError` if an entry of the matrix is out of order, or a page lacks the marks of a list.
+    Raises `FactoryError` if an entry of the matrix is out of order, or README lacks the marks of its table.
     """
     _check_order(matrix)
     expansion = expand(matrix)
-    sections = {
-        "README.md": ("./factory matrix --table", supported_tables(matrix, expansion)),
-        "docs/how-to/messages.md": ("the table of symptoms", symptom_lines()),
-    }
+    readme = root / "README.md"
     return {
         root / CELLS: "".join(f"{cell.id}\n" for cell in expansion.cells),
         root / WORKFLOWS: workflow_settings(root),
-        **{root / name: _with_section(root / name, *section) for name, section in sections.items()},
+        readme: _with_section(readme, "./factory matrix --table", supported_tables(matrix, expansion)),
     }
 
 

@@ -111,7 +111,14 @@ def test_a_workflows_own_variables_are_not_the_projects(text: str, found: set[st
 def test_the_options_of_each_wheel_are_those_that_tests_measure() -> None:
     options = read_options()
     rows = [["", *options.wheels], ["---"] * (len(options.wheels) + 1)]
+    same: dict[int, list[str]] = {0: [], len(options.wheels): []}
     for option, refused in options.refused.items():
-        rows.append([f"`{option}`", *("error" if kind in refused else "yes" for kind in options.wheels)])
+        if len(refused) in same:
+            same[len(refused)].append(f"`{option}`")
+        else:
+            rows.append([f"`{option}`", *("error" if kind in refused else "yes" for kind in options.wheels)])
     table = "".join(f"| {' | '.join(row)} |\n" for row in rows).replace("|  |", "| |").replace(" --- ", "---")
-    assert table in Page("docs/explanation/backends.md").text
+    page = Page("docs/explanation/backends.md").text
+    assert table in page
+    everywhere, nowhere = map(", ".join, same.values())
+    assert f"Every wheel computes {everywhere}; none computes {nowhere}." in " ".join(page.split())

@@ -19,7 +19,7 @@ from wheelfactory.core.files import ROOT
 def checkout(tmp_path: Path) -> Path:
     """A copy of what the command reads and writes."""
     folder = tmp_path / "checkout"
-    for name in ("src", "scripts", "docs/how-to", "tests/data", ".github"):
+    for name in ("src", "scripts", "tests/data", ".github"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("CHANGELOG.md", "README.md", "matrix.yaml"):
         shutil.copy(ROOT / name, folder / name)
