@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import yaml
 
 from kernel_archive_factory import proof_of
 from refresh_kernel_sources import Digests, edit_digests
@@ -114,13 +116,11 @@ class Site:
 
     def add_amds_image(self) -> None:
         """Say in the matrix that an image of rocm/pytorch has the torch and the Python of `CELL`."""
-        python, image = f"3.{sys.version_info[1]}", "rocm7.2.4_ubuntu22.04_py3.10_pytorch_release_2.10.0"
-        own = image.replace("py3.10", f"py{python}").replace("2.10.0", "2.13.0")
-        head, found, rest = self.matrix.read_text().partition(f"rocm/pytorch:{image}\n")
-        assert found
-        for old, new in (("python: '3.10'", f"python: '{python}'"), ("torch: '2.10.0'", "torch: '2.13.0'")):
-            rest = rest.replace(old, new, 1)
-        self.matrix.write_text(f"{head}rocm/pytorch:{own}\n{rest}")
+        matrix = yaml.safe_load(self.matrix.read_text())
+        images, own = matrix["rocm"]["7.2"]["images"], {"python": f"3.{sys.version_info[1]}", "torch": "2.13.0"}
+        tag = re.sub(r"py[\d.]+(_.*_)[\d.]+$", rf"py{own['python']}\g<1>{own['torch']}", images[0]["tag"])
+        images.append({**images[0], **own, "tag": tag})
+        self.matrix.write_text(yaml.safe_dump(matrix, sort_keys=False))
 
     def path_with_amds_torch(self, machine: Machine) -> str:
         """PATH with a Python whose torch calls itself AMD's, as in an image of rocm/pytorch."""
