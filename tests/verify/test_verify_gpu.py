@@ -13,6 +13,7 @@ import pytest
 from wheel_factory import CK, TRITON, build_record, finished_wheel, small_machine, toolchain_of
 from wheelfactory.build.environments import Environment
 from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.matrix.facts import Context
 from wheelfactory.verify import gpu as module
 from wheelfactory.verify.accuracy import TOLERANCES, NumericCase, NumericReport
 from wheelfactory.verify.gate import Subject
@@ -48,7 +49,7 @@ class Machine:
         self.commands: list[tuple[str, ...]] = []
         self.environ: Mapping[str, str] = {}
 
-    def find(self, subject: Subject, cell: Cell) -> Path | None:
+    def find(self, cell: Cell, context: Context) -> Path | None:
         return Path("/rocm/python") if cell.python == "3.11" else None
 
     def probe(self, python: Path, environ: Mapping[str, str]) -> Toolchain:
@@ -77,7 +78,7 @@ def with_gpu(
     def environment(*_: object) -> Iterator[Environment]:
         yield Environment(tmp_path / "env")
 
-    monkeypatch.setattr(module, "find_local_python", machine.find)
+    monkeypatch.setattr(module, "find_rocm_python", machine.find)
     monkeypatch.setattr(module, "probe_python", machine.probe)
     monkeypatch.setattr(module, "find_package_folders", lambda python, environ: [])
     monkeypatch.setattr(module, "open_wheel_environment", environment)

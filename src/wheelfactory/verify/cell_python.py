@@ -14,7 +14,6 @@ from wheelfactory.build.environments import clean_environ
 from wheelfactory.build.executor import BuildCommand, BuildHost
 from wheelfactory.build.rocm_python import find_rocm_python
 from wheelfactory.build.setup_py import log_path
-from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError, RunAgainError
 from wheelfactory.core.files import PACKAGE_DIR, TOOLCHAIN_PROBE
 from wheelfactory.core.process import capture
@@ -57,16 +56,11 @@ def find_cell_python(subject: Subject) -> CellPython | None:
         return CellPython(
             str(build_host.machine.rocm_path), partial(_run_on_build_host, subject, build_host), on_build_host=True
         )
-    python = find_local_python(subject, subject.cell)
+    python = find_rocm_python(subject.cell, subject.context)
     if python is None:
         return None
     environ, rocm = clean_environ(subject.environ), subject.host.rocm_path
     return CellPython(str(rocm or ""), lambda program: capture([python, "-IB", *program], environ=environ))
-
-
-def find_local_python(subject: Subject, cell: Cell) -> Path | None:
-    """Find a Python of this machine with the cell's torch for ROCm; None if there is none."""
-    return find_rocm_python(cell, subject.context)
 
 
 def no_python_result(gate: str) -> GateResult:

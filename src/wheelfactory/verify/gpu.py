@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from wheelfactory.build.environments import clean_environ, find_package_folders, open_wheel_environment
-from wheelfactory.build.rocm_python import probe_python
+from wheelfactory.build.rocm_python import find_rocm_python, probe_python
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.progress import logger
 from wheelfactory.verify.accuracy import (
@@ -23,7 +23,6 @@ from wheelfactory.verify.accuracy import (
     refusals,
     worst_errors,
 )
-from wheelfactory.verify.cell_python import find_local_python
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import KnownLimit, find_cell_limits
 from wheelfactory.verify.proofs import payload_sha256, program_environ, run_program
@@ -41,7 +40,7 @@ def check_on_gpu(subject: Subject) -> GateResult:
         return GateResult.not_run("gpu", f"the GPU is {', '.join(here)}, which the wheel does not promise")
     # a Triton wheel runs with every Python that torch supports
     pythons = subject.matrix.torch[cell.torch].python if cell.backend is Backend.TRITON else (cell.python,)
-    found = (find_local_python(subject, replace(cell, python=python)) for python in pythons)
+    found = (find_rocm_python(replace(cell, python=python), subject.context) for python in pythons)
     python = next(filter(None, found), None)
     if python is None:
         reason = f"needs torch {cell.torch} for ROCm {cell.rocm}: put its python3 on PATH, or run in the cell's image"
@@ -70,7 +69,7 @@ def check_on_gpu(subject: Subject) -> GateResult:
 def _compute(subject: Subject, python: Path, archs: Sequence[str], limits: Sequence[KnownLimit]) -> NumericReport | str:
     """Return the report of the program, or the reason why it failed."""
     toolchain = probe_python(python, subject.environ)
-    assert toolchain.python  # `find_local_python` compared it with the cell
+    assert toolchain.python  # `find_rocm_python` compared it with the cell
     command: tuple[str | Path, ...] = (
         NUMBERS_PROGRAM,
         "flash_attn",

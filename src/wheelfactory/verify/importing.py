@@ -13,12 +13,12 @@ from wheelfactory.build.environments import (
     make_triton_environment,
     pip_install,
 )
-from wheelfactory.build.rocm_python import probe_python
+from wheelfactory.build.rocm_python import find_rocm_python, probe_python
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.errors import BuildError, ProgramError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.process import failure_reason, run
-from wheelfactory.verify.cell_python import CellPython, find_cell_python, find_local_python, no_python_result
+from wheelfactory.verify.cell_python import CellPython, find_cell_python, no_python_result
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.proofs import PROGRAMS
 from wheelfactory.verify.result import Finding, GateResult
@@ -33,7 +33,7 @@ def check_import(subject: Subject) -> GateResult:
     cell_python = find_cell_python(subject)
     if cell_python and cell_python.on_build_host:
         return _import_on_build_host(subject, cell_python)
-    python = find_local_python(subject, subject.cell)
+    python = find_rocm_python(subject.cell, subject.context)
     if python is None:
         return no_python_result("import")
     layers = find_package_folders(python, clean_environ(subject.environ))
