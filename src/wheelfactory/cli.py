@@ -19,7 +19,7 @@ from wheelfactory.core.wrap import wrap_line
 
 COMMANDS = {
     "doctor": "find the wheel for this machine, or diagnose a broken install",
-    "explain": "explain a build failure from its log, or describe a cell",
+    "explain": "explain the error in the output of a build, of pip or of a GPU, or describe a cell",
     "inspect": "show the metadata and contents of any wheel",
     "validate": "run the kernels of a wheel or an install on a GPU, and check the results (exit code 3 if wrong)",
     "bench": "benchmark attention and training, and compare reports",
@@ -31,7 +31,7 @@ COMMANDS = {
     "publish": "verify and publish wheels to a directory or GitHub, or yank one",
     "matrix": "print the cells to build as the JSON matrix of a GitHub job",
     "kernels": "compile a kernel set that several cells share, or one shard of it",
-    "repair": "set METADATA, label and platform tag of a raw wheel",
+    "repair": "give a wheel of setup.py its version label, METADATA and platform tag",
     "index": "generate the package index and the pages of a release",
     "notes": "print the release notes of a manifest",
     "ci": "run a step of the GitHub workflows",
@@ -45,16 +45,16 @@ SUBCOMMANDS = {
     "ci": {
         "jobs": "print the job matrices of a workflow run",
         "baseline": "build reference wheels with plain setup.py, for comparison with published wheels",
-        "digest": "print the digest of a folder, or compare it with the digest that another job printed",
-        "check-run": "take the kernels of a run of build.yml in this repository that its own jobs sealed",
-        "settings": "name the settings of a repository on GitHub that its workflows need and that are off",
+        "digest": "print the digest of a folder, or compare it with the digest of another job",
+        "check-run": "take the downloaded kernels of a run of build.yml whose digests its own jobs named",
+        "settings": "list the settings of a repository on GitHub that its workflows need and that are off",
         "collect": "upload the kernel sets of a workflow run, and print the cells that can be built",
         "publish-kernels": "publish the kernel sets that `ci collect` uploaded, with their attestation",
         "kernels": "download the kernel sets that a batch of cells needs",
         "batch": "build, prove or verify the wheels of a batch of cells",
         "reconcile": "compare the planned, built and published cells of a run (exit code 1 if any is missing)",
         "check": "compare a published site with its target, and install a sample of its wheels (exit code 3 for drift)",
-        "answer": "answer a wheel request with a link to the matching wheels",
+        "answer": "read a wheel request on stdin, and print a link to the matching wheels",
     },
 }
 """Subcommands and their summaries, for the commands that are packages; each is in a module of its package."""
@@ -126,13 +126,17 @@ def _drop_unwritten() -> None:
 
 
 class _HelpFormatter(argparse.HelpFormatter):
-    """Breaks lines between words only: argparse breaks ``--dry-run`` and ``flash-attn`` at their hyphens."""
+    """Breaks lines between words only: argparse breaks ``--dry-run`` and ``flash-attn`` at their hyphens.
+
+    An example is not broken, so that it can be copied.
+    """
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         return wrap_line(" ".join(_as_called(text).split()), width, further="")
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return "\n".join(wrap_line(" ".join(_as_called(text).split()), width, indent, indent))
+        lines = ((line, None if line.startswith("example: ") else width) for line in _as_called(text).split("\n"))
+        return "\n".join(part for line, most in lines for part in wrap_line(line, most, indent, indent))
 
 
 class _Parser(argparse.ArgumentParser):

@@ -50,7 +50,7 @@ def test_hints_and_help_name_commands_as_they_were_called(factory: Path) -> None
     assert f"`{factory} plan --all` lists them" in wrong.stderr
     text = subprocess.run([factory, "verify", "--help"], capture_output=True, text=True).stdout
     assert f"usage: {factory} verify" in text
-    assert "examples:" in text
+    assert "example: " in text
     assert "wheelfactory verify" not in text
 
 

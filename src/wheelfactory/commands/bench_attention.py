@@ -61,7 +61,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         parser,
         "--implementations LIST",
         f"comma-separated subset of {','.join(ATTENTION_IMPLEMENTATIONS)} "
-        f"(default: all; {PACKED_ONLY} only with --preset varlen)",
+        f"(default: all; {PACKED_ONLY} only with --preset varlen); plain is two products and a softmax",
         type=name_list(ATTENTION_IMPLEMENTATIONS),
     )
     add_output(parser)

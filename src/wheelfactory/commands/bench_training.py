@@ -33,7 +33,12 @@ _SMALL = (1, 128, 64, 2, 2, 1, 5)
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     add_python_options(parser)
-    add_option(parser, "--preset", "sizes to use where no option sets one (default: mi300x)", choices=PRESETS)
+    add_option(
+        parser,
+        "--preset",
+        "sizes where no option sets one (mi300x if omitted; `default` is smaller)",
+        choices=PRESETS,
+    )
     for name in PRESET_FIELDS:
         presets = ", ".join(f"{sizes[name]} in {preset}" for preset, sizes in PRESETS.items())
         parser.add_argument(_option(name), type=positive_int, metavar="N", help=f"{_MEANINGS[name]} ({presets})")

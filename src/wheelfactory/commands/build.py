@@ -43,12 +43,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     forms = ("CELL", "FLASH_ATTN PYTHON TORCH ROCM", "PRODUCT")
     parser.usage = "\n       ".join(f"%(prog)s [options] {form}" for form in forms)
     parser.epilog = (
-        "example: wheelfactory build 2.8.3 3.11 2.9.1 6.4 --backend triton; "
-        "environment variables read if the cell is given as four versions: PYTORCH_ROCM_ARCH='gfx90a;gfx942' (archs), "
-        "MAX_JOBS=8 (parallel compiles), BUILD_TRITON_BACKEND=true (build the Triton wheel too), ROCM_PATH=/opt/rocm "
-        "(location of ROCm)"
+        "example: wheelfactory build 2.8.3 3.11 2.9.1 6.4 --backend triton\n"
+        "products: flash-attention-amd (the fallback in pure PyTorch), flash-attn-fallback (the same by the name "
+        "flash-attn), amd-aiter (Triton kernels of previews)\n"
+        "environment variables read with four versions: PYTORCH_ROCM_ARCH='gfx90a;gfx942' (archs), MAX_JOBS=8 "
+        "(parallel compiles), BUILD_TRITON_BACKEND=true (build the Triton wheel too), ROCM_PATH=/opt/rocm"
     )
-    parser.add_argument("cell", nargs="*", help=f"cell id, four versions (ROCM can be auto), or a product: {_OTHERS}")
+    parser.add_argument("cell", nargs="*", help="cell id, four versions (ROCM can be auto), or a product")
     add_option(
         parser,
         "--backend",

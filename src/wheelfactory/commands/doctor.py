@@ -18,7 +18,10 @@ from wheelfactory.site.install_lines import github_pages_url
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the doctor's options; here SITE can also be ``github:OWNER/REPO``."""
     add_options(parser, ("wheelfactory", "doctor"))
-    parser.epilog = f"SITE can be github:OWNER/REPO, for the site on its GitHub Pages; {EXIT_CODES}"
+    parser.epilog = (
+        "Without SITE only the machine is examined; SITE can be github:OWNER/REPO, for the site on its GitHub Pages. "
+        f"Without --python the active environment is examined.\n{EXIT_CODES}"
+    )
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:

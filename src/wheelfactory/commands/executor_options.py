@@ -38,16 +38,16 @@ def read_scope(options: argparse.Namespace, environ: Mapping[str, str], started:
 
 
 def require_release_remote(scope: CompileScope) -> CompileScope:
-    """The same scope for a release: its cluster executes every compile anew.
+    """Return the same scope for kernels that are published: the cluster executes every compile anew.
 
-    Raises `InputError` if no certificate names the server.
+    Raises `InputError` if the cluster has no TLS.
     """
     remote = scope.remote
     if remote is None:
         return scope
     if not remote.is_protected:
         hint = "use grpcs://; or compile with `wheelfactory kernels SET --remote`, and give the archives to --kernels"
-        raise InputError("what is published needs a server that its certificate names", remote.address, hint)
+        raise InputError("publishing needs a cluster whose certificate names the server", remote.address, hint)
     return replace(scope, remote=replace(remote, ignore_cache=True))
 
 
@@ -112,9 +112,9 @@ def read_deadline(options: argparse.Namespace, started: float) -> float | None:
 
 @contextmanager
 def use_store(cache: Path, max_bytes: int | None = None, *, compiled: bool = True) -> Iterator[None]:
-    """Keep all kernels in the cache that the block uses; afterwards, limit the others to `max_bytes`, if given.
+    """Keep all kernel sets that the block uses; afterwards remove unused ones until all take at most `max_bytes`.
 
-    `compiled` tells whether the block uses any.
+    `compiled` tells whether the block uses any kernels.
     """
     kernels = store_folder(cache)
     with keep_used_sets(kernels) if compiled else nullcontext():
@@ -129,23 +129,23 @@ def use_store(cache: Path, max_bytes: int | None = None, *, compiled: bool = Tru
 def add_executor(parser: argparse.ArgumentParser) -> None:
     """Add ``--executor``, ``--slim`` and ``--memory``."""
     what = (
-        "where to run setup.py: on this machine or in containers; "
-        "auto: use containers for CK cells if Docker or podman is running"
+        "where to run setup.py: on this machine, or in containers of Docker or podman; "
+        "auto (default): in containers for CK cells if either is running"
     )
     _add_executor(parser, "auto", what)
 
 
 def _add_executor(parser: argparse.ArgumentParser, default: str, what: str) -> None:
     add_option(parser, "--executor", what, choices=["auto", "local", "docker"], default=default)
-    add_option(parser, "--slim", "use the ROCm image without torch, which needs less disk")
+    add_option(parser, "--slim", "start from the smaller ROCm image without torch, and install torch into it")
     add_option(parser, "--memory GIB", "memory limit of all containers together (default: the free memory)")
 
 
 def add_gate_executor(parser: argparse.ArgumentParser) -> None:
     """Add ``--executor``, ``--slim`` and ``--memory`` for gates that need the torch of a CK cell."""
     what = (
-        "where to find the torch that CK wheels are checked with: on this machine (default) or in the cells' images; "
-        "auto: in images if Docker answers"
+        "where to load CK wheels, with the torch there: on this machine (default), or in the cells' images; "
+        "auto: in images if Docker or podman is running"
     )
     _add_executor(parser, "local", what)
 

@@ -35,7 +35,7 @@ _CELL_WIDTH = 80
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser.epilog = "example: wheelfactory explain ~/.cache/wheelfactory/logs/fa2.8.3-rocm6.4-torch2.9.1-cp311-ck.log"
+    parser.epilog = "example: wheelfactory explain build.log"
     parser.add_argument("subject", metavar="CELL|LOG", help="cell id, build log file, or - for a log on stdin")
     form = parser.add_mutually_exclusive_group()
     add_option(form, "--flags", "explain each flag of the compile command, too")

@@ -40,19 +40,23 @@ from wheelfactory.matrix.expand import expand
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = (
-        "example: wheelfactory kernels ck-62327233-rocm6.4-gfx942 --shard 1/4 --budget 5; "
+        "example: wheelfactory kernels ck-62327233-rocm6.4-gfx942 --shard 1/4 --budget 5\n"
         "`wheelfactory plan --all` lists the kernel sets and suggests a shard count for each"
     )
     parser.add_argument("set", metavar="SET", help="id of a kernel set, such as ck-62327233-rocm6.4-gfx942")
     add_option(parser, "--shard I/N", "compile only shard I of N, such as 2/4", type=_shard)
-    add_option(parser, "--merge", "merge the shards in DIR into one archive; compile nothing")
+    add_option(parser, "--merge", "merge the shards in the directory of --dest into one archive; compile nothing")
     add_option(parser, "--upload DIR", "with --merge: upload the archive to a release directory", type=str)
-    add_option(parser, "--download TARGET", "download the uploaded archive; compile nothing")
+    add_option(
+        parser,
+        "--download TARGET",
+        "download the archive from this directory or github:OWNER/REPO; compile nothing",
+    )
     add_option(
         parser,
         "--prove",
-        "merge the shards, and execute a sample of the kernels of one arch on an emulator, or all of them; compile "
-        "nothing. DIR must have the archives of SET and of its host code",
+        "merge the shards, execute kernels of SET on an emulator (a sample, or all) and compare the results; compile "
+        "nothing. The directory of --dest must have the archives of SET and of its host code",
         choices=("sample", "all"),
         nargs="?",
         const="sample",

@@ -59,7 +59,7 @@ _TYPES: Mapping[str, Callable[[str], Any]] = {
 def add_option(parser: argparse._ActionsContainer, usage: str, help_text: str, **more: Any) -> None:
     """Add an option by its usage: ``--json`` is a flag, ``--cache DIR`` takes a value, whose name says its type.
 
-    `more` are further arguments of `argparse`; a choice among texts has no name: its usage lists them.
+    `more` are further arguments of `argparse`. An option with ``choices`` needs no value name: argparse lists them.
     """
     name, _, value = usage.partition(" ")
     if value:
@@ -85,7 +85,7 @@ SHARED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
         {},
     ),
     "--extended LIST": ("also run optional gates: gpu, or all", {"default": ""}),
-    "--quick": ("skip the slow gate (emulation); the wheel then counts as unverified", {}),
+    "--quick": ("skip the slow gate (emulation); a site then says `not checked` beside the wheel", {}),
     "--budget HOURS": ("stop before HOURS have passed; exit code 6 means: run the same command to continue", {}),
     "--site URL": (
         "URL of the published site, for install commands (default: TARGET if it is a directory, else its GitHub Pages)",

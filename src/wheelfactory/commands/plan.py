@@ -58,7 +58,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--matrix FILE", "--only GLOB", "--cache DIR")
     form = parser.add_mutually_exclusive_group()
     add_option(form, "--all", "also print every cell, kernel set and image")
-    add_option(form, "--json", "print one JSON object with cells, kernel-sets, kernel-cpu-hours, images and workflow")
+    add_option(form, "--json", "print one JSON object")
     sharding_group = parser.add_mutually_exclusive_group()
     add_option(sharding_group, "--shards N", "split each kernel set into N shards", type=_shards)
     add_option(
@@ -78,7 +78,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_option(
         parser,
         "--measured-costs FILE",
-        "measured compile costs (default: estimates use the costs in the cache, shards the built-in ones)",
+        "compile costs (default: for times those in the cache, for shards the built-in ones)",
     )
 
 

@@ -74,12 +74,12 @@ def add(parser: argparse.ArgumentParser) -> None:
         "with a release directory: accept only wheels of these cells (ids, separated by spaces)",
     )
     add_option(parser, "--wheels DIR", "with a release directory: read its wheels from DIR (default: its own)")
-    add_option(parser, "--stage", "upload the files and their rows into a draft, and publish nothing yet")
+    add_option(parser, "--stage", "upload wheels and manifest rows into a draft, and publish nothing yet")
     add_option(parser, "--staged", "publish what --stage uploaded and --attestation attested")
     what = "with --stage: write the sha256 of each wheel that needs an attestation to FILE; create no FILE if none does"
     add_option(parser, "--checksums FILE", what)
     add_option(parser, "--dry-run", "print each call that would change the target, and change nothing")
-    add_option(parser, "--yank NAME", "mark this published file as withdrawn, so that installers skip it")
+    add_option(parser, "--yank NAME", "mark the published wheel of this file name as withdrawn: installers skip it")
     add_option(parser, "--reason TEXT", "with --yank: reason that installers show", default="")
     what = "add reports of `wheelfactory validate --json` to the published wheels that they name"
     add_option(parser, "--evidence REPORT", what, nargs="+", default=[])

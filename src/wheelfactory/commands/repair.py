@@ -25,7 +25,7 @@ from wheelfactory.wheel.build_record import BuildRecord, Toolchain
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser.epilog = "example: wheelfactory repair raw/flash_attn-2.8.3-*.whl --cell fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
+    parser.epilog = "example: wheelfactory repair raw/flash_attn-2.8.3-*.whl --cell CELL"
     parser.add_argument("wheel", type=Path, metavar="WHEEL", help="raw wheel written by setup.py")
     add_option(parser, "--cell ID", "cell id that the wheel was built for", required=True)
     add_option(

@@ -53,8 +53,8 @@ from wheelfactory.wheel.read import Wheel
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = (
-        "examples: wheelfactory verify wheelhouse --extended gpu; "
-        "wheelfactory verify --from github:OWNER/REPO flash-attn"
+        "example: wheelfactory verify wheelhouse --extended gpu\n"
+        "example: wheelfactory verify --from github:OWNER/REPO flash-attn"
     )
     help_text = "wheel, or release directory (verifies every wheel in its manifest); with --from also the name of an "
     help_text += "installed project"

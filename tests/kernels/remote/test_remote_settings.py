@@ -79,7 +79,7 @@ def test_what_is_published_is_compiled_anew_by_a_server_that_its_certificate_nam
     assert require_release_remote(CompileScope()).remote is None
     shown = cli("run", "--only", CELL, "--remote", "grpc://build:1")
     assert shown.code == BAD_INPUT
-    assert "error: what is published needs a server that its certificate names: build:1" in shown.err
+    assert "error: publishing needs a cluster whose certificate names the server: build:1" in shown.err
 
 
 def test_a_missing_file_and_certificates_without_tls_are_refused(tmp_path: Path) -> None:

@@ -45,11 +45,14 @@ def add(parser: argparse.ArgumentParser) -> None:
         choices=["build", "prove", "verify"],
         help="build the wheels, or run their slow gates and cache the results, or verify them",
     )
-    parser.add_argument("cells", help=f"cells of a batch, separated by spaces; {' and '.join(PRODUCTS)} are ids too")
+    parser.add_argument(
+        "cells",
+        help=f"the cells, as `ci jobs` prints a batch; {' and '.join(PRODUCTS)} are ids too",
+    )
     add_option(parser, "--wheels DIR", "directory of the wheels", required=True)
     add_option(parser, "--rows DIR", "with verify: write a manifest for each cell below DIR")
     what = (
-        "link the compiled kernels in DIR (default, or if empty: compile them); with verify: the wheels must be linked "
+        "link the compiled kernels in DIR (default, or empty text: compile them); with verify: wheels must be linked "
         f"from these, and one is built again and compared, or all with {REBUILD_VARIABLE}=all"
     )
     add_option(parser, "--kernels DIR", what, default="", type=str)
@@ -59,9 +62,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
-    """Print for ``$GITHUB_OUTPUT`` whether any cell passed; exit code 1 if one failed, 6 if time ran out alone.
+    """Print for ``$GITHUB_OUTPUT`` whether any cell passed.
 
-    The job uploads the wheels of the others nevertheless.
+    Exit code 1 if a cell failed, 6 if the only failures are cells for which time ran out; the job uploads the wheels of
+    the others.
     """
     started = time.time()
     if (options.action == "verify") != bool(options.rows) or (options.kernels and options.action == "prove"):

@@ -62,7 +62,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_option(
         parser,
         "--wait MINUTES",
-        "wait up to 60 minutes for the site to serve the rows of TARGET (default: %(default)s)",
+        "wait up to MINUTES (at most 60) for the site to serve the rows of TARGET (default: %(default)s)",
         type=int,
         choices=range(61),
         default=0,

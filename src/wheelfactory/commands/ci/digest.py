@@ -15,7 +15,7 @@ from wheelfactory.pipeline.jobs import output_lines
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.add_argument("folder", type=Path, help="folder of an artifact; hidden files do not count")
-    compare = "compare the folder of this artifact with the digest that the job that made it printed"
+    compare = "compare the folder of this artifact with the sha256 that its job printed"
     parser.add_argument("--artifact", nargs=2, metavar=("NAME", "SHA256"), help=compare)
 
 
