@@ -177,6 +177,10 @@ def test_local_memory() -> None:
     assert (words(machine.shared, 16), words(machine.shared, 16 + 256)) == ([5], [6])
     machine.run("ds_write_b8 v1, v2\nds_read_i8 v4, v1", v1=PLACES * 0 + 3, v2=PLACES * 0 + 0x80)
     assert machine.wave.u[4][0] == 0xFFFFFF80
+    machine.run(
+        "ds_write_b32 v1, v2 offset:608\nds_read_b32 v4, v3", v1=PLACES * 0 - 592, v2=PLACES, v3=PLACES * 0 + 16
+    )
+    assert machine.wave.u[4][0] == 59, "an address wraps at 32 bits; the last active lane wrote"
     assert machine.reports == []
     machine.wave.set_exec((1 << 64) - 1)
     machine.run("ds_read_b32 v4, v1", v1=PLACES * 0 + 1020)

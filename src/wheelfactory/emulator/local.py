@@ -39,13 +39,22 @@ def decode_local(instruction: Instruction) -> Run:
     return (_read if match[1] == "read" else _write)(instruction, elements, offsets)
 
 
+def _addresses(first: Array, offset: int) -> Array:
+    """Return the addresses of lanes, which wrap at 32 bits: compilers subtract in a register what the offset adds.
+
+    Source: LLVM, whose SelectionDAG folds an offset into a base that may be negative, except on Southern Islands.
+    """
+    places: Array = (first + U32(offset)).astype(np.int64)
+    return places
+
+
 def _read(instruction: Instruction, elements: Elements, offsets: list[int]) -> Run:
     target, place = (parse_operand(text).index for text in instruction.operands)
     size, count = elements.size, elements.count
 
     def read(w: Wave) -> None:
-        at = (w.u[place] if w.full else w.u[place][w.mask]).astype(np.int64)
-        parts = [w.local.load(at + offset, size, count) for offset in offsets]
+        at = w.u[place] if w.full else w.u[place][w.mask]
+        parts = [w.local.load(_addresses(at, offset), size, count) for offset in offsets]
         elements.write(w, target, np.concatenate(parts) if len(parts) > 1 else parts[0])
 
     return read
@@ -55,9 +64,9 @@ def _write(instruction: Instruction, elements: Elements, offsets: list[int]) -> 
     place, *sources = (parse_operand(text).index for text in instruction.operands)
 
     def write(w: Wave) -> None:
-        at = (w.u[place] if w.full else w.u[place][w.mask]).astype(np.int64)
+        at = w.u[place] if w.full else w.u[place][w.mask]
         for offset, source in zip(offsets, sources, strict=True):
-            w.local.store(at + offset, elements.size, elements.read(w, source, w.mask))
+            w.local.store(_addresses(at, offset), elements.size, elements.read(w, source, w.mask))
 
     return write
 
@@ -115,7 +124,7 @@ def _read_transposed(instruction: Instruction) -> Run:
     def run(w: Wave) -> None:
         if not w.full:
             raise NotRunError(f"{instruction.text} with inactive lanes")
-        words = w.local.load(w.u[place].astype(np.int64) + constant, 4, 2)
+        words = w.local.load(_addresses(w.u[place], constant), 4, 2)
         halves = np.ascontiguousarray(words.T).view(np.uint16)  # lane, element
         lane = np.arange(w.size)
         parts = [halves[lane & ~15 | 4 * element + (lane >> 2 & 3), lane & 3].astype(np.uint32) for element in range(4)]
