@@ -14,6 +14,7 @@ from typing import Any
 import zstandard
 
 from code_object_bytes import code_object
+from wheelfactory.emulator.ck_calls import CallReport
 from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
 from wheelfactory.kernels.proof import Proof
 
@@ -41,7 +42,7 @@ def proof_of(set_id: str, of: SetKey = KEY, **changes: Any) -> Proof:
     """Return a proof of one executed kernel, with changes."""
     proof = Proof(
         format=1, set=set_id, key=of.digest, host_key="56" * 32, executed_by="emulator", archs=("gfx942",), kernels=3,
-        executed={"kernel": of.sources[0]}, calls=({"name": "call"},), faults=(),
+        executed={"kernel": of.sources[0]}, calls=(CallReport("call", ("kernel",), 1, 1.0, (), ()),), faults=(),
     )  # fmt: skip
     return replace(proof, **changes)
 

@@ -137,13 +137,14 @@ def test_all_prints_a_line_per_cell_then_a_block_per_kernel_set(run_plan: Plan) 
 def test_a_block_has_the_estimate_of_a_kernel_set_and_its_source(run_plan: Plan) -> None:
     shown = run_plan("--all", "--shards", "2", "--runners", "1", only=CK_CELL).out.splitlines()
     start = shown.index(SETS[0])
-    lines = shown[start : start + 18]
+    lines = shown[start : start + 19]
     assert lines[:4] == [SETS[0], "  flash-attn 2.8.3", "  cells      1", "  sources    1,001"]
     assert lines[5] == "  predicted  from the seed table, no measurement (nine of ten compiles within 32%)"
     assert lines[7] == "  compiles   1,001 once; 1,001 if each cell compiled"
     assert [re.sub(r"\d+([.,]\d+)*", "N", line) for line in (lines[4], lines[6], *lines[8:])] == [
         "  shards     N, the largest N times the mean",
         "  CPU        N h once; N times N h = N h if each cell compiled",
+        "  proof      N h of these to execute a sample on an emulator",
         "  wall       N h on N x N cores",
         "  cluster    N h with the same machines as workers (kernels --remote)",
         "  memory     N GiB for N compiles at once",
@@ -306,12 +307,12 @@ def test_the_workflow_of_a_tag_is_predicted_with_and_without_a_runner(run_plan: 
     without, with_runner = run_plan().out.splitlines()[-2:]
     assert without.startswith("  without a runner  19 jobs of ")
     assert "0 pulls by cells" in without
-    # two images, built and verified and uploaded, and a shard of each of the five sets
-    assert with_runner.startswith("  with a runner     30 jobs of ")
+    # two images, built and verified and uploaded, a shard of each of the five sets, and a proof of each of three archs
+    assert with_runner.startswith("  with a runner     33 jobs of ")
     assert "4 pulls by cells, artifacts up to 2.0 GB" in with_runner
     assert "  without a runner  2 jobs of 0.0 h" in run_plan(only=CK_CELL).out, "nothing to build"
     workflow = json.loads(run_plan("--json").out)["workflow"]
-    assert (workflow["without-a-runner"]["jobs"], workflow["with-a-runner"]["jobs"]) == (19, 30)
+    assert (workflow["without-a-runner"]["jobs"], workflow["with-a-runner"]["jobs"]) == (19, 33)
 
 
 def test_unavailable_sources_are_a_reason_in_json(run_plan: Plan) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from wheelfactory.core.cell import Cell
 from wheelfactory.kernels.compiler.costs import DRIVER_MIB, EMPTY_COST, Cost, Ledger, Measurement
+from wheelfactory.kernels.compiler.targets import HOST
 from wheelfactory.kernels.estimate import (
     ARCHIVE_RATIO,
     WORKFLOW_SHARDING,
@@ -23,7 +24,8 @@ from wheelfactory.kernels.estimate import (
     fit_jobs,
 )
 from wheelfactory.kernels.kernel_set import KernelSet
-from wheelfactory.kernels.set_estimates import estimate_sets, render_estimate
+from wheelfactory.kernels.proof import CALL_CPU_S
+from wheelfactory.kernels.set_estimates import estimate_sets, render_estimate, total_cpu_hours
 from wheelfactory.kernels.source_list import SourceList
 
 TARGETS = ("gfx942",)
@@ -46,7 +48,7 @@ def estimate(
 
 def test_an_estimate_sums_up_eight_compiles_of_ten_seconds() -> None:
     made = estimate(by=ledger(10, *SOURCES), shards=4)
-    assert made.cpu_s == 80
+    assert made.cpu_s == 80 + CALL_CPU_S, "the sample of these is one call"
     assert made.shard_cpu_s == (20, 20, 20, 20)
     assert made.imbalance == 1
     assert made.longest_shard_s == 10, "two at once"
@@ -58,11 +60,18 @@ def test_an_estimate_sums_up_eight_compiles_of_ten_seconds() -> None:
     assert made.shards == ("1/4", "2/4", "3/4", "4/4")
 
 
+def test_a_sample_of_an_arch_is_executed_and_no_host_code() -> None:
+    names = tuple(f"fmha_fwd_d64_bf16_batch_b128x64x16_{words}" for words in ("npad_mask", "mask_npad"))
+    listed, costs = SourceList(names, 0, ""), CostModel(ledger(10, *names), Ledger())
+    made, host = (estimate_set(listed, targets, costs, Sharding(Runners(), 1, 1)) for targets in (TARGETS, (HOST,)))
+    assert (made.proof_cpu_s, host.proof_cpu_s) == (CALL_CPU_S, 0), "the first has every word of the second"
+    assert total_cpu_hours([made, "unknown"]) * 3600 == pytest.approx(10 + 10 + CALL_CPU_S)
+
+
 def test_sources_without_code_for_the_arch_cost_an_empty_compile() -> None:
     guards = dict.fromkeys(SOURCES[1:], "defined(__gfx12__)")
     listed = SourceList(SOURCES, 0, "", guards=guards)
     made = estimate_set(listed, TARGETS, CostModel(ledger(10, *SOURCES), Ledger()), Sharding(Runners(), 2, 1))
-    assert made.cpu_s == 10 + 7 * EMPTY_COST.cpu_s
     assert made.shard_cpu_s == (10, 7 * EMPTY_COST.cpu_s), "shards are cut by these costs, too"
     assert made.object_bytes == 10**6 + 7 * EMPTY_COST.size
     assert (made.sources, made.without_code) == (8, 7)

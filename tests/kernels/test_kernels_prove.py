@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import pytest
 
 from wheelfactory.core.errors import BuildError
+from wheelfactory.emulator.ck_calls import NOT_FINITE, CallReport, Difference
 from wheelfactory.emulator.ck_names import SPLITS, suggest_calls
 from wheelfactory.kernels.compiler.record_calls import Recording, render_calls
-from wheelfactory.kernels.prove import choose_calls, judge, sample_sources
+from wheelfactory.kernels.proof import sample_sources
+from wheelfactory.kernels.prove import choose_calls
 
 FORWARD = "fmha_fwd_d32_bf16_batch_b128x64x16_qr_async_vr_psskddv_nlogits_alibi_mask_lse_dropout_nskip_nsquant"
 APPEND = "fmha_fwd_appendkv_d64_fp16_b64x64x64x64_vr_pskd_inter_pagedkv"
@@ -32,11 +31,6 @@ struct fmha_bwd_args
         seqlen_k_ptr;
 };
 """
-
-
-def report(**changes: Any) -> dict[str, Any]:
-    plain = {"name": "call", "kernels": ["kernel_a", "kernel_b"], "differences": [], "findings": [], "not_run": ""}
-    return {**plain, **changes}
 
 
 def test_calls_follow_from_the_name_of_a_source() -> None:
@@ -74,15 +68,14 @@ def test_calls_that_launch_nothing_new_or_fail_are_left_out() -> None:
 
 
 def test_wrong_results_and_findings_are_faults_with_the_names_of_kernels_and_what_was_not_run_is_none() -> None:
-    off = {"name": "output of 0", "error": 2.0, "bound": 0.1}
-    unwritten = {"name": "lse of 0", "error": math.nan, "bound": 0.1}
-    right = {"name": "parts of 0", "error": 0.1, "bound": 0.1}
-    assert judge(report(differences=[off, unwritten, right])) == [
+    off, unwritten = Difference("output of 0", 2.0, 0.1), Difference("lse of 0", NOT_FINITE, 0.1)
+    report = CallReport("call", ("kernel_a", "kernel_b"), 1, 1.0, (off, unwritten, Difference("parts", 0.1, 0.1)), ())
+    assert report.faults == (
         "kernel_a, kernel_b: output of 0 is off by 2, limit 0.1",
-        "kernel_a, kernel_b: lse of 0 is off by nan, limit 0.1",
-    ]
+        "kernel_a, kernel_b: lse of 0 is off by 1e+18, limit 0.1",
+    )
     race = "kernel_a: read of local memory after another wave's write, without a barrier: ds_read"
-    assert judge(report(findings=[race], not_run="kernel_a: not run: v_new")) == [race]
+    assert CallReport("call", ("kernel_a",), 1, 1.0, (), (race,), "kernel_a: not run: v_new").faults == (race,)
 
 
 def test_the_calling_program_sets_every_member_by_its_name() -> None:

@@ -101,3 +101,7 @@ def test_every_kernel_of_a_cache_is_right_for_any_number_of_splits(
     assert append["name"] in proof["executed"].values()
     assert counted[-1] == (len(proof["calls"]), len(proof["calls"]))
     assert proved.prove() == proof, "with the same CPU seconds: nothing was executed again"
+    (kept,) = (proved.bench.folder / "cache/proofs").glob("calls-*.json")
+    kept.write_bytes(kept.read_bytes()[:-3])
+    assert proved.prove()["executed"] == proof["executed"], "a damaged report is made again"
+    assert [call["cpu_s"] for call in proof["calls"]] != [each["cpu_s"] for each in json.loads(kept.read_bytes())]

@@ -282,10 +282,10 @@ def remember_costs(place: RunnerSetup) -> None:
 
 def execute_nothing(place: RunnerSetup) -> None:
     """Leave out what a proof executes: the objects of the fake compiler have no kernels."""
-    recording = '_record(build_host, job, scratch, log_path(context.cache, f"{kernel_set.id}-calls"), report_progress)'
+    recording = "_record(executor, kernel_set, host, calls, descriptors, scratch, report_progress, context)"
     edit(place, PROVE, recording, "{}")
     edit(place, PROVE, "for each in read_descriptors(device)}", "for each in ()}")
-    edit(place, PROVE, "for call in suggest_calls(source)]", "for call in ()]")
+    edit(place, PROVE, "for call in suggest_calls(source)", "for call in ()")
 
 
 def test_a_shard_out_of_time_continues_in_a_new_run(kernels: RunnerSetup) -> None:

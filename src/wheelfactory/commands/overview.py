@@ -21,7 +21,7 @@ from wheelfactory.matrix.facts import Context
 BUILDS_HERE = "builds here"
 """How `local_build` begins for a cell that this machine can build."""
 
-_SHARED = "CPU h: to compile the kernels of a row; kernel sets that rows share count once in the sum"
+_SHARED = "CPU h: to compile and prove the kernels of a row; kernel sets that rows share count once in the sum"
 
 _COLUMNS = (
     TextColumn("ROCm"),

@@ -34,6 +34,7 @@ from wheelfactory.kernels.set_estimates import (
     EstimateOrReason,
     estimate_sets,
     estimate_to_json,
+    proof_hours,
     read_cost_model,
     render_estimate,
     render_total,
@@ -191,7 +192,7 @@ def _forecast_workflow(
     cells = tuple(cells)
     return {
         "without a runner": predict_run(cut_batches(matrix, split_by_runner(cells, "")[0]), ()),
-        "with a runner": predict_run(cut_batches(matrix, cells), shard_hours(estimates)),
+        "with a runner": predict_run(cut_batches(matrix, cells), shard_hours(estimates), proof_hours(estimates)),
     }
 
 

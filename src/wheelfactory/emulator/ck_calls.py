@@ -1,4 +1,4 @@
-"""Calls of CK's host API as flash-attn's bindings make them: the memory that they use, and the fields that they set.
+"""Calls of CK's host API as flash-attn's bindings make them: their memory, the fields that they set, their reports.
 
 Source: csrc/flash_attn_ck/mha_*.cpp of flash-attn 2.8.3. Only numbers here, so the calls can be recorded without numpy.
 """
@@ -14,6 +14,9 @@ FIRST_ADDRESS, ADDRESS_STEP = 1 << 40, 1 << 36
 
 SEED, OFFSET = 1234567, 42
 """Of dropout."""
+
+NOT_FINITE = 1e18
+"""The error of a result that was not written, or is NaN or infinite, for which JSON has no number."""
 
 
 @dataclass(frozen=True)
@@ -198,6 +201,43 @@ class Call:
                 yield f"args.{axis}_{suffix}", math.prod(buffer.shape[number:])
         if self.dropout:
             yield "args.drop_seed_offset", f"{places['seed']} {places['offset']}"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A result of a kernel, compared with float64."""
+
+    name: str
+    error: float
+    """The largest error, at most `NOT_FINITE`."""
+    bound: float
+
+
+@dataclass(frozen=True)
+class CallReport:
+    """What the kernels of a call did, in all orders."""
+
+    name: str
+    kernels: tuple[str, ...]
+    """Those that ran, in order."""
+    instructions: int
+    """Of all waves."""
+    cpu_s: float
+    differences: tuple[Difference, ...]
+    """For each result, the largest of all orders."""
+    findings: tuple[str, ...]
+    not_run: str = ""
+    """What the emulator does not model; the call has no result then."""
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What is wrong, each with the names of kernels. What was not run is not known to be wrong."""
+        wrong = (each for each in self.differences if each.error > each.bound)
+        which = ", ".join(self.kernels)
+        return (
+            *self.findings,
+            *(f"{which}: {each.name} is off by {each.error:.2g}, limit {each.bound:.2g}" for each in wrong),
+        )
 
 
 _ROWS = ("batch_stride", "stride", "nhead_stride")

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from wheelfactory.emulator.ck_calls import Call
-from wheelfactory.emulator.ck_problem import Difference, Problem
+from wheelfactory.emulator.ck_calls import Call, CallReport, Difference
+from wheelfactory.emulator.ck_problem import Problem
 from wheelfactory.emulator.dispatch import LoadedKernel, Size
 from wheelfactory.emulator.findings import Finding, NotRunError
 
@@ -35,23 +35,6 @@ class Launch:
         return cls(kernel, (x, y, z), (width, height, depth), local, tuple(map(bytes.fromhex, words[7:])))
 
 
-@dataclass(frozen=True)
-class CallReport:
-    """What the kernels of a call did, in all orders."""
-
-    name: str
-    kernels: tuple[str, ...]
-    """Those that ran, in order."""
-    instructions: int
-    """Of all waves."""
-    cpu_s: float
-    differences: tuple[Difference, ...]
-    """For each result, the largest of all orders."""
-    findings: tuple[str, ...]
-    not_run: str = ""
-    """What the emulator does not model; the call has no result then."""
-
-
 def execute_call(
     call: Call,
     recorded: Mapping[str, Sequence[str]],
@@ -71,7 +54,7 @@ def execute_call(
         reports.append(_execute(Problem.draw(call, _SEED, random), recorded[call.name], kernels, order))
     worst: dict[str, Difference] = {}
     for each in (difference for report in reports for difference in report.differences):
-        if each.name not in worst or not each.error <= worst[each.name].error:
+        if each.name not in worst or each.error > worst[each.name].error:
             worst[each.name] = each
     return CallReport(
         name=call.name,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wheelfactory.emulator.ck_calls import OFFSET, SEED, Call
+from wheelfactory.emulator.ck_calls import NOT_FINITE, OFFSET, SEED, Call, Difference
 from wheelfactory.emulator.dispatch import Buffer
 from wheelfactory.emulator.memory import Array
 from wheelfactory.emulator.rounding import to_bfloat16
@@ -24,16 +24,6 @@ PART_ERROR = 5e-3
 
 LSE_ERROR = 1e-4
 """The allowed absolute error of lse, which has float32: sums of a few hundred terms."""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A result of a kernel, compared with float64."""
-
-    name: str
-    error: float
-    """The largest error; NaN if an element was not written, or is NaN."""
-    bound: float
 
 
 def encode(values: Array, dtype: str) -> Array:
@@ -137,7 +127,7 @@ class Problem:
             )
             lse = self.arrays["lse"][index[0], :, rows].astype(np.float64)
             same = np.where(lse == attention.lse, 0, np.abs(lse - attention.lse))  # rows without keys have -inf
-            yield Difference(f"lse of {sequence}", float(same.max()), LSE_ERROR)
+            yield Difference(f"lse of {sequence}", _largest(same), LSE_ERROR)
             if call.api == "fmha_fwd_splitkv":
                 yield Difference(f"parts of {sequence}", self._combine(index[0], attention), PART_ERROR)
 
@@ -146,11 +136,11 @@ class Problem:
         lse = self.arrays["part_lse"][:, place].astype(np.float64)
         shares = np.exp(lse - np.where(np.isfinite(attention.lse), attention.lse, 0))[..., None]
         parts = np.where(shares > 0, self.arrays["part_output"][:, place], 0)  # a part without keys may be anything
-        return float(np.abs((shares * parts).sum(0).transpose(1, 0, 2) - attention.output).max())
+        return _largest(np.abs((shares * parts).sum(0).transpose(1, 0, 2) - attention.output))
 
     def _difference(self, name: str, found: Array, expected: Array, factor: float) -> Difference:
         rounding = np.abs(decode(encode(expected, self.call.dtype)) - expected).max()
-        return Difference(name, float(np.abs(decode(found) - expected).max()), factor * float(rounding))
+        return Difference(name, _largest(np.abs(decode(found) - expected)), factor * float(rounding))
 
     def _sequences(self) -> Iterator[tuple[tuple[int, int], slice, slice]]:
         """Yield the place of each sequence in a batch and its number, and its rows of queries and keys."""
@@ -216,6 +206,10 @@ _RESULTS = {
     "fmha_bwd": ("delta", "query_gradient", "key_gradient", "value_gradient"),
 }
 """Memory that kernels write before anything reads it. `query_gradient_parts` begins with zeros, as in the bindings."""
+
+
+def _largest(errors: Array) -> float:
+    return float(np.fmin(errors, NOT_FINITE).max())
 
 
 def _copy(array: Array) -> Array:

@@ -14,6 +14,7 @@ from wheelfactory.kernels.compiler.guards import is_empty
 from wheelfactory.kernels.compiler.limits import MAX_ARGUMENT_BYTES, link_argument_bytes
 from wheelfactory.kernels.compiler.schedule import jobs_after_kill
 from wheelfactory.kernels.compiler.shards import Shard, cut_shards, min_shard_count, wall_time
+from wheelfactory.kernels.proof import predict_cpu_s
 from wheelfactory.kernels.source_list import SourceList
 from wheelfactory.matrix.forms import ASSET_BYTES
 
@@ -87,7 +88,7 @@ class ResourceLimit:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The resources that it takes to compile a kernel set. Times are in seconds."""
+    """The resources that it takes to compile and prove a kernel set. Times are in seconds."""
 
     sources: int
     without_code: int
@@ -100,6 +101,8 @@ class Estimate:
     """Wall time of all shards on all runners."""
     cluster_s: float
     """Wall time if the runners are the workers of a cluster (``--remote``), which compiles the set without shards."""
+    proof_cpu_s: float
+    """CPU time to execute a sample of the kernels."""
     jobs: int
     """Parallel compiles on a runner, few enough that the heaviest fit into its memory together."""
     peak_mib: int
@@ -115,12 +118,12 @@ class Estimate:
     @property
     def cpu_s(self) -> float:
         """Total CPU time."""
-        return sum(self.shard_cpu_s)
+        return sum(self.shard_cpu_s) + self.proof_cpu_s
 
     @property
     def imbalance(self) -> float:
         """The CPU time of the largest shard divided by the mean of all shards; 1 is perfect."""
-        return max(self.shard_cpu_s) * len(self.shard_cpu_s) / self.cpu_s
+        return max(self.shard_cpu_s) * len(self.shard_cpu_s) / sum(self.shard_cpu_s)
 
     @property
     def shards(self) -> tuple[str, ...]:
@@ -176,6 +179,7 @@ def estimate_set(listed: SourceList, targets: tuple[str, ...], cost_model: CostM
         longest_shard_s=max(walls),
         wall_s=wall_time(walls, runners.count),
         cluster_s=wall_time([time + REMOTE_S for time in times.values()], runners.count * jobs),
+        proof_cpu_s=predict_cpu_s(sources, targets),
         jobs=jobs,
         peak_mib=peak_mib,
         object_bytes=object_bytes,

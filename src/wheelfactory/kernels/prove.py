@@ -7,12 +7,12 @@ executes the launched code objects byte for byte as they are in the set. Results
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from wheelfactory.build.environments import make_numpy_environment
 from wheelfactory.build.executor import BuildCommand, BuildHost, Executor
@@ -24,7 +24,7 @@ from wheelfactory.core.files import PACKAGE_DIR, scratch_dir, write_atomic
 from wheelfactory.core.process import failure_reason, run
 from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.core.strict import parse_json, read_record
-from wheelfactory.emulator.ck_calls import Call
+from wheelfactory.emulator.ck_calls import Call, CallReport
 from wheelfactory.emulator.ck_names import suggest_calls
 from wheelfactory.emulator.code_object import Kernel, read_kernels
 from wheelfactory.emulator.findings import emulator_id
@@ -34,9 +34,8 @@ from wheelfactory.kernels.compiler import record_calls
 from wheelfactory.kernels.compiler.key import ROCM_PLACEHOLDER
 from wheelfactory.kernels.compiler.record_calls import Job, Recording
 from wheelfactory.kernels.compiler.store import Store
-from wheelfactory.kernels.compiler.targets import parse_kernel_name
 from wheelfactory.kernels.kernel_set import KernelSet
-from wheelfactory.kernels.proof import Proof, proof_path
+from wheelfactory.kernels.proof import Proof, proof_path, sample_sources
 from wheelfactory.kernels.resume import merge_set
 from wheelfactory.kernels.setup_env import store_folder
 from wheelfactory.matrix.facts import Context
@@ -78,34 +77,28 @@ def prove_kernels(
         hint = f"name the set of an arch, and put the archives of its host code into {folder}"
         raise InputError("no host code to execute the kernels with", kernel_set.id, hint)
     device, host = (_open_store(item, folder, context.cache) for item in (kernel_set, host_set))
-    (arch,) = kernel_set.archs
     descriptors = {each.kernel.name: each for each in read_descriptors(device)}
-    sources = device.key.sources if every else sample_sources(device.key.sources)
-    calls = [call for source in sources for call in suggest_calls(source)]
-    recipe, source = choose_recipe(executor, kernel_set.cells, context=context)
-    build_host = executor.prepare_host(recipe.cell, report_progress)
+    calls = [
+        call
+        for source in (device.key.sources if every else sample_sources(device.key.sources))
+        for call in suggest_calls(source)
+    ]
     with scratch_dir(context.cache) as scratch:
-        job = Job(
-            hipcc=f"{build_host.machine.rocm_path}/bin/hipcc",
-            flags=tuple(_host_flags(host, build_host)),
-            root=str(unpack_source(source, scratch / "source")),
-            objects=tuple(str(host.object_path(name)) for name in host.key.sources),
-            arch=arch,
-            kernels={name: _describe(each) for name, each in descriptors.items()},
-            calls={each.name: each.request() for call in calls for each in (call, call.forward) if each},
-            output=str(scratch),
-        )
-        recorded = _record(build_host, job, scratch, log_path(context.cache, f"{kernel_set.id}-calls"), report_progress)
+        recorded = _record(executor, kernel_set, host, calls, descriptors, scratch, report_progress, context)
         chosen = choose_calls(calls, recorded)
-        reports: list[dict[str, Any]] = []
-        for done in _execute_parts(chosen, partial(_execute, recorded, descriptors, scratch, context.cache), context):
+        reports: list[CallReport] = []
+        for done in _execute_parts(chosen, recorded, descriptors, scratch, context):
             reports += done
             report_progress(len(reports), len(chosen), "calls executed")
-    proof = make_proof(kernel_set, device, host, descriptors, reports)
-    path = proof_path(folder, kernel_set.id, device.key.digest)
+    return _write_proof(make_proof(kernel_set, device, host, descriptors, reports), folder)
+
+
+def _write_proof(proof: Proof, folder: Path) -> Path:
+    """Write a proof, log it, and return its path. Raises `BuildError` if a kernel computes something wrong."""
+    path = proof_path(folder, proof.set, proof.key)
     write_atomic(path, json.dumps(asdict(proof), indent=1, sort_keys=True).encode() + b"\n")
     logger.info("%s", proof)
-    for reason in sorted({str(report["not_run"]) for report in reports if report["not_run"]}):
+    for reason in sorted({report.not_run for report in proof.calls if report.not_run}):
         logger.warning("%s", reason)
     if proof.faults:
         raise BuildError("kernels compute something wrong", "; ".join(proof.faults[:3]), f"all of them are in {path}")
@@ -126,20 +119,6 @@ def read_descriptors(store: Store) -> Iterator[Descriptor]:
             yield Descriptor(source, code, kernel)
 
 
-def sample_sources(sources: Iterable[str]) -> list[str]:
-    """Choose sources until each word of the names is there for each operation: dtypes, head dims, masks, options."""
-    chosen, seen = [], set[tuple[str, str]]()
-    for source in sources:
-        name = parse_kernel_name(source)
-        if name is None or name.is_api:
-            continue
-        features = {(name.operation, word) for word in (name.head_dim, *name.rest.split("_")) if "x" not in word}
-        if features - seen:
-            chosen.append(source)
-            seen |= features
-    return chosen
-
-
 def _host_flags(host: Store, build_host: BuildHost) -> Iterator[str]:
     for flag in host.key.parts["flags"]:
         yield flag.replace(f"{ROCM_PLACEHOLDER}/", f"{build_host.machine.rocm_path}/")
@@ -151,19 +130,38 @@ def _describe(each: Descriptor) -> tuple[str, ...]:
 
 
 def _record(
-    build_host: BuildHost, job: Job, scratch: Path, log: Path, report_progress: ProgressCallback
+    executor: Executor,
+    kernel_set: KernelSet,
+    host: Store,
+    calls: Iterable[Call],
+    descriptors: Mapping[str, Descriptor],
+    scratch: Path,
+    report_progress: ProgressCallback,
+    context: Context,
 ) -> dict[str, Recording]:
-    """Run a job on the build host; return what each call launched. Raises `BuildError`."""
-    file = scratch / "record.json"
+    """Make the calls on the build host, with the set's host code; return what each launched. Raises `BuildError`."""
+    recipe, source = choose_recipe(executor, kernel_set.cells, context=context)
+    build_host = executor.prepare_host(recipe.cell, report_progress)
+    (arch,) = kernel_set.archs
+    job = Job(
+        hipcc=f"{build_host.machine.rocm_path}/bin/hipcc",
+        flags=tuple(_host_flags(host, build_host)),
+        root=str(unpack_source(source, scratch / "source")),
+        objects=tuple(str(host.object_path(name)) for name in host.key.sources),
+        arch=arch,
+        kernels={name: _describe(each) for name, each in descriptors.items()},
+        calls={each.name: each.request() for call in calls for each in (call, call.forward) if each},
+        output=str(scratch),
+    )
+    file, log = scratch / "record.json", log_path(context.cache, f"{kernel_set.id}-calls")
     job.write(file)
     log.parent.mkdir(parents=True, exist_ok=True)
-    code = {Path(path) for path, *_ in job.kernels.values()}
     command = BuildCommand(
         name=log.stem,
         argv=(str(build_host.python), "-ISB", str(Path(record_calls.__file__)), str(file)),
         environ=build_host.environ,
         log=log,
-        reads=(PACKAGE_DIR, *{path.parent for path in (*code, *map(Path, job.objects))}),
+        reads=(PACKAGE_DIR, *{Path(path).parent for path, *_ in (*job.kernels.values(), *zip(job.objects))}),
         writes=(scratch,),
     )
     build_host.run(command, report_progress)
@@ -191,13 +189,17 @@ def choose_calls(calls: Iterable[Call], recorded: Mapping[str, Recording]) -> li
 
 
 def _execute_parts(
-    calls: Sequence[Call], execute: Callable[[Sequence[Call]], list[dict[str, Any]]], context: Context
-) -> Iterator[list[dict[str, Any]]]:
+    calls: Sequence[Call],
+    recorded: Mapping[str, Recording],
+    descriptors: Mapping[str, Descriptor],
+    scratch: Path,
+    context: Context,
+) -> Iterator[list[CallReport]]:
     """Execute parts of calls on all cores, and yield their reports in order; after an error no further one begins."""
     parts = [calls[at : at + _PART] for at in range(0, len(calls), _PART)]
     with ThreadPoolExecutor(context.host.cores) as pool:
         try:
-            yield from pool.map(execute, parts)
+            yield from pool.map(partial(_execute, recorded, descriptors, scratch, context.cache), parts)
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -208,7 +210,7 @@ def _execute(
     scratch: Path,
     cache: Path,
     calls: Sequence[Call],
-) -> list[dict[str, Any]]:
+) -> list[CallReport]:
     """Return a report for each call: from the cache, or executed in a Python with numpy. Raises `BuildError`."""
     launches = {each.name: recorded[each.name].launches for call in calls for each in (call, call.forward) if each}
     launched = sorted({line.split()[1] for lines in launches.values() for line in lines})
@@ -217,16 +219,20 @@ def _execute(
     digests = [file_sha256(code) for code in codes.values()]
     key = content_key(json.dumps([emulator_id(), job, digests]))
     kept = cache / "proofs" / f"calls-{key}.json"
-    if not kept.is_file():
-        file = scratch / f"{kept.stem}.json"
-        files = {name: (str(code), str(scratch / f"{code.name}.s")) for name, code in codes.items()}
-        file.write_text(json.dumps({**job, "kernels": files}))
-        done = run([make_numpy_environment(cache).python, "-I", "-B", EXECUTE, file], cwd=scratch)
-        if done.returncode:
-            raise BuildError("the emulator ended", failure_reason(done), "run the same command again")
-        write_atomic(kept, done.stdout.encode())
-    reports: list[dict[str, Any]] = parse_json(kept.read_bytes())
-    return reports
+    with suppress(OSError, TypeError, ValueError):  # missing or damaged: executed again
+        return _read_reports(kept.read_bytes())
+    file = scratch / f"{kept.stem}.json"
+    files = {name: (str(code), str(scratch / f"{code.name}.s")) for name, code in codes.items()}
+    file.write_text(json.dumps({**job, "kernels": files}))
+    done = run([make_numpy_environment(cache).python, "-I", "-B", EXECUTE, file], cwd=scratch)
+    if done.returncode:
+        raise BuildError("the emulator ended", failure_reason(done), "run the same command again")
+    write_atomic(kept, done.stdout.encode())
+    return _read_reports(done.stdout.encode())
+
+
+def _read_reports(data: bytes) -> list[CallReport]:
+    return [read_record(CallReport, report) for report in parse_json(data)]
 
 
 def make_proof(
@@ -234,10 +240,10 @@ def make_proof(
     device: Store,
     host: Store,
     descriptors: Mapping[str, Descriptor],
-    reports: Sequence[Mapping[str, Any]],
+    reports: Sequence[CallReport],
 ) -> Proof:
     """Return the proof of a set."""
-    ran = {name for report in reports for name in report["kernels"]}
+    ran = {name for report in reports for name in report.kernels}
     return Proof(
         format=1,
         set=kernel_set.id,
@@ -248,15 +254,5 @@ def make_proof(
         kernels=len(descriptors),
         executed={name: descriptors[name].source for name in sorted(ran)},
         calls=tuple(reports),
-        faults=tuple(fault for report in reports for fault in judge(report)),
+        faults=tuple(fault for report in reports for fault in report.faults),
     )
-
-
-def judge(report: Mapping[str, Any]) -> list[str]:
-    """Return the faults of a call, each with the name of a kernel. What was not run is not known to be wrong."""
-    kernels = ", ".join(report["kernels"])
-    wrong = [each for each in report["differences"] if not each["error"] <= each["bound"]]  # NaN is wrong
-    return [
-        *report["findings"],
-        *(f"{kernels}: {each['name']} is off by {each['error']:.2g}, limit {each['bound']:.2g}" for each in wrong),
-    ]

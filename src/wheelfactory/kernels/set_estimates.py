@@ -96,8 +96,14 @@ def shard_hours(estimates: Iterable[EstimateOrReason]) -> list[float]:
     return [estimate.longest_shard_s / _HOUR for estimate in known for _ in estimate.shards]
 
 
+def proof_hours(estimates: Iterable[EstimateOrReason]) -> list[float]:
+    """The CPU hours to execute a sample of each set of device code; a set without an estimate has none."""
+    known = [estimate for estimate in estimates if not isinstance(estimate, str)]
+    return [estimate.proof_cpu_s / _HOUR for estimate in known if estimate.proof_cpu_s]
+
+
 def total_cpu_hours(estimates: Iterable[EstimateOrReason]) -> float:
-    """The CPU hours to compile every set once; a set without an estimate counts nothing."""
+    """The CPU hours to compile and prove every set once; a set without an estimate counts nothing."""
     return sum(estimate.cpu_s for estimate in estimates if not isinstance(estimate, str)) / _HOUR
 
 
@@ -144,6 +150,8 @@ def render_estimate(kernel_set: KernelSet, estimate: EstimateOrReason, runners: 
     yield f"  predicted  from the {estimate.predicted_from}"
     yield f"  CPU        {hours:.1f} h once; {cells} times {hours:.1f} h = {cells * hours:.1f} h if each cell compiled"
     yield f"  compiles   {compiles:,} once; {cells * compiles:,} if each cell compiled"
+    if estimate.proof_cpu_s:
+        yield f"  proof      {estimate.proof_cpu_s / _HOUR:.2f} h of these to execute a sample on an emulator"
     yield f"  wall       {estimate.wall_s / _HOUR:.2f} h on {runners.count} x {runners.cores} cores"
     yield f"  cluster    {estimate.cluster_s / _HOUR:.2f} h with the same machines as workers (kernels --remote)"
     yield f"  memory     {estimate.peak_mib / 1024:.1f} GiB for {estimate.jobs} compiles at once"
@@ -174,6 +182,7 @@ def estimate_to_json(kernel_set: KernelSet, estimate: EstimateOrReason, sharding
         "predicted-from": estimate.predicted_from,
         "cpu-hours": round(estimate.cpu_s / _HOUR, 2),
         "cpu-hours-per-cell": round(estimate.cpu_s / _HOUR * len(kernel_set.cells), 2),
+        "proof-cpu-hours": round(estimate.proof_cpu_s / _HOUR, 3),
         "wall-hours": round(estimate.wall_s / _HOUR, 3),
         "cluster-hours": round(estimate.cluster_s / _HOUR, 3),
         "longest-shard-hours": round(estimate.longest_shard_s / _HOUR, 3),

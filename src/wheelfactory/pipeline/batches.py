@@ -159,21 +159,24 @@ PRODUCT_JOBS = 3 * len(OFFERED_PRODUCTS)
 """Jobs of the products that no cell requires: build, verify and upload each."""
 
 
-def predict_run(batches: Sequence[Batch], shard_hours: Sequence[float]) -> RunForecast:
-    """Predict a run that compiles kernel shards of these hours, then builds and publishes these batches."""
+def predict_run(
+    batches: Sequence[Batch], shard_hours: Sequence[float], proof_hours: Sequence[float] = ()
+) -> RunForecast:
+    """Predict a run that compiles kernel shards of these hours and proves sets, then builds and publishes batches."""
     if not batches:  # select and reconcile
         return RunForecast(2, 0, job_hours=2 * _SETUP / 60, wall_hours=2 * _SETUP / 60, storage_bytes=0)
-    shards = [_SETUP + _PULL + 60 * hours for hours in shard_hours]
+    shards, proofs = ([_SETUP + _PULL + 60 * hours for hours in each] for each in (shard_hours, proof_hours))
     # the uploads fill one draft, one after the other; each of these products has one too
     count = len(batches) + len(OFFERED_PRODUCTS)
     files = 3 * (sum(len(batch.cells) for batch in batches) + len(OFFERED_PRODUCTS))
     uploads = max(_UPLOAD * count, 60 * files / _UPLOADS_AN_HOUR)
     others = _SETUP * (OTHER_JOBS + PRODUCT_JOBS - len(OFFERED_PRODUCTS))
-    slowest = max(shards, default=0.0) + max((sum(batch.minutes) for batch in batches), default=0.0)
+    compiled = max(shards, default=0.0) + max(proofs, default=0.0)
+    slowest = compiled + max((sum(batch.minutes) for batch in batches), default=0.0)
     return RunForecast(
-        jobs=OTHER_JOBS + PRODUCT_JOBS + len(shards) + sum(batch.jobs for batch in batches),
+        jobs=OTHER_JOBS + PRODUCT_JOBS + len(shards) + len(proofs) + sum(batch.jobs for batch in batches),
         cell_pulls=sum(batch.pulls for batch in batches),
-        job_hours=(sum(shards) + sum(sum(batch.minutes) for batch in batches) + uploads + others) / 60,
+        job_hours=(sum(shards) + sum(proofs) + sum(sum(batch.minutes) for batch in batches) + uploads + others) / 60,
         wall_hours=(slowest + uploads + _SETUP * OTHER_JOBS) / 60,
         storage_bytes=sum(batch.wheel_bytes for batch in batches),
         uploads=files,
