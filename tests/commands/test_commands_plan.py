@@ -45,7 +45,7 @@ SLIM_ENTRY = f"""\
 SIZE = "torch: '2.9.1'\n        disk: 30 GB\n        source: documentation of ROCm 6.4\n    source"
 
 
-IMAGES, WORKFLOW = "images, on a disk of 14 GB", "workflow of a tag, for CK cells on a runner of your own"
+IMAGES, WORKFLOW = "images, on a disk of 14 GB", "workflow of a tag, without and with a runner of your own for CK cells"
 
 
 class PlanOutput(CommandResult):

@@ -45,7 +45,7 @@ class Source:
 
     archive: Path
     identity: str
-    """``sha256:...`` of an sdist, ``commit:...`` of a git tag."""
+    """``sha256:...`` of an sdist, ``commit:...`` of a git source."""
     epoch: int
 
 
@@ -194,7 +194,10 @@ def _pack(tree: Path, archive: Path, epoch: int) -> None:
 
 
 def unpack_source(source: Source, folder: Path) -> Path:
-    """Unpack sources into `folder`, correct them, and return the folder with setup.py. Raises `SourceError`."""
+    """Unpack sources into `folder`, and return the folder with setup.py, with upstream's code corrected.
+
+    Raises `SourceError`.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with _open_tar(source.archive) as tar:

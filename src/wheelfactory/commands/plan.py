@@ -158,7 +158,7 @@ def _each(plan: _Plan) -> Iterator[str]:
 def _summary(plan: _Plan, *, each_image: bool) -> Iterator[str]:
     yield from render_total(plan.sets, plan.estimates, plan.sharding.runners)
     yield from render_image_estimates(plan.images, plan.sharding.runners.disk_gb, each=each_image)
-    yield "workflow of a tag, for CK cells on a runner of your own"
+    yield "workflow of a tag, without and with a runner of your own for CK cells"
     yield from (f"  {name:<16}  {forecast}" for name, forecast in plan.forecasts.items())
     if unknown := sum(isinstance(estimate, str) for estimate in plan.estimates):
         yield f"  {count_text(unknown, 'kernel set')} without an estimate not counted"

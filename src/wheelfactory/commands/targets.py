@@ -42,7 +42,7 @@ def add_target(parser: argparse.ArgumentParser) -> None:
 
 
 def _target(text: str) -> str:
-    """A target; ``github:`` alone is that of a workflow: its repository, unless `TARGET_VARIABLE` names another."""
+    """Return the target. ``github:`` alone means `TARGET_VARIABLE`, else the repository of the workflow run."""
     if text != GITHUB:
         return text
     return os.environ.get(TARGET_VARIABLE) or GITHUB + os.environ.get("GITHUB_REPOSITORY", "")
@@ -113,7 +113,7 @@ def open_attested_archive_host(text: str, environ: Environ) -> GitHubArchiveHost
 
 
 def _commit_of_run(repository: str, environ: Environ) -> str | None:
-    """The commit of the workflow run that this is a part of; None outside of a run of this repository."""
+    """The commit of the current workflow run; None outside a run of this repository."""
     is_own = environ.get("GITHUB_REPOSITORY", "").lower() == repository.lower()  # GitHub ignores case in names
     return environ.get("GITHUB_SHA") or None if is_own else None
 

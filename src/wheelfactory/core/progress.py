@@ -40,7 +40,7 @@ def ignore_progress(_done: int, _total: int, _note: str = "") -> None:
 
 
 _WIDE = 100
-"""The columns of a terminal from which on a bar also shows the time that has passed; a name of a cell has up to 48."""
+"""Terminals with at least this many columns also show the elapsed time; the name of a cell has up to 48."""
 
 SECONDS_BETWEEN_LINES = 30.0
 """The interval of progress lines where there is no terminal."""
@@ -104,14 +104,14 @@ def announced_progress(text: str) -> Iterator[ProgressCallback]:
 
 
 class _CountColumn(MofNCompleteColumn):
-    """How many of how many are done; empty for a step that counts nothing, which rich shows as 0/?."""
+    """The units done and their total; empty for a step without a total, which rich shows as 0/?."""
 
     def render(self, task: Task) -> Text:
         return super().render(task) if task.total is not None else Text("")
 
 
 class _TimeLeftColumn(ProgressColumn):
-    """The time left at the mean speed so far; rich's own takes the speed of the last two reports, seconds for hours."""
+    """The time left at the mean speed so far. rich uses the speed between the last two reports, which varies widely."""
 
     def render(self, task: Task) -> Text:
         if not (task.total and task.completed and task.elapsed):
@@ -128,7 +128,7 @@ class _NameColumn(ProgressColumn):
 
 
 def _new_bars(console: Console) -> Progress:
-    whole = Column(no_wrap=True)  # rich takes the width that is missing from the other columns
+    whole = Column(no_wrap=True)  # on a narrow terminal rich shortens the other columns
     elapsed = [TimeElapsedColumn(whole)] if console.width >= _WIDE else []
     return Progress(
         _NameColumn(),

@@ -1,6 +1,6 @@
-"""Find the flash-attn of a Python, import it in a subprocess of that Python, and find what it was built for.
+"""Find the flash-attn of a Python, and import it in a subprocess of that Python.
 
-The last from its build record, label or requirements.
+What it was built for is read from its build record, label or requirements.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def read_flash_attn(python: str, environ: Mapping[str, str], seconds: float = 60
 
 
 def find_foreign(python: str, environ: Mapping[str, str], seconds: float = 60) -> tuple[str, str]:
-    """Return the directory of a module flash_attn without a distribution flash-attn, and the distribution that has it.
+    """Find a module flash_attn where no flash-attn is installed; return its directory and the owning distribution.
 
-    Both are empty if there is no such module, the second also for a folder that no distribution owns.
+    Both are empty without such a module; the second also for a folder that no distribution owns.
     """
     with suppress(InputError, OSError, ValueError, KeyError):
         packages = find_packages([python], environ, seconds, ["flash_attn"])
@@ -163,7 +163,7 @@ def find_import_error(
 def read_extension_code(extension: Path) -> tuple[tuple[str, ...], bool | None]:
     """Return the offload archs, without features, that an extension has code for, and whether it has code at all.
 
-    Unknown archs are empty: of a file that cannot be read, or compresses them (the standard library has no zstd).
+    The archs are empty if unknown: the file is unreadable, or compresses them (the standard library has no zstd).
     """
     try:
         with extension.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -199,7 +199,7 @@ def _archs_in(data: mmap.mmap) -> Iterator[str]:
             place += 24 + length
 
 
-# labels of all known builders contain this. They write ROCm in many ways, so only our own labels are read for it
+# labels of all known builders contain this. Builders write ROCm in many ways, so it is read from our own labels only
 _LABEL_TORCH = re.compile(r"torch(\d+)\.(\d+)", re.ASCII)
 _TORCH_PIN = re.compile(r"torch\s*\(?\s*(?:==|~=)\s*(\d+)\.(\d+)", re.ASCII)
 
@@ -210,7 +210,7 @@ def format_flash_attn(installed: InstalledFlashAttn) -> str:
 
 
 def is_fallback(installed: InstalledFlashAttn | None) -> bool:
-    """Whether it is the fallback by that name, which has no kernels."""
+    """Whether it is the fallback named flash-attn, which has no kernels."""
     return installed is not None and product_name(FLASH_ATTN_NAME, installed.version) == FLASH_ATTN_FALLBACK
 
 

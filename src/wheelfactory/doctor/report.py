@@ -160,7 +160,7 @@ def _notes(report: DoctorReport, facts: DoctorFacts, *, is_supported: bool = Fal
     kind = report.verdict.kind
     if kind is VerdictKind.INSTALL:
         offer = next(filter(None, (*report.offers, report.torch)))
-        if offer.condition:  # the GPUs that the cautions are about are hidden then
+        if offer.condition:  # hides the GPUs that the cautions are about
             yield f"Note: {offer.condition}"
         else:
             yield from (f"Caution: {caution}" for caution in offer.cautions)

@@ -53,7 +53,7 @@ class Wanted:
     flash_attn: str | None = None
 
     def is_met(self, machine: Machine) -> bool:
-        """Whether the installed flash-attn is one of them; the fallback by that name is of no backend."""
+        """Whether the installed flash-attn is one of them; the fallback named flash-attn has no backend."""
         installed = machine.flash_attn
         if installed is None or (self.backend and is_fallback(installed)):
             return False

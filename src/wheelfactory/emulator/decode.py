@@ -42,15 +42,15 @@ _MODE = re.compile(r"hwreg\(HW_REG_MODE,\s*(\d+),\s*(\d+)\)")
 _DISTANCE = re.compile(r"\((\S+)-(\S+)\)(&4294967295|>>32)")
 
 CODE_ADDRESS, CODE_STEP = 1 << 46, 4
-"""What code sees as its address. Instructions of assembly text have the same distance, and no memory is there; those of
-a disassembly are where the code object has them, and so are its constants."""
+"""Where code seems to be loaded; nothing is mapped there. In assembly text each instruction takes `CODE_STEP` bytes; in
+a disassembly, code and constants have their offsets in the code object."""
 
 END = -1
 """The program counter of a wave that has ended."""
 
 
 def decode(program: Program, family: Family, *, denormals: int) -> list[Run]:
-    """Return a closure for each instruction; `denormals` is the mode of float32 in the kernel descriptor."""
+    """Return a closure for each instruction; `denormals` is the kernel descriptor's mode of float32, 3 to keep them."""
     modes = any("denorm_mode" in each.name or "setreg" in each.name for each in program.instructions)
     decoder = _Decoder(family, program.labels, program.addresses, flush=modes or denormals != 3)
     return [decoder.decode(instruction) for instruction in program.instructions]

@@ -34,7 +34,15 @@ def family_of(arch: str) -> Family:
     if not _KNOWN.fullmatch(arch):
         raise NotRunError(f"code for {arch}")
     generation = 9 if arch.startswith("gfx9") else int(arch[3:5])
-    return Family(arch, generation, 64 if generation == 9 else 32, generation == 9, generation == 12, arch == "gfx90a")
+    is_gfx9 = generation == 9
+    return Family(
+        arch,
+        generation,
+        wave_size=64 if is_gfx9 else 32,
+        clears_high=is_gfx9,
+        group_ids_in_ttmp=generation == 12,
+        matrix_flushes=arch == "gfx90a",
+    )
 
 
 def clears_high_half(family: Family, name: str) -> bool:

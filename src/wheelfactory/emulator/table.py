@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 if np.lib.NumpyVersion(np.__version__) < "2.0.0":
-    # numpy 1 converts by values, so that a difference of unsigned numbers cannot be negative
+    # numpy 1 chooses types by values, so a difference of unsigned numbers would not wrap around
     raise ImportError(f"the emulator needs numpy 2 or newer; this Python has {np.__version__}")
 
 U16, U32, U64 = np.uint16, np.uint32, np.uint64
@@ -24,7 +24,7 @@ HIGH = U32(0xFFFF0000)
 WIDE = {"u64": np.uint64, "i64": np.int64, "f64": np.float64}
 HALVES = {"u16": np.uint16, "i16": np.int16, "f16": np.float16}
 HALF_PAIRS = {"u16x2": np.uint16, "i16x2": np.int16, "f16x2": np.float16}
-"""The numpy type of each kind of operand: of 64 bits, of half a register, of both halves."""
+"""numpy types of the kinds of operands: 64 bits (`WIDE`), half a register (`HALVES`), both halves (`HALF_PAIRS`)."""
 
 IMPLICIT = ("scc", "exec", "lanes", "vcc", "old")
 
@@ -52,7 +52,7 @@ def define(signature: str, **functions: Callable[..., Any]) -> None:
 def define_sizes(signature: str, name: str, *sizes: int, **functions: Callable[..., Any]) -> None:
     """Add instructions that compute the same for numbers of several sizes.
 
-    ``#`` stands for the bits of a number, in the signature and in the name; ``*`` in that for the name of a function:
+    In the signature and the name ``#`` stands for the bits of a number; in the name ``*`` stands for the function:
     with ``v_*_f#`` and 16, `add` is ``v_add_f16``.
     """
     for size in map(str, sizes):

@@ -146,7 +146,7 @@ define(
     v_accvgpr_mov_b32=lambda a: a,
 )
 define_sizes("u# > u#", "v_*_b#", 16, 64, mov=lambda a: a)
-# op_sel alone selects: of the first operand for the low number, of the second for the high one
+# op_sel selects the numbers: from the first operand for the low result, from the second for the high one
 define("f32x2 f32x2 > f32x2", v_pk_mov_b32=lambda a, b: np.stack([a[0], b[0]]))
 define("b32 b32 mask > b32", v_cndmask_b32=lambda a, b, lanes: np.where(lanes, b, a))
 define("u16 u16 mask > u16", v_cndmask_b16=lambda a, b, lanes: np.where(lanes, b, a))

@@ -57,7 +57,7 @@ def source_reader(
         try:
             return list_sources(version, releases[version], cache, clean_environ(environ))
         except SourceError as error:
-            # without the lines of a traceback, which end in the error
+            # drop the traceback, whose last line repeats the error
             return "; ".join(line for line in str(error).splitlines() if not re.match(r"$|\s|Traceback ", line))
 
     return read
@@ -73,7 +73,7 @@ def estimate_sets(
 
     @functools.cache
     def estimate_of(versions: tuple[str, ...], targets: tuple[str, ...]) -> EstimateOrReason:
-        # all are listed, which verifies their digests; one that can be fetched is enough
+        # listing all verifies their digests; the estimate needs only one of them
         found = [read_sources(version) for version in versions]
         source_list = next((item for item in found if isinstance(item, SourceList)), found[0])
         if isinstance(source_list, str):
@@ -166,7 +166,7 @@ def render_estimate(kernel_set: KernelSet, estimate: EstimateOrReason, runners: 
 def estimate_to_json(kernel_set: KernelSet, estimate: EstimateOrReason, sharding: Sharding) -> dict[str, Any]:
     """Render an estimate as JSON; ``shards`` can be an axis of a GitHub matrix.
 
-    Without an estimate, there are shards only if their number was given.
+    Without an estimate, ``shards`` exists only if ``--shards`` gave their number.
     """
     names = {"id": kernel_set.id, "flash-attn": kernel_set.releases, "cells": [cell.id for cell in kernel_set.cells]}
     if isinstance(estimate, str):

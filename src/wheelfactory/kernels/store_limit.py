@@ -25,13 +25,13 @@ class _StoredSet:
 @contextmanager
 def keep_used_sets(kernels: Path) -> Iterator[None]:
     """Let no `limit_store`, of any process, remove a set of the store `kernels` that is used during the block."""
-    # older than any use during the block, which `running_since` sees
+    # `limit_store` keeps sets used since the oldest scratch folder (`running_since`), which is this one or older
     with scratch_dir(kernels):
         yield
 
 
 def limit_store(kernels: Path, max_bytes: int) -> None:
-    """Remove sets from the store `kernels` until the objects of the others have at most `max_bytes`.
+    """Remove sets from the store `kernels` until the objects of the remaining sets have at most `max_bytes`.
 
     The set that was not used for the longest time goes first. Sets in use stay, even if they have more bytes. Logs what
     is removed.

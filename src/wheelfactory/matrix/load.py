@@ -28,7 +28,7 @@ MAX_BYTES = 300_000
 MAX_COMBINATIONS = 200_000
 
 _MAX_CHARACTERS, _MAX_LINES = 400, 50
-"""Limits of an error, in characters and lines. A message starts with the problem, so that a cut loses only the text."""
+"""Limits of an error, in characters and lines. It starts with the problem, so a cut loses only the quoted value."""
 
 _MAPPING = ("must be a mapping", "write 'key: value' lines below it, indented; leave the key out if there are none")
 
@@ -165,7 +165,7 @@ def _check_duplicate_versions(matrix: Matrix) -> Iterator[tuple[KeyPath, str, st
 
 
 def _check_previews(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
-    """Find releases that are called previews, and commits without a tag that are not."""
+    """Find releases that are named as previews, and untagged commits that are named as releases."""
     for version, release in matrix.flash_attn.items():
         commit = release.git.commit[:7] if release.git and release.git.commit and not release.git.tag else ""
         if preview_commit(version) != commit:
@@ -190,7 +190,7 @@ def _check_file_names(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
 
 
 def _check_aiter(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
-    """Find previews whose Triton kernels are in a project that the matrix does not build."""
+    """Find an amd-aiter whose version could be AMD's, and previews for which the matrix builds no amd-aiter."""
     dependency = matrix.dependencies.get(AITER_NAME)
     if dependency and not is_own_aiter(dependency.version):
         what = f"{dependency.version} could be a version of AMD's, which ours must never replace"
@@ -208,7 +208,7 @@ def _check_aiter(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
 
 
 def _check_filters(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
-    """Find releases with the same kernel sources and other filters: these are one kernel set."""
+    """Find releases with the same kernel sources, which share a kernel set, but different filters."""
     first: dict[str, str] = {}
     for version, release in matrix.flash_attn.items():
         other = first.setdefault(release.kernel_sources, version) if release.kernel_sources else version

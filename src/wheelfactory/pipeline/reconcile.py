@@ -1,7 +1,7 @@
 """Compare the cells that a workflow run selected and published, and render the job summary.
 
 The comparison does not trust job results. GitHub can drop cells without a failure: a job whose matrix is too large
-never starts, and the jobs after it can still pass. A job that failed although every cell is published is named, too.
+never starts, and the jobs after it can still pass. Failed jobs are named even if every cell is published.
 """
 
 from __future__ import annotations

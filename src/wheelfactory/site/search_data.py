@@ -41,9 +41,8 @@ COLUMNS = (
 
 ``unverified`` names the checks that are missing, and is empty for a verified wheel. ``evidence`` has the archs on which
 the wheel computed correctly, a text for each run on a GPU, and how many kernels an emulator executed, by arch. The
-address of a file is its base and its name, or in a list the whole address. ``index`` is a folder below the site.
-``refused`` are options that raise an error.
-``others`` are the other torches that define the symbols it needs.
+address of a file is a base and the file name, or the whole address in a list. ``index`` is a folder below the site.
+``refused`` are options that raise an error. ``others`` are other torches that define the symbols that the wheel needs.
 """
 
 # the axes, the easiest for a user to change first. The GPU is last, because it has to be bought

@@ -26,8 +26,7 @@ from wheelfactory.site.markdown import escape
 
 
 def newest_first_key(wheel: WheelRow) -> tuple[object, ...]:
-    """Sort key: newest ROCm, torch and flash-attn first, CK before Triton, then by file name; previews, then
-    dependencies last."""
+    """Sort key: releases, previews, dependencies; in each newest ROCm and torch, CK first, newest flash-attn."""
     if wheel.label is None:
         return 1, wheel.filename
     label = Label.parse(wheel.label)
@@ -75,7 +74,7 @@ def pythons_text(wheels: Iterable[WheelRow]) -> str:
 
 
 def missing_checks(row: WheelRow, matrix: Matrix) -> str:
-    """Why a wheel is not verified, or why what verified it is not enough today; empty if it is verified."""
+    """Why a wheel is not verified, or which checks were added after it was; empty if it passed today's."""
     outdated = outdated_reason(row, matrix)
     return (
         unverified_reason(row)
@@ -91,8 +90,8 @@ def status_notes(row: WheelRow, matrix: Matrix) -> Iterator[str]:
     yield from executed_lines(row)
     archs = verified_archs(row)
     if archs:
-        yield f"{_proved(row)} on {', '.join(archs)}"
-    yield from dict.fromkeys(_computed(piece) for piece in row.evidence if not piece.is_amd_proof)
+        yield f"{_proof_word(row)} on {', '.join(archs)}"
+    yield from dict.fromkeys(_computed_text(piece) for piece in row.evidence if not piece.is_amd_proof)
 
 
 def executed_lines(row: WheelRow) -> Iterator[str]:
@@ -105,20 +104,20 @@ def evidence_lines(row: WheelRow) -> Iterator[str]:
     """A line for each correct run on a GPU; runs on non-AMD GPUs are marked as no proof for AMD GPUs."""
     for gate in passed_gpu_gates(row):
         torch = f", torch {gate.versions['torch']}" if "torch" in gate.versions else ""
-        yield f"{_proved(row)} on {gate.versions['gpu']}{torch}: by the gpu gate, before publishing"
+        yield f"{_proof_word(row)} on {gate.versions['gpu']}{torch}: by the gpu gate, before publishing"
     for piece in row.evidence:
         if piece.is_amd_proof:
-            yield f"{_proved(row)} on {piece.arch} ({piece.device}), {_result_text(piece)}"
+            yield f"{_proof_word(row)} on {piece.arch} ({piece.device}), {_result_text(piece)}"
         else:
-            yield f"{_computed(piece)}, {_result_text(piece)}; this proves nothing about AMD GPUs"
+            yield f"{_computed_text(piece)}, {_result_text(piece)}; this proves nothing about AMD GPUs"
 
 
-def _proved(row: WheelRow) -> str:
+def _proof_word(row: WheelRow) -> str:
     """The word for a correct run on an AMD GPU: ``verified`` only if the wheel also passed all gates."""
     return "tested" if unverified_reason(row) or unchecked_since(row) else "verified"
 
 
-def _computed(piece: Evidence) -> str:
+def _computed_text(piece: Evidence) -> str:
     return f"numbers computed on {piece.device}{' in the non-AMD GPU test mode' if piece.is_test_mode else ''}"
 
 

@@ -1,7 +1,7 @@
 """Gates of flash-attention-amd: it imports with torch alone, and computes within upstream's tolerance on the CPU.
 
-Their programs run with the wheel and a CPU torch, and their reports are cached as proofs. The numbers are those of the
-interpreter gate's cases; `validate` runs more cases, on GPUs.
+Their programs run with the wheel and a CPU torch, and their reports are cached as proofs. They compute the small cases
+of `validate`, which runs more on GPUs.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class KnownLimit:
 
     @property
     def argument(self) -> str:
-        """The command line argument for the programs."""
+        """The argument for the programs; a leading ``!`` skips the forward pass too."""
         return f"!{self.cases}" if self.skip_forward else self.cases
 
     def __str__(self) -> str:
@@ -46,7 +46,7 @@ LIMITS = (
     ),
     KnownLimit(
         "*causal bfloat16",
-        flash_attn=">=2.8,<2.8.4",  # aiter's kernels need 32 KiB there (measured)
+        flash_attn=">=2.8,<2.8.4",  # from 2.8.4 the kernels are aiter's, which need 32 KiB (measured)
         triton=">=3.4",
         archs=frozenset({"gfx1030"}),
         # with Triton 3.3.1 the same kernel needs 32 KiB, and 64 KiB at head dim 128

@@ -120,7 +120,7 @@ def _serves_wheels(address: str) -> bool:
 
 
 def _read_rows(options: argparse.Namespace, environ: Environ) -> tuple[Sequence[WheelRow], Sequence[WheelRow]]:
-    """Read the rows that the site must serve, and all rows: no site lists wheels that were deleted from GitHub.
+    """Return the rows that the site must serve, and those with the rows of wheels that were deleted from GitHub.
 
     Raises `InputError` if they are not readable.
     """

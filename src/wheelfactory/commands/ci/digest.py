@@ -20,7 +20,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(options: argparse.Namespace, _environ: Environ) -> int:
-    """Print the digest of a folder as a line for ``$GITHUB_OUTPUT``, or compare it; it is empty without files.
+    """Print the digest of a folder (empty without files) as a line for ``$GITHUB_OUTPUT``, or compare it.
 
     Any job of a run can replace an artifact, but only the job itself can set its outputs. Raises `VerificationError` if
     the digests differ.

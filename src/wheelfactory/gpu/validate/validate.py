@@ -47,13 +47,13 @@ def validate(
         raise InputError("cannot validate this wheel", wheel.path.name, f"name a wheel of {' or '.join(PROJECTS)}")
     environ, cache = context.environ, context.cache
     python, stand_in = _choose_python(wheel, requested_python, environ, cache)
-    kernels = _kernel_wheels(wheel, context)
+    kernels = _build_required_products(wheel, context)
     with scratch_dir(cache) as scratch, _open_interpreter(wheel, kernels, python, environ, cache) as interpreter:
         installed = read_installed(interpreter, device_environ(environ))
-        place = ValidationContext(context, interpreter, python, scratch, wheel, non_amd_gpu, emulated_arch)
-        computed = compute_cases(installed, place)
-    fitting = None if stand_in or computed.used_stand_in_torch else python
-    return _report(wheel, installed, fitting, computed, non_amd_gpu=non_amd_gpu)
+        validation_context = ValidationContext(context, interpreter, python, scratch, wheel, non_amd_gpu, emulated_arch)
+        computed = compute_cases(installed, validation_context)
+    python_to_match = None if stand_in or computed.used_stand_in_torch else python
+    return _report(wheel, installed, python_to_match, computed, non_amd_gpu=non_amd_gpu)
 
 
 def _report(
@@ -99,10 +99,10 @@ def _choose_python(
         return find_torch_python(str(own.python), clean_environ(environ)), True
 
 
-def _kernel_wheels(wheel: Wheel | None, context: Context) -> tuple[Path, ...]:
-    """The wheels of the products that `wheel` requires. Raises `SourceError` or `BuildError` if one cannot be built."""
+def _build_required_products(wheel: Wheel | None, context: Context) -> tuple[Path, ...]:
+    """Build the products that `wheel` requires. Raises `SourceError` or `BuildError` if one cannot be built."""
     local = wheel.version.local if wheel else None
-    with suppress(InputError):
+    with suppress(InputError):  # the label of another builder requires none
         return make_products(Label.parse(local).requires, context) if local else ()
     return ()
 

@@ -16,14 +16,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-OWN = Path(__file__).resolve().parent
-"""Has the C++ sources that are ours."""
+CPP_FOLDER = Path(__file__).resolve().parent
+"""The folder of our C++ sources."""
 
 APIS = {"fmha_fwd": "fmha_fwd", "fmha_fwd_splitkv": "fmha_fwd", "fmha_fwd_appendkv": "fmha_fwd", "fmha_bwd": "fmha_bwd"}
 """The functions of CK's host API, and the header of each. Source: mha_*.cpp in csrc/flash_attn_ck, which call these."""
 
 UNKNOWN_FIELD = "no such field:"
-"""What the program says of a field that the structs of the called function do not have, before its name."""
+"""How the program's error for an unknown field starts; the name of the field follows."""
 
 _MEMBER = re.compile(r"(\w+)(?:\s*=[^;]*)?;")
 
@@ -54,7 +54,7 @@ class Job:
     kernels: Mapping[str, tuple[str, ...]]
     """By name of a kernel: the path of its code object, then the sizes of its arguments in bytes."""
     calls: Mapping[str, str]
-    """By name, what the program reads: a function of `APIS`, then a line for each field."""
+    """For each call, by its name, the input of the program: a function of `APIS`, then a line for each field."""
     output: str
     """A folder, which gets ``launches.json`` and the text of each launched code object, by its file name."""
 
@@ -94,14 +94,14 @@ def _settings(declared: str, api: str) -> Iterator[str]:
 def link(job: Job, folder: Path) -> Path:
     """Compile and link the calling program into `folder`, and return its path."""
     include = [Path(job.root, flag[2:]) for flag in job.flags if flag.startswith("-I")]
-    sources = [OWN / "hip_runtime.cpp", OWN / "call_api.cpp"]
+    sources = [CPP_FOLDER / "hip_runtime.cpp", CPP_FOLDER / "call_api.cpp"]
     (folder / "apis.inc").write_text("".join(f"CALL({api})\n" for api in APIS), encoding="utf-8")
     for header in dict.fromkeys(APIS.values()):
         declared = next(path for place in include if (path := place / f"{header}.hpp").is_file())
         sources.append(folder / f"call_{header}.cpp")
         sources[-1].write_text(render_calls(header, declared.read_text(encoding="utf-8")), encoding="utf-8")
     objects = [str(folder / f"{source.name}.o") for source in sources]
-    options = [*job.flags, f"--offload-arch={job.arch}", "--cuda-host-only", "-O0", f"-I{OWN}", f"-I{folder}"]
+    options = [*job.flags, f"--offload-arch={job.arch}", "--cuda-host-only", "-O0", f"-I{CPP_FOLDER}", f"-I{folder}"]
     for source, made in zip(sources, objects):  # noqa: B905 - Python 3.9
         command = [job.hipcc, *options, "-x", "hip", "-c", str(source), "-o", made]
         subprocess.run(command, cwd=job.root, check=True)

@@ -1,8 +1,7 @@
 """What a kernel is compiled for, and what its name says.
 
-An arch gives device code, `HOST` host code, all together the whole object. Device code for one arch and host code are
-the same bytes, whichever other archs the object has. So each is compiled and kept by itself, and `fat_binary` puts the
-object together.
+A target is an arch (device code) or `HOST` (host code); an object has the code of all its targets. The code for one
+target does not depend on the others, so each is compiled and kept by itself, and `fat_binary` puts the object together.
 
 Names such as ``fmha_bwd_d128_bf16_batch_..._gfx9`` and ``fmha_fwd_splitkv_api`` come from the generators of Composable
 Kernel (example/ck_tile/01_fmha/codegen/ops/*.py), up to August 2026.
@@ -19,7 +18,7 @@ HOST = "host"
 
 ARCH_OPTION = "--offload-arch="
 
-# changes names of the host library only; device code is the same with both values (measured, byte for byte)
+# affects host code only: device code has the same bytes with both values (measured)
 _HOST_MACRO = "-D_GLIBCXX_USE_CXX11_ABI="
 
 
@@ -35,7 +34,7 @@ def whole_targets(archs: Sequence[str]) -> tuple[str, ...]:
 
 def compiled_sources(names: Iterable[str], targets: Sequence[str]) -> list[str]:
     """Return the sources that are compiled for these targets, sorted by name."""
-    # the sources that choose a kernel define none: their objects have no device code (the samples verify that)
+    # dispatch sources define no kernel, so their objects have no device code (the samples verify that)
     return sorted(name for name in names if HOST in targets or not is_dispatch(name))
 
 

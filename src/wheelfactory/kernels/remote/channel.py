@@ -49,7 +49,7 @@ def open_channel(remote: Remote) -> grpc.aio.Channel:
 
 
 def make_method(channel: grpc.aio.Channel, name: str, answer: Any, hide: Callable[[bytes], bytes]) -> Any:
-    """A method of the server, which answers with messages of the class `answer`, or None for bytes that are none.
+    """A method of the server, which returns messages of the class `answer`, or None if the bytes are no message.
 
     `hide` masks the token in their bytes.
     """
@@ -66,7 +66,7 @@ def _parse(kind: Any, data: bytes) -> Any:
 
 
 def require_message(message: _Message | None) -> _Message:
-    """Return the message of a server. Raises `ResultError` if it sent bytes that are none."""
+    """Return the message of a server. Raises `ResultError` if its bytes could not be parsed."""
     if message is None:
         raise ResultError("the server sent something that is no message")
     return message
@@ -125,7 +125,7 @@ class Attempts:
         self._failing_since = None
 
     def note_failure(self, error: grpc.aio.AioRpcError) -> None:
-        """Return if it makes sense to try again.
+        """Return normally if the call can be tried again.
 
         Raises `InputError` if the server refuses access, `ClusterLostError` if it has not answered for `Remote.away_s`
         or was busy for `Remote.no_worker_s`, and `ResultError` if trying again would give the same error.

@@ -14,8 +14,8 @@ from wheelfactory.release.manifest import WheelRow, parse_rows
 from wheelfactory.release.transaction import Asset, asset_digests
 from wheelfactory.release.verified import merge_rows
 
-# a run can publish this long after it read the rows: a request waits up to 3 h for a rate limit (`client`), and the
-# requests themselves take time. A manifest published within it may lack the rows of the manifest before
+# the longest time between reading the rows and publishing: a request waits up to 3 h for a rate limit (`client`). A
+# manifest published so soon after another one may lack its rows
 _OVERLAP = timedelta(hours=4)
 
 
@@ -54,7 +54,7 @@ class PublishedReleases:
         return self._read_manifest(newest[0]) if newest else ()
 
     def read_rows(self) -> tuple[WheelRow, ...]:
-        """The rows of the newest manifest, and those of runs shortly before, which it may lack."""
+        """The rows of the newest manifest, and of those up to `_OVERLAP` older, whose rows it may lack."""
         rows = self.read_newest_manifest()
         named = self._with_manifest()
         for held in named[1:]:

@@ -169,7 +169,7 @@ class GitHubPublisher:
             number = next((number for number, draft in parts.items() if draft.has_assets(asset_digests([row]))), None)
             if number is not None:
                 divided[number] = (*divided.get(number, ()), row)
-            elif (row.filename, row.sha256) not in known:  # an old row stays if its file was deleted on GitHub
+            elif (row.filename, row.sha256) not in known:  # known rows need no file: it may have been deleted on GitHub
                 hint = "run the same command again, or publish with --stage and its file first"
                 raise PublishError("file is not staged", row.filename, hint)
         return divided

@@ -1,10 +1,11 @@
 """Execute the Triton kernels of the installed flash-attn for a GPU arch on an emulator, and print a JSON report.
 
-    python -I -B execute_kernels.py gfx942 arch|first [--order forward|reversed|SEED] [PATTERN ...]
+    python -I -B execute_kernels.py ARCH SUITE [--order forward|reversed|SEED] [PATTERN ...]
 
-It calls the public functions with CPU tensors. Triton compiles each launched kernel for the arch, and its machine code
-runs on the emulator, so the report is "executed in emulation for gfx942", never "on a GPU". Cases, errors and PATTERN
-are those of check_numbers.py. Memory that nobody wrote is NaN.
+SUITE is `first` (every case) or `arch` (the few cases of each further arch). The public functions get CPU tensors.
+Triton compiles each launched kernel for the arch, and its machine code runs on the emulator, so the report is "executed
+in emulation for gfx942", never "on a GPU". Cases, errors and PATTERN are those of check_numbers.py. Memory that nobody
+wrote is NaN.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 The compiled code cannot be predicted, but everything around it can; this leaves few places to hide data. Of 1,255
 libraries of Debian and of wheels on PyPI (torch and Triton among them) 19 fail: 16 were changed by patchelf, 3 have an
-interpreter. Loaded sections have the names of plain code and data; 60 of 2,988 such libraries have others. Numbers:
-System V ABI, chapters 4 and 5, and Linux Standard Base, "Object Format".
+interpreter. The constants are from System V ABI, chapters 4 and 5, and Linux Standard Base, "Object Format".
 """
 
 from __future__ import annotations
@@ -87,6 +86,6 @@ def _segment_faults(image: ElfImage) -> Iterator[tuple[str, str]]:
     for segment in image.segments:
         if segment.type not in _SEGMENTS:
             yield "segment types that a linker writes", f"type {segment.type:#x}"
-        may_run = segment.flags & _EXECUTE and (segment.type, segment.flags & _WRITE) != (_LOAD, 0)
-        if may_run or segment.flags & ~(_EXECUTE | _WRITE | _READ):
+        wrongly_executable = segment.flags & _EXECUTE and (segment.type, segment.flags & _WRITE) != (_LOAD, 0)
+        if wrongly_executable or segment.flags & ~(_EXECUTE | _WRITE | _READ):
             yield "segments that are writable or executable, not both", f"a segment with flags {segment.flags:#x}"

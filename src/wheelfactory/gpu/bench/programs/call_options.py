@@ -17,7 +17,7 @@ WINDOW = 256
 SOFTCAP = 30.0
 """Preset ``softcap``: the limit of a score, as in Grok-1."""
 SHORTEST = 64
-"""Preset ``varlen``: the longest sequence is at most this many times as long as any other."""
+"""Preset ``varlen``: the shortest sequence has at least 1 / `SHORTEST` of the longest one's length."""
 
 
 class NotRunError(Exception):
@@ -45,7 +45,7 @@ class CallOptions:
 
     @property
     def limits(self) -> tuple[int | None, int | None]:
-        """How far before and after its query a visible key can be; None: no limit."""
+        """The largest distance of a visible key before and after its query; None: no limit."""
         before, after = (None if size < 0 else size for size in self.window)
         return before, 0 if self.causal else after
 
