@@ -51,4 +51,4 @@ def share_triton_cache(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run_with_cache(command: Any, *, environ: Mapping[str, str], **options: Any) -> Any:
         return run(command, environ={**environ, "TRITON_CACHE_DIR": str(folder)}, **options)
 
-    monkeypatch.setattr("wheelfactory.verify.proofs.run", run_with_cache)
+    monkeypatch.setattr("wheelfactory.build.executor.run", run_with_cache)

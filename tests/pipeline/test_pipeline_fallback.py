@@ -513,7 +513,9 @@ def built_after(started: list[str], monkeypatch: pytest.MonkeyPatch) -> list[lis
     """The cells that were started when it was built, for each time; nothing is built."""
     found: list[list[str]] = []
 
-    def build_none(_pipeline: CellPipeline, projects: Iterable[PinnedProject]) -> Iterator[Failure]:
+    def build_none(
+        _pipeline: CellPipeline, _executor: Executor, projects: Iterable[PinnedProject]
+    ) -> Iterator[Failure]:
         found.extend(list(started) for _ in projects)
         return iter(())
 

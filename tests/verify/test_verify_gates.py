@@ -21,6 +21,7 @@ from wheel_factory import (
     small_machine,
     tamper,
 )
+from wheelfactory.build.executor import GateRunner
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.verify import gates
@@ -116,10 +117,11 @@ def test_only_gates_that_need_the_build_host_request_it(
         kept = [gate for gate in GATES if not gate.runs_code]
         monkeypatch.setattr(gates, "GATES", kept)
 
-    def elsewhere(wanted: Cell) -> None:
-        places.append(wanted)
+    class Elsewhere(GateRunner):
+        def find_gate_host(self, wanted: Cell) -> None:
+            places.append(wanted)
 
-    verify(finished_wheel(tmp_path, cell), cell, (), elsewhere, context=small_machine(tmp_path))
+    verify(finished_wheel(tmp_path, cell), cell, (), Elsewhere(), context=small_machine(tmp_path))
     assert (cell in places) == asked
 
 

@@ -44,6 +44,8 @@ class Environment:
 
     folder: Path
     version: str = PYTHON
+    layers: tuple[Path, ...] = ()
+    """The package folders that it imports from besides its own."""
 
     @property
     def python(self) -> Path:
@@ -54,6 +56,11 @@ class Environment:
     def site_packages(self) -> Path:
         """The folder of its packages."""
         return self.folder / f"lib/python{self.version}/site-packages"
+
+    @property
+    def reads(self) -> tuple[Path, ...]:
+        """What a program in an environment of the factory's own Python reads."""
+        return (Path(sys.base_prefix), self.folder, *self.layers)
 
 
 def build_requirements() -> tuple[str, ...]:
@@ -162,7 +169,7 @@ def make_empty_environment(folder: Path) -> Environment:
 def make_layered_environment(folder: Path, base: Path, version: str, layers: Sequence[Path]) -> Environment:
     """Create a venv from the Python `base`, of this version, that can also import from `layers`."""
     capture([base, "-m", "venv", "--symlinks", "--without-pip", folder])
-    environment = Environment(folder, version)
+    environment = Environment(folder, version, tuple(layers))
     # unlike a plain path line, addsitedir also reads the .pth files of a layer
     lines = [f"import site; site.addsitedir({str(layer)!r})\n" for layer in layers]
     (environment.site_packages / "layers.pth").write_text("".join(lines), encoding="utf-8")

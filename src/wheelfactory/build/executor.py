@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from wheelfactory.build.environments import clean_environ, make_build_environmen
 from wheelfactory.build.rocm_python import discard_rocm_python, find_rocm_python, prepare_rocm_python
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
-from wheelfactory.core.process import run_logged
+from wheelfactory.core.process import Look, ignore_output, run, run_logged
 from wheelfactory.core.progress import ProgressCallback
 from wheelfactory.matrix.facts import Context
 
@@ -50,7 +51,45 @@ class BuildHost:
     `RunAgainError` at the deadline."""
 
 
-class Executor(Protocol):
+@dataclass(frozen=True)
+class WheelProgram:
+    """A program that runs code of a wheel, which nobody trusts."""
+
+    argv: tuple[str, ...]
+    environ: Mapping[str, str]
+    """All its variables."""
+    reads: tuple[Path, ...]
+    """Files and folders that it reads besides those of the system."""
+    scratch: Path
+    """Its working folder, an existing one, and the only one that it may write; nothing of it is read afterwards."""
+    timeout: float
+    """Seconds until it is killed."""
+    look: Look = ignore_output
+
+
+class GateRunner(Protocol):
+    """Runs the programs of gates. The defaults are for this machine, where code of a wheel has the caller's rights."""
+
+    def find_gate_host(self, _cell: Cell) -> BuildHost | None:
+        """The build host whose torch the gates of a CK cell must use; None for one of this machine."""
+        return None
+
+    def run_wheel(self, program: WheelProgram) -> subprocess.CompletedProcess[str]:
+        """Run a program. Raises `BuildError` if it cannot be started, `subprocess.TimeoutExpired` at its timeout."""
+        return run(
+            program.argv, environ=program.environ, cwd=program.scratch, timeout=program.timeout, look=program.look
+        )
+
+
+class _Here(GateRunner):
+    pass
+
+
+HERE: GateRunner = _Here()
+"""Runs them on this machine."""
+
+
+class Executor(GateRunner, Protocol):
     """Prepares build hosts for cells. The defaults are for this machine, one cell at a time."""
 
     @property
@@ -66,10 +105,6 @@ class Executor(Protocol):
 
     def prepare_host(self, cell: Cell, report_progress: ProgressCallback) -> BuildHost:
         """Prepare the build host of a cell. Raises `BuildError` if that fails."""
-
-    def find_gate_host(self, _cell: Cell) -> BuildHost | None:
-        """The build host that verify gates must use instead of this machine; None for this machine."""
-        return None
 
     def discard_host(self, _cell: Cell) -> None:
         """Remove what only the build host of this cell needs from the disk, but not its base image."""

@@ -163,7 +163,7 @@ def _verify_wheels(options: argparse.Namespace, *, context: Context) -> list[Add
     with open_executor(options, compiled=compiled, context=context) as executor:
         for path in wheels:
             with log_to_stderr():
-                results = run_gates(path, extended=extended, find_gate_host=executor.find_gate_host, context=context)
+                results = run_gates(path, extended=extended, runner=executor, context=context)
                 additions.append(as_addition(path, results, cache=context.cache))
     return additions
 

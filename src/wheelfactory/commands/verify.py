@@ -95,7 +95,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
                     path,
                     cell,
                     extended,
-                    executor.find_gate_host,
+                    executor,
                     quick=options.quick,
                     archives=scope.archives,
                     context=context,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from wheelfactory.build.executor import BuildHost, Executor
+from wheelfactory.build.executor import Executor
 from wheelfactory.build.pinned import PinnedProject, build_wheel
 from wheelfactory.build.recipe import make_recipe
 from wheelfactory.core.cell import OFFERED_PRODUCTS, Backend, Cell
@@ -122,7 +122,7 @@ def run_worklist(
             )
         )
         # before the wheels that require them
-        failures += pipeline.add_products(project for project in products if project not in offered)
+        failures += pipeline.add_products(executor, (project for project in products if project not in offered))
         parallel = executor.parallel_cells > 1
         for wave in split_into_waves(matrix, worklist.to_build) if parallel else (worklist.to_build,):
             failures += build_in_parallel(pipeline, executor, wave)
@@ -130,7 +130,7 @@ def run_worklist(
                 break  # the deadline has also passed for the later waves
         # after what was asked for. They may fail, for example where no CPU torch exists: no cell depends on them
         if not any(isinstance(failure.error, RunAgainError) for failure in failures):
-            failures += pipeline.add_products(offered)
+            failures += pipeline.add_products(executor, offered)
         with steps.step("index and search page"):
             write_pages(publisher.folder, render_site(matrix, publisher.rows()))
     return tuple(failures)
@@ -164,7 +164,7 @@ class CellPipeline:
                 context=self.context,
                 scope=self.scope,
             )
-            gates = self._verify(path, cell, executor.find_gate_host, self.scope.archives)
+            gates = self._verify(executor, path, cell, self.scope.archives)
             added = as_addition(path, gates, cache=self.context.cache)
             with self.publish_lock:
                 require_products(added[:1], self.publisher.rows(), context=self.context)
@@ -176,28 +176,24 @@ class CellPipeline:
         yank = f"wheelfactory publish {self.publisher.folder} --yank {row.filename} --reason WHY"
         hint = f"the published wheel was not changed; if a gate rejected it, yank it: `{yank}`"
         with self.steps.step(cell.id):
-            publish(self.publisher, [as_addition(path, self._verify(path, cell, executor.find_gate_host), hint)])
+            publish(self.publisher, [as_addition(path, self._verify(executor, path, cell), hint)])
 
-    def add_products(self, projects: Iterable[PinnedProject]) -> Iterator[Failure]:
+    def add_products(self, executor: Executor, projects: Iterable[PinnedProject]) -> Iterator[Failure]:
         """Build, verify and publish products; yield those that failed. Raises `PublishError`."""
 
         def add(project: PinnedProject) -> None:
             with self.steps.step(project.name):
                 path = build_wheel(project, self.scratch, self.context.cache)
-                publish(self.publisher, [as_addition(path, self._verify(path))])
+                publish(self.publisher, [as_addition(path, self._verify(executor, path))])
 
         return run_in_order((project.name, partial(add, project)) for project in projects)
 
     def _verify(
-        self,
-        path: Path,
-        cell: Cell | None = None,
-        elsewhere: Callable[[Cell], BuildHost | None] = lambda _: None,
-        archives: Path | None = None,
+        self, executor: Executor, path: Path, cell: Cell | None = None, archives: Path | None = None
     ) -> tuple[GateResult, ...]:
         with self.triton_lock if cell and cell.backend is Backend.TRITON else nullcontext():
             return verify(
-                path, cell, self.extended, elsewhere, quick=self.quick, archives=archives, context=self.context
+                path, cell, self.extended, executor, quick=self.quick, archives=archives, context=self.context
             )
 
     def _stop_between_steps(self, report_progress: ProgressCallback) -> ProgressCallback:

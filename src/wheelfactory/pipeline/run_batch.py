@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -82,7 +82,7 @@ def prove_batch(
     found = find_wheels(wheels)
 
     def prove(name: str, _report_progress: ProgressCallback) -> None:
-        results = verify(found[name], Cell.parse(name), selected=proves, context=context)
+        results = verify(found[name], Cell.parse(name), runner=executor, selected=proves, context=context)
         as_addition(found[name], results, "the job that verifies the wheel runs these gates again")
 
     # no product has slow gates
@@ -94,7 +94,6 @@ def verify_batch(
     names: Sequence[str],
     wheels: Path,
     rows: Path,
-    extended: Collection[str] = (),
     scope: CompileScope = FULL_SCOPE,
     *,
     rebuild_all: bool = False,
@@ -102,8 +101,8 @@ def verify_batch(
 ) -> tuple[Failure, ...]:
     """Verify the wheels of these cells or products and write a manifest of one row for each.
 
-    Runs the required gates and those in `extended`; returns what a gate refuses. The manifest of a cell is
-    ``<rows>/<cell id>/manifest.jsonl``. With the archives of `scope`, CK wheels must be linked from these, and one of
+    Runs the required gates; returns what a gate refuses. The manifest of a cell is ``<rows>/<cell id>/manifest.jsonl``.
+    With the archives of `scope`, CK wheels must be linked from these, and one of
     them, drawn here, or all are built again and compared.
     """
     found = find_wheels(wheels)
@@ -115,14 +114,7 @@ def verify_batch(
             # first, as code of the wheel runs in a later gate
             again = (check_rebuild(found[name], cell, executor, report_progress, context=context, scope=scope),)
             as_addition(found[name], again)
-        results = verify(
-            found[name],
-            cell,
-            extended,
-            find_gate_host=executor.find_gate_host,
-            archives=scope.archives,
-            context=context,
-        )
+        results = verify(found[name], cell, runner=executor, archives=scope.archives, context=context)
         row, _ = as_addition(found[name], (*results, *again))
         write_atomic(rows / name / MANIFEST_NAME, manifest_bytes([row]))
 

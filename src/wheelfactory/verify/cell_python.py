@@ -36,8 +36,8 @@ class CellPython:
     """The ROCm folder on that machine; empty if unknown."""
     run: Callable[[Sequence[str | Path]], str]
     """Runs a Python file with its arguments and returns its output. Raises `ProgramError` or `BuildError`."""
-    on_build_host: bool = False
-    """Whether it runs on the cell's build host (in the image) and not on this machine."""
+    here: Path | None = None
+    """The interpreter, if it is of this machine and not of the cell's build host (in the image)."""
 
     @property
     def toolchain(self) -> Toolchain:
@@ -51,16 +51,14 @@ class CellPython:
 
 def find_cell_python(subject: Subject) -> CellPython | None:
     """Find the Python of a cell on its build host if it has one, else on this machine; None if there is none."""
-    build_host = subject.find_gate_host(subject.cell)
+    build_host = subject.runner.find_gate_host(subject.cell)
     if build_host:
-        return CellPython(
-            str(build_host.machine.rocm_path), partial(_run_on_build_host, subject, build_host), on_build_host=True
-        )
+        return CellPython(str(build_host.machine.rocm_path), partial(_run_on_build_host, subject, build_host))
     python = find_rocm_python(subject.cell, subject.context)
     if python is None:
         return None
     environ, rocm = clean_environ(subject.environ), subject.host.rocm_path
-    return CellPython(str(rocm or ""), lambda program: capture([python, "-IB", *program], environ=environ))
+    return CellPython(str(rocm or ""), lambda program: capture([python, "-IB", *program], environ=environ), python)
 
 
 def no_python_result(gate: str) -> GateResult:

@@ -13,6 +13,7 @@ import math
 import shlex
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 
@@ -200,6 +201,8 @@ def _execute(subject: Subject, keys: Mapping[str, ProofKey]) -> Iterator[tuple[s
     with stand_in_environment(subject, numpy) as environment:
         if needs_linker(subject.triton):
             environ |= linker_environ(environment.folder, subject.cache)
+            linker = make_triton_environment(subject.cache, LINKER).folder
+            environment = replace(environment, layers=(*environment.layers, linker))
         cases = {arch: len(SUITES[key.arguments[1]]) for arch, key in keys.items()}
         done = dict.fromkeys(keys, 0)
 
@@ -216,6 +219,7 @@ def _execute(subject: Subject, keys: Mapping[str, ProofKey]) -> Iterator[tuple[s
                 scratch=scratch,
                 timeout=TIMEOUT_S,
                 report_cases=report_cases,
+                runner=subject.runner,
             )
             report_cases(cases[arch])
             return report

@@ -17,13 +17,11 @@ from wheelfactory.build.environments import (
     build_requirements,
     cpu_torch_requirement,
     make_build_environment,
-    open_wheel_environment,
 )
 from wheelfactory.build.fallback import PACKAGE
 from wheelfactory.build.products import make_products
 from wheelfactory.core.cell import FALLBACK_NAME, FLASH_ATTN_FALLBACK
 from wheelfactory.core.digest import file_sha256
-from wheelfactory.core.errors import BuildError
 from wheelfactory.core.progress import logger
 from wheelfactory.verify.accuracy import (
     FALLBACK_TOLERANCE,
@@ -34,22 +32,21 @@ from wheelfactory.verify.accuracy import (
     worst_errors,
 )
 from wheelfactory.verify.gate import ProductSubject
+from wheelfactory.verify.importing import Imported, import_findings
 from wheelfactory.verify.proofs import (
     PROGRAMS,
     AnyReport,
-    ProgramReport,
     ProofCache,
     ProofKey,
+    device_environ,
+    install_and_run,
     payload_sha256,
-    run_program,
     stand_in_torch_version,
 )
 from wheelfactory.verify.result import Finding, GateResult
 
 ENVIRONMENT = (f"Python {PYTHON}", *build_requirements())
 """What the report of a program depends on besides the wheel."""
-
-_PASSED_ON = ("PATH", "LD_LIBRARY_PATH")
 
 
 def run_or_reuse(
@@ -71,18 +68,15 @@ def run_or_reuse(
 
 
 def _run(subject: ProductSubject, key: ProofKey, kind: type[AnyReport]) -> AnyReport | str:
-    environ = {name: subject.context.environ[name] for name in _PASSED_ON if name in subject.context.environ}
-    torch = make_build_environment(subject.context.cache)
-    layers = [torch.site_packages]
+    environ, torch = device_environ(subject.context.environ), make_build_environment(subject.context.cache)
+    wheels = (subject.wheel.path, *_beside(subject))
     logger.info("running %s with %s", key.program.stem.replace("_", " "), subject.wheel.path.name)
-    try:
-        with open_wheel_environment(
-            subject.context.cache, subject.wheel.path, torch.python, torch.version, layers, _beside(subject)
-        ) as environment:
-            home = environment.folder / "home"
-            return run_program(key.command, kind, environment, environ, scratch=home, timeout=TIMEOUT_S)
-    except BuildError as error:  # pip could not install the wheel
-        return error.which.splitlines()[-1]
+    return install_and_run(
+        *(key.command, kind, wheels, torch.python, torch.version, [torch.site_packages], environ),
+        cache=subject.context.cache,
+        timeout=TIMEOUT_S,
+        runner=subject.runner,
+    )
 
 
 _REMEDY = "fix the package: its results are wrong with this torch"
@@ -112,10 +106,6 @@ _PROGRAM = PROGRAMS / "import_fallback.py"
 _OF_TORCH = frozenset({"torch", "setuptools"})
 
 
-class _Imported(ProgramReport):
-    version: str
-
-
 def check_fallback_import(subject: ProductSubject) -> GateResult:
     """Import as users do, unless a cached result exists for a wheel with the same bytes.
 
@@ -125,16 +115,12 @@ def check_fallback_import(subject: ProductSubject) -> GateResult:
     # the whole file, not the payload: pip reads the metadata too
     beside = tuple(file_sha256(path) for path in _beside(subject))
     key = ProofKey(_PROGRAM, (wheel.name, *_hidden_packages()), file_sha256(wheel.path), (*ENVIRONMENT, *beside))
-    version = str(wheel.version)
-    report = run_or_reuse(subject, key, _Imported, lambda imported: imported.version == version)
-    findings = []
-    if isinstance(report, str):
-        remedy = "fix the package: it must import with torch alone"
-        findings = [Finding(file=wheel.path.name, expected="to install and import", found=report, remedy=remedy)]
-    elif report.version != version:
-        remedy = "build the wheel again"
-        findings = [Finding(file=wheel.path.name, expected=f"version {version}", found=report.version, remedy=remedy)]
-    return GateResult.from_findings("import", findings, cpu_torch_requirement())
+
+    def findings(report: Imported | str) -> list[Finding]:
+        return list(import_findings(wheel, report, "fix the package: it must import with torch alone"))
+
+    report = run_or_reuse(subject, key, Imported, lambda imported: not findings(imported))
+    return GateResult.from_findings("import", findings(report), cpu_torch_requirement())
 
 
 def _beside(subject: ProductSubject) -> tuple[Path, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from wheelfactory.build.executor import BuildHost
+from wheelfactory.build.executor import HERE, GateRunner
 from wheelfactory.build.pinned import PinnedProject, PlainBuilds, pin_release
 from wheelfactory.build.products import make_products, pin_product
 from wheelfactory.core.cell import Backend, Cell
@@ -34,8 +34,8 @@ class Subject:
     record: BuildRecord
     cell: Cell
     context: Context
-    find_gate_host: Callable[[Cell], BuildHost | None] = lambda _: None
-    """Returns the build host with the torch of a CK cell, None for this machine."""
+    runner: GateRunner = HERE
+    """Runs the code of the wheel."""
     may_build: bool = True
     """Whether to make a plain build if the cache has none; if not, a missing one is an error."""
     archives: Path | None = None
@@ -88,6 +88,7 @@ class ProductSubject:
     wheel: Wheel
     project: PinnedProject
     context: Context
+    runner: GateRunner = HERE
     may_build: bool = True
     """As in `Subject`."""
 

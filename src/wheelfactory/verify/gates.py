@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from wheelfactory.build.executor import BuildHost
+from wheelfactory.build.executor import HERE, GateRunner
 from wheelfactory.build.products import pin_product
 from wheelfactory.core.cell import AITER_NAME, FALLBACK_NAME, FLASH_ATTN_FALLBACK, PRODUCTS, Backend, Cell
 from wheelfactory.core.errors import BuildError, InputError
@@ -97,7 +97,7 @@ def verify(
     path: Path,
     cell: Cell | None = None,
     extended: Collection[str] = (),
-    find_gate_host: Callable[[Cell], BuildHost | None] = lambda _: None,
+    runner: GateRunner = HERE,
     selected: Callable[[Gate[Any]], bool] = lambda _: True,
     *,
     may_build: bool = True,
@@ -109,7 +109,7 @@ def verify(
 
     The cell of a flash-attn wheel is `cell`, or the one in its build record; a product has none. Runs the required
     gates and those in `extended`; `quick` skips the slow ones and makes them optional. If the archive or the build
-    record is damaged, no further gate runs. For `find_gate_host`, `may_build` and `archives` see `Subject`.
+    record is damaged, no further gate runs. For `runner`, `may_build` and `archives` see `Subject`.
 
     Raises `InputError` if the file name is not a wheel's, the cell is not in the matrix, or the sources of a product
     are not pinned, `SourceError` if the sources to compare with are unavailable, and `BuildError` if the environment of
@@ -123,7 +123,7 @@ def verify(
         return (opened,)
     wheel = Wheel.open(path)
     if name in PRODUCTS:
-        product = ProductSubject(wheel, pin_product(name, context), context, may_build)
+        product = ProductSubject(wheel, pin_product(name, context), context, runner, may_build)
         return _run_gates(filter(selected, PRODUCT_GATES[name]), product, extended, opened, quick=quick)
     try:
         record = read_build_record(wheel)
@@ -134,7 +134,7 @@ def verify(
         finding = Finding(file=path.name, expected="a build record", found="none", remedy=remedy)
         return opened, GateResult.from_findings("identity", [finding])
     cell = require_in_matrix(expand(context.matrix), cell or Cell.parse(record.cell))
-    subject = Subject(wheel, record, cell, context, find_gate_host, may_build, archives)
+    subject = Subject(wheel, record, cell, context, runner, may_build, archives)
     gates = (gate for gate in GATES if cell.backend in gate.backends and selected(gate))
     return _run_gates(gates, subject, extended, opened, quick=quick)
 

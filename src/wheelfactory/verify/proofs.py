@@ -7,7 +7,7 @@ import json
 import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -21,12 +21,14 @@ from wheelfactory.build.environments import (
     make_triton_environment,
     open_wheel_environment,
 )
+from wheelfactory.build.executor import HERE, GateRunner, WheelProgram
 from wheelfactory.build.pinned import PinnedProject
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.digest import file_sha256
-from wheelfactory.core.files import write_atomic
+from wheelfactory.core.errors import BuildError
+from wheelfactory.core.files import PACKAGE_DIR, write_atomic
 from wheelfactory.core.models import FrozenModel
-from wheelfactory.core.process import failure_reason, run
+from wheelfactory.core.process import failure_reason
 from wheelfactory.core.progress import logger
 from wheelfactory.verify.gate import Subject
 from wheelfactory.wheel.archive import open_archive
@@ -123,11 +125,12 @@ def run_program(
     scratch: Path,
     timeout: float,
     report_cases: Callable[[int], None] = lambda _: None,
+    runner: GateRunner = HERE,
 ) -> AnyReport | str:
     """Run a program with the Python of an environment and return its report, or an error message.
 
-    `scratch` is created and used as working and home folder; `timeout` is in seconds. `report_cases` gets the number of
-    cases that are done, now and then.
+    `scratch` is its working and home folder; `timeout` is in seconds. `report_cases` gets the number of cases that are
+    done, now and then.
     """
 
     def look(_output: bytes, errors: bytes) -> None:
@@ -136,19 +139,49 @@ def run_program(
     scratch.mkdir(parents=True, exist_ok=True)
     own = dict.fromkeys(("HOME", "TMPDIR", "TRITON_CACHE_DIR"), str(scratch))
     own["OMP_NUM_THREADS"] = "1"  # several programs run in parallel, and the order of sums must not depend on cores
-    program = [environment.python, "-I", "-B", *command]  # isolated: no user site, no PYTHON* variables
+    argv = (str(environment.python), "-I", "-B", *map(str, command))  # isolated: no user site, no PYTHON* variables
+    reads = (PACKAGE_DIR, *(environment.reads if isinstance(environment, Environment) else ()))
     try:
-        done = run(program, environ={**environ, **own}, cwd=scratch, timeout=timeout, look=look)
+        done = runner.run_wheel(WheelProgram(argv, {**environ, **own}, reads, scratch, timeout, look))
     except subprocess.TimeoutExpired:
         return f"timed out after {timeout:.0f} seconds"
     for line in dict.fromkeys(line for line in done.stderr.splitlines() if line.startswith("error: ")):
         logger.info("%s", line)  # LLVM's message; its Python exception does not contain it
     if done.returncode:
         return _describe_failure(done)
+    return read_report(done.stdout, kind)
+
+
+def read_report(output: str, kind: type[AnyReport]) -> AnyReport | str:
+    """Return the report in the last line of a program's output, or that it has none."""
     try:
-        return kind.model_validate_json(done.stdout.splitlines()[-1])
+        return kind.model_validate_json(output.splitlines()[-1])
     except (ValueError, LookupError):
         return "it exited with 0, but printed no report"
+
+
+def install_and_run(
+    command: Sequence[str | Path],
+    kind: type[AnyReport],
+    wheels: Sequence[Path],
+    base: Path,
+    version: str,
+    layers: Sequence[Path],
+    environ: Mapping[str, str],
+    *,
+    cache: Path,
+    timeout: float,
+    runner: GateRunner = HERE,
+) -> AnyReport | str:
+    """Install wheels as `open_wheel_environment` does, and `run_program` there; if pip refuses one, return why."""
+    with ExitStack() as stack:
+        opened = open_wheel_environment(cache, wheels[0], base, version, layers, wheels[1:])
+        try:
+            environment = stack.enter_context(opened)
+        except BuildError as error:
+            return error.which.splitlines()[-1]
+        home = environment.folder / "home"
+        return run_program(command, kind, environment, environ, scratch=home, timeout=timeout, runner=runner)
 
 
 def _describe_failure(done: subprocess.CompletedProcess[str]) -> str:

@@ -133,9 +133,7 @@ def test_the_compiled_kernels_are_kept_on_this_machine(shop: Shop) -> None:
 
 def test_it_is_verified_in_the_image_where_the_torch_of_the_cell_is(shop: Shop, wheel: Path) -> None:
     """The import needs torch itself, which a torch on paper is not: the gate says so, and that it was asked there."""
-    results = {
-        result.gate: result for result in verify(wheel, CELL, (), shop.executor.find_gate_host, context=shop.given)
-    }
+    results = {result.gate: result for result in verify(wheel, CELL, (), shop.executor, context=shop.given)}
     imported = results.pop("import")
     assert {name: result.status for name, result in results.items() if result.required} == dict.fromkeys(
         [name for name, result in results.items() if result.required], Status.PASSED

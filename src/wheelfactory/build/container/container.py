@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -13,11 +15,12 @@ from typing import Any
 
 from docker.errors import APIError
 from docker.models.containers import Container
-from docker.types import Mount
+from docker.types import LogConfig, Mount
 
-from wheelfactory.build.container.engine import ENGINE_ERRORS, REQUEST_TIMEOUT_S, Engine, engine_errors
+from wheelfactory.build.container.engine import ENGINE_ERRORS, REQUEST_TIMEOUT_S, ROOT_USER, Engine, engine_errors
+from wheelfactory.build.container.image import import_system_image, system_folders
 from wheelfactory.build.container.leftovers import RUN_LABEL
-from wheelfactory.build.executor import BuildCommand
+from wheelfactory.build.executor import BuildCommand, WheelProgram
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.process import build_failure, deadline_error, deadline_timer, log_output
 from wheelfactory.core.progress import ProgressCallback
@@ -31,6 +34,14 @@ KILLED_STATUS = 137
 
 GPU_DEVICES = (Path("/dev/kfd"), Path("/dev/dri"))
 """Device files of the amdgpu driver."""
+
+_NOBODY = "65534:65534"
+
+_OWN_FOLDER = "exec"
+"""Option of a folder in memory: Triton loads libraries that it compiled there."""
+
+_MAX_OUTPUT = 8 << 20
+"""Bytes that are kept of what a program of a wheel prints; a report has less than one MB."""
 
 # AMD's documented options for its images, beside the devices, the group video and ``seccomp=unconfined``
 _GPU_OPTIONS: Mapping[str, Any] = {"cap_add": ["SYS_PTRACE"], "ipc_mode": "host"}
@@ -53,9 +64,11 @@ def container_options(
 ) -> dict[str, Any]:
     """The SDK's options for the container of a command: mounts, limits and permissions.
 
-    No network, no capabilities, no environment of this machine. `devices` are GPU device files; `run` is the run's
-    folder, which labels the container for cleanup.
+    No network, no capabilities, no environment of this machine. A command that writes nothing may run code of a wheel:
+    it is nobody's where it would be root's, and only its /tmp, in memory, can be written. `devices` are GPU device
+    files; `run` is the run's folder, which labels the container for cleanup.
     """
+    apart = not command.writes
     device_paths, memory = [str(device) for device in devices], int(share.memory_gib * (1 << 30))
     reads = [path for path in dict.fromkeys(command.reads) if path not in command.writes]
     security = ["no-new-privileges", "label=disable"]  # label=disable: SELinux would hide mounted folders
@@ -66,7 +79,9 @@ def container_options(
             *(Mount(str(path), str(path), type="bind", read_only=True) for path in reads),
             *(Mount(str(path), str(path), type="bind") for path in command.writes),
         ],
-        "user": engine.user,
+        "user": _NOBODY if apart and engine.user == ROOT_USER else engine.user,
+        "read_only": apart,
+        "tmpfs": {"/tmp": _OWN_FOLDER} if apart else {},  # noqa: S108
         "working_dir": "/tmp",  # noqa: S108 - of the container, not of this machine
         "network_mode": "none",
         "cap_drop": ["ALL"],
@@ -97,7 +112,8 @@ def run_in_container(
     `RunAgainError` at the deadline.
     """
     name, printed = f"{Path(command.argv[0]).name} in {tag}", bytearray()
-    devices = [device for device in GPU_DEVICES if device.exists()] if GPU_DEVICES[0].exists() else []
+    found = command.writes and GPU_DEVICES[0].exists()  # code of a wheel needs no GPU to be imported
+    devices = [device for device in GPU_DEVICES if device.exists()] if found else []
     with command.log.open("w", encoding="utf-8") as log:
         write_lines(log, [f"+ {shlex.join(command.argv)} # in {tag}"])
         log.flush()
@@ -117,6 +133,43 @@ def run_in_container(
     if status:
         raise _exit_error(name, status, share if starved else None, command.log, last)
     return printed.decode(errors="replace")
+
+
+def run_wheel_in_container(
+    engine: Engine, run: Path, share: ResourceShare, program: WheelProgram
+) -> subprocess.CompletedProcess[str]:
+    """Run a program of this machine, with its system, in a new container, so that code of a wheel reaches nothing else.
+
+    Raises `BuildError` if the engine fails, and `subprocess.TimeoutExpired`.
+    """
+    reads = (*system_folders(), *program.reads)
+    command = BuildCommand("", program.argv, program.environ, Path(os.devnull), reads, ())
+    options = container_options(engine, command, share, run, ())
+    options |= {
+        "tmpfs": {**options["tmpfs"], str(program.scratch): _OWN_FOLDER},
+        "working_dir": str(program.scratch),
+        "log_config": LogConfig(type=LogConfig.types.NONE),  # else the engine writes all that it prints to its disk
+    }
+    program.scratch.chmod(0o1777)  # the folder in memory gets the mode of the one that it hides
+    output, errors = bytearray(), bytearray()
+    with (
+        engine_errors(program.argv[0]),
+        _container(engine, import_system_image(engine), options) as container,
+        deadline_timer(time.time() + program.timeout, partial(_kill, container)) as was_ended,
+    ):
+        parts = engine.client.api.attach(str(container.id), stream=True, demux=True)
+        container.start()
+        for stdout, stderr in parts:  # all of them: an engine whose output nobody reads does not even kill
+            if len(output) + len(errors) < _MAX_OUTPUT:
+                output += stdout or b""
+                errors += stderr or b""
+                program.look(bytes(output), bytes(errors))
+        status = int(container.wait(timeout=REQUEST_TIMEOUT_S)["StatusCode"])
+    if was_ended():
+        raise subprocess.TimeoutExpired(program.argv, program.timeout)
+    printed = (text.decode(errors="replace") for text in (output, errors))
+    # a shell's number for a signal, which `subprocess` gives as a negative one
+    return subprocess.CompletedProcess(program.argv, 128 - status if status > 128 else status, *printed)
 
 
 def _exit_error(name: str, status: int, starved: ResourceShare | None, log: Path, last: list[str]) -> BuildError:

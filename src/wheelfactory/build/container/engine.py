@@ -107,6 +107,8 @@ def engine_errors(which: str) -> Iterator[None]:
 REQUEST_TIMEOUT_S = 60
 """Timeout of requests that the engine answers at once, not of those that wait for a container."""
 
+ROOT_USER = "0:0"
+
 _SCHEME = "unix://"
 
 
@@ -184,7 +186,7 @@ def _connect_url(url: str) -> Engine:
     return Engine(
         client=client,
         url=url,
-        user="0:0"
+        user=ROOT_USER
         if rootless
         else f"{os.getuid()}:{os.getgid()}",  # in a rootless engine, root in a container is the caller
         has_bridge_network=bool(networks & {"bridge", "podman"}),  # the names of Docker and podman

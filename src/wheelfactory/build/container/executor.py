@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 
-from wheelfactory.build.container.container import ResourceShare, run_in_container
+from wheelfactory.build.container.container import ResourceShare, run_in_container, run_wheel_in_container
 from wheelfactory.build.container.dockerfile import Dockerfile, render_dockerfile
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.image import build_image, has_image, pull_image, remove_image
 from wheelfactory.build.container.leftovers import remove_containers, run_folder
-from wheelfactory.build.executor import BuildHost, LocalExecutor
+from wheelfactory.build.executor import BuildHost, LocalExecutor, WheelProgram
 from wheelfactory.build.setup_py import log_path
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
@@ -97,6 +98,10 @@ class ContainerExecutor:
     def find_gate_host(self, cell: Cell) -> BuildHost | None:
         """The cell's build host; None if it is this machine."""
         return None if self._is_here(cell) else self.prepare_host(cell, ignore_progress)
+
+    def run_wheel(self, program: WheelProgram) -> subprocess.CompletedProcess[str]:
+        """Run it apart from this machine, but with its system."""
+        return run_wheel_in_container(self.engine, self.run, self.share, program)
 
     def discard_host(self, cell: Cell) -> None:
         """Remove the cell's image, with its torch of some 13 GB; the base image stays for the next cell."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import tarfile
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from docker.errors import ImageNotFound
 
 from wheelfactory.build.container.dockerfile import Dockerfile
 from wheelfactory.build.container.engine import Engine, engine_error, engine_errors
+from wheelfactory.core.digest import content_key
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.process import LAST_LINES
 from wheelfactory.core.progress import ProgressCallback, logger
@@ -67,6 +69,28 @@ def _update_layers(event: dict[str, Any], layers: dict[str, tuple[int, int]]) ->
     elif event.get("id") in layers and event.get("status") in ("Download complete", "Extracting", "Pull complete"):
         _, total = layers[event["id"]]
         layers[event["id"]] = (total, total)
+
+
+_SYSTEM = tuple(map(Path, ("/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin", "/usr", "/etc/ld.so.cache")))
+
+
+def system_folders() -> list[Path]:
+    """What programs of this machine need of its system; links to these are in the image of `import_system_image`."""
+    return [path for path in _SYSTEM if path.exists() and not path.is_symlink()]
+
+
+def import_system_image(engine: Engine) -> str:
+    """Make an image without files, for containers that mount `system_folders`, unless it exists; return its tag."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        for path in filter(Path.is_symlink, _SYSTEM):
+            link = tarfile.TarInfo(path.name)
+            link.type, link.linkname = tarfile.SYMTYPE, str(path.readlink())
+            tar.addfile(link)
+    tag = f"wheelfactory/system:{content_key(archive.getvalue())}"
+    if not has_image(engine, tag):
+        engine.client.api.import_image_from_data(archive.getvalue(), tag)
+    return tag
 
 
 def build_image(engine: Engine, dockerfile: Dockerfile, log: Path, report_progress: ProgressCallback) -> str:

@@ -32,7 +32,6 @@ from wheelfactory.kernels.setup_env import CompileScope
 from wheelfactory.matrix.expand import expand
 from wheelfactory.pipeline.jobs import output_lines
 from wheelfactory.pipeline.run_batch import build_batch, find_wheels, prove_batch, verify_batch
-from wheelfactory.verify.gates import parse_extended
 
 REBUILD_VARIABLE = "WHEELFACTORY_REBUILD"
 """The environment variable that says which CK wheels of a batch are built again: ``one`` (default) or ``all``."""
@@ -56,7 +55,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         f"from these, and one is built again and compared, or all with {REBUILD_VARIABLE}=all"
     )
     add_option(parser, "--kernels DIR", what, default="", type=str)
-    add_shared(parser, "--budget HOURS", "--extended LIST")
+    add_shared(parser, "--budget HOURS")
     add_executor(parser)
     add_shared(parser, "--matrix FILE", "--cache DIR")
 
@@ -73,12 +72,13 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     rebuild = environ.get(REBUILD_VARIABLE) or "one"
     if rebuild not in ("one", "all"):
         raise InputError(f"{REBUILD_VARIABLE} is neither one nor all", rebuild, "set it to all, or unset it")
+    if options.executor == "auto" and options.action != "build":
+        options.executor = "docker"  # rows and proofs are trusted, and code of a wheel must not reach them
     deadline = read_deadline(options, started)
     archives = as_directory(Path(options.kernels)) if options.kernels else None
     scope = CompileScope(archives=archives, deadline=deadline)
     replacements = split_names(options.cells)
     context = replace(read_context(options, environ), replacements=replacements)
-    extended = tuple(parse_extended(options.extended))
     names, wheels = tuple(replacements), as_directory(options.wheels)
     expansion = expand(context.matrix)
     cells = [require_cell(expansion, name) for name in names if name not in PRODUCTS]
@@ -95,7 +95,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         else:
             rows = as_directory(options.rows)
             is_all = rebuild == "all"
-            failures = verify_batch(executor, names, wheels, rows, extended, scope, rebuild_all=is_all, context=context)
+            failures = verify_batch(executor, names, wheels, rows, scope, rebuild_all=is_all, context=context)
     for failure in failures:
         print_messages(f"error: {failure.name}: {failure.error}", f"hint: {find_hint(failure.error)}")
     verified = {path.parent.name for path in options.rows.glob(f"*/{MANIFEST_NAME}")} if options.rows else None

@@ -161,9 +161,8 @@ def _run_install(command: InstallCommand, settings: Mapping[str, str]) -> str:
 
 def _import(row: WheelRow, environment: Environment, settings: Mapping[str, str]) -> str:
     """Import the package, isolated; return why that failed, or an empty text."""
-    is_fallback = row.product in PRODUCTS
+    is_fallback, expected = row.product in PRODUCTS, json.dumps({"version": row.version})
     program = [PROGRAMS / "import_fallback.py", row.project] if is_fallback else [PROGRAMS / "import_wheel.py"]
-    expected = json.dumps({"version": row.version}) if is_fallback else row.version
     try:
         command = (environment.python, "-I", "-B", *program)
         done = run(command, environ=settings, cwd=environment.folder, timeout=IMPORT_S)

@@ -1,4 +1,4 @@
-"""Import flash-attn as users do and print its version: the installed copy, or a wheel.
+"""Import flash-attn as users do and print its version as JSON: the installed copy, or a wheel.
 
     python -IB import_wheel.py
     python -IB import_wheel.py WHEEL
@@ -9,6 +9,7 @@ The second form is for the Python of a CK cell in its image: WHEEL is extracted 
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import sys
 import tempfile
 import warnings
@@ -30,7 +31,7 @@ def main(wheel: str | None = None) -> None:
             raise (fallback.__context__ or fallback) from None
 
         assert callable(flash_attn_func)
-        sys.stdout.write(f"{importlib.metadata.version('flash-attn')}\n")
+        sys.stdout.write(f"\n{json.dumps({'version': importlib.metadata.version('flash-attn')})}\n")
 
 
 if __name__ == "__main__":
