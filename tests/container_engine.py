@@ -18,6 +18,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -32,6 +33,9 @@ from wheelfactory.core.files import remove_scratch, scratch_dir
 
 KIND = os.environ.get("WHEELFACTORY_TEST_ENGINE", "docker")
 """The engine of the tests: ``docker`` or ``podman``."""
+
+FOLDER = Path(tempfile.gettempdir()) / "wheelfactory-engine"
+"""Where engines of tests are; sockets must not lie deep."""
 
 START_SECONDS = 300
 STOP_SECONDS = 20

@@ -13,11 +13,12 @@ import pytest
 from aiter_factory import PREVIEW
 from command_line import CommandResult, run_command
 from release_factory import flash_attn_wheel, make_release
+from rocm_machine import NO_ENGINE
 from small_matrix import edited, small_matrix
 from wheelfactory.build.fallback import read_fallback_project
 from wheelfactory.build.pinned import PlainBuilds
 from wheelfactory.core.cell import FALLBACK_NAME, OFFERED_PRODUCTS
-from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED, VERIFICATION_FAILED
+from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, DONE, FAILED, VERIFICATION_FAILED
 from wheelfactory.kernels.archive_host import DirectoryArchiveHost
 from wheelfactory.kernels.kernel_set import group_kernel_sets, stored_set_name
 from wheelfactory.kernels.source_list import SourceList, write_source_list
@@ -333,6 +334,19 @@ def test_a_batch_with_other_arguments_is_refused(
     assert (shown.code, shown.out) == (BAD_INPUT, "")
     assert error in shown.err
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("action", [("prove",), ("verify", "--rows", "rows")], ids=lambda action: action[0])
+def test_rows_and_proofs_are_refused_where_no_container_keeps_the_code_of_a_wheel_from_them(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, action: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DOCKER_HOST", NO_ENGINE)
+    shown = run_command(
+        capsys, "ci", "batch", action[0], TRITON, *action[1:], "--wheels", "dist", "--cache", tmp_path / "cache"
+    )
+    assert (shown.code, shown.out) == (BUILD_FAILED, "")
+    assert "error: no container engine answers: " in shown.err
 
 
 def test_a_batch_prints_whether_any_cell_passed_and_fails_if_one_did_not(

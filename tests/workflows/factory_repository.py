@@ -6,6 +6,7 @@ use a ROCm with a fake compiler (`rocm_machine`).
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -31,12 +32,18 @@ COMPILERS = ("as", "c++", "cc", "g++", "gcc", "ld")
 TREE = MATRIX.parent
 
 
-def make_repository(folder: Path) -> Path:
-    """Copy the working tree into a repository that a test can change, with the matrix of `few_archs`."""
+def make_repository(folder: Path, engine: str = NO_ENGINE) -> Path:
+    """Copy the working tree into a repository that a test can change, with the matrix of `few_archs`.
+
+    Without a container engine, its jobs run the code of wheels beside their rows.
+    """
     folder.mkdir()
     copy_tree(TREE, folder)
     shutil.rmtree(folder / ".venv")
     write_few_archs(folder / "matrix.yaml")
+    if engine == NO_ENGINE:
+        jobs = folder / ".github/workflows/_batch.yml"
+        jobs.write_text(re.sub('(ci batch (?:prove|verify) "[$]CELLS")', r"\1 --executor local", jobs.read_text()))
     subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
     return folder
 
@@ -75,7 +82,7 @@ def copy_downloaded(cache: Path) -> None:
         shutil.copytree(shared, cache / name, ignore=shutil.ignore_patterns(".scratch-*"))
 
 
-def triton_place(folder: Path, cache: Path, evaluator: Expressions, only: str = TRITON) -> RunnerSetup:
+def triton_place(folder: Path, cache: Path, evaluator: Expressions, engine: str = NO_ENGINE) -> RunnerSetup:
     """The repository with two Triton cells to build, and a release directory as its target."""
     home = folder / "home"
     (home / ".cache").mkdir(parents=True)
@@ -84,12 +91,12 @@ def triton_place(folder: Path, cache: Path, evaluator: Expressions, only: str = 
     (cache / "raw").mkdir(exist_ok=True)
     (machine.cache / "raw").symlink_to(cache / "raw")  # raw Triton wheels, so that setup.py runs only once
     return RunnerSetup(
-        tree=make_repository(folder / "tree"),
+        tree=make_repository(folder / "tree", engine),
         folder=folder,
         expressions=evaluator,
         home=home,
-        variables={"WHEELFACTORY_ONLY": only},
-        environ={"DOCKER_HOST": NO_ENGINE, TARGET_VARIABLE: make_target(folder)},
+        variables={"WHEELFACTORY_ONLY": TRITON},
+        environ={"DOCKER_HOST": engine, TARGET_VARIABLE: make_target(folder)},
     )
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from rocm_machine import ARCHS, count_targets, read_compiles
+import container_engine
+from rocm_machine import ARCHS, NO_ENGINE, count_targets, read_compiles
 from small_release import DEVICE_KERNELS, KERNELS, SMALL_KERNELS, SMALL_SETS
 from wheelfactory.core.cell import OFFERED_PRODUCTS, Backend, Cell
 from wheelfactory.core.files import MATRIX
@@ -95,14 +96,25 @@ def assert_missing(run: Run, *missing: str) -> None:
 
 
 @pytest.fixture(scope="module")
+def engine_url() -> Iterator[str]:
+    """A container engine for the code of wheels, if this machine can run one."""
+    if container_engine.find_missing_requirement():
+        yield NO_ENGINE
+        return
+    with container_engine.engine(container_engine.FOLDER) as started:
+        yield started.url
+
+
+@pytest.fixture(scope="module")
 def released(
-    tmp_path_factory: pytest.TempPathFactory, stocked: Path, evaluator: Expressions
+    tmp_path_factory: pytest.TempPathFactory, stocked: Path, evaluator: Expressions, engine_url: str
 ) -> tuple[RunnerSetup, Run]:
     """The run of a tag that publishes two cells; the other tests run the jobs in the order of the files.
 
     Computing takes minutes, so the job that proves finds its proofs; the job that verifies has only their artifact.
     """
-    place = replace(triton_place(tmp_path_factory.mktemp("released") / "place", stocked, evaluator), last_first=True)
+    folder = tmp_path_factory.mktemp("released") / "place"
+    place = replace(triton_place(folder, stocked, evaluator, engine_url), last_first=True)
     assert place.home
     shutil.rmtree(place.home / ".cache/wheelfactory/proofs")
     prove = "run: ./factory ci batch prove"

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from wheelfactory.build.executor import Executor
+from wheelfactory.build.executor import Executor, LocalExecutor
 from wheelfactory.build.products import is_other_version
 from wheelfactory.commands.executor_options import (
     add_gate_executor,
@@ -105,6 +105,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             any_refused = any_refused or is_refused(results)
             verdict = "" if is_refused(results) else unverified_reason(read_wheel_row(path, results)) or "verified"
             _print_results(path.name, results, verdict, as_json=options.json)
+        if isinstance(executor, LocalExecutor):
+            print_messages("code of the wheels ran with your rights; with --executor docker it runs in a container")
     return VERIFICATION_FAILED if any_refused else DONE
 
 

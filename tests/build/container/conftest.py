@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import tempfile
 import time
 import warnings
 from collections.abc import Iterator
@@ -18,9 +17,6 @@ from wheelfactory.build.container.dockerfile import render_dockerfile
 from wheelfactory.build.container.engine import Engine, connect_engine
 from wheelfactory.build.container.image import build_image
 from wheelfactory.matrix.load import load_matrix
-
-FOLDER = Path(tempfile.gettempdir()) / "wheelfactory-engine"
-"""Where engines of tests are; sockets must not lie deep."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -43,7 +39,7 @@ def _sockets_closed() -> Iterator[None]:
 def engine() -> Iterator[Engine]:
     """An engine that runs as long as the tests; without one they are skipped."""
     container_engine.skip_unless(container_engine.find_missing_requirement())
-    with container_engine.engine(FOLDER) as started:
+    with container_engine.engine(container_engine.FOLDER) as started:
         found = connect_engine({"DOCKER_HOST": started.url})
         yield found
         found.client.close()
