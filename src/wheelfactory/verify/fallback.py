@@ -80,7 +80,7 @@ def _run(subject: ProductSubject, key: ProofKey, kind: type[AnyReport]) -> AnyRe
             subject.context.cache, subject.wheel.path, torch.python, torch.version, layers, _beside(subject)
         ) as environment:
             home = environment.folder / "home"
-            return run_program(key.command, kind, environment, environ, scratch=home, timeout=TIMEOUT_S)
+            return run_program(key.command, kind, environment.python, environ, scratch=home, timeout=TIMEOUT_S)
     except BuildError as error:  # pip could not install the wheel
         return error.which.splitlines()[-1]
 

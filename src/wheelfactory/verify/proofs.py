@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from wheelfactory.build.environments import (
     PYTHON,
@@ -106,25 +106,17 @@ def payload_sha256(wheel: Wheel) -> str:
     return digest.hexdigest()
 
 
-class HasPython(Protocol):
-    """An environment or a user's installation with a Python to run programs."""
-
-    @property
-    def python(self) -> Path:
-        """The path of the interpreter."""
-
-
 def run_program(
     command: Sequence[str | Path],
     kind: type[AnyReport],
-    environment: HasPython,
+    python: Path,
     environ: Mapping[str, str],
     *,
     scratch: Path,
     timeout: float,
     report_cases: Callable[[int], None] = lambda _: None,
 ) -> AnyReport | str:
-    """Run a program with the Python of an environment and return its report, or an error message.
+    """Run a program with an environment's Python and return its report, or an error message.
 
     `scratch` is created and used as working and home folder; `timeout` is in seconds. `report_cases` gets the number of
     cases that are done, now and then.
@@ -136,7 +128,7 @@ def run_program(
     scratch.mkdir(parents=True, exist_ok=True)
     own = dict.fromkeys(("HOME", "TMPDIR", "TRITON_CACHE_DIR"), str(scratch))
     own["OMP_NUM_THREADS"] = "1"  # several programs run in parallel, and the order of sums must not depend on cores
-    program = [environment.python, "-I", "-B", *command]  # isolated: no user site, no PYTHON* variables
+    program = [python, "-I", "-B", *command]  # isolated: no user site, no PYTHON* variables
     try:
         done = run(program, environ={**environ, **own}, cwd=scratch, timeout=timeout, look=look)
     except subprocess.TimeoutExpired:

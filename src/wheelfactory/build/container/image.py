@@ -16,7 +16,7 @@ from wheelfactory.build.container.engine import Engine, engine_error, engine_err
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.process import LAST_LINES
 from wheelfactory.core.progress import ProgressCallback, logger
-from wheelfactory.matrix.facts import Image
+from wheelfactory.matrix.images import Image
 
 # Docker colours the stderr of a build step red
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
