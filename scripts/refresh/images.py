@@ -15,8 +15,8 @@ from refresh.edit import Edit, apply_edits, compose_yaml, find_node, insert_line
 from refresh.registry import Registry
 from wheelfactory.core.errors import InputError
 from wheelfactory.matrix.document import KeyPath
-from wheelfactory.matrix.facts import Image, Matrix, Rocm
-from wheelfactory.matrix.image_tags import ImageTag, parse_tag
+from wheelfactory.matrix.facts import Matrix, Rocm
+from wheelfactory.matrix.images import Image, ImageTag, parse_tag
 from wheelfactory.matrix.load import load_matrix
 
 # an image on Docker Hub. The name of another registry has a dot or a port in its first part

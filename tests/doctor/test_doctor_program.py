@@ -79,9 +79,8 @@ def release(rows: tuple[WheelRow, ...], tmp_path: Path) -> Path:
 
 
 def report_on(machine: Machine, wheels: tuple[PublishedWheel, ...], *diagnoses: Diagnosis) -> DoctorReport:
-    return make_report(
-        machine, diagnoses, SOURCE, wheels, find_fit(wheels, machine, FACTS), FACTS, doctor=("python3", "doctor.py")
-    )
+    fit, doctor = find_fit(wheels, machine, FACTS), ("python3", "doctor.py")
+    return make_report(machine, diagnoses, SOURCE, wheels, fit, FACTS, wanted=Wanted(), doctor=doctor)
 
 
 def text_of(report: DoctorReport) -> list[str]:
@@ -125,7 +124,8 @@ def test_a_manifest_by_itself_has_no_index_so_files_are_installed_by_address(
     exact_einops = f"https://wheels.example/wheels/einops-0.8.2-py3-none-any.whl#sha256={einops}"
     exact_ck = f"https://wheels.example/wheels/{CK_FILE.replace('+', '%2B')}#sha256={ck}"
     alone = replace(SOURCE, has_index=False)
-    report = make_report(MI300X, (), alone, wheels, find_fit(wheels, MI300X, FACTS), FACTS)
+    fit = find_fit(wheels, MI300X, FACTS)
+    report = make_report(MI300X, (), alone, wheels, fit, FACTS, wanted=Wanted(), doctor=())
     assert text_of(report)[2] == f"  /venv/bin/python -m pip install --no-deps '{exact_einops}' '{exact_ck}'"
 
 
@@ -207,7 +207,7 @@ def test_a_working_install_is_kept_and_another_wheel_is_a_choice(wheels: tuple[P
     assert report.exit_code == DONE
     wanted = Wanted(flash_attn="2.7.4.post1")
     fit = find_fit(wheels, elsewhere, FACTS, flash_attn="2.7.4.post1")
-    asked = make_report(elsewhere, (), SOURCE, wheels, fit, FACTS, wanted=wanted)
+    asked = make_report(elsewhere, (), SOURCE, wheels, fit, FACTS, wanted=wanted, doctor=())
     assert text_of(asked)[0].startswith("Install this: flash-attn 2.7.4.post1, CK backend")
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from wheelfactory.core.files import MATRIX
 from wheelfactory.matrix.expand import expand
-from wheelfactory.matrix.facts import Image
-from wheelfactory.matrix.image_tags import rocm_release, same_compiler_images
+from wheelfactory.matrix.images import Image, rocm_release, same_compiler_images
 from wheelfactory.matrix.load import load_matrix
 
 GLIBC = {"22.04": "2.35", "24.04": "2.39"}

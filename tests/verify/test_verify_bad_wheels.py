@@ -141,6 +141,56 @@ def pointing_to_the_first(data: bytes) -> bytes:
     return data.replace(relocated[0], relocated[1])
 
 
+WRONG_OBJECTS: list[tuple[str, Callable[[str], bytes], str]] = [
+    ("random bytes behind the headers", lambda arch: shell(arch) + os.urandom(1 << 12), "bytes at 64 outside"),
+    ("bytes behind a code object", lambda arch: code_object(arch) + b"more", "4 bytes at 1,204 outside"),
+    ("a code object without a note", lambda arch: code_object(arch, note=b""), "its note is for no target"),
+    (
+        "a note that names other kernels than the symbols",
+        lambda arch: code_object(arch, symbols=KERNELS[:1]),
+        "its note and its symbols name other kernels",
+    ),
+    (
+        "a descriptor that points beside the code",
+        lambda arch: code_object(arch, entry=128),
+        "no code where the descriptor of",
+    ),
+]
+"""What is wrong, the code object of each arch, and a part of what was found."""
+
+WRONG_ARCHS = [
+    ("bundles without device code", (hip_bundle(), hip_bundle()), "bundle at 0", "nothing"),
+    ("an arch that is missing", (hip_bundle("gfx90a"),), "bundle at 0", "gfx90a"),
+    ("an arch that was not promised", (hip_bundle(*ARCHS, "gfx1100"),), NAME, "gfx1100, gfx90a, gfx942"),
+    (
+        "one bundle of many that lacks an arch",
+        (hip_bundle(*ARCHS), hip_bundle("gfx942"), hip_bundle(*ARCHS)),
+        *("bundle at 12288", "gfx942"),
+    ),
+    (
+        "one packed bundle that lacks an arch",
+        (packed(hip_bundle(*ARCHS)), packed(hip_bundle("gfx90a"))),
+        *("bundle at 4096", "gfx90a"),
+    ),
+    ("code for xnack- alone", (hip_bundle("gfx90a:xnack-", "gfx942"),), NAME, "gfx90a:xnack-, gfx942"),
+]
+"""What is wrong, the bundles, the file of the finding, and the archs that were found."""
+
+WRONG_REGISTRATIONS = [
+    ("one source of many compiled for the host only", changed_extension(registered=3), "3 registrations"),
+    ("device code that nothing registers", changed_extension(registered=0), "0 registrations"),
+    (
+        "registrations of one bundle",
+        with_members(**{NAME: pointing_to_the_first(extension(*ARCHS))}),
+        "2 registrations, which point to 1 of them",
+    ),
+    (
+        "registrations without their magic",
+        with_members(**{NAME: extension(*ARCHS).replace(b"FPIH", b"FPIX")}),
+        "2 registrations, which point to 0 of them",
+    ),
+]
+
 BAD_WHEELS = {
     "a path out of the archive": Bad(member("../evil.py"), "archive", "../evil.py in ", "without empty parts", ""),
     # claims about itself
@@ -174,11 +224,7 @@ BAD_WHEELS = {
     },
     **{
         f"a build record with {name} {value}": Bad(
-            recorded(**{name: value}),
-            "identity",
-            f"build record {name}",
-            "",
-            found,
+            recorded(**{name: value}), "identity", f"build record {name}", "", found
         )
         for name, value, found in (
             ("cell", "fa2.8.3-rocm6.4-torch2.9.1-cp312-ck", "cp312"),
@@ -228,14 +274,8 @@ BAD_WHEELS = {
             changed_extension(needed=("libc10.so", name)), "linking", NAME, "libamdhip64.so.6 of ROCm 6.4", name
         )
         for name in (
-            "libroc_mine.so.9",
-            "libamdhip64.so.7",
-            "libtorch_cuda.so",
-            "libamdhip64.so",
-            "libamdhip64.so.6.4",
-            "libc10.so.1",
-            "LIBC10.SO",
-            "ld-linux-x86-64.so.3",
+            *("libroc_mine.so.9", "libamdhip64.so.7", "libtorch_cuda.so", "libamdhip64.so", "libamdhip64.so.6.4"),
+            *("libc10.so.1", "LIBC10.SO", "ld-linux-x86-64.so.3"),
         )
     },
     "the SONAME of a library of ROCm": Bad(
@@ -243,15 +283,7 @@ BAD_WHEELS = {
     ),
     **{
         f"the path {path}": Bad(changed_extension(runpath=path), "linking", NAME, "below $ORIGIN", path)
-        for path in (
-            "$ORIGIN/../../../tmp/x",
-            "$ORIGINx",
-            "$LIB",
-            "$ORIGIN/./a",
-            "/",
-            "${ORIGIN}/../../..",
-            "tmp",
-        )
+        for path in ("$ORIGIN/../../../tmp/x", "$ORIGINx", "$LIB", "$ORIGIN/./a", "/", "${ORIGIN}/../../..", "tmp")
     },
     "a path of the build machine": Bad(
         changed_extension(runpath="/opt/rocm-6.2.2/lib"), "linking", NAME, "no RUNPATH", "/opt/rocm-6.2.2/lib"
@@ -274,15 +306,14 @@ BAD_WHEELS = {
     ),
     # the device code
     "a build for the CPU": Bad(changed_extension(fatbin=b""), "code-objects", "", "for gfx90a, gfx942", "no bundle in"),
-    "bundles without device code": Bad(
-        device(hip_bundle(), hip_bundle()), "code-objects", "bundle at 0", "gfx90a, gfx942", "nothing"
-    ),
-    "one source of many compiled for the host only": Bad(
-        changed_extension(registered=3), "code-objects", NAME, "a registration for each of 2 bundles", "3 registrations"
-    ),
-    "device code that nothing registers": Bad(
-        changed_extension(registered=0), "code-objects", NAME, "a registration for each of 2 bundles", "0 registrations"
-    ),
+    **{
+        what: Bad(device(*bundles), "code-objects", file, "gfx90a, gfx942", found)
+        for what, bundles, file, found in WRONG_ARCHS
+    },
+    **{
+        what: Bad(make, "code-objects", NAME, "a registration for each of 2 bundles", found)
+        for what, make, found in WRONG_REGISTRATIONS
+    },
     "kernels whose device code the linker dropped": Bad(
         changed_extension(source=with_section("llvm_offload_entries", bytes(2 * 56)), flags=("-nostdlib",)),
         "code-objects",
@@ -300,29 +331,6 @@ BAD_WHEELS = {
         ".llvm.offloading",
         also=frozenset({"code-objects"}),
     ),
-    "an arch that is missing": Bad(
-        device(hip_bundle("gfx90a")), "code-objects", "bundle at 0", "gfx90a, gfx942", "gfx90a"
-    ),
-    "an arch that was not promised": Bad(
-        device(hip_bundle(*ARCHS, "gfx1100")), "code-objects", NAME, "gfx90a, gfx942", "gfx1100, gfx90a, gfx942"
-    ),
-    "one bundle of many that lacks an arch": Bad(
-        device(hip_bundle(*ARCHS), hip_bundle("gfx942"), hip_bundle(*ARCHS)),
-        "code-objects",
-        "bundle at 12288",
-        "gfx90a, gfx942",
-        "gfx942",
-    ),
-    "one packed bundle that lacks an arch": Bad(
-        device(packed(hip_bundle(*ARCHS)), packed(hip_bundle("gfx90a"))),
-        "code-objects",
-        "bundle at 4096",
-        "gfx90a, gfx942",
-        "gfx90a",
-    ),
-    "code for xnack- alone": Bad(
-        device(hip_bundle("gfx90a:xnack-", "gfx942")), "code-objects", NAME, "gfx90a, gfx942", "gfx90a:xnack-, gfx942"
-    ),
     "a code object under the name of another arch": Bad(
         device(hip_bundle(objects=MISLABELLED)),
         "code-objects",
@@ -337,27 +345,6 @@ BAD_WHEELS = {
         "a whole code object for gfx942",
         "320 bytes of something else: no ELF magic",
     ),
-    "random bytes behind the headers of code objects": Bad(
-        device(hip_bundle(objects={arch: shell(arch) + os.urandom(1 << 12) for arch in ARCHS})),
-        "code-objects",
-        "bundle at 0",
-        "a whole code object for",
-        "bytes at 64 outside",
-    ),
-    "bytes behind a code object": Bad(
-        device(hip_bundle(objects={arch: code_object(arch) + b"more" for arch in ARCHS})),
-        "code-objects",
-        "bundle at 0",
-        "a whole code object for",
-        "4 bytes at 1,204 outside",
-    ),
-    "a code object without a note": Bad(
-        device(hip_bundle(objects={arch: code_object(arch, note=b"") for arch in ARCHS})),
-        "code-objects",
-        "bundle at 0",
-        "a whole code object for",
-        "its note is for no target",
-    ),
     "a code object whose header is of another arch": Bad(
         device(hip_bundle(objects={"gfx90a": code_object("gfx90a"), "gfx942": other_header("gfx942", "gfx1100")})),
         "code-objects",
@@ -365,20 +352,13 @@ BAD_WHEELS = {
         "a whole code object for gfx942",
         "a code object for gfx1100: its header is of another arch",
     ),
-    "a note that names other kernels than the symbols": Bad(
-        device(hip_bundle(objects={arch: code_object(arch, symbols=KERNELS[:1]) for arch in ARCHS})),
-        "code-objects",
-        "bundle at 0",
-        "a whole code object for",
-        "its note and its symbols name other kernels",
-    ),
-    "a descriptor that points beside the code": Bad(
-        device(hip_bundle(objects={arch: code_object(arch, entry=128) for arch in ARCHS})),
-        "code-objects",
-        "bundle at 0",
-        "a whole code object for",
-        "no code where the descriptor of",
-    ),
+    **{
+        what: Bad(
+            device(hip_bundle(objects={arch: make(arch) for arch in ARCHS})),
+            *("code-objects", "bundle at 0", "a whole code object for", found),
+        )
+        for what, make, found in WRONG_OBJECTS
+    },
     "code objects without kernels": Bad(
         changed_extension(
             fatbin=section(hip_bundle(objects={arch: code_object(arch, kernels=()) for arch in ARCHS})), kernels=KERNELS
@@ -410,20 +390,6 @@ BAD_WHEELS = {
     ),
     "a kernel that host code does not know": Bad(
         changed_extension(kernels=KERNELS[:1]), "code-objects", NAME, "the 1 kernels that host", "has beside them 1"
-    ),
-    "registrations of one bundle": Bad(
-        with_members(**{NAME: pointing_to_the_first(extension(*ARCHS))}),
-        "code-objects",
-        NAME,
-        "a registration for each of 2 bundles",
-        "2 registrations, which point to 1 of them",
-    ),
-    "registrations without their magic": Bad(
-        with_members(**{NAME: extension(*ARCHS).replace(b"FPIH", b"FPIX")}),
-        "code-objects",
-        NAME,
-        "a registration for each of 2 bundles",
-        "2 registrations, which point to 0 of them",
     ),
     **{
         f"a bundle with {what}": Bad(

@@ -53,15 +53,17 @@ UPSTREAM = {
 EXTENSION = extension_name(CK)
 
 
-def findings(path: Path, cell: Cell, cache: Path) -> dict[str, tuple[Finding, ...]]:
+def plain_machine(folder: Path) -> Context:
+    """A machine that has the plain build of the good wheels."""
+    made = small_machine(folder / "cache")
+    keep_plain(folder / "cache", members=UPSTREAM)
+    return made
+
+
+def findings(path: Path, cell: Cell, given: Context) -> dict[str, tuple[Finding, ...]]:
     """The findings of the gates that run on publishing, by gate."""
-    given = small_machine(cache)
-    keep_plain(cache, members=UPSTREAM)
-    return {
-        result.gate: result.findings
-        for result in verify(path, cell, selected=runs_on_publish, context=given)
-        if result.findings
-    }
+    results = verify(path, cell, selected=runs_on_publish, context=given)
+    return {result.gate: result.findings for result in results if result.findings}
 
 
 def wheel(folder: Path, cell: Cell = TRITON, /, **changes: Any) -> Path:
@@ -92,37 +94,25 @@ def more(cell: Cell = TRITON, /, **members: bytes) -> Callable[[Path], Path]:
     return lambda folder: wheel(folder, cell, more=members)
 
 
-def mode(name: str, bits: int, cell: Cell = TRITON) -> Callable[[Path], Path]:
-    """The good wheel with other bits of one member."""
+def edited(change: Callable[[zipfile.ZipInfo], None], name: str = "", cell: Cell = TRITON) -> Callable[[Path], Path]:
+    """The good wheel with a changed directory entry of one member; of the first without a name."""
 
     def make(folder: Path) -> Path:
         path = wheel(folder, cell)
         with zipfile.ZipFile(path) as archive:
             members = [(info, archive.read(info)) for info in archive.infolist()]
-        with zipfile.ZipFile(path, "w") as archive:
-            for info, data in members:
-                if info.filename == name:
-                    info.external_attr = bits << 16
-                archive.writestr(info, data)
-        return path
-
-    return make
-
-
-def edited(change: Callable[[zipfile.ZipInfo], None]) -> Callable[[Path], Path]:
-    """The good wheel with a changed directory entry of its first member."""
-
-    def make(folder: Path) -> Path:
-        path = wheel(folder)
-        with zipfile.ZipFile(path) as archive:
-            members = [(info, archive.read(info)) for info in archive.infolist()]
-        change(members[0][0])
+        change(next(info for info, _ in members if name in ("", info.filename)))
         with zipfile.ZipFile(path, "w") as archive:
             for info, data in members:
                 archive.writestr(info, data)
         return path
 
     return make
+
+
+def mode(name: str, bits: int, cell: Cell = TRITON) -> Callable[[Path], Path]:
+    """The good wheel with other bits of one member."""
+    return edited(lambda info: setattr(info, "external_attr", bits << 16), name, cell)
 
 
 def with_folder(folder: Path) -> Path:
@@ -286,13 +276,13 @@ TAGS = "cp311-cp311-manylinux_2_28_x86_64"
 
 @pytest.mark.parametrize("cell", [TRITON, CK], ids=["Triton", "CK"])
 def test_the_good_wheel_they_are_made_from_passes(tmp_path: Path, cell: Cell) -> None:
-    assert findings(wheel(tmp_path, cell), cell, tmp_path / "cache") == {}
+    assert findings(wheel(tmp_path, cell), cell, plain_machine(tmp_path)) == {}
 
 
 @pytest.mark.parametrize("kind", ALTERED)
 def test_an_altered_wheel_is_refused_and_the_change_is_named(tmp_path: Path, kind: str) -> None:
     altered = ALTERED[kind]
-    found = findings(altered.make(tmp_path), altered.cell, tmp_path / "cache")
+    found = findings(altered.make(tmp_path), altered.cell, plain_machine(tmp_path))
 
     assert set(found) - {"linking", "code-objects"} == {altered.gate}
     texts = [(finding.file, finding.found) for finding in found[altered.gate]]
@@ -308,7 +298,7 @@ def test_every_added_file_is_named(tmp_path: Path) -> None:
         *("flash_attn/__pycache__/mha.cpython-311.pyc", "flash_attn.libs/libamdhip64.so.6"),
     }
     path = with_members(**dict.fromkeys(names, b"evil"))(tmp_path)
-    found = findings(path, TRITON, tmp_path / "cache")
+    found = findings(path, TRITON, plain_machine(tmp_path))
 
     assert {finding.file for finding in found.pop("contents")} == names
     assert found == {}
@@ -321,7 +311,7 @@ def test_every_added_file_is_named(tmp_path: Path) -> None:
 def test_line_feeds_at_the_end_are_counted(tmp_path: Path, end: bytes, expected: str, found: str) -> None:
     name = "flash_attn/layers/rotary.py"
     path = with_members(**{name: UPSTREAM[name].removesuffix(b"\n") + end})(tmp_path)
-    (finding,) = findings(path, TRITON, tmp_path / "cache")["contents"]
+    (finding,) = findings(path, TRITON, plain_machine(tmp_path))["contents"]
 
     assert (finding.file, finding.expected, finding.found) == (name, expected, found)
 
@@ -335,28 +325,18 @@ def test_another_release_under_a_new_name_is_refused(tmp_path: Path) -> None:
     cell = Cell.parse(TRITON.id.replace("2.8.3", "2.8.3.post2"))
     record = build_record(TRITON, cell=cell.id, source=newer.source_pin)
     path = finished_wheel(tmp_path, cell, members={**UPSTREAM, **payload(cell)}, record=record)
-    given = small_machine(tmp_path / "cache")
-    given = replace(given, matrix=matrix)
     newest = {**UPSTREAM, "flash_attn/new.py": b""}
-    keep_plain(tmp_path / "cache", matrix=matrix, version="2.8.3.post2", members=newest)
+    given = replace(small_machine(tmp_path / "cache"), matrix=matrix)
+    keep_plain(given.cache, matrix=matrix, version="2.8.3.post2", members=newest)
+    found = findings(path, cell, given)
 
-    found = {
-        result.gate: result.findings
-        for result in verify(path, cell, selected=runs_on_publish, context=given)
-        if result.findings
-    }
-
-    assert {gate: [finding.expected for finding in all_found] for gate, all_found in found.items()} == {
-        "contents": ["flash_attn/new.py"]
-    }
+    assert [(gate, finding.expected) for gate, (finding,) in found.items()] == [("contents", "flash_attn/new.py")]
 
 
 def test_without_a_plain_build_verification_is_an_error(tmp_path: Path) -> None:
-    given = small_machine(tmp_path / "cache")
-    given = replace(given, cache=tmp_path / "empty")
-    path = wheel(tmp_path)
+    given = replace(small_machine(tmp_path / "cache"), cache=tmp_path / "empty")
     with pytest.raises(BuildError, match="missing plain wheel to compare with") as error:
-        verify(path, TRITON, selected=runs_on_publish, may_build=False, context=given)
+        verify(wheel(tmp_path), TRITON, selected=runs_on_publish, may_build=False, context=given)
     assert "`wheelfactory verify`" in error.value.hint
 
 
@@ -443,16 +423,10 @@ def may_differ(path: Path, at: int) -> bool:
     return 10 <= at - header < 14 or at >= header + 30 + name + extra
 
 
-def plain_machine(folder: Path) -> Context:
-    made = small_machine(folder / "cache")
-    keep_plain(folder / "cache", members=UPSTREAM)
-    return made
-
-
 @pytest.mark.parametrize("corrections", [None, {"flash_attn/__init__.py": (1,)}], ids=["older record", "no such line"])
 def test_a_build_record_names_the_lines_that_are_corrected(
     tmp_path: Path, corrections: Mapping[str, tuple[int, ...]] | None
 ) -> None:
     path = wheel(tmp_path, record=build_record(TRITON, corrections=corrections))
-    (finding,) = findings(path, TRITON, tmp_path / "cache")["contents"]
+    (finding,) = findings(path, TRITON, plain_machine(tmp_path))["contents"]
     assert (finding.file, finding.expected) == ("build record corrections", "{}")

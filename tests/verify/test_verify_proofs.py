@@ -118,7 +118,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 def answer_of(python: Environment, folder: Path, text: str, timeout: float = 60) -> Answer | str:
     asked = question(folder, text)
     environ = {"PATH": os.defpath}
-    return run_program(asked.command, Answer, python, environ, scratch=folder / "scratch", timeout=timeout)
+    return run_program(asked.command, Answer, python.python, environ, scratch=folder / "scratch", timeout=timeout)
 
 
 def test_the_report_is_the_last_line_of_output(tmp_path: Path, python: Environment) -> None:

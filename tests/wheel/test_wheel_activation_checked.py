@@ -130,7 +130,7 @@ def run_cases(
     others = [f"!{each.name} *" for each in FIRST if only and each.name not in only]
     command: list[str | Path] = [EXECUTE, "gfx942", "first", "grouped*", *others]
     with open_wheel_environment(cache, wheel, layers[0].python, layers[0].version, folders, more) as environment:
-        found = run_program(command, EmulationReport, environment, environ, scratch=scratch, timeout=3600)
+        found = run_program(command, EmulationReport, environment.python, environ, scratch=scratch, timeout=3600)
     assert isinstance(found, EmulationReport), found
     return found
 

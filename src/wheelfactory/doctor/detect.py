@@ -144,9 +144,7 @@ def detect_machine(
         packages=found,
         torch_pins=answers["pins"],
         **dict(zip(("foreign_flash_attn", "foreign_owner"), foreign)),  # noqa: B905 (its argument is of Python 3.10)
-        rocm=rocm
-        or found.get("rocm-sdk-core")
-        or found.get("rocm"),  # ROCm installed from wheels has no directory under /opt
+        rocm=rocm or found.get("rocm-sdk-core") or found.get("rocm"),  # from wheels, it has no directory under /opt
         rocm_path=rocm_path,
         gpus=gpus,
         gpu_names=names,

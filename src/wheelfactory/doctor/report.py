@@ -100,23 +100,19 @@ def make_report(
     fit: Fit,
     facts: DoctorFacts,
     *,
-    wanted: Wanted | None = None,
-    doctor: Sequence[str] = (),
+    wanted: Wanted,
+    doctor: Sequence[str],
 ) -> DoctorReport:
     """Return the report for a machine and the manifest of `source`, whose `wheels` were matched as `fit`.
 
     `wanted`: the wheels that were asked for. `doctor`: the command that runs the doctor with this site.
     """
-    wanted = wanted or Wanted()
     unsupported = tuple(check_system(machine, facts))
     verdict = find_verdict(machine, diagnoses, unsupported, fit, wanted, facts)
     if verdict.kind is VerdictKind.CANNOT and unsupported:
         diagnoses, fit = unsupported, replace(fit, fitting=(), with_other_torch=None, measured=None, fallbacks=())
     needed = find_missing_dependencies(wheels, machine)
-    best: dict[Backend, PublishedWheel] = {}
-    for wheel in fit.fitting:
-        assert wheel.label  # find_fit keeps only wheels with a label
-        best.setdefault(wheel.label.backend, wheel)
+    best = {wheel.label.backend: wheel for wheel in reversed(fit.fitting) if wheel.label}  # all have one (find_fit)
     other = fit.with_other_torch
     is_dead_end = verdict.kind is VerdictKind.CANNOT and not unsupported
     is_supported = find_answer(machine, facts, wanted.backend) is not Answer.DOES_NOT_WORK
@@ -126,7 +122,7 @@ def make_report(
         diagnoses,
         source.manifest,
         fit,
-        tuple(_offer(wheel, needed, machine, facts) for wheel in best.values()),
+        tuple(_offer(wheel, needed, machine, facts) for wheel in sorted(best.values(), key=fit.fitting.index)),
         _torch_offer(other, other.cell, machine, facts) if other and other.cell else None,
         _offer(fit.fallbacks[0], (), machine, facts) if fit.fallbacks else None,
         _refused_by_installed(machine, facts),

@@ -8,8 +8,8 @@ from itertools import product
 
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import InputError
-from wheelfactory.matrix.facts import Image, Matrix
-from wheelfactory.matrix.image_tags import has_amd_torch, newest_images
+from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.images import Image, has_amd_torch, newest_images
 from wheelfactory.matrix.rules import Combination, exclusion_check
 
 

@@ -19,19 +19,13 @@ from wheelfactory.core.cell import ANY_PYTHON, Backend, Cell
 from wheelfactory.core.host import Host
 from wheelfactory.core.label import Label
 from wheelfactory.matrix.forms import (
-    AbsolutePath,
     BuildNumber,
     Citation,
     CxxStandard,
-    Digest,
-    DiskSize,
     FlashAttnVersion,
     GeneratorDirection,
     GeneratorPattern,
-    GlibcVersion,
-    ImageReference,
     IndexUrl,
-    LinuxDistribution,
     OffloadArch,
     PlatformTag,
     ProjectName,
@@ -46,7 +40,7 @@ from wheelfactory.matrix.forms import (
     parse_size_band,
     value_error,
 )
-from wheelfactory.matrix.image_tags import has_amd_torch, newest_images, same_compiler_images
+from wheelfactory.matrix.images import Image, has_amd_torch, newest_images, same_compiler_images
 from wheelfactory.matrix.origins import Dependency, Fact, GitTag, Sdist
 
 
@@ -173,35 +167,6 @@ class Torch(Fact):
     """The C++ standard that its headers need."""
     platform: PlatformTag
     source: Citation
-
-
-class Image(Fact):
-    """A container image by its literal tag; tags follow no single pattern, so none is computed."""
-
-    tag: ImageReference
-    digest: Digest | None = None
-    distribution: LinuxDistribution
-    glibc: GlibcVersion
-    python: PythonVersion
-    python_path: AbsolutePath
-    """The path in the image of the interpreter of that version."""
-    rocm_path: AbsolutePath | None = None
-    """The ROCm folder in the image; None if it cannot compile, so that Python packages provide ROCm (7.14 on)."""
-    torch: VersionText | None = None
-    """The torch in the image; None for a slim image, which has no torch."""
-    disk: DiskSize | None = None
-    """The unpacked size, as text; None if unknown."""
-    source: Citation
-
-    @property
-    def disk_gb(self) -> int | None:
-        """The unpacked size in GB (10^9 bytes)."""
-        return int(self.disk.removesuffix(" GB")) if self.disk else None
-
-    @property
-    def reference(self) -> str:
-        """The reference to pull: by digest if it is known."""
-        return f"{self.tag}@{self.digest}" if self.digest else self.tag
 
 
 class Rocm(Fact):

@@ -215,11 +215,12 @@ def _execute(subject: Subject, keys: Mapping[str, ProofKey]) -> Iterator[tuple[s
             report_cases(0)  # shows the bar, which counts the time from here
             command, scratch = keys[arch].command, environment.folder / arch
             report = run_program(
-                *(command, EmulationReport, environment, environ),
+                *(command, EmulationReport, environment.python, environ),
                 scratch=scratch,
                 timeout=TIMEOUT_S,
                 report_cases=report_cases,
                 runner=subject.runner,
+                reads=environment.reads,
             )
             report_cases(cases[arch])
             return report

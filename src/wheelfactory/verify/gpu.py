@@ -84,4 +84,4 @@ def _compute(subject: Subject, python: Path, archs: Sequence[str], limits: Seque
         subject.cache, subject.wheel.path, python, toolchain.python, layers, kernels
     ) as environment:
         home = environment.folder / "home"
-        return run_program(command, NumericReport, environment, environ, scratch=home, timeout=TIMEOUT_S)
+        return run_program(command, NumericReport, environment.python, environ, scratch=home, timeout=TIMEOUT_S)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from wheelfactory.build.environments import (
     PYTHON,
@@ -108,29 +108,22 @@ def payload_sha256(wheel: Wheel) -> str:
     return digest.hexdigest()
 
 
-class HasPython(Protocol):
-    """An environment or a user's installation with a Python to run programs."""
-
-    @property
-    def python(self) -> Path:
-        """The path of the interpreter."""
-
-
 def run_program(
     command: Sequence[str | Path],
     kind: type[AnyReport],
-    environment: HasPython,
+    python: Path,
     environ: Mapping[str, str],
     *,
     scratch: Path,
     timeout: float,
     report_cases: Callable[[int], None] = lambda _: None,
     runner: GateRunner = HERE,
+    reads: Sequence[Path] = (),
 ) -> AnyReport | str:
-    """Run a program with the Python of an environment and return its report, or an error message.
+    """Run a program with an environment's Python and return its report, or an error message.
 
     `scratch` is its working and home folder; `timeout` is in seconds. `report_cases` gets the number of cases that are
-    done, now and then.
+    done, now and then. `reads` are the folders of the environment, for a runner that shows a program only what it names.
     """
 
     def look(_output: bytes, errors: bytes) -> None:
@@ -139,10 +132,9 @@ def run_program(
     scratch.mkdir(parents=True, exist_ok=True)
     own = dict.fromkeys(("HOME", "TMPDIR", "TRITON_CACHE_DIR"), str(scratch))
     own["OMP_NUM_THREADS"] = "1"  # several programs run in parallel, and the order of sums must not depend on cores
-    argv = (str(environment.python), "-I", "-B", *map(str, command))  # isolated: no user site, no PYTHON* variables
-    reads = (PACKAGE_DIR, *(environment.reads if isinstance(environment, Environment) else ()))
+    argv = (str(python), "-I", "-B", *map(str, command))  # isolated: no user site, no PYTHON* variables
     try:
-        done = runner.run_wheel(WheelProgram(argv, {**environ, **own}, reads, scratch, timeout, look))
+        done = runner.run_wheel(WheelProgram(argv, {**environ, **own}, (PACKAGE_DIR, *reads), scratch, timeout, look))
     except subprocess.TimeoutExpired:
         return f"timed out after {timeout:.0f} seconds"
     for line in dict.fromkeys(line for line in done.stderr.splitlines() if line.startswith("error: ")):
@@ -181,7 +173,13 @@ def install_and_run(
         except BuildError as error:
             return error.which.splitlines()[-1]
         home = environment.folder / "home"
-        return run_program(command, kind, environment, environ, scratch=home, timeout=timeout, runner=runner)
+        return run_program(
+            *(command, kind, environment.python, environ),
+            scratch=home,
+            timeout=timeout,
+            runner=runner,
+            reads=environment.reads,
+        )
 
 
 def _describe_failure(done: subprocess.CompletedProcess[str]) -> str:

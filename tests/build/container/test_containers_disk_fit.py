@@ -16,7 +16,7 @@ from wheelfactory.build.container.disk_fit import (
     render_image_estimates,
 )
 from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.matrix.facts import Image
+from wheelfactory.matrix.images import Image
 
 SLIM: Edit = (
     "    source: index of ROCm 6.4\n",

@@ -201,7 +201,7 @@ def test_a_wheel_that_does_not_fit_the_python_is_refused(
 
 
 def read(python: Environment) -> InstalledPackage:
-    return read_installed(python, {})
+    return read_installed(python.python, {})
 
 
 def test_files_are_compared_with_record_and_direct_url_is_read(tmp_path: Path) -> None:

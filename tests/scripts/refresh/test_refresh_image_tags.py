@@ -7,7 +7,7 @@ import pytest
 from refresh.images import additional_tags, find_entry, newest_patch, split_reference
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import MATRIX
-from wheelfactory.matrix.image_tags import parse_tag
+from wheelfactory.matrix.images import parse_tag
 from wheelfactory.matrix.load import load_matrix
 
 NEW = "rocm7.2.4_ubuntu24.04_py3.12_pytorch_release_2.10.0"

@@ -633,10 +633,6 @@ def test_an_empty_site_still_explains_impossible_combinations(visit: Visit, empt
     assert reasons(page) == ["RX 6800: CK in flash-attn up to 2.8.3.post2 does not support gfx1030"]
 
 
-def test_a_site_with_documentation_links_to_it(page: Page) -> None:
-    assert page.get_by_role("link", name="Documentation").get_attribute("href") == "docs/"
-
-
 def test_every_link_of_the_page_leads_somewhere(page: Page, site: str) -> None:
     links = page.locator(".doctor a, body > footer a").evaluate_all("found => found.map(link => link.href)")
     own = [link for link in links if link.startswith(site)]
@@ -716,13 +712,6 @@ def test_the_coverage_tells_what_needs_a_runner_from_what_is_missing(visit: Visi
     assert visitor.violations() == []
 
 
-def test_a_site_with_ck_wheels_names_no_runner(visit: Visit, site: str) -> None:
-    page = visit(site).open("?view=coverage")
-    shown = page.locator("#coverage-view").inner_text()
-    assert "runner" not in shown
-    assert "not built here" not in shown
-
-
 @pytest.mark.parametrize(
     ("query", "needs_runner"),
     [
@@ -771,12 +760,6 @@ def test_a_square_of_the_coverage_chooses_its_wheels(visit: Visit, site: str, wh
     assert page.evaluate("document.activeElement.id") == "results"
     page.go_back()
     assert page.locator("#coverage-view").is_visible()
-
-
-def test_an_impossible_square_shows_its_reason(visit: Visit, site: str) -> None:
-    page = visit(site).open("?view=coverage")
-    page.locator(square(page, "ROCm 6.2, torch 2.9.1, CK")).click()
-    assert reasons(page) == ["torch 2.9.1 is not on the ROCm 6.2 index; it is on 6.4, 6.3"]
 
 
 def test_a_triton_wheel_for_another_build_of_torch_leaves_that_torch_alone(visit: Visit, site: str) -> None:

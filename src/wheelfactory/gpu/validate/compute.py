@@ -36,7 +36,7 @@ from wheelfactory.verify.emulation import (
 )
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import KnownLimit, find_cell_limits, find_limits
-from wheelfactory.verify.proofs import AnyReport, HasPython, device_environ, run_program, stand_in_torch_version
+from wheelfactory.verify.proofs import AnyReport, device_environ, run_program, stand_in_torch_version
 from wheelfactory.verify.result import Status
 from wheelfactory.wheel.activation.options import refused_options
 from wheelfactory.wheel.read import Wheel
@@ -56,8 +56,8 @@ class ValidationContext:
     """Where a package is installed, and what is available to run it."""
 
     context: Context
-    runner: HasPython
-    """The Python that has the package: `python` itself, or an environment layered over it."""
+    runner: Path
+    """The interpreter that has the package: that of `python`, or that of an environment layered over it."""
     python: TorchPython
     scratch: Path
     wheel: Wheel | None

@@ -20,7 +20,7 @@ from wheelfactory.core.label import Label
 from wheelfactory.core.models import FrozenModel
 from wheelfactory.core.query import find_packages
 from wheelfactory.gpu.validate.report import ValidatedPackage
-from wheelfactory.verify.proofs import HasPython, ProgramReport
+from wheelfactory.verify.proofs import ProgramReport
 from wheelfactory.wheel.build_record import BuildRecord, parse_build_record
 from wheelfactory.wheel.read import BUILD_RECORD_NAME
 
@@ -109,23 +109,23 @@ class InstalledPackage(ProgramReport):
         )
 
 
-def read_installed(python: HasPython, environ: Mapping[str, str]) -> InstalledPackage:
+def read_installed(python: Path, environ: Mapping[str, str]) -> InstalledPackage:
     """Read the installed flash-attn, else flash-attention-amd.
 
     Raises `InputError` if neither is installed, and `BuildError` if the Python or its metadata cannot be read.
     """
     hint = "repair that Python, or name another with --python"
     try:
-        packages = find_packages([str(python.python), "-I", "-B"], environ, modules=["numpy"])
+        packages = find_packages([str(python), "-I", "-B"], environ, modules=["numpy"])
         found = ((name, next(packages.distributions(name), None)) for name in PROJECTS)
         installed = next(((name, _read(one)) for name, one in found if one), None)
     except InputError as error:
         raise BuildError("cannot read the installed packages", error.which, hint) from None
     except (OSError, ValueError) as error:
-        raise BuildError("cannot read the installed packages", f"{python.python} ({error})", hint) from None
+        raise BuildError("cannot read the installed packages", f"{python} ({error})", hint) from None
     if installed is None:
         hint = "install a wheel (`wheelfactory doctor SITE` says which), name the file of one, or another --python"
-        raise InputError("no flash-attn", f"{python.python} has neither {' nor '.join(PROJECTS)}", hint)
+        raise InputError("no flash-attn", f"{python} has neither {' nor '.join(PROJECTS)}", hint)
     project, distribution = installed
     found_package = InstalledPackage(
         project=project, distribution=distribution, has_numpy=packages.origins["numpy"] is not None

@@ -24,7 +24,7 @@ from wheelfactory.gpu.validate.compute import ComputeResult, ValidationContext, 
 from wheelfactory.gpu.validate.installed import PROJECTS, InstalledPackage, read_installed
 from wheelfactory.gpu.validate.report import VALIDATION_FORMAT, Validation
 from wheelfactory.matrix.facts import Context
-from wheelfactory.verify.proofs import HasPython, device_environ
+from wheelfactory.verify.proofs import device_environ
 from wheelfactory.wheel.read import Wheel
 
 
@@ -110,13 +110,13 @@ def _build_required_products(wheel: Wheel | None, context: Context) -> tuple[Pat
 @contextmanager
 def _open_interpreter(
     wheel: Wheel | None, kernels: Sequence[Path], python: TorchPython, environ: Mapping[str, str], cache: Path
-) -> Iterator[HasPython]:
+) -> Iterator[Path]:
     """Yield the Python that has the package.
 
-    Either `python` itself, or a temporary environment layered on it, with the wheel and its `kernels` installed.
+    Either that of `python`, or one of a temporary environment layered on it, with the wheel and its `kernels`.
     """
     if wheel is None:
-        yield python
+        yield python.python
         return
     layers = find_package_folders(python.python, clean_environ(environ))
     with ExitStack() as stack:
@@ -130,4 +130,4 @@ def _open_interpreter(
             raise InputError(
                 "cannot install the wheel", f"{wheel.path.name} for {python.python} ({reason})", hint
             ) from None
-        yield environment
+        yield environment.python

@@ -1,13 +1,25 @@
-"""Parse the tags of AMD's images, and find the images that share a compiler."""
+"""The container images of matrix.yaml: the tags of AMD's, and which images share a compiler."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
 
 from packaging.version import Version
+
+from wheelfactory.matrix.forms import (
+    AbsolutePath,
+    Citation,
+    Digest,
+    DiskSize,
+    GlibcVersion,
+    ImageReference,
+    LinuxDistribution,
+    PythonVersion,
+    VersionText,
+)
+from wheelfactory.matrix.origins import Fact
 
 # rocm/pytorch tags have had three spellings: release_, release- and neither
 _PYTORCH = re.compile(
@@ -39,38 +51,48 @@ def parse_tag(text: str) -> ImageTag | None:
     return ImageTag(text, (major, minor, patch), tuple(parts.values()))
 
 
-class ToolchainImage(Protocol):
-    """The facts of an image that identify its compiler and libraries."""
+class Image(Fact):
+    """A container image by its literal tag; tags follow no single pattern, so none is computed."""
+
+    tag: ImageReference
+    digest: Digest | None = None
+    distribution: LinuxDistribution
+    glibc: GlibcVersion
+    python: PythonVersion
+    python_path: AbsolutePath
+    """The path in the image of the interpreter of that version."""
+    rocm_path: AbsolutePath | None = None
+    """The ROCm folder in the image; None if it cannot compile, so that Python packages provide ROCm (7.14 on)."""
+    torch: VersionText | None = None
+    """The torch in the image; None for a slim image, which has no torch."""
+    disk: DiskSize | None = None
+    """The unpacked size, as text; None if unknown."""
+    source: Citation
 
     @property
-    def tag(self) -> str:
-        """The literal tag."""
+    def disk_gb(self) -> int | None:
+        """The unpacked size in GB (10^9 bytes)."""
+        return int(self.disk.removesuffix(" GB")) if self.disk else None
 
     @property
-    def distribution(self) -> str:
-        """The Linux distribution, such as ``ubuntu22.04``."""
-
-    @property
-    def glibc(self) -> str:
-        """The glibc version."""
+    def reference(self) -> str:
+        """The reference to pull: by digest if it is known."""
+        return f"{self.tag}@{self.digest}" if self.digest else self.tag
 
 
-def has_amd_torch(image: ToolchainImage) -> bool:
+def has_amd_torch(image: Image) -> bool:
     """Whether an image has AMD's own build of torch, as every release of rocm/pytorch has."""
     repository, _, tag = image.tag.rpartition(":")
     return repository == "rocm/pytorch" and _PYTORCH.fullmatch(tag) is not None
 
 
-AnyImage = TypeVar("AnyImage", bound=ToolchainImage)
-
-
-def rocm_release(image: ToolchainImage) -> tuple[int, ...]:
+def rocm_release(image: Image) -> tuple[int, ...]:
     """Parse the ROCm release in the tag of an image, such as ``(7, 1, 1)``; empty for an unknown pattern."""
     parsed = parse_tag(image.tag.rpartition(":")[2])
     return parsed.rocm if parsed else ()
 
 
-def newest_images(images: Sequence[AnyImage]) -> tuple[AnyImage, ...]:
+def newest_images(images: Sequence[Image]) -> tuple[Image, ...]:
     """Select the images of the newest release of a ROCm entry, on every distribution; all if no tag names a release.
 
     Each can link the kernels that `same_compiler_images` compile, whose glibc is the oldest.
@@ -79,7 +101,7 @@ def newest_images(images: Sequence[AnyImage]) -> tuple[AnyImage, ...]:
     return tuple(image for image in images if rocm_release(image) == newest)
 
 
-def same_compiler_images(images: Sequence[AnyImage]) -> tuple[AnyImage, ...]:
+def same_compiler_images(images: Sequence[Image]) -> tuple[Image, ...]:
     """Select the images of a ROCm entry that share a compiler: the newest release, on one distribution.
 
     Kernel objects are shared only between equal compilers with equal C and C++ libraries (`kernels.compiler.key`).
