@@ -15,8 +15,8 @@ from urllib.parse import unquote, urlsplit
 from packaging.version import Version
 from pypi_simple import Link, RepositoryPage
 
-from wheelfactory.commands.options import default_matrix
 from wheelfactory.core.cell import ANY_PYTHON, Cell
+from wheelfactory.core.files import MATRIX
 from wheelfactory.core.label import Label
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
@@ -68,7 +68,7 @@ def flash_attn_wheel(folder: Path, cell_id: str, content: str = "", replacement:
 
 @cache
 def _shipped_matrix() -> Matrix:
-    return load_matrix(default_matrix())
+    return load_matrix(MATRIX)
 
 
 def stub_wheel(folder: Path, name: str, version: str) -> Path:

@@ -296,7 +296,7 @@ def execute_nothing(place: RunnerSetup) -> None:
     """Leave out what a proof executes: the objects of the fake compiler have no kernels."""
     recording = "_record(executor, kernel_set, host, calls, descriptors, scratch, report_progress, context)"
     edit(place, PROVE, recording, "{}")
-    edit(place, PROVE, "for each in read_descriptors(device)}", "for each in ()}")
+    edit(place, PROVE, "descriptors = read_descriptors(device)", "descriptors = {}")
     edit(place, PROVE, "for call in suggest_calls(source)", "for call in ()")
 
 

@@ -34,7 +34,6 @@ from wheelfactory.kernels.set_estimates import (
     EstimateOrReason,
     estimate_sets,
     estimate_to_json,
-    proof_hours,
     read_cost_model,
     render_estimate,
     render_total,
@@ -190,9 +189,10 @@ def _forecast_workflow(
 ) -> Mapping[str, RunForecast]:
     """Predict the workflow of a tag, by whether it has a runner for CK cells."""
     cells = tuple(cells)
+    proofs = sum(bool(kernel_set.archs) for kernel_set in group_kernel_sets(matrix, cells))
     return {
         "without a runner": predict_run(cut_batches(matrix, split_by_runner(cells, "")[0]), ()),
-        "with a runner": predict_run(cut_batches(matrix, cells), shard_hours(estimates), proof_hours(estimates)),
+        "with a runner": predict_run(cut_batches(matrix, cells), shard_hours(estimates), proofs),
     }
 
 

@@ -21,7 +21,6 @@ from wheelfactory.core.files import atomic_path, scratch_dir, write_atomic
 from wheelfactory.core.progress import logger
 from wheelfactory.kernels.archive import read_archive_manifest
 from wheelfactory.kernels.archive_manifest import ARCHIVE_SUFFIX
-from wheelfactory.kernels.compiler.targets import HOST
 from wheelfactory.kernels.proof import require_proof
 
 _CHECKSUM_FILE = "SHA256SUMS"
@@ -123,8 +122,8 @@ def upload_set(host: ArchiveHost, name: str, archive: Path) -> Mapping[str, str]
 def download_set(host: ArchiveHost, name: str, set_id: str, folder: Path) -> Path:
     """Download the archive of a kernel set into a folder, and return its path.
 
-    Raises `FactoryError` if the host has none, `InputError` if its archive is not the complete set or has a proof of
-    other kernels, and the errors of `ArchiveHost.download`. After an error the folder is unchanged.
+    Raises `FactoryError` if the host has none, `InputError` if its archive is not the complete set or its kernels were
+    not executed (`require_proof`), and the errors of `ArchiveHost.download`. After an error the folder is unchanged.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with scratch_dir(folder) as scratch:
@@ -136,9 +135,6 @@ def download_set(host: ArchiveHost, name: str, set_id: str, folder: Path) -> Pat
         if (manifest.set_id, manifest.shard, manifest.file_name) != (set_id, None, archive.name) or manifest.is_partial:
             hint = "someone else may have write access to this host: find out who uploaded this archive"
             raise InputError("unexpected archive on the archive host", f"{name} has {archive.name}", hint)
-        if manifest.proof:
-            require_proof(set_id, manifest.set_key, manifest.proof)
-            logger.info("%s: %s", archive.name, manifest.proof)
-        elif manifest.set_key.parts["targets"] != [HOST]:
-            logger.warning("%s has no proof that its kernels were executed: an older factory made it", archive.name)
+        require_proof(set_id, manifest.set_key, manifest.proof)
+        logger.info("%s: %s", archive.name, manifest.proof or "host code")
         return archive.replace(folder / archive.name)

@@ -77,7 +77,7 @@ def prove_kernels(
         hint = f"name the set of an arch, and put the archives of its host code into {folder}"
         raise InputError("no host code to execute the kernels with", kernel_set.id, hint)
     device, host = (_open_store(item, folder, context.cache) for item in (kernel_set, host_set))
-    descriptors = {each.kernel.name: each for each in read_descriptors(device)}
+    descriptors = read_descriptors(device)
     calls = [
         call
         for source in (device.key.sources if every else sample_sources(device.key.sources))
@@ -111,12 +111,14 @@ def _open_store(kernel_set: KernelSet, folder: Path, cache: Path) -> Store:
     return Store.open(store_folder(cache), read_archive_manifest(archive).key)
 
 
-def read_descriptors(store: Store) -> Iterator[Descriptor]:
-    """Yield every kernel of a set for one arch."""
-    for source in store.key.sources:
-        code = store.object_path(source)
-        for kernel in read_kernels(code.read_bytes()).values():
-            yield Descriptor(source, code, kernel)
+def read_descriptors(store: Store) -> dict[str, Descriptor]:
+    """Return every kernel of a set for one arch, by name."""
+    codes = {source: store.object_path(source) for source in store.key.sources}
+    return {
+        name: Descriptor(source, code, kernel)
+        for source, code in codes.items()
+        for name, kernel in read_kernels(code.read_bytes()).items()
+    }
 
 
 def _host_flags(host: Store, build_host: BuildHost) -> Iterator[str]:

@@ -96,12 +96,6 @@ def shard_hours(estimates: Iterable[EstimateOrReason]) -> list[float]:
     return [estimate.longest_shard_s / _HOUR for estimate in known for _ in estimate.shards]
 
 
-def proof_hours(estimates: Iterable[EstimateOrReason]) -> list[float]:
-    """The CPU hours to execute a sample of each set of device code; a set without an estimate has none."""
-    known = [estimate for estimate in estimates if not isinstance(estimate, str)]
-    return [estimate.proof_cpu_s / _HOUR for estimate in known if estimate.proof_cpu_s]
-
-
 def total_cpu_hours(estimates: Iterable[EstimateOrReason]) -> float:
     """The CPU hours to compile and prove every set once; a set without an estimate counts nothing."""
     return sum(estimate.cpu_s for estimate in estimates if not isinstance(estimate, str)) / _HOUR

@@ -32,6 +32,7 @@ _PULL = 15.0  # 7 to 10 GB compressed, some 30 GB unpacked
 _ENVIRONMENT = 8.0  # torch and what it requires: 5 GB to download, 13 GB installed
 _BUILD = {Backend.CK: 10.0, Backend.TRITON: 0.2}  # CK: seven bindings that include torch's headers, and the link
 _VERIFY = {Backend.CK: 2.0, Backend.TRITON: 0.2}
+_PROVE_SET = 2.0  # a sample of the kernels of a set: 3 CPU minutes, after CK's host API is compiled
 _PROVE = 2.0  # the kernels of one Triton release: compiled and executed for twelve archs
 
 _UPLOADS_AN_HOUR = 500  # GitHub's documentation of rate limits: requests that create content
@@ -159,24 +160,22 @@ PRODUCT_JOBS = 3 * len(OFFERED_PRODUCTS)
 """Jobs of the products that no cell requires: build, verify and upload each."""
 
 
-def predict_run(
-    batches: Sequence[Batch], shard_hours: Sequence[float], proof_hours: Sequence[float] = ()
-) -> RunForecast:
-    """Predict a run that compiles kernel shards of these hours and proves sets, then builds and publishes batches."""
+def predict_run(batches: Sequence[Batch], shard_hours: Sequence[float], proofs: int = 0) -> RunForecast:
+    """Predict a run that compiles kernel shards of these hours, proves sets, then builds and publishes batches."""
     if not batches:  # select and reconcile
         return RunForecast(2, 0, job_hours=2 * _SETUP / 60, wall_hours=2 * _SETUP / 60, storage_bytes=0)
-    shards, proofs = ([_SETUP + _PULL + 60 * hours for hours in each] for each in (shard_hours, proof_hours))
+    shards, proof = [_SETUP + _PULL + 60 * hours for hours in shard_hours], _SETUP + _PULL + _PROVE_SET
     # the uploads fill one draft, one after the other; each of these products has one too
     count = len(batches) + len(OFFERED_PRODUCTS)
     files = 3 * (sum(len(batch.cells) for batch in batches) + len(OFFERED_PRODUCTS))
     uploads = max(_UPLOAD * count, 60 * files / _UPLOADS_AN_HOUR)
     others = _SETUP * (OTHER_JOBS + PRODUCT_JOBS - len(OFFERED_PRODUCTS))
-    compiled = max(shards, default=0.0) + max(proofs, default=0.0)
+    compiled = max(shards, default=0.0) + proof * bool(proofs)
     slowest = compiled + max((sum(batch.minutes) for batch in batches), default=0.0)
     return RunForecast(
-        jobs=OTHER_JOBS + PRODUCT_JOBS + len(shards) + len(proofs) + sum(batch.jobs for batch in batches),
+        jobs=OTHER_JOBS + PRODUCT_JOBS + len(shards) + proofs + sum(batch.jobs for batch in batches),
         cell_pulls=sum(batch.pulls for batch in batches),
-        job_hours=(sum(shards) + sum(proofs) + sum(sum(batch.minutes) for batch in batches) + uploads + others) / 60,
+        job_hours=(sum(shards) + proofs * proof + sum(sum(batch.minutes) for batch in batches) + uploads + others) / 60,
         wall_hours=(slowest + uploads + _SETUP * OTHER_JOBS) / 60,
         storage_bytes=sum(batch.wheel_bytes for batch in batches),
         uploads=files,

@@ -189,10 +189,3 @@ def passed_gpu_gates(row: WheelRow) -> tuple[GateResult, ...]:
     """Return the passed ``gpu`` gates of a wheel; each has its arch in ``versions["gpu"]``."""
     passed = (gate for gate in row.gates if gate.gate == "gpu" and gate.status is Status.PASSED)
     return tuple(gate for gate in passed if "gpu" in gate.versions)
-
-
-def executed_kernels(row: WheelRow) -> tuple[tuple[str, int, int], ...]:
-    """By arch, how many of the wheel's kernels an emulator executed, and of how many; none without a proof of both."""
-    figures = {name: value for gate in row.gates if gate.gate == "code-objects" for name, value in gate.figures.items()}
-    counts = ((arch, figures.get(f"{arch} executed"), figures.get(f"{arch} kernels")) for arch in row.offload_archs)
-    return tuple((arch, int(executed), int(kernels)) for arch, executed, kernels in counts if executed and kernels)

@@ -24,12 +24,12 @@ from wheelfactory.core.support import OTHER_BUILD, other_ways
 from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.rules import GPU
-from wheelfactory.release.manifest import WheelRow, current_rows, executed_kernels, verified_archs
+from wheelfactory.release.manifest import WheelRow, current_rows, verified_archs
 from wheelfactory.site.coverage import NEEDS_RUNNER, RUNNER_HINT, CellState, Coverage, compute_coverage
 from wheelfactory.site.doctor_facts import support_tables
 from wheelfactory.site.install_lines import install_templates
 from wheelfactory.site.markdown import size_text
-from wheelfactory.site.wheel_text import evidence_lines, missing_checks, preferred_first_key
+from wheelfactory.site.wheel_text import evidence_lines, executed_lines, missing_checks, preferred_first_key
 from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.activation.options import refused_options
 
@@ -40,7 +40,7 @@ COLUMNS = (
 """What the wheels of a kind share, usually all Pythons of a build: positions in the tables of these names.
 
 ``unverified`` names the checks that are missing, and is empty for a verified wheel. ``evidence`` has the archs on which
-the wheel computed correctly, a text for each run on a GPU, and how many kernels an emulator executed, by arch. The
+the wheel computed correctly, a text for each run on a GPU, and for each arch whose kernels an emulator executed. The
 address of a file is a base and the file name, or the whole address in a list. ``index`` is a folder below the site.
 ``refused`` are options that raise an error. ``others`` are other torches that define the symbols that the wheel needs.
 """
@@ -150,7 +150,7 @@ def _shared_values(matrix: Matrix, row: WheelRow, cell: Cell) -> tuple[Hashable,
         *(row.version, cell.flash_attn, cell.torch, cell.rocm, str(cell.backend)),
         *(tuple(map(without_features, row.offload_archs)), row.glibc, row.yanked, missing_checks(row, matrix)),
         tuple(map(_check, row.gates)),
-        (verified_archs(row), tuple(evidence_lines(row)), executed_kernels(row)),
+        (verified_archs(row), tuple(evidence_lines(row)), tuple(executed_lines(row))),
         _base(row),
         index_path(row.index_key) if row.index_key else "",
         refused_options(cell),

@@ -14,13 +14,7 @@ from wheelfactory.core.label import IndexKey, Label
 from wheelfactory.core.published import best_first_key, version_key
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.release.evidence import Evidence
-from wheelfactory.release.manifest import (
-    WheelRow,
-    executed_kernels,
-    outdated_reason,
-    passed_gpu_gates,
-    verified_archs,
-)
+from wheelfactory.release.manifest import WheelRow, outdated_reason, passed_gpu_gates, verified_archs
 from wheelfactory.release.verified import unchecked_since, unverified_reason
 from wheelfactory.site.markdown import escape
 
@@ -96,8 +90,11 @@ def status_notes(row: WheelRow, matrix: Matrix) -> Iterator[str]:
 
 def executed_lines(row: WheelRow) -> Iterator[str]:
     """A line for each arch whose kernels an emulator executed, by the proof of the kernel set."""
-    for arch, executed, kernels in executed_kernels(row):
-        yield f"{executed} of {kernels} kernels executed by an emulator, for {arch}"
+    figures = {name: value for gate in row.gates if gate.gate == "code-objects" for name, value in gate.figures.items()}
+    for arch in row.offload_archs:
+        if executed := figures.get(f"{arch} executed"):
+            kernels = figures.get(f"{arch} kernels", 0)
+            yield f"{executed:.0f} of {kernels:.0f} kernels executed by an emulator, for {arch}"
 
 
 def evidence_lines(row: WheelRow) -> Iterator[str]:

@@ -133,7 +133,7 @@
       element("ul", {}, ...gpus),
       ...family.flatMap((one) => fileOf(context, one)),
       element("p", {}, "Checks before publishing:"),
-      element("ul", { className: "checks" }, ...wheel.checks.map(check), ...executed(wheel)),
+      element("ul", { className: "checks" }, ...wheel.checks.map(check), ...wheel.executed.map(item)),
       ...evidence(wheel),
       ...report(context),
     );
@@ -163,15 +163,14 @@
 
   function evidence(wheel) {
     if (wheel.evidence.length === 0) return [];
-    const lines = wheel.evidence.map((text) => element("li", {}, text));
     return [
       element("p", {}, "Runs on GPUs, compared with float64:"),
-      element("ul", { className: "reasons" }, ...lines),
+      element("ul", { className: "reasons" }, ...wheel.evidence.map(item)),
     ];
   }
 
-  function executed(wheel) {
-    return Object.values(wheel.executed).map((text) => element("li", {}, text));
+  function item(text) {
+    return element("li", {}, text);
   }
 
   const SIGNS = { passed: "✓", failed: "✗", "not run": "–" };

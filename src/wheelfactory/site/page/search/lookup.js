@@ -53,12 +53,10 @@
     const [version, release, torch, rocm, backend, archs, glibc, ...others] = values;
     const [yanked, unverified, checks, [verified, evidence, executed], base, index, refused, otherTorches] = others;
     const proved = unverified ? "tested" : "verified"; // the word for a correct run on an AMD GPU
-    const run = ([arch, ran, all]) => [arch, `${ran} of ${all} kernels executed by an emulator, for ${arch}`];
     const amdTorch = /torch[\d.]+amd/.test(version); // for AMD's own build of torch
     return {
       ...{ version, "flash-attn": release, torch, rocm, backend, archs, glibc, amdTorch },
-      ...{ yanked, unverified, checks, verified, evidence, base, index, refused, proved, otherTorches },
-      executed: Object.fromEntries(executed.map(run)), // by arch
+      ...{ yanked, unverified, checks, verified, evidence, base, index, refused, proved, executed, otherTorches },
     };
   }
 

@@ -29,7 +29,8 @@
     const emulated = wheel.checks.some(([name, status]) => name === "emulation" && status === "passed");
     if (emulated) return status("emulated", `executed in emulation for ${gpu || "each GPU"}`, ran);
     if (ran) return status("verified", ran);
-    return status("not-run", `checked, ${wheel.executed[gpu] || `not run on ${gpu || "a GPU"}`}`);
+    const executed = wheel.executed.find((text) => text.endsWith(` ${gpu}`));
+    return status("not-run", `checked, ${executed || `not run on ${gpu || "a GPU"}`}`);
   }
 
   function provedOn({ verified }, gpu) {
