@@ -72,7 +72,7 @@ def build_wheel(project: PinnedProject, folder: Path, cache: Path) -> Path:
 
 
 # variables that setup.py of every release reads: for ROCm, compile nothing, and download no wheel instead. Observed for
-# 2.7.4.post1, 2.8.3 and 2.8.3.post2: the members equal those of the Triton backend, byte for byte
+# 2.7.4.post1, 2.8.3 and 2.8.3.post2: the members equal the Triton backend's, byte for byte
 _NO_BACKEND = {
     "BUILD_TARGET": "rocm",
     "FLASH_ATTENTION_SKIP_CUDA_BUILD": "TRUE",

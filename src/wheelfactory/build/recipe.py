@@ -84,7 +84,7 @@ def _refuse_without_rocm(matrix: Matrix, cell: Cell, host: Host, *, local_build:
 
 
 def choose_archs(matrix: Matrix, cell: Cell, requested: str, detected: tuple[str, ...]) -> tuple[str, ...]:
-    """The offload archs to build for: the requested ones, else those of the GPUs, else all of the cell.
+    """The offload archs to build for: the requested ones, else the archs of the GPUs, else all of the cell.
 
     `requested` is the text of PYTORCH_ROCM_ARCH, separated by ``;``, ``,`` or spaces. Raises `InputError` for an arch
     that upstream's setup.py refuses.

@@ -50,7 +50,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_option(
         parser,
         "--download TARGET",
-        "download the archive from this directory or github:OWNER/REPO; compile nothing",
+        "download the archive from a release directory or github:OWNER/REPO",
     )
     add_option(
         parser,

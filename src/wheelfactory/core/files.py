@@ -83,7 +83,7 @@ def _make_scratch(parent: Path) -> tuple[Path, int]:
 
 
 def remove_scratch(folder: Path) -> None:
-    """Delete the scratch folders that killed runs left below `folder`; those of running processes stay."""
+    """Delete the scratch folders that killed runs left below `folder`; folders of running processes stay."""
     for parent, names, _ in os.walk(folder):
         for name in [name for name in names if name.startswith(_SCRATCH)]:
             with contextlib.suppress(FactoryError), lock_folder(Path(parent, name)):
@@ -180,7 +180,7 @@ FLASH_ATTN_FALLBACK_SOURCES = ROOT / "packages/flash_attn_fallback"
 
 
 def factory_version() -> str:
-    """The version of the installed distribution; in a checkout, which is not installed, that of pyproject.toml."""
+    """The version of the installed distribution; in a checkout the version in pyproject.toml."""
     if _DATA.is_dir():
         return version("wheelfactory")
     lines = (ROOT / "pyproject.toml").read_text(encoding="utf-8").splitlines()

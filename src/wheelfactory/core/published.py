@@ -98,7 +98,7 @@ def version_key(version: str) -> tuple[int, ...]:
 def build_key(filename: str) -> tuple[int, int]:
     """Return the build tag of a wheel's file name as installers sort it; (0, 0) for none.
 
-    The first number is that of matrix.yaml; the second counts how often the wheel was replaced: ``-1b-`` is (1, 2).
+    The first number comes from matrix.yaml; the second counts how often the wheel was replaced: ``-1b-`` is (1, 2).
     """
     found = _BUILD.match(filename)
     return (int(found[1]), ord(found[2]) - ord("a") + 1 if found[2] else 0) if found else (0, 0)

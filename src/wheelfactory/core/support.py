@@ -148,7 +148,7 @@ class SupportTables:
         return min(found, key=_rank)
 
     def without(self, *rules: tuple[str, ...]) -> SupportTables:
-        """Return the rules but those of these axes, which are about PyTorch's torch only."""
+        """Return the rules without the rules of these axes, which are about PyTorch's torch only."""
         return replace(self, tables=tuple(table for table in self.tables if table.axes not in rules))
 
     def for_own_torch(self) -> SupportTables:

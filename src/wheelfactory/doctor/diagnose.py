@@ -198,7 +198,7 @@ def cuda_build(installed: InstalledFlashAttn, quoted: str = "") -> Diagnosis:
 
 
 def _older_rocm_first(machine: Machine, error: str, facts: DoctorFacts) -> Diagnosis | None:
-    """Report that LD_LIBRARY_PATH puts the libraries of another ROCm before those of torch."""
+    """Report that LD_LIBRARY_PATH puts the libraries of another ROCm before torch's."""
     torch, folders = machine.torch, machine.environ.get("LD_LIBRARY_PATH", "")
     named = re.search(r"rocm-(\d+\.\d+)", folders)
     have = rocm_of_torch(torch.version, torch.hip, torch.rocm, facts.hips) if torch else None

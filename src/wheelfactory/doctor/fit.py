@@ -177,7 +177,7 @@ def find_missing_dependencies(wheels: Iterable[PublishedWheel], machine: Machine
 
 
 def dependencies_of(wheel: PublishedWheel, found: Sequence[PublishedWheel]) -> tuple[PublishedWheel, ...]:
-    """Return those of the missing dependencies that a wheel requires: not every wheel requires every product."""
+    """Return the missing dependencies that a wheel requires: not every wheel requires every product."""
     products = wheel.label.requires if wheel.label else ()
     return tuple(one for one in found if one.project in products or one.project not in PRODUCTS)
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from wheelfactory.core.cell import FALLBACK_NAME, public_version
+from wheelfactory.core.cell import FALLBACK_NAME
 from wheelfactory.core.installer import InstallCommand, Installer, pip_for, url_with_sha256, uv_for
 from wheelfactory.core.label import FALLBACK_INDEX, index_path
 from wheelfactory.doctor.facts import DoctorFacts
@@ -102,7 +102,7 @@ def wheel_step(
     `needed`: the dependencies that the Python lacks. `again`: whether this version is installed already.
     """
     assert wheel.label
-    title = f"Install flash-attn {public_version(wheel.version)}, {wheel.label.backend.display_name} backend:"
+    title = "Install the matching wheel:"
     installer = target.installer
     if not site:
         pip, uv = exact_commands(target.executable, (*needed, wheel), again=again)

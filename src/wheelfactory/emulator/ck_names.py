@@ -69,6 +69,6 @@ def _split_calls(call: Call, words: list[str]) -> Iterator[Call]:
 
 
 def _pads_of(words: list[str]) -> set[str]:
-    """Return which sizes are not a multiple of the tile: ``s`` rows of queries, ``sk`` those of keys, ``d``, ``dv``."""
+    """Return which sizes are not a multiple of the tile: ``s`` rows of queries, ``sk`` rows of keys, ``d``, ``dv``."""
     found = next((match for word in words if word != "pagedkv" and (match := _PADS.fullmatch(word))), None)
     return {part for part in found.groups() if part} if found else set()

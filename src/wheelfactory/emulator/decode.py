@@ -166,7 +166,7 @@ def _decode_control(instruction: Instruction) -> Run:
 
 
 def _decode_jump(instruction: Instruction, addresses: tuple[int, ...]) -> Run:
-    """Decode what reads or sets the program counter; `addresses` are those of a disassembly (see `Program`)."""
+    """Decode what reads or sets the program counter; `addresses`: of a disassembly (see `Program`)."""
     operand = parse_operand(instruction.operands[0])
     read, write = scalar_reader(operand, "su64"), scalar_writer(operand, "su64")
     if instruction.name == "s_getpc_b64" and addresses:

@@ -50,7 +50,7 @@ def clears_high_half(family: Family, name: str) -> bool:
     return family.clears_high and not _KEEPS_HIGH.fullmatch(name)
 
 
-# newer names, and those of gfx9 that this package uses
+# newer names, and the names of gfx9 that this package uses
 _RENAMED = {
     "s_add_co_i32": "s_add_i32", "s_add_co_u32": "s_add_u32", "s_add_co_ci_u32": "s_addc_u32",
     "s_sub_co_i32": "s_sub_i32", "s_sub_co_u32": "s_sub_u32", "s_sub_co_ci_u32": "s_subb_u32",

@@ -83,7 +83,7 @@ def _generator_calls(node: ast.AST, bound: Mapping[str, ast.expr]) -> Iterator[t
 def _text(node: ast.expr, names: Mapping[str, ast.expr], archs: str) -> str:
     """Evaluate a literal, an f-string, an assigned name, or the default of an environment variable to text.
 
-    The one list that setup.py joins with commas for the generator is that of the archs.
+    Only the list of archs is joined with commas for the generator.
     """
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value

@@ -122,7 +122,7 @@ def _request(
         shard_ledger=str(scope.shard_ledger or ""),
         deadline=scope.deadline,
         archive_keys=tuple(_unpack_archives(stores, set_ids, scope.archives)) if scope.archives else (),
-        newer_system=setup.recipe.cell.amd_torch,  # the image of its torch, not that of the kernels
+        newer_system=setup.recipe.cell.amd_torch,  # the wheel's image, not the kernels'
         planned_sources=planned_sources,
         survey=survey,
     )

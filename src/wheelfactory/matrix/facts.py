@@ -230,7 +230,7 @@ class Matrix(Fact):
     exclude: tuple[Exclusion, ...] = Field(default=(), strict=False)
 
     def image(self, cell: Cell, *, slim: bool = False) -> Image:
-        """Choose the image of a cell: that of AMD's torch, or for PyTorch's the best match, else the first listed.
+        """Choose the image of a cell: the image that has AMD's torch; for PyTorch's the best match, else the first.
 
         With `slim`, the image without torch if the ROCm entry has one.
         """

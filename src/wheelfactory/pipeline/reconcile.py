@@ -84,7 +84,7 @@ def reconcile(
 ) -> Reconciliation:
     """Compare cell ids; `published` are all cells that can be installed after the run (`coverage.available_cells`).
 
-    `pending` are cells that may wait for kernels, `unplanned` those that need a runner, `results` those of all jobs.
+    `pending`: cells that may wait for kernels; `unplanned`: cells that need a runner; `results`: of all jobs.
     """
     # A published cell that this run did not build comes from an earlier attempt of the same run: not a gap.
     missing = set(selected) - set(published)

@@ -141,7 +141,7 @@ def _for_each(
     def run_step(number: int) -> None:
         if deadline is not None and time.time() >= deadline:
             which = f"{names[number]} and {len(names) - number - 1} after it"
-            raise RunAgainError("time limit reached", which, "run the job again: it continues from what is there")
+            raise RunAgainError("time limit reached", which, "run the job again: it continues where this one stopped")
         cell, following = cells[number], next(iter(cells[number + 1 :]), None)
         try:
             with steps.step(names[number]) as report_progress:

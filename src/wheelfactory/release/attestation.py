@@ -60,7 +60,7 @@ class _Signer:
     """The repository that the run belongs to: ``https://github.com/OWNER/REPO``."""
     commit: str
     ref: str
-    """The ref of the run, which differs from that of the workflow file if the run calls it at another ref."""
+    """The ref of the run; the workflow file can have another one, if the run calls it there."""
     runner: str
     """``github-hosted`` or ``self-hosted``."""
 

@@ -64,7 +64,7 @@ def runner_note(number: int) -> str:
 
 
 def page_runner_note(matrix: Matrix, rows: Iterable[WheelRow]) -> str:
-    """What a page of all wheels says of cells that need a runner, as plain text; empty if there are none."""
+    """The plain text about cells that need a runner, for a page of all wheels; empty if there are none."""
     cells = () if has_runner(decisive_rows(rows)) else expand(matrix).cells
     number = sum(map(needs_runner, cells))
     return f"{count_text(number, 'more CK wheel')} would work, but this site does not build them." if number else ""

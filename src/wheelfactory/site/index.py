@@ -47,7 +47,7 @@ def render_index(rows: Iterable[WheelRow]) -> dict[str, bytes]:
         parts = folder.split("/")[1:]
         is_index = len(parts) == INDEX_DEPTH or tuple(parts) == FALLBACK_INDEX
         about = _INDEX.format(_describe(parts)) if is_index else _FOLDER
-        # an index has no link but those of its projects (PEP 503)
+        # an index links to nothing but its projects (PEP 503)
         home = "" if is_index else "../" * (len(parts) + 1)
         given = {"title": folder, "about": about, "names": sorted(names), "home": home, "date": newest[folder]}
         pages[f"{folder}/index.html"] = links.render(given).encode()

@@ -101,7 +101,7 @@ def _squares(coverage: Coverage, texts: Table) -> Iterator[list[object]]:
 
 
 def _runner(coverage: Coverage) -> dict[str, object]:
-    """The backends whose wheels are not built for want of a runner, and the texts that say so."""
+    """The backends whose wheels need a runner that this site lacks, and the texts that say so."""
     left_out = (covered.cell for covered in coverage.cells if covered.state is CellState.NEEDS_RUNNER)
     backends = list(dict.fromkeys(str(cell.backend) for cell in left_out))
     return {"backends": backends, "state": NEEDS_RUNNER, "hint": RUNNER_HINT}

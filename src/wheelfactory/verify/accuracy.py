@@ -56,7 +56,7 @@ class NumericCase(ProgramReport):
 
     name: str
     errors: dict[str, tuple[float, float]]
-    """Per result: its largest error, and that of a reference which rounds every intermediate result to the dtype."""
+    """Per result: its largest error, and the error of a reference that rounds each intermediate result to the dtype."""
     option: str = ""
     """The row of options.yaml that the case measures; empty for a call without options."""
     exception: str | None

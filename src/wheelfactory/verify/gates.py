@@ -49,7 +49,7 @@ GATES: tuple[Gate[Subject], ...] = (
 def product_gates(
     expect: Callable[[ProductSubject], ExpectedContents], sizes: range, *more: Gate[ProductSubject]
 ) -> tuple[Gate[ProductSubject], ...]:
-    """Return the gates of a product, all of them required: those of every product, and `more` of its own.
+    """Return the gates of a product, all required: the gates of every product, and `more`.
 
     `expect` derives the contents from the plain build of the product's sources; `sizes` are those allowed, in bytes.
     """

@@ -1,4 +1,4 @@
-"""Compare device code byte for byte with the kernel set of the build record: that of archives, or of this machine."""
+"""Compare device code byte for byte with the kernel set of the build record, from archives or from this machine."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def run_program(
     """Run a program with an environment's Python and return its report, or an error message.
 
     `scratch` is its working and home folder; `timeout` is in seconds. `report_cases` gets the number of cases that are
-    done, now and then. `reads` are the folders of the environment, for a runner that shows a program only what it names.
+    done, now and then. `reads` are the folders of the environment, for a runner that shows it nothing else.
     """
 
     def look(_output: bytes, errors: bytes) -> None:

@@ -133,7 +133,7 @@ def check_linking(subject: Subject) -> GateResult:
 
 
 def hip_library(rocm: str) -> str:
-    """The SONAME of a ROCm release's HIP runtime. ROCm 10.0 has that of 7. Source: a ROCm 10 Containerfile."""
+    """The SONAME of a ROCm release's HIP runtime. ROCm 10.0 and 7 have the same. Source: a ROCm 10 Containerfile."""
     return f"libamdhip64.so.{min(int(rocm.partition('.')[0]), 7)}"
 
 

@@ -119,7 +119,7 @@ def _selected_cells(expansion: Expansion, options: argparse.Namespace) -> tuple[
 def _counts(
     cells: Sequence[Cell], unplanned: Sequence[Cell], published: int, replacements: Mapping[str, int]
 ) -> Iterator[str]:
-    """Say how many cells are built, published, left out for want of a runner, and replaced."""
+    """Say how many cells are built, published, left out because there is no runner, and replaced."""
     if cells or unplanned:
         yield f"{count_text(len(cells), 'cell')} to build, {published} already published"
     else:

@@ -113,7 +113,7 @@ def require_planned_sources(found: Collection[str], planned: Collection[str]) ->
 def adopt_keys(
     keys: Mapping[tuple[str, ...], SetKey], archive_keys: Iterable[Mapping[str, Any]]
 ) -> dict[tuple[str, ...], SetKey]:
-    """Replace each key by that of an archive that differs in nothing but the compiler's content.
+    """Replace each key by the key of an archive that differs only in the compiler's content.
 
     The same release of a compiler is another file in each distribution. What it compiled can be linked on a newer
     system, as wheels run there; compiled again, it would cost as much as all kernels.
@@ -133,7 +133,7 @@ def adopt_keys(
 def require_matching_keys(keys: Iterable[SetKey], archive_keys: Sequence[Mapping[str, Any]]) -> None:
     """Raise `BuildError` if there are unpacked archives (the key parts of each) for some targets, and none has the key.
 
-    `keys` are those of this compile, one for each list of targets.
+    `keys`: of this compile, one for each list of targets.
     """
     for key in keys:
         parts = [dict(given) for given in archive_keys if given.get("targets") == key.parts["targets"]]

@@ -171,7 +171,7 @@ class Store:
         return stored.is_file() and file_sha256(stored) == entry.sha256
 
     def find_missing(self, names: Iterable[str]) -> list[str]:
-        """Return those of the sources whose objects are missing or damaged."""
+        """Return the sources whose objects are missing or damaged."""
         finished = self.read_records()
         return [name for name in names if name not in finished or not self.has_object(finished[name])]
 

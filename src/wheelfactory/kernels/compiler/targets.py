@@ -47,7 +47,7 @@ def target_flags(flags: Iterable[str], targets: Sequence[str]) -> list[str]:
 def target_options(targets: Sequence[str], archs: Sequence[str], placeholder: str) -> list[str]:
     """Return the options that make hipcc compile for these targets only.
 
-    `archs` are those of the whole object; `placeholder` is the file that host code gets for its fat binary.
+    `archs`: of the whole object; `placeholder` is the file that host code gets for its fat binary.
     """
     if len(targets) > 1:
         return [f"{ARCH_OPTION}{arch}" for arch in targets if arch != HOST]

@@ -57,15 +57,15 @@ def make_record(
 ) -> ObjectRecord:
     """Make the record of an object; `is_cached` tells whether the server had the result already.
 
-    Raises `ResultError` for times that are none.
+    Raises `ResultError` for invalid times.
     """
     ran = result.execution_metadata
     stamps = (ran.execution_start_timestamp, ran.execution_completed_timestamp)
     try:
         start, end = (float(stamp.ToNanoseconds()) / 1e9 for stamp in stamps)
     except ValueError:
-        raise ResultError(f"{worker_name(result)} names times that are none") from None
-    # wall seconds for those of the CPU, which results do not carry; a record without memory is no measurement
+        raise ResultError(f"{worker_name(result)} has invalid times") from None
+    # results carry no CPU seconds, so wall seconds; a record without memory is no measurement
     return ObjectRecord(
         *(name, targets, digest.hash, digest.size_bytes),
         cpu_s=max(0.0, end - start),

@@ -24,7 +24,7 @@ class Remote:
     token: Path | None = None
     """A file with a bearer token. It is read for each call, so another program can renew it."""
     ca: Path | None = None
-    """A file with certificates to verify the server with, in PEM; None for those of the system."""
+    """A file with certificates to verify the server with, in PEM; None for the system's."""
     platform: Mapping[str, str] = field(default_factory=dict)
     """Properties that workers must have, beside the compiler."""
     ignore_cache: bool = False

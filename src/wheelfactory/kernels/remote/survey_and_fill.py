@@ -31,7 +31,7 @@ def prepare_compile(
     """Prepare a run of setup.py that compiles what `scope` says and links the sets with these ids.
 
     Returns what to add to the run, and what to give to `verify_samples` after it. Raises `InputError` for a wrong
-    digest in the matrix, the errors of `setup_env` and `run_setup`, and those of `fill.fill_store`.
+    digest in the matrix, the errors of `setup_env` and `run_setup`, and of `fill.fill_store`.
     """
     cell, cache = setup.recipe.cell, context.cache
     release, archs = context.matrix.flash_attn[cell.flash_attn], setup.recipe.archs

@@ -167,7 +167,7 @@ class Client:
         return _json(answer) if answer.content else None
 
     def _wait_to_create(self) -> None:
-        """Wait until a request that creates something keeps to `CREATIONS`, by those of this process."""
+        """Wait until one more request of this process that creates something keeps to `CREATIONS`."""
         for seconds, most in CREATIONS:
             pause = self._created[-most] + seconds - self._clock() if len(self._created) >= most else 0
             if pause > 0:

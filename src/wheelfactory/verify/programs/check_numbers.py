@@ -159,7 +159,7 @@ def choose(suite: str, device: str) -> Iterator[tuple[str, AttentionCase, str]]:
 def report_case(
     module: str, name: str, case: AttentionCase, dtype: str, device: str, *, backward: bool
 ) -> dict[str, Any]:
-    """Return the report of a case: its errors or the exception; with `backward` those of gradients too."""
+    """Return the report of a case: its errors or the exception; with `backward` also the errors of gradients."""
     sys.stderr.write(f"at: {name}\n")  # names the case if a kernel crashes the process
     errors, error, refused = {}, None, None
     try:

@@ -168,7 +168,7 @@ def _with_one_layout(compute, d_out, q, k, v, out, sums, gradients, *more, **nam
 
 
 def _check_gradients(q, k, slopes, queries, keys):
-    """Raise for gradients that 2.7.4.post1 computes wrongly: it writes past the end of those of grouped heads.
+    """Raise for gradients that 2.7.4.post1 computes wrongly: for grouped heads it writes past their end.
 
     It adds up one gradient of all queries for each block of keys.
     """

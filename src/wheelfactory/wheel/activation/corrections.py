@@ -68,7 +68,7 @@ def corrected_lines(wheel: Wheel) -> dict[str, tuple[int, ...]]:
 
 
 def correct_sources(tree: Path) -> None:
-    """Correct the C++ files of unpacked sources; those of Python are corrected in the wheel."""
+    """Correct the C++ files of unpacked sources; Python files are corrected in the wheel."""
     for correction in read_corrections():
         path = tree / correction.file
         if correction.file.startswith("csrc/") and path.is_file() and file_sha256(path) == correction.sha256:

@@ -26,7 +26,7 @@ _ENTRY, _ENTRY_AT = struct.Struct("<q"), 16
 # texts of MessagePack: fixstr, str 8, str 16; 13 and 7 letters
 _TARGET = re.compile(rb"\xadamdhsa\.target(?:[\xa0-\xbf]|\xd9.|\xda..)([ -~]+)", re.DOTALL)
 _KERNEL = re.compile(rb"\xa7\.symbol(?:[\xa0-\xbf]|\xd9.|\xda..)([ -~]+)\.kd", re.DOTALL)
-# of a code object; those of CK have 16 with clang 21
+# of a code object; CK's have 16 with clang 21
 _MAX_SECTIONS = 1 << 10
 
 _PROGBITS = 1
