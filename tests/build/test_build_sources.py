@@ -208,14 +208,6 @@ def test_an_sdist_has_its_sha256_and_the_time_of_its_newest_member(index: Index,
     assert source == Source(cache / SHA256[:16] / SDIST, f"sha256:{SHA256}", NEWEST)
 
 
-def test_a_pinned_file_that_is_not_an_archive_is_an_error(index: Index, cache: Path) -> None:
-    index.body = b"<html>log in first</html>"
-    sdist = {"file": SDIST, "sha256": hashlib.sha256(index.body).hexdigest()}
-
-    with pytest.raises(SourceError, match=f"invalid source archive: {SDIST}"):
-        fetch_source("2.8.3", release(sdist=sdist), cache, index.environ)
-
-
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="every patch release of this Python has the filter")
 def test_sources_unpack_without_the_standard_librarys_filter(
     index: Index, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -353,11 +345,6 @@ def test_a_failed_fetch_is_an_error_and_nothing_is_cached(
 
     assert "matrix.yaml" in caught.value.hint
     assert kept(cache) == []
-
-
-def test_missing_git_is_an_error(repository: Path, cache: Path) -> None:
-    with pytest.raises(SourceError, match="cannot run: git"):
-        fetch_source("2.6.3", at_tag(repository), cache, {"PATH": ""})
 
 
 def test_the_repository_of_a_git_hook_is_not_touched(repository: Path, cache: Path, tmp_path: Path) -> None:

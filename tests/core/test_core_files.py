@@ -145,14 +145,6 @@ def test_the_same_bytes_are_not_written_again(tmp_path: Path) -> None:
     assert path.stat().st_mtime > 1
 
 
-def test_a_scratch_folder_is_gone_even_after_an_error(tmp_path: Path) -> None:
-    with pytest.raises(StopError), scratch_dir(tmp_path / "new") as scratch:
-        (scratch / "deep").mkdir()
-        raise StopError
-
-    assert everything(tmp_path) == ["new"]
-
-
 HOLD = """
 import sys, time
 from pathlib import Path
@@ -180,14 +172,6 @@ def test_a_locked_folder_cannot_be_locked_again(tmp_path: Path, holder: subproce
 
     assert caught.value.which == str(tmp_path / "folder")
     assert caught.value.hint
-
-
-def test_a_kill_releases_the_lock(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
-    holder.kill()
-    holder.wait()
-
-    with lock_folder(tmp_path / "folder"):
-        assert (tmp_path / "folder").is_dir()
 
 
 @pytest.mark.parametrize("error", [None, StopError()], ids=["well", "by an error"])
@@ -241,11 +225,6 @@ def test_running_processes_have_run_since_the_oldest_scratch_folder_of_one(tmp_p
 def test_a_blocking_error_of_the_block_is_passed_on(tmp_path: Path) -> None:
     with pytest.raises(BlockingIOError, match="a full pipe"), lock_folder(tmp_path):
         raise BlockingIOError("a full pipe")
-
-
-def test_a_lock_writes_no_file(tmp_path: Path) -> None:
-    with lock_folder(tmp_path):
-        assert everything(tmp_path) == []
 
 
 def test_a_scratch_folder_removed_before_its_lock_is_created_again(

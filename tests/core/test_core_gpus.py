@@ -70,10 +70,6 @@ def test_the_arch_of_a_gpu(tmp_path: Path, version: int, arch: str) -> None:
     assert read_gpu_archs(make_nodes(tmp_path, version)) == [arch]
 
 
-def test_cpu_nodes_are_skipped(tmp_path: Path) -> None:
-    assert read_gpu_archs(make_nodes(tmp_path, 0, 0, 90402, 90402)) == ["gfx942", "gfx942"]
-
-
 def test_gpus_are_in_the_order_in_which_the_driver_numbers_them(tmp_path: Path) -> None:
     nodes = make_nodes(tmp_path, *[0, 90402] * 5, 100300, 110000)
 

@@ -93,16 +93,6 @@ def test_any_text_reads_back_to_itself_or_is_an_input_error(text: str) -> None:
     assert str(label) == text
 
 
-def test_10_is_not_1() -> None:
-    for one, other in (
-        (("2.1.0", "7.1"), ("2.10.0", "7.1")),
-        (("2.9.1", "7.1"), ("2.9.1", "7.10")),
-        (("2.9.1", "1.0"), ("2.9.1", "10.0")),
-    ):
-        labels = {str(Label.from_cell(Cell("2.8.3", "3.11", torch, rocm, CK))) for torch, rocm in (one, other)}
-        assert len(labels) == 2
-
-
 def test_a_cell_has_its_label() -> None:
     for torch, rocm, backend, text in (
         ("2.5.1", "6.2", CK, "rocm62torch2.5"),

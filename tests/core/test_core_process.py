@@ -102,11 +102,6 @@ def test_a_failure_ends_with_the_last_lines_and_names_the_log(log: Path) -> None
     assert "line 0\n" in log.read_text()
 
 
-def test_a_compile_killed_by_the_kernel_names_the_signal(log: Path) -> None:
-    with pytest.raises(BuildError, match="killed by SIGKILL"):
-        logged("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", log)
-
-
 def test_much_output_on_both_streams_does_not_stop_the_command(log: Path) -> None:
     code = "import sys; sys.stdout.write('x' * 300_000); sys.stdout.flush(); sys.stderr.write('y' * 300_000)"
 
@@ -136,11 +131,6 @@ def test_a_command_gets_only_the_given_environment(log: Path) -> None:
     )
 
 
-def test_a_missing_program_is_a_build_error(log: Path) -> None:
-    with pytest.raises(BuildError, match="cannot run: no-such-program"):
-        run_logged(["no-such-program"], log, environ=os.environ, report_progress=Counted())
-
-
 # short commands
 
 
@@ -151,22 +141,15 @@ def test_capture_returns_stdout(tmp_path: Path) -> None:
 
 
 def test_a_failed_capture_raises_the_given_error_with_the_last_lines() -> None:
-    code = "import sys; print('out'); print('fatal: no such tag', file=sys.stderr); sys.exit(128)"
+    code = "import sys; print('out\\n' * 1000); print('fatal: no such tag', file=sys.stderr); sys.exit(128)"
 
     with pytest.raises(SourceError, match="command failed") as caught:
         capture([PYTHON, "-c", code], failure=SourceError, hint="check the tag")
 
-    assert caught.value.which.splitlines()[0].endswith("(exit status 128)")
-    assert caught.value.which.splitlines()[-1] == "fatal: no such tag"
+    first, *_, last = caught.value.which.splitlines()
+    assert (first.endswith("(exit status 128)"), last) == (True, "fatal: no such tag")
+    assert len(caught.value.which.splitlines()) == LAST_LINES + 1
     assert caught.value.hint == "check the tag"
-
-
-def test_a_failed_capture_shows_a_few_lines() -> None:
-    with pytest.raises(BuildError) as caught:
-        capture([PYTHON, "-c", "print('x\\n' * 1000); raise SystemExit(1)"])
-
-    assert len(caught.value.which.splitlines()) <= LAST_LINES + 1
-    assert "last lines of its output" in caught.value.hint
 
 
 def test_a_missing_program_is_the_given_error() -> None:
@@ -196,10 +179,6 @@ def test_a_command_is_killed_at_its_timeout() -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         run([PYTHON, "-c", "import time; time.sleep(60)"], timeout=0.2)
     assert time.monotonic() - started < 30
-
-
-def test_invalid_utf8_is_replaced() -> None:
-    assert capture([PYTHON, "-c", "import sys; sys.stdout.buffer.write(b'\\xff')"]) == "\N{REPLACEMENT CHARACTER}"
 
 
 def test_a_failure_reason_is_the_signal_or_the_last_line() -> None:

@@ -279,13 +279,6 @@ def test_impossible_times_do_not_crash(explain: Explain) -> None:
     assert explain("\n".join(lines)).code == DONE
 
 
-def test_an_invalid_number_of_jobs_is_an_error(explain: Explain) -> None:
-    for number in ("0", "-1", "many", "99999", "²"):
-        shown = explain(running(), f"--jobs={number}")
-        assert (shown.code, shown.out) == (BAD_INPUT, "")
-        assert f"not a number from 1 to 9999: {number}" in shown.err
-
-
 def test_the_number_of_jobs_is_from_the_option_or_the_cores_of_this_machine(explain: Explain) -> None:
     assert " with 32 jobs (--jobs), " in explain(running(), "--jobs", "32").out
     assert "(the cores of this machine), predicted" in explain(running().split("\n", 1)[1]).out

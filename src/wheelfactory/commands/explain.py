@@ -40,15 +40,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     add_option(form, "--flags", "explain each flag of the compile command, too")
     add_option(form, "--json", "print one JSON object")
-    add_option(parser, "--jobs N", "parallel compiles (default: read from the log)", type=_jobs)
+    add_option(parser, "--jobs N", "parallel compiles (default: read from the log)")
     add_shared(parser, "--matrix FILE")
-
-
-def _jobs(text: str) -> int:
-    """Parse a number of jobs. Raises `argparse.ArgumentTypeError` for anything else."""
-    if not (text.isascii() and text.isdigit() and 0 < int(text) < 10_000):
-        raise argparse.ArgumentTypeError(f"not a number from 1 to 9999: {text}")
-    return int(text)
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:

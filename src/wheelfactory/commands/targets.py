@@ -87,7 +87,7 @@ def open_publisher(
     from wheelfactory.release.github.publisher import GitHubPublisher
     from wheelfactory.release.github.releases import Releases
 
-    client, commit = _client(repository, environ), _commit_of_run(repository, environ)
+    client, commit = open_client(text, environ), _commit_of_run(repository, environ)
     releases = DryRunReleases(client, dry_run_output, commit) if dry_run_output else Releases(client, commit)
     return GitHubPublisher(releases, tag, notes)
 
@@ -119,15 +119,10 @@ def _commit_of_run(repository: str, environ: Environ) -> str | None:
 
 
 def open_client(text: str, environ: Environ) -> Client:
-    """Open the API of a GitHub target. Raises `InputError` for any other target."""
+    """Open the API of a GitHub target, trusting the system's certificates. Raises `InputError` for any other target."""
     repository = parse_repository(text)
     if repository is None:
         raise InputError("not a repository", text, "write github:OWNER/REPO")
-    return _client(repository, environ)
-
-
-def _client(repository: str, environ: Environ) -> Client:
-    """Return an API client that trusts the system's certificates."""
     # imported here: it and requests are slow to import, and only GitHub targets need them
     import truststore
 

@@ -180,9 +180,6 @@ def _plain_lines(table: TextTable) -> Iterable[str]:
     rows = [tuple(column.title for column in table.columns), *table.rows, *filter(None, [table.total])]
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     for row in rows:
-        yield "  ".join(_aligned(row, widths, table.columns)).rstrip()
-
-
-def _aligned(row: Sequence[str], widths: Sequence[int], columns: Sequence[TextColumn]) -> Iterable[str]:
-    for cell, width, column in zip(row, widths, columns, strict=True):
-        yield cell.rjust(width) if column.is_number else cell.ljust(width)
+        cells = zip(row, widths, table.columns, strict=True)
+        aligned = (cell.rjust(width) if column.is_number else cell.ljust(width) for cell, width, column in cells)
+        yield "  ".join(aligned).rstrip()

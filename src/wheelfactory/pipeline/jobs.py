@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 from wheelfactory.core.cell import PRODUCTS, Cell, products_beside, split_names
 from wheelfactory.core.errors import InputError
@@ -85,9 +84,9 @@ def make_jobs(
     sets: Sequence[KernelSet],
     stored: Collection[str],
     shards: Mapping[str, Sequence[str]],
-    unavailable: Mapping[str, str] = MappingProxyType({}),
-    unplanned: Sequence[Cell] = (),
-    replacements: Mapping[str, int] = MappingProxyType({}),
+    unavailable: Mapping[str, str],
+    unplanned: Sequence[Cell],
+    replacements: Mapping[str, int],
 ) -> WorkflowJobs:
     """Choose the jobs of a run for `cells`, which link the kernel sets `sets`: all sets of a cell, or none of them.
 

@@ -75,40 +75,40 @@ def read_additions(
     additions: list[Addition] = []
     for row in read_manifest(folder / MANIFEST_NAME):
         path = (wheels or DirectoryPublisher(folder).wheels_dir) / row.filename
-        unchecked = unverified_reason(row, is_published=False)
-        wrong = _unpinned(row, context.matrix) or unchecked or None
-        if row.cell and expected is not None and expected.get(row.cell) != build_key(row.filename)[1]:
-            wrong = f"{row.cell}, build tag {build_key(row.filename)}, is not in the list of --expect"
-        if not wrong and not path.is_file():
-            wrong = f"{path} is missing"
-        if not wrong and (different := added_differences(row, path)):
-            wrong = f"the row and the file differ in {', '.join(different)}"
-        # the sources of another version are not here to compare with, and no wheel needs that version
-        if not wrong and is_other_version(row.product, row.version, context):
-            logger.info("skipping %s: this checkout can only verify its own version", row.filename)
-            continue
-        # a manifest can claim anything, so these gates run again; they build nothing, because this job can hold a token
-        if not wrong:
-            wrong = _gate_error(row, path, context=context)
+        wrong = next(_objections(row, path, expected, context), None)
         if wrong:
             hint = f"nothing of {folder} was published"
             if row.evidence or row.yanked:
                 hint = f"publish the wheel without, then add it with `--evidence REPORT` or `--yank NAME`; {hint}"
+            unchecked = unverified_reason(row, is_published=False)
             if wrong == unchecked and not any(gate.status is Status.FAILED for gate in row.gates):
                 hint = f"run `wheelfactory run` without --quick to verify them; {hint}"
             raise VerificationError("verification failed", f"{row.filename}: {wrong}", hint)
-        additions.append((row, path))
+        if is_other_version(row.product, row.version, context):
+            logger.info("skipping %s: this checkout can only verify its own version", row.filename)
+        else:
+            additions.append((row, path))
     return tuple(additions)
 
 
-def _gate_error(row: WheelRow, path: Path, *, context: Context) -> str | None:
-    """The findings of the gates that need only the wheel file, or None. A file of PyPI has no gates: it is pinned."""
-    if not row.cell and row.product not in PRODUCTS:
-        return None
+def _objections(row: WheelRow, path: Path, expected: Mapping[str, int] | None, context: Context) -> Iterator[str]:
+    """Yield why a row must not be published with its file, the gates last."""
+    if row.cell and expected is not None and expected.get(row.cell) != build_key(row.filename)[1]:
+        yield f"{row.cell}, build tag {build_key(row.filename)}, is not in the list of --expect"
+    yield from filter(None, (_unpinned(row, context.matrix), unverified_reason(row, is_published=False)))
+    if not path.is_file():
+        yield f"{path} is missing"
+    if different := added_differences(row, path):
+        yield f"the row and the file differ in {', '.join(different)}"
+    # a file of PyPI has no gates: it is pinned. And the sources of another version are not here to compare with
+    if not (row.cell or row.product in PRODUCTS) or is_other_version(row.product, row.version, context):
+        return
+    # a manifest can claim anything, so these gates run again; they build nothing, because this job can hold a token
     cell = Cell.parse(row.cell) if row.cell else None
     results = verify(path, cell, selected=runs_on_publish, may_build=False, context=context)
-    found = [f"{result.gate}: {finding}" for result in results for finding in result.findings]
-    return "; ".join(found) or "a gate did not pass" if is_refused(results) else None
+    if is_refused(results):
+        found = [f"{result.gate}: {finding}" for result in results for finding in result.findings]
+        yield "; ".join(found) or "a gate did not pass"
 
 
 def split_published(additions: Iterable[Addition], published: Iterable[WheelRow]) -> tuple[list[Addition], list[str]]:

@@ -86,12 +86,11 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     print_messages(*_counts(cells, unplanned, len(selected) - len(missing), replacements))
     sets = group_kernel_sets(matrix, cells)
     stored = _find_stored_sets(options.target, matrix, sets, environ)
-    if options.versions:
+    if options.versions and len(stored) < len(sets):
         # the CK cell's own job compiles what is not stored, but a build that is given archives needs all sets of a cell
-        jobs = make_jobs(matrix, cells, sets if len(stored) == len(sets) else (), stored, {}, replacements=replacements)
-    else:
-        shards, unavailable = _choose_shards(matrix, [item for item in sets if item.id not in stored], cache, environ)
-        jobs = make_jobs(matrix, cells, sets, stored, shards, unavailable, unplanned, replacements)
+        sets = ()
+    shards, unavailable = _choose_shards(matrix, [item for item in sets if item.id not in stored], cache, environ)
+    jobs = make_jobs(matrix, cells, sets, stored, shards, unavailable, unplanned, replacements)
     if options.jobs:
         jobs.write(options.jobs)
     values: dict[str, object] = {"count": len(jobs.cells)}

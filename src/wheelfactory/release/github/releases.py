@@ -16,7 +16,7 @@ from wheelfactory.core.errors import PublishError
 from wheelfactory.core.models import FrozenModel, parse_model
 from wheelfactory.core.progress import ProgressCallback, ignore_progress, logger
 from wheelfactory.release.github.client import ApiCall, Client
-from wheelfactory.release.github.responses import RefusedError
+from wheelfactory.release.github.responses import RefusedError, none_if_missing
 from wheelfactory.release.transaction import Asset
 
 
@@ -56,7 +56,6 @@ class Release(FrozenModel, extra="ignore"):
 _NO_TAG = (requests.codes.not_found, requests.codes.unprocessable_entity)
 _COMMIT_REFUSED = (requests.codes.forbidden, requests.codes.not_found, requests.codes.unprocessable_entity)
 
-_T = TypeVar("_T")
 _Value = TypeVar("_Value", Release, StoredAsset)
 
 Acknowledged: TypeAlias = dict[str, object]
@@ -80,7 +79,7 @@ class Releases:
 
     def find_published(self, tag: str) -> Release | None:
         """The published release of a tag, or None."""
-        return _none_if_missing(lambda: _read(Release, self.client.get(f"{self._releases_url}/tags/{tag}")))
+        return none_if_missing(lambda: _read(Release, self.client.get(f"{self._releases_url}/tags/{tag}")))
 
     def require_unmoved(self, tag: str) -> None:
         """Raise `PublishError` if the tag exists, and is not at the commit of the run: somebody moved it since.
@@ -217,7 +216,7 @@ class Releases:
 
     def delete_draft(self, draft: Release) -> None:
         """Delete a draft, if it still exists. Raises `PublishError` if it was published in the meantime."""
-        now = _none_if_missing(lambda: self._get(draft))
+        now = none_if_missing(lambda: self._get(draft))
         if now is not None and not now.draft:
             raise PublishError("the draft was published in the meantime", now.tag_name, "run the same command again")
         if now is not None:
@@ -229,7 +228,7 @@ class Releases:
 
     def _delete(self, url: str) -> None:
         def attempt() -> bool:
-            _none_if_missing(lambda: self._send(ApiCall("DELETE", url)))
+            none_if_missing(lambda: self._send(ApiCall("DELETE", url)))
             return True
 
         self.client.retry(attempt, lambda: None)
@@ -245,16 +244,6 @@ def _is_published(release: Release) -> bool:
 def _state(entry: Release | StoredAsset) -> object:
     """What a current list shows of an entry."""
     return (entry.tag_name, entry.draft) if isinstance(entry, Release) else entry.state
-
-
-def _none_if_missing(call: Callable[[], _T]) -> _T | None:
-    """The result of a call; None if GitHub responds 404."""
-    try:
-        return call()
-    except RefusedError as refused:
-        if refused.status == requests.codes.not_found:
-            return None
-        raise
 
 
 def _read(kind: type[_Value], data: object) -> _Value:

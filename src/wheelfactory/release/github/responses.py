@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import requests
 
@@ -11,6 +12,7 @@ from wheelfactory.core.errors import PublishError
 # without a Retry-After header: at least one minute, then longer each time (GitHub's rate limit documentation)
 _FIRST_SECONDARY_PAUSE_S = 60.0
 _LONGEST_MESSAGE = 300
+_T = TypeVar("_T")
 _RUN_AGAIN = "run the same command again; uploaded files are kept"
 
 
@@ -39,6 +41,16 @@ class RefusedError(PublishError):
     def __init__(self, status: int, what: str, which: str, hint: str) -> None:
         super().__init__(what, which, hint)
         self.status = status
+
+
+def none_if_missing(call: Callable[[], _T]) -> _T | None:
+    """The result of a call; None if GitHub responds 404."""
+    try:
+        return call()
+    except RefusedError as refused:
+        if refused.status == requests.codes.not_found:
+            return None
+        raise
 
 
 def check_response(answer: requests.Response, call: str, now: float) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import requests
-
 from wheelfactory.release.github.client import Client
-from wheelfactory.release.github.responses import RefusedError
+from wheelfactory.release.github.responses import none_if_missing
 
 ENVIRONMENTS = ("github-pages", "refresh", "release")
 """Those that the workflows name."""
@@ -62,9 +60,4 @@ def _check_runner(client: Client) -> Iterator[str]:
 
 def _read(client: Client, path: str) -> Any:
     """The response about a setting; empty if GitHub has none."""
-    try:
-        return client.get(f"{client.url}{path}")
-    except RefusedError as refused:
-        if refused.status != requests.codes.not_found:
-            raise
-        return {}
+    return none_if_missing(lambda: client.get(f"{client.url}{path}")) or {}
