@@ -145,12 +145,7 @@ def test_an_undefined_symbol_of_hip_or_python(site: Site, symbol: str, name: str
 @pytest.mark.parametrize(
     ("library", "version", "hip", "message"),
     [
-        (
-            "libamdhip64.so.6",
-            CK_VERSION,
-            "7.0.51831",
-            "was built for ROCm 6.4, but torch 2.9.1 for ROCm 7.0",
-        ),
+        ("libamdhip64.so.6", CK_VERSION, "7.0.51831", "was built for ROCm 6.4, but torch 2.9.1 for ROCm 7.0"),
         ("libamdhip64.so.6", "2.8.3+other", "7.14.60850", "was built for another ROCm, but torch"),
         ("libhiprtc.so.6", CK_VERSION, "6.3.42131", "was built for ROCm 6.4, but torch"),
     ],

@@ -157,10 +157,7 @@ def test_a_compiled_wheel_works_with_any_triton(site: Site) -> None:
 
 @pytest.mark.parametrize(
     ("visible", "number", "remedy"),
-    [
-        (None, 0, "export HIP_VISIBLE_DEVICES=1"),
-        ("2,5", 2, "export HIP_VISIBLE_DEVICES=5"),
-    ],
+    [(None, 0, "export HIP_VISIBLE_DEVICES=1"), ("2,5", 2, "export HIP_VISIBLE_DEVICES=5")],
 )
 def test_one_of_two_gpus_has_no_code(site: Site, visible: str | None, number: int, remedy: str) -> None:
     made = ck_site(site, good_module("gfx1100"), record=None)

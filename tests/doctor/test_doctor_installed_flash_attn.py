@@ -36,48 +36,38 @@ def test_a_wheel_that_pip_installed(tmp_path: Path) -> None:
     assert found.build_record["cell"] == CK.id
     assert found.extension == str(environment.site_packages / MODULE)
     assert found.extension_archs == ("gfx942",)
-    assert (found.stray_modules, found.other_installs, found.missing_requirements, found.shadowing_dir) == (
-        (),
-        (),
-        ("einops",),
-        "",
-    )
-    assert found.has_triton_backend
-    assert found.error == ""
+    assert (found.stray_modules, found.other_installs, found.missing_requirements) == ((), (), ("einops",))
+    assert (found.has_triton_backend, found.shadowing_dir, found.error) == (True, "", "")
 
 
-def test_an_editable_install(tmp_path: Path, bare_python: Path) -> None:
-    """As setuptools creates it: site-packages holds the metadata and a path, the checkout everything else."""
-    checkout = Site(tmp_path / "checkout", bare_python).add({**PACKAGE, MODULE: good_module("gfx1100")})
-    environment = make_empty_environment(tmp_path / "env")
-    site = Site(environment.site_packages, environment.python).add({**TORCH_MODULE, **EINOPS})
-    info = "flash_attn-2.8.3.dist-info"
-    site.add({f"{info}/METADATA": b"Name: flash_attn\nVersion: 2.8.3\n", f"{info}/RECORD": b"editable.pth,,\n"})
-    site.add({"editable.pth": f"{checkout.folder}\n".encode()})
-
-    found = read_flash_attn(str(environment.python), {})
-
-    assert found
-    assert found.location == str(checkout.folder)
-    assert found.extension == str(checkout.folder / MODULE)
-    assert (found.stray_modules, found.error) == ((), "")
-
-
-def test_an_editable_install_without_a_path(tmp_path: Path, bare_python: Path) -> None:
-    """As setuptools creates it for packages at the top of the project, like flash-attn's: with a finder."""
-    checkout = Site(tmp_path / "checkout", bare_python).add({**PACKAGE, MODULE: good_module("gfx1100")})
-    environment = make_empty_environment(tmp_path / "env")
-    site = Site(environment.site_packages, environment.python).add({**TORCH_MODULE, **EINOPS})
-    info = "flash_attn-2.8.3.dist-info"
-    site.add({f"{info}/METADATA": b"Name: flash_attn\nVersion: 2.8.3\n", f"{info}/RECORD": b"finder.py,,\n"})
-    finder = f"""
+FINDER = """
 import sys
 from importlib.machinery import PathFinder
 class Finder:
-    find_spec = staticmethod(lambda name, *_: PathFinder.find_spec(name, [{str(checkout.folder)!r}]))
+    find_spec = staticmethod(lambda name, *_: PathFinder.find_spec(name, [{folder!r}]))
 sys.meta_path.append(Finder)
 """
-    site.add({"finder.py": finder.encode(), "finder.pth": b"import finder\n"})
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        pytest.param({"editable.pth": "{folder}\n"}, id="by a path"),
+        pytest.param({"finder.py": FINDER, "finder.pth": "import finder\n"}, id="by a finder"),
+    ],
+)
+def test_an_editable_install(tmp_path: Path, bare_python: Path, files: dict[str, str]) -> None:
+    """As setuptools creates it: site-packages holds the metadata and what finds the checkout, which has the rest.
+
+    For packages at the top of the project, like flash-attn's, it is a finder.
+    """
+    checkout = Site(tmp_path / "checkout", bare_python).add({**PACKAGE, MODULE: good_module("gfx1100")})
+    environment = make_empty_environment(tmp_path / "env")
+    site = Site(environment.site_packages, environment.python).add({**TORCH_MODULE, **EINOPS})
+    record = "".join(f"{name},,\n" for name in files).encode()
+    info = "flash_attn-2.8.3.dist-info"
+    site.add({f"{info}/METADATA": b"Name: flash_attn\nVersion: 2.8.3\n", f"{info}/RECORD": record})
+    site.add({name: text.format(folder=str(checkout.folder)).encode() for name, text in files.items()})
 
     found = read_flash_attn(str(environment.python), {})
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPMessage
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from io import BytesIO
 from pathlib import Path
 from urllib.error import HTTPError, URLError
@@ -15,6 +15,7 @@ from urllib.request import Request
 
 import pytest
 
+from loopback import answering
 from wheelfactory.core.errors import InputError
 from wheelfactory.doctor import manifest_source
 from wheelfactory.doctor.manifest_source import ManifestSource, read_manifest_bytes, resolve_site
@@ -71,11 +72,8 @@ def served(answer: Responder) -> Iterator[ManifestSource]:
         def log_message(self, *_: object) -> None:
             """Print nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        yield resolve_site(f"http://127.0.0.1:{server.server_port}/")
-        server.shutdown()
+    with answering(Handler) as address:
+        yield resolve_site(f"{address}/")
 
 
 def responding(data: bytes, *, length: int | None = None, status: int = 200, **headers: str) -> Responder:
@@ -105,19 +103,21 @@ def test_a_manifest_is_read_completely(length: int | None) -> None:
         assert read_manifest_bytes(found) == DATA
 
 
-def test_a_truncated_response_is_an_error() -> None:
-    assert read_error(responding(DATA[:100], length=len(DATA))) == f"truncated: got 100 of {len(DATA)} bytes"
-
-
-def test_a_connection_closed_without_response_is_an_error() -> None:
-    def hang_up(handler: BaseHTTPRequestHandler) -> None:
-        handler.connection.shutdown(socket.SHUT_RDWR)
-
-    assert "closed connection" in read_error(hang_up)
-
-
-def test_a_missing_manifest_is_an_error() -> None:
-    assert read_error(responding(b"<p>nothing here", status=404)) == "HTTP 404 Not Found"
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (responding(DATA[:100], length=len(DATA)), f"truncated: got 100 of {len(DATA)} bytes"),
+        (lambda handler: handler.connection.shutdown(socket.SHUT_RDWR), "closed connection"),
+        (responding(b"<p>nothing here", status=404), "HTTP 404 Not Found"),
+        (responding(b"", status=302, Location="/manifest.jsonl"), "redirect"),
+        (responding(b"", status=302, Location="file:///etc/passwd"), "file:"),
+    ],
+    ids=["truncated", "no response", "missing", "a loop", "to a file"],
+)
+def test_what_is_no_manifest_is_an_error_of_one_line(answer: Responder, reason: str) -> None:
+    error = read_error(answer)
+    assert reason in error
+    assert "\n" not in error
 
 
 def test_a_silent_server_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,15 +159,6 @@ def test_redirect_308_is_handled_like_307() -> None:
     with pytest.raises(HTTPError, match="HTTP Error 307") as caught:
         manifest_source._SafeRedirects().http_error_308(asked, BytesIO(), 308, "Permanent Redirect", headers)
     caught.value.close()
-
-
-def test_a_redirect_loop_is_an_error_of_one_line() -> None:
-    assert "\n" not in read_error(responding(b"", status=302, Location="/manifest.jsonl"))
-
-
-def test_a_redirect_to_a_file_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("secret")
-    assert "file:" in read_error(responding(b"", status=302, Location=(tmp_path / "secret").as_uri()))
 
 
 def test_a_redirect_from_https_to_http_is_an_error() -> None:

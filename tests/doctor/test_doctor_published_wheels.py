@@ -119,16 +119,10 @@ def test_unknown_fields_are_ignored() -> None:
     assert read({**ROW, "signature": {"by": "somebody"}}) == read(ROW)
 
 
-def test_a_truncated_manifest_is_an_error_with_the_line() -> None:
+def test_a_truncated_manifest_and_a_page_are_errors_and_an_empty_one_has_no_wheels() -> None:
     data = f"{json.dumps(ROW)}\n{json.dumps(ROW)}\n".encode()
     assert refusal(data[:-20]).startswith("not a manifest row: manifest.jsonl:2: ")
-
-
-def test_an_html_page_is_an_error() -> None:
     assert refusal(b"<!doctype html><title>Not found</title>") == "not a manifest but an HTML page: manifest.jsonl"
-
-
-def test_an_empty_manifest_has_no_wheels() -> None:
     assert parse_wheels(b"", "manifest.jsonl", BASE) == ()
 
 

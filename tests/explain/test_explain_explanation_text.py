@@ -343,32 +343,31 @@ def test_the_json_has_the_facts_of_the_text(explain: Explain) -> None:
     assert explanation["archs"] == [{"arch": "gfx942", "products": "Instinct MI300A, MI300X, MI308X, MI325X"}]
 
 
-def test_an_argument_that_is_neither_file_nor_cell_id_is_an_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("argument", "error", "hint"),
+    [
+        ("missing.log", "neither a log nor a cell id: missing.log", "no file has this name; a cell id looks like fa2."),
+        (".", "not a log: . is a folder", "name a log file in it"),
+        (command() * 3, "neither a log", "to explain pasted text, pipe it to `wheelfactory explain -`"),
+        ("-", "cannot read the log: stdin is closed", ""),
+    ],
+    ids=["a missing file", "a folder", "a command", "a closed stdin"],
+)
+def test_an_argument_that_is_no_log_is_a_short_error(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    argument: str,
+    error: str,
+    hint: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["explain", "missing.log"]) == BAD_INPUT
-    error, hint = capsys.readouterr().err.splitlines()
-    assert error == "error: neither a log nor a cell id: missing.log"
-    assert hint.startswith("hint: no file has this name; a cell id looks like fa2.8.3-")
-
-
-def test_a_directory_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", str(tmp_path)]) == BAD_INPUT
-    assert capsys.readouterr().err.startswith(f"error: not a log: {tmp_path} is a folder\nhint: name a log file in it")
-
-
-def test_the_error_for_a_command_as_argument_is_short(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", command() * 3]) == BAD_INPUT
-    error, hint = capsys.readouterr().err.splitlines()
-    assert len(error) < 300
-    assert hint.endswith("to explain pasted text, pipe it to `wheelfactory explain -`")
-
-
-def test_a_closed_stdin_is_an_error(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(sys, "stdin", None)
-    assert main(["explain", "-"]) == BAD_INPUT
-    assert "cannot read the log: stdin is closed" in capsys.readouterr().err
+    assert main(["explain", argument]) == BAD_INPUT
+    first, *others = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"error: {error}")
+    assert len(first) < 300
+    assert hint in "".join(others)
 
 
 def test_a_cell_fits_a_terminal_of_80_columns(capsys: pytest.CaptureFixture[str]) -> None:

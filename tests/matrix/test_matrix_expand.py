@@ -31,10 +31,7 @@ def built(expansion: Expansion) -> list[Combination]:
 
 
 def test_every_combination_is_accounted_for_exactly_once() -> None:
-    for path in (
-        MATRIX,
-        SEED,
-    ):
+    for path in (MATRIX, SEED):
         matrix = load_matrix(path)
         expansion = expand(matrix)
         accounted = built(expansion) + [item.combination for item in expansion.excluded if not item.amd_torch]

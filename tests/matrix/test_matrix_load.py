@@ -96,12 +96,7 @@ def test_an_unknown_key_is_refused_with_the_known_ones(path: Path) -> None:
         ("    triton:", "    §flash_attn: x\n    triton:", "flash_attn", "sdist, git, kernel-sources, python, torch"),
         ("tag: v", "§sha256: x\n      tag: v", "sha256", "repository, tag, commit"),
         ("window:", "§windows: x\n      window:", "windows", "archs, wheel-size, source, window"),
-        (
-            "triton-package",
-            "§triton_package: x\n    triton-package",
-            "triton_package",
-            "python, triton, triton-",
-        ),
+        ("triton-package", "§triton_package: x\n    triton-package", "triton_package", "python, triton, triton-"),
         ("index:", "§archives: [x]\n    index:", "archives", "torch, index, archs, may-work"),
         ("glibc", "§musl: x\n        glibc", "musl", "tag, digest, distribution, glibc"),
         ("wheel:", "§file: x\n    wheel:", "file", "version, wheel, sha256, git, source"),
@@ -141,22 +136,12 @@ def test_an_entry_that_is_listed_twice_is_refused(path: Path) -> None:
 
 def test_a_version_that_is_on_no_axis_is_refused(path: Path) -> None:
     for old, new, what, hint in (
-        (
-            "['2.9.1']",
-            "['2.9.1', §'2.7.1']",
-            "torch 2.7.1 has no entry",
-            "known: 2.9.1, 2.5.1; add one under torch:",
-        ),
+        ("['2.9.1']", "['2.9.1', §'2.7.1']", "torch 2.7.1 has no entry", "known: 2.9.1, 2.5.1; add one under torch:"),
         ("['2.9.1']", "[§'2.9']", "torch 2.9 has no entry", "known: 2.9.1, 2.5.1"),
         ("'>=2.9'", "§'>=2.10'", "no torch version is >=2.10", "known: 2.9.1, 2.5.1"),
         ("'==3.12'", "§'==3.1'", "no python version is ==3.1", "known: 3.12, 3.11"),
         ("torch: '>=2.9'", "rocm: §'<6'", "no rocm version is <6", "known: 6.4, 6.2"),
-        (
-            "torch: '>=2.9'",
-            "flash-attn: §'==2.7.*'",
-            "no flash-attn version is ==2.7.*",
-            "known: 2.8.3, 2.6.3",
-        ),
+        ("torch: '>=2.9'", "flash-attn: §'==2.7.*'", "no flash-attn version is ==2.7.*", "known: 2.8.3, 2.6.3"),
     ):
         assert_refused(path, edited((old, new)), what, hint)
 

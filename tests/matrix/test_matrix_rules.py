@@ -70,11 +70,7 @@ def no_arch(backend: Backend) -> str:
             f"{PREVIEW_NAME} is built for torch >=2.9, not 2.5.1",
         ),
         ([PREVIEW], ("2.8.4+git4a948e9", "3.11", "2.9.1", "6.4", CK), ALLOWED),
-        (
-            [CXX_20],
-            GOOD,
-            "torch 2.9.1 needs C++20 headers, and setup.py of these releases compiles with -std=c++17",
-        ),
+        ([CXX_20], GOOD, "torch 2.9.1 needs C++20 headers, and setup.py of these releases compiles with -std=c++17"),
         ([CXX_20], GOOD_TRITON, ALLOWED),
         ([CXX_20, PREVIEW], ("2.8.4+git4a948e9", "3.11", "2.9.1", "6.4", CK), ALLOWED),
         # Triton, by number

@@ -48,16 +48,7 @@ def test_selected_cells_keep_the_order_of_the_matrix() -> None:
 
 
 def test_a_glob_that_matches_nothing_is_refused_with_an_example() -> None:
-    for only in (
-        "fa9.9.9-*",
-        "",
-        "FA2.8.3-*",
-        "[",
-        "fa2.8.3",
-        "*-cp313-*",
-        "\n",
-        "é",
-    ):
+    for only in ("fa9.9.9-*", "", "FA2.8.3-*", "[", "fa2.8.3", "*-cp313-*", "\n", "é"):
         with pytest.raises(InputError) as refused:
             select_cells(EXPANSION, only)
         assert (refused.value.what, refused.value.which) == ("no cell matches", only)
@@ -89,12 +80,7 @@ def test_any_glob_selects_cells_or_is_refused(only: str) -> None:
 
 
 def test_a_cell_of_the_matrix_is_given_back() -> None:
-    for cell, python in (
-        (CK, None),
-        (CK, "3.11"),
-        (TRITON, "3.12"),
-        (TRITON, "3"),
-    ):
+    for cell, python in ((CK, None), (CK, "3.11"), (TRITON, "3.12"), (TRITON, "3")):
         assert require_in_matrix(EXPANSION, cell, python) == cell
 
 
@@ -167,10 +153,7 @@ def test_an_entry_holds_a_cell_as_strings() -> None:
 
 
 def test_no_cells_are_an_empty_list() -> None:
-    for shards in (
-        False,
-        True,
-    ):
+    for shards in (False, True):
         assert github_matrix(MATRIX, [], shards=shards) == '{"include":[]}'
 
 

@@ -15,13 +15,7 @@ from wheelfactory.core.files import MATRIX
 from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.manifest import WheelRow
-from wheelfactory.site.coverage import (
-    CellState,
-    Coverage,
-    compute_coverage,
-    decisive_rows,
-    page_runner_note,
-)
+from wheelfactory.site.coverage import CellState, Coverage, compute_coverage, decisive_rows, page_runner_note
 
 TRITON = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
 CK = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"

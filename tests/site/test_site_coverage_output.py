@@ -15,13 +15,7 @@ from wheelfactory.core.files import MATRIX
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.site.coverage import NEEDS_RUNNER, RUNNER_HINT, Coverage, compute_coverage
-from wheelfactory.site.coverage_output import (
-    SHOWN_REASONS,
-    cell_lines,
-    coverage_json,
-    coverage_markdown,
-    summary_lines,
-)
+from wheelfactory.site.coverage_output import SHOWN_REASONS, cell_lines, coverage_json, coverage_markdown, summary_lines
 
 TRITON = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"
 CK = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"

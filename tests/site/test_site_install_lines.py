@@ -75,16 +75,7 @@ def test_the_install_line_names_the_index_of_the_wheel_and_no_other() -> None:
 
 
 def test_the_install_line_survives_the_shell_whatever_the_folder_is_called(tmp_path: Path) -> None:
-    cases: list[str] = [
-        "with blank",
-        "a'b",
-        'a"b',
-        "a$b",
-        "a+b",
-        "a%20b",
-        "a#b",
-        "été",
-    ]
+    cases: list[str] = ["with blank", "a'b", 'a"b', "a$b", "a+b", "a%20b", "a#b", "été"]
     for name in cases:
         folder = tmp_path / name
         (index,) = (

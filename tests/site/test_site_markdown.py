@@ -49,13 +49,7 @@ def test_a_cell_of_a_table_stays_one_cell(one: str, other: str) -> None:
 
 
 def test_no_mention_and_no_reference_is_left_after_escapes_are_read() -> None:
-    cases: list[str] = [
-        "@octocat",
-        "a@b.example",
-        "see @org/team",
-        "#12",
-        "owner/repo#12",
-    ]
+    cases: list[str] = ["@octocat", "a@b.example", "see @org/team", "#12", "owner/repo#12"]
     for text in cases:
         read = "".join(token.content for token in tokens(escape(text)) if token.type in ("text", "text_special"))
         assert re.search(f"[@#]{BLANK}", read)
@@ -63,12 +57,7 @@ def test_no_mention_and_no_reference_is_left_after_escapes_are_read() -> None:
 
 
 def test_github_makes_no_link_of_an_address() -> None:
-    cases: list[str] = [
-        "https://evil.example/",
-        "www.evil.example",
-        "WWW.evil.example",
-        "ftp://x",
-    ]
+    cases: list[str] = ["https://evil.example/", "www.evil.example", "WWW.evil.example", "ftp://x"]
     for text in cases:
         assert not re.search(r"://|(?i:www\.)", escape(text))
 

@@ -123,9 +123,7 @@ def test_a_page_without_wheels_is_a_page() -> None:
     assert "0 flash-attn wheels." in packages_page(MATRIX, [])
 
 
-def test_without_any_ck_wheel_visitors_are_told_and_the_owner_learns_what_to_set(
-    rows: tuple[WheelRow, ...],
-) -> None:
+def test_without_any_ck_wheel_visitors_are_told_and_the_owner_learns_what_to_set(rows: tuple[WheelRow, ...]) -> None:
     ck, triton, *_ = rows
     assert "does not build" not in packages_page(MATRIX, [ck])
     for page in (shown(packages_page(MATRIX, [triton])), packages_html(MATRIX, [triton]).decode()):

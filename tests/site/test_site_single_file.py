@@ -133,14 +133,7 @@ def test_the_site_is_its_one_constant() -> None:
 
 
 def test_a_site_that_could_be_code_is_refused() -> None:
-    cases: list[str] = [
-        'https://a/"; import os',
-        "https://a/\\",
-        "https://a/\n",
-        "https://a/ b",
-        '"""',
-        "\x1b",
-    ]
+    cases: list[str] = ['https://a/"; import os', "https://a/\\", "https://a/\n", "https://a/ b", '"""', "\x1b"]
     for site in cases:
         with pytest.raises(InputError, match="not a site address"):
             build_single_file(WRITTEN, site)

@@ -54,10 +54,7 @@ def test_kernels_that_an_emulator_executed_did_not_run_on_a_gpu(row: WheelRow) -
 
 def test_missing_checks_come_first_and_the_wheel_is_not_called_verified(row: WheelRow) -> None:
     ran = with_evidence(row.model_copy(update={"gates": (*quick_gates(TRITON), GATE)}), amd_validation())
-    assert list(status_notes(ran, MATRIX)) == [
-        "not checked: numbers",
-        "tested on gfx90a, gfx942",
-    ]
+    assert list(status_notes(ran, MATRIX)) == ["not checked: numbers", "tested on gfx90a, gfx942"]
     assert "verified" not in " ".join(evidence_lines(ran))
 
 

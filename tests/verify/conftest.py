@@ -7,11 +7,7 @@ from pathlib import Path
 import pytest
 
 from shared_folder import file_lock
-from wheelfactory.build.environments import (
-    make_build_environment,
-    make_numpy_environment,
-    make_triton_environment,
-)
+from wheelfactory.build.environments import make_build_environment, make_numpy_environment, make_triton_environment
 
 
 @pytest.fixture

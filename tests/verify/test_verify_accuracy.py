@@ -67,11 +67,6 @@ def test_the_bound_is_a_multiple_of_the_rounding_error() -> None:
         assert (found == []) is right
 
 
-def test_a_case_that_raised_is_a_finding() -> None:
-    (finding,) = faults(numbers(TRITON, "ValueError: no kernel", output=(0.0, 1.0)))
-    assert (finding.expected, finding.found) == ("causal float16 to run on gfx942", "ValueError: no kernel")
-
-
 OPTIONS: list[tuple[str, str | None, str | None]] = [
     ("", None, None),  # no option, computed
     ("", "ignores it", "ignores it"),  # no option, refused
@@ -88,29 +83,25 @@ def test_an_option_is_computed_or_refused_as_the_table_says() -> None:
         assert case.model_copy(update={"option": option, "refused": refused}).error(["softcap"]) == found
 
 
-def test_a_report_of_nothing_is_a_finding() -> None:
-    (finding,) = faults(numbers().model_copy(update={"cases": ()}))
-    assert (finding.expected, finding.found) == ("attention to run on gfx942", "no case")
+REFUSED: list[tuple[NumericReport | str, Tolerance, str, str]] = [
+    (numbers(TRITON, "no kernel", output=(0.0, 1.0)), TRITON, "causal float16 to run on gfx942", "no kernel"),
+    (numbers().model_copy(update={"cases": ()}), TRITON, "attention to run on gfx942", "no case"),
+    ("killed by SIGSEGV", TRITON, "attention to run on gfx942", "killed by SIGSEGV"),
+    (numbers(CK), TRITON, "calls of flash_attn.flash_attn_triton_amd.interface_fa", "flash_attn_2_cuda"),
+    (
+        numbers(CK).model_copy(update={"from_wheel": False}),
+        *(CK, "flash_attn_2_cuda from the wheel", "a different copy installed in this Python"),
+    ),
+]
+"""A case that raised, no case, no report, the calls of another backend, the backend of another installation."""
 
 
-def test_no_report_is_a_finding_with_the_reason() -> None:
-    (finding,) = faults("killed by SIGSEGV; causal float16")
-    assert (finding.expected, finding.found) == ("attention to run on gfx942", "killed by SIGSEGV; causal float16")
-    assert finding.remedy.startswith("run the gate again")
-
-
-def test_a_wheel_that_calls_another_backend_is_refused() -> None:
-    (finding,) = faults(numbers(CK), TRITON)
-    assert finding.expected == "calls of flash_attn.flash_attn_triton_amd.interface_fa"
-    assert finding.found == "flash_attn_2_cuda"
-
-
-def test_the_backend_of_another_installation_proves_nothing() -> None:
-    (finding,) = faults(numbers(CK).model_copy(update={"from_wheel": False}), CK)
-    assert (finding.expected, finding.found) == (
-        "flash_attn_2_cuda from the wheel",
-        "a different copy installed in this Python",
-    )
+def test_what_proves_nothing_is_a_finding() -> None:
+    for answer, standard, expected, found in REFUSED:
+        (finding,) = faults(answer, standard)
+        assert (finding.expected, finding.found) == (expected, found)
+        assert finding.remedy
+    assert faults("killed by SIGSEGV")[0].remedy.startswith("run the gate again")
 
 
 def test_the_figures_are_of_the_result_nearest_to_its_bound() -> None:

@@ -90,10 +90,7 @@ def changed(folder: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("make", "failed"),
-    [
-        pytest.param(lying, {"identity"}, id="it lies"),
-        pytest.param(changed, {"record", "contents"}, id="changed"),
-    ],
+    [pytest.param(lying, {"identity"}, id="it lies"), pytest.param(changed, {"record", "contents"}, id="changed")],
 )
 def test_only_the_gates_concerned_fail_and_nothing_is_imported(
     tmp_path: Path, imported: list[str], make: Callable[[Path], Path], failed: set[str]

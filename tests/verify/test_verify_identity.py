@@ -34,54 +34,41 @@ def findings_of(path: Path, cell: Cell, matrix: Matrix = MATRIX) -> tuple[Findin
     return result.findings
 
 
-@pytest.mark.parametrize(
-    "version",
-    [
-        pytest.param("2.8.2+rocm64torch2.9", id="release"),
-        pytest.param("2.8.3+rocm64torch2.9triton", id="label of the other backend"),
-    ],
-)
-def test_a_wheel_of_another_version(tmp_path: Path, version: str) -> None:
-    path = finished_wheel(tmp_path, version=version)
-
-    (finding,) = findings_of(path, CK)
-
-    assert (finding.file, finding.expected) == ("file name", CK_STEM)
-    assert finding.found == f"flash_attn-{version}-cp311-cp311"
+def of_version(version: str) -> tuple[Cell, dict[str, str], str, str]:
+    return CK, {"version": version}, CK_STEM, f"flash_attn-{version}-cp311-cp311"
 
 
-def test_a_wheel_of_another_project(tmp_path: Path) -> None:
-    (finding,) = findings_of(finished_wheel(tmp_path, name="flash_attn_3"), CK)
-
-    assert (finding.expected, finding.found) == (CK_STEM, CK_STEM.replace("attn", "attn_3"))
+def of_tags(tags: str, expected: str, found: str, cell: Cell = CK) -> tuple[Cell, dict[str, str], str, str]:
+    return cell, {"tags": tags}, expected, found
 
 
-@pytest.mark.parametrize(
-    ("tags", "expected", "found"),
-    [
-        pytest.param("cp312-cp312-manylinux_2_28_x86_64", "cp311-cp311", "cp312-cp312", id="python tag"),
-        pytest.param("cp311-abi3-manylinux_2_28_x86_64", "cp311-cp311", "cp311-abi3", id="ABI tag"),
-        pytest.param("cp311.cp312-cp311-any", "cp311-cp311", "cp311.cp312-cp311", id="a python tag too many"),
-        pytest.param("cp311-cp311-any", MANYLINUX, "any", id="no platform"),
-        pytest.param("cp311-cp311-linux_x86_64", MANYLINUX, "linux_x86_64", id="not repaired"),
-        pytest.param("cp311-cp311-manylinux_2_28_aarch64", MANYLINUX, "manylinux_2_28_aarch64", id="another machine"),
-        pytest.param(
-            "cp311-cp311-manylinux_2_28_x86_64.linux_x86_64",
-            MANYLINUX,
-            "manylinux_2_28_x86_64.linux_x86_64",
-            id="a platform too many",
-        ),
-        pytest.param(
-            "cp311-cp311-manylinux_2_28_x86_64.manylinux_2_28_x86_64",
-            MANYLINUX,
-            "manylinux_2_28_x86_64.manylinux_2_28_x86_64",
-            id="a platform twice",
-        ),
-    ],
-)
-def test_wrong_tags_of_a_ck_wheel_are_refused(tmp_path: Path, tags: str, expected: str, found: str) -> None:
-    finding = findings_of(finished_wheel(tmp_path, tags=tags), CK)[0]
+TWO_PLATFORMS = "manylinux_2_28_x86_64.linux_x86_64"
+ONE_PLATFORM_TWICE = "manylinux_2_28_x86_64.manylinux_2_28_x86_64"
 
+WRONG_NAMES = {
+    "another release": of_version("2.8.2+rocm64torch2.9"),
+    "the label of the other backend": of_version("2.8.3+rocm64torch2.9triton"),
+    "another project": (CK, {"name": "flash_attn_3"}, CK_STEM, CK_STEM.replace("attn", "attn_3")),
+    "another Python": of_tags("cp312-cp312-manylinux_2_28_x86_64", "cp311-cp311", "cp312-cp312"),
+    "another ABI": of_tags("cp311-abi3-manylinux_2_28_x86_64", "cp311-cp311", "cp311-abi3"),
+    "a Python too many": of_tags("cp311.cp312-cp311-any", "cp311-cp311", "cp311.cp312-cp311"),
+    "no platform": of_tags("cp311-cp311-any", MANYLINUX, "any"),
+    "not repaired": of_tags("cp311-cp311-linux_x86_64", MANYLINUX, "linux_x86_64"),
+    "another machine": of_tags("cp311-cp311-manylinux_2_28_aarch64", MANYLINUX, "manylinux_2_28_aarch64"),
+    "a platform too many": of_tags(f"cp311-cp311-{TWO_PLATFORMS}", MANYLINUX, TWO_PLATFORMS),
+    "a platform twice": of_tags(f"cp311-cp311-{ONE_PLATFORM_TWICE}", MANYLINUX, ONE_PLATFORM_TWICE),
+    "Triton for one Python": of_tags("cp311-none-any", "py3-none", "cp311-none", TRITON),
+    "Triton for Python 2 too": of_tags("py2.py3-none-any", "py3-none", "py2.py3-none", TRITON),
+    "Triton for one platform": of_tags("py3-none-manylinux_2_28_x86_64", "any", "manylinux_2_28_x86_64", TRITON),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG_NAMES)
+def test_a_wrong_file_name_is_refused(tmp_path: Path, kind: str) -> None:
+    cell, changes, expected, found = WRONG_NAMES[kind]
+    path = finished_wheel(tmp_path, cell, **changes)  # type: ignore[arg-type]  # texts
+    finding = findings_of(path, cell)[0]
+    assert finding.file in ("file name", path.name)
     assert finding.expected.endswith(expected)
     assert finding.found.endswith(found)
 
@@ -92,62 +79,38 @@ def test_the_legacy_platform_name_is_accepted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tags", "expected", "found"),
+    ("cell", "lie", "file", "expected", "found"),
     [
-        pytest.param("cp311-none-any", "py3-none", "cp311-none", id="for one Python"),
-        pytest.param("py2.py3-none-any", "py3-none", "py2.py3-none", id="for Python 2 too"),
-        pytest.param("py3-none-manylinux_2_28_x86_64", "any", "manylinux_2_28_x86_64", id="for one platform"),
+        (CK, {"toolchain": toolchain_of(CK, cxx11_abi=False)}, "cxx11_abi", "True", "False"),
+        (CK, {"offload_archs": ("gfx942", "gfx90a")}, "offload_archs", "gfx90a, gfx942", "gfx942, gfx90a"),
+        (TRITON, {"toolchain": toolchain_of(CK)}, "toolchain", "nothing", "torch, hip, cxx11_abi, glibc, python"),
+        (TRITON, {"kernels": "c" * 64}, "toolchain", "nothing", "kernels"),
     ],
+    ids=["another C++ ABI", "another order", "Triton with a toolchain", "Triton with kernels"],
 )
-def test_a_triton_wheel_whose_tags_lie(tmp_path: Path, tags: str, expected: str, found: str) -> None:
-    (finding,) = findings_of(finished_wheel(tmp_path, TRITON, tags=tags), TRITON)
+def test_a_wrong_build_record_is_refused(
+    tmp_path: Path, cell: Cell, lie: dict[str, Any], file: str, expected: str, found: str
+) -> None:
+    (finding,) = findings_of(finished_wheel(tmp_path, cell, record=build_record(cell, **lie)), cell)
 
-    assert finding.expected.endswith(expected)
-    assert finding.found.endswith(found)
-
-
-OTHER = "fa2.8.3-rocm7.2-torch2.9.1-cp311-ck"
+    assert finding.file == f"build record {file}"
+    assert (finding.expected, finding.found) == (expected, found)
 
 
 @pytest.mark.parametrize(
-    ("lie", "file", "expected", "found"),
+    ("cell", "old", "new", "found"),
     [
-        pytest.param(
-            {"toolchain": toolchain_of(CK, cxx11_abi=False)}, "cxx11_abi", "True", "False", id="other C++ ABI"
-        ),
-        pytest.param(
-            {"offload_archs": ("gfx942", "gfx90a")},
-            "offload_archs",
-            "gfx90a, gfx942",
-            "gfx942, gfx90a",
-            id="another order",
-        ),
+        *((TRITON, "-any.whl", f"-{platform}.whl", platform) for platform in ("ANY", "Any", "any.any")),
+        (CK, "-cp311-cp", "-1-cp311-cp", CK_STEM.replace("-cp311-cp", "-1-cp311-cp")),
     ],
 )
-def test_a_wrong_build_record_is_refused(
-    tmp_path: Path, lie: dict[str, Any], file: str, expected: str, found: str
-) -> None:
-    (finding,) = findings_of(finished_wheel(tmp_path, record=build_record(CK, **lie)), CK)
-
-    assert (finding.file, finding.expected, finding.found) == (f"build record {file}", expected, found)
-
-
-@pytest.mark.parametrize("platform", ["ANY", "Any", "any.any"])
-def test_a_platform_that_installers_read_as_the_same(tmp_path: Path, platform: str) -> None:
+def test_a_second_name_that_installers_accept(tmp_path: Path, cell: Cell, old: str, new: str, found: str) -> None:
     """One wheel under two names could be published twice."""
-    path = finished_wheel(tmp_path, TRITON)
+    path = finished_wheel(tmp_path, cell)
 
-    (finding,) = findings_of(path.rename(path.with_name(path.name.replace("-any.whl", f"-{platform}.whl"))), TRITON)
+    (finding,) = findings_of(path.rename(path.with_name(path.name.replace(old, new))), cell)
 
-    assert (finding.expected, finding.found) == ("any", platform)
-
-
-def test_a_wheel_with_a_build_tag(tmp_path: Path) -> None:
-    path = finished_wheel(tmp_path)
-
-    (finding,) = findings_of(path.rename(path.with_name(path.name.replace("-cp311-cp", "-1-cp311-cp"))), CK)
-
-    assert finding.found == CK_STEM.replace("-cp311-cp", "-1-cp311-cp")
+    assert finding.found == found
 
 
 def test_the_build_of_the_matrix_is_in_the_name_and_the_record(tmp_path: Path) -> None:
@@ -177,19 +140,6 @@ def test_a_wheel_that_was_renamed(tmp_path: Path) -> None:
     assert [(finding.file, finding.expected, finding.found) for finding in found] == [
         ("dist-info", f"flash_attn-{CK_VERSION}.dist-info", "flash_attn-2.8.3+rocm62torch2.5.dist-info")
     ]
-
-
-@pytest.mark.parametrize(
-    ("lie", "found"),
-    [
-        pytest.param({"toolchain": toolchain_of(CK)}, "torch, hip, cxx11_abi, glibc, python", id="a toolchain"),
-        pytest.param({"kernels": "c" * 64}, "kernels", id="kernels"),
-    ],
-)
-def test_a_triton_wheel_with_a_toolchain_is_refused(tmp_path: Path, lie: dict[str, Any], found: str) -> None:
-    (finding,) = findings_of(finished_wheel(tmp_path, TRITON, record=build_record(TRITON, **lie)), TRITON)
-
-    assert (finding.expected, finding.found) == ("nothing", found)
 
 
 def test_for_a_tag_the_source_must_be_a_commit(tmp_path: Path) -> None:

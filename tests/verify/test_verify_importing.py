@@ -8,16 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from wheel_factory import (
-    CK,
-    PACKAGE,
-    TRITON,
-    build_record,
-    finished_wheel,
-    make_wheel,
-    metadata_text,
-    small_machine,
-)
+from wheel_factory import CK, PACKAGE, TRITON, build_record, finished_wheel, make_wheel, metadata_text, small_machine
 from wheelfactory.build.environments import cpu_torch_requirement, make_build_environment
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.verify.gate import Subject

@@ -636,11 +636,7 @@ def test_an_empty_site_still_explains_impossible_combinations(visit: Visit, empt
 def test_every_link_of_the_page_leads_somewhere(page: Page, site: str) -> None:
     links = page.locator(".doctor a, body > footer a").evaluate_all("found => found.map(link => link.href)")
     own = [link for link in links if link.startswith(site)]
-    assert {link.removeprefix(site) for link in own} == {
-        "doctor.py",
-        "docs/",
-        "packages.html",
-    }
+    assert {link.removeprefix(site) for link in own} == {"doctor.py", "docs/", "packages.html"}
     for link in own:
         assert page.context.request.get(link).ok, link
 
