@@ -36,9 +36,9 @@ REPOSITORY_PATTERN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?/[A-Za
 """``OWNER/REPO``."""
 
 
-def add_target(parser: argparse.ArgumentParser) -> None:
-    """Add ``TARGET``."""
-    parser.add_argument("target", metavar="TARGET", type=_target, help="release directory, or github:OWNER/REPO")
+def add_target(parser: argparse.ArgumentParser, forms: str = "release directory, or github:OWNER/REPO") -> None:
+    """Add ``TARGET``, which takes one of these `forms`."""
+    parser.add_argument("target", metavar="TARGET", type=_target, help=forms)
 
 
 def _target(text: str) -> str:

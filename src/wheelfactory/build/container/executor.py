@@ -41,7 +41,7 @@ class ContainerExecutor:
     """The resources of each container."""
     slim: bool = False
     triton_here: bool = False
-    """Whether Triton cells, whose wheels hold no compiled code, are built on this machine, and wait for no image."""
+    """Whether Triton cells are built on this machine: their wheels hold no compiled code, so they need no image."""
     _making: threading.Lock = field(default_factory=threading.Lock)
     """Prevents parallel cells from building the same image twice."""
 

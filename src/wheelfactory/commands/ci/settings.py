@@ -12,7 +12,7 @@ from wheelfactory.core.progress import log_to_stderr
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    add_target(parser)
+    add_target(parser, "github:OWNER/REPO")
     parser.epilog = "example: GITHUB_TOKEN=$(gh auth token) wheelfactory ci settings github:OWNER/REPO"
 
 

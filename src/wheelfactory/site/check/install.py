@@ -15,7 +15,7 @@ from pathlib import Path
 
 from wheelfactory.build.environments import Environment, clean_environ, make_python_environment
 from wheelfactory.build.rocm_python import torch_requirement
-from wheelfactory.core.cell import FALLBACK_NAME, PRODUCTS
+from wheelfactory.core.cell import FALLBACK_NAME, OFFERED_PRODUCTS
 from wheelfactory.core.errors import BuildError, FactoryError, InputError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.installer import InstallCommand, Installer, pip_for, uv_for
@@ -161,7 +161,7 @@ def _run_install(command: InstallCommand, settings: Mapping[str, str]) -> str:
 
 def _import(row: WheelRow, environment: Environment, settings: Mapping[str, str]) -> str:
     """Import the package, isolated; return why that failed, or an empty text."""
-    is_fallback, expected = row.product in PRODUCTS, json.dumps({"version": row.version})
+    is_fallback, expected = row.product in OFFERED_PRODUCTS, json.dumps({"version": row.version})
     program = [PROGRAMS / "import_fallback.py", row.project] if is_fallback else [PROGRAMS / "import_wheel.py"]
     try:
         command = (environment.python, "-I", "-B", *program)
