@@ -93,17 +93,9 @@ EVERYTHING = (
 )
 
 
-@pytest.fixture(scope="module")
-def runner_process() -> Iterator[None]:
-    """A process of the runner, with its token."""
-    with subprocess.Popen(["sleep", "1000"], env={"RUNNER_TOKEN": TOKEN}) as process:
-        yield
-        process.kill()
-
-
 @pytest.fixture
-def hostile(engine: Engine, runner_process: None, tmp_path: Path) -> Iterator[Path]:
-    """A Triton wheel that does not import if its code reaches anything."""
+def hostile(engine: Engine, tmp_path: Path) -> Iterator[Path]:
+    """A Triton wheel that does not import if its code reaches anything, beside a process with the runner's token."""
     rows = tmp_path / "rows"
     rows.mkdir()
     (rows / "manifest.jsonl").touch()
@@ -113,7 +105,10 @@ def hostile(engine: Engine, runner_process: None, tmp_path: Path) -> Iterator[Pa
         "factory": ROOT / "src/wheelfactory/__init__.py",
         "Python": sys.base_prefix + "/bin/python3",
     }
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        subprocess.Popen(["sleep", "1000"], env={"RUNNER_TOKEN": TOKEN}) as runner,
+    ):
         init = HOSTILE.format(
             token=TOKEN,
             engine=engine.url.removeprefix("unix://"),
@@ -122,6 +117,7 @@ def hostile(engine: Engine, runner_process: None, tmp_path: Path) -> Iterator[Pa
         )
         members = {**PACKAGE, "flash_attn/__init__.py": init.encode()}
         yield finish_wheel(make_wheel(tmp_path / "raw", members=members), build_record(TRITON), tmp_path)
+        runner.kill()
 
 
 @pytest.fixture

@@ -42,7 +42,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         choices=["build", "prove", "verify"],
-        help="build the wheels, or run their slow gates and cache the results, or verify them",
+        help="build the wheels, or run their slow gates and cache the results, or verify them; the gates run code of "
+        "wheels in containers, unless --executor local",
     )
     parser.add_argument(
         "cells",
