@@ -135,12 +135,8 @@ def _run_combination(name: str, level: Level, shared: RunContext, contexts: Mapp
         if called is not None:
             return _call(called, base, level, shared, contexts)
         return _run(job, base, level, shared, contexts)
-    except (ExpressionError, JobError, WorkflowInputError) as error:
+    except (ExpressionError, JobError) as error:
         return Job(path, FAILURE, matrix=contexts["matrix"], permissions=permissions, error=f"{path}: {error}")
-
-
-class WorkflowInputError(Exception):
-    """A value of the wrong type for an input of a called workflow."""
 
 
 def _call(called: Workflow, base: Job, level: Level, shared: RunContext, contexts: Mapping[str, Value]) -> Job:
@@ -152,12 +148,12 @@ def _call(called: Workflow, base: Job, level: Level, shared: RunContext, context
     try:
         inputs = call_inputs(called, given, shared.expressions.fill(written, Scope(own)))
     except WorkflowError as error:
-        raise WorkflowInputError(str(error)) from None
+        raise JobError(str(error)) from None
     inner = Level(called, {**own, "inputs": inputs}, base.permissions, f"{base.path}/", level.earlier)
     done, needs = run_level(inner, shared)
     jobs = tuple(itertools.chain.from_iterable(done.values()))
     outputs = call_outputs(inner, needs, shared.expressions)
-    return _with(base, result=overall([one["result"] for one in needs.values()]), called=jobs, outputs=outputs)
+    return replace(base, result=overall([one["result"] for one in needs.values()]), called=jobs, outputs=outputs)
 
 
 def _run(job: Mapping[str, Any], base: Job, level: Level, shared: RunContext, contexts: Mapping[str, Value]) -> Job:
@@ -181,7 +177,7 @@ def _run(job: Mapping[str, Any], base: Job, level: Level, shared: RunContext, co
         outputs = {name: shared.expressions.text(value, last) for name, value in (job.get("outputs") or {}).items()}
     _check_size(outputs)
     fill, scope = shared.expressions.fill, Scope(contexts)
-    return _with(
+    return replace(
         base,
         result=FAILURE if frame.failed else SUCCESS,
         outputs=outputs,
@@ -209,7 +205,3 @@ def _check_size(outputs: Mapping[str, str]) -> None:
     size = sum(len(name.encode("utf-16-le")) + len(value.encode("utf-16-le")) for name, value in outputs.items())
     if size > OUTPUT_BYTES:
         raise JobError(f"its outputs take {size} bytes of UTF-16, the limit is {OUTPUT_BYTES}")
-
-
-def _with(job: Job, **changes: Any) -> Job:
-    return Job(**{**job.__dict__, **changes})

@@ -93,10 +93,10 @@ class Machine:
 
     def _run(self, step: Mapping[str, Any], frame: Frame) -> tuple[str, str, dict[str, str]]:
         try:
-            environ = self._environ(frame)
+            environ = dict(frame.environ)
             if not self.expressions.condition(step.get("if"), self._scope(frame, environ)):
                 return SKIPPED, "", {}
-            own = self._fill(step.get("env", {}), frame, environ)
+            own = self.expressions.fill(step.get("env", {}), self._scope(frame, environ))
             environ |= {name: self.expressions.text(value, self._scope(frame, environ)) for name, value in own.items()}
             if "uses" in step:
                 outputs = self._use(step, frame, environ)
@@ -110,7 +110,7 @@ class Machine:
         self, step: Mapping[str, Any], frame: Frame, ended: tuple[str, str, dict[str, str]], place: int
     ) -> None:
         outcome, output, outputs = ended
-        environ = self._environ(frame)
+        environ = dict(frame.environ)
         inputs = {} if outcome == SKIPPED else self._quietly(step.get("with", {}), frame, environ)
         own = {} if outcome == SKIPPED else self._quietly(step.get("env", {}), frame, environ)
         seen = [*environ.values(), *inputs.values(), *own.values()]
@@ -177,7 +177,7 @@ class Machine:
         seen = {name: frame.contexts[name] for name in ("github", "runner", "job", "strategy", "matrix")}
         inner = Frame({**seen, "inputs": own}, environ, composite=folder)
         self.run(action["runs"]["steps"], inner)
-        scope = self._scope(inner, self._environ(inner))
+        scope = self._scope(inner, inner.environ)
         outputs = {
             name: self.expressions.text(about["value"], scope) for name, about in (action.get("outputs") or {}).items()
         }
@@ -204,9 +204,6 @@ class Machine:
             found["GITHUB_ACTION_PATH"] = str(frame.composite)
         return found
 
-    def _environ(self, frame: Frame) -> dict[str, str]:
-        return dict(frame.environ)
-
     def _scope(self, frame: Frame, environ: Mapping[str, str]) -> Scope:
         status = dict(zip(STATUSES, (not frame.failed, frame.failed, True, False), strict=True))
         return Scope(
@@ -214,6 +211,3 @@ class Machine:
             status,
             self.workspace if self.executed else self.tree,
         )
-
-    def _fill(self, value: Value, frame: Frame, environ: Mapping[str, str]) -> Value:
-        return self.expressions.fill(value, self._scope(frame, environ))

@@ -15,6 +15,10 @@ _MAX = 0xFFFFFFFF
 _SMALLEST, _LARGEST = -(1 << 31), (1 << 31) - 1
 
 
+def _add_signed(a: int, b: int) -> tuple[int, bool]:
+    return a + b, not _SMALLEST <= a + b <= _LARGEST
+
+
 def _logic(compute: Callable[..., int], *names: str) -> None:
     """Define instructions of 32 or 64 bits; SCC says whether the result is not 0."""
     for name in names:
@@ -87,8 +91,8 @@ define(
 )
 define(
     "si32 si32 > su32 scc",
-    s_add_i32=lambda a, b: (a + b, not _SMALLEST <= a + b <= _LARGEST),
-    s_sub_i32=lambda a, b: (a - b, not _SMALLEST <= a - b <= _LARGEST),
+    s_add_i32=_add_signed,
+    s_sub_i32=lambda a, b: _add_signed(a, -b),
     s_min_i32=lambda a, b: (min(a, b), a < b),
     s_max_i32=lambda a, b: (max(a, b), a > b),
     s_absdiff_i32=lambda a, b: (abs(a - b), a != b),
@@ -158,10 +162,6 @@ for _name, _compare in COMPARISONS.items():
         if _fixed:
             define(f"{_operands} {_fixed} > scc", **{f"s_cmpk_{_name}_{_kind}": _compare})
     define("sf32 sf32 > scc", **{f"s_cmp_{_name}_f32": _compare})
-
-
-def _add_signed(a: int, b: int) -> tuple[int, bool]:
-    return a + b, not _SMALLEST <= a + b <= _LARGEST
 
 
 def _extract(value: int, field: int, bits: int, *, signed: bool = False) -> tuple[int, bool]:

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BuildError, FactoryError, InputError
 from wheelfactory.core.files import atomic_path, scratch_dir
 from wheelfactory.core.progress import logger
@@ -168,22 +167,19 @@ def unpack_archive(path: Path, kernels: Path) -> UnpackResult:
         damaged: list[str] = []
         with _report_write_errors(store.folder), scratch_dir(kernels) as scratch:
             store.create()
-            known = store.read_records()
+            known = {source: record.sha256 for source, record in store.read_records().items()}
             for duplicates in manifest.group_by_content():
-                new = [entry for entry in duplicates if not _has_object(store, known.get(entry.source), entry)]
+                new = [
+                    entry
+                    for entry in duplicates
+                    if known.get(entry.source) != entry.sha256 or not store.has_object(entry)
+                ]
                 if _unpack_object(stream, store, duplicates[0], new, scratch / "object"):
                     intact |= {entry.source: entry for entry in duplicates}
                 else:
                     damaged += [entry.source for entry in new]
         stream.read_end()
     return UnpackResult(store, replace(manifest, objects=intact), tuple(sorted(damaged)))
-
-
-def _has_object(store: Store, known: ObjectRecord | None, entry: ObjectRecord) -> bool:
-    stored = store.object_path(entry.source)
-    return (
-        known is not None and known.sha256 == entry.sha256 and stored.is_file() and file_sha256(stored) == entry.sha256
-    )
 
 
 def _read_object_into(stream: ArchiveStream, expected: ObjectRecord, sink: Callable[[memoryview], object]) -> bool:

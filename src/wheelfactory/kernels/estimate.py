@@ -128,8 +128,7 @@ class Estimate:
     @property
     def shards(self) -> tuple[str, ...]:
         """``1/6`` to ``6/6``, for a GitHub matrix."""
-        count = len(self.shard_cpu_s)
-        return tuple(str(Shard(index, count)) for index in range(1, count + 1))
+        return Shard.names(len(self.shard_cpu_s))
 
 
 @dataclass(frozen=True)

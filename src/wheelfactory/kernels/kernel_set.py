@@ -39,7 +39,8 @@ class KernelSet:
     @property
     def id(self) -> str:
         """Such as ``ck-62327233-rocm6.4-gfx942`` or ``ck-62327233-rocm6.4-cxx11``."""
-        return "-".join([self.sources, f"rocm{self.rocm}", *filter(None, ["_".join(self.archs), self._abi])])
+        abi = {None: "", True: "cxx11", False: "precxx11"}[self.cxx11_abi]
+        return "-".join([self.sources, f"rocm{self.rocm}", *filter(None, ["_".join(self.archs), abi])])
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -50,10 +51,6 @@ class KernelSet:
     def releases(self) -> tuple[str, ...]:
         """The flash-attn versions of the cells, in matrix order. The kernels of each are the same."""
         return tuple(dict.fromkeys(cell.flash_attn for cell in self.cells))
-
-    @property
-    def _abi(self) -> str:
-        return {None: "", True: "cxx11", False: "precxx11"}[self.cxx11_abi]
 
 
 def sources_name(matrix: Matrix, flash_attn: str) -> str:

@@ -98,4 +98,4 @@ def _describe_progress(progress: Mapping[str, ArchiveManifest]) -> Iterator[str]
 def _every_shard(known: Iterable[str]) -> Iterator[str]:
     """Yield all shards of a set that was split like these shards."""
     for count in sorted({Shard.parse(shard).count for shard in known}):
-        yield from (str(Shard(index, count)) for index in range(1, count + 1))
+        yield from Shard.names(count)

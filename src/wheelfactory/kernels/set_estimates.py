@@ -165,7 +165,7 @@ def estimate_to_json(kernel_set: KernelSet, estimate: EstimateOrReason, sharding
     names = {"id": kernel_set.id, "flash-attn": kernel_set.releases, "cells": [cell.id for cell in kernel_set.cells]}
     if isinstance(estimate, str):
         count = sharding.shards or 0
-        numbered = [str(Shard(index, count)) for index in range(1, count + 1)]
+        numbered = Shard.names(count)
         return {**names, "shards": numbered, "unavailable": estimate}
     return {
         **names,

@@ -43,13 +43,11 @@ from wheelfactory.kernels.compiler.request import (
     CompileRequest,
     CompileResult,
 )
-from wheelfactory.kernels.compiler.samples import Samples
+from wheelfactory.kernels.compiler.samples import Samples, Targets
 from wheelfactory.kernels.compiler.schedule import Compile
 from wheelfactory.kernels.compiler.shards import Shard, cut_shards
 from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.compiler.targets import HOST, compiled_sources, whole_targets
-
-Targets = tuple[str, ...]
 
 
 def compile_set(request: CompileRequest, inputs: CompileInputs, environ: Mapping[str, str]) -> CompileResult:

@@ -25,6 +25,11 @@ class Shard:
         """Such as ``2/6``; the inverse of `parse`."""
         return f"{self.index}/{self.count}"
 
+    @staticmethod
+    def names(count: int) -> tuple[str, ...]:
+        """``1/6`` to ``6/6``, for a `count` of 6."""
+        return tuple(str(Shard(index, count)) for index in range(1, count + 1))
+
     @classmethod
     def parse(cls, text: str) -> Shard:
         """Parse ``I/N``. Raises `ValueError` for anything else."""

@@ -55,7 +55,11 @@ def make_method(channel: grpc.aio.Channel, name: str, answer: Any, hide: Callabl
     """
     kind = getattr(channel, _STREAMS.get(name, "unary_unary"))
     path = f"/{_SERVICES[name]}/{name}"
-    return kind(path, request_serializer=_serialize, response_deserializer=lambda data: _parse(answer, hide(data)))
+    return kind(
+        path,
+        request_serializer=lambda message: message.SerializeToString(),
+        response_deserializer=lambda data: _parse(answer, hide(data)),
+    )
 
 
 def _parse(kind: Any, data: bytes) -> Any:
@@ -75,11 +79,6 @@ def require_message(message: _Message | None) -> _Message:
 def read_message(kind: Any, data: bytes) -> Any:
     """Parse a message of the class `kind` within another one. Raises `ResultError` for another message."""
     return require_message(_parse(kind, data))
-
-
-def _serialize(message: Any) -> bytes:
-    data: bytes = message.SerializeToString()
-    return data
 
 
 def _certificates(ca: Path | None) -> bytes | None:

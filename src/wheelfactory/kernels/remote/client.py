@@ -145,7 +145,8 @@ class Client:
                         name = require_message(operation).name or name
                         if operation.done:
                             return _read_response(operation)
-                        report_stage(_read_stage(operation))
+                        metadata = operation.metadata.value
+                        report_stage(read_message(messages.ExecuteOperationMetadata, metadata).stage)
                 except grpc.aio.AioRpcError as error:
                     if name and error.code() is grpc.StatusCode.NOT_FOUND:
                         name = ""  # the server has forgotten it, such as after a restart
@@ -268,11 +269,6 @@ def _batches(blobs: Iterable[Blob]) -> Iterable[list[Blob]]:
         size += len(blob.data)
     if batch:
         yield batch
-
-
-def _read_stage(operation: messages.Operation) -> int:
-    stage: int = read_message(messages.ExecuteOperationMetadata, operation.metadata.value).stage
-    return stage
 
 
 def _read_response(operation: messages.Operation) -> messages.ExecuteResponse:
