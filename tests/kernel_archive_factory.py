@@ -41,7 +41,7 @@ KEY = SetKey(PARTS, tuple(OBJECTS))
 def proof_of(set_id: str, of: SetKey = KEY, **changes: Any) -> Proof:
     """Return a proof of one executed kernel, with changes."""
     proof = Proof(
-        format=1, set=set_id, key=of.digest, host_key="56" * 32, executed_by="emulator", archs=("gfx942",), kernels=3,
+        set=set_id, key=of.digest, host_key="56" * 32, executed_by="emulator", archs=("gfx942",), kernels=3,
         executed={"kernel": of.sources[0]}, calls=(CallReport("call", ("kernel",), 1, 1.0, (), ()),), faults=(),
     )  # fmt: skip
     return replace(proof, **changes)

@@ -30,7 +30,6 @@ OTHER_COMPILER = SetKey({**PARTS, "compiler": {"version": "HIP 6.4", "sha256": "
         ({"key": OTHER_COMPILER.digest}, "proof of other kernels"),
         ({"archs": ("gfx90a",)}, "proof of other kernels"),
         ({"executed": {"kernel": "fmha_fwd_d256"}}, "proof of other kernels"),
-        ({"format": 2}, "proof of other kernels"),
         ({"executed": {}}, "no kernel of the set was executed"),
         ({"faults": ("kernel: store outside the buffers",)}, "compute something wrong: .*: kernel: store outside"),
     ],

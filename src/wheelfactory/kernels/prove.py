@@ -90,11 +90,29 @@ def prove_kernels(
         for done in _execute_parts(chosen, recorded, descriptors, scratch, context):
             reports += done
             report_progress(len(reports), len(chosen), "calls executed")
-    return _write_proof(make_proof(kernel_set, device, host, descriptors, reports), folder)
+    return _write_proof(kernel_set, device, host, descriptors, reports, folder)
 
 
-def _write_proof(proof: Proof, folder: Path) -> Path:
-    """Write a proof, log it, and return its path. Raises `BuildError` if a kernel computes something wrong."""
+def _write_proof(
+    kernel_set: KernelSet,
+    device: Store,
+    host: Store,
+    descriptors: Mapping[str, Descriptor],
+    reports: Sequence[CallReport],
+    folder: Path,
+) -> Path:
+    """Write the proof of a set, log it, and return its path. Raises `BuildError` if a kernel is wrong."""
+    proof = Proof(
+        set=kernel_set.id,
+        key=device.key.digest,
+        host_key=host.key.digest,
+        executed_by=emulator_id(),
+        archs=kernel_set.archs,
+        kernels=len(descriptors),
+        executed={name: descriptors[name].source for report in reports for name in report.kernels},
+        calls=tuple(reports),
+        faults=tuple(fault for report in reports for fault in report.faults),
+    )
     path = proof_path(folder, proof.set, proof.key)
     write_atomic(path, json.dumps(asdict(proof), indent=1, sort_keys=True).encode() + b"\n")
     logger.info("%s", proof)
@@ -235,26 +253,3 @@ def _execute(
 
 def _read_reports(data: bytes) -> list[CallReport]:
     return [read_record(CallReport, report) for report in parse_json(data)]
-
-
-def make_proof(
-    kernel_set: KernelSet,
-    device: Store,
-    host: Store,
-    descriptors: Mapping[str, Descriptor],
-    reports: Sequence[CallReport],
-) -> Proof:
-    """Return the proof of a set."""
-    ran = {name for report in reports for name in report.kernels}
-    return Proof(
-        format=1,
-        set=kernel_set.id,
-        key=device.key.digest,
-        host_key=host.key.digest,
-        executed_by=emulator_id(),
-        archs=kernel_set.archs,
-        kernels=len(descriptors),
-        executed={name: descriptors[name].source for name in sorted(ran)},
-        calls=tuple(reports),
-        faults=tuple(fault for report in reports for fault in report.faults),
-    )

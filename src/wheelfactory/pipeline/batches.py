@@ -32,7 +32,7 @@ _PULL = 15.0  # 7 to 10 GB compressed, some 30 GB unpacked
 _ENVIRONMENT = 8.0  # torch and what it requires: 5 GB to download, 13 GB installed
 _BUILD = {Backend.CK: 10.0, Backend.TRITON: 0.2}  # CK: seven bindings that include torch's headers, and the link
 _VERIFY = {Backend.CK: 2.0, Backend.TRITON: 0.2}
-_PROVE_SET = 2.0  # a sample of the kernels of a set: 3 CPU minutes, after CK's host API is compiled
+_PROVE_SET = 3.0  # a sample of the kernels of a set: 5 CPU minutes, after CK's host API is compiled
 _PROVE = 2.0  # the kernels of one Triton release: compiled and executed for twelve archs
 
 _UPLOADS_AN_HOUR = 500  # GitHub's documentation of rate limits: requests that create content
