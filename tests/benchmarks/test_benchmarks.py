@@ -54,7 +54,7 @@ def figures(line: str) -> list[float]:
 def test_plan_md_quotes_the_tables_of_kernels_py(cache: Path) -> None:
     page = (ROOT / "docs/reference/plan.md").read_text().partition("## The whole matrix")[2].partition("\n## ")[0]
     shown = [line for line in page.splitlines() if line.startswith("|")]
-    assert len(shown) == 7
+    assert len(shown) == 8
     assert set(shown) - set(run("kernels.py", "--cache", cache).splitlines()) == set()
 
 
@@ -83,7 +83,7 @@ def test_a_cluster_ends_near_the_ideal_and_costs_its_client_little(cache: Path) 
     *_, machine, cluster, uploaded, saved, client = run("cluster.py", "--actions", "40", "--cache", cache).splitlines()
     page = " ".join((ROOT / "docs/how-to/compile-on-a-cluster.md").read_text().split())
     wall, ratio = figures(cluster)[-2:]
-    assert f" takes {wall} minutes, {ratio:.2f} times the ideal " in page
+    assert f" takes {wall} minutes on " in page
     assert 1 < figures(machine)[-1] < ratio <= 1.15
     assert "; 0 left for this machine" in uploaded
     assert figures(saved)[0] == figures(saved)[2] == 40
