@@ -66,7 +66,7 @@ WRONG_NAMES = {
 @pytest.mark.parametrize("kind", WRONG_NAMES)
 def test_a_wrong_file_name_is_refused(tmp_path: Path, kind: str) -> None:
     cell, changes, expected, found = WRONG_NAMES[kind]
-    path = finished_wheel(tmp_path, cell, **changes)  # type: ignore[arg-type]  # texts
+    path = finished_wheel(tmp_path, cell, **changes)  # type: ignore[arg-type]  # all of them are texts
     finding = findings_of(path, cell)[0]
     assert finding.file in ("file name", path.name)
     assert finding.expected.endswith(expected)

@@ -176,12 +176,13 @@ def _record(
     file, log = scratch / "record.json", log_path(context.cache, f"{kernel_set.id}-calls")
     job.write(file)
     log.parent.mkdir(parents=True, exist_ok=True)
+    codes = [each.code for each in descriptors.values()]
     command = BuildCommand(
         name=log.stem,
         argv=(str(build_host.python), "-ISB", str(Path(record_calls.__file__)), str(file)),
         environ=build_host.environ,
         log=log,
-        reads=(PACKAGE_DIR, *{Path(path).parent for path, *_ in (*job.kernels.values(), *zip(job.objects))}),
+        reads=(PACKAGE_DIR, *{Path(path).parent for path in (*job.objects, *codes)}),
         writes=(scratch,),
     )
     build_host.run(command, report_progress)

@@ -81,7 +81,7 @@ def container_options(
         ],
         "user": _NOBODY if apart and engine.user == ROOT_USER else engine.user,
         "read_only": apart,
-        "tmpfs": {"/tmp": _OWN_FOLDER} if apart else {},  # noqa: S108
+        "tmpfs": {"/tmp": _OWN_FOLDER} if apart else {},  # noqa: S108 - of the container, as below
         "working_dir": "/tmp",  # noqa: S108 - of the container, not of this machine
         "network_mode": "none",
         "cap_drop": ["ALL"],
