@@ -163,11 +163,12 @@ def _record(
     recipe, source = choose_recipe(executor, kernel_set.cells, context=context)
     build_host = executor.prepare_host(recipe.cell, report_progress)
     (arch,) = kernel_set.archs
+    objects = [host.object_path(name) for name in host.key.sources]
     job = Job(
         hipcc=f"{build_host.machine.rocm_path}/bin/hipcc",
         flags=tuple(_host_flags(host, build_host)),
         root=str(unpack_source(source, scratch / "source")),
-        objects=tuple(str(host.object_path(name)) for name in host.key.sources),
+        objects=tuple(map(str, objects)),
         arch=arch,
         kernels={name: _describe(each) for name, each in descriptors.items()},
         calls={each.name: each.request() for call in calls for each in (call, call.forward) if each},
@@ -182,7 +183,7 @@ def _record(
         argv=(str(build_host.python), "-ISB", str(Path(record_calls.__file__)), str(file)),
         environ=build_host.environ,
         log=log,
-        reads=(PACKAGE_DIR, *{Path(path).parent for path in (*job.objects, *codes)}),
+        reads=(PACKAGE_DIR, *{path.parent for path in (*objects, *codes)}),
         writes=(scratch,),
     )
     build_host.run(command, report_progress)
