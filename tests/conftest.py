@@ -28,7 +28,7 @@ from rocm_machine import (
     make_rocm,
     pack_kernels,
 )
-from shared_folder import file_lock, make_once
+from shared_folder import file_lock, make_once, share_triton_cache
 from stage_arguments import local_executor
 from wheel_factory import read_zip
 from wheelfactory.core.cell import Cell
@@ -173,13 +173,14 @@ def triton_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def proved(cache: Path, few_archs: Path, triton_wheel: Path) -> Path:
+def proved(cache: Path, few_archs: Path, triton_wheel: Path, triton_cache: Path) -> Path:
     """The cache with what the slow gates showed of that wheel: a minute where they showed nothing yet, else seconds.
 
     With it, all labels of that wheel for this Triton and `few_archs` are verified in seconds.
     """
     matrix, environ = load_matrix(few_archs), dict(os.environ)
-    with file_lock(cache, "proofs"):
+    with file_lock(cache, "proofs"), pytest.MonkeyPatch.context() as patch:
+        share_triton_cache(triton_cache, patch)
         results = verify(triton_wheel, context=Context(matrix, read_host(environ), environ, cache))
     assert not is_refused(results), results
     return cache

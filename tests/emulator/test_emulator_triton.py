@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from few_archs import FEW_ARCHS
 from shared_folder import file_lock
 from wheelfactory.build.environments import (
     Environment,
@@ -35,24 +37,31 @@ KERNELS, MUTATIONS, UPSTREAM = (
 ARCHS = ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1151", "gfx1201")
 
 
-@pytest.fixture
-def python(cache: Path, tmp_path: Path) -> Environment:
-    """A Python with torch, Triton and numpy, and without what the factory depends on."""
+@pytest.fixture(scope="module")
+def layers(cache: Path) -> list[Environment]:
+    """What has torch, Triton and numpy, without what the factory depends on."""
     with file_lock(cache, "environments"):
-        torch = make_build_environment(cache)
-        layers = (torch, make_triton_environment(cache, "3.7.1"), make_numpy_environment(cache))
+        return [make_build_environment(cache), make_triton_environment(cache, "3.7.1"), make_numpy_environment(cache)]
+
+
+def run_program(python: Path, home: Path, kernels: Path, program: Path, *arguments: str | Path) -> Any:
+    environ = {"PATH": os.environ["PATH"], "HOME": str(home), "TRITON_CACHE_DIR": str(kernels), "OMP_NUM_THREADS": "1"}
+    return json.loads(capture([python, "-I", "-B", program, SRC, *arguments], environ=environ).splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def reports(layers: list[Environment], triton_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """What the kernels gave, by arch and order."""
+    folder, torch = tmp_path_factory.mktemp("kernels"), layers[0]
     folders = [layer.site_packages for layer in layers]
-    return make_layered_environment(tmp_path / "env", torch.python, torch.version, folders)
+    made = make_layered_environment(folder / "env", torch.python, torch.version, folders)
+    return run_program(made.python, folder, triton_cache, KERNELS, *ARCHS)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-def test_kernels_of_triton(python: Environment, tmp_path: Path, arch: str) -> None:
-    environ = {**os.environ, "HOME": str(tmp_path), "TRITON_CACHE_DIR": str(tmp_path / "triton")}
-
-    report = json.loads(capture([python.python, "-I", "-B", KERNELS, SRC, arch], environ=environ).splitlines()[-1])
-
-    assert list(report) == ["forward", "reversed", "3"]
-    for found in report.values():
+def test_kernels_of_triton(reports: Any, arch: str) -> None:
+    assert list(reports[arch]) == ["forward", "reversed", "3"]
+    for found in reports[arch].values():
         beyond = found.pop("beyond")
         assert {name for name, each in found.items() if not each["right"] or each["findings"]} == set()
         first = beyond["findings"][0]
@@ -62,27 +71,22 @@ def test_kernels_of_triton(python: Environment, tmp_path: Path, arch: str) -> No
 
 
 @pytest.fixture
-def flash_attention(cache: Path, triton_wheel: Path) -> Iterator[Environment]:
-    """The same with flash-attn as this factory finishes it, and einops, which its tests import."""
-    einops = load_matrix(MATRIX).dependencies["einops"]
+def run_beside_flash_attention(
+    cache: Path, layers: list[Environment], triton_wheel: Path, triton_cache: Path, tmp_path: Path
+) -> Iterator[Callable[..., Any]]:
+    """Runs a program where flash-attn is installed as this factory finishes it, with einops, which its tests import."""
+    einops, torch = load_matrix(MATRIX).dependencies["einops"], layers[0]
     assert einops.sha256
     with file_lock(cache, "environments"):
-        torch = make_build_environment(cache)
-        layers = (torch, make_triton_environment(cache, "3.7.1"), make_numpy_environment(cache))
         more = fetch_file("einops", einops.wheel, einops.sha256, cache / "sources", os.environ)
     folders = [layer.site_packages for layer in layers]
     with open_wheel_environment(cache, triton_wheel, torch.python, torch.version, folders, [more]) as environment:
-        yield environment
+        yield partial(run_program, environment.python, tmp_path, triton_cache)
 
 
-def run_program(environment: Environment, home: Path, *arguments: str | Path) -> Any:
-    environ = {"PATH": os.environ["PATH"], "HOME": str(home), "OMP_NUM_THREADS": "1"}
-    return json.loads(capture([environment.python, "-I", "-B", *arguments], environ=environ).splitlines()[-1])
-
-
-def test_most_changes_of_single_instructions_are_noticed(flash_attention: Environment, tmp_path: Path) -> None:
+def test_most_changes_of_single_instructions_are_noticed(run_beside_flash_attention: Callable[..., Any]) -> None:
     """A sample; docs/explanation/emulation.md says what the others have in common."""
-    report = run_program(flash_attention, tmp_path, MUTATIONS, SRC, "gfx942", "20", "1", "!wide*", "!grouped*")
+    report = run_beside_flash_attention(MUTATIONS, FEW_ARCHS[0], "20", "1", "!wide*", "!grouped*")
 
     counts: Counter[str] = Counter()
     for name, count in report["counts"].items():
@@ -93,12 +97,12 @@ def test_most_changes_of_single_instructions_are_noticed(flash_attention: Enviro
     assert len(report["unnoticed"]) <= 12
 
 
-def test_upstreams_own_tests(flash_attention: Environment, cache: Path, tmp_path: Path) -> None:
+def test_upstreams_own_tests(run_beside_flash_attention: Callable[..., Any], cache: Path, tmp_path: Path) -> None:
     """A sample, drawn by a seed."""
     release = load_matrix(MATRIX).flash_attn["2.8.3"]
     source = unpack_source(fetch_source("2.8.3", release, cache / "sources", os.environ), tmp_path / "source")
 
     module = source / "tests" / "test_flash_attn_triton_amd.py"
-    report = run_program(flash_attention, tmp_path, UPSTREAM, SRC, module, "gfx942", "5", "1")
+    report = run_beside_flash_attention(UPSTREAM, module, FEW_ARCHS[0], "5", "1")
 
-    assert report == {"arch": "gfx942", "counts": {"right": 5}, "bad": []}
+    assert report == {"arch": FEW_ARCHS[0], "counts": {"right": 5}, "bad": []}

@@ -1,13 +1,16 @@
 # mypy: ignore-errors
 """A program for a Python with torch and Triton: launch kernels on the emulator, and print what they gave as JSON.
 
-python -I -B triton_kernels.py SRC ARCH
+python -I -B triton_kernels.py SRC ARCH...
+
+Each arch has a process of its own, because Triton keeps the kernels of one target; torch is imported once.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from multiprocessing import get_context
 from typing import Any
 
 sys.path.append(sys.argv[1])
@@ -82,15 +85,21 @@ def run(emulator: EmulatorDriver) -> dict[str, Any]:
     return found
 
 
-def main(arch: str) -> None:
+def run_orders(arch: str) -> dict[str, Any]:
     emulator = EmulatorDriver(arch)
     driver.set_active(emulator)
     found = {}
     for order in ("forward", "reversed", "3"):
         emulator.order = order
         found[order] = run(emulator)
+    return found
+
+
+def main(archs: list[str]) -> None:
+    with get_context("fork").Pool(1, maxtasksperchild=1) as pool:
+        found = dict(zip(archs, pool.map(run_orders, archs, chunksize=1), strict=True))
     sys.stdout.write(f"\n{json.dumps(found)}\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[2])
+    main(sys.argv[2:])

@@ -86,10 +86,10 @@ def run_models(
 
 
 def test_models_train_as_with_eager_attention_or_name_what_computes_their_option(
-    cache: Path, layers: list[Environment], triton_wheel: Path, tmp_path: Path
+    cache: Path, layers: list[Environment], triton_wheel: Path, triton_cache: Path, tmp_path: Path
 ) -> None:
     """Logits with and without padding, decoding with a cache, gradients, and three steps of training."""
-    found = run_models(triton_wheel, cache, layers, tmp_path, "flash_attn", "cpu")
+    found = run_models(triton_wheel, cache, layers, tmp_path, "flash_attn", "cpu", TRITON_CACHE_DIR=str(triton_cache))
 
     assert {name: each["kind"] for (name, _), each in found.items()} == {
         "llama": "right",
@@ -156,11 +156,13 @@ def test_the_lines_of_the_page_select_it(cache: Path, layers: list[Environment],
 
 
 def test_each_program_takes_the_triton_wheel_and_vllm_on_radeon_with_its_variable(
-    cache: Path, layers: list[Environment], triton_wheel: Path, tmp_path: Path
+    cache: Path, layers: list[Environment], triton_wheel: Path, triton_cache: Path, tmp_path: Path
 ) -> None:
-    variables = {"FLASH_ATTENTION_TRITON_AMD_ENABLE": "TRUE", "HOME": str(tmp_path)}
+    places = {"HOME": str(tmp_path), "TRITON_CACHE_DIR": str(triton_cache)}
 
-    found = run_with(triton_wheel, cache, layers, "frameworks.py", "float16", **variables)
+    found = run_with(
+        triton_wheel, cache, layers, "frameworks.py", "float16", FLASH_ATTENTION_TRITON_AMD_ENABLE="TRUE", **places
+    )
 
     assert found["taken"] == [*TAKEN, "vllm gfx1100"]
     assert max(found["errors"].values()) < 4e-3

@@ -50,20 +50,35 @@ END = -1
 
 
 def decode(program: Program, family: Family, *, denormals: int) -> list[Run]:
-    """Return a closure for each instruction; `denormals` is the kernel descriptor's mode of float32, 3 to keep them."""
+    """Return a closure for each instruction, decoded when it first runs: a launch executes few of a kernel's.
+
+    `denormals` is the kernel descriptor's mode of float32, 3 to keep them.
+    """
     modes = any("denorm_mode" in each.name or "setreg" in each.name for each in program.instructions)
     decoder = _Decoder(family, program.labels, program.addresses, flush=modes or denormals != 3)
-    return [decoder.decode(instruction) for instruction in program.instructions]
+    code: list[Run] = []
+    code += [decoder.decode_later(instruction, code, place) for place, instruction in enumerate(program.instructions)]
+    return code
 
 
 class _Decoder:
     def __init__(self, family: Family, labels: Mapping[str, int], addresses: tuple[int, ...], *, flush: bool) -> None:
         self._family, self._labels, self._addresses, self._flush = family, labels, addresses, flush
 
+    def decode_later(self, instruction: Instruction, code: list[Run], place: int) -> Run:
+        """Return a closure that puts the decoded instruction into its place."""
+
+        def run(w: Wave) -> None:
+            if code[place] is run:
+                code[place] = self.decode(instruction)
+            code[place](w)
+
+        return run
+
     def decode(self, instruction: Instruction) -> Run:
         """Return what an instruction does, or a function that raises `NotRunError`."""
         try:
-            return self._decode(replace(instruction, name=name_on_gfx9(instruction.name)))
+            return self._decode(_renamed(instruction))
         except (NotRunError, ValueError, LookupError) as error:
             reason = f"{instruction.text} (line {instruction.line}: {error})"
 
@@ -97,8 +112,7 @@ class _Decoder:
         return lambda w: store(w, compute(w))
 
     def _decode_dual(self, instruction: Instruction, other: Instruction) -> Run:
-        one = self._decode_step(replace(instruction, second=None))
-        two = self._decode_step(replace(other, name=name_on_gfx9(other.name)))
+        one, two = self._decode_step(instruction), self._decode_step(_renamed(other))
 
         def run(w: Wave) -> None:
             first, second = one.compute(w), np.copy(two.compute(w))  # a move returns the register itself
@@ -132,6 +146,11 @@ class _Decoder:
         if "clamp" in instruction.modifiers and name in vector.SATURATING:
             return replace(TABLE[name], compute=vector.SATURATING[name])
         return TABLE[name]
+
+
+def _renamed(instruction: Instruction) -> Instruction:
+    name = name_on_gfx9(instruction.name)
+    return instruction if name == instruction.name else replace(instruction, name=name)
 
 
 def _decode_control(instruction: Instruction) -> Run:

@@ -80,7 +80,7 @@ class SharedRegion(Region):
         super().__init__("local memory", 0, data, track=True)
         self.wave = 0
         """The number of the wave that runs."""
-        self._stored_by, self._loaded_by = (np.full(data.size, _NOBODY, np.int16) for _ in range(2))
+        self._stored_by, self._loaded_by = (np.full(data.size, _NOBODY, np.int8) for _ in range(2))
         self._storing: set[int] = set()
         self._loading: set[int] = set()
 
@@ -99,8 +99,8 @@ class SharedRegion(Region):
             self._report_other(at, self._stored_by.take(index), problem, report)
         loaded_by: Array | int = self.wave
         if self._loading - {self.wave}:
-            is_first = np.isin(self._loaded_by.take(index), (_NOBODY, self.wave))
-            loaded_by = np.where(is_first, self.wave, _SEVERAL)
+            loaded_by = self._loaded_by.take(index)
+            loaded_by = np.where((loaded_by == _NOBODY) | (loaded_by == self.wave), self.wave, _SEVERAL)
         self._loaded_by[index] = loaded_by
         self._loading.add(self.wave)
         return super().load(at, size, count, report)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass, replace
+from functools import cache
 
 from wheelfactory.emulator.findings import NotRunError
 from wheelfactory.emulator.wave import ACCUMULATORS, EXEC, M0, TTMP, VCC
@@ -34,6 +35,7 @@ class Operand:
     """The half of a register, if the text names it: ``v1.h``."""
 
 
+@cache
 def parse_operand(text: str) -> Operand:
     """Parse an operand such as ``-|v1|``, ``s[2:3]``, ``vcc`` or ``0x3f800000``. Raises `NotRunError`."""
     modifiers: dict[str, bool] = {}
@@ -44,7 +46,8 @@ def parse_operand(text: str) -> Operand:
             modifiers[name], text = True, text[len(opening) : -len(closing)]
     if text.endswith((".l", ".h")):
         modifiers["high"], text = text.endswith("h"), text[:-2]
-    return replace(_parse_bare(text), **modifiers)  # type: ignore[arg-type]  # fields of Operand, by name
+    bare = _parse_bare(text)
+    return replace(bare, **modifiers) if modifiers else bare  # type: ignore[arg-type]  # fields of Operand, by name
 
 
 def _parse_bare(text: str) -> Operand:

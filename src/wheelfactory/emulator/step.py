@@ -91,6 +91,8 @@ class StepDecoder:
 
     def _source(self, position: int, operand: Operand, kind: str) -> Source:
         """Return how an operand is read, by the modifiers of the instruction."""
+        if not self._modifiers and not operand.signed:
+            return Source(flush=self._flush)
         transform: Callable[[Wave, Any], Any] | None = None
         if self._dpp and position == 0:
             if operand.kind != "v" or kind not in ("u32", "i32", "f32", "b32"):
