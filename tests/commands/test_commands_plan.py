@@ -135,7 +135,7 @@ def test_all_prints_a_line_per_cell_then_a_block_per_kernel_set(run_plan: Plan) 
 
 
 def test_a_block_has_the_estimate_of_a_kernel_set_and_its_source(run_plan: Plan) -> None:
-    shown = run_plan("--all", "--shards", "2", "--runners", "1", only=CK_CELL).out.splitlines()
+    shown = run_plan("--all", "--shards", "2", "--machines", "1", only=CK_CELL).out.splitlines()
     start = shown.index(SETS[0])
     lines = shown[start : start + 19]
     assert lines[:4] == [SETS[0], "  flash-attn 2.8.3", "  cells      1", "  sources    1,001"]
@@ -234,15 +234,15 @@ def test_the_number_of_shards_follows_from_hours_cores_and_memory(run_plan: Plan
     def count(*arguments: str) -> int:
         return len(run_plan("--json", *arguments).sets[0]["shards"])
 
-    assert count() == count("--budget", "5") == 1
-    some = count("--budget", "0.5")
+    assert count() == count("--shard-hours", "5") == 1
+    some = count("--shard-hours", "0.5")
     assert some > 1
-    assert count("--budget", "0.5", "--cores", "1") > 3 * some
-    assert count("--budget", "0.5", "--memory", "3") > some
+    assert count("--shard-hours", "0.5", "--cores", "1") > 3 * some
+    assert count("--shard-hours", "0.5", "--memory", "3") > some
 
 
 def test_more_runners_finish_sooner_up_to_one_per_shard(run_plan: Plan) -> None:
-    hours = [run_plan("--json", "--shards", "4", "--runners", n).sets[0]["wall-hours"] for n in ("1", "2", "4", "99")]
+    hours = [run_plan("--json", "--shards", "4", "--machines", n).sets[0]["wall-hours"] for n in ("1", "2", "4", "99")]
     assert hours[0] > 1.9 * hours[1] > 3.6 * hours[2]
     assert hours[2] == hours[3]
 
@@ -328,10 +328,10 @@ def test_unavailable_sources_are_a_reason_in_json(run_plan: Plan) -> None:
     [
         (("--shards", "0"), "argument --shards: not a number from 1 to 999999: '0'"),
         (("--shards", "257"), "argument --shards: 257 exceeds GitHub's limit of 256 jobs in one matrix"),
-        (("--shards", "2", "--budget", "4"), "argument --budget: not allowed with argument --shards"),
-        (("--budget", "0"), "argument --budget: not a number above zero: '0'"),
-        (("--budget", "nan"), "argument --budget: not a number"),
-        (("--budget", "0.01"), "budget too small for one compile: --budget 0.01: one compile takes"),
+        (("--shards", "2", "--shard-hours", "4"), "argument --shard-hours: not allowed with argument --shards"),
+        (("--shard-hours", "0"), "argument --shard-hours: not a number above zero: '0'"),
+        (("--shard-hours", "nan"), "argument --shard-hours: not a number"),
+        (("--shard-hours", "0.01"), "budget too small for one compile: --shard-hours 0.01: one compile takes"),
         (("--cores", "1.5"), "argument --cores: not a number"),
         (("--memory", "16GB"), "argument --memory: not a number"),
         (("--disk", "0"), "argument --disk: not a number above zero: '0'"),

@@ -326,21 +326,21 @@ BAD_WHEELS = {
         "code-objects",
         NAME,
         "a whole code object for gfx942",
-        "a code object for gfx90a: its header is of another arch",
+        "its header is of another arch, gfx90a",
     ),
     "text in place of a code object": Bad(
         device(hip_bundle(objects={"gfx942": b"not code" * 40, "gfx90a": code_object("gfx90a", 320)})),
         "code-objects",
         NAME,
         "a whole code object for gfx942",
-        "320 bytes of something else: no ELF magic",
+        "320 bytes: no ELF magic",
     ),
     "a code object whose header is of another arch": Bad(
         device(hip_bundle(objects={"gfx90a": code_object("gfx90a"), "gfx942": other_header("gfx942", "gfx1100")})),
         "code-objects",
         "bundle at 0",
         "a whole code object for gfx942",
-        "a code object for gfx1100: its header is of another arch",
+        "its header is of another arch, gfx1100",
     ),
     **{
         what: Bad(

@@ -244,17 +244,17 @@ ALTERED = {
         mode(EXTENSION, stat.S_IFREG | 0o644, CK), EXTENSION, "mode 100644", CK
     ),
     "a folder": Altered(with_folder, "evil/", "an entry"),
-    "a comment": Altered(edited(lambda info: setattr(info, "comment", b"x" * 9)), "", "a different entry"),
+    "a comment": Altered(edited(lambda info: setattr(info, "comment", b"x" * 9)), "", "different bytes"),
     "an extra field": Altered(
-        edited(lambda info: setattr(info, "extra", b"\x99\x99\x05\x00abcde")), "", "a different entry"
+        edited(lambda info: setattr(info, "extra", b"\x99\x99\x05\x00abcde")), "", "different bytes"
     ),
-    "another made-by": Altered(put("<H", DIRECTORY, 4, 20), "", "a different entry"),
-    "another version needed": Altered(put("<H", DIRECTORY, 6, 63), "", "a different entry"),
+    "another made-by": Altered(put("<H", DIRECTORY, 4, 20), "", "different bytes"),
+    "another version needed": Altered(put("<H", DIRECTORY, 6, 63), "", "different bytes"),
     "another version needed, before the member": Altered(put("<H", MEMBER, 4, 63), "", "a different header"),
-    "internal attributes": Altered(put("<H", DIRECTORY, 36, 4), "", "a different entry"),
-    "another disk": Altered(put("<H", DIRECTORY, 34, 1), "", "a different entry"),
-    "a comment that is not there": Altered(put("<H", DIRECTORY, 32, 20, last=True), "", "a different entry"),
-    "another time before the member": Altered(put("<H", MEMBER, 10, 1), "", "a different entry"),
+    "internal attributes": Altered(put("<H", DIRECTORY, 36, 4), "", "different bytes"),
+    "another disk": Altered(put("<H", DIRECTORY, 34, 1), "", "different bytes"),
+    "a comment that is not there": Altered(put("<H", DIRECTORY, 32, 20, last=True), "", "different bytes"),
+    "another time before the member": Altered(put("<H", MEMBER, 10, 1), "", "different bytes"),
     "an end for larger archives": Altered(with_larger_end, "(the directory)", "different bytes"),
     "a stream of empty blocks": Altered(padded, "flash_attn/__init__.py", "25,"),
     # the outside of the extension

@@ -146,7 +146,7 @@ def test_the_label_replaces_a_local_version(version: str, expected: str) -> None
 )
 def test_metadata_that_cannot_be_read_is_an_input_error(line: str, header: str) -> None:
     with pytest.raises(InputError, match=f"damaged METADATA: {header}"):
-        protect_metadata(with_requirement(line), LABEL)
+        protect_metadata(f"{line}\n{UPSTREAM}", LABEL)
 
 
 WORDS = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\u2028\u2029"), max_size=30)

@@ -280,7 +280,7 @@ def test_a_damaged_record_is_refused(tmp_path: Path, raw: Path) -> None:
     with pytest.raises(InputError, match="damaged RECORD"):
         finish(other, tmp_path / "dist")
 
-    assert list((tmp_path / "dist").iterdir()) == []
+    assert list((tmp_path / "dist").glob("*")) == []
 
 
 @pytest.mark.slow

@@ -31,39 +31,26 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     add_python_options(parser)
     shown = ",".join(map(str, SEQLENS))
-    add_option(
-        parser,
-        "--preset",
+    what = (
         f"measure with a window of {WINDOW} keys, with softcap {SOFTCAP:g}, with ALiBi slopes, with gradients "
         "that have the same bits each time (deterministic; implies --backward), or with packed sequences of "
-        f"1/{SHORTEST} of the length to the length (varlen) (default: without any of them)",
-        choices=get_args(AttentionPreset),
+        f"1/{SHORTEST} of the length to the length (varlen) (default: without any of them)"
     )
-    add_option(
-        parser, "--seqlens LIST", f"comma-separated sequence lengths in tokens (default: {shown})", type=_seqlens
-    )
+    add_option(parser, f"--preset {'|'.join(get_args(AttentionPreset))}", what)
+    what = f"comma-separated sequence lengths in tokens (default: {shown})"
+    add_option(parser, "--seqlens LIST", what, type=_seqlens)
     add_option(parser, "--batch N", f"sequences in a batch (default: {_BATCH}; {_PACKED} with --preset varlen)")
-    for name, default, what in (("--heads", 8, "query heads"), ("--head-dim", 64, "size of a head")):
-        parser.add_argument(name, type=positive_int, default=default, metavar="N", help=f"{what} (default: {default})")
+    add_option(parser, "--heads N", "query heads", 8)
+    add_option(parser, "--head-dim N", "size of a head", 64)
     add_option(parser, "--kv-heads N", "heads of keys and values; must divide --heads (default: the value of --heads)")
-    add_option(
-        parser,
-        "--dtype",
-        "dtype of all tensors (default: float16)",
-        choices=("float16", "bfloat16", "float32"),
-        default="float16",
-    )
-    add_option(
-        parser, "--causal", "mask later keys (default: --causal)", action=argparse.BooleanOptionalAction, default=True
-    )
+    add_option(parser, "--dtype float16|bfloat16|float32", "dtype of all tensors", "float16")
+    add_option(parser, "--causal", "mask later keys", default=True, action=argparse.BooleanOptionalAction)
     add_option(parser, "--backward", "time forward plus backward (default: forward only)")
-    add_option(
-        parser,
-        "--implementations LIST",
+    what = (
         f"comma-separated subset of {','.join(ATTENTION_IMPLEMENTATIONS)} "
-        f"(default: all; {PACKED_ONLY} only with --preset varlen); plain is two products and a softmax",
-        type=name_list(ATTENTION_IMPLEMENTATIONS),
+        f"(default: all; {PACKED_ONLY} only with --preset varlen); plain is two products and a softmax"
     )
+    add_option(parser, "--implementations LIST", what, type=name_list(ATTENTION_IMPLEMENTATIONS))
     add_output(parser)
     add_plot(parser, "time, TFLOP/s and memory against sequence length")
 

@@ -13,14 +13,9 @@ from wheelfactory.gpu.bench.plot import SUFFIXES, require_matplotlib
 
 def add_python_options(parser: argparse.ArgumentParser) -> None:
     """Add ``--python PYTHON`` and ``--non-amd-gpu``."""
-    add_option(
-        parser, "--python PYTHON", "Python interpreter to benchmark; must have torch (default: the active environment)"
-    )
-    add_option(
-        parser,
-        "--non-amd-gpu",
-        "test mode: drop AMD launch options, so that Triton kernels run on another vendor's GPU",
-    )
+    add_option(parser, "--python PYTHON", "benchmark the torch of this interpreter (default: the active environment)")
+    what = "test mode: drop AMD launch options, so that Triton kernels run on another vendor's GPU"
+    add_option(parser, "--non-amd-gpu", what)
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
@@ -30,14 +25,8 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 def add_plot(parser: argparse.ArgumentParser, plotted: str) -> None:
     """Add ``--plot FILE``, which can be repeated; `plotted` names the content for the help text."""
-    add_option(
-        parser,
-        "--plot FILE",
-        f"plot {plotted} into FILE (.png or .svg); repeat it for both formats",
-        type=_plot_file,
-        action="append",
-        default=[],
-    )
+    what = f"plot {plotted} into FILE (.png or .svg); repeat it for both formats"
+    add_option(parser, "--plot FILE", what, [], type=_plot_file, action="append")
 
 
 def read_plot_paths(options: argparse.Namespace) -> list[Path]:

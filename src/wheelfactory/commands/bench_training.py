@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from wheelfactory.commands.bench_options import add_output, add_python_options, name_list
-from wheelfactory.commands.options import Environ, add_option, positive_int, print_text
+from wheelfactory.commands.options import Environ, add_option, print_text
 from wheelfactory.core.errors import DONE, FAILED, InputError
 from wheelfactory.core.files import write_atomic
 from wheelfactory.core.progress import Steps
@@ -33,38 +33,17 @@ _SMALL = (1, 128, 64, 2, 2, 1, 5)
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     add_python_options(parser)
-    add_option(
-        parser,
-        "--preset",
-        "sizes where no option sets one (mi300x if omitted; `default` is smaller)",
-        choices=PRESETS,
-    )
+    add_option(parser, f"--preset {'|'.join(PRESETS)}", "sizes where no option sets one (default: mi300x)")
     for name in PRESET_FIELDS:
         presets = ", ".join(f"{sizes[name]} in {preset}" for preset, sizes in PRESETS.items())
-        parser.add_argument(_option(name), type=positive_int, metavar="N", help=f"{_MEANINGS[name]} ({presets})")
-    add_option(
-        parser,
-        "--dtype",
-        "dtype of matrix products (default: bfloat16); weights stay float32",
-        choices=("bfloat16", "float16"),
-        default="bfloat16",
-    )
-    add_option(
-        parser,
-        "--implementations LIST",
-        f"comma-separated subset of {','.join(TRAINING_IMPLEMENTATIONS)} (default: {','.join(_BACKENDS)})",
-        type=name_list(TRAINING_IMPLEMENTATIONS),
-        default=_BACKENDS,
-    )
+        add_option(parser, f"{_option(name)} N", f"{_MEANINGS[name]} ({presets})")
+    add_option(parser, "--dtype bfloat16|float16", "dtype of matrix products; weights stay float32", "bfloat16")
+    what = f"comma-separated subset of {','.join(TRAINING_IMPLEMENTATIONS)} (default: {','.join(_BACKENDS)})"
+    add_option(parser, "--implementations LIST", what, _BACKENDS, type=name_list(TRAINING_IMPLEMENTATIONS))
     add_option(parser, "--autotune", "let the Triton backend search for its fastest settings")
     add_output(parser)
     add_option(parser, "--compare FILE", "compare with this earlier report; exit code 1 if a result is worse")
-    add_option(
-        parser,
-        "--threshold PERCENT",
-        "with --compare: accept results that are up to PERCENT worse (default: 5)",
-        default=5.0,
-    )
+    add_option(parser, "--threshold PERCENT", "with --compare: accept results that are up to PERCENT worse", 5.0)
 
 
 def _option(size: str) -> str:

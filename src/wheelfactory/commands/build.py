@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from functools import partial
 
 from wheelfactory.build.pinned import build_wheel
 from wheelfactory.build.products import pin_product
@@ -50,13 +51,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "(parallel compiles), BUILD_TRITON_BACKEND=true (build the Triton wheel too), ROCM_PATH=/opt/rocm"
     )
     parser.add_argument("cell", nargs="*", help="cell id, four versions (ROCM can be auto), or a product")
-    add_option(
-        parser,
-        "--backend",
-        "backend to build, if the cell is given as four versions (default: ck)",
-        choices=["ck", "triton"],
-        default=None,
-    )
+    add_option(parser, "--backend ck|triton", "backend to build, if the cell is given as four versions (default: ck)")
     add_dest(parser, "dist", "write the wheel to this directory")
     add_kernels(parser)
     add_executor(parser)
@@ -77,16 +72,14 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     scope = read_scope(options, environ, started)
     remove_scratch(dest)  # leftovers of a killed run
     paths, compiled = [], has_compiled_cell(cells)
+    build = partial(build_cell, context=context, local_build=local_build, scope=scope)
     with open_executor(options, compiled=compiled, context=context) as executor:
         for cell in cells:  # check every cell before the first download
             make_recipe(matrix, cell, executor.describe_host(cell), environ, local_build=local_build)
         with use_store(cache, options.cache_size, compiled=compiled), Steps(len(cells)) as steps:
             for cell in cells:
                 with steps.step(cell.id) as report_progress:
-                    path = build_cell(
-                        executor, cell, dest, report_progress, context=context, local_build=local_build, scope=scope
-                    )
-                    paths.append(str(path))
+                    paths.append(str(build(executor, cell, dest, report_progress)))
     print_results(*paths)
     return DONE
 

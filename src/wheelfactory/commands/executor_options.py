@@ -22,19 +22,22 @@ REMOTE_VARIABLE = "WHEELFACTORY_REMOTE"
 """The environment variable for `--remote`."""
 
 
-def add_kernels(parser: argparse.ArgumentParser) -> None:
+def add_kernels(parser: argparse.ArgumentParser, *, can_ignore_cache: bool = True) -> None:
     """Add ``--kernels DIR``, ``--budget HOURS`` and ``--remote``."""
     add_option(parser, "--kernels DIR", "link compiled kernels from the archives in DIR (see `wheelfactory kernels`)")
     add_shared(parser, "--budget HOURS")
-    add_remote(parser)
+    add_remote(parser, can_ignore_cache=can_ignore_cache)
 
 
 def read_scope(options: argparse.Namespace, environ: Mapping[str, str], started: float) -> CompileScope:
     """Return the kernel archives, the deadline and the cluster of a build; `started` is in seconds since 1970."""
-    archives = as_directory(options.kernels) if options.kernels else None
-    return CompileScope(
-        archives=archives, deadline=read_deadline(options, started), remote=read_remote(options, environ)
-    )
+    archives, deadline = read_archives(options), read_deadline(options, started)
+    return CompileScope(archives=archives, deadline=deadline, remote=read_remote(options, environ))
+
+
+def read_archives(options: argparse.Namespace) -> Path | None:
+    """Return the folder of ``--kernels``, or None."""
+    return as_directory(options.kernels) if options.kernels else None
 
 
 def require_release_remote(scope: CompileScope) -> CompileScope:
@@ -51,32 +54,19 @@ def require_release_remote(scope: CompileScope) -> CompileScope:
     return replace(scope, remote=replace(remote, ignore_cache=True))
 
 
-def add_remote(parser: argparse.ArgumentParser) -> None:
+def add_remote(parser: argparse.ArgumentParser, *, can_ignore_cache: bool = True) -> None:
     """Add ``--remote`` and the options that go with it."""
     group = parser.add_argument_group("compile kernels on a cluster (see docs/how-to/compile-on-a-cluster.md)")
-    add_option(
-        group,
-        "--remote URL",
-        "compile missing kernels on this server of the Remote Execution API, such as "
-        f"grpcs://HOST:PORT/INSTANCE (default: the variable {REMOTE_VARIABLE})",
-    )
+    server = f"server of the Remote Execution API: grpcs://HOST:PORT/INSTANCE (default: the variable {REMOTE_VARIABLE})"
+    add_option(group, "--remote URL", server)
     add_option(group, "--remote-token FILE", "send the bearer token in FILE")
     add_option(group, "--remote-ca FILE", "verify the server with these certificates (default: the system's)")
-    add_option(
-        group,
-        "--remote-platform KEY=VALUE",
-        "use only workers with this property; may be repeated",
-        type=_property,
-        action="append",
-        default=[],
-    )
-    add_option(group, "--ignore-remote-cache", "compile again what the server has cached (`run` always does)")
-    add_option(
-        group,
-        "--verify-sample N",
-        "compile N random kernels of the cluster on this machine, too, and compare",
-        default=0,
-    )
+    what = "use only workers with this property; may be repeated"
+    add_option(group, "--remote-platform KEY=VALUE", what, [], type=_property, action="append")
+    if can_ignore_cache:
+        add_option(group, "--ignore-remote-cache", "compile again what the server has cached")
+    what = "compile N random kernels of the cluster on this machine, too, and compare"
+    add_option(group, "--verify-sample N", what, 0)
 
 
 def read_remote(options: argparse.Namespace, environ: Mapping[str, str]) -> Remote | None:
@@ -84,7 +74,7 @@ def read_remote(options: argparse.Namespace, environ: Mapping[str, str]) -> Remo
     url = options.remote or environ.get(REMOTE_VARIABLE)
     if not url:
         for name in ("remote_token", "remote_ca", "remote_platform", "ignore_remote_cache", "verify_sample"):
-            if getattr(options, name):
+            if getattr(options, name, None):
                 option = f"--{name.replace('_', '-')}"
                 raise InputError("bad arguments", f"{option} without --remote", "add --remote grpcs://HOST:PORT")
         return None
@@ -93,7 +83,7 @@ def read_remote(options: argparse.Namespace, environ: Mapping[str, str]) -> Remo
         token=options.remote_token,
         ca=options.remote_ca,
         platform=dict(options.remote_platform),
-        ignore_cache=options.ignore_remote_cache,
+        ignore_cache=getattr(options, "ignore_remote_cache", False),
         sample=options.verify_sample,
     )
 
@@ -128,15 +118,13 @@ def use_store(cache: Path, max_bytes: int | None = None, *, compiled: bool = Tru
 
 def add_executor(parser: argparse.ArgumentParser) -> None:
     """Add ``--executor``, ``--slim`` and ``--memory``."""
-    what = (
-        "where to run setup.py: on this machine, or in containers of Docker or podman; "
-        "auto (default): in containers for CK cells if either is running"
+    _add_executor(
+        parser, "auto", "run setup.py on this machine, or for CK cells in containers, if an engine is running"
     )
-    _add_executor(parser, "auto", what)
 
 
 def _add_executor(parser: argparse.ArgumentParser, default: str, what: str) -> None:
-    add_option(parser, "--executor", what, choices=["auto", "local", "docker"], default=default)
+    add_option(parser, "--executor auto|local|docker", what, default)
     add_option(parser, "--slim", "start from the smaller ROCm image without torch, and install torch into it")
     add_option(parser, "--memory GIB", "memory limit of all containers together (default: the free memory)")
 
@@ -144,8 +132,7 @@ def _add_executor(parser: argparse.ArgumentParser, default: str, what: str) -> N
 def add_gate_executor(parser: argparse.ArgumentParser) -> None:
     """Add ``--executor``, ``--slim`` and ``--memory`` for gates that need the torch of a CK cell."""
     what = (
-        "where to load CK wheels, with the torch there: on this machine (default), or in the cells' images; "
-        "auto: in images if Docker or podman is running"
+        "load CK wheels with the torch of this machine, or of the cells' images; auto: images if an engine is running"
     )
     _add_executor(parser, "local", what)
 

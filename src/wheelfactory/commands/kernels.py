@@ -47,27 +47,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_option(parser, "--shard I/N", "compile only shard I of N, such as 2/4", type=_shard)
     add_option(parser, "--merge", "merge the shards in the directory of --dest into one archive; compile nothing")
     add_option(parser, "--upload DIR", "with --merge: upload the archive to a release directory", type=str)
-    add_option(
-        parser,
-        "--download TARGET",
-        "download the archive from a release directory or github:OWNER/REPO",
-    )
-    add_option(
-        parser,
-        "--prove",
+    add_option(parser, "--download TARGET", "download the archive from a release directory or github:OWNER/REPO")
+    what = (
         "merge the shards, execute kernels of SET on an emulator (a sample, or all) and compare the results; compile "
-        "nothing. The directory of --dest must have the archives of SET and of its host code",
-        choices=("sample", "all"),
-        nargs="?",
-        const="sample",
+        "nothing. The directory of --dest must have the archives of SET and of its host code"
     )
+    add_option(parser, "--prove sample|all", what, nargs="?", const="sample")
     add_dest(parser, "kernels", "directory of archives")
-    add_option(
-        parser,
-        "--measured-costs FILE",
-        "measured compile costs to balance shards with; use the same FILE for every shard (default: built-in)",
-        type=_file,
-    )
+    what = "compile costs to balance shards with; use the same FILE for every shard (default: built-in)"
+    add_option(parser, "--measured-costs FILE", what, type=_file)
     add_shared(parser, "--budget HOURS")
     add_remote(parser)
     add_executor(parser)

@@ -24,11 +24,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_readonly_target(parser)
     add_shared(parser, "--matrix FILE", "--site URL")
     add_option(parser, "--since MANIFEST", "list only wheels that this older manifest lacks (default: all)")
-    add_option(
-        parser,
-        "--repository OWNER/REPO",
-        "add commands that verify where a wheel was built (default: the repository of TARGET)",
-    )
+    what = "add commands that verify where a wheel was built (default: the repository of TARGET)"
+    add_option(parser, "--repository OWNER/REPO", what)
 
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:

@@ -56,16 +56,25 @@ _TYPES: Mapping[str, Callable[[str], Any]] = {
 """The type of an option's value, by the name that the usage gives it; other values are texts."""
 
 
-def add_option(parser: argparse._ActionsContainer, usage: str, help_text: str, **more: Any) -> None:
-    """Add an option by its usage: ``--json`` is a flag, ``--cache DIR`` takes a value, whose name says its type.
+def add_option(
+    parser: argparse._ActionsContainer, usage: str, help_text: str, default: object = None, **more: Any
+) -> None:
+    """Add an option by its usage.
 
-    `more` are further arguments of `argparse`. An option with ``choices`` needs no value name: argparse lists them.
+    ``--json`` is a flag, ``--cache DIR`` takes a value, whose name says its type, ``--dtype one|two`` a choice. The
+    help ends with the default. `more` are further arguments of `argparse`.
     """
     name, _, value = usage.partition(" ")
-    if value:
+    if "|" in value:
+        more = {"choices": value.split("|"), **more}
+    elif value:
         more = {"metavar": value, "type": _TYPES.get(value, str), **more}
-    elif not more:
+    elif not more and default is None:
         more = {"action": "store_true"}
+    if default is not None:
+        more["default"] = default
+    if default and "(default" not in help_text:
+        help_text += f" (default: {default:g})" if isinstance(default, float) else f" (default: {default})"
     parser.add_argument(name, help=help_text, **more)
 
 
@@ -75,37 +84,30 @@ def default_matrix() -> Path:
     return own if own.exists() else MATRIX
 
 
-SHARED: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "--matrix FILE": ("read this matrix (default: ./matrix.yaml, else the one bundled with wheelfactory)", {}),
-    "--only GLOB": ("select cells whose id matches, such as '*-torch2.9.1-*-triton'", {"default": "*"}),
-    "--cache DIR": ("directory of downloads, environments and logs (default: ~/.cache/wheelfactory)", {}),
-    "--cache-size SIZE": (
-        "afterwards, remove the least recently used kernels from the cache until they fit SIZE, such as 20GB "
-        "(default: keep all)",
-        {},
-    ),
-    "--extended LIST": ("also run optional gates: gpu, or all", {"default": ""}),
-    "--quick": ("skip the slow gate (emulation); a site then says `not checked` beside the wheel", {}),
-    "--budget HOURS": ("stop before HOURS have passed; exit code 6 means: run the same command to continue", {}),
-    "--site URL": (
-        "URL of the published site, for install commands (default: TARGET if it is a directory, else its GitHub Pages)",
-        {"default": ""},
-    ),
+SHARED = {
+    "--matrix FILE": "read this matrix (default: ./matrix.yaml, else the one bundled with wheelfactory)",
+    "--only GLOB": "select cells whose id matches, such as '*-torch2.9.1-*-triton'",
+    "--cache DIR": "directory of downloads, environments and logs (default: ~/.cache/wheelfactory)",
+    "--cache-size SIZE": "afterwards, remove the least recently used kernels until the rest fits SIZE, such as 20GB",
+    "--extended LIST": "also run optional gates: gpu, or all",
+    "--quick": "skip the slow gate (emulation); a site then says `not checked` beside the wheel",
+    "--budget HOURS": "stop before HOURS have passed; exit code 6 means: run the same command to continue",
+    "--site URL": "URL of the site, for install commands (default: TARGET if it is a directory, else its GitHub Pages)",
 }
-"""The options that several commands have, by usage: the help text and the arguments of `argparse`."""
+"""The options that several commands have: usage -> help text."""
 
 
 def add_shared(parser: argparse._ActionsContainer, *usages: str) -> None:
     """Add options of `SHARED`."""
+    # not a constant: the current folder decides about the matrix
+    defaults = {"--matrix FILE": default_matrix(), "--only GLOB": "*", "--extended LIST": "", "--site URL": ""}
     for usage in usages:
-        help_text, more = SHARED[usage]
-        # not in the table: the current folder decides
-        add_option(parser, usage, help_text, **({"default": default_matrix()} if usage == "--matrix FILE" else more))
+        add_option(parser, usage, SHARED[usage], defaults.get(usage))
 
 
 def add_dest(parser: argparse.ArgumentParser, default: str, what: str) -> None:
     """Add ``--dest DIR``."""
-    add_option(parser, "--dest DIR", f"{what} (default: %(default)s)", default=Path(default))
+    add_option(parser, "--dest DIR", what, Path(default))
 
 
 def prepare_cache(options: argparse.Namespace, environ: Environ) -> Path:

@@ -16,7 +16,6 @@ from wheelfactory.commands.options import (
     add_option,
     add_shared,
     positive_int,
-    positive_number,
     print_messages,
     print_results,
     print_text,
@@ -53,7 +52,7 @@ from wheelfactory.release.manifest import WheelRow, available_cells, count_folda
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
-    parser.epilog = "example: wheelfactory plan --only 'fa2.8.3-rocm7.2-*' --budget 2 --cores 16"
+    parser.epilog = "example: wheelfactory plan --only 'fa2.8.3-rocm7.2-*' --shard-hours 2 --cores 16"
     add_readonly_target(parser, is_optional=True)
     add_shared(parser, "--matrix FILE", "--only GLOB", "--cache DIR")
     form = parser.add_mutually_exclusive_group()
@@ -61,25 +60,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_option(form, "--json", "print one JSON object")
     sharding_group = parser.add_mutually_exclusive_group()
     add_option(sharding_group, "--shards N", "split each kernel set into N shards", type=_shards)
-    add_option(
-        sharding_group,
-        "--budget HOURS",
-        "use the fewest shards that each finish within HOURS (default: 5)",
-        default="5",
-    )
-    for names, kind, unit, default, what in (
-        ("--runners --machines", positive_int, "N", Runners.count, "number of machines that compile"),
-        ("--cores", positive_int, "N", Runners.cores, "cores of each machine"),
-        ("--memory", positive_number, "GIB", Runners.memory_gib, "memory of each machine"),
-        ("--disk", positive_number, "GB", Runners.disk_gb, "disk of each machine, image included"),
-    ):
-        text = f"{what} (default: {default:g})"
-        parser.add_argument(*names.split(), type=kind, default=default, metavar=unit, help=text)
-    add_option(
-        parser,
-        "--measured-costs FILE",
-        "compile costs (default: for times those in the cache, for shards the built-in ones)",
-    )
+    what = "use the fewest shards that each finish within HOURS"
+    add_option(sharding_group, "--shard-hours HOURS", what, 5.0)
+    add_option(parser, "--machines N", "number of machines that compile", Runners.count)
+    add_option(parser, "--cores N", "cores of each machine", Runners.cores)
+    add_option(parser, "--memory GIB", "memory of each machine", Runners.memory_gib)
+    add_option(parser, "--disk GB", "disk of each machine, image included", Runners.disk_gb)
+    what = "compile costs (default: for times those in the cache, for shards the built-in ones)"
+    add_option(parser, "--measured-costs FILE", what)
 
 
 def _shards(text: str) -> int:
@@ -106,8 +94,8 @@ class _Plan:
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Print a table of the selected cells, then what their kernel sets, images and workflow take."""
-    runners = Runners(count=options.runners, cores=options.cores, memory_gib=options.memory, disk_gb=options.disk)
-    sharding = Sharding(runners, options.shards, options.budget)
+    runners = Runners(count=options.machines, cores=options.cores, memory_gib=options.memory, disk_gb=options.disk)
+    sharding = Sharding(runners, options.shards, options.shard_hours)
     context = read_context(options, environ)
     matrix, cache = context.matrix, context.cache
     local_builds = {cell: local_build(context, cell) for cell in select_cells(expand(matrix), options.only)}

@@ -14,9 +14,9 @@ from wheelfactory.commands.options import (
     add_option,
     add_shared,
     as_directory,
-    prepare_cache,
     print_messages,
     print_results,
+    read_context,
 )
 from wheelfactory.commands.targets import (
     add_target,
@@ -28,12 +28,10 @@ from wheelfactory.commands.targets import (
 from wheelfactory.core.cell import split_names
 from wheelfactory.core.errors import DONE, InputError
 from wheelfactory.core.files import lock_folder, read_file, remove_scratch, write_atomic
-from wheelfactory.core.host import read_host
 from wheelfactory.core.progress import Steps, log_to_stderr
 from wheelfactory.core.wrap import count_text
 from wheelfactory.gpu.validate.report import read_validation
 from wheelfactory.matrix.facts import Context
-from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.additions import (
     as_addition,
     fetch_missing_dependencies,
@@ -68,23 +66,19 @@ def add(parser: argparse.ArgumentParser) -> None:
     what = "wheel to verify and publish, or release directory of wheels that were verified before"
     parser.add_argument("paths", nargs="*", type=Path, metavar="WHEEL", help=what)
     add_option(parser, "--tag TAG", "publish as this release tag (GitHub only)")
-    add_option(
-        parser,
-        "--expect CELLS",
-        "with a release directory: accept only wheels of these cells (ids, separated by spaces)",
-    )
+    what = "with a release directory: accept only wheels of these cells (ids, separated by spaces)"
+    add_option(parser, "--expect CELLS", what)
     add_option(parser, "--wheels DIR", "with a release directory: read its wheels from DIR (default: its own)")
     add_option(parser, "--stage", "upload wheels and manifest rows into a draft, and publish nothing yet")
-    add_option(parser, "--staged", "publish what --stage uploaded and --attestation attested")
+    add_option(parser, "--publish-staged", "publish what --stage uploaded and --attestation attested")
     what = "with --stage: write the sha256 of each wheel that needs an attestation to FILE; create no FILE if none does"
     add_option(parser, "--checksums FILE", what)
     add_option(parser, "--dry-run", "print each call that would change the target, and change nothing")
     add_option(parser, "--yank NAME", "mark the published wheel of this file name as withdrawn: installers skip it")
-    add_option(parser, "--reason TEXT", "with --yank: reason that installers show", default="")
+    add_option(parser, "--reason TEXT", "with --yank: reason that installers show", "")
     what = "add reports of `wheelfactory validate --json` to the published wheels that they name"
-    add_option(parser, "--evidence REPORT", what, nargs="+", default=[])
-    what = "store this Sigstore bundle beside each staged wheel that it signs; publish nothing"
-    add_option(parser, "--attestation BUNDLE", what)
+    add_option(parser, "--evidence REPORT", what, [], nargs="+")
+    add_option(parser, "--attestation BUNDLE", "store this Sigstore bundle beside each staged wheel that it signs")
     add_shared(parser, "--site URL", "--matrix FILE", "--cache DIR", "--extended LIST")
     add_gate_executor(parser)
 
@@ -95,25 +89,22 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     Or store an attestation beside staged wheels.
     """
     target: str = options.target
-    matrix = load_matrix(options.matrix)
-    notes = partial(
-        release_notes, matrix=matrix, site=find_site_url(target, options.site), repository=parse_repository(target)
-    )
-    publisher = open_publisher(
-        target, environ, tag=options.tag, notes=notes, dry_run_output=print_results if options.dry_run else None
-    )
+    context = read_context(options, environ)
+    site, repository = find_site_url(target, options.site), parse_repository(target)
+    notes = partial(release_notes, matrix=context.matrix, site=site, repository=repository)
+    dry_run_output = print_results if options.dry_run else None
+    publisher = open_publisher(target, environ, tag=options.tag, notes=notes, dry_run_output=dry_run_output)
     _require_one_action(options, publisher)
     if options.attestation:
         return _add_attestation(options, publisher)
-    context = Context(matrix, read_host(environ), environ, prepare_cache(options, environ))
     additions = _collect_additions(options, publisher, context=context)
-    if options.staged and not additions:
+    if options.publish_staged and not additions:
         print_messages(f"nothing is staged in {target}")
         return DONE
     with _lock(publisher, dry_run=options.dry_run):
         rows = _change(options, publisher, additions, context=context)
         if isinstance(publisher, DirectoryPublisher) and not options.stage:
-            publisher.write_site(render_site(matrix, rows, options.site))
+            publisher.write_site(render_site(context.matrix, rows, options.site))
     if options.checksums and (sums := {row.filename: row.sha256 for row in rows if row.project in ATTESTED}):
         write_atomic(options.checksums, sha256sums(sums))
     total = f"{count_text(len(rows), 'file')} {'staged' if options.stage else 'published'}"
@@ -143,8 +134,8 @@ def _add_attestation(options: argparse.Namespace, publisher: Publisher) -> int:
 def _require_one_action(options: argparse.Namespace, publisher: Publisher) -> None:
     """Raise `InputError` unless the options name exactly one action that the target supports."""
     target, changes = options.target, bool(options.yank) + bool(options.evidence) + bool(options.attestation)
-    if changes + options.staged + bool(options.paths) != 1 or (options.stage and not options.paths):
-        hint = "pass wheels, or --staged, --yank NAME, --evidence REPORT or --attestation BUNDLE; --stage needs wheels"
+    if changes + options.publish_staged + bool(options.paths) != 1 or (options.stage and not options.paths):
+        hint = "pass wheels, or --publish-staged, --yank NAME, --evidence REPORT or --attestation BUNDLE"
         raise InputError("either publish, yank, add evidence or an attestation", target, hint)
     if options.checksums and not options.stage:
         raise InputError("bad arguments", "--checksums without --stage", "add --stage: a later job attests the wheels")
@@ -178,7 +169,7 @@ def _collect_additions(options: argparse.Namespace, publisher: Publisher, *, con
         recorded = [
             addition for path in folders for addition in read_additions(path, expected, options.wheels, context=context)
         ]
-    if options.staged:
+    if options.publish_staged:
         with log_to_stderr():
             recorded += [(row, None) for row in publisher.staged_rows()]
     new, changed = split_published(recorded, publisher.rows() if recorded else ())

@@ -28,12 +28,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: wheelfactory repair raw/flash_attn-2.8.3-*.whl --cell CELL"
     parser.add_argument("wheel", type=Path, metavar="WHEEL", help="raw wheel written by setup.py")
     add_option(parser, "--cell ID", "cell id that the wheel was built for", required=True)
-    add_option(
-        parser,
-        "--archs LIST",
-        "archs that it was built for, such as 'gfx90a;gfx942' (default: all archs of the cell)",
-        default="",
-    )
+    what = "archs that it was built for, such as 'gfx90a;gfx942' (default: all archs of the cell)"
+    add_option(parser, "--archs LIST", what, "")
     add_dest(parser, "dist", "write the finished wheel to this directory")
     add_shared(parser, "--matrix FILE")
 

@@ -46,7 +46,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = "example: wheelfactory run --only 'fa2.8.3-*-py3-triton' --dest wheelhouse"
     add_shared(parser, "--matrix FILE", "--only GLOB", "--cache DIR", "--cache-size SIZE", "--quick", "--extended LIST")
-    add_kernels(parser)
+    add_kernels(parser, can_ignore_cache=False)
     add_executor(parser)
     add_dest(parser, "wheelhouse", "publish into this release directory")
 

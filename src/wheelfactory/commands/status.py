@@ -10,15 +10,14 @@ from wheelfactory.commands.options import (
     Environ,
     add_option,
     add_shared,
-    prepare_cache,
     print_messages,
     print_results,
     print_text,
+    read_context,
 )
 from wheelfactory.commands.overview import local_build, overview_table, overview_text
 from wheelfactory.commands.targets import DEFAULT_DIRECTORY, add_readonly_target, read_published_rows
 from wheelfactory.core.errors import DONE, FAILED
-from wheelfactory.core.host import read_host
 from wheelfactory.core.terminal import TextTable
 from wheelfactory.kernels.estimate import WORKFLOW_SHARDING
 from wheelfactory.kernels.kernel_set import group_kernel_sets
@@ -26,7 +25,6 @@ from wheelfactory.kernels.set_estimates import estimate_sets, read_cost_model, s
 from wheelfactory.kernels.setup_env import ledger_path
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Context
-from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.manifest import WheelRow, available_cells, current_rows
 from wheelfactory.site.coverage import Coverage, compute_coverage
 from wheelfactory.site.coverage_output import cell_lines, coverage_json, coverage_markdown, summary_lines
@@ -45,16 +43,17 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def execute(options: argparse.Namespace, environ: Environ) -> int:
     """Print which selected cells are published; exit code 1 unless all are."""
-    target, matrix = options.target or DEFAULT_DIRECTORY, load_matrix(options.matrix)
-    rows = read_published_rows(target, environ)
+    target, context = options.target or DEFAULT_DIRECTORY, read_context(options, environ)
+    matrix, rows = context.matrix, read_published_rows(target, environ)
     coverage = compute_coverage(expand(matrix), current_rows(rows, matrix), options.only)
     if options.json:
         print_results(json.dumps(coverage_json(coverage, target)))
     elif options.markdown:
         print_results(*coverage_markdown(coverage).removesuffix("\n").split("\n"))
     else:
-        table = _table(coverage, rows, Context(matrix, read_host(environ), environ, prepare_cache(options, environ)))
-        print_text(*overview_text(table, "?: `wheelfactory plan` estimates the other kernel sets"))
+        print_text(
+            *overview_text(_table(coverage, rows, context), "?: `wheelfactory plan` estimates the other kernel sets")
+        )
         print_text(*(cell_lines(coverage) if options.all else ()))
         print_text(*summary_lines(coverage, target, each_reason=options.all))
         if not options.all:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from wheelfactory.build.executor import Executor, LocalExecutor
@@ -13,13 +14,13 @@ from wheelfactory.commands.executor_options import (
     add_gate_executor,
     has_platform_wheel,
     open_executor,
+    read_archives,
     use_store,
 )
 from wheelfactory.commands.options import (
     Environ,
     add_option,
     add_shared,
-    as_directory,
     prepare_cache,
     print_messages,
     print_results,
@@ -56,19 +57,16 @@ def add(parser: argparse.ArgumentParser) -> None:
         "example: wheelfactory verify wheelhouse --extended gpu\n"
         "example: wheelfactory verify --from github:OWNER/REPO flash-attn"
     )
-    help_text = "wheel, or release directory (verifies every wheel in its manifest); with --from also the name of an "
-    help_text += "installed project"
-    parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL", help=help_text)
-    help_text = "compare with what this site published, and run no gates: site URL, release directory or "
-    help_text += "github:OWNER/REPO"
-    add_option(parser, "--from SITE", help_text, dest="site")
+    what = "wheel, or release directory (verifies all its wheels); with --from also the name of an installed project"
+    parser.add_argument("wheels", nargs="+", type=Path, metavar="WHEEL", help=what)
+    what = "run no gates, but compare with what a site published: its URL, a release directory or github:OWNER/REPO"
+    add_option(parser, "--from SITE", what, dest="site")
     add_option(parser, "--cell ID", "cell id that the wheel must have (default: the id in its build record)")
     add_shared(parser, "--quick", "--extended LIST")
-    help_text = "also build the wheel again on this machine, and compare all bytes; without --kernels this compiles "
-    help_text += "what the cache lacks"
-    add_option(parser, "--rebuild", help_text)
-    help_text = "compare device code with the kernel archives in DIR, and link these for --rebuild"
-    add_option(parser, "--kernels DIR", help_text)
+    what = "also build the wheel again on this machine (compiles what --kernels and cache lack), and compare all bytes"
+    add_option(parser, "--rebuild", what)
+    what = "compare device code with the kernel archives in DIR, and link these for --rebuild"
+    add_option(parser, "--kernels DIR", what)
     add_gate_executor(parser)
     add_option(parser, "--json", "print one JSON object per wheel")
     add_shared(parser, "--matrix FILE", "--cache DIR")
@@ -82,24 +80,17 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     cell = Cell.parse(options.cell) if options.cell else None
     extended = tuple(parse_extended(options.extended))
     any_refused = False
-    scope = CompileScope(archives=as_directory(options.kernels) if options.kernels else None)
+    scope = CompileScope(archives=read_archives(options))
     paths = [wheel for given in options.wheels for wheel in _wheels(given, context)]
     compiled = has_platform_wheel(paths)
+    gates = partial(run_gates, quick=options.quick, archives=scope.archives, context=context)
     with (
         use_store(context.cache, compiled=compiled and options.rebuild),
         open_executor(options, compiled=compiled, context=context) as executor,
     ):
         for path in paths:
             with log_to_stderr():
-                results = run_gates(
-                    path,
-                    cell,
-                    extended,
-                    executor,
-                    quick=options.quick,
-                    archives=scope.archives,
-                    context=context,
-                )
+                results = gates(path, cell, extended, executor)
             if options.rebuild and not is_refused(results):
                 results = (*results, *_rebuild(path, cell, executor, scope, context))
             any_refused = any_refused or is_refused(results)
@@ -169,7 +160,6 @@ def _wheels(path: Path, context: Context) -> list[Path]:
     for row in unknown:
         print_messages(f"warning: skipping {row.filename}: this checkout can only verify its own version")
     if len(rows) == len(unknown):
-        raise InputError(
-            "no wheels", f"the manifest of {path} names none", "name wheel files or another release directory"
-        )
+        hint = "name wheel files or another release directory"
+        raise InputError("no wheels", f"the manifest of {path} names none", hint)
     return [publisher.wheels_dir / row.filename for row in rows if row not in unknown]

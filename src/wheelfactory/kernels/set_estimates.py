@@ -83,7 +83,7 @@ def estimate_sets(
         except ValueError as error:
             raise InputError(
                 "budget too small for one compile",
-                f"--budget {sharding.budget_h:g}: {error}",
+                f"--shard-hours {sharding.budget_h:g}: {error}",
                 "give a shard more hours",
             ) from None
 

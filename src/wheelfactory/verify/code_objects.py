@@ -99,9 +99,8 @@ def _bundle_findings(elf: ElfFile, archs: frozenset[str]) -> Iterator[Finding]:
         for entry in bundle.entries:
             if entry.target and entry.fault:
                 expected = f"a whole code object for {entry.target}"
-                found = f"a code object for {entry.arch}" if entry.arch else f"{entry.size} bytes of something else"
                 remedy = f"the ids in the bundle are wrong, or its code is damaged: {_AGAIN}"
-                yield Finding(file=place, expected=expected, found=f"{found}: {entry.fault}", remedy=remedy)
+                yield Finding(file=place, expected=expected, found=f"{entry.size} bytes: {entry.fault}", remedy=remedy)
     if elf.packages or elf.relocatable_kernels:  # an ordinary linker drops such code, and reports nothing
         expected = "no device code that waits for a device link"
         found = f"{len(elf.packages)} offload packages, {elf.relocatable_kernels} kernels of relocatable device code"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from email.parser import HeaderParser
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -25,25 +26,28 @@ def protect_metadata(metadata: str, label: Label) -> str:
 
     Raises `InputError` if METADATA has an invalid version or requirement.
     """
-    fields, body = _split(metadata)
-    replaced = {"torch", *PRODUCTS, *NEVER_REQUIRED}
-    kept = [_labelled(field, label) for field in fields if not _requires(field, replaced)]
+    found = HeaderParser().parsestr(metadata)["Version"]
+    try:
+        version = label_version(Version(str(found)), label)
+    except InvalidVersion as error:
+        raise InputError("damaged METADATA", f"Version: {error}", "build the wheel again") from None
     # a bare `torch` lets pip replace ROCm's torch by PyPI's CUDA torch; `~=X.Y.0` rejects pre-releases in containers
-    pins = [f"Requires-Dist: {requirement}{_line_end(fields[0])}" for requirement in label.requirements]
-    # behind the other requirements; never after the blank line, where it would be description
-    last = max((i for i, field in enumerate(kept) if _parse(field)[0] == "requires-dist"), default=len(kept) - 1)
-    kept[last + 1 : last + 1] = pins
-    return "".join(kept) + body
+    return change_metadata(metadata, version, {"torch", *PRODUCTS, *NEVER_REQUIRED}, label.requirements)
 
 
-def change_metadata(metadata: str, version: str, unused: Collection[str]) -> str:
-    """Replace the version and remove the requirements on the projects `unused`; keep every other line.
+def change_metadata(metadata: str, version: str, unused: Collection[str], added: Iterable[str] = ()) -> str:
+    """Replace the version, remove the requirements on the projects `unused`, and add others; keep every other line.
 
     Raises `InputError` if METADATA has an invalid requirement.
     """
     fields, body = _split(metadata)
-    kept = (field for field in fields if not _requires(field, unused))
-    return "".join(_with_version(field, version) for field in kept) + body
+    end = "\r\n" if fields[0].endswith("\r\n") else "\n"
+    kept = [field for field in fields if not _requires(field, unused)]
+    kept = [f"Version: {version}{end}" if _parse(field)[0] == "version" else field for field in kept]
+    # behind the other requirements; never after the blank line, where it would be description
+    last = max((i for i, field in enumerate(kept) if _parse(field)[0] == "requires-dist"), default=len(kept) - 1)
+    kept[last + 1 : last + 1] = [f"Requires-Dist: {requirement}{end}" for requirement in added]
+    return "".join(kept) + body
 
 
 def _split(metadata: str) -> tuple[list[str], str]:
@@ -60,10 +64,6 @@ def label_version(version: Version, label: Label) -> str:
     return f"{version.public}+{label}"
 
 
-def _line_end(head: str) -> str:
-    return "\r\n" if head.endswith("\r\n") else "\n"
-
-
 def _parse(field: str) -> tuple[str, str]:
     name, _, value = field.partition(":")
     return name.lower(), value.strip()
@@ -78,17 +78,3 @@ def _requires(field: str, projects: Collection[str]) -> bool:
         return canonicalize_name(Requirement(value).name) in projects
     except InvalidRequirement as error:
         raise InputError("damaged METADATA", f"Requires-Dist: {error}", "build the wheel again") from None
-
-
-def _labelled(field: str, label: Label) -> str:
-    name, value = _parse(field)
-    if name != "version":
-        return field
-    try:
-        return _with_version(field, label_version(Version(value), label))
-    except InvalidVersion as error:
-        raise InputError("damaged METADATA", f"Version: {error}", "build the wheel again") from None
-
-
-def _with_version(field: str, version: str) -> str:
-    return f"Version: {version}{_line_end(field)}" if _parse(field)[0] == "version" else field

@@ -23,7 +23,6 @@ from packaging.version import Version
 
 from wheelfactory.core.cell import product_name
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.files import read_file
 from wheelfactory.wheel.archive import open_archive
 from wheelfactory.wheel.elf.dynamic import Dynamic, read_dynamic
 from wheelfactory.wheel.elf.image import MAGIC, DamagedElfError, ElfImage
@@ -36,6 +35,8 @@ BUILD_RECORD_NAME = "wheelfactory.json"
 _MAX_TEXT = 1 << 25
 # bytes of METADATA; `packaging` needs a second for 100,000 hostile bytes
 _MAX_HEADERS = 1 << 21
+
+_Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Wheel:
 
     @classmethod
     def open(cls, path: Path) -> Wheel:
-        """Open a wheel. Raises `InputError` if the file name or the file is not a wheel's."""
+        """Open a wheel; only its name is read yet. Raises `InputError` if that is not a wheel's, or no file has it."""
         try:
             name, version, build, tags = parse_wheel_filename(path.name)
         except InvalidWheelFilename as error:
@@ -59,13 +60,6 @@ class Wheel:
             ) from None
         if not path.is_file():
             raise InputError("no such file", str(path), "name a wheel file")
-        read_file(path, InputError("cannot read", str(path), "change its permissions"), 1)
-        try:
-            is_zip = zipfile.is_zipfile(path)
-        except zipfile.BadZipFile:  # it has an end record with impossible values
-            is_zip = False
-        if not is_zip:
-            raise InputError("not a zip file", str(path), "download it again")
         return cls(path, name, version, build, tags)
 
     @property
@@ -107,15 +101,10 @@ class Wheel:
 
     def read(self, member: str) -> bytes:
         """Return the bytes of a member. Raises `InputError` if it is missing or longer than `_MAX_TEXT`."""
-        if self.sizes.get(member, 0) > _MAX_TEXT:
-            raise _too_long(member, self.path, self.sizes[member])
-        try:
-            with open_archive(self.path) as archive:
-                return archive.read(member)
-        except KeyError:
-            raise InputError(
-                "missing from the wheel", f"{member} in {self.path.name}", "build or download it again"
-            ) from None
+        if member not in self.sizes:
+            raise InputError("missing from the wheel", f"{member} in {self.path.name}", "build or download it again")
+        ((_, data),) = self.read_members([member])
+        return data
 
     def read_members(self, names: Iterable[str]) -> Iterator[tuple[zipfile.ZipInfo, bytes]]:
         """Yield existing members with their bytes. Raises `InputError` for a member longer than `_MAX_TEXT`."""
@@ -167,57 +156,33 @@ class Wheel:
     @cached_property
     def elf_files(self) -> tuple[ElfFile, ...]:
         """Every ELF file in the wheel, found by content, not by name."""
-        with open_archive(self.path) as archive:
-            found = [read_elf_member(archive, name) for name in sorted(self.sizes)]
-        return tuple(item for item in found if item)
+        return tuple(self._read_elf_members(read_elf))
 
     @cached_property
     def dynamics(self) -> Mapping[str, Dynamic]:
         """What every ELF file tells the loader, by name; its device code is not read."""
+        return dict(self._read_elf_members(lambda name, data: (name, read_dynamic(ElfImage(data)))))
+
+    def _read_elf_members(self, read: Callable[[str, mmap.mmap], _Read]) -> Iterator[_Read]:
         with open_archive(self.path) as archive:
-            found = {name: map_elf_member(archive, name) for name in sorted(self.sizes)}
-            return {name: _read_elf(name, data, _read_dynamic) for name, data in found.items() if data is not None}
+            for name in sorted(self.sizes):
+                with archive.open(name) as member, tempfile.TemporaryFile() as file:
+                    if (magic := member.read(len(MAGIC))) == MAGIC:
+                        # unpacked to an unnamed file and mapped: libraries may be larger than memory
+                        file.write(magic)
+                        shutil.copyfileobj(member, file, 1 << 20)
+                        file.flush()
+                        yield read_mapped(name, file, read)
 
 
-_Elf = TypeVar("_Elf", bound=Dynamic)
+def read_mapped(name: str, file: IO[bytes], read: Callable[[str, mmap.mmap], _Read]) -> _Read:
+    """Return what `read` finds in an open ELF file. Raises `InputError` that names `name` if it is damaged."""
+    try:
+        return read(name, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except DamagedElfError as error:
+        raise InputError("damaged ELF file", f"{name} ({error})", "build or download it again") from None
 
 
 def _too_long(member: str, path: Path, size: int) -> InputError:
     which = f"{member} in {path.name}: {size:,} bytes"
     return InputError("too long", which, "do not install it: no real wheel has that much text")
-
-
-def read_elf_member(archive: zipfile.ZipFile, name: str) -> ElfFile | None:
-    """Read a member as an ELF file; None if it is something else. Raises `InputError` if it is damaged."""
-    data = map_elf_member(archive, name)
-    return None if data is None else _read_elf(name, data, read_elf)
-
-
-def read_elf_file(name: str, file: IO[bytes]) -> ElfFile:
-    """Read an open ELF file. Raises `InputError` that names `name` if it is damaged."""
-    return _read_elf(name, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), read_elf)
-
-
-def _read_dynamic(_name: str, data: mmap.mmap) -> Dynamic:
-    return read_dynamic(ElfImage(data))
-
-
-def _read_elf(name: str, data: mmap.mmap, read: Callable[[str, mmap.mmap], _Elf]) -> _Elf:
-    try:
-        return read(name, data)
-    except DamagedElfError as error:
-        raise InputError("damaged ELF file", f"{name} ({error})", "build or download it again") from None
-
-
-def map_elf_member(archive: zipfile.ZipFile, name: str) -> mmap.mmap | None:
-    """Return the bytes of a member if it is an ELF file, else None."""
-    # unpacked to an unnamed file and mapped: libraries may be larger than memory
-    with archive.open(name) as member:
-        magic = member.read(len(MAGIC))
-        if magic != MAGIC:
-            return None
-        with tempfile.TemporaryFile() as file:
-            file.write(magic)
-            shutil.copyfileobj(member, file, 1 << 20)
-            file.flush()
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -6,9 +6,7 @@ import base64
 import csv
 import hashlib
 import io
-import zipfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -54,10 +52,8 @@ def finish_wheel(raw: Path, record: BuildRecord, folder: Path, platform: str | N
         text = wheel.read(f"{wheel.dist_info}/WHEEL")
         new["WHEEL"] = replace_tags(text, map(str, parse_tag(tags)), record.build)
     path = folder / f"{'-'.join([stem, *([record.build] if record.build else builds), tags])}.whl"
-    added = {**corrected_members(wheel), **added_members(cell)}
-    with atomic_path(path) as written, written.open("xb") as file:
-        _write(file, wheel, stem, {**added, **{f"{stem}.dist-info/{name}": data for name, data in new.items()}})
-    return path
+    named = {f"{stem}.dist-info/{name}": data for name, data in new.items()}
+    return _write(path, wheel, stem, {**corrected_members(wheel), **added_members(cell), **named})
 
 
 def finish_pure_wheel(raw: Path, version: str, unused: Collection[str], folder: Path) -> Path:
@@ -79,10 +75,7 @@ def finish_pure_wheel(raw: Path, version: str, unused: Collection[str], folder: 
             b"Root-Is-Purelib: false", b"Root-Is-Purelib: true"
         ),
     }
-    path = folder / f"{stem}-py3-none-any.whl"
-    with atomic_path(path) as written, written.open("xb") as file:
-        _write(file, wheel, stem, new)
-    return path
+    return _write(folder / f"{stem}-py3-none-any.whl", wheel, stem, new)
 
 
 def rewrite_wheel(raw: Path, folder: Path) -> Path:
@@ -91,19 +84,16 @@ def rewrite_wheel(raw: Path, folder: Path) -> Path:
     Raises `InputError` if `raw` is not a wheel or has a damaged RECORD.
     """
     wheel = Wheel.open(raw)
-    path = folder / raw.name
-    with atomic_path(path) as written, written.open("xb") as file:
-        _write(file, wheel, wheel.dist_info.removesuffix(".dist-info"), {})
-    return path
+    return _write(folder / raw.name, wheel, wheel.dist_info.removesuffix(".dist-info"), {})
 
 
-def _write(file: IO[bytes], wheel: Wheel, stem: str, new: Mapping[str, bytes]) -> None:
-    """Write the members of a wheel in a fixed order; `new` members replace or join its own."""
+def _write(path: Path, wheel: Wheel, stem: str, new: Mapping[str, bytes]) -> Path:
+    """Write the members of a wheel in a fixed order to `path`; `new` members replace or join its own."""
     dist_info = f"{stem}.dist-info"
     record = f"{dist_info}/RECORD"
     known = _read_known_lines(wheel)
     lines = []
-    with open_archive(wheel.path) as raw:
+    with open_archive(wheel.path) as raw, atomic_path(path) as written, written.open("xb") as file:
         members = [info for info in raw.infolist() if not info.is_dir()]
         kept = {_renamed(info.filename, wheel.dist_info, stem): info for info in members}
         # one time for all members; SOURCE_DATE_EPOCH fixes the times of the build
@@ -112,14 +102,16 @@ def _write(file: IO[bytes], wheel: Wheel, stem: str, new: Mapping[str, bytes]) -
         for name in sorted({*kept, *new} - {record}, key=lambda name: (name.startswith(dist_info), name)):
             if name in new:
                 archive.add(name, new[name])
-                lines.append([name, *_hash_and_size([new[name]])])
+                lines.append([name, *_hash_and_size(io.BytesIO(new[name]))])
             else:
                 info = kept[name]
                 archive.copy(name, raw, info, executable=bool(info.external_attr >> 16 & 0o111))
                 # keep the build's hash: a new one would hide a change after the build from the gate `record`
-                lines.append([name, *(known.get(info.filename) or _hash_and_size(_read_pieces(raw, info)))])
-    archive.add(record, format_record([*lines, [record, "", ""]]))
-    archive.finish()
+                with raw.open(info) as member:
+                    lines.append([name, *(known.get(info.filename) or _hash_and_size(member))])
+        archive.add(record, format_record([*lines, [record, "", ""]]))
+        archive.finish()
+    return path
 
 
 def require_matching_wheel(wheel: Wheel, record: BuildRecord) -> None:
@@ -162,14 +154,10 @@ def _read_known_lines(wheel: Wheel) -> Mapping[str, list[str]]:
     return {row[0]: row[1:] for row in rows if len(row) == 3 and row[1].startswith("sha256=")}
 
 
-def _read_pieces(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[bytes]:
-    with archive.open(info) as member:
-        yield from iter(partial(member.read, _CHUNK), b"")
-
-
-def _hash_and_size(pieces: Iterable[bytes]) -> list[str]:
+def _hash_and_size(file: IO[bytes]) -> list[str]:
+    """Return hash and size of a file as RECORD spells them."""
     digest, size = hashlib.sha256(), 0
-    for piece in pieces:
+    while piece := file.read(_CHUNK):
         digest.update(piece)
         size += len(piece)
     text = base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()

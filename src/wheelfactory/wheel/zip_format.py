@@ -15,6 +15,8 @@ import zlib
 from dataclasses import dataclass
 from typing import IO, TypeAlias
 
+from wheelfactory.core.errors import InputError
+
 DateTime: TypeAlias = "tuple[int, int, int, int, int, int]"
 
 EARLIEST_TIME: DateTime = (1980, 1, 1, 0, 0, 0)
@@ -27,10 +29,12 @@ ENCRYPTED, HAS_DESCRIPTOR, UTF8 = 0x1, 0x8, 0x800
 COMPRESSION_LEVEL_FLAGS = 0x6
 """Flags that record the compression level; readers ignore them."""
 
-ZIP64_MIN_BYTES, ZIP64_MIN_MEMBERS = 0xFFFFFFFF, 0xFFFF
-"""From these numbers on, the 8-byte field of ZIP64 holds the value."""
 _IN_ZIP64, _COUNT_IN_ZIP64 = 0xFFFFFFFF, 0xFFFF
-"""The value of the short field if ZIP64 holds the number."""
+"""The value of the short field if the 8-byte field of ZIP64 holds the number.
+
+ZIP64 is read, because torch's wheels have it, and not written: GitHub takes no file of 2 GiB, and a library that large
+does not link.
+"""
 
 _LOCAL, _LOCAL_MAGIC = struct.Struct("<4s5HIIIHH"), b"PK\x03\x04"
 _CENTRAL, _CENTRAL_MAGIC = struct.Struct("<4s6HIIIHHHHHII"), b"PK\x01\x02"
@@ -42,8 +46,8 @@ _LOCATOR, _LOCATOR_MAGIC = struct.Struct("<4sIQI"), b"PK\x06\x07"
 _DESCRIPTORS, _DESCRIPTOR_MAGIC = (struct.Struct("<4sIII"), struct.Struct("<4sIQQ")), b"PK\x07\x08"
 _EXTRA = struct.Struct("<HH")
 _ZIP64, _OTHER_NAME = 0x0001, 0x7075
-_VERSION, _ZIP64_VERSION = 20, 45
-"""The specification version that a reader must support, without and with ZIP64."""
+_VERSION = 20
+"""The specification version that a reader must support."""
 _UNIX = 3 << 8
 
 # bytes of a directory; `zipfile` needs about 15 times as much memory. torch's directory, 15,000 members, has 2 MB
@@ -104,14 +108,8 @@ def _read_zip64_end(end: EndRecord, at: int, locator: bytes, record: bytes) -> E
 
 
 def pack_end_record(end: EndRecord) -> bytes:
-    """Return the bytes of the end records."""
-    packed, members = b"", end.members
-    if _is_wide(end.offset) or _is_wide(end.size) or members >= ZIP64_MIN_MEMBERS:
-        fields = (_ZIP64_END_REST, _UNIX | _ZIP64_VERSION, _ZIP64_VERSION, 0, 0, members, members, end.size, end.offset)
-        packed = _ZIP64_END.pack(_ZIP64_END_MAGIC, *fields)
-        packed += _LOCATOR.pack(_LOCATOR_MAGIC, 0, end.offset + end.size, 1)
-    short = members if members < ZIP64_MIN_MEMBERS else _COUNT_IN_ZIP64
-    return packed + _END.pack(_END_MAGIC, 0, 0, short, short, _narrow(end.size), _narrow(end.offset), 0)
+    """Return the bytes of the end record."""
+    return _END.pack(_END_MAGIC, 0, 0, end.members, end.members, end.size, end.offset, 0)
 
 
 @dataclass(frozen=True)
@@ -148,38 +146,15 @@ def read_header(file: IO[bytes], at: int) -> tuple[MemberHeader, int] | None:
 
 def pack_header(header: MemberHeader) -> bytes:
     """Return the bytes of a local header."""
-    checksum, size, unpacked_size = header.sizes
-    extra, version = b"", _VERSION
-    if _is_wide(max(size, unpacked_size)):  # a local header has both sizes in ZIP64, or none
-        extra, version = _pack_wide(unpacked_size, size), _ZIP64_VERSION
-        size = unpacked_size = _IN_ZIP64
-    fields = (header.flags, header.method, *header.time, checksum, size, unpacked_size, len(header.name), len(extra))
-    return _LOCAL.pack(_LOCAL_MAGIC, version, *fields) + header.name + extra
+    fields = (header.flags, header.method, *header.time, *header.sizes, len(header.name), 0)
+    return _LOCAL.pack(_LOCAL_MAGIC, _VERSION, *fields) + header.name
 
 
 def pack_directory_entry(header: MemberHeader, mode: int, offset: int) -> bytes:
     """Return the directory entry of a member; `mode` is its file mode, `offset` the place of its local header."""
-    checksum, size, unpacked_size = header.sizes
-    numbers = (unpacked_size, size, offset)
-    extra = _pack_wide(*filter(_is_wide, numbers))
-    unpacked_size, size, offset = map(_narrow, numbers)
-    version = _ZIP64_VERSION if extra else _VERSION
-    fields = (_UNIX | version, version, header.flags, header.method, *header.time, checksum, size, unpacked_size)
-    lengths = (len(header.name), len(extra), 0)
-    return _CENTRAL.pack(_CENTRAL_MAGIC, *fields, *lengths, 0, 0, mode << 16, offset) + header.name + extra
-
-
-def _is_wide(number: int) -> bool:
-    return number >= ZIP64_MIN_BYTES
-
-
-def _narrow(number: int) -> int:
-    return _IN_ZIP64 if _is_wide(number) else number
-
-
-def _pack_wide(*numbers: int) -> bytes:
-    """Return the ZIP64 extra field with these numbers, or nothing without numbers."""
-    return struct.pack(f"<HH{len(numbers)}Q", _ZIP64, 8 * len(numbers), *numbers) if numbers else b""
+    fields = (_UNIX | _VERSION, _VERSION, header.flags, header.method, *header.time, *header.sizes)
+    lengths = (len(header.name), 0, 0)
+    return _CENTRAL.pack(_CENTRAL_MAGIC, *fields, *lengths, 0, 0, mode << 16, offset) + header.name
 
 
 def read_extra(data: bytes) -> dict[int, bytes] | None:
@@ -219,7 +194,7 @@ class ArchiveWriter:
     def copy(self, name: str, archive: zipfile.ZipFile, info: zipfile.ZipInfo, *, executable: bool) -> None:
         """Copy a member, still compressed, from an archive that `open_archive` verified; `name` is its new name.
 
-        Raises `zipfile.BadZipFile` if the member is truncated.
+        Raises `zipfile.BadZipFile` if the member is truncated, `InputError` if the archive would have 4 GiB.
         """
         source, mode = archive.fp, 0o100755 if executable else 0o100644
         found = read_header(source, info.header_offset) if source else None
@@ -247,6 +222,8 @@ class ArchiveWriter:
         self._write(pack_end_record(EndRecord(len(self._directory), start, self._at - start)))
 
     def _begin(self, name: str, method: int, sizes: tuple[int, int, int], mode: int) -> None:
+        if max(self._at + sizes[1], sizes[2]) >= _IN_ZIP64:
+            raise InputError("too large for a wheel", f"4 GiB with {name}", "build it for fewer archs")
         flags = 0 if name.isascii() else UTF8
         header = MemberHeader(name.encode("utf-8"), flags, method, self._time, sizes)
         self._directory.append(pack_directory_entry(header, mode, self._at))

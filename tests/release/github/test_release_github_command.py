@@ -105,13 +105,13 @@ def test_what_is_staged_and_attested_is_published_by_later_jobs_without_its_file
     attest(cli, target, next((built / "wheels").glob("flash_attn-*.whl")))
     rows = read_manifest(built)
     shutil.rmtree(built)
-    shown = cli(target, "--tag", "v1", "--staged")
+    shown = cli(target, "--tag", "v1", "--publish-staged")
     assert (shown.code, shown.out.endswith(": 2 files published\n")) == (DONE, True), shown.err
     assert (published_rows(github.repository) if target == GITHUB else [*read_manifest(Path(target))]) == [*rows]
     kept = [name for release in github.repository.releases.values() for name in release.files()]
     kept += [path.name for path in Path(target).glob("*")]
     assert not [name for name in kept if name.startswith("staged-") or "rocm72" in name]
-    again = cli(target, "--tag", "v1", "--staged")
+    again = cli(target, "--tag", "v1", "--publish-staged")
     assert (again.code, again.out, "nothing is staged" in again.err) == (DONE, "", True)
 
 

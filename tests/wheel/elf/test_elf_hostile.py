@@ -175,12 +175,13 @@ def test_more_than_the_maximum_number_of_bundles(monkeypatch: pytest.MonkeyPatch
     assert of_elf(with_sections((".hip_fatbin", bundles))) == "DamagedElfError: more than 100 bundles"
 
 
-def test_more_than_the_maximum_number_of_entries(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offload, "_MAX_ENTRIES", 100)
+def test_entries_cost_as_much_of_the_limit_as_they_take_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offload, "_MIN_LIMIT", 40_000)
     table = MAGIC + struct.pack("<Q", 50) + bytes(24) * 50
 
     assert of_bundles(packed(table) * 2) == "nothing"
-    assert of_bundles(packed(table) * 3) == "DamagedElfError: more than 100 entries in the bundles"
+    monkeypatch.setattr(offload, "_MAX_RATIO", 0)
+    assert of_bundles(packed(table) * 3) == "DamagedElfError: the unpacked bundles are too large for their packed size"
 
 
 def test_ids_with_expensive_backtracking() -> None:
@@ -212,7 +213,7 @@ def test_offload_packages_with_as_many_entries_as_fit() -> None:
     count = 100_000
     data = PACKAGE_MAGIC + struct.pack("<IQQQ", 2, 32 + 40 * count, 32, count) + bytes(40 * count)
 
-    assert of_packages(data).startswith("DamagedElfError: offload package at 0: 100000 entries")
+    assert of_packages(data).startswith("DamagedElfError: offload package at 0: 100000 entries in")
     one = PACKAGE_MAGIC + struct.pack("<IQQQ", 2, 72, 32, 1) + struct.pack("<HHIQQQQ", 0, 4, 0, 0, 0, 0, 0)
     assert of_packages(one * count) == "DamagedElfError: more than 4096 entries in the offload packages"
 

@@ -39,9 +39,9 @@ def test_the_entries_of_a_bundle() -> None:
 
     whole, damaged, target = sha256(code).hexdigest(), sha256(text).hexdigest(), Target("gfx90a", ("xnack-",))
     assert found.entries == (
-        CodeObject(HOST, None, 0, None),
-        CodeObject(f"{HIP}gfx90a:xnack-", target, len(code), "gfx90a", whole, tuple(sorted(KERNELS))),
-        CodeObject(f"{HIP}gfx942", Target("gfx942"), 11, None, damaged, fault="no ELF magic"),
+        CodeObject(HOST, None, 0),
+        CodeObject(f"{HIP}gfx90a:xnack-", target, len(code), whole, tuple(sorted(KERNELS))),
+        CodeObject(f"{HIP}gfx942", Target("gfx942"), 11, damaged, fault="no ELF magic"),
     )
     assert found.targets == {"gfx90a:xnack-", "gfx942"}
 
@@ -52,14 +52,8 @@ def test_an_empty_entry_is_not_code() -> None:
 
     found = only(table((at, 0, HOST), (at, 0, f"{HIP}gfx90a"), (at, len(code), f"{HIP}gfx942")) + code)
 
-    assert [(entry.size, entry.arch) for entry in found.entries] == [(0, None), (0, None), (len(code), "gfx942")]
+    assert [(entry.size, entry.fault) for entry in found.entries] == [(0, ""), (0, ""), (len(code), "")]
     assert found.targets == {"gfx942"}
-
-
-def test_the_arch_of_a_code_object_is_read_from_its_header() -> None:
-    found = only(bundle([(f"{HIP}gfx942", code_object("gfx90a"))]))
-
-    assert [(str(entry.target), entry.arch) for entry in found.entries] == [("gfx942", "gfx90a")]
 
 
 def test_a_bundle_ends_with_its_last_entry_in_any_order() -> None:
@@ -110,15 +104,15 @@ NO_PLAIN_BUNDLES: list[tuple[bytes, str]] = [
     (TWO + b"x" + TWO, "unknown content at"),  # something between two bundles
     (TWO + bytes(99) + b"x", "unknown content at"),  # something behind the last bundle
     (b"__CLANG_OFFLOAD_BUNDLE_", "unknown content at 0"),  # half a magic
-    (TWO[:26], "bundle at 0: 8 bytes at 24 are outside the section"),  # no count
-    (TWO[:40], "bundle at 0: 24 bytes at 32 are outside the section"),  # no table
-    (TWO[:-1], "bundle at 0: .* are outside the section"),  # cut short
-    (bytes(8) + TWO[:-1], "bundle at 8: .* are outside the section"),  # the message names the position of the bundle
-    (table(count=5), "bundle at 0: 24 bytes at 32 are outside the section"),  # fewer entries than the header states
-    (table(count=1 << 63), "more than 262144 entries in the bundles"),  # absurdly many entries
+    (TWO[:26], "bundle at 0: 6 bytes at 26 are outside the data"),  # no count
+    (TWO[:40], "bundle at 0: 16 bytes at 40 are outside the data"),  # no table
+    (TWO[:-1], "bundle at 0: .* are outside the data"),  # cut short
+    (bytes(8) + TWO[:-1], "bundle at 8: .* are outside the data"),  # the message names the position of the bundle
+    (table(count=5), "bundle at 0: 24 bytes at 32 are outside the data"),  # fewer entries than the header states
+    (table(count=1 << 63), "too large for their packed size"),  # absurdly many entries
     (table((0, 5, HIP)), "the entry at 0 overlaps another"),  # an entry over the table
-    (table((1 << 63, 5, HIP)), "are outside the section"),  # an entry elsewhere
-    (table((100, 1 << 63, HIP)), "are outside the section"),  # an entry without an end
+    (table((1 << 63, 5, HIP)), "are outside the data"),  # an entry elsewhere
+    (table((100, 1 << 63, HIP)), "are outside the data|a code object of"),  # an entry without an end
     (table((200, 9, HIP), (208, 9, HIP)) + bytes(99), "the entry at 208 overlaps another"),  # overlap
     (table((200, 9, HIP), (200, 1 << 62, HIP)) + bytes(99), "overlaps another"),  # one place, two sizes
     (table((200, 0, "x" * 257)), "an id of 257 bytes"),  # an absurd id
@@ -138,8 +132,8 @@ def with_header(version: int, method: int, *sizes: int, body: bytes = b"") -> by
 
 
 NO_PACKED_BUNDLES: list[tuple[bytes, str]] = [
-    (b"CCOB", "are outside the section"),  # magic alone
-    (b"CCOB\x03\x00\x01\x00" + bytes(9), "are outside the section"),  # half a header
+    (b"CCOB", "bundle at 0: .* requires a buffer"),  # magic alone
+    (b"CCOB\x03\x00\x01\x00" + bytes(9), "bundle at 0: .* requires a buffer"),  # half a header
     (with_header(4, 1, 32, 0, 0), "unsupported compression: version 4, method 1"),  # version
     (with_header(0, 1, 32, 0, 0), "unsupported compression: version 0, method 1"),  # no version
     (with_header(3, 2, 32, 0, 0), "unsupported compression: version 3, method 2"),  # method
@@ -171,7 +165,7 @@ def test_the_unpacked_size_is_compared(version: int, method: str) -> None:
     data = packed(TWO, version, method)
     size_at = data.index(struct.pack("<I", len(TWO)), 8)
 
-    with pytest.raises(DamagedElfError, match=f"unpacks to {len(TWO)} bytes, but its header says {len(TWO) + 1}"):
+    with pytest.raises(DamagedElfError, match=f"unpacks to {len(TWO)} bytes of .* but its header says {len(TWO) + 1}"):
         read(data[:size_at] + struct.pack("<I", len(TWO) + 1) + data[size_at + 4 :])
 
 
@@ -180,17 +174,15 @@ def test_the_total_is_compared(version: int, size: int) -> None:
     data = packed(TWO, version)
     more = (len(data) + 3).to_bytes(size, "little")
 
-    with pytest.raises(
-        DamagedElfError, match=f"its compressed size is {len(data)} bytes, but its header says {len(data) + 3}"
-    ):
+    with pytest.raises(DamagedElfError, match=f" bytes of {len(data)}, but its header says .* of {len(data) + 3}"):
         read(data[:8] + more + data[8 + size :] + bytes(3))
 
 
 @pytest.mark.parametrize(("version", "method"), FORMS)
 def test_compressed_data_that_is_not_a_bundle_is_refused(version: int, method: str) -> None:
-    with pytest.raises(DamagedElfError, match=r"the unpacked data is not a bundle|are outside the unpacked data"):
+    with pytest.raises(DamagedElfError, match=r"the unpacked data is not a bundle|are outside the data"):
         read(packed(b"x" * 10_000, version, method))
-    with pytest.raises(DamagedElfError, match="are outside the unpacked data"):
+    with pytest.raises(DamagedElfError, match="are outside the data"):
         read(packed(TWO[:-1], version, method))
 
 
@@ -203,7 +195,9 @@ def test_the_packed_data_may_come_out_in_any_pieces() -> None:
 
     found = only(packed(bundle([(HOST, b""), *code])))
 
-    assert [(entry.size, entry.arch) for entry in found.entries] == [(0, None)] + [(1 << 16, "gfx942")] * 40
+    assert [(entry.size, entry.sha256) for entry in found.entries[1:]] == [
+        (1 << 16, sha256(code[0][1]).hexdigest())
+    ] * 40
 
 
 def test_a_linkers_padding_is_passed_over() -> None:

@@ -34,9 +34,9 @@ def test_a_package_has_an_image_for_each_arch() -> None:
     (found,) = read(TWO)
 
     assert (found.form, found.offset, found.size) == ("package v2", 0, len(TWO))
-    assert [(entry.id, str(entry.target), entry.size, entry.arch) for entry in found.entries] == [
-        ("hip-amdgcn-amd-amdhsa--gfx90a", "gfx90a", len(BITCODE), None),  # bitcode does not say its arch
-        ("hip-amdgcn-amd-amdhsa--gfx942:xnack-", "gfx942:xnack-", 256, "gfx942"),
+    assert [(entry.id, str(entry.target), entry.size) for entry in found.entries] == [
+        ("hip-amdgcn-amd-amdhsa--gfx90a", "gfx90a", len(BITCODE)),
+        ("hip-amdgcn-amd-amdhsa--gfx942:xnack-", "gfx942:xnack-", 256),
     ]
 
 
@@ -53,47 +53,29 @@ def test_code_of_other_languages_is_named_by_them() -> None:
     assert found.entries[0].id == "openmp-amdgcn-amd-amdhsa--gfx942"
 
 
-DAMAGED: dict[str, tuple[bytes, str]] = {
-    "another magic": (b"x" + ONE, "unknown content"),
-    "a bundle": (b"__CLANG_OFFLOAD_BUNDLE__" + bytes(64), "unknown content"),
-    "an unknown version": (changed(TWO, "<I", 4, 3), "unknown version 3"),
-    "half a header": (TWO[:20], "offload package at 0: "),
-    "a truncated package": (TWO[:-1], f"its {len(TWO)} bytes are outside the section"),
-    "a size of nothing": (changed(TWO, "<Q", 8, 0), "its 0 bytes are outside"),
-    "entries outside": (changed(TWO, "<Q", 16, 1 << 62), "are outside the package"),
-    "no entries": (changed(TWO, "<Q", 24, 0), "0 entries"),
-    "endless entries": (changed(TWO, "<Q", 24, 1 << 63), "entries"),
-    "entries of another size": (changed(ONE, "<Q", 24, 48), "of 48 bytes"),
-    "an unknown kind": (changed(TWO, "<H", ENTRY + 2, 64), "64"),
-    "keys outside": (changed(TWO, "<Q", ENTRY + KEYS, len(TWO)), "are outside the package"),
-    "endless keys": (changed(TWO, "<Q", ENTRY + KEY_COUNT, 1 << 60), "keys"),
-    "an image outside": (changed(TWO, "<Q", ENTRY + IMAGE, len(TWO)), "are outside the package"),
-    "an endless image": (changed(TWO, "<Q", ENTRY + IMAGE_SIZE, 1 << 63), "are outside the package"),
-    "a text outside": (changed(TWO, "<Q", ENTRY + 80, len(TWO)), "no text at"),
-    "a text without end": (package(("gfx942" * 100, BITCODE)), "no text at"),
-    "images that share their bytes": (
-        changed(package(("gfx90a", b"x" * 900), ("gfx942", b"x" * 900)), "<Q", ENTRY + IMAGE_SIZE, 1400),
-        "its images overlap",
-    ),
-}
+DAMAGED = [
+    (b"x" + ONE, "unknown content"),  # another magic
+    (b"__CLANG_OFFLOAD_BUNDLE__" + bytes(64), "unknown content"),  # a bundle
+    (changed(TWO, "<I", 4, 3), "unknown content or version"),
+    (TWO[:20], "offload package at 0: "),  # half a header
+    (TWO[:-1], f"2 entries in {len(TWO)} bytes, of {len(TWO) - 1} in the section"),
+    (changed(TWO, "<Q", 8, 0), "2 entries in 0 bytes"),
+    (changed(TWO, "<Q", 16, 1 << 62), "are outside the package"),  # entries
+    (changed(TWO, "<Q", 24, 1 << 63), "entries in"),
+    (changed(TWO, "<H", ENTRY + 2, 64), "64"),  # a language
+    (changed(TWO, "<Q", ENTRY + KEYS, len(TWO)), "are outside the package"),
+    (changed(TWO, "<Q", ENTRY + KEY_COUNT, 1 << 60), "keys"),
+    (changed(TWO, "<Q", ENTRY + IMAGE, len(TWO)), "are outside the package"),
+    (changed(TWO, "<Q", ENTRY + IMAGE_SIZE, 1 << 63), "are outside the package"),
+    (changed(TWO, "<Q", ENTRY + 80, len(TWO)), "no text at"),  # outside
+    (package(("gfx942" * 100, BITCODE)), "no text at"),  # without end
+]
 
 
-@pytest.mark.parametrize("what", DAMAGED)
-def test_a_damaged_or_unknown_package_is_refused(what: str) -> None:
-    data, message = DAMAGED[what]
-
-    with pytest.raises(DamagedElfError, match=message):
-        read(data)
-
-
-@pytest.mark.parametrize("at", [len(TWO) - 1, len(TWO) - 3])
-def test_bytes_that_no_entry_has_must_be_zero(at: int) -> None:
-    """They could hide device code."""
-    short = changed(TWO, "<Q", ENTRY + 40 + IMAGE_SIZE, 200)
-    assert short[at] != 0
-
-    with pytest.raises(DamagedElfError, match="belong to no entry and are not zero"):
-        read(short)
+def test_a_damaged_or_unknown_package_is_refused() -> None:
+    for data, message in DAMAGED:
+        with pytest.raises(DamagedElfError, match=message):
+            read(data)
 
 
 def test_a_section_has_a_limited_number_of_entries(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +101,7 @@ def test_packages_of_a_file_are_no_bundles() -> None:
 
 def test_unknown_content_of_the_section_is_refused_and_not_counted_as_no_device_code() -> None:
     with pytest.raises(DamagedElfError, match="unknown content"):
-        read_library(".llvm.offloading", b"something new")
+        read_library(".llvm.offloading", b"something new" * 9)
 
 
 def test_kernels_whose_device_code_a_linker_dropped_are_counted() -> None:

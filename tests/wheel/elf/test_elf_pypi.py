@@ -42,6 +42,4 @@ def test_device_code_of_a_published_wheel(
 
     assert find_archive_faults(path) == ()
     assert [(bundle.form, bundle.targets) for bundle in bundles] == [(form, frozenset(targets))] * 4
-    assert all(
-        entry.arch == (entry.target.arch if entry.target else None) for item in bundles for entry in item.entries
-    )
+    assert not any("another arch" in entry.fault for item in bundles for entry in item.entries)

@@ -45,8 +45,8 @@ def read_kernel_names(data: Buffer, target: str) -> tuple[str, ...]:
     image = ElfImage(data)
     if (image.type, image.machine, image.data[7]) != (_SHARED, EM_AMDGPU, _HSA):
         raise DamagedElfError("no shared library for an AMD GPU")
-    if arch_from_flags(image.flags) != target.partition(":")[0]:
-        raise DamagedElfError("its header is of another arch")
+    if (arch := arch_from_flags(image.flags)) != target.partition(":")[0]:
+        raise DamagedElfError(f"its header is of another arch, {arch}")
     if image.section_count > _MAX_SECTIONS:
         raise DamagedElfError(f"{image.section_count} sections")
     for wrong in image.uncovered_bytes():

@@ -18,13 +18,13 @@ import zstandard
 
 from wheelfactory.wheel.elf.code_object import read_kernel_names
 from wheelfactory.wheel.elf.image import DamagedElfError
-from wheelfactory.wheel.elf.targets import Target, read_arch
+from wheelfactory.wheel.elf.targets import Target
 
 PLAIN_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 COMPRESSED_MAGIC = b"CCOB"
 PLAIN_FORM = "plain"
 
-_NOT_ZERO = re.compile(rb"[^\0]")
+NOT_ZERO = re.compile(rb"[^\0]")
 _NUMBER, _ENTRY, _KIND = struct.Struct("<Q"), struct.Struct("<QQQ"), struct.Struct("<HH")
 # fields after version and method, by version: the total size (from 2 on), the unpacked size and a hash
 _SIZES = {1: struct.Struct("<IQ"), 2: struct.Struct("<IIQ"), 3: struct.Struct("<QQQ")}
@@ -32,8 +32,8 @@ _METHODS = {0: "zlib", 1: "zstd"}
 
 # bundles of a section; a wheel of all CK kernels has 2,800
 _MAX_BUNDLES = 1 << 16
-# entries of a section; real bundles have 25 at most
-_MAX_ENTRIES = 1 << 18
+# what an entry costs of the unpacked bytes: the memory for what is known of it; real bundles have 25 entries at most
+_ENTRY_COST = 1 << 8
 _MAX_ID = 1 << 8
 # bytes of a code object, which is in memory while it is read
 _MAX_CODE_OBJECT = 1 << 28
@@ -59,8 +59,6 @@ class CodeObject:
     """The target in the id; None for the host."""
     size: int
     """Bytes."""
-    arch: str | None
-    """The arch in the code object's own header; None if it is empty or not an ELF file for an AMD GPU."""
     sha256: str = ""
     """Of its bytes; empty in an offload package."""
     kernels: tuple[str, ...] = ()
@@ -117,7 +115,7 @@ def read_bundles(section: memoryview) -> tuple[Bundle, ...]:
     bundles: list[Bundle] = []
     at = 0
     # a search, not a loop over bytes: gaps between bundles may be long
-    while match := _NOT_ZERO.search(section, at):  # linkers pad with zeros
+    while match := NOT_ZERO.search(section, at):  # linkers pad with zeros
         if len(bundles) == _MAX_BUNDLES:
             raise DamagedElfError(f"more than {_MAX_BUNDLES} bundles")
         bundles.append(_read_bundle(section[match.start() :], match.start(), budget))
@@ -129,7 +127,7 @@ def _read_bundle(data: memoryview, at: int, budget: _Budget) -> Bundle:
     """Read the bundle at the start of `data`. Raises `DamagedElfError` for unknown content."""
     try:
         if data[: len(PLAIN_MAGIC)] == PLAIN_MAGIC:
-            stream = _Stored(data)
+            stream = _Stream([data])
             entries = _read_entries(stream, budget)
             return Bundle(at, PLAIN_FORM, stream.at, stream.at, entries)
         if data[: len(COMPRESSED_MAGIC)] == COMPRESSED_MAGIC:
@@ -141,20 +139,15 @@ def _read_bundle(data: memoryview, at: int, budget: _Budget) -> Bundle:
 
 
 class _Budget:
-    """The unpacked bytes and the entries that the bundles of a section may still have."""
+    """The unpacked bytes that the bundles of a section may still have."""
 
     def __init__(self, left: int) -> None:
-        self._left, self._read_entries = left, _MAX_ENTRIES
+        self._left = left
 
     def spend(self, size: int) -> None:
         self._left -= size
         if self._left < 0:
             raise DamagedElfError("the unpacked bundles are too large for their packed size")
-
-    def admit(self, entries: int) -> None:
-        self._read_entries -= entries
-        if self._read_entries < 0:
-            raise DamagedElfError(f"more than {_MAX_ENTRIES} entries in the bundles")
 
 
 class _Stream:
@@ -173,7 +166,7 @@ class _Stream:
             size -= len(part)
             yield part
             if size and not self._refill():
-                raise EOFError(f"{size} bytes at {self.at} are outside the unpacked data")
+                raise EOFError(f"{size} bytes at {self.at} are outside the data")
 
     def _refill(self) -> bool:
         """Load the next piece; return False after the last."""
@@ -184,33 +177,16 @@ class _Stream:
     def read(self, size: int) -> bytes:
         return b"".join(self._take(size))
 
-    def skip(self, size: int) -> None:
-        for _ in self._take(size):
-            pass
-
     def skip_padding(self, size: int) -> None:
         """Skip zeros between entries, which compilers write. Raises `EOFError` for any other byte."""
         at = self.at
-        if any(part.tobytes().strip(b"\0") for part in self._take(size)):
+        if any(NOT_ZERO.search(part) for part in self._take(size)):
             raise EOFError(f"{size} bytes at {at} belong to no entry and are not zero")
 
     def finish(self) -> None:
         """Read to the end; the rest must be padding."""
         while self._ready or self._refill():
             self.skip_padding(len(self._ready))
-
-
-class _Stored(_Stream):
-    """A plain bundle. Its end is unknown, so it may extend over the following bundles, which are not read."""
-
-    def __init__(self, data: memoryview) -> None:
-        super().__init__([data])
-        self._size = len(data)
-
-    def _take(self, size: int) -> Iterator[memoryview]:
-        if self.at + size > self._size:
-            raise EOFError(f"{size} bytes at {self.at} are outside the section")
-        return super()._take(size)
 
 
 class _Unpacked(_Stream):
@@ -238,25 +214,23 @@ class _Unpacked(_Stream):
 
 
 def _read_compressed(data: memoryview, at: int, budget: _Budget) -> Bundle:
-    head = _Stored(data)
-    head.skip(len(COMPRESSED_MAGIC))
-    version, number = _KIND.unpack(head.read(_KIND.size))
+    version, number = _KIND.unpack_from(data, len(COMPRESSED_MAGIC))
     if version not in _SIZES or number not in _METHODS:
         raise EOFError(f"unsupported compression: version {version}, method {number}")
-    sizes = _SIZES[version]
-    *total, unpacked, _hash = sizes.unpack(head.read(sizes.size))
+    method, start = _METHODS[number], len(COMPRESSED_MAGIC) + _KIND.size
+    *total, unpacked, _hash = _SIZES[version].unpack_from(data, start)
+    start += _SIZES[version].size
     end = total[0] if total else len(data)
-    if not head.at <= end <= len(data):
+    if not start <= end <= len(data):
         raise EOFError(f"its {end} bytes are outside the section")
-    stream = _Unpacked(data[head.at : end], _METHODS[number], budget)
+    stream = _Unpacked(data[start:end], method, budget)
     entries = _read_entries(stream, budget)
     stream.finish()
-    if stream.at != unpacked:
-        raise EOFError(f"it unpacks to {stream.at} bytes, but its header says {unpacked}")
-    size = head.at + stream.consumed
-    if total and size != end:
-        raise EOFError(f"its compressed size is {size} bytes, but its header says {end}")
-    return Bundle(at, f"CCOB v{version} {_METHODS[number]}", size, unpacked, entries)
+    size = start + stream.consumed
+    if (stream.at, size) != (unpacked, end if total else size):
+        stated = f"{unpacked} bytes of {end}" if total else f"{unpacked} bytes"
+        raise EOFError(f"it unpacks to {stream.at} bytes of {size}, but its header says {stated}")
+    return Bundle(at, f"CCOB v{version} {method}", size, unpacked, entries)
 
 
 def _read_entries(stream: _Stream, budget: _Budget) -> tuple[CodeObject, ...]:
@@ -264,7 +238,7 @@ def _read_entries(stream: _Stream, budget: _Budget) -> tuple[CodeObject, ...]:
     if stream.read(len(PLAIN_MAGIC)) != PLAIN_MAGIC:
         raise EOFError("the unpacked data is not a bundle")
     (count,) = _NUMBER.unpack(stream.read(_NUMBER.size))
-    budget.admit(count)
+    budget.spend(count * _ENTRY_COST)
     places = [_read_place(stream) for _ in range(count)]
     found: dict[int, CodeObject] = {}
     for offset, size, name in sorted(places):  # the stream is sequential, but ids may be in any order
@@ -273,7 +247,7 @@ def _read_entries(stream: _Stream, budget: _Budget) -> tuple[CodeObject, ...]:
                 raise EOFError(f"the entry at {offset} overlaps another")
             stream.skip_padding(offset - stream.at)
             found[offset] = _read_code_object(name, stream, size)
-    return tuple(found[at] if size else CodeObject(name, Target.from_id(name), 0, None) for at, size, name in places)
+    return tuple(found[at] if size else CodeObject(name, Target.from_id(name), 0) for at, size, name in places)
 
 
 def _read_code_object(name: str, stream: _Stream, size: int) -> CodeObject:
@@ -287,7 +261,7 @@ def _read_code_object(name: str, stream: _Stream, size: int) -> CodeObject:
         kernels = read_kernel_names(data, str(target))
     except DamagedElfError as error:
         fault = str(error)
-    return CodeObject(name, target, size, read_arch(data), hashlib.sha256(data).hexdigest(), kernels, fault)
+    return CodeObject(name, target, size, hashlib.sha256(data).hexdigest(), kernels, fault)
 
 
 def _read_place(stream: _Stream) -> tuple[int, int, str]:

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import re
-import struct
 from dataclasses import dataclass
-
-from wheelfactory.wheel.elf.image import EM_AMDGPU, MAGIC
 
 _TARGET = re.compile(
     r"(?:^|-)(?P<arch>gfx[0-9a-z]+(?:-[0-9]+)*(?:-generic)?|amdgcnspirv)(?P<features>(?::[a-z]+[+-])*)\Z"
 )
-
-_ELF_HEADER = 64
 
 _NUMBERS = """
     20=gfx600 21=gfx601 3a=gfx602 22=gfx700 23=gfx701 24=gfx702 25=gfx703 26=gfx704 3b=gfx705 28=gfx801 29=gfx802
@@ -52,11 +47,3 @@ def arch_from_flags(flags: int) -> str:
     """Return the arch in a code object's e_flags."""
     number = flags & 0xFF
     return MACHINES.get(number, f"unknown arch {number:#x}")
-
-
-def read_arch(head: bytes) -> str | None:
-    """Return the arch of a code object that begins with these 64 bytes; None for anything else."""
-    if len(head) < _ELF_HEADER or not head.startswith(MAGIC):
-        return None
-    (machine,), (flags,) = struct.unpack_from("<H", head, 18), struct.unpack_from("<I", head, 48)
-    return arch_from_flags(flags) if machine == EM_AMDGPU else None

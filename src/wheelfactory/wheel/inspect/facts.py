@@ -21,8 +21,8 @@ from wheelfactory.wheel.build_record import BuildRecord, parse_build_record, rea
 from wheelfactory.wheel.elf.image import MAGIC
 from wheelfactory.wheel.elf.mangled import guess_provider
 from wheelfactory.wheel.elf.offload import sum_device_code
-from wheelfactory.wheel.elf.read import ElfFile
-from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel, read_elf_file
+from wheelfactory.wheel.elf.read import ElfFile, read_elf
+from wheelfactory.wheel.read import BUILD_RECORD_NAME, Wheel, read_mapped
 
 _HINT = "give a wheel file, an ELF file, a .dist-info folder, or a distribution installed for the python3 on PATH"
 
@@ -82,14 +82,9 @@ class Inspection:
 def _elf_as_json(elf: ElfFile) -> dict[str, Any]:
     """Return what an ELF file tells the loader, its symbols and its device code by target; sizes in bytes."""
     return {
-        "name": elf.name,
-        "size": elf.size,
-        "soname": elf.soname,
-        "needed": elf.needed,
-        "runpath": elf.runpath,
-        "glibc": str(elf.glibc) if elf.glibc else None,
-        "glibcxx": str(elf.glibcxx) if elf.glibcxx else None,
-        "code_for": elf.code_for,
+        **{name: getattr(elf, name) for name in ("name", "size", "soname", "needed", "runpath", "code_for")},
+        "glibc": elf.glibc and str(elf.glibc),
+        "glibcxx": elf.glibcxx and str(elf.glibcxx),
         "bundles": len(elf.bundles),
         "registered": len(elf.registration.bundles),
         "packages": len(elf.packages),
@@ -138,11 +133,10 @@ def _inspect_wheel(path: Path) -> Inspection:
 def _inspect_file(path: Path) -> Inspection:
     if path.is_dir():
         raise InputError("a folder, not a file", str(path), _HINT)
-    with path.open("rb") as file:
-        if file.read(len(MAGIC)) != MAGIC:
-            raise InputError("neither a wheel nor an ELF file", str(path), _HINT)
-        elf = read_elf_file(path.name, file)
-    return Inspection(path.name, "file", file_sha256(path), elf.size, elf.size, 1, None, (elf,))
+    size, elf_files = path.stat().st_size, tuple(_read_elf_files({path.name: path}))
+    if not elf_files:
+        raise InputError("neither a wheel nor an ELF file", str(path), _HINT)
+    return Inspection(path.name, "file", file_sha256(path), size, size, 1, None, elf_files)
 
 
 def _find_installed(name: str, environ: Mapping[str, str]) -> Path:
@@ -183,7 +177,7 @@ def _read_elf_files(files: Mapping[str, Path]) -> Iterator[ElfFile]:
     for name, path in sorted(files.items()):
         with path.open("rb") as file:
             if file.read(len(MAGIC)) == MAGIC:
-                yield read_elf_file(name, file)
+                yield read_mapped(name, file, read_elf)
 
 
 def _read_distribution(
