@@ -34,12 +34,6 @@ _PRIVATE_BUFFER, _DISPATCH, _QUEUE, _ARGUMENTS, _DISPATCH_ID, _FLAT_SCRATCH, _PR
     1 << bit for bit in range(7)
 )
 
-_BLOCK_COUNT = {f"hidden_block_count_{axis}": number for number, axis in enumerate("xyz")}
-_GROUP_SIZE = {f"hidden_group_size_{axis}": number for number, axis in enumerate("xyz")}
-# grids are whole work-groups that start at 0; HIP launches have three dimensions
-_FIXED = {f"hidden_remainder_{axis}": bytes(2) for axis in "xyz"}
-_FIXED |= {f"hidden_global_offset_{axis}": bytes(8) for axis in "xyz"} | {"hidden_grid_dims": struct.pack("<H", 3)}
-
 
 @dataclass(frozen=True)
 class Buffer:
@@ -126,7 +120,6 @@ class _Launch:
         dynamic_local: int,
     ) -> None:
         self._loaded, self._kernel, self._grid, self._block = loaded, loaded.kernel, grid, block
-        self._family = family_of(loaded.kernel.arch)
         self._threads = block[0] * block[1] * block[2]
         self._findings: dict[tuple[int, str, str], Finding] = {}
         self._current: Wave | None = None
@@ -156,8 +149,11 @@ class _Launch:
 
     def _pack_arguments(self, arguments: Sequence[bytes]) -> bytes:
         packed, left = bytearray(max(self._kernel.argument_bytes, 4)), list(arguments)
+        hidden = self._hidden_arguments()
         for argument in self._kernel.arguments:
-            value = self._hidden_argument(argument.kind) if argument.kind.startswith("hidden_") else left.pop(0)
+            if argument.kind.startswith("hidden_") and argument.kind not in hidden:
+                raise NotRunError(f"argument {argument.kind}")
+            value = hidden.get(argument.kind) or left.pop(0)
             if len(value) != argument.size:
                 raise NotRunError(f"an argument of {len(value)} bytes for {argument}")
             packed[argument.offset : argument.offset + argument.size] = value
@@ -171,14 +167,13 @@ class _Launch:
         sizes = (*self._block, 0, *threads, self._kernel.scratch, local)
         return struct.pack("<HHHHHHIIIIIQQQQ", 0, 3, *sizes, 0, self._argument_address, 0, 0)
 
-    def _hidden_argument(self, kind: str) -> bytes:
-        if kind in _BLOCK_COUNT:
-            return struct.pack("<I", self._grid[_BLOCK_COUNT[kind]])
-        if kind in _GROUP_SIZE:
-            return struct.pack("<H", self._block[_GROUP_SIZE[kind]])
-        if kind in _FIXED:
-            return _FIXED[kind]
-        raise NotRunError(f"argument {kind}")
+    def _hidden_arguments(self) -> dict[str, bytes]:
+        """Return what kernels may read of a launch; grids are whole work-groups that start at 0."""
+        found = {"hidden_grid_dims": struct.pack("<H", 3)}  # as HIP launches
+        for axis, count, size in zip("xyz", self._grid, self._block, strict=True):
+            found |= {f"hidden_block_count_{axis}": struct.pack("<I", count), f"hidden_remainder_{axis}": bytes(2)}
+            found |= {f"hidden_group_size_{axis}": struct.pack("<H", size), f"hidden_global_offset_{axis}": bytes(8)}
+        return found
 
     def _make_wave(self) -> Wave:
         wave, kernel = Wave(self._kernel.wave_size), self._kernel
@@ -190,7 +185,7 @@ class _Launch:
 
     def run(self, order: str) -> Execution:
         """Run all work-groups."""
-        groups = [(x, y, z) for z, y, x in product(*(range(size) for size in reversed(self._grid)))]
+        groups = [(x, y, z) for z, y, x in product(*map(range, reversed(self._grid)))]
         for group in arrange(groups, order):
             self._local_region.reset()
             for number, wave in enumerate(self._waves):
@@ -263,7 +258,7 @@ class _Launch:
 
     def _system_registers(self, wave: Wave, number: int, group: Size) -> Iterator[int]:
         rsrc2 = self._kernel.rsrc2
-        if self._family.group_ids_in_ttmp:
+        if family_of(self._kernel.arch).group_ids_in_ttmp:
             wave.s[TTMP + 7] = group[1] | group[2] << 16
             wave.s[TTMP + 8], wave.s[TTMP + 9] = number << 25, group[0]
         else:

@@ -12,7 +12,7 @@ from wheelfactory.emulator.findings import NotRunError
 from wheelfactory.emulator.memory import Array
 from wheelfactory.emulator.operands import Operand, constant_bits, to_signed
 from wheelfactory.emulator.table import HALF_PAIRS, HALVES, U16, U32, U64, WIDE, flush_denormals
-from wheelfactory.emulator.wave import Wave, to_lanes
+from wheelfactory.emulator.wave import ROWS, Wave, to_lanes
 
 Reader: TypeAlias = Callable[[Wave], Any]
 
@@ -90,13 +90,8 @@ def _word_reader(operand: Operand, raw: Reader, kind: str, source: Source) -> Re
     if kind == "f32" and source.flush:
         return lambda w: flush_denormals(raw(w).view(np.float32)) if not w.denormals & 1 else raw(w).view(np.float32)
     if operand.kind == "v" and not source.transform:
-        index = operand.index
-        rows: dict[str, Reader] = {
-            "u32": lambda w: w.u[index],
-            "i32": lambda w: w.i[index],
-            "f32": lambda w: w.f[index],
-        }
-        return rows[kind]
+        index, rows_of = operand.index, ROWS[kind]
+        return lambda w: rows_of(w)[index]
     form = {"u32": np.uint32, "i32": np.int32, "f32": np.float32}[kind]
     if operand.kind == "constant" and not source.transform:
         constant = raw(None).view(form)  # type: ignore[arg-type]  # a constant needs no wave

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from operator import attrgetter
 from typing import TypeAlias
 
 import numpy as np
@@ -71,6 +72,10 @@ class Wave:
         if self.size == 64:
             self.s[index + 1] = lanes >> 32
 
+
+Rows: TypeAlias = Callable[[Wave], list[Array]]
+ROWS: dict[str, Rows] = {kind: attrgetter(kind[0]) for kind in ("u32", "i32", "f32")}
+"""The vector registers of a wave as numbers of a kind."""
 
 Run: TypeAlias = Callable[[Wave], None]
 """What an instruction does with a wave."""

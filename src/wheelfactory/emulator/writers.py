@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,19 +10,20 @@ import numpy as np
 from wheelfactory.emulator.findings import NotRunError
 from wheelfactory.emulator.operands import Operand
 from wheelfactory.emulator.table import HALF_PAIRS, HALVES, HIGH, LOW, U16, U32, U64, WIDE
-from wheelfactory.emulator.wave import EXEC, Wave, to_mask
+from wheelfactory.emulator.wave import EXEC, ROWS, Rows, Wave, to_mask
 
 Writer: TypeAlias = Callable[[Wave, Any], None]
 
 _HALF_BITS = U32(16)
 
 
-def write_row(w: Wave, index: int, value: Any) -> None:
+def write_row(w: Wave, index: int, value: Any, rows: Rows = ROWS["u32"]) -> None:
     """Write 32 bits of the active lanes of a vector register."""
+    row = rows(w)[index]
     if w.full:
-        w.u[index][:] = value
+        row[:] = value
     else:
-        np.copyto(w.u[index], value, where=w.mask, casting="unsafe")
+        np.copyto(row, value, where=w.mask, casting="unsafe")
 
 
 def vector_writer(operand: Operand, kind: str, *, high: bool = False, zero_high: bool = False) -> Writer:
@@ -39,7 +39,8 @@ def vector_writer(operand: Operand, kind: str, *, high: bool = False, zero_high:
     if operand.kind != "v":
         raise NotRunError("a vector result in a scalar register")
     if kind in ("f32", "i32", "u32", "b32"):
-        return _word_writer(index, kind)
+        rows = ROWS.get(kind, ROWS["u32"])
+        return lambda w, value: write_row(w, index, value, rows)
     if kind in WIDE:
 
         def write_wide(w: Wave, value: Any) -> None:
@@ -56,19 +57,6 @@ def vector_writer(operand: Operand, kind: str, *, high: bool = False, zero_high:
 
         return write_pair
     return _half_writer(operand, kind, high=bool(operand.high) or high, zero_high=zero_high and operand.high is None)
-
-
-def _word_writer(index: int, kind: str) -> Writer:
-    rows_of = attrgetter({"f32": "f", "i32": "i"}.get(kind, "u"))
-
-    def write(w: Wave, value: Any) -> None:
-        row = rows_of(w)[index]
-        if w.full:
-            row[:] = value
-        else:
-            np.copyto(row, value, where=w.mask, casting="unsafe")
-
-    return write
 
 
 def _half_writer(operand: Operand, kind: str, *, high: bool, zero_high: bool) -> Writer:

@@ -27,7 +27,7 @@ from wheelfactory.release.bundle import (
 from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.published_site import PublishedSite
 from wheelfactory.release.verified import unchecked_since, unverified_reason
-from wheelfactory.verify.result import Finding, GateResult, make_finding
+from wheelfactory.verify.result import Finding, GateResult
 from wheelfactory.wheel.read import Wheel
 
 _WHEEL_CHECKS = ("row", "digest", "build-record", "attestation")
@@ -56,9 +56,7 @@ def check_wheel(path: Path, site: PublishedSite, scratch: Path, environ: Mapping
     row = next((row for row in site.rows if row.filename == path.name), None)
     if row is None:
         same = next((f"{row.filename}, with the same bytes" for row in site.rows if row.sha256 == sha256), "none")
-        return (
-            _result("row", make_finding(path.name, f"a row of that name in {site.name}", same, "not published there")),
-        )
+        return (_result("row", Finding(path.name, f"a row of that name in {site.name}", same, "not published there")),)
     return (
         _check_row(row),
         _check_digest(row, sha256),
@@ -77,13 +75,13 @@ def _check_row(row: WheelRow) -> GateResult:
     if not unverified:
         return _result("row", detail=notes)
     remedy = "the publisher must verify it: `wheelfactory run` without --quick"
-    return _result("row", make_finding(row.filename, "every required gate passed", unverified, remedy), detail=notes)
+    return _result("row", Finding(row.filename, "every required gate passed", unverified, remedy), detail=notes)
 
 
 def _check_digest(row: WheelRow, sha256: str) -> GateResult:
     if sha256 == row.sha256:
         return _result("digest", detail=f"sha256 {sha256}")
-    return _result("digest", make_finding(row.filename, f"sha256 {row.sha256}", sha256, _DO_NOT_USE))
+    return _result("digest", Finding(row.filename, f"sha256 {row.sha256}", sha256, _DO_NOT_USE))
 
 
 def _check_build_record(row: WheelRow, path: Path) -> GateResult:
@@ -95,11 +93,11 @@ def _check_build_record(row: WheelRow, path: Path) -> GateResult:
             if name not in ("sha256", "size")
         ]
     except InputError as error:
-        return _result("build-record", make_finding(path.name, "an undamaged wheel", str(error), _DO_NOT_USE))
+        return _result("build-record", Finding(path.name, "an undamaged wheel", str(error), _DO_NOT_USE))
     if not different:
         return _result("build-record", detail="" if row.cell else "none: a wheel without a cell")
     found = f"another {', '.join(different)}"
-    return _result("build-record", make_finding(path.name, "what its row in the manifest says", found, _DO_NOT_USE))
+    return _result("build-record", Finding(path.name, "what its row in the manifest says", found, _DO_NOT_USE))
 
 
 def _check_attestation(
@@ -116,7 +114,7 @@ def _check_attestation(
     if bundle is None:
         remedy = f"older releases have none; ask GitHub: `gh attestation verify {row.filename} --repo {repository}`"
         name = f"{row.filename}{BUNDLE_SUFFIX}"
-        return _result("attestation", make_finding(name, "a bundle beside the published wheel", "none", remedy))
+        return _result("attestation", Finding(name, "a bundle beside the published wheel", "none", remedy))
     # imported here: sigstore is optional, and takes a second
     from wheelfactory.release.attestation import check_attestation
 
@@ -134,9 +132,7 @@ def check_installed(
     name = f"{canonicalize_name(installed.metadata['Name'] or '')} {installed.version}"
     row = _find_row(installed, site)
     if row is None:
-        finding = make_finding(
-            name, f"a row of this version and these tags in {site.name}", "none", "not published there"
-        )
+        finding = Finding(name, f"a row of this version and these tags in {site.name}", "none", "not published there")
         return name, (_result("row", finding),)
     path = site.fetch_wheel(row, scratch, environ)
     results = check_wheel(path, site, scratch, environ)
@@ -172,11 +168,9 @@ def _file_findings(installed: Distribution, row: WheelRow, wheel: Wheel) -> Iter
     remedy = "install the published wheel again: pip install --force-reinstall --no-deps"
     recorded = read_archive_sha256(installed.read_text("direct_url.json"))
     if recorded not in (None, row.sha256):
-        yield make_finding(
-            "direct_url.json", f"sha256 {row.sha256}", str(recorded), "it was installed from another file"
-        )
+        yield Finding("direct_url.json", f"sha256 {row.sha256}", str(recorded), "it was installed from another file")
     if installed.read_text("RECORD") is None:
-        yield make_finding(row.filename, "an installed RECORD", "none", remedy)
+        yield Finding(row.filename, "an installed RECORD", "none", remedy)
         return
     files = {str(file): Path(str(file.locate())) for file in installed.files or ()}
     record = f"{wheel.dist_info}/RECORD"
@@ -186,13 +180,13 @@ def _file_findings(installed: Distribution, row: WheelRow, wheel: Wheel) -> Iter
         if name == record:
             continue
         if path is None or not path.is_file():
-            yield make_finding(name, "a file of the published wheel", "no such file in RECORD or on disk", remedy)
+            yield Finding(name, "a file of the published wheel", "no such file in RECORD or on disk", remedy)
         elif not _has_digest(path, entry):
-            yield make_finding(name, f"sha256={entry.hash_.value if entry.hash_ else 'none'}", "another sha256", remedy)
+            yield Finding(name, f"sha256={entry.hash_.value if entry.hash_ else 'none'}", "another sha256", remedy)
     of_installers = {f"{wheel.dist_info}/{name}" for name in _OF_INSTALLERS}
     for name in files.keys() - published.keys() - of_installers:
         if not _is_cache(name):
-            yield make_finding(name, "only files of the published wheel", "a file that it does not have", remedy)
+            yield Finding(name, "only files of the published wheel", "a file that it does not have", remedy)
 
 
 def _read_record(data: bytes) -> Iterator[tuple[str, RecordEntry]]:

@@ -115,7 +115,7 @@ def find_numeric_faults(
     """
 
     def finding(expected: str, found: str, remedy: str = _REMEDY) -> Finding:
-        return Finding(file=file, expected=expected, found=found, remedy=remedy)
+        return Finding(file, expected, found, remedy)
 
     if isinstance(report, str):
         yield finding(f"attention to run {device_phrase}", report, f"run the gate again; if it fails again, {_REMEDY}")

@@ -20,7 +20,7 @@ from wheelfactory.verify.kernel_bytes import (
     parts_in_archives,
     parts_in_stores,
 )
-from wheelfactory.verify.result import Finding, GateResult, join_names, show_difference
+from wheelfactory.verify.result import MAX_FINDINGS, Finding, GateResult, join_names, show_difference
 from wheelfactory.wheel.elf.code_object import TRIPLE
 from wheelfactory.wheel.elf.offload import PLAIN_FORM, Bundle, sum_device_code
 from wheelfactory.wheel.elf.read import ElfFile
@@ -28,7 +28,6 @@ from wheelfactory.wheel.elf.read import ElfFile
 # minimum device code of an arch as a share of the largest arch; kernels that were compiled away leave empty shells.
 # Source: CK kernels of 2.8.3 for gfx90a, gfx942 and gfx950 differ by 10 % at most
 _MIN_SHARE = 0.1
-_MAX_FINDINGS = 20
 
 # how clang names the entries of a bundle: that of the host, and the kinds of device code. The HIP runtime knows only
 # `hipv4` in compressed bundles. Source: LLVM, "Clang Offload Bundler"; bundles of clang 21. The first name of the host
@@ -58,18 +57,15 @@ def check_code_objects(subject: Subject) -> GateResult:
     sizes = {target: code.size for target, code in sum_device_code(bundles).items()}
     if not bundles:
         remedy = "this is a CPU build: read the build's log to see why hipcc did not compile the kernels"
-        expected, found = f"device code for {join_names(sorted(archs))}", "no bundle in a .hip_fatbin section"
-        findings.append(Finding(file=subject.wheel.path.name, expected=expected, found=found, remedy=remedy))
+        expected = f"device code for {join_names(sorted(archs))}"
+        findings.append(Finding(subject.wheel.path.name, expected, "no bundle in a .hip_fatbin section", remedy))
     findings += _shells(subject, sizes)
     kernel_set = find_kernel_set(_kernel_parts(subject), subject.record.kernels or "", archs)
     if kernel_set:
         findings += find_foreign_code(subject.wheel.path.name, bundles, kernel_set)
     elif subject.archives:
-        expected, remedy = f"the key of the kernel sets in {subject.archives}", "link it from these archives"
-        finding = Finding(
-            file="build record kernels", expected=expected, found=str(subject.record.kernels), remedy=remedy
-        )
-        findings.append(finding)
+        expected, found = f"the key of the kernel sets in {subject.archives}", str(subject.record.kernels)
+        findings.append(Finding("build record kernels", expected, found, "link it from these archives"))
     figures = {"bundles": len(bundles), "kernels": len(kernels)}
     figures |= {f"{target} bytes": size for target, size in sizes.items()}
     for arch, part in (kernel_set or {}).items():
@@ -77,7 +73,7 @@ def check_code_objects(subject: Subject) -> GateResult:
             figures |= {f"{arch} kernels": part.proof.kernels, f"{arch} executed": len(part.proof.executed)}
     compared = "the bytes of its kernel set" if kernel_set else "its kernel set is not on this machine"
     detail = f"{', '.join(sizes) or 'none'}; {compared}"
-    return GateResult.from_findings("code-objects", findings[:_MAX_FINDINGS], detail, figures=figures)
+    return GateResult.from_findings("code-objects", findings[:MAX_FINDINGS], detail, figures=figures)
 
 
 def _kernel_parts(subject: Subject) -> Iterator[SetPart]:
@@ -91,21 +87,20 @@ def _bundle_findings(elf: ElfFile, archs: frozenset[str]) -> Iterator[Finding]:
         place = f"{elf.name}, bundle at {bundle.offset}"
         if bundle.targets != archs:
             remedy = f"one object was compiled for other GPUs than the rest: {_AGAIN}"
-            expected, found = show_difference(sorted(archs), sorted(bundle.targets))
-            yield Finding(file=place, expected=expected, found=found, remedy=remedy)
+            yield Finding(place, *show_difference(sorted(archs), sorted(bundle.targets)), remedy)
         for found in _wrong_ids(bundle):
             expected = f"one empty entry of the host, and hipv4-{TRIPLE}--ARCH once for each arch"
-            yield Finding(file=place, expected=expected, found=found, remedy=f"no compiler names them so: {_AGAIN}")
+            yield Finding(place, expected, found, f"no compiler names them so: {_AGAIN}")
         for entry in bundle.entries:
             if entry.target and entry.fault:
                 expected = f"a whole code object for {entry.target}"
                 remedy = f"the ids in the bundle are wrong, or its code is damaged: {_AGAIN}"
-                yield Finding(file=place, expected=expected, found=f"{entry.size} bytes: {entry.fault}", remedy=remedy)
+                yield Finding(place, expected, f"{entry.size} bytes: {entry.fault}", remedy)
     if elf.packages or elf.relocatable_kernels:  # an ordinary linker drops such code, and reports nothing
         expected = "no device code that waits for a device link"
         found = f"{len(elf.packages)} offload packages, {elf.relocatable_kernels} kernels of relocatable device code"
         remedy = "objects were compiled with -fgpu-rdc: compile all with -fno-gpu-rdc"
-        yield Finding(file=elf.name, expected=expected, found=found, remedy=remedy)
+        yield Finding(elf.name, expected, found, remedy)
 
 
 def _wrong_ids(bundle: Bundle) -> Iterator[str]:
@@ -128,7 +123,7 @@ def _registration_findings(elf: ElfFile) -> Iterator[Finding]:
         found = f"{len(rows)} registrations, which point to {len(pointing)} of them"
         # the start-up code of an object without device code still registers one
         remedy = "objects were compiled for the host only, or not by a HIP compiler: read the build's log"
-        yield Finding(file=elf.name, expected=expected, found=found, remedy=remedy)
+        yield Finding(elf.name, expected, found, remedy)
 
 
 def _kernel_findings(elf: ElfFile, archs: tuple[str, ...], *, may_lack: bool) -> Iterator[Finding]:
@@ -150,7 +145,7 @@ def _kernel_findings(elf: ElfFile, archs: tuple[str, ...], *, may_lack: bool) ->
             if names:
                 expected = f"the {len(registered)} kernels that host code names, for {arch}"
                 found = f"it {what} {len(names)}, such as {min(names)[:200]}"
-                yield Finding(file=elf.name, expected=expected, found=found, remedy=remedy)
+                yield Finding(elf.name, expected, found, remedy)
 
 
 def _shells(subject: Subject, sizes: Mapping[str, int]) -> Iterator[Finding]:
@@ -158,6 +153,5 @@ def _shells(subject: Subject, sizes: Mapping[str, int]) -> Iterator[Finding]:
     for target, size in sizes.items():
         if size < _MIN_SHARE * most:
             expected = f"about as much device code for {target} as for the others"
-            found = f"{size:,} of {most:,} bytes"
             remedy = "the kernels of this arch were compiled away: remove the arch from matrix.yaml if unsupported"
-            yield Finding(file=subject.wheel.path.name, expected=expected, found=found, remedy=remedy)
+            yield Finding(subject.wheel.path.name, expected, f"{size:,} of {most:,} bytes", remedy)

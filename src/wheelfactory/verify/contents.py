@@ -14,15 +14,13 @@ from itertools import zip_longest
 from wheelfactory.core.cell import Backend
 from wheelfactory.verify.expected import ExpectedContents, expected_from_cell, extension_name
 from wheelfactory.verify.gate import ProductSubject, Subject
-from wheelfactory.verify.result import Finding, GateResult
+from wheelfactory.verify.result import MAX_FINDINGS, Finding, GateResult
 from wheelfactory.wheel.activation.corrections import corrected_lines
 from wheelfactory.wheel.activation.members import EXTENSION_MODULE
 from wheelfactory.wheel.archive import find_noncanonical
 from wheelfactory.wheel.read import Wheel
 
 _AGAIN = "the wheel differs from a build of its pinned sources: build it again, and find out who changed it"
-_MAX_FINDINGS = 20
-"""Findings of one wheel that are shown."""
 
 
 def check_contents(subject: Subject) -> GateResult:
@@ -47,7 +45,7 @@ def _correction_findings(subject: Subject) -> Iterator[Finding]:
     expected = corrected_lines(subject.plain)
     if subject.record.corrections != expected:
         found = "none" if subject.record.corrections is None else str(dict(subject.record.corrections))
-        yield Finding(file="build record corrections", expected=str(expected), found=found, remedy=_AGAIN)
+        yield Finding("build record corrections", str(expected), found, _AGAIN)
 
 
 def _result(wheel: Wheel, expected: ExpectedContents, sizes: range, more: Iterable[Finding] = ()) -> GateResult:
@@ -61,17 +59,17 @@ def _result(wheel: Wheel, expected: ExpectedContents, sizes: range, more: Iterab
     if size not in sizes:
         remedy = "compare `wheelfactory inspect` with a good wheel: kernels are missing, or something was added"
         allowed = f"{sizes.start:,} to {sizes.stop - 1:,} bytes"
-        findings.append(Finding(file=wheel.path.name, expected=allowed, found=f"{size:,} bytes", remedy=remedy))
+        findings.append(Finding(wheel.path.name, allowed, f"{size:,} bytes", remedy))
     figures = {"bytes": size, "unpacked bytes": sum(wheel.sizes.values())}
-    return GateResult.from_findings("contents", findings[:_MAX_FINDINGS], f"{size:,} bytes", figures=figures)
+    return GateResult.from_findings("contents", findings[:MAX_FINDINGS], f"{size:,} bytes", figures=figures)
 
 
 def _name_findings(wheel: Wheel, expected: ExpectedContents) -> Iterator[Finding]:
     allowed = expected.members.keys() | expected.unchecked
     for name in sorted(allowed - wheel.sizes.keys()):
-        yield Finding(file=wheel.path.name, expected=name, found="no such file", remedy=_AGAIN)
+        yield Finding(wheel.path.name, name, "no such file", _AGAIN)
     for name in sorted(wheel.sizes.keys() - allowed):
-        yield Finding(file=name, expected="no such file", found=f"{wheel.sizes[name]:,} bytes", remedy=_AGAIN)
+        yield Finding(name, "no such file", f"{wheel.sizes[name]:,} bytes", _AGAIN)
 
 
 def _byte_findings(wheel: Wheel, expected: ExpectedContents) -> Iterator[Finding]:
@@ -79,12 +77,10 @@ def _byte_findings(wheel: Wheel, expected: ExpectedContents) -> Iterator[Finding
     for info, data in wheel.read_members(sorted(expected.members.keys() & wheel.sizes.keys())):
         name, packed = info.filename, info.compress_size
         if data != expected.members[name]:
-            wanted, found = _first_difference(expected.members[name], data)
-            yield Finding(file=name, expected=wanted, found=found, remedy=_AGAIN)
+            yield Finding(name, *_first_difference(expected.members[name], data), _AGAIN)
         elif info.compress_type != zipfile.ZIP_STORED and packed > (most := _max_compressed_size(data)):
             # empty blocks and unused tables in a deflate stream can hide data
-            wanted, found = f"at most {most:,} compressed bytes", f"{packed:,}"
-            yield Finding(file=name, expected=wanted, found=found, remedy=_AGAIN)
+            yield Finding(name, f"at most {most:,} compressed bytes", f"{packed:,}", _AGAIN)
 
 
 def _max_compressed_size(data: bytes) -> int:
@@ -106,7 +102,7 @@ def _first_difference(expected: bytes, found: bytes) -> tuple[str, str]:
 def _archive_findings(wheel: Wheel, expected: ExpectedContents) -> Iterator[Finding]:
     """Compare archive headers and file modes with those that the factory writes."""
     for fault in find_noncanonical(wheel.path, expected.executables):
-        yield Finding(file=fault.member, expected=fault.expected, found=fault.found, remedy=_AGAIN)
+        yield Finding(fault.member, fault.expected, fault.found, _AGAIN)
 
 
 def _extension_findings(wheel: Wheel, name: str) -> Iterator[Finding]:
@@ -114,16 +110,11 @@ def _extension_findings(wheel: Wheel, name: str) -> Iterator[Finding]:
     elf = next((elf for elf in wheel.elf_files if elf.name == name), None)
     if elf is None:
         remedy = "read the build's log: it did not compile the backend, or compiled it for another Python"
-        yield Finding(file=name, expected="an ELF file", found="no such file", remedy=remedy)
+        yield Finding(name, "an ELF file", "no such file", remedy)
         return
     for expected, found in elf.layout_faults:
-        yield Finding(file=name, expected=expected, found=found, remedy="link it again with the linker of the image")
+        yield Finding(name, expected, found, "link it again with the linker of the image")
     modules = sorted(symbol for symbol in elf.defined if symbol.startswith("PyInit_"))
     if modules != [f"PyInit_{EXTENSION_MODULE}"]:
         remedy = "build it again: it is not the Python module of this name"
-        yield Finding(
-            file=name,
-            expected=f"PyInit_{EXTENSION_MODULE}",
-            found=", ".join(modules) or "no such symbol",
-            remedy=remedy,
-        )
+        yield Finding(name, f"PyInit_{EXTENSION_MODULE}", ", ".join(modules) or "no such symbol", remedy)

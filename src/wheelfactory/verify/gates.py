@@ -131,8 +131,7 @@ def verify(
         return opened, _unreadable("identity", wheel, error)
     if record is None:
         remedy = "run `wheelfactory build` or `wheelfactory repair`: it is not a finished wheel of this factory"
-        finding = Finding(file=path.name, expected="a build record", found="none", remedy=remedy)
-        return opened, GateResult.from_findings("identity", [finding])
+        return opened, GateResult.from_findings("identity", [Finding(path.name, "a build record", "none", remedy)])
     cell = require_in_matrix(expand(context.matrix), cell or Cell.parse(record.cell))
     subject = Subject(wheel, record, cell, context, runner, may_build, archives)
     gates = (gate for gate in GATES if cell.backend in gate.backends and selected(gate))
@@ -172,7 +171,7 @@ def _run_gates(
 
 def _unreadable(gate: str, wheel: Wheel, error: InputError) -> GateResult:
     remedy = error.hint or "build or download it again"
-    finding = Finding(file=wheel.path.name, expected="an undamaged wheel", found=str(error), remedy=remedy)
+    finding = Finding(wheel.path.name, "an undamaged wheel", str(error), remedy)
     return GateResult.from_findings(gate, [finding])
 
 

@@ -59,7 +59,7 @@ def check_on_gpu(subject: Subject) -> GateResult:
     cases = report.cases if isinstance(report, NumericReport) else ()
     return GateResult.from_findings(
         "gpu",
-        list(find_numeric_faults(subject.wheel.path.name, tolerance, report, where, refused)),
+        find_numeric_faults(subject.wheel.path.name, tolerance, report, where, refused),
         "; ".join([f"{where}, against float64", *map(str, limits), *refusals(cases)]),
         versions={"flash-attn payload": payload_sha256(subject.wheel)[:16], **versions},
         figures=worst_errors(report, tolerance),

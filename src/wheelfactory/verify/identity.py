@@ -37,7 +37,7 @@ def check_product_identity(subject: ProductSubject) -> GateResult:
 def check_equal(file: str, expected: object, found: object, remedy: str) -> Iterator[Finding]:
     """Yield a finding unless both values are equal."""
     if expected != found:
-        yield Finding(file=file, expected=_text(expected), found=_text(found), remedy=remedy)
+        yield Finding(file, _text(expected), _text(found), remedy)
 
 
 def _text(value: object) -> str:
@@ -103,8 +103,7 @@ def _check_build_record(subject: Subject) -> Iterator[Finding]:
     archs = matrix.archs(cell)
     if record.offload_archs != archs:
         remedy = "build the cell for all its archs: a wheel for fewer is for your own machine only"
-        expected, found = show_difference(archs, record.offload_archs)
-        yield Finding(file="build record offload_archs", expected=expected, found=found, remedy=remedy)
+        yield Finding("build record offload_archs", *show_difference(archs, record.offload_archs), remedy)
     if cell.backend is Backend.CK:
         yield from _check_toolchain(subject)
     else:
@@ -131,9 +130,6 @@ def _check_toolchain(subject: Subject) -> Iterator[Finding]:
     yield from check_equal("build record cxx11_abi", abi, toolchain.cxx11_abi, remedy)
     if not toolchain.matches(cell):
         builder = "AMD" if cell.amd_torch else "PyTorch"
-        yield Finding(
-            file="build record toolchain",
-            expected=f"Python {cell.python}, {builder}'s torch {cell.torch}, HIP {cell.rocm}",
-            found=f"Python {toolchain.python}, torch {toolchain.torch}, HIP {toolchain.hip}",
-            remedy="build with the Python and the torch of the cell",
-        )
+        expected = f"Python {cell.python}, {builder}'s torch {cell.torch}, HIP {cell.rocm}"
+        found = f"Python {toolchain.python}, torch {toolchain.torch}, HIP {toolchain.hip}"
+        yield Finding("build record toolchain", expected, found, "build with the Python and the torch of the cell")

@@ -46,7 +46,7 @@ def check_import(subject: Subject) -> GateResult:
         # the version only: the manifest is public and must contain no path of this machine
         detail = f"torch {python.toolchain.torch}"
     remedy = "build against the cell's torch, or fix the matrix: the wheel does not fit this torch or Triton"
-    return GateResult.from_findings("import", list(import_findings(subject.wheel, report, remedy)), detail)
+    return GateResult.from_findings("import", import_findings(subject.wheel, report, remedy), detail)
 
 
 def _import_triton(subject: Subject) -> tuple[Imported | str, str]:
@@ -83,6 +83,6 @@ def import_findings(wheel: Wheel, report: Imported | str, remedy: str) -> Iterat
     """Yield what is wrong with an import; `report` is the reason if it failed, for which `remedy` is."""
     file, version = wheel.path.name, str(wheel.version)
     if isinstance(report, str):
-        yield Finding(file=file, expected="to install and import", found=report, remedy=remedy)
+        yield Finding(file, "to install and import", report, remedy)
     elif report.version != version:
-        yield Finding(file=file, expected=f"version {version}", found=report.version, remedy="build the wheel again")
+        yield Finding(file, f"version {version}", report.version, "build the wheel again")

@@ -89,4 +89,4 @@ def find_foreign_code(file: str, bundles: Sequence[Bundle], kernel_set: Mapping[
             first = min(source for source, digest in digests.items() if digest in missing)
             expected = f"the code of all {len(digests)} kernel sources for {arch}, byte for byte as in the kernel set"
             what = f"{missing.total()} missing or changed, such as that of {first}"
-            yield Finding(file=file, expected=expected, found=what, remedy=remedy)
+            yield Finding(file, expected, what, remedy)

@@ -14,14 +14,12 @@ from pathlib import Path
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.verify.gate import HasWheel
-from wheelfactory.verify.result import Finding, GateResult
+from wheelfactory.verify.result import MAX_FINDINGS, Finding, GateResult
 from wheelfactory.wheel.archive import find_archive_faults, open_archive
 from wheelfactory.wheel.read import Wheel
 
 _REMEDY = "the file was changed after it was built: build or download it again"
 _CHUNK = 1 << 20
-_MAX_FINDINGS = 20
-"""Findings of one wheel that are shown."""
 
 
 def check_record(subject: HasWheel) -> GateResult:
@@ -31,10 +29,9 @@ def check_record(subject: HasWheel) -> GateResult:
     text = wheel.read(itself)
     body = text.rstrip(b"\n")
     found = Counter(body.split(b"\n"))
-    findings = list(islice(_line_findings(wheel.path.name, dict(_lines(wheel, itself)), found), _MAX_FINDINGS))
+    findings = list(islice(_line_findings(wheel.path.name, dict(_lines(wheel, itself)), found), MAX_FINDINGS))
     if (line_feeds := len(text) - len(body)) != 1:
-        expected = "one line feed at the end"
-        findings.append(Finding(file=itself, expected=expected, found=f"{line_feeds}", remedy=_REMEDY))
+        findings.append(Finding(itself, "one line feed at the end", f"{line_feeds}", _REMEDY))
     return GateResult.from_findings("record", findings, f"{len(wheel.sizes)} members")
 
 
@@ -44,9 +41,9 @@ def _line_findings(file: str, expected: Mapping[bytes, bytes], found: Counter[by
     for name, line in sorted(expected.items()):
         if line not in found:
             other = others.pop(name, b"no such line")
-            yield Finding(file=_shown(name), expected=f"{_shown(line)} in RECORD", found=_shown(other), remedy=_REMEDY)
+            yield Finding(_shown(name), f"{_shown(line)} in RECORD", _shown(other), _REMEDY)
     for line in others.values():
-        yield Finding(file=file, expected="one line in RECORD for each member", found=_shown(line), remedy=_REMEDY)
+        yield Finding(file, "one line in RECORD for each member", _shown(line), _REMEDY)
 
 
 def _lines(wheel: Wheel, itself: str) -> Iterator[tuple[bytes, bytes]]:
@@ -81,10 +78,7 @@ def check_archive(path: Path) -> GateResult:
     try:
         faults = find_archive_faults(path)
     except InputError as error:
-        finding = Finding(file=path.name, expected="an undamaged archive", found=error.which, remedy=remedy)
+        finding = Finding(path.name, "an undamaged archive", error.which, remedy)
         return GateResult.from_findings("archive", [finding])
-    findings = [
-        Finding(file=f"{fault.member} in {path.name}", expected=fault.expected, found=fault.found, remedy=remedy)
-        for fault in faults
-    ]
+    findings = [Finding(f"{each.member} in {path.name}", each.expected, each.found, remedy) for each in faults]
     return GateResult.from_findings("archive", findings, "" if findings else f"{len(wheel.sizes)} members")

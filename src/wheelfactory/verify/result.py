@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Annotated
 
@@ -13,6 +13,8 @@ from wheelfactory.core.models import FrozenModel
 
 # entries of a list that a finding shows in full
 _MAX_SHOWN = 6
+MAX_FINDINGS = 20
+"""How many findings a gate shows that can have one for each member, line or symbol of a wheel."""
 
 Text = Annotated[str, AfterValidator(lambda text: text[:_MAX_TEXT])]
 """A text of a finding, which can be a whole file of a hostile wheel: cut."""
@@ -38,13 +40,12 @@ class Finding(FrozenModel):
     found: Text
     remedy: Text
 
+    def __init__(self, file: str, expected: str, found: str, remedy: str) -> None:
+        """Texts of any length, in this order or by name."""
+        super().__init__(file=file, expected=expected, found=found, remedy=remedy)  # type: ignore[call-arg]
+
     def __str__(self) -> str:
         return f"{self.file}: expected {self.expected}, found {self.found} ({self.remedy})"
-
-
-def make_finding(file: str, expected: str, found: str, remedy: str) -> Finding:
-    """Create a finding."""
-    return Finding(file=file, expected=expected, found=found, remedy=remedy)
 
 
 class GateResult(FrozenModel, allow_inf_nan=False):
@@ -67,18 +68,19 @@ class GateResult(FrozenModel, allow_inf_nan=False):
     def from_findings(
         cls,
         gate: str,
-        findings: Sequence[Finding],
+        findings: Iterable[Finding],
         detail: str = "",
         *,
         versions: Mapping[str, str] | None = None,
         figures: Mapping[str, float] | None = None,
     ) -> GateResult:
         """Create a result: failed with findings, passed without."""
+        kept = tuple(findings)
         return cls(
             gate=gate,
-            status=Status.FAILED if findings else Status.PASSED,
+            status=Status.FAILED if kept else Status.PASSED,
             detail=detail,
-            findings=tuple(findings),
+            findings=kept,
             versions=dict(versions or {}),
             figures=dict(figures or {}),
         )

@@ -11,7 +11,7 @@ from wheelfactory.core.files import write_atomic
 from wheelfactory.core.published import version_key
 from wheelfactory.verify.cell_python import find_cell_python, no_python_result
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.result import Finding, GateResult
+from wheelfactory.verify.result import MAX_FINDINGS, Finding, GateResult
 from wheelfactory.wheel.build_record import Toolchain
 from wheelfactory.wheel.elf.dynamic import Symbol
 from wheelfactory.wheel.elf.mangled import find_qualified_name, find_string_abi, format_symbol, guess_provider
@@ -23,11 +23,6 @@ from wheelfactory.wheel.repair import SYSTEM_LIBRARIES
 _TORCH = ("libc10.so", "libc10_hip.so", "libtorch.so", "libtorch_cpu.so", "libtorch_hip.so", "libtorch_python.so")
 _LOADER = "ld-linux-x86-64.so.2"
 _RUNPATH = re.compile(r"\$ORIGIN(/[A-Za-z0-9_+-][A-Za-z0-9._+-]*)*")
-
-# findings of one file; with a wrong torch hundreds of symbols are missing
-_MAX_FINDINGS = 20
-
-_RELINK = "link it as torch's cpp_extension does"
 
 
 def check_symbols(subject: Subject) -> GateResult:
@@ -84,12 +79,12 @@ def check_file(elf: ElfFile, scope: Scope, toolchain: Toolchain) -> tuple[list[F
             same_names.setdefault(name, []).append(other)
     expected = f"only symbols that torch {toolchain.torch} and HIP {toolchain.hip} define"
     findings = []
-    for symbol in missing[:_MAX_FINDINGS]:
+    for symbol in missing[:MAX_FINDINGS]:
         remedy = explain_symbol(symbol.name, same_names.get(find_qualified_name(symbol.name) or "", ()), toolchain)
-        findings.append(Finding(file=elf.name, expected=expected, found=format_symbol(symbol.name), remedy=remedy))
-    if len(missing) > _MAX_FINDINGS:
-        found = f"{len(missing) - _MAX_FINDINGS} more that nothing defines"
-        findings.append(Finding(file=elf.name, expected=expected, found=found, remedy="see the other findings"))
+        findings.append(Finding(elf.name, expected, format_symbol(symbol.name), remedy))
+    if len(missing) > MAX_FINDINGS:
+        more = f"{len(missing) - MAX_FINDINGS} more that nothing defines"
+        findings.append(Finding(elf.name, expected, more, "see the other findings"))
     return findings, len(unresolved) - len(missing)
 
 
@@ -124,8 +119,7 @@ def check_linking(subject: Subject) -> GateResult:
     for elf in files:
         if elf.glibc and promised and elf.glibc > promised:
             remedy = "run `wheelfactory repair` on the raw wheel: the tag includes systems that cannot load it"
-            expected, found = f"symbols of glibc {promised}", f"glibc {elf.glibc}"
-            findings.append(Finding(file=elf.name, expected=expected, found=found, remedy=remedy))
+            findings.append(Finding(elf.name, f"symbols of glibc {promised}", f"glibc {elf.glibc}", remedy))
     needed = {name for elf in files for name in elf.needed}
     return GateResult.from_findings(
         "linking", findings, f"needs {len(needed)} libraries", figures={"libraries": len(needed)}
@@ -142,12 +136,10 @@ def _library_findings(elf: ElfFile, rocm: str) -> Iterator[Finding]:
         if name not in (*_TORCH, hip_library(rocm), *SYSTEM_LIBRARIES, _LOADER):
             expected = f"libraries of torch, {hip_library(rocm)} of ROCm {rocm}, and the system"
             remedy = "link it statically, or not at all: users of the wheel do not have it"
-            yield Finding(file=elf.name, expected=expected, found=name, remedy=remedy)
+            yield Finding(elf.name, expected, name, remedy)
     if elf.soname not in (None, elf.name):
-        found = elf.soname or "''"
-        yield Finding(file=elf.name, expected="no SONAME, or the file's", found=found, remedy=_RELINK)
+        yield Finding(elf.name, "no SONAME, or the file's", elf.soname or "''", "link it as torch's cpp_extension does")
     for path in elf.runpath:
         if not _RUNPATH.fullmatch(path):
             # an absolute path of the build machine, or one out of the environment, may hold anything elsewhere
-            expected = "no RUNPATH, or one below $ORIGIN"
-            yield Finding(file=elf.name, expected=expected, found=path or "''", remedy="link without -rpath")
+            yield Finding(elf.name, "no RUNPATH, or one below $ORIGIN", path or "''", "link without -rpath")

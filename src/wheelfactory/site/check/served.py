@@ -17,7 +17,7 @@ from wheelfactory.release.manifest import WheelRow
 from wheelfactory.release.published_site import PublishedSite, read_site
 from wheelfactory.site.coverage import decisive_rows
 from wheelfactory.site.index import render_index
-from wheelfactory.verify.result import Finding, GateResult, Status, make_finding
+from wheelfactory.verify.result import Finding, GateResult, Status
 
 POLL_S = 15.0
 """Seconds between two looks at a site that is not up to date yet."""
@@ -72,15 +72,13 @@ def _manifest_findings(served: Iterable[WheelRow], expected: Iterable[WheelRow])
     for row in expected:
         other = found.pop(row.filename, None)
         if other is None:
-            yield make_finding(MANIFEST_NAME, f"a row for {row.filename}", "none", _DEPLOY)
+            yield Finding(MANIFEST_NAME, f"a row for {row.filename}", "none", _DEPLOY)
             continue
         names = [name for name in WheelRow.model_fields if name != "url" and getattr(row, name) != getattr(other, name)]
         if names:
-            yield make_finding(
-                MANIFEST_NAME, f"the published row of {row.filename}", f"another {', '.join(names)}", _DEPLOY
-            )
+            yield Finding(MANIFEST_NAME, f"the published row of {row.filename}", f"another {', '.join(names)}", _DEPLOY)
     for name in found:
-        yield make_finding(MANIFEST_NAME, "only rows of published wheels", f"a row for {name}", _DEPLOY)
+        yield Finding(MANIFEST_NAME, "only rows of published wheels", f"a row for {name}", _DEPLOY)
 
 
 def _index_findings(
@@ -91,16 +89,16 @@ def _index_findings(
         try:
             served = site.fetch_page(path, scratch, environ)
         except InputError as error:
-            yield make_finding(path, "a page of the index", str(error), error.hint)
+            yield Finding(path, "a page of the index", str(error), error.hint)
             continue
         if served is None:
-            yield make_finding(path, "a page of the index", "none", _DEPLOY)
+            yield Finding(path, "a page of the index", "none", _DEPLOY)
             continue
         expected, found = _links(page, f"{site.base}{path}"), _links(served, f"{site.base}{path}")
         for text in sorted(expected.keys() | found.keys()):
             if expected.get(text) != found.get(text):
                 wanted = f"the link of the manifest to {text}" if text in expected else "only links of the manifest"
-                yield make_finding(path, wanted, f"another link to {text}" if text in found else "none", _DEPLOY)
+                yield Finding(path, wanted, f"another link to {text}" if text in found else "none", _DEPLOY)
 
 
 def _links(page: bytes, address: str) -> dict[str, tuple[object, ...]]:
@@ -123,18 +121,18 @@ def _file_findings(site: PublishedSite, environ: Mapping[str, str]) -> Iterator[
         try:
             size = site.find_size(row, environ)
         except InputError as error:
-            yield make_finding(row.filename, f"a file of {row.size} bytes", str(error), error.hint)
+            yield Finding(row.filename, f"a file of {row.size} bytes", str(error), error.hint)
             continue
         if size != row.size:
             found = "no such file" if size is None else f"{size} bytes"
-            yield make_finding(row.filename, f"a file of {row.size} bytes", found, _UPLOAD)
+            yield Finding(row.filename, f"a file of {row.size} bytes", found, _UPLOAD)
 
 
 def check_cells(rows: Iterable[WheelRow], cells: Iterable[Cell]) -> GateResult:
     """Check that each of these cells can be installed if it was ever published."""
     published = decisive_rows(rows)
     gaps = [row for cell in cells if (row := published.get(cell.id)) and row.yanked]
-    found = (make_finding(str(row.cell), "a wheel", f"{row.filename}, yanked: {row.yanked}", _REPLACE) for row in gaps)
+    found = (Finding(str(row.cell), "a wheel", f"{row.filename}, yanked: {row.yanked}", _REPLACE) for row in gaps)
     return _result("cells", found, f"{len(published)} cells")
 
 
