@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from wheelfactory.core.errors import InputError
-from wheelfactory.kernels.remote import messages_pb2 as messages
+from wheelfactory.kernels.remote import messages
 from wheelfactory.kernels.remote.action import Blob
 from wheelfactory.kernels.remote.channel import (
     Attempts,
