@@ -140,7 +140,7 @@ def test_a_second_cell_compiles_no_kernel_and_takes_a_tenth_of_the_first(
 
 
 def test_upstreams_setup_py_stops_before_the_link_for_a_set_alone(
-    bench: Bench, cells: tuple[Cell, Cell], first: Built
+    bench: Bench, cells: tuple[Cell, Cell], first: Built, second: Built
 ) -> None:
     alone = bench.build(cells[0], wanted=CompileScope(targets=(ARCHS[0],)))
     assert (alone.raw, alone.report.state, alone.compiled) == (None, SHARD_DONE, [])

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from code_object_bytes import bundle as bundle_bytes
 from code_object_bytes import code_object
-from elf_factory import bundle as bundle_bytes
 from elf_factory import hip_bundle, object_file, packed, with_section
 from hip_rocm import make_hip_rocm
 from hip_toolchain import DECLARATIONS, HipToolchain

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from code_object_bytes import code_object
-from elf_factory import bundle, hip_bundle, object_file, packed, with_section
+from code_object_bytes import bundle, code_object
+from elf_factory import hip_bundle, object_file, packed, with_section
 from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler.limits import (
     MAX_ARGUMENT_BYTES,

@@ -81,15 +81,10 @@ class Folder:
 
 def make_folder(files: Mapping[str, bytes]) -> Folder:
     """Make a folder of files, by relative path."""
-    top: dict[str, Blob] = {}
-    inner: dict[str, dict[str, bytes]] = {}
+    folder = Folder()
     for path, data in files.items():
-        name, _, rest = path.partition("/")
-        if rest:
-            inner.setdefault(name, {})[rest] = data
-        else:
-            top[name] = Blob(data)
-    return Folder(top, {name: make_folder(below) for name, below in inner.items()})
+        folder = folder.with_file(path, Blob(data))
+    return folder
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,7 @@ class Client:
                 await self._cancel(name)
             raise
 
-    def _operations(self, request: messages.ExecuteRequest, name: str) -> AsyncIterator[messages.Operation]:
+    def _operations(self, request: messages.ExecuteRequest, name: str) -> Any:
         if name:
             return self._start("WaitExecution", messages.WaitExecutionRequest(name=name), messages.Operation, None)
         return self._start("Execute", request, messages.Operation, None)
