@@ -53,10 +53,11 @@ def test_parts_that_are_nested_deeply_are_refused() -> None:
     parts: dict[str, Any] = {}
     for _ in range(20):
         parts = {"a": parts}
-    document = {"set_id": "x", "set_key": {"parts": parts, "sources": []}, "shard": None, "expected": [], "objects": {}}
+    key = {"parts": parts, "sources": []}
+    document = json.dumps({"set_id": "x", "set_key": key, "shard": None, "expected": [], "objects": {}})
 
     with pytest.raises(InputError, match="damaged kernel manifest: here: its key parts are nested too deeply"):
-        parse_archive_manifest(json.dumps(document).encode(), "here")
+        parse_archive_manifest(document.encode(), "here")
 
 
 @pytest.mark.parametrize(

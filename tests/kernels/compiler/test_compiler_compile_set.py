@@ -59,7 +59,7 @@ def stocked(project: Project, built: Project) -> Project:
 
 def key_of(project: Project, **environ: str) -> str:
     """Run until the first compile, which fails."""
-    project.run(HIPCC_DOES="exit 1", **environ)
+    project.run(project.request(), HIPCC_DOES="exit 1", **environ)
     return project.report().key
 
 
