@@ -37,7 +37,7 @@ from wheelfactory.kernels.compiler.commands import PLACEHOLDER, CompileCommands,
 from wheelfactory.kernels.compiler.compiler import read_compiler
 from wheelfactory.kernels.compiler.costs import Ledger, parse_kernel_kind, seed_cost
 from wheelfactory.kernels.compiler.edges import CompileInputs, Edge
-from wheelfactory.kernels.compiler.fat_binary import bundle, embed, read_bundler
+from wheelfactory.kernels.compiler.fat_binary import embed, read_bundler
 from wheelfactory.kernels.compiler.schedule import Compile, EndedCompile, run_compiles
 from wheelfactory.kernels.compiler.targets import HOST, split_targets, whole_targets
 from wheelfactory.kernels.generator_commands import parse_generator_commands
@@ -130,7 +130,7 @@ def measure(wanted: Mapping[str, tuple[str, ...]], commands: CompileCommands, jo
             if not ordinary.exists():
                 continue
             paths = {arch: commands.scratch / arch / f"{name}.o" for arch in archs}
-            code = bundle(bundler, paths, commands.scratch / "bundle", commands.environ)
+            code = bundler.bundle({arch: path.read_bytes() for arch, path in paths.items()})
             if embed((commands.scratch / HOST / f"{name}.o").read_bytes(), code) != ordinary.read_bytes():
                 raise SystemExit(f"{name}: the object in parts differs from the ordinary one for {' '.join(archs)}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from itertools import accumulate
 
 # the archs of tests, by the lowest byte of e_flags; `wheelfactory.wheel.elf.targets` has all
@@ -75,3 +76,15 @@ def code_object(
 def _packed(text: str) -> bytes:
     """Return a text in MessagePack."""
     return (bytes([0xA0 | len(text)]) if len(text) < 32 else b"\xd9" + bytes([len(text)])) + text.encode()
+
+
+def bundle(entries: Iterable[tuple[str, bytes]], alignment: int = 4096) -> bytes:
+    """Return an uncompressed offload bundle of ids and contents."""
+    entries = list(entries)
+    at = 32 + sum(24 + len(name) for name, _ in entries)
+    table, body = b"", b""
+    for name, content in entries:
+        body += bytes(-(at + len(body)) % alignment)
+        table += struct.pack("<QQQ", at + len(body), len(content), len(name)) + name.encode()
+        body += content
+    return b"__CLANG_OFFLOAD_BUNDLE__" + struct.pack("<Q", len(entries)) + table + body

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import zstandard
 
-from code_object_bytes import code_object
+from code_object_bytes import bundle, code_object
 from wheelfactory.wheel.elf.image import DamagedElfError
 from wheelfactory.wheel.elf.offload import read_bundles
 from wheelfactory.wheel.elf.targets import MACHINES
@@ -26,18 +26,6 @@ def shell(arch: str = "gfx942", size: int = 256) -> bytes:
     ident = b"\x7fELF" + bytes([2, 1, 1, 64, 4]) + bytes(7)
     header = struct.pack("<HHIQQQIHHHHHH", 3, 224, 1, 0, 0, 0, NUMBERS[arch.partition(":")[0]], 64, 56, 0, 64, 0, 0)
     return (ident + header).ljust(size, b"*")
-
-
-def bundle(entries: Sequence[tuple[str, bytes]], alignment: int = 4096) -> bytes:
-    """Return an uncompressed bundle of ids and contents."""
-    at = 32 + sum(24 + len(name) for name, _ in entries)
-    table, body = b"", b""
-    for name, content in entries:
-        padding = -(at + len(body)) % alignment if content else 0
-        body += bytes(padding)
-        table += struct.pack("<QQQ", at + len(body), len(content), len(name)) + name.encode()
-        body += content
-    return b"__CLANG_OFFLOAD_BUNDLE__" + struct.pack("<Q", len(entries)) + table + body
 
 
 def hip_bundle(*targets: str, objects: Mapping[str, bytes] | None = None) -> bytes:

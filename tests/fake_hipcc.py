@@ -13,7 +13,7 @@ import os
 import struct
 import sys
 
-from code_object_bytes import code_object
+from code_object_bytes import bundle, code_object
 
 _NEW_DRIVER = "--offload-new-driver"
 _VERSION = "clang version 19.0.0"
@@ -96,12 +96,11 @@ def _archs(words: list[str]) -> list[str]:
 
 
 def _fat_binary(code: dict[str, bytes], kind: str = "hipv4") -> bytes:
-    entries = (f"[{arch}]".encode() + content for arch, content in code.items())
-    return f"__CLANG_OFFLOAD_BUNDLE__ {kind}-amdgcn ".encode() + b"".join(entries)
+    return bundle([("host-x86_64", b""), *((f"{kind}-amdgcn--{arch}", content) for arch, content in code.items())])
 
 
 def _bundler_line(folder: str, archs: list[str]) -> str:
-    targets = ",".join(["host-x86_64", *(f"hip-amdgcn--{arch}" for arch in archs)])
+    targets = ",".join(["host-x86_64", *(f"hipv4-amdgcn--{arch}" for arch in archs)])
     inputs = [f"-input={path}" for path in ("/dev/null", *(f"/nowhere/of-{arch}" for arch in archs))]
     words = [
         f"{folder}/clang-offload-bundler",
@@ -117,10 +116,9 @@ def _bundler_line(folder: str, archs: list[str]) -> str:
 def _bundle(words: list[str]) -> None:
     values = [word.partition("=")[::2] for word in words]
     by_name = dict(values)
-    inputs = [value for name, value in values if name == "-input"][1:]
-    archs = [target.rpartition("-")[2] for target in by_name["-targets"].split(",")[1:]]
-    code = {arch: _read(path) for arch, path in zip(archs, inputs)}  # noqa: B905 - Python 3.9 too
-    _write(by_name["-output"], _fat_binary(code))
+    inputs = [value for name, value in values if name == "-input"]
+    entries = zip(by_name["-targets"].split(","), map(_read, inputs))  # noqa: B905 - Python 3.9 too
+    _write(by_name["-output"], bundle(entries, int(by_name["-bundle-align"])))
 
 
 def _object(text: bytes, kernel: str, fat_binary: bytes | None) -> bytes:

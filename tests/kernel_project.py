@@ -191,11 +191,3 @@ def _write_build_ninja(project: Project) -> None:
     sources = [*(project.root / f"build/{name}.hip" for name in KERNELS), project.root / f"csrc/{BINDING}.hip"]
     lines += [f"build {project.output(path.stem)}: cuda_compile {path}" for path in sources]
     (project.build / "build.ninja").write_text("\n".join(lines) + "\n")
-
-
-def keys_of(projects: Sequence[Project]) -> list[str]:
-    """Run each project and return the keys of their kernel sets."""
-    for project in projects:
-        code, output = project.run()
-        assert code == 0, output
-    return [project.report().key for project in projects]

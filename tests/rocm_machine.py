@@ -16,6 +16,7 @@ from pathlib import Path
 
 from code_object_bytes import code_object
 from elf_factory import hip_bundle, object_file
+from kernel_project import HIPCC
 from shared_folder import file_lock
 from wheelfactory.build.environments import Environment, make_build_environment, make_empty_environment
 from wheelfactory.build.rocm_python import prepare_rocm_python
@@ -48,9 +49,6 @@ ARCHS = ("gfx90a", "gfx942", "gfx950")
 
 KERNEL_SETS = sets_of_cell(load_matrix(MATRIX), CELL)
 """The kernel sets that the cell links: the code for each arch, and the host code."""
-
-FIRST_SET = KERNEL_SETS[ARCHS.index("gfx942")]
-"""One of them, which the fixture `kernel_archives` compiles before the others."""
 
 FIRST_CELL_LOG = "first-cell.log"
 """The log of hipcc on a machine that compiled the whole cell, beside the archives of the fixture `kernel_archives`."""
@@ -128,8 +126,8 @@ def make_machine(folder: Path, shared: Path, environ: Mapping[str, str]) -> Mach
     return Machine(folder, environ)
 
 
-def pack_kernels(machine: Machine, folder: Path, set_ids: Sequence[str] = KERNEL_SETS, *, without: str = "") -> None:
-    """Pack what `machine` has compiled for a cell with these sets, all but one, as the command `kernels` does.
+def pack_kernels(machine: Machine, folder: Path, set_ids: Sequence[str] = KERNEL_SETS) -> None:
+    """Pack what `machine` has compiled for a cell with these sets, as the command `kernels` does.
 
     The command itself runs setup.py for each set, which takes half a minute of hipify.
     """
@@ -137,8 +135,7 @@ def pack_kernels(machine: Machine, folder: Path, set_ids: Sequence[str] = KERNEL
     for described in kernels.glob("*/set.json"):
         store = Store(kernels, SetKey.from_bytes(described.read_bytes()))
         set_id = dict(zip([*ARCHS, HOST], set_ids, strict=True))[store.key.parts["targets"][0]]
-        if set_id != without:
-            pack_archive(store, set_id, folder, None)
+        pack_archive(store, set_id, folder, None)
 
 
 def make_rocm(cache: Path, root: Path, python_folder: Path, *, real_torch: bool = True) -> Mapping[str, str]:
@@ -152,8 +149,9 @@ def make_rocm(cache: Path, root: Path, python_folder: Path, *, real_torch: bool 
     for folder in ("bin", "lib", "include", ".info"):
         (root / folder).mkdir()
     (root / ".info/version").write_text("7.2.1-120\n")
-    for name in ("hipcc", "clang-offload-bundler"):
-        shutil.copy(STAND_IN / name, root / "bin")
+    shutil.copy(STAND_IN / "hipcc", root / "bin")
+    (root / "bin/clang-offload-bundler").write_text(HIPCC)
+    (root / "bin/clang-offload-bundler").chmod(0o755)
     _make_objects(root / "objects")
     for name in ("libtorch_hip.so", "libc10_hip.so", "libamdhip64.so.7"):
         source = "int hip_stand_in = 7;" if "hip64" in name else ""
@@ -186,9 +184,7 @@ def _make_objects(folder: Path) -> None:
     _write(folder / HOST, **{"kernel.o": host, "api.o": api})
     for count in range(1, len(ARCHS) + 1):
         for archs in combinations(ARCHS, count):
-            bundle = hip_bundle(*archs)
-            _write(folder / "-".join(archs), bundle=bundle)
-            _write(folder / "-".join([*archs, HOST]), **{"kernel.o": embed(host, bundle), "api.o": api})
+            _write(folder / "-".join([*archs, HOST]), **{"kernel.o": embed(host, hip_bundle(*archs)), "api.o": api})
     for arch in ARCHS:
         _write(folder / arch, **{"kernel.o": code_object(arch)})
     source, flags = (STAND_IN / "binding.c").read_text(), (f"-I{sysconfig.get_path('include')}",)

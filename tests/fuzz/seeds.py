@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
-from elf_factory import HOST, bundle, hip_bundle, library, package, packed, shell, with_section
+from code_object_bytes import bundle
+from elf_factory import HOST, hip_bundle, library, package, packed, shell, with_section
 from fake_sigstore import FakeSigstore
 from kernel_archive_factory import OBJECTS, fill
 from small_matrix import SMALL

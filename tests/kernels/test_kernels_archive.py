@@ -100,12 +100,6 @@ def test_an_empty_store_is_not_packed(tmp_path: Path) -> None:
         pack_archive(store, SET, tmp_path / "out", "1/2")
 
 
-def test_an_invalid_set_id_is_refused(store: Store, tmp_path: Path) -> None:
-    for name in ("", "..", "a/b", "-a", "a\n", "ä", "a" * 101):
-        with pytest.raises(InputError, match="invalid kernel set id"):
-            pack_archive(store, name, tmp_path / "out", None)
-
-
 def test_the_manifest_comes_first_and_each_content_once(tmp_path: Path) -> None:
     store = fill(tmp_path / "kernels", {**OBJECTS, "x_api": OBJECTS["fmha_fwd_d128"]})
 
@@ -141,8 +135,6 @@ def test_the_manifest_lists_objects_and_their_costs(archive: Path) -> None:
     first = manifest.objects["fmha_bwd_d128"]
     assert first.size == len(OBJECTS["fmha_bwd_d128"])
     assert (first.targets, first.cpu_s, first.peak_mib) == (("gfx942",), 40.25, 900)
-    size = sum(map(len, OBJECTS.values()))
-    assert manifest.totals == {"objects": 4, "size": size, "cpu_s": 167.0, "peak_mib": 903}
 
 
 @pytest.mark.parametrize("content", [b"", b"forward" * 99, b"forwarD" * 100, b"forward" * 101, None])
@@ -312,12 +304,10 @@ FOREIGN: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "a deep manifest": (lambda _: repacked([("manifest.json", b"[" * 100_000)]), "damaged kernel manifest"),
     "a huge manifest": (lambda _: packed(member("manifest.json", b"{}", size=1 << 32)), "its manifest has 4294967296"),
     "a manifest below 0": (lambda _: packed(member("manifest.json", b"{}", size=-5)), "negative size"),
-    "a link": (objects_as(kind=tarfile.SYMTYPE), "is a symbolic link"),
-    "a hard link": (objects_as(kind=tarfile.LNKTYPE), "is a hard link"),
-    "a device": (objects_as(kind=tarfile.CHRTYPE), "is a device"),
-    "a folder": (objects_as(kind=tarfile.DIRTYPE), "is a folder"),
-    "a long name": (objects_as(name="a" * 200), "of an unsupported type"),
-    "a pax header": (objects_as(kind=tarfile.XHDTYPE), "of an unsupported type"),
+    "a link": (objects_as(kind=tarfile.SYMTYPE), "is no regular file"),
+    "a hard link": (objects_as(kind=tarfile.LNKTYPE), "is no regular file"),
+    "a device": (objects_as(kind=tarfile.CHRTYPE), "is no regular file"),
+    "a long name": (objects_as(name="a" * 200), "is no regular file"),
     "a name that leaves": (objects_as(name="objects/../../x"), "objects/../../x of 0 bytes where its manifest has"),
     "an absolute name": (objects_as(name="/etc/x"), "/etc/x of 0 bytes where its manifest has"),
     "another size": (objects_as(content=b"12"), "of 2 bytes where its manifest has"),
@@ -354,48 +344,36 @@ def test_an_invalid_archive_is_refused_with_the_reason(
 def objects(**changes: Any) -> dict[str, Any]:
     """The objects of a manifest, with other values for one of them."""
     entry = {"sha256": "0" * 64, "size": 1, "cpu_s": 1, "peak_mib": 1, "targets": ["gfx942"], "start": 1, "end": 1}
-    return {"x_api": {**entry, **changes}}
+    return {"x_api": {**entry, "source": "x_api", **changes}}
+
+
+def key(**changes: Any) -> dict[str, Any]:
+    """The key of a manifest, with changes."""
+    return {"set_key": {**json.loads(KEY.to_bytes()), **changes}}
 
 
 ODD: dict[str, tuple[dict[str, Any], str]] = {
-    "another format": ({"format": 1}, "format 2"),
-    "another key": ({"key": "0" * 64}, "its key does not match its parts"),
-    "other parts": ({"parts": {"compiler": "other"}}, "its key does not match its parts"),
-    "no list of sources": ({"sources": "abc"}, "sources: expected list"),
-    "a source outside": ({"sources": ["../x"]}, "not a kernel set"),
-    "a source twice": ({"sources": ["a", "a"]}, "its sources are not sorted and unique"),
-    "sources not sorted": ({"sources": ["b", "a"]}, "its sources are not sorted and unique"),
-    "another source": ({"sources": ["a"]}, "an object is invalid or not of this set: fmha_bwd_d128"),
+    "another format": (key(format=1), "not a kernel set of format 3"),
+    "a source outside": (key(sources=["../x"]), "not a kernel set"),
+    "a source twice": (key(sources=["a", "a"]), "its sources are not sorted and unique"),
+    "sources not sorted": (key(sources=["b", "a"]), "its sources are not sorted and unique"),
+    "another source": (key(sources=["a"]), "its expected sources are not"),
     "more": ({"more": 1}, "'more': unknown key"),
-    "a set outside": ({"set": "../x"}, "its kernel set id is invalid"),
-    "a set that is no text": ({"set": 1}, "set: expected str, found 1"),
+    "a set outside": ({"set_id": "../x"}, "its kernel set id is invalid"),
     "a shard of fewer": ({"shard": "3/2"}, "the last N/N"),
     "a shard outside": ({"shard": "../x"}, "not a shard"),
     "a shard in other words": ({"shard": "01/2"}, "its shard is not of the form 2/8"),
-    "a shard that is no text": ({"shard": 1}, "shard: expected str, found 1"),
-    "a shard of unknown sources": ({"shard": "1/2"}, "only the archive of a shard lists its sources"),
-    "a shard of other sources": ({"shard": "1/2", "expected": ["a"]}, "its shard sources are not"),
-    "a shard of no text": ({"shard": "1/2", "expected": [["x"]]}, "expected[0]: expected str, found"),
-    "a shard in disorder": (
-        {"shard": "1/2", "expected": ["x_api", "fmha_fwd_d64"]},
-        "its shard sources are not sorted",
-    ),
-    "a source of a shard twice": ({"shard": "1/2", "expected": ["x_api", "x_api"]}, "not sorted and unique"),
-    "objects of another shard": (
-        {"shard": "1/2", "expected": ["x_api"]},
-        "an object is invalid or not of this set: fmha_bwd_d128",
-    ),
-    "a whole set with a shard": ({"expected": ["x_api"]}, "only the archive of a shard lists its sources"),
-    "other totals": ({"totals": {"objects": 5, "size": 1, "cpu_s": 1, "peak_mib": 1}}, "its totals"),
-    "no objects": ({"objects": []}, "objects: expected object, found []"),
-    "an object of nothing": ({"objects": {"x_api": None}}, "objects.x_api: expected object, found None"),
-    "a sha256 outside": ({"objects": objects(sha256="../x")}, "an object is invalid or not of this set: x_api"),
-    "a negative size": ({"objects": objects(size=-1)}, "an object is invalid or not of this set: x_api"),
+    "a shard of other sources": ({"shard": "1/2", "expected": ["a"]}, "its expected sources are not"),
+    "a shard in disorder": ({"shard": "1/2", "expected": ["x_api", "fmha_fwd_d64"]}, "its expected sources are not"),
+    "a source of a shard twice": ({"shard": "1/2", "expected": ["x_api", "x_api"]}, "its expected sources are not"),
+    "objects of another shard": ({"shard": "1/2", "expected": ["x_api"]}, "not of this set: fmha_bwd_d128"),
+    "a whole set with a shard": ({"expected": ["x_api"]}, "its expected sources are not"),
+    "an object of another name": ({"objects": objects(source="y_api")}, "an object is not of this set: x_api"),
+    "a sha256 outside": ({"objects": objects(sha256="../x")}, "not a record of an object: x_api"),
+    "a negative size": ({"objects": objects(size=-1)}, "not a record of an object: x_api"),
     "a size too large": ({"objects": objects(size=1 << 33)}, "x_api has 8589934592 bytes, the limit is"),
-    "no costs": ({"objects": objects(cpu_s=None)}, "an object is invalid or not of this set: x_api"),
-    "costs that are no number": ({"objects": objects(cpu_s=float("nan"))}, "NaN is not a number"),
     "two sizes of a content": (
-        {"objects": {**objects(), "fmha_fwd_d64": objects(size=2)["x_api"]}},
+        {"objects": {**objects(), "fmha_fwd_d64": objects(size=2, source="fmha_fwd_d64")["x_api"]}},
         "two sizes for one sha256: fmha_fwd_d64",
     ),
 }
@@ -414,11 +392,9 @@ def test_an_inconsistent_manifest_is_refused(archive: Path, tmp_path: Path, chan
 
 def claiming(size: int, content: bytes) -> bytes:
     """A whole and true archive of one content, or one that claims to be."""
-    totals = {"objects": 1, "size": size, "cpu_s": 1.0, "peak_mib": 1}
     sha256 = hashlib.sha256(content).hexdigest()
-    manifest: dict[str, Any] = {"format": 2, "set": "x", "key": KEY.digest, "shard": None, "expected": None}
-    manifest |= {"parts": PARTS, "sources": list(OBJECTS)}
-    text = json.dumps({**manifest, "totals": totals, "objects": objects(size=size, sha256=sha256)})
+    manifest = {"set_id": "x", "shard": None, "expected": list(OBJECTS), **key()}
+    text = json.dumps({**manifest, "objects": objects(size=size, sha256=sha256)})
     return packed(member("manifest.json", text.encode()), member(f"objects/{sha256}", content, size=size))
 
 
@@ -452,24 +428,14 @@ def test_a_bomb_behind_a_header_takes_little_memory(tmp_path: Path, name: str) -
 
 def millions() -> dict[str, bytes]:
     """Manifests just below the limit of their size."""
-    sources = b'{"format":2,"parts":{},"sources":['
+    rest = b',"set_id":"x","shard":null,"expected":[],"objects":{}}'
     return {
-        "sources": sources + b'"a",' * 2_000_000 + b'"a"],"key":"' + HASH_OF_NOTHING + b'"}',
-        "numbers": sources + b"1," * 4_000_000 + b"1]}",
-        "lists": b"[" + b"[]," * 2_700_000 + b"[]]",
-        "parts": b'{"format":2,"sources":[],"parts":{"x":[' + b"[]," * 2_700_000 + b"[]]}}",
+        "sources": b'{"set_key":{"parts":{},"sources":[' + b'"a",' * 2_000_000 + b'"a"]}' + rest,
+        "parts": b'{"set_key":{"sources":[],"parts":{"x":[' + b"[]," * 2_700_000 + b"[]]}}" + rest,
     }
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "sources",
-        "numbers",
-        pytest.param("lists", marks=pytest.mark.slow),
-        pytest.param("parts", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("kind", ["sources", pytest.param("parts", marks=pytest.mark.slow)])
 def test_a_manifest_of_millions_of_values_takes_little_memory(archive: Path, kind: str) -> None:
     archive.write_bytes(repacked([("manifest.json", millions()[kind])]))
 

@@ -11,7 +11,7 @@ from kernel_archive_factory import KEY, PARTS
 from wheelfactory.core.errors import InputError
 from wheelfactory.kernels.archive_manifest import ArchiveManifest, archive_set_id, parse_archive_manifest
 from wheelfactory.kernels.compiler.key import diff_key_parts
-from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey
+from wheelfactory.kernels.compiler.store import ObjectRecord
 
 
 def test_equal_parts_do_not_differ_in_order_or_sequence_type() -> None:
@@ -53,10 +53,11 @@ def test_parts_that_are_nested_deeply_are_refused() -> None:
     parts: dict[str, Any] = {}
     for _ in range(20):
         parts = {"a": parts}
-    document = json.loads(ArchiveManifest("x", SetKey(parts, ()), None, (), {}).to_bytes())
+    key = {"parts": parts, "sources": []}
+    document = json.dumps({"set_id": "x", "set_key": key, "shard": None, "expected": [], "objects": {}})
 
     with pytest.raises(InputError, match="damaged kernel manifest: here: its key parts are nested too deeply"):
-        parse_archive_manifest(json.dumps(document).encode(), "here")
+        parse_archive_manifest(document.encode(), "here")
 
 
 @pytest.mark.parametrize(

@@ -24,11 +24,12 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.label import Label
-from wheelfactory.kernels.compiler.limits import require_kernels_of_host, require_object
+from wheelfactory.kernels.compiler.limits import read_device_code, require_object
 from wheelfactory.kernels.compiler.ninja import NOT_LINKED
-from wheelfactory.kernels.compiler.request import READY_TO_LINK
+from wheelfactory.kernels.compiler.request import READY_TO_LINK, SHARD_DONE
 from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.compiler.targets import HOST
+from wheelfactory.kernels.setup_env import CompileScope
 from wheelfactory.pipeline.build import finish_raw_wheel
 from wheelfactory.verify.gates import verify
 from wheelfactory.verify.result import Status
@@ -138,6 +139,13 @@ def test_a_second_cell_compiles_no_kernel_and_takes_a_tenth_of_the_first(
     assert second.cpu_s <= (narrow.cpu_s + first.cpu_s) / 10
 
 
+def test_upstreams_setup_py_stops_before_the_link_for_a_set_alone(
+    bench: Bench, cells: tuple[Cell, Cell], first: Built, second: Built
+) -> None:
+    alone = bench.build(cells[0], wanted=CompileScope(targets=(ARCHS[0],)))
+    assert (alone.raw, alone.report.state, alone.compiled) == (None, SHARD_DONE, [])
+
+
 def test_kernels_of_both_cells_are_of_one_key_and_the_same_bytes_are_linked(
     bench: Bench, first: Built, second: Built
 ) -> None:
@@ -227,7 +235,7 @@ def test_an_object_in_the_place_of_another_is_refused(bench: Bench, first: Built
     host = stores[HOST].object_path(other if target == HOST else own).read_bytes()
     device = stores[ARCHS[0]].object_path(own if target == HOST else other)
     with pytest.raises(BuildError, match="kernel object of another source"):
-        require_kernels_of_host(own, host, {ARCHS[0]: device}, is_guarded=False)
+        read_device_code(own, host, {ARCHS[0]: device}, is_guarded=False)
 
 
 def test_an_unsupported_arch_is_refused_with_the_compilers_error_before_compiling(

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from code_object_bytes import KERNELS, code_object
-from elf_factory import HOST, NUMBERS, bundle, hip_bundle, package, packed, section, shell, with_section
+from code_object_bytes import KERNELS, bundle, code_object
+from elf_factory import HOST, NUMBERS, hip_bundle, package, packed, section, shell, with_section
 from wheel_factory import (
     CK,
     MATRIX,

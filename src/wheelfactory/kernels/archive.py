@@ -147,7 +147,8 @@ def _read_manifest(stream: ArchiveStream, path: Path) -> ArchiveManifest:
 
 
 def _require_sane_size(manifest: ArchiveManifest, path: Path) -> None:
-    unpacked = manifest.totals["size"]  # a store keeps one file per object, even for identical content
+    # a store keeps one file per object, even for identical content
+    unpacked = sum(entry.size for entry in manifest.objects.values())
     if unpacked > _MAX_RATIO * path.stat().st_size + _ALWAYS_ALLOWED_BYTES:
         raise DamagedStreamError(f"it would unpack to {unpacked} bytes, over {_MAX_RATIO} times its size")
 

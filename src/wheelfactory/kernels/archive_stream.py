@@ -21,14 +21,6 @@ _CHUNK = 1 << 11
 # log2 of the zstd window in bytes, for writer and reader. Large, because objects of one set resemble each other
 _WINDOW_LOG = 27
 _LEVEL = 9
-_TYPE_NAMES = {
-    tarfile.LNKTYPE: "a hard link",
-    tarfile.SYMTYPE: "a symbolic link",
-    tarfile.CHRTYPE: "a device",
-    tarfile.BLKTYPE: "a device",
-    tarfile.DIRTYPE: "a folder",
-    tarfile.FIFOTYPE: "a pipe",
-}
 
 
 class DamagedStreamError(Exception):
@@ -75,7 +67,7 @@ class ArchiveStream:
             raise DamagedStreamError(f"it contains no valid tar archive ({error})") from None
         name = found.name[:200]
         if found.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
-            raise DamagedStreamError(f"{name} is {_TYPE_NAMES.get(found.type, 'of an unsupported type')}")
+            raise DamagedStreamError(f"{name} is no regular file, but of the type {found.type!r}")
         if found.size < 0:
             raise DamagedStreamError(f"{name} has a negative size")
         return name, found.size

@@ -7,12 +7,13 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kernel_project import BINDING, KERNELS, Project, keys_of, make_project
+from kernel_project import BINDING, KERNELS, Project, make_project
 from wheelfactory.kernels.compiler.costs import Ledger, Measurement, seed_cost
 from wheelfactory.kernels.compiler.ninja import NOT_LINKED
 from wheelfactory.kernels.compiler.request import FAILED, READY_TO_LINK, SHARD_DONE, TIME_UP
@@ -20,11 +21,6 @@ from wheelfactory.kernels.compiler.samples import choose_samples
 from wheelfactory.kernels.compiler.store import ObjectRecord, Store, read_journal
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> Project:
-    return make_project(tmp_path)
 
 
 ARCH = "gfx942"
@@ -40,21 +36,46 @@ def link_order(project: Project) -> list[str]:
     return project.compiled()
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project that was built, one compile at a time. No test changes it."""
+    project = make_project(tmp_path_factory.mktemp("built"))
+    code, output = project.run(project.request(jobs=1))
+    assert code == 0, output
+    return project
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return make_project(tmp_path)
+
+
+@pytest.fixture
+def stocked(project: Project, built: Project) -> Project:
+    """A project whose store has the kernels that `built` compiled."""
+    shutil.copytree(built.kernels, project.kernels, dirs_exist_ok=True)
+    return project
+
+
+def key_of(project: Project, **environ: str) -> str:
+    """Run until the first compile, which fails."""
+    project.run(project.request(), HIPCC_DOES="exit 1", **environ)
+    return project.report().key
+
+
 # everything, once
 
 
-def test_every_kernel_and_binding_is_compiled_and_torch_may_link(project: Project) -> None:
-    assert sorted(link_order(project)) == sorted([*DEVICE, *HOST, BINDING])
-    assert all(project.output(name).is_file() for name in (*KERNELS, BINDING))
-    assert project.report().state == READY_TO_LINK
-    assert (project.report().total, project.report().compiled) == (len(DEVICE + HOST), len(DEVICE + HOST))
-    assert sorted(project.finished()) == sorted(KERNELS)
+def test_every_kernel_and_binding_is_compiled_and_torch_may_link(built: Project) -> None:
+    assert sorted(built.compiled()) == sorted([*DEVICE, *HOST, BINDING])
+    assert all(built.output(name).is_file() for name in (*KERNELS, BINDING))
+    assert built.report().state == READY_TO_LINK
+    assert (built.report().total, built.report().compiled) == (len(DEVICE + HOST), len(DEVICE + HOST))
+    assert sorted(built.finished()) == sorted(KERNELS)
 
 
-def test_samples_come_first_then_the_dearest_and_bindings_last(project: Project) -> None:
-    code, output = project.run(project.request(jobs=1))
-    assert code == 0, output
-    compiled = project.compiled()
+def test_samples_come_first_then_the_dearest_and_bindings_last(built: Project) -> None:
+    compiled = built.compiled()
     samples = [item for item in (*DEVICE, *HOST) if item.partition(" for ")[0] in SAMPLES]
     assert sorted(compiled[: len(samples)]) == sorted(samples)
     rest = compiled[len(samples) : -1]
@@ -67,29 +88,24 @@ def cost_of(item: str) -> float:
     return seed_cost(name, (target,)).cpu_s
 
 
-def test_a_second_cell_compiles_its_binding_and_no_kernel(project: Project, tmp_path: Path) -> None:
-    link_order(project)
-    second = make_project(tmp_path, "other/flash_attn-2.8.3", kernels=project.kernels, torch="/other/torch")
-    second.hipcc.write_text(project.hipcc.read_text())
-    second.hipcc.chmod(0o755)
-
+def test_a_second_cell_compiles_its_binding_and_no_kernel(stocked: Project, built: Project, tmp_path: Path) -> None:
+    second = make_project(tmp_path, "other/flash_attn-2.8.3", kernels=stocked.kernels, torch="/other/torch")
     assert link_order(second) == [BINDING]
     assert second.report().reused == len(DEVICE + HOST)
-    assert all(second.output(name).read_bytes() == project.output(name).read_bytes() for name in KERNELS)
+    assert all(second.output(name).read_bytes() == built.output(name).read_bytes() for name in KERNELS)
 
 
-def test_only_bindings_get_the_flags_of_torch(project: Project) -> None:
-    link_order(project)
-    lines = [line for line in project.log.read_text().splitlines() if " -c " in line]
+def test_only_bindings_get_the_flags_of_torch(built: Project) -> None:
+    lines = [line for line in built.log.read_text().splitlines() if " -c " in line]
     (binding,) = [line for line in lines if f"{BINDING}.hip" in line]
-    assert f"-I{project.torch}/include" in binding
+    assert f"-I{built.torch}/include" in binding
     assert "-DTORCH_EXTENSION_NAME" in binding
     # the object is the same on another tree and with another folder of torch
     assert binding.count(f"-cuid={BINDING}") == 1
     assert "-ffile-prefix-map=/venv/=" in binding
     for line in lines:
         if line != binding:
-            assert "torch" not in line.replace(str(project.root), "").lower()
+            assert "torch" not in line.replace(str(built.root), "").lower()
             assert "-Icsrc/ck/include" in line
 
 
@@ -105,28 +121,25 @@ def test_early_inlining_is_disabled_for_kernels_of_a_compiler_that_blows_up(tmp_
     assert all("-amdgpu-early-inline-all=false" in line for line in lines if f"{BINDING}.hip" not in line)
 
 
-def test_costs_of_stored_objects_count_though_they_come_from_another_machine(project: Project) -> None:
-    link_order(project)
-    store, dear = project.store(), KERNELS[3]
-    entries = [replace(entry, cpu_s=1000.0 if name == dear else 1.0) for name, entry in project.finished().items()]
-    store.journal.write_text("".join(entry.to_line() for entry in entries))
-    shutil.rmtree(store.folder / "objects")
-    (project.kernels / "ledger.jsonl").unlink()
-    project.log.unlink()
+def test_costs_of_stored_objects_count_though_they_come_from_another_machine(stocked: Project, built: Project) -> None:
+    folder, dear = stocked.kernels / built.store().folder.name, KERNELS[3]
+    entries = [replace(entry, cpu_s=1000.0 if name == dear else 1.0) for name, entry in built.finished().items()]
+    (folder / "journal.jsonl").write_text("".join(entry.to_line() for entry in entries))
+    shutil.rmtree(folder / "objects")
+    (stocked.kernels / "ledger.jsonl").unlink()
 
-    code, output = project.run(project.request(jobs=1))
+    code, output = stocked.run(stocked.request(jobs=1))
     assert code == 0, output
-    compiled = [item for item in project.compiled() if item.endswith("host") and item.partition(" ")[0] not in SAMPLES]
+    compiled = [item for item in stocked.compiled() if item.endswith("host") and item.partition(" ")[0] not in SAMPLES]
     assert compiled[0] == f"{dear} for host"
 
 
 # shards, each for one target
 
 
-@pytest.mark.parametrize("count", [1, 2, len(DEVICE)])
-def test_shards_together_are_the_whole_set_and_nothing_twice(project: Project, count: int) -> None:
-    for index in range(1, count + 1):
-        code, output = project.run(project.request(targets=(ARCH,), shard=f"{index}/{count}"))
+def test_shards_together_are_the_whole_set_and_nothing_twice(project: Project) -> None:
+    for index in (1, 2, 3):
+        code, output = project.run(project.request(targets=(ARCH,), shard=f"{index}/3"))
         assert code == NOT_LINKED, output
         assert project.report().state == SHARD_DONE
     assert sorted(project.compiled()) == sorted(DEVICE)
@@ -143,61 +156,43 @@ def test_more_shards_than_kernels_are_refused(project: Project) -> None:
 
 def test_this_machines_measurements_do_not_change_shards(project: Project, tmp_path: Path) -> None:
     project.run(project.request(targets=(ARCH,), shard="1/2"))
-    first = project.report().sources
     other = make_project(tmp_path / "other")
-    other.run(HIPCC_DOES="sleep 0.05")
+    costs = (Measurement(name, (ARCH,), "c1", 9.0 if name in DEVICE[0] else 1.0, 500, 1000) for name in KERNELS)
+    (other.kernels / "ledger.jsonl").write_text("".join(cost.to_line() for cost in costs))
     other.run(other.request(targets=(ARCH,), shard="1/2"))
-    assert other.report().sources == first
+    assert other.report().sources == project.report().sources
 
 
 # parts
 
 
-def test_another_arch_is_compiled_alone(tmp_path: Path) -> None:
-    link_order(make_project(tmp_path))
+def test_another_arch_is_compiled_alone(stocked: Project, tmp_path: Path) -> None:
     # the driver sorts the archs, which an order as in the options would not match
     wider = make_project(tmp_path, "flash_attn-2.8.4", flags="--offload-arch=gfx90a")
     assert sorted(link_order(wider)) == sorted([*(item.replace(ARCH, "gfx90a") for item in DEVICE), BINDING])
-    assert all(b"[gfx942]" in output and b"[gfx90a]" in output for output in outputs_with_device_code(wider))
+    outputs = [wider.output(item.partition(" ")[0]).read_bytes() for item in DEVICE]
+    assert all(b"--gfx942" in output and b"--gfx90a" in output for output in outputs)
 
 
-def test_with_fewer_archs_nothing_is_compiled(tmp_path: Path) -> None:
-    link_order(make_project(tmp_path, flags="--offload-arch=gfx950"))
-    narrower = make_project(tmp_path, "flash_attn-2.8.4")
-    assert link_order(narrower) == [BINDING]
-    assert all(b"[gfx950]" not in output for output in outputs_with_device_code(narrower))
-
-
-def test_an_object_in_the_store_that_is_of_another_source_is_refused_before_the_link(tmp_path: Path) -> None:
+def test_an_object_in_the_store_that_is_of_another_source_is_refused_before_the_link(
+    stocked: Project, built: Project, tmp_path: Path
+) -> None:
     """An archive or a worker can give a whole object, with a right digest, under the name of another."""
-    project = make_project(tmp_path)
-    link_order(project)
-    store = Store.open(project.kernels, project.report().keys[0])
+    store = Store.open(stocked.kernels, built.report().keys[0])
     one, two, *_ = store.read_records().values()
     copy = tmp_path / "copy.o"
     copy.write_bytes(store.object_path(two.source).read_bytes())
     store.save_object(copy, replace(two, source=one.source))
 
-    code, output = make_project(tmp_path, "flash_attn-2.8.4").run()
+    code, output = stocked.run()
 
     assert code == NOT_LINKED, output
     assert f"kernel object of another source: {store.object_path(one.source)} for {ARCH}" in output
 
 
-def test_another_abi_compiles_host_code_alone(tmp_path: Path) -> None:
-    link_order(make_project(tmp_path))
+def test_another_abi_compiles_host_code_alone(stocked: Project, tmp_path: Path) -> None:
     older = make_project(tmp_path, "flash_attn-2.8.4", flags="-D_GLIBCXX_USE_CXX11_ABI=0")
     assert sorted(link_order(older)) == sorted([*HOST, BINDING])
-
-
-def outputs_with_device_code(project: Project) -> list[bytes]:
-    return [project.output(item.partition(" ")[0]).read_bytes() for item in DEVICE]
-
-
-def test_nothing_is_kept_of_samples_that_differ(project: Project) -> None:
-    code, output = project.run(HIPCC_CANNOT="make the same even plain")
-    assert code == 0, output
-    assert {tuple(entry.targets) for entry in every_record(project)} == {(ARCH, "host")}
 
 
 def every_record(project: Project) -> list[ObjectRecord]:
@@ -214,9 +209,8 @@ def test_one_target_alone_is_refused_where_objects_cannot_be_put_together(projec
     assert every_record(project) == []
 
 
-def test_headers_are_precompiled_once_for_each_target_and_used_by_every_compile(project: Project) -> None:
-    link_order(project)
-    lines = project.log.read_text().splitlines()
+def test_headers_are_precompiled_once_for_each_target_and_used_by_every_compile(built: Project) -> None:
+    lines = built.log.read_text().splitlines()
     assert len([line for line in lines if "-emit-pch" in line]) == 2
     parts = [line for line in lines if "--cuda-" in line and " -c " in line]
     assert len(parts) == len(DEVICE + HOST)
@@ -255,45 +249,46 @@ def made_from_nothing(project: Project) -> list[str]:
 LOG_EMPTY = '[ -s "$source" ] || echo "$output" >> "$(dirname "$HIPCC_LOG")/empty.log"'
 
 
+@pytest.fixture(scope="module")
+def ordinary(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, bytes]:
+    """The objects of a guarded project that ordinary compiles make."""
+    project = guarded_project(tmp_path_factory.mktemp("ordinary"))
+    project.run(HIPCC_CANNOT="bundle")
+    return outputs(project)
+
+
+def outputs(project: Project) -> dict[str, bytes]:
+    return {name: project.output(name).read_bytes() for name in KERNELS}
+
+
 def test_an_arch_that_a_source_has_no_code_for_takes_an_empty_source_and_the_object_is_the_ordinary_one(
-    tmp_path: Path,
+    tmp_path: Path, ordinary: Mapping[str, bytes]
 ) -> None:
-    project = guarded_project(tmp_path / "one")
+    project = guarded_project(tmp_path)
     code, output = project.run(HIPCC_DOES=LOG_EMPTY)
     assert code == 0, output
     assert made_from_nothing(project) == [f"{arch}/{RADEON}.o" for arch in (ARCH, "gfx950")]
-    ordinary = guarded_project(tmp_path / "two")
-    ordinary.run(HIPCC_CANNOT="bundle")
-    for name in KERNELS:
-        assert project.output(name).read_bytes() == ordinary.output(name).read_bytes()
-
-
-def test_a_sample_of_each_guard_proves_it(tmp_path: Path) -> None:
-    project = guarded_project(tmp_path)
-    code, output = project.run(HIPCC_CANNOT="make the same from empty")
-    assert code == 0, output
-    *_, notice = [line for line in output.splitlines() if "compiling without" in line]
-    assert f"the device code of {RADEON} differs from an ordinary compile: compiling without empty sources" in notice
+    assert outputs(project) == ordinary
+    # and says nothing about the cost of the source
+    ledger = Ledger.read(project.kernels / "ledger.jsonl")
+    assert {entry.targets for entry in ledger.measurements if entry.source == RADEON} == {("gfx1201",), ("host",)}
 
 
 @pytest.mark.parametrize("cannot", ["precompile", "make the same", "do empty", "make the same even plain"])
-def test_whatever_the_compiler_cannot_do_guarded_objects_are_ordinary(tmp_path: Path, cannot: str) -> None:
-    project, ordinary = guarded_project(tmp_path / "one"), guarded_project(tmp_path / "two")
+def test_whatever_the_compiler_cannot_do_guarded_objects_are_ordinary(
+    tmp_path: Path, cannot: str, ordinary: Mapping[str, bytes]
+) -> None:
+    project = guarded_project(tmp_path)
     code, output = project.run(HIPCC_CANNOT=cannot)
     assert code == 0, output
-    ordinary.run(HIPCC_CANNOT="bundle")
-    for name in KERNELS:
-        assert project.output(name).read_bytes() == ordinary.output(name).read_bytes()
+    assert outputs(project) == ordinary
     assert "without precompiled headers" in output
     assert ("compiling without empty sources" in output) is ("empty" in cannot or "plain" in cannot)
+    assert (f"the device code of {RADEON} differs from an ordinary compile" in output) is ("empty" in cannot)
     assert ("compiling whole objects the ordinary way" in output) is ("plain" in cannot)
-
-
-def test_an_empty_source_says_nothing_about_the_cost_of_the_source(tmp_path: Path) -> None:
-    project = guarded_project(tmp_path)
-    project.run(HIPCC_DOES="sleep 0.01; head -c 20000000 /dev/zero | sha256sum > /dev/null")
-    ledger = Ledger.read(project.kernels / "ledger.jsonl")
-    assert {entry.targets for entry in ledger.measurements if entry.source == RADEON} == {("gfx1201",), ("host",)}
+    # nothing is kept of samples that differ
+    kept = {len(entry.targets) for entry in every_record(project)}
+    assert kept == ({4} if "plain" in cannot else {1})
 
 
 def test_shards_are_cut_by_what_is_compiled(tmp_path: Path) -> None:
@@ -349,36 +344,29 @@ def variants(project: Project) -> dict[str, tuple[Path, str]]:
 
 
 @pytest.mark.parametrize("what", ["a kernel", "a header", "the compiler"])
-def test_a_change_gives_another_key_and_compiles_all(project: Project, what: str) -> None:
-    link_order(project)
-    before = project.report().key
-    path, text = variants(project)[what]
+def test_a_change_gives_another_key_and_reuses_nothing(stocked: Project, built: Project, what: str) -> None:
+    path, text = variants(stocked)[what]
     path.write_text(text)
-    project.log.unlink()
-
-    assert sorted(link_order(project)) == sorted([*DEVICE, *HOST, BINDING])
-    assert project.report().key != before
+    assert key_of(stocked) != built.report().key
+    assert stocked.report().reused == 0
 
 
-def test_pyc_files_beside_the_headers_do_not_change_the_key(project: Project) -> None:
-    link_order(project)
-    key = project.report().key
-    left = project.root / "csrc/ck/include/__pycache__/generate.cpython-311.pyc"
+def test_what_changes_no_object_is_not_in_the_key(stocked: Project, built: Project) -> None:
+    """Files that Python leaves beside the headers, and the folder of ROCm."""
+    left = stocked.root / "csrc/ck/include/__pycache__/generate.cpython-311.pyc"
     left.parent.mkdir()
     left.write_bytes(b"compiled")
-    project.run()
-    assert project.report().key == key
+    rocm = str(stocked.hipcc.parents[1])
+    assert key_of(stocked, ROCM_PATH=rocm, HIP_PATH=rocm) == built.report().key
+    assert stocked.report().reused == len(DEVICE + HOST)
 
 
-def test_a_flag_in_the_environment_reaches_the_kernels_and_the_key(project: Project) -> None:
-    link_order(project)
-    key = project.report().key
-    project.log.unlink()
-    code, output = project.run(HIPCC_COMPILE_FLAGS_APPEND="--fast")
+def test_a_flag_in_the_environment_reaches_the_kernels_and_the_key(stocked: Project, built: Project) -> None:
+    code, output = stocked.run(HIPCC_COMPILE_FLAGS_APPEND="--fast")
     assert code == 0, output
-    assert project.report().key != key
-    assert sorted(project.compiled()) == sorted([*DEVICE, *HOST, BINDING])
-    for line in project.log.read_text().splitlines():
+    assert stocked.report().key != built.report().key
+    assert sorted(stocked.compiled()) == sorted([*DEVICE, *HOST, BINDING])
+    for line in stocked.log.read_text().splitlines():
         if f"{BINDING}.hip" in line:
             assert line.endswith("append=--fast")
         else:
@@ -386,22 +374,9 @@ def test_a_flag_in_the_environment_reaches_the_kernels_and_the_key(project: Proj
             assert line.endswith("append=")  # on the command line, and not twice
 
 
-def test_a_variable_that_the_compiler_reads_is_in_the_key(project: Project) -> None:
-    keys = set()
-    for environ in ({}, {"CCC_OVERRIDE_OPTIONS": "/somewhere"}, {"CPATH": "/somewhere"}):
-        project.run(project.request(), **environ)
-        keys.add(project.report().key)
-    assert len(keys) == 3
-
-
-def test_the_rocm_folder_is_not_in_the_key(tmp_path: Path) -> None:
-    one, other = make_project(tmp_path / "a"), make_project(tmp_path / "b")
-    for project in (one, other):
-        code, output = project.run(
-            ROCM_PATH=str(project.hipcc.parent.parent), HIP_PATH=str(project.hipcc.parent.parent)
-        )
-        assert code == 0, output
-    assert one.report().key == other.report().key == keys_of([one])[0]
+def test_a_variable_that_the_compiler_reads_is_in_the_key(project: Project, built: Project) -> None:
+    changed = [key_of(project, **{name: "/somewhere"}) for name in ("CCC_OVERRIDE_OPTIONS", "CPATH")]
+    assert len({*changed, built.report().key}) == 3
 
 
 def test_a_kernel_that_uses_a_dropped_macro_is_refused(project: Project) -> None:
@@ -457,29 +432,24 @@ def test_after_a_kill_finished_objects_are_reused_and_no_compile_runs_on(project
     assert len(again) <= len(SAMPLES)  # one of each kind is compared, all its parts
 
 
-@pytest.mark.parametrize("how", ["changed", "missing"])
-def test_a_damaged_object_is_compiled_again_and_never_linked(project: Project, how: str) -> None:
-    link_order(project)
-    good = project.output(KERNELS[0]).read_bytes()
-    kept = project.store().object_path(KERNELS[0])
-    content = kept.read_bytes()
-    kept.unlink()
-    if how != "missing":
-        kept.write_bytes(b"X" + content[1:])
-    project.log.unlink()
+def test_a_damaged_object_is_compiled_again_and_never_linked(stocked: Project, built: Project) -> None:
+    store = Store.open(stocked.kernels, built.report().keys[-1])
+    missing, changed = (store.object_path(name) for name in KERNELS[:2])
+    content = changed.read_bytes()
+    missing.unlink()
+    changed.unlink()
+    changed.write_bytes(b"X" + content[1:])
 
-    code, output = project.run(project.request(archive_keys=(project.store().key.parts,)))
+    code, output = stocked.run(stocked.request(archive_keys=(store.key.parts,)))
     assert code == 0, output
-    assert project.compiled() == [f"{KERNELS[0]} for host", BINDING]
-    assert project.output(KERNELS[0]).read_bytes() == good
-    assert "wheelfactory: 1 stored objects are missing or damaged" in output
+    assert sorted(stocked.compiled()) == sorted([*(f"{name} for host" for name in KERNELS[:2]), BINDING])
+    assert outputs(stocked) == outputs(built)
+    assert "wheelfactory: 2 stored objects are missing or damaged" in output
     assert "no given archive" not in output
 
 
 def test_two_builds_of_one_set_at_once_compile_it_once(project: Project, tmp_path: Path) -> None:
     other = make_project(tmp_path, "second/flash_attn-2.8.3", kernels=project.kernels)
-    other.hipcc.write_text(project.hipcc.read_text())
-    other.hipcc.chmod(0o755)
     go = tmp_path / "go"
     first = project.start(project.request(), HIPCC_DOES=f"while [ ! -e {go} ]; do sleep 0.05; done")
     while not project.log.exists():
@@ -514,13 +484,12 @@ def test_shards_of_one_set_do_not_wait_for_each_other(project: Project, tmp_path
 # time that is up
 
 
-def test_at_the_deadline_it_stops_cleanly_and_the_next_run_resumes(project: Project) -> None:
-    link_order(project)
+def test_at_the_deadline_it_stops_cleanly_and_the_next_run_resumes(stocked: Project, built: Project) -> None:
+    project = stocked
     ledger, dear = project.kernels / "ledger.jsonl", f"{KERNELS[3]} for host"
     (measured, *_) = [entry for entry in Ledger.read(ledger).measurements if entry.source == KERNELS[3]]
     ledger.write_text(replace(measured, targets=("host",), cpu_s=1000.0).to_line())
-    shutil.rmtree(project.store().folder)
-    project.log.unlink()
+    shutil.rmtree(project.kernels / built.store().folder.name)
 
     code, _ = project.run(project.request(deadline=time.time() + 900))
     assert code not in (0, NOT_LINKED)

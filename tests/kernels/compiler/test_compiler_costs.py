@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from wheelfactory.kernels.compiler.costs import (
     Cost,
     Ledger,
     Measurement,
-    SeedCost,
     ordinary_cost,
     parse_kernel_kind,
     predict_cost,
@@ -67,12 +66,12 @@ def test_kind_and_head_dim_are_parsed_from_a_name() -> None:
 
 
 def test_without_measurements_the_seed_table_is_all() -> None:
-    assert predict_cost(NOTHING, FWD, ONE, CLANG) == SEED_COSTS["fwd"][64].device
-    assert predict_cost(NOTHING, FWD, HOST_CODE, CLANG) == SEED_COSTS["fwd"][64].host
+    assert predict_cost(NOTHING, FWD, ONE, CLANG) == SEED_COSTS["device"]["fwd"][64]
+    assert predict_cost(NOTHING, FWD, HOST_CODE, CLANG) == SEED_COSTS["host"]["fwd"][64]
 
 
 def test_every_amount_of_the_seed_table_is_more_than_zero() -> None:
-    costs = [part for dims in SEED_COSTS.values() for cost in dims.values() for part in (cost.device, cost.host)]
+    costs = [cost for kinds in SEED_COSTS.values() for dims in kinds.values() for cost in dims.values()]
     assert all(cost.cpu_s > 0 and cost.peak_mib > 0 and cost.size > 0 for cost in costs)
 
 
@@ -84,14 +83,13 @@ def test_the_targets_of_an_ordinary_compile_are_compiled_in_turn() -> None:
     assert ordinary_cost(BWD, 2) == seed_cost(BWD, WHOLE)
 
 
-def worst(costs: Iterable[SeedCost]) -> tuple[Cost, Cost]:
-    """The most expensive device code and host code, amount by amount."""
-    known = list(costs)
-
-    def most(parts: list[Cost]) -> Cost:
-        return Cost(max(p.cpu_s for p in parts), max(p.peak_mib for p in parts), max(p.size for p in parts))
-
-    return most([cost.device for cost in known]), most([cost.host for cost in known])
+def worst(wanted: Callable[[str], bool]) -> tuple[Cost, ...]:
+    """The most expensive device code and host code of the kinds that are wanted, amount by amount."""
+    found = []
+    for by_kind in SEED_COSTS.values():
+        known = [cost for kind, costs in by_kind.items() if wanted(kind) for cost in costs.values()]
+        found.append(Cost(max(c.cpu_s for c in known), max(c.peak_mib for c in known), max(c.size for c in known)))
+    return tuple(found)
 
 
 def predicted(source: str) -> tuple[Cost, Cost]:
@@ -100,18 +98,17 @@ def predicted(source: str) -> tuple[Cost, Cost]:
 
 
 def test_an_unmeasured_head_dim_costs_as_much_as_the_most_expensive_of_its_kind() -> None:
-    assert predicted("fmha_fwd_d192_fp16_batch") == worst(SEED_COSTS["fwd"].values())
-    assert predicted("fmha_bwd_convert_dq_d96_fp16") == worst(SEED_COSTS["bwd_convert_dq"].values())
+    assert predicted("fmha_fwd_d192_fp16_batch") == worst(lambda kind: kind == "fwd")
+    assert predicted("fmha_bwd_convert_dq_d96_fp16") == worst(lambda kind: kind == "bwd_convert_dq")
 
 
 def test_an_unmeasured_kind_costs_as_much_as_the_most_expensive_kernel() -> None:
-    kernels = [cost for kind, costs in SEED_COSTS.items() if not kind.endswith("_api") for cost in costs.values()]
-    assert predicted(UNKNOWN) == worst(kernels)
+    assert predicted(UNKNOWN) == worst(lambda kind: not kind.endswith("_api"))
 
 
 @pytest.mark.parametrize("source", ["fmha_fwd_pagedkv_api", "a name of another form"])
 def test_a_possible_api_costs_as_much_as_the_most_expensive_source(source: str) -> None:
-    assert predicted(source) == worst(cost for costs in SEED_COSTS.values() for cost in costs.values())
+    assert predicted(source) == worst(lambda kind: True)
 
 
 def test_a_measurement_of_the_same_source_and_compiler_is_the_prediction() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import struct
@@ -11,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from code_object_bytes import bundle as bundle_bytes
 from code_object_bytes import code_object
-from elf_factory import bundle as bundle_bytes
 from elf_factory import hip_bundle, object_file, packed, with_section
 from hip_rocm import make_hip_rocm
 from hip_toolchain import DECLARATIONS, HipToolchain
+from kernel_project import HIPCC
 from wheelfactory.kernels.compiler.fat_binary import (
     NEW_DRIVER,
     NEW_DRIVER_RDC,
@@ -23,12 +25,12 @@ from wheelfactory.kernels.compiler.fat_binary import (
     OLD_DRIVER_RDC,
     Bundler,
     CannotComposeError,
-    bundle,
     embed,
     find_fat_binary,
     find_offload_form,
     read_bundler,
 )
+from wheelfactory.wheel.elf.offload import read_bundles
 
 # objects
 
@@ -164,7 +166,7 @@ def test_other_files_have_no_form(tmp_path: Path, data: bytes) -> None:
 # the bundler
 
 HOST, DEVICE = "host-x86_64-unknown-linux-gnu-", "hipv4-amdgcn-amd-amdhsa--"
-BUNDLER = Bundler("/rocm/llvm/bin/clang-offload-bundler", "-bundle-align=4096", HOST, DEVICE)
+BUNDLER = Bundler("/rocm/llvm/bin/clang-offload-bundler", 4096, HOST, DEVICE)
 OPTIONS = (
     "-type=o",
     "-bundle-align=4096",
@@ -178,8 +180,11 @@ OPTIONS = (
 
 def read(folder: Path, *options: str, lines: int = 1) -> Bundler:
     """Ask a driver that starts the bundler `lines` times with these options."""
-    driver = folder / "hipcc"
-    command = " ".join(f'"{word}"' for word in (BUNDLER.program, *options))
+    driver, program = folder / "hipcc", folder / "clang-offload-bundler"
+    if not program.exists():
+        program.write_text(HIPCC)
+        program.chmod(0o755)
+    command = " ".join(f'"{word}"' for word in (program, *options))
     text = "\n".join(["clang version 19.0.0", ' "/rocm/clang" "-cc1"', *[f" {command}"] * lines])
     driver.write_text(f"#!/bin/sh\n[ $2 = -### ] && echo {shlex.quote(text)} >&2\n")
     driver.chmod(0o755)
@@ -187,7 +192,7 @@ def read(folder: Path, *options: str, lines: int = 1) -> Bundler:
 
 
 def test_the_bundler_and_its_options_are_those_of_the_driver(tmp_path: Path) -> None:
-    assert read(tmp_path, *OPTIONS) == BUNDLER
+    assert replace(read(tmp_path, *OPTIONS), program=BUNDLER.program) == BUNDLER
 
 
 @pytest.mark.parametrize(
@@ -232,25 +237,27 @@ def test_the_new_offload_driver_is_refused_by_name_and_the_message_names_the_opt
         read_bundler([str(driver)], str(tmp_path), {"PATH": "/bin"}, ARCHS)
 
 
-def bundler_script(folder: Path, script: str) -> Bundler:
-    program = folder / "clang-offload-bundler"
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("echo 'error: no such arch' >&2; exit 1", "failed: error: no such arch"),
+        ('for word; do last=$word; done; echo __CLANG_OFFLOAD_BUNDLE__ > "${last#-output=}"', "an unknown format"),
+    ],
+)
+def test_a_bundler_that_writes_something_else_than_we_do_is_refused(tmp_path: Path, script: str, message: str) -> None:
+    program = tmp_path / "clang-offload-bundler"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
-    return replace(BUNDLER, program=str(program))
+    with pytest.raises(CannotComposeError, match=f"clang-offload-bundler .*{message}"):
+        read(tmp_path, *OPTIONS)
 
 
-def test_a_bundle_is_what_the_bundler_writes(tmp_path: Path) -> None:
-    bundler = bundler_script(tmp_path, 'for word; do last=$word; done; echo "$*" > "${last#-output=}"')
-    output = tmp_path / "out"
-    code = {"gfx942": tmp_path / "code"}
-    assert bundle(bundler, code, output, {}).decode().split() == bundler.command(code, output)[1:]
-    assert not output.exists(), "read, and not kept beside the object"
-
-
-def test_a_bundler_that_fails_is_an_error_with_its_message(tmp_path: Path) -> None:
-    bundler = bundler_script(tmp_path, "echo 'error: no such arch' >&2; exit 1")
-    with pytest.raises(CannotComposeError, match="clang-offload-bundler failed: error: no such arch"):
-        bundle(bundler, {"gfx942": tmp_path / "code"}, tmp_path / "out", {})
+def test_a_bundle_has_the_code_of_each_arch_in_order() -> None:
+    code = {arch: code_object(arch) for arch in ("gfx942", "gfx90a")}
+    (found,) = read_bundles(memoryview(BUNDLER.bundle(code)))
+    assert [(str(entry.target), entry.sha256) for entry in found.entries[1:]] == [
+        (arch, hashlib.sha256(data).hexdigest()) for arch, data in code.items()
+    ]
 
 
 # the drivers of a real compiler

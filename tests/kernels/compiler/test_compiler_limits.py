@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from code_object_bytes import code_object
-from elf_factory import bundle, hip_bundle, object_file, packed, with_section
+from code_object_bytes import bundle, code_object
+from elf_factory import hip_bundle, object_file, packed, with_section
 from wheelfactory.core.errors import BuildError
 from wheelfactory.kernels.compiler.limits import (
     MAX_ARGUMENT_BYTES,
     argument_limit,
     increase_stack_limit_for_link,
-    require_kernels_of_host,
+    read_device_code,
     require_matching_keys,
     require_one_offload_form,
     require_supported_archs,
@@ -199,10 +199,10 @@ HOST_CODE = object_file(fatbin=hip_bundle("gfx90a", "gfx942"))
 
 
 def test_the_objects_of_a_source_have_the_kernels_that_its_host_code_registers(tmp_path: Path) -> None:
-    device = device_of(tmp_path, gfx90a=code_object("gfx90a"), gfx942=code_object("gfx942"))
-    require_kernels_of_host("fmha", HOST_CODE, device, is_guarded=False)
+    code = {"gfx90a": code_object("gfx90a"), "gfx942": code_object("gfx942")}
+    assert read_device_code("fmha", HOST_CODE, device_of(tmp_path, **code), is_guarded=False) == code
     guarded = device_of(tmp_path, gfx90a=code_object("gfx90a", kernels=()), gfx942=code_object("gfx942"))
-    require_kernels_of_host("fmha", HOST_CODE, guarded, is_guarded=True)
+    read_device_code("fmha", HOST_CODE, guarded, is_guarded=True)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_an_object_that_is_not_of_its_source_is_refused_before_the_link(
     device = device_of(tmp_path, gfx90a=code_object("gfx90a"), gfx942=code)
 
     with pytest.raises(BuildError) as refused:
-        require_kernels_of_host("fmha", HOST_CODE, device, is_guarded=is_guarded)
+        read_device_code("fmha", HOST_CODE, device, is_guarded=is_guarded)
 
     assert (refused.value.what, which in refused.value.which) == (what, True)
     assert str(tmp_path / "gfx942") in refused.value.which

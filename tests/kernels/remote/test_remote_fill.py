@@ -31,7 +31,7 @@ from wheelfactory.core.progress import ignore_progress
 from wheelfactory.kernels.compiler.costs import Ledger
 from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
 from wheelfactory.kernels.compiler.survey import Survey, SurveyPart
-from wheelfactory.kernels.remote import client, fill, messages_pb2
+from wheelfactory.kernels.remote import client, fill, messages
 from wheelfactory.kernels.remote.action import Blob
 from wheelfactory.kernels.remote.fill import fill_store, find_missing_kernels
 from wheelfactory.kernels.remote.samples import Filled, verify_samples
@@ -41,13 +41,13 @@ COMMENT = "clang version 19.0.0"
 NAMES = tuple(f"fmha_fwd_d{dim}_fp16_{kind}" for dim in (64, 128) for kind in ("batch", "group"))
 
 
-def answer(command: messages_pb2.Command, files: Mapping[str, bytes]) -> tuple[int, bytes]:
+def answer(command: messages.Command, files: Mapping[str, bytes]) -> tuple[int, bytes]:
     """An object that shows the command and the files that it was made of."""
     text = " ".join(command.arguments)
     return 0, code_object(arch_of(command), code=f"{COMMENT} {text} {sorted(files)}".encode())
 
 
-def arch_of(command: messages_pb2.Command) -> str:
+def arch_of(command: messages.Command) -> str:
     """The arch that a command compiles for."""
     return next(word for word in command.arguments if word.startswith("--offload-arch=")).partition("=")[2]
 
@@ -256,11 +256,11 @@ def test_tls_trusts_the_given_certificate_and_no_other(server: RemoteServer, sur
 
 
 def test_the_messages_are_those_that_the_generator_makes_of_the_description(tmp_path: Path) -> None:
-    folder = Path(str(messages_pb2.__file__)).parent
-    options = ["--proto_path=.", f"--python_out={tmp_path}", f"--pyi_out={tmp_path}", "messages.proto"]
-    subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *options], cwd=folder, check=True)
-    for made in tmp_path.glob("messages_pb2.py*"):
-        assert made.read_bytes() == (folder / made.name).read_bytes()
+    folder = Path(str(messages.__file__)).parent
+    options = ["--proto_path=.", f"--descriptor_set_out={tmp_path}/messages.pb", f"--pyi_out={tmp_path}"]
+    subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *options, "messages.proto"], cwd=folder, check=True)
+    assert (tmp_path / "messages.pb").read_bytes() == (folder / "messages.pb").read_bytes()
+    assert (tmp_path / "messages_pb2.pyi").read_bytes() == (folder / "messages.pyi").read_bytes()
 
 
 # endings
@@ -380,7 +380,7 @@ def answer_for(arch: str, more: bytes = b"") -> bytes:
 def result(field: str, value: object, *more: object) -> dict[str, object]:
     """A server that sets fields of each result; `more` are further fields and values."""
 
-    def change(response: messages_pb2.ExecuteResponse) -> None:
+    def change(response: messages.ExecuteResponse) -> None:
         fields = (field, value, *more)
         for name, new in zip(fields[::2], fields[1::2], strict=True):
             *way, last = str(name).split(".")
@@ -475,7 +475,7 @@ def test_a_token_that_the_server_sends_back_is_masked(
 ) -> None:
     server.token = "S" * 20
 
-    def send_back(response: messages_pb2.ExecuteResponse) -> None:
+    def send_back(response: messages.ExecuteResponse) -> None:
         response.result.execution_metadata.worker = server.token
         if "gfx942" in str(server.executed[-1]):
             response.status.code, response.status.message = 13, server.token
@@ -536,7 +536,7 @@ def test_a_missing_or_damaged_object_is_refused_and_made_anew_from_the_cache(
 def test_a_compile_that_fails_is_left_for_this_machine_with_the_error_of_the_worker(
     server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail_one(command: messages_pb2.Command, files: Mapping[str, bytes]) -> tuple[int, bytes]:
+    def fail_one(command: messages.Command, files: Mapping[str, bytes]) -> tuple[int, bytes]:
         fails = command.output_paths[0] == f"{NAMES[0]}.o" and "--offload-arch=gfx942" in command.arguments
         return (1, b"hipcc: error: no space left\n") if fails else answer(command, files)
 

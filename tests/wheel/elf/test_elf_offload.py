@@ -7,8 +7,8 @@ from hashlib import sha256
 
 import pytest
 
-from code_object_bytes import KERNELS, code_object
-from elf_factory import HOST, bundle, hip_bundle, packed, section, shell
+from code_object_bytes import KERNELS, bundle, code_object
+from elf_factory import HOST, hip_bundle, packed, section, shell
 from wheelfactory.wheel.elf.image import DamagedElfError
 from wheelfactory.wheel.elf.offload import Bundle, CodeObject, read_bundles
 from wheelfactory.wheel.elf.targets import Target

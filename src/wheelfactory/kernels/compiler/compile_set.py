@@ -25,12 +25,12 @@ from wheelfactory.kernels.compiler.commands import (
 from wheelfactory.kernels.compiler.compile_run import CompileRun
 from wheelfactory.kernels.compiler.costs import Ledger, Measurement, shard_costs
 from wheelfactory.kernels.compiler.edges import CompileInputs
-from wheelfactory.kernels.compiler.fat_binary import Bundler, CannotComposeError, bundle, embed
+from wheelfactory.kernels.compiler.fat_binary import Bundler, CannotComposeError, embed
 from wheelfactory.kernels.compiler.flags import EARLY_INLINE, FUNCTION_CALLS
 from wheelfactory.kernels.compiler.limits import (
     adopt_keys,
     increase_stack_limit_for_link,
-    require_kernels_of_host,
+    read_device_code,
     require_matching_keys,
     require_one_offload_form,
     require_supported_archs,
@@ -173,11 +173,7 @@ class _Build:
         ]
 
     def _compose(self, stores: Mapping[Targets, Store]) -> None:
-        """Put every object together in the build tree.
-
-        Raises `CannotComposeError` if the bundler fails, `BuildError` for an object that is not of its source.
-        """
-        (self.scratch / "bundle").mkdir(exist_ok=True)
+        """Put every object together in the build tree. Raises `BuildError` for an object that is not of its source."""
         with ThreadPoolExecutor(self.request.jobs) as pool:
             for _ in pool.map(lambda name: self._compose_object(name, stores), self.inputs.kernels):
                 pass
@@ -192,8 +188,8 @@ class _Build:
         paths = {targets[0]: store.object_path(name) for targets, store in stores.items()}
         host = paths.pop(HOST).read_bytes()
         if compiled_sources([name], self.inputs.archs[:1]):
-            require_kernels_of_host(name, host, paths, is_guarded=name in self.inputs.guards)
-            host = embed(host, bundle(self.bundler, paths, self.scratch / "bundle" / f"{name}.o", self.environ))
+            code = read_device_code(name, host, paths, is_guarded=name in self.inputs.guards)
+            host = embed(host, self.bundler.bundle(code))
         output.write_bytes(host)
 
 

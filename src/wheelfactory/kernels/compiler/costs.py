@@ -49,30 +49,24 @@ EMPTY_COST = Cost(0.5, 130, 3264)
 """Device code of an empty source, for any arch (measured with Debian's clang 21.1.8)."""
 
 
-@dataclass(frozen=True)
-class SeedCost:
-    """The costs of a source's device code, for any arch, and of its host code."""
-
-    device: Cost
-    host: Cost
-
-
-def _read_seed_costs(path: Path) -> dict[str, dict[int, SeedCost]]:
-    costs: dict[str, dict[int, SeedCost]] = defaultdict(dict)
+def _read_seed_costs(path: Path) -> dict[str, dict[str, dict[int, Cost]]]:
+    costs: dict[str, dict[str, dict[int, Cost]]] = {"device": defaultdict(dict), "host": defaultdict(dict)}
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            device, host = (
-                Cost(float(row[f"{part}_cpu_s"]), int(row[f"{part}_mib"]), int(row[f"{part}_bytes"]))
-                for part in ("device", "host")
-            )
-            costs[row["kind"]][int(row["head_dim"])] = SeedCost(device, host)
-    return dict(costs)
+            for part, by_kind in costs.items():
+                cost = Cost(float(row[f"{part}_cpu_s"]), int(row[f"{part}_mib"]), int(row[f"{part}_bytes"]))
+                by_kind[row["kind"]][int(row["head_dim"])] = cost
+    return costs
 
 
-SEED_COSTS: Mapping[str, Mapping[int, SeedCost]] = _read_seed_costs(Path(__file__).with_name("seed_costs.csv"))
-"""By kind and head dim: one source of each compiled with Debian's hipcc (clang 21.1.8) for gfx942 and for the host,
-with precompiled headers, -O3 and upstream's flags without early inlining, sources of flash-attn 2.8.3, November 2026.
-The machine was busy: CPU seconds are divided by 2.5, its slowdown against an idle one. Kinds: see `parse_kernel_kind`.
+SEED_COSTS: Mapping[str, Mapping[str, Mapping[int, Cost]]] = _read_seed_costs(
+    Path(__file__).with_name("seed_costs.csv")
+)
+"""Of ``device`` code, for any arch, and of ``host`` code, by kind (`parse_kernel_kind`) and head dim.
+
+One source of each was compiled with Debian's hipcc (clang 21.1.8) for gfx942 and for the host, with precompiled
+headers, -O3 and upstream's flags without early inlining, sources of flash-attn 2.8.3, November 2026. The machine was
+busy: CPU seconds are divided by 2.5, its slowdown against an idle one.
 """
 
 SEED_ERROR = 0.32
@@ -99,8 +93,8 @@ def seed_cost(source: str, targets: Sequence[str]) -> Cost:
 
     One target is compiled with a precompiled header. Several make one ordinary compile, which takes them in turn.
     """
-    parts = _seed_costs(*parse_kernel_kind(source))
-    costs = [parts.host if target == HOST else parts.device for target in targets]
+    kind = parse_kernel_kind(source)
+    costs = [_seed_cost("host" if target == HOST else "device", *kind) for target in targets]
     if len(costs) == 1:
         return costs[0]
     return Cost(
@@ -116,22 +110,15 @@ def ordinary_cost(source: str, archs: int) -> Cost:
 
 
 @lru_cache
-def _seed_costs(kind: str, dim: int | None) -> SeedCost:
-    cost = SEED_COSTS.get(kind, {}).get(dim or 0)
+def _seed_cost(part: str, kind: str, dim: int | None) -> Cost:
+    by_kind = SEED_COSTS[part]
+    cost = by_kind.get(kind, {}).get(dim or 0)
     if cost is not None:
         return cost
-    # a head dim or a kind that a later release added costs as much as the worst known one
+    # a head dim or a kind that a later release added costs as much as the worst known one, number by number
     may_be_api = kind.endswith("_api") or not kind
-    kinds = (
-        [kind] if kind in SEED_COSTS else [known for known in SEED_COSTS if may_be_api or not known.endswith("_api")]
-    )
-    known = [cost for kind in kinds for cost in SEED_COSTS[kind].values()]
-    return SeedCost(_worst(cost.device for cost in known), _worst(cost.host for cost in known))
-
-
-def _worst(costs: Iterable[Cost]) -> Cost:
-    """The maximum of each number, to estimate too much rather than too little."""
-    known = list(costs)
+    kinds = [kind] if kind in by_kind else [known for known in by_kind if may_be_api or not known.endswith("_api")]
+    known = [cost for kind in kinds for cost in by_kind[kind].values()]
     return Cost(max(c.cpu_s for c in known), max(c.peak_mib for c in known), max(c.size for c in known))
 
 
@@ -200,7 +187,7 @@ class Ledger:
         """CPU time, memory and bytes of each compiler divided by `SEED_COSTS`, from sources of measured kinds only."""
         found: dict[str, list[tuple[float, float, float]]] = defaultdict(list)
         for entry in self.measurements:
-            if parse_kernel_kind(entry.source)[0] in SEED_COSTS:
+            if parse_kernel_kind(entry.source)[0] in SEED_COSTS["device"]:
                 seed = seed_cost(entry.source, entry.targets)
                 ratio = (entry.cpu_s / seed.cpu_s, entry.peak_mib / seed.peak_mib, entry.size / seed.size)
                 found[entry.compiler].append(ratio)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from wheelfactory.wheel.elf.image import SECTION_HEADER, Buffer, DamagedElfError, ElfImage
 
@@ -31,6 +32,7 @@ RELOCATABLE = (OLD_DRIVER_RDC, NEW_DRIVER_RDC)
 # how clang 21 to 23 name the entries of a bundle, and the sections with relocatable device code
 _BUNDLE_IDS = {b"hipv4-amdgcn": OLD_DRIVER, b"hip-amdgcn": NEW_DRIVER}
 _BUNDLE_MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
+_BUNDLE_ENTRY = struct.Struct("<QQQ")  # offset, size, length of the name, which follows
 _RDC_SECTIONS = {_BUNDLE_MAGIC: OLD_DRIVER_RDC, b".llvm.offloading": NEW_DRIVER_RDC}
 # bytes of a bundle that hold at least the ids of the host and of one arch
 _BUNDLE_HEAD = 512
@@ -49,18 +51,32 @@ class Bundler:
     """The offload bundler of a compiler, and the options that the compiler's driver gives it."""
 
     program: str
-    alignment: str
-    """Such as ``-bundle-align=4096``."""
+    alignment: int
     host: str
-    """The target of the host, such as ``host-x86_64-unknown-linux-gnu``."""
+    """The target of the host, such as ``host-x86_64-unknown-linux-gnu-``."""
     device: str
     """The target of an arch without the arch: ``hipv4-amdgcn-amd-amdhsa--``."""
 
     def command(self, code: Mapping[str, Path], output: Path) -> list[str]:
         """The command that bundles the code objects of these archs."""
-        targets = ",".join([self.host, *(f"{self.device}{arch}" for arch in code)])
+        targets = f"-targets={','.join([self.host, *(f'{self.device}{arch}' for arch in code)])}"
         inputs = [f"-input={path}" for path in ("/dev/null", *code.values())]
-        return [self.program, "-type=o", self.alignment, f"-targets={targets}", *inputs, f"-output={output}"]
+        return [self.program, "-type=o", f"-bundle-align={self.alignment}", targets, *inputs, f"-output={output}"]
+
+    def bundle(self, code: Mapping[str, bytes]) -> bytes:
+        """Bundle the code objects of these archs, in order, as the bundler does, without starting it for each kernel.
+
+        Source: the layout of a code object bundle in clang's documentation.
+        """
+        entries = [(self.host, b""), *((f"{self.device}{arch}", data) for arch, data in code.items())]
+        table = bytearray(struct.pack("<24sQ", _BUNDLE_MAGIC, len(entries)))
+        made = bytearray(len(table) + sum(_BUNDLE_ENTRY.size + len(name) for name, _ in entries))
+        for name, data in entries:
+            made += bytes(-len(made) % self.alignment)
+            table += _BUNDLE_ENTRY.pack(len(made), len(data), len(name)) + name.encode()
+            made += data
+        made[: len(table)] = table
+        return bytes(made)
 
 
 def read_bundler(command: Sequence[str], folder: str, environ: Mapping[str, str], archs: Sequence[str]) -> Bundler:
@@ -83,27 +99,28 @@ def read_bundler(command: Sequence[str], folder: str, environ: Mapping[str, str]
     program, *options = shlex.split(lines[0])
     values = dict(option.partition("=")[::2] for option in options if not option.startswith("-input="))
     host, _, devices = values.get("-targets", "").partition(",")
-    device = devices.partition(",")[0].removesuffix(archs[0])
-    bundler = Bundler(program, f"-bundle-align={values.get('-bundle-align', '')}", host, device)
+    device, alignment = devices.partition(",")[0].removesuffix(archs[0]), values.get("-bundle-align", "")
+    bundler = Bundler(program, int(alignment) if alignment.isdecimal() else 1, host, device)
     inputs = [Path(option.partition("=")[2]) for option in options if option.startswith("-input=")][1:]
     expected = bundler.command(dict(zip(archs, inputs)), Path(values.get("-output", "")))  # noqa: B905 - compared below
     if [program, *options] != expected:
         raise CannotComposeError(f"clang-offload-bundler has other options than expected: {shlex.join(options)[:200]}")
+    _require_same_bundle(bundler, archs, environ)
     return bundler
 
 
-def bundle(bundler: Bundler, code: Mapping[str, Path], output: Path, environ: Mapping[str, str]) -> bytes:
-    """Bundle the code objects of these archs, in order, through the file `output`, and return the fat binary.
-
-    Raises `CannotComposeError` if the bundler fails.
-    """
-    command = bundler.command(code, output)
-    done = subprocess.run(command, env=dict(environ), capture_output=True, text=True, errors="replace")
-    if done.returncode:
-        raise CannotComposeError(f"clang-offload-bundler failed: {done.stderr.strip()[:200]}")
-    made = output.read_bytes()
-    output.unlink()  # the bundles of all kernels would take as much disk as their device code
-    return made
+def _require_same_bundle(bundler: Bundler, archs: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Require that the bundler writes what `Bundler.bundle` makes."""
+    with TemporaryDirectory() as name:
+        code = {arch: Path(name, arch) for arch in archs}
+        for arch, path in code.items():
+            path.write_text(arch)
+        command = bundler.command(code, Path(name, "bundle"))
+        done = subprocess.run(command, env=dict(environ), capture_output=True, text=True, errors="replace")
+        if done.returncode:
+            raise CannotComposeError(f"clang-offload-bundler failed: {done.stderr.strip()[:200]}")
+        if Path(name, "bundle").read_bytes() != bundler.bundle({arch: arch.encode() for arch in archs}):
+            raise CannotComposeError("clang-offload-bundler writes an unknown format")
 
 
 def find_fat_binary(data: bytes) -> bytes | None:

@@ -184,8 +184,8 @@ def require_object(path: Path, source: str, target: str, comment: str = "") -> N
         raise DamagedElfError(f"compiled from another source: its id is {min(others)}, not {expected}")
 
 
-def require_kernels_of_host(source: str, host: bytes, device: Mapping[str, Path], *, is_guarded: bool) -> None:
-    """Require that the code objects of a source, by arch, have exactly the kernels that its host code registers.
+def read_device_code(source: str, host: bytes, device: Mapping[str, Path], *, is_guarded: bool) -> dict[str, bytes]:
+    """Read the code objects of a source, by arch, which must have exactly the kernels that its host code registers.
 
     The objects come from a store, which an archive or a worker may have filled. An arch that the guard of a source
     excludes has none of its kernels. Raises `BuildError` for a damaged object, or one of another source.
@@ -195,11 +195,13 @@ def require_kernels_of_host(source: str, host: bytes, device: Mapping[str, Path]
         registered = read_registered_names(ElfImage(host))
     except DamagedElfError as error:
         raise BuildError("damaged kernel object", f"{source} for {HOST}: {error}", hint) from None
+    code = {arch: path.read_bytes() for arch, path in device.items()}
     for arch, path in device.items():
         try:
-            found = frozenset(read_kernel_names(path.read_bytes(), arch))
+            found = frozenset(read_kernel_names(code[arch], arch))
         except DamagedElfError as error:
             raise BuildError("damaged kernel object", f"{path} for {arch}: {error}", hint) from None
         if found != registered and (found or not is_guarded):
             which = min(found ^ registered)[:80]
             raise BuildError("kernel object of another source", f"{path} for {arch}: {which} differs", hint)
+    return code

@@ -15,7 +15,7 @@ from wheelfactory.core.query import NOTICE_PREFIX
 from wheelfactory.kernels.compiler.commands import ORDINARY, CompileCommands, Shortcuts
 from wheelfactory.kernels.compiler.compile_run import CompileRun
 from wheelfactory.kernels.compiler.costs import parse_kernel_kind, seed_cost
-from wheelfactory.kernels.compiler.fat_binary import Bundler, CannotComposeError, bundle, embed, find_fat_binary
+from wheelfactory.kernels.compiler.fat_binary import Bundler, CannotComposeError, embed, find_fat_binary
 from wheelfactory.kernels.compiler.guards import Guards
 from wheelfactory.kernels.compiler.schedule import Compile, EndedCompile
 from wheelfactory.kernels.compiler.targets import HOST, compiled_sources, whole_targets
@@ -108,8 +108,8 @@ class Samples:
         absent = [path.name for path in (*code.values(), *([host] if host else [])) if not path.exists()]
         if absent:
             return f"the compiler does not compile {absent[0]}"
-        fat_binary, bundled = find_fat_binary(ordinary), self.commands.scratch / "sample-bundle"
-        if code and bundle(self.bundler, code, bundled, self.commands.environ) != fat_binary:
+        fat_binary = find_fat_binary(ordinary)
+        if code and self.bundler.bundle({arch: path.read_bytes() for arch, path in code.items()}) != fat_binary:
             return f"the device code of {name} differs from an ordinary compile"
         if host and embed(host.read_bytes(), fat_binary or b"") != ordinary:
             return f"the host code of {name} differs from an ordinary compile"

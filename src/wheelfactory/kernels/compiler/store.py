@@ -24,9 +24,9 @@ from typing import Any
 
 from wheelfactory.core.digest import SHA256, file_sha256
 from wheelfactory.core.files import lock_folder, write_atomic
-from wheelfactory.core.strict import parse_json, parse_record, read_record
+from wheelfactory.core.strict import parse_record
 
-FORMAT = 2
+FORMAT = 3
 """Format number of ``set.json`` and of an archive's manifest."""
 
 _DESCRIPTION = "set.json"
@@ -37,12 +37,22 @@ _NAME = re.compile(r"[0-9A-Za-z_][!-.0-~]{0,249}")
 
 @dataclass(frozen=True)
 class SetKey:
-    """Identifies a kernel set: everything that can change its objects, and the names of its sources."""
+    """Identifies a kernel set: everything that can change its objects, and the names of its sources.
+
+    Raises `ValueError` for another format or an invalid name.
+    """
 
     parts: Mapping[str, Any]
     """By name: compiler, flags, environment, targets, digests of sources and headers."""
     sources: tuple[str, ...]
     """Sorted names of all sources of the set, without extension."""
+    format: int = FORMAT
+
+    def __post_init__(self) -> None:
+        if self.format != FORMAT:
+            raise ValueError(f"not a kernel set of format {FORMAT}")
+        if not all(map(is_source_name, self.sources)):
+            raise ValueError("not a kernel set")
 
     @property
     def digest(self) -> str:
@@ -51,45 +61,25 @@ class SetKey:
 
     def to_bytes(self) -> bytes:
         """Serialize to the content of ``set.json``."""
-        document = {"format": FORMAT, "key": self.digest, **asdict(self)}
-        return json.dumps(document, indent=1, sort_keys=True).encode() + b"\n"
+        return json.dumps(asdict(self), indent=1, sort_keys=True).encode() + b"\n"
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SetKey:
-        """The inverse of `to_bytes`. Raises `ValueError` for anything else, or if key and parts do not match."""
-        return parse_record(SetDescription, data).set_key
+        """The inverse of `to_bytes`. Raises `ValueError` for anything else."""
+        return parse_record(cls, data)
 
 
-@dataclass(frozen=True)
-class SetDescription:
-    """The JSON object of ``set.json``."""
-
-    format: int
-    key: str
-    parts: Mapping[str, Any]
-    sources: tuple[str, ...]
-
-    @property
-    def set_key(self) -> SetKey:
-        """The key. Raises `ValueError` as `SetKey.from_bytes`."""
-        if self.format != FORMAT:
-            raise ValueError(f"not a kernel set of format {FORMAT}")
-        if not all(map(is_source_name, self.sources)):
-            raise ValueError("not a kernel set")
-        key = SetKey(self.parts, self.sources)
-        if key.digest != self.key:
-            raise ValueError("its key does not match its parts")
-        return key
-
-
-def is_source_name(value: object) -> bool:
+def is_source_name(name: str) -> bool:
     """Whether this is a valid source name: one path component of plain characters."""
-    return isinstance(value, str) and _NAME.fullmatch(value) is not None
+    return _NAME.fullmatch(name) is not None
 
 
 @dataclass(frozen=True)
 class ObjectRecord:
-    """One compiled object and its cost: seconds, and MiB of the largest process."""
+    """One compiled object and its cost: seconds, and MiB of the largest process.
+
+    Raises `ValueError` for an invalid name, digest or number.
+    """
 
     source: str
     targets: tuple[str, ...]
@@ -107,6 +97,11 @@ class ObjectRecord:
     cached: bool = False
     """Whether that server had the result already, so that this build did not see who made it."""
 
+    def __post_init__(self) -> None:
+        is_valid = is_source_name(self.source) and re.fullmatch(SHA256, self.sha256)
+        if not is_valid or min(self.size, self.peak_mib, self.cpu_s) < 0:
+            raise ValueError(f"not a record of an object: {self.source[:100]}")
+
     def to_line(self) -> str:
         """Serialize to a journal line."""
         return json.dumps(asdict(self), sort_keys=True) + "\n"
@@ -115,20 +110,9 @@ class ObjectRecord:
     def from_line(cls, line: str) -> ObjectRecord | None:
         """Parse a line of `to_line`; None if it is truncated or something else."""
         try:
-            return cls.from_document(parse_json(line))
+            return parse_record(cls, line)
         except ValueError:
             return None
-
-    @classmethod
-    def from_document(cls, document: Any) -> ObjectRecord | None:
-        """Parse a JSON object; None if it is something else."""
-        try:
-            entry = read_record(cls, document)
-        except ValueError:
-            return None
-        numbers = entry.size, entry.peak_mib, entry.cpu_s
-        is_valid = is_source_name(entry.source) and re.fullmatch(SHA256, entry.sha256) and min(numbers) >= 0
-        return entry if is_valid else None
 
 
 class Store:

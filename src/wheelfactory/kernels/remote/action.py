@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
-from wheelfactory.kernels.remote import messages_pb2 as messages
+from wheelfactory.kernels.remote import messages
 
 TIMEOUT_S = 2 * 3600
 """Seconds after which a worker kills a compile: the most that BuildGrid allows unless it is configured."""
@@ -81,15 +81,10 @@ class Folder:
 
 def make_folder(files: Mapping[str, bytes]) -> Folder:
     """Make a folder of files, by relative path."""
-    top: dict[str, Blob] = {}
-    inner: dict[str, dict[str, bytes]] = {}
+    folder = Folder()
     for path, data in files.items():
-        name, _, rest = path.partition("/")
-        if rest:
-            inner.setdefault(name, {})[rest] = data
-        else:
-            top[name] = Blob(data)
-    return Folder(top, {name: make_folder(below) for name, below in inner.items()})
+        folder = folder.with_file(path, Blob(data))
+    return folder
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import contextlib
 import hashlib
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +15,7 @@ import grpc
 import grpc.aio
 
 from wheelfactory.core.errors import InputError
-from wheelfactory.kernels.remote import messages_pb2 as messages
+from wheelfactory.kernels.remote import messages
 from wheelfactory.kernels.remote.action import Blob
 from wheelfactory.kernels.remote.channel import (
     Attempts,
@@ -75,8 +76,9 @@ class Client:
 
         `InputError` if it refuses the token, `ClusterLostError` if it does not answer for `Remote.away_s`.
         """
+        query = messages.GetCapabilitiesRequest(instance_name=self.remote.instance)
         try:
-            found = await self._retry(self._ask_capabilities)
+            found = await self._call("GetCapabilities", query, messages.ServerCapabilities, HEARTBEAT_S)
         except ResultError:  # the method is optional
             return
         if not found.execution_capabilities.exec_enabled:
@@ -98,12 +100,11 @@ class Client:
         query = messages.FindMissingBlobsRequest(
             instance_name=self.remote.instance, blob_digests=[blob.digest for blob in waiting.values()]
         )
-        find = self._method("FindMissingBlobs", messages.FindMissingBlobsResponse)
-        answer = await self._retry(lambda: find(query, timeout=CALL_S, metadata=self._metadata()))
+        answer = await self._call("FindMissingBlobs", query, messages.FindMissingBlobsResponse)
         missing = [waiting[digest.hash] for digest in answer.missing_blob_digests if digest.hash in waiting]
         for blob in missing:
             if len(blob.data) > BATCH_BYTES:
-                await self._retry(lambda blob=blob: self._write(blob))  # type: ignore[misc]
+                await self._retry(partial(self._write, blob))
         for batch in _batches([blob for blob in missing if len(blob.data) <= BATCH_BYTES]):
             await self._upload_batch(batch)
         self.uploaded_bytes += sum(len(blob.data) for blob in missing)
@@ -116,14 +117,9 @@ class Client:
     async def find_result(self, action: Blob) -> messages.ActionResult | None:
         """The server's cached result of this action; None if it has none."""
         query = messages.GetActionResultRequest(instance_name=self.remote.instance, action_digest=action.digest)
-        get = self._method("GetActionResult", messages.ActionResult)
-        try:
-            found: messages.ActionResult = await self._retry(
-                lambda: get(query, timeout=CALL_S, metadata=self._metadata())
-            )
-        except ResultError:
-            return None
-        return found
+        with contextlib.suppress(ResultError):
+            return await self._call("GetActionResult", query, messages.ActionResult)
+        return None
 
     async def execute(
         self, action: Blob, *, skip_cache: bool, report_stage: Callable[[int], None]
@@ -158,12 +154,10 @@ class Client:
                 await self._cancel(name)
             raise
 
-    def _operations(self, request: messages.ExecuteRequest, name: str) -> AsyncIterator[messages.Operation]:
+    def _operations(self, request: messages.ExecuteRequest, name: str) -> Any:
         if name:
-            wait = self._method("WaitExecution", messages.Operation)
-            return wait(messages.WaitExecutionRequest(name=name), metadata=self._metadata())  # type: ignore[no-any-return]
-        execute = self._method("Execute", messages.Operation)
-        return execute(request, metadata=self._metadata())  # type: ignore[no-any-return]
+            return self._start("WaitExecution", messages.WaitExecutionRequest(name=name), messages.Operation, None)
+        return self._start("Execute", request, messages.Operation, None)
 
     async def read(self, digest: messages.Digest, path: Path) -> None:
         """Save a blob to `path`, and verify it. Raises `ResultError` if it is missing or damaged."""
@@ -172,7 +166,7 @@ class Client:
         self._room -= max(0, digest.size_bytes)
         try:
             async with self._reads:
-                found = await self._retry(lambda: self._read(digest, path))
+                found = await self._retry(partial(self._read, digest, path))
         except ResultError as error:
             raise ResultError(f"its object cannot be read ({error})") from None
         if found != (digest.size_bytes, digest.hash):
@@ -180,9 +174,8 @@ class Client:
 
     async def _read(self, digest: messages.Digest, path: Path) -> tuple[int, str]:
         name = f"{self.remote.instance}/blobs/{digest.hash}/{digest.size_bytes}".lstrip("/")
-        read = self._method("Read", messages.ReadResponse)
         size, sha256 = 0, hashlib.sha256()
-        stream = read(messages.ReadRequest(resource_name=name), timeout=10 * CALL_S, metadata=self._metadata())
+        stream = self._start("Read", messages.ReadRequest(resource_name=name), messages.ReadResponse, 10 * CALL_S)
         with path.open("wb") as file:
             async for part in stream:
                 data = require_message(part).data
@@ -204,23 +197,19 @@ class Client:
                 is_last = at + len(data) == len(blob.data)
                 yield messages.WriteRequest(resource_name=name, write_offset=at, finish_write=is_last, data=data)
 
-        write = self._method("Write", messages.WriteResponse)
-        await write(parts(), timeout=10 * CALL_S, metadata=self._metadata())
+        await self._start("Write", parts(), messages.WriteResponse, 10 * CALL_S)
 
     async def _upload_batch(self, batch: list[Blob]) -> None:
         requests = [messages.BatchUpdateBlobsRequest.Request(digest=blob.digest, data=blob.data) for blob in batch]
         request = messages.BatchUpdateBlobsRequest(instance_name=self.remote.instance, requests=requests)
-        update = self._method("BatchUpdateBlobs", messages.BatchUpdateBlobsResponse)
-        answer = await self._retry(lambda: update(request, timeout=CALL_S, metadata=self._metadata()))
+        answer = await self._call("BatchUpdateBlobs", request, messages.BatchUpdateBlobsResponse)
         refused = [response.status.message for response in answer.responses if response.status.code]
         if refused:
             raise ClusterLostError(f"it stores no files: {refused[0]}")
 
     async def _cancel(self, name: str) -> None:
-        cancel = self._method("CancelOperation", messages.Empty)
-        call = asyncio.ensure_future(
-            cancel(messages.CancelOperationRequest(name=name), timeout=5, metadata=self._metadata())
-        )
+        query = messages.CancelOperationRequest(name=name)
+        call = asyncio.ensure_future(self._start("CancelOperation", query, messages.Empty, 5))
         while not call.done():
             # after SIGTERM the caller is cancelled twice, and the channel is closed when it ends
             with contextlib.suppress(asyncio.CancelledError):
@@ -228,10 +217,9 @@ class Client:
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.CancelledError):
             call.result()  # the server may be away; its own limits end the execution then
 
-    def _ask_capabilities(self) -> Awaitable[messages.ServerCapabilities]:
-        query = messages.GetCapabilitiesRequest(instance_name=self.remote.instance)
-        get = self._method("GetCapabilities", messages.ServerCapabilities)
-        return get(query, timeout=HEARTBEAT_S, metadata=self._metadata())  # type: ignore[no-any-return]
+    async def _call(self, name: str, query: object, answer: type[_Answer], timeout_s: float = CALL_S) -> _Answer:
+        """Call a method that neither takes nor returns a stream, as `_retry` does."""
+        return await self._retry(partial(self._start, name, query, answer, timeout_s))
 
     async def _retry(self, call: Callable[[], Awaitable[_Answer]]) -> _Answer:
         """Call until the server answers. Raises `ResultError` for an answer that is an error."""
@@ -243,15 +231,14 @@ class Client:
                 attempts.note_failure(error)
                 await asyncio.sleep(RETRY_S)
 
-    def _method(self, name: str, answer: Any) -> Any:
-        return make_method(self._channel, name, answer, self._hide)
-
-    def _metadata(self) -> tuple[tuple[str, str], ...]:
-        if self.remote.token is None:
-            return ()
-        token = read_token(self.remote.token)
-        self._token = token.encode()
-        return (("authorization", f"Bearer {token}"),)
+    def _start(self, name: str, query: object, answer: type[_Answer], timeout_s: float | None) -> Any:
+        """Call a method once; `answer` is the class of the message, or of each in a stream, that it returns."""
+        metadata = []
+        if self.remote.token:
+            self._token = read_token(self.remote.token).encode()
+            metadata = [("authorization", f"Bearer {self._token.decode()}")]
+        method = make_method(self._channel, name, answer, self._hide)
+        return method(query, timeout=timeout_s, metadata=metadata)
 
     def _hide(self, answer: bytes) -> bytes:
         """Mask the token in an answer: a server can send it back, and messages and records quote answers."""

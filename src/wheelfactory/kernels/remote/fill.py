@@ -18,7 +18,7 @@ from wheelfactory.kernels.compiler.costs import Cost, Ledger, predict_cost
 from wheelfactory.kernels.compiler.flags import kernel_command
 from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.compiler.survey import Survey, SurveyPart
-from wheelfactory.kernels.remote import messages_pb2 as messages
+from wheelfactory.kernels.remote import messages
 from wheelfactory.kernels.remote.action import TIMEOUT_S, RemoteAction, make_action, make_folder
 from wheelfactory.kernels.remote.channel import ClusterLostError, MissingInputsError, ResultError
 from wheelfactory.kernels.remote.client import Client

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from wheelfactory.kernels.compiler.limits import require_object
 from wheelfactory.kernels.compiler.store import ObjectRecord
-from wheelfactory.kernels.remote import messages_pb2 as messages
+from wheelfactory.kernels.remote import messages
 from wheelfactory.kernels.remote.channel import ResultError
 from wheelfactory.kernels.remote.client import Client
 from wheelfactory.wheel.elf.image import DamagedElfError
