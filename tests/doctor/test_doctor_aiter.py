@@ -26,7 +26,7 @@ from report_rows import einops_row
 from wheelfactory.core.label import is_own_aiter
 from wheelfactory.doctor.diagnose import diagnose_machine
 from wheelfactory.doctor.diagnosis import Diagnosis
-from wheelfactory.doctor.fit import dependencies_of, find_fit, find_missing_dependencies
+from wheelfactory.doctor.fit import find_fit
 from wheelfactory.doctor.gpu_match import gpu_warnings
 from wheelfactory.doctor.machine import Machine
 from wheelfactory.doctor.published_wheels import PublishedWheel
@@ -167,17 +167,17 @@ def published(tmp_path: Path) -> tuple[PublishedWheel, ...]:
 
 
 def test_only_a_wheel_that_requires_aiter_brings_it(published: tuple[PublishedWheel, ...]) -> None:
-    missing = find_missing_dependencies(published, good_machine(packages={}))
-    brought = {wheel.version: [one.project for one in dependencies_of(wheel, missing)] for wheel in published}
-    assert brought["2.8.4+rocm64torch2.9tritongit4a948e9"] == ["amd-aiter", "einops"]
-    assert brought["2.8.3+rocm64torch2.9triton"] == ["einops"]
+    fit = find_fit(published, good_machine(packages={}), FACTS)
+    brought = {wheel.version: [one.project for one in fit.with_dependencies(wheel)] for wheel in published}
+    assert brought["2.8.4+rocm64torch2.9tritongit4a948e9"] == ["amd-aiter", "einops", "flash-attn"]
+    assert brought["2.8.3+rocm64torch2.9triton"] == ["einops", "flash-attn"]
 
 
 def test_installing_a_wheel_again_brings_a_missing_aiter_too(published: tuple[PublishedWheel, ...]) -> None:
     wheel = next(one for one in published if one.label and one.label.commit)
     needed = tuple(one for one in published if one.project == "amd-aiter")
     target = Target(good_machine().python, "python3", has_pip=True)
-    ((command,),) = [wheel_step(target, wheel, needed, "https://wheels.example/", again=True).commands]
+    ((command,),) = [wheel_step(target, (*needed, wheel), "https://wheels.example/", again=True).commands]
     assert command.endswith(f" amd-aiter=={OURS} flash-attn=={wheel.version}")
     assert "https://wheels.example/simple/rocm64/torch2.9/triton-preview/" in command
 

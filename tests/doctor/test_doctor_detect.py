@@ -245,17 +245,15 @@ def test_a_torch_is_described_or_its_failure(tmp_path: Path, kind: str, expected
     assert replace(read_torch(executable, torch.version, PROBE_TEXT, {}, seconds), libraries="") == expected
 
 
-def test_the_archs_that_torch_sees_have_no_features(tmp_path: Path) -> None:
+def test_the_archs_that_torch_sees_have_no_features_and_are_amds(tmp_path: Path) -> None:
     archs = ("gfx942:sramecc+:xnack-", "gfx1100")
-    torch = fake_torch("2.9.1+rocm6.4", hip="6.4.43482", archs=archs)
-    detected = read_torch(make_python(tmp_path / "env", torch), torch.version, PROBE_TEXT, {}, SECONDS)
-    assert (detected.sees_gpu, detected.archs) == (True, ("gfx942", "gfx1100"))
-
-
-def test_a_non_amd_gpu_has_no_arch(tmp_path: Path) -> None:
-    torch = fake_torch("2.9.1+cu128", cuda="12.8", archs=("NVIDIA H200",))
-    detected = read_torch(make_python(tmp_path / "env", torch), torch.version, PROBE_TEXT, {}, SECONDS)
-    assert (detected.sees_gpu, detected.archs) == (True, ())
+    for torch, expected in (
+        (fake_torch("2.9.1+rocm6.4", hip="6.4.43482", archs=archs), ("gfx942", "gfx1100")),
+        (fake_torch("2.9.1+cu128", cuda="12.8", archs=("NVIDIA H200",)), ()),
+    ):
+        executable = make_python(tmp_path / torch.version, torch)
+        detected = read_torch(executable, torch.version, PROBE_TEXT, {}, SECONDS)
+        assert (detected.sees_gpu, detected.archs) == (True, expected)
 
 
 @pytest.mark.slow
@@ -351,15 +349,9 @@ def test_the_whole_machine_is_examined(tmp_path: Path) -> None:
 def test_rocm_installed_from_wheels_has_their_version(tmp_path: Path) -> None:
     executable = make_python(tmp_path / "env")
     (site,) = tmp_path.glob("env/lib/python3*/site-packages")
-    write_metadata(site, "rocm-sdk-core", "7.14.0")
-    machine = detect_machine(executable, {}, PROBE_TEXT, FACTS.rocm_triton_packages, tmp_path / "empty", SECONDS)
-    assert (machine.rocm, machine.rocm_path) == ("7.14.0", None)
-
-
-def test_the_triton_distributions_are_those_of_the_facts(tmp_path: Path) -> None:
-    """A new name for Triton needs only an edit of matrix.yaml."""
-    executable = make_python(tmp_path / "env")
-    (site,) = tmp_path.glob("env/lib/python3*/site-packages")
-    write_metadata(site, "triton-of-next-year", "4.0.0")
+    packages = {"rocm-sdk-core": "7.14.0", "triton-of-next-year": "4.0.0"}
+    for name, version in packages.items():
+        write_metadata(site, name, version)
     machine = detect_machine(executable, {}, PROBE_TEXT, ["triton-of-next-year"], tmp_path / "empty", SECONDS)
-    assert machine.packages == {"triton-of-next-year": "4.0.0"}
+    assert (machine.rocm, machine.rocm_path) == ("7.14.0", None)
+    assert machine.packages == packages, "a new name for Triton needs only an edit of matrix.yaml"

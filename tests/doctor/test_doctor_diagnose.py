@@ -53,7 +53,6 @@ def only(machine: Machine) -> Diagnosis:
 def test_a_working_compiled_wheel_has_no_problem(site: Site) -> None:
     made = ck_site(site, good_module("gfx90a", "gfx942", "gfx950"))
     machine = good_machine(made.with_settings(**{VARIABLE: "1"}))  # flash-attn enables Triton only for TRUE
-
     assert machine.flash_attn
     assert (machine.flash_attn.error, machine.flash_attn.extension_archs) == ("", ("gfx90a", "gfx942", "gfx950"))
     assert diagnose_machine(machine, FACTS) == ()
@@ -63,7 +62,6 @@ def test_a_working_compiled_wheel_has_no_problem(site: Site) -> None:
 def test_our_working_triton_wheel_has_no_problem(site: Site, value: str | None) -> None:
     made = triton_site(site, ours=True).with_settings(**({VARIABLE: value} if value else {}))
     machine = good_machine(made, TRITON_TORCH, packages={"triton-rocm": "3.7.1", "einops": "0.8.2"}, gpus=("gfx1151",))
-
     assert machine.flash_attn
     assert machine.flash_attn.error == ""
     assert diagnose_machine(machine, FACTS) == ()
@@ -86,9 +84,7 @@ def test_an_undefined_symbol_in_a_wheel_for_another_torch(
 ) -> None:
     module = module_calling(CHECK, 'c10::check("")', cxx11=True)
     made = ck_site(site, module, version=version, record=record, requires=requires)
-
     found = only(good_machine(made, TORCH_210))
-
     assert found.name == "torch mismatch"
     assert f"was built for torch 2.9 (from its {source}), you have torch 2.10.0+rocm6.4" in found.what
     assert "`undefined symbol: c10::check (_ZN3c105checkERKNSt7__cxx1112basic_string" in found.what
@@ -98,9 +94,7 @@ def test_an_undefined_symbol_in_a_wheel_for_another_torch(
 def test_an_undefined_symbol_in_a_wheel_of_unknown_torch(site: Site) -> None:
     module = module_calling(CHECK, 'c10::check("")', cxx11=True)
     made = ck_site(site, module, version="2.8.3+rocm6.4", record=None, requires=())
-
     found = only(good_machine(made))
-
     assert found.name == "torch mismatch"
     assert "was built for another torch than torch 2.9.1+rocm6.4: `undefined symbol: c10::check" in found.what
 
@@ -108,9 +102,7 @@ def test_an_undefined_symbol_in_a_wheel_of_unknown_torch(site: Site) -> None:
 @pytest.mark.parametrize(("wheel", "torch"), [(False, True), (True, False)])
 def test_an_undefined_symbol_of_another_cxx_abi(site: Site, wheel: bool, torch: bool) -> None:
     made = ck_site(site, module_calling(CHECK, 'c10::check("")', cxx11=wheel))
-
     found = only(good_machine(made, replace(CK_TORCH, cxx11_abi=torch)))
-
     assert found.name == "C++ ABI mismatch"
     kinds = {True: "new", False: "old"}
     assert f"the {kinds[wheel]} C++ ABI (_GLIBCXX_USE_CXX11_ABI={int(wheel)})" in found.what
@@ -120,7 +112,6 @@ def test_an_undefined_symbol_of_another_cxx_abi(site: Site, wheel: bool, torch: 
 def test_the_abi_of_the_build_record_counts_if_the_symbol_has_no_string(site: Site) -> None:
     module = module_calling("namespace c10 { void check(int); }", "c10::check(1)", cxx11=True)
     made = ck_site(site, module, record=ck_record(cxx11_abi=False))
-
     assert only(good_machine(made)).name == "C++ ABI mismatch"
 
 
@@ -133,7 +124,6 @@ def test_the_abi_of_the_build_record_counts_if_the_symbol_has_no_string(site: Si
 )
 def test_an_undefined_symbol_of_hip_or_python(site: Site, symbol: str, name: str, message: str) -> None:
     found = only(good_machine(ck_site(site, broken_module(undefined=(symbol,)))))
-
     assert found.name == name
     assert message in found.what
     assert f"`undefined symbol: {symbol}`" in found.what
@@ -152,9 +142,7 @@ def test_an_undefined_symbol_of_hip_or_python(site: Site, symbol: str, name: str
 )
 def test_a_library_of_another_rocm(site: Site, library: str, version: str, hip: str, message: str) -> None:
     made = ck_site(site, broken_module(needed=(library,)), version=version, record=None)
-
     found = only(good_machine(made, replace(CK_TORCH, version="2.9.1", hip=hip)))
-
     assert found.name == "ROCm mismatch"
     assert message in found.what
     assert f"`{library}: cannot open shared object file`" in found.what
@@ -163,9 +151,7 @@ def test_a_library_of_another_rocm(site: Site, library: str, version: str, hip: 
 @pytest.mark.parametrize(("library", "hip"), [("libamdhip64.so.6", "6.4.43482"), ("libamdhip64.so.7", "7.15.26333")])
 def test_a_missing_library_of_the_matching_rocm(site: Site, library: str, hip: str) -> None:
     made = ck_site(site, broken_module(needed=(library,)), version="2.8.3+other", record=None)
-
     found = only(good_machine(made, replace(CK_TORCH, version="2.9.1", hip=hip)))
-
     assert found.name == "ROCm library missing"
     assert found.remedy == f"find /opt/rocm -name '{library}*', then add its directory to LD_LIBRARY_PATH"
 
@@ -180,7 +166,6 @@ def test_a_missing_library_of_the_matching_rocm(site: Site, library: str, hip: s
 )
 def test_torch_not_built_for_rocm(site: Site, torch: InstalledTorch, kind: str, library: str) -> None:
     found = only(good_machine(ck_site(site, broken_module(needed=(library,))), torch, devices=()))
-
     assert found.name == "torch is not built for ROCm"
     assert found.what.startswith(
         f"torch {torch.version} is {kind}; flash-attn on an AMD GPU needs torch built for ROCm"
@@ -200,16 +185,13 @@ def test_torch_not_built_for_rocm(site: Site, torch: InstalledTorch, kind: str, 
 )
 def test_a_flash_attn_for_cuda_with_torch_for_rocm(site: Site, version: str, message: str) -> None:
     made = ck_site(site, broken_module(needed=("libcudart.so.12",)), version=version, record=None, requires=("torch",))
-
     found = only(good_machine(made))
-
     assert found.name == "built for CUDA"
     assert message in found.what
 
 
 def test_a_cuda_label_is_diagnosed_without_an_error(site: Site) -> None:
     made = ck_site(site, good_module(), version="2.8.3+cu12torch2.9cxx11abiTRUE", record=None)
-
     assert only(good_machine(made)).name == "built for CUDA"
 
 
@@ -225,9 +207,7 @@ def needing_future_version(library_name: str, version: str, folder: Path) -> byt
 
 def test_a_wheel_for_a_newer_glibc(site: Site, tmp_path: Path) -> None:
     machine = good_machine(ck_site(site, needing_future_version("libc.so.6", "GLIBC_2.99", tmp_path / "made")))
-
     found = only(machine)
-
     assert found.name == "glibc too old"
     assert f"needs glibc 2.99 or newer, this machine has {machine.python.glibc}: `version GLIBC_2.99" in found.what
 
@@ -235,13 +215,10 @@ def test_a_wheel_for_a_newer_glibc(site: Site, tmp_path: Path) -> None:
 def test_a_wheel_for_a_newer_libstdcxx_of_the_system_or_of_conda(site: Site, tmp_path: Path) -> None:
     machine = good_machine(ck_site(site, needing_future_version("libstdc++.so.6", "GLIBCXX_3.4.99", tmp_path / "made")))
     assert machine.flash_attn
-
     found = only(machine)
-
     assert found.name == "libstdc++ too old"
     assert "`version GLIBCXX_3.4.99 not found` in " in found.what
     assert found.remedy == "use a newer Linux distribution or container"
-
     moved = machine.flash_attn.error.replace("/lib/", "/opt/conda/lib/", 1)
     conda = only(replace(machine, flash_attn=replace(machine.flash_attn, error=moved)))
     assert conda.remedy == "conda install --channel conda-forge libstdcxx-ng"
@@ -250,7 +227,6 @@ def test_a_wheel_for_a_newer_libstdcxx_of_the_system_or_of_conda(site: Site, tmp
 @pytest.mark.parametrize(("left", "message"), [(0, "file too short"), (1000, "killed by SIGBUS")])
 def test_a_truncated_compiled_module(site: Site, left: int, message: str) -> None:
     found = only(good_machine(ck_site(site, good_module("gfx942")[:left])))
-
     assert found.name == "damaged files"
     assert found.what == f"files of flash-attn {CK_VERSION} are damaged or missing: `{message}`"
     assert "-m pip uninstall --yes flash-attn; then install the matching wheel" in found.remedy
@@ -259,9 +235,7 @@ def test_a_truncated_compiled_module(site: Site, left: int, message: str) -> Non
 def test_a_missing_file_of_flash_attn(site: Site) -> None:
     ck_site(site, good_module("gfx942"))
     (site.folder / "flash_attn/flash_attn_interface.py").unlink()
-
     found = only(good_machine(site))
-
     assert found.name == "damaged files"
     assert "`No module named 'flash_attn.flash_attn_interface'`" in found.what
 
@@ -271,43 +245,26 @@ def test_a_missing_file_of_flash_attn(site: Site) -> None:
 
 def test_a_wheel_for_another_python(site: Site) -> None:
     module = "flash_attn_2_cuda.cpython-38-x86_64-linux-gnu.so"
-
     found = only(good_machine(ck_site(site, good_module("gfx942"), name=module)))
-
     tag = f"cp{sys.version_info[0]}{sys.version_info[1]}"
     assert found.name == "Python mismatch"
     assert f"({tag}, x86_64) cannot load {module} of flash-attn {CK_VERSION}" in found.what
 
 
 @pytest.mark.parametrize(
-    ("value", "state"),
-    [
-        (None, f"{VARIABLE} is not set"),
-        ("true", f"{VARIABLE} is 'true', not 'TRUE'"),
-        (" TRUE", f"{VARIABLE} is ' TRUE', not 'TRUE'"),
-    ],
+    ("value", "state"), [(None, f"{VARIABLE} is not set"), (" TRUE", f"{VARIABLE} is ' TRUE', not 'TRUE'")]
 )
 def test_a_triton_wheel_built_elsewhere_that_is_not_enabled(site: Site, value: str | None, state: str) -> None:
     made = triton_site(site, ours=False).with_settings(**({} if value is None else {VARIABLE: value}))
-
     found = only(good_machine(made, TRITON_TORCH))
-
     assert found.name == "Triton is not enabled"
     assert found.what.endswith(f"only the Triton backend, and {state}: `No module named 'flash_attn_2_cuda'`")
     assert found.remedy == f"export {VARIABLE}=TRUE"
 
 
-def test_an_enabled_triton_wheel_built_elsewhere_has_no_problem(site: Site) -> None:
-    made = triton_site(site, ours=False).with_settings(**{VARIABLE: "TRUE"})
-
-    assert diagnose_machine(good_machine(made, TRITON_TORCH), FACTS) == ()
-
-
 def test_our_triton_wheel_with_the_ck_backend_selected(site: Site) -> None:
     made = triton_site(site, ours=True).with_settings(**{VARIABLE: "FALSE"})
-
     found = only(good_machine(made, TRITON_TORCH))
-
     assert found.name == "wrong backend selected"
     assert found.what.startswith(f"{VARIABLE}=FALSE asks for the Composable Kernel backend")
     assert found.remedy.startswith(f"unset {VARIABLE};")
@@ -315,18 +272,14 @@ def test_our_triton_wheel_with_the_ck_backend_selected(site: Site) -> None:
 
 def test_triton_selected_in_a_compiled_wheel(site: Site) -> None:
     made = ck_site(site, good_module("gfx90a"), record=None).add(TRITON_MODULE).with_settings(**{VARIABLE: "TRUE"})
-
     found = only(good_machine(made))  # with Triton, missing code for gfx942 does not matter
-
     assert found.name == "Triton overrides compiled kernels"
     assert found.what == f"{VARIABLE}=TRUE makes flash-attn {CK_VERSION} use Triton instead of its compiled kernels"
 
 
 def test_a_wheel_without_kernels(site: Site) -> None:
     site.add({**TORCH_MODULE, **EINOPS}).add_flash_attn("2.6.3+rocm62torch2.9triton", OLD_PACKAGE)
-
     found = only(good_machine(site))
-
     assert found.name == "no kernels"
     assert "contains neither compiled kernels nor the Triton backend" in found.what
 
@@ -338,33 +291,15 @@ def test_the_fallback_that_is_missing_is_installed_from_a_site(site: Site) -> No
     """No other index has it."""
     files = {**OLD_PACKAGE, "flash_attn/flash_attn_interface.py": b"import flash_attention_amd\n"}
     site.add(TORCH_MODULE).add_flash_attn("2.6.3+fallback", files, requires=("flash-attention-amd",))
-
     found = only(good_machine(site))
-
     assert (found.name, found.remedy) == ("missing requirement", INSTALL_MATCHING_WHEEL)
-
-
-def test_no_triton(site: Site) -> None:
-    """The remedy installs the Triton that torch requires; each index has several."""
-    site.add({**TORCH_MODULE, **EINOPS})
-    site.add_flash_attn(TRITON_VERSION, PACKAGE)
-
-    found = only(good_machine(site.with_settings(**{VARIABLE: "TRUE"}), TRITON_TORCH))
-
-    assert found.name == "no Triton"
-    assert "needs Triton, which is not installed: `No module named 'triton'`" in found.what
-    assert found.remedy == (
-        f"{site.python} -m pip install --no-deps --force-reinstall --index-url {INDEX} triton-rocm==3.7.1"
-    )
 
 
 def test_no_aiter(site: Site) -> None:
     """flash-attn after 2025-12 imports its Triton backend from aiter."""
     newer = {**OLD_PACKAGE, "flash_attn/flash_attn_interface.py": b"import torch, aiter\n"}
     site.add(TORCH_MODULE).add_flash_attn("2.8.4+rocm72torch2.13triton", newer, requires=())
-
     found = only(good_machine(site, TRITON_TORCH))
-
     assert found.name == "no aiter"
     assert "`No module named 'aiter'`" in found.what
 
@@ -373,11 +308,9 @@ def test_no_aiter(site: Site) -> None:
 def test_missing_einops_is_diagnosed_even_if_the_import_works(site: Site, value: str | None) -> None:
     made = triton_site(site, ours=True) if value else ck_site(site, good_module("gfx942"))
     made.remove("einops")
-
     found = only(
         good_machine(made.with_settings(**({VARIABLE: value} if value else {})), TRITON_TORCH if value else CK_TORCH)
     )
-
     assert found.name == "missing requirement"
     assert "requires einops, which is not installed" in found.what
     assert found.remedy == f"{site.python} -m pip install --no-deps einops"
@@ -390,7 +323,6 @@ def test_a_leftover_module_with_and_without_an_import_error(site: Site) -> None:
     loads = only(good_machine(site, TRITON_TORCH))
     left.write_bytes(broken_module(undefined=("_ZN3c105checkEv",)))
     fails = only(good_machine(site, TRITON_TORCH))
-
     assert (loads.name, fails.name) == ("leftover module",) * 2
     assert loads.what == (
         f"{left} does not belong to flash-attn {TRITON_VERSION}; an earlier install left it, and Python imports it"
@@ -407,9 +339,7 @@ def test_the_module_of_a_second_install_is_no_leftover(site: Site) -> None:
     shadowed = replace(
         read, version="1", extension=None, stray_modules=(str(site.folder / MODULE),), other_installs=(other,)
     )
-
     found = diagnose_machine(replace(good_machine(site), flash_attn=shadowed), FACTS)
-
     assert [diagnosis.name for diagnosis in found] == ["two flash-attn installs"]
     assert other in found[0].what
 
@@ -417,13 +347,11 @@ def test_the_module_of_a_second_install_is_no_leftover(site: Site) -> None:
 def test_two_installs_in_one_directory(site: Site) -> None:
     site.add_flash_attn("2.7.4.post1", PACKAGE)
     ck_site(site, good_module("gfx942"))
-
     found = [
         diagnosis
         for diagnosis in diagnose_machine(good_machine(site), FACTS)
         if diagnosis.name == "two flash-attn installs"
     ]
-
     assert len(found) == 1
     assert "2.7.4.post1" in found[0].what
     assert CK_VERSION in found[0].what
@@ -432,9 +360,7 @@ def test_two_installs_in_one_directory(site: Site) -> None:
 def test_a_second_install_later_on_the_path_is_no_problem(site: Site, tmp_path: Path) -> None:
     behind = Site(tmp_path / "behind", site.python).add_flash_attn("2.7.4.post1", PACKAGE)
     made = ck_site(site, good_module("gfx942"))
-
     machine = good_machine(made.with_settings(PYTHONPATH=f"{made.folder}:{behind.folder}"))
-
     assert machine.flash_attn
     assert machine.flash_attn.other_installs == (f"2.7.4.post1 in {behind.folder}",)
     assert diagnose_machine(machine, FACTS) == ()
@@ -445,9 +371,7 @@ def test_a_directory_that_shadows_the_install(site: Site, tmp_path: Path, monkey
     (checkout / "flash_attn").mkdir(parents=True)
     (checkout / "flash_attn/__init__.py").write_text("raise ImportError('of the checkout')")
     monkeypatch.chdir(checkout)
-
     found = only(good_machine(ck_site(site, good_module("gfx942"))))
-
     assert found.name == "directory shadows flash-attn"
     assert found.what.startswith(f"'{checkout}' contains a directory flash_attn")
 
@@ -466,9 +390,7 @@ def test_a_directory_that_shadows_the_install(site: Site, tmp_path: Path, monkey
 def test_an_unknown_error_is_quoted(site: Site, init: bytes, message: str) -> None:
     ck_site(site, good_module("gfx942"))
     (site.folder / "flash_attn/__init__.py").write_bytes(init)
-
     found = only(good_machine(site))
-
     assert found.name == "unknown import error"
     assert message in found.what
     command = "-X faulthandler -c 'from flash_attn.flash_attn_interface import flash_attn_func'"
@@ -477,7 +399,6 @@ def test_an_unknown_error_is_quoted(site: Site, init: bytes, message: str) -> No
 
 def test_an_unknown_loader_error_suggests_ld_debug(site: Site) -> None:
     found = only(good_machine(ck_site(site, broken_module(needed=("libofnobody.so.1",)))))
-
     assert found.name == "unknown import error"
     assert "LD_DEBUG=libs " in found.remedy
 
@@ -488,14 +409,11 @@ def test_an_error_of_hip_about_missing_code(site: Site) -> None:
     assert machine.flash_attn
     for error in ("hipErrorNoBinaryForGpu: Unable to find code object", "HIP error: invalid device function"):
         found = only(replace(machine, flash_attn=replace(machine.flash_attn, error=f"RuntimeError: {error}")))
-
         assert found.name == "no code for this GPU"
         assert error in found.what
 
 
 def test_the_remedy_uses_uv_without_pip(site: Site) -> None:
     machine = good_machine(ck_site(site, b""))
-
     found = only(replace(machine, python=replace(machine.python, pip=None)))
-
     assert found.remedy.startswith(f"uv pip uninstall --python {site.python} flash-attn; then ")

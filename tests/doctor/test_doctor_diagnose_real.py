@@ -56,7 +56,6 @@ def only(machine: Machine) -> Diagnosis:
 
 def test_our_wheel_with_the_triton_of_its_torch_has_nothing(cache: Path, tmp_path: Path, triton_wheel: Path) -> None:
     machine = machine_of(made_site(cache, tmp_path, TRITON).add_wheel(triton_wheel), TRITON)
-
     assert machine.flash_attn
     assert machine.flash_attn.error == ""
     assert machine.flash_attn.build_record["cell"] == "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"
@@ -74,7 +73,6 @@ def test_a_triton_that_does_not_take_the_kernels(
     cache: Path, tmp_path: Path, triton_wheel: Path, triton: str, message: str
 ) -> None:
     found = only(machine_of(made_site(cache, tmp_path, triton).add_wheel(triton_wheel), triton))
-
     assert found.name == "unsupported Triton"
     assert f"needs Triton >=3.2,<3.9, you have triton {triton}: `{message}" in found.what
     assert found.remedy.endswith("https://download.pytorch.org/whl/rocm7.2 triton-rocm==3.7.1")
@@ -119,7 +117,6 @@ def test_a_compiled_wheel_for_this_torch_imports_and_only_its_device_code_is_mis
     real_site: Site, cache: Path, triton_wheel: Path
 ) -> None:
     machine = good_machine(compiled_site(real_site, cache, triton_wheel, cxx11=True), TRITON_TORCH)
-
     assert machine.flash_attn
     assert machine.flash_attn.extension
     assert machine.flash_attn.error == ""
@@ -128,7 +125,6 @@ def test_a_compiled_wheel_for_this_torch_imports_and_only_its_device_code_is_mis
 
 def test_a_compiled_wheel_of_the_old_abi(real_site: Site, cache: Path, triton_wheel: Path) -> None:
     found = only(good_machine(compiled_site(real_site, cache, triton_wheel, cxx11=False), TRITON_TORCH))
-
     assert found.name == "C++ ABI mismatch"
     assert "was built with the old C++ ABI (_GLIBCXX_USE_CXX11_ABI=0)" in found.what
     assert "`undefined symbol: c10::detail::torchCheckFail (_ZN3c106detail14torchCheckFailEPKcS2_jRKSs)`" in found.what

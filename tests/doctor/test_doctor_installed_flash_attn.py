@@ -26,9 +26,7 @@ def test_a_wheel_that_pip_installed(tmp_path: Path) -> None:
     Site(environment.site_packages, environment.python).add(TORCH_MODULE)
     wheel = finished_wheel(tmp_path, CK, members={**PACKAGE, MODULE: good_module("gfx942")}, tags="py3-none-any")
     pip_install(environment, "--no-deps", "--no-index", wheel)
-
     found = read_flash_attn(str(environment.python), {})
-
     assert found
     assert found.version == CK_VERSION
     assert found.location == str(environment.site_packages)
@@ -68,9 +66,7 @@ def test_an_editable_install(tmp_path: Path, bare_python: Path, files: dict[str,
     info = "flash_attn-2.8.3.dist-info"
     site.add({f"{info}/METADATA": b"Name: flash_attn\nVersion: 2.8.3\n", f"{info}/RECORD": record})
     site.add({name: text.format(folder=str(checkout.folder)).encode() for name, text in files.items()})
-
     found = read_flash_attn(str(environment.python), {})
-
     assert found
     assert (found.location, found.extension) == (str(checkout.folder), str(checkout.folder / MODULE))
     assert (found.stray_modules, found.error) == ((), "")
@@ -89,16 +85,13 @@ def test_an_egg_owns_its_module(
     egg = Site(tmp_path / folder, bare_python).add({**PACKAGE, MODULE: good_module("gfx942")})
     egg.add({f"{info}/PKG-INFO": b"Name: flash-attn\nVersion: 2.8.3\n", **{f"{info}/{n}": f for n, f in files.items()}})
     egg.add({**TORCH_MODULE, **EINOPS})
-
     found = egg.read()
-
     assert (found.version, found.extension, found.stray_modules) == ("2.8.3", str(egg.folder / MODULE), ())
     assert (found.extension_archs, found.error) == (("gfx942",), "")
 
 
 def test_only_unconditional_requirements_can_be_missing(site: Site) -> None:
     requires = ("einops", "Typing_Extensions>=4", 'ninja; extra == "dev"', "torch==2.9.*")
-
     assert ck_site(site, good_module("gfx942"), requires=requires).read().missing_requirements == ("Typing_Extensions",)
 
 
@@ -106,9 +99,7 @@ def test_a_directory_on_the_path_twice_is_one_install(site: Site, tmp_path: Path
     """In an environment, lib64 is a link to lib."""
     ck_site(site, good_module("gfx942"))
     (tmp_path / "link").symlink_to(site.folder)
-
     found = site.with_settings(PYTHONPATH=f"{site.folder}:{tmp_path / 'link'}").read()
-
     assert (found.other_installs, found.stray_modules, found.error) == ((), (), "")
 
 
@@ -120,7 +111,6 @@ def test_no_flash_attn_or_no_python(bare_python: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("record", [b"{", b"[1]", b"\xff\xfe", b'{"toolchain": "none", "offload_archs": 3}'])
 def test_an_invalid_build_record_is_ignored(site: Site, record: bytes) -> None:
     found = ck_site(site, good_module("gfx942"), record=record).read()
-
     assert found.version == CK_VERSION
     assert found.build_record == ({"toolchain": "none", "offload_archs": 3} if record.startswith(b'{"') else {})
 
@@ -129,7 +119,6 @@ def test_a_hanging_import_is_killed(site: Site) -> None:
     ck_site(site, good_module("gfx942"))
     (site.folder / "flash_attn/__init__.py").write_text("import time\ntime.sleep(300)\n")
     start = time.monotonic()
-
     assert site.read(seconds=1).error == "no answer within 1 s"
     assert time.monotonic() - start < 200  # it would take 300
 
@@ -147,7 +136,6 @@ def test_a_hanging_import_is_killed(site: Site) -> None:
 )
 def test_the_outcome_of_an_import(site: Site, init: bytes, error: str) -> None:
     site.add({"flash_attn/__init__.py": init, "flash_attn/flash_attn_interface.py": b"flash_attn_func = None\n"})
-
     assert find_import_error(str(site.python), site.environ) == error
 
 
@@ -158,16 +146,13 @@ def test_the_working_directory_is_not_imported_from(
     (tmp_path / "flash_attn").mkdir()
     (tmp_path / "flash_attn/__init__.py").write_text("raise ImportError('of the checkout')")
     monkeypatch.chdir(tmp_path)
-
     found = site.read()
-
     assert (found.error, found.location, found.shadowing_dir) == ("", str(site.folder), str(tmp_path))
 
 
 def test_the_directory_of_the_install_shadows_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     ck_site(site, good_module("gfx942"))
     monkeypatch.chdir(site.folder)
-
     assert site.read().shadowing_dir == ""
 
 
@@ -194,7 +179,6 @@ for found in diagnose_machine(machine, DoctorFacts.parse({WRITTEN!r})):
     print(found.name, found.what)
 """
     done = subprocess.run([python, "-B", "-c", code], env=site.environ, capture_output=True, text=True)
-
     assert done.stderr == ""
     assert done.stdout.startswith(
         f"torch mismatch flash-attn {CK_VERSION} was built for torch 2.9 (from its build record"
@@ -212,7 +196,6 @@ def archs_in(folder: Path, data: bytes) -> tuple[str, ...]:
 
 def test_archs_are_read_from_all_bundles_with_code(tmp_path: Path) -> None:
     bundles = section(hip_bundle("gfx90a:xnack-", "gfx942"), hip_bundle("gfx1100", objects={"gfx1201": b""}))
-
     assert archs_in(tmp_path, library(fatbin=bundles)) == ("gfx1100", "gfx90a", "gfx942")
 
 

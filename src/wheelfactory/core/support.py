@@ -181,7 +181,8 @@ class SupportTables:
     def _is_possible(self, choices: Choices, tables: Sequence[SupportTable], worst: Answer) -> bool:
         """Whether `tables` allow any combination with these choices, with an answer no worse than `worst`."""
         axes = _searched_axes(choices)
-        due = [[table for table in tables if _depth(table, axes) == depth] for depth in range(len(axes))]
+        depths = [(_depth(table, axes), table) for table in tables]
+        due = [[table for at, table in depths if at == depth] for depth in range(len(axes))]
         point: dict[str, int] = {}
 
         def search(depth: int) -> bool:

@@ -8,12 +8,11 @@ from itertools import product
 
 from wheelfactory.core.cell import Backend, public_version
 from wheelfactory.core.support import Answer
-from wheelfactory.core.torch_build import TorchOrigin, find_origin
-from wheelfactory.doctor.diagnosis import find_major_minor, format_major_minor
+from wheelfactory.core.torch_build import TorchOrigin
 from wheelfactory.doctor.facts import DoctorFacts
-from wheelfactory.doctor.fit import find_torch_rocm, has_rocm_torch
+from wheelfactory.doctor.fit import has_rocm_torch
 from wheelfactory.doctor.gpu_match import list_visible_gpus
-from wheelfactory.doctor.machine import InstalledTorch, Machine
+from wheelfactory.doctor.machine import InstalledTorch, Machine, find_major_minor, format_major_minor
 
 
 def machine_choices(
@@ -34,7 +33,7 @@ def machine_choices(
 
 
 def _torch_choices(torch: InstalledTorch, facts: DoctorFacts) -> Mapping[str, str]:
-    version, rocm = find_major_minor(torch.version), find_torch_rocm(torch, facts)
+    version, rocm = torch.minor, facts.find_rocm(torch)
     named = re.search(r"\+rocm([\d.]*\d)", torch.version)
     choices = {}
     if version:
@@ -61,7 +60,7 @@ def find_answer(machine: Machine, facts: DoctorFacts, backend: Backend | None = 
 def is_other_build(machine: Machine) -> bool:
     """Whether somebody else than PyTorch built the installed torch for ROCm."""
     torch, own = machine.torch, (TorchOrigin.PYTORCH, TorchOrigin.NIGHTLY)
-    return torch is not None and torch.hip is not None and find_origin(torch.version) not in own
+    return torch is not None and torch.hip is not None and torch.origin not in own
 
 
 def find_torch(machine: Machine, facts: DoctorFacts) -> tuple[str, str] | None:

@@ -11,7 +11,6 @@ from wheelfactory.core.cell import AITER_NAME, local_version
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.label import Label, is_own_aiter
 from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, Diagnosis, uninstall_command
-from wheelfactory.doctor.installed_flash_attn import format_flash_attn
 from wheelfactory.doctor.machine import InstalledFlashAttn, Machine
 from wheelfactory.doctor.published_wheels import PublishedWheel
 from wheelfactory.doctor.torch_checks import TRITON_VARIABLE
@@ -43,21 +42,19 @@ def explain_aiter_error(machine: Machine, installed: InstalledFlashAttn) -> Iter
         yield _aiter_build(machine, installed)
     if not uses_aiter(installed):
         return
-    error, version, name = installed.error, machine.packages.get(AITER_NAME), format_flash_attn(installed)
+    error, version = installed.error, machine.packages.get(AITER_NAME)
     if "aiter, which is not installed" in error or "No module named 'aiter'" in error:
-        what = f"{name} takes its Triton kernels from {AITER_NAME}, which is not installed"
-        yield Diagnosis("no aiter", what, INSTALL_MATCHING_WHEEL)
+        what = f"{installed} takes its Triton kernels from {AITER_NAME}, which is not installed"
+        yield Diagnosis("no aiter", what)
     elif "has no kernels for this flash-attn" in error:
         found = " and ".join(f"{project} {machine.packages[project]}" for project in _installed_names(machine))
-        yield Diagnosis(
-            "aiter does not fit",
-            f"{name} takes its Triton kernels from {AITER_NAME}, and the installed {found or 'aiter'} has none for it",
-            f"install a newer one of AMD's ({_RELEASES}); or {_replace_by_ours(machine)}",
-        )
+        what = f"{installed} takes its Triton kernels from {AITER_NAME}, and the installed {found or 'aiter'} has none"
+        remedy = f"install a newer one of AMD's ({_RELEASES}); or {_replace_by_ours(machine)}"
+        yield Diagnosis("aiter does not fit", f"{what} for it", remedy)
     elif version and is_own_aiter(version):
-        for variable, wrong in ((TRITON_VARIABLE, ("TRUE",)), (TRITON_ONLY_VARIABLE, ("0",))):
-            if machine.environ.get(variable) in wrong:
-                what = f"{variable}={machine.environ[variable]} makes aiter look for ROCm modules that this one lacks"
+        for variable, wrong in ((TRITON_VARIABLE, "TRUE"), (TRITON_ONLY_VARIABLE, "0")):
+            if machine.environ.get(variable) == wrong:
+                what = f"{variable}={wrong} makes aiter look for ROCm modules that this one lacks"
                 yield Diagnosis("variable bypasses the wheel", f"{what}: `{error}`", f"unset {variable}")
 
 
@@ -66,10 +63,8 @@ def _aiter_build(machine: Machine, installed: InstalledFlashAttn) -> Diagnosis:
     remedy = "read the compiler's output above that line; ROCM_PATH must name a ROCm with headers and libraries"
     if "rocm-sdk-core" in machine.packages:
         what = f"{what}; ROCm comes from pip here, where the linker does not find it by itself"
-        version = machine.packages["rocm-sdk-core"]
-        remedy = (
-            f"install 'rocm[devel]=={version}' from the index of torch, then `export ROCM_PATH=$(rocm-sdk path --root)`"
-        )
+        devel = f"'rocm[devel]=={machine.packages['rocm-sdk-core']}'"
+        remedy = f"install {devel} from the index of torch, then `export ROCM_PATH=$(rocm-sdk path --root)`"
     return Diagnosis("aiter does not compile", what, remedy)
 
 
@@ -87,12 +82,10 @@ def check_aiter(machine: Machine) -> Iterator[Diagnosis]:
     """Yield two distributions that overwrite each other."""
     version, other = machine.packages.get(AITER_NAME), machine.packages.get(FORMER_NAME)
     if version and other:
-        yield Diagnosis(
-            "two aiter installs",
-            f"{AITER_NAME} {format_aiter(version)}, and {FORMER_NAME} {other} are both installed into the directory "
-            "aiter, so one has overwritten the other",
-            f"{uninstall_command(machine, AITER_NAME, FORMER_NAME)}; then reinstall one of them",
-        )
+        both = f"{AITER_NAME} {format_aiter(version)}, and {FORMER_NAME} {other}"
+        what = f"{both} are both installed into the directory aiter, so one has overwritten the other"
+        again = f"{uninstall_command(machine, AITER_NAME, FORMER_NAME)}; then reinstall one of them"
+        yield Diagnosis("two aiter installs", what, again)
 
 
 def find_overwritten_aiter(wheel: PublishedWheel, machine: Machine) -> Iterator[str]:

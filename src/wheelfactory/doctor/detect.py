@@ -49,12 +49,6 @@ def version(name):
         return importlib.metadata.version(name) or ""
     except Exception:
         return None
-def glibc():
-    try:
-        name, _, number = os.confstr("CS_GNU_LIBC_VERSION").partition(" ")
-        return number if name == "glibc" else None
-    except Exception:
-        return None
 def found(name):
     try:
         return importlib.util.find_spec(name) is not None
@@ -62,37 +56,20 @@ def found(name):
         return False
 def requirements(name):
     try:
-        from packaging.requirements import Requirement
-    except ImportError:
         try:
-            from pip._vendor.packaging.requirements import Requirement
+            from packaging.requirements import Requirement
         except ImportError:
-            return []
-    try:
-        found = [Requirement(line) for line in importlib.metadata.requires(name) or ()]
+            from pip._vendor.packaging.requirements import Requirement
+        every = [Requirement(line) for line in importlib.metadata.requires(name) or ()]
     except Exception:
         return []
-    return [one for one in found if one.marker is None or one.marker.evaluate({"extra": ""})]
-def unmet(name):
-    return [
-        [one.name, str(one.specifier), version(one.name)]
-        for one in requirements(name)
-        if version(one.name) is None or not one.specifier.contains(version(one.name), prereleases=True)
-    ]
-def pin(name):
-    return next((str(one.specifier) for one in requirements(name) if one.name == "torch" and one.specifier), None)
-def pip_extra():
-    if os.environ.get("PIP_EXTRA_INDEX_URL"):
-        return "PIP_EXTRA_INDEX_URL"
-    home = os.path.expanduser("~")
-    for path in (os.path.join(home, ".config/pip/pip.conf"), os.path.join(home, ".pip/pip.conf")):
-        try:
-            with open(path) as file:
-                if any(line.strip().startswith("extra-index-url") for line in file):
-                    return path
-        except Exception:
-            pass
-    return ""
+    return [one for one in every if one.marker is None or one.marker.evaluate({"extra": ""})]
+unmet = [
+    [one.name, str(one.specifier), version(one.name)]
+    for one in requirements("torch")
+    if version(one.name) is None or not one.specifier.contains(version(one.name), prereleases=True)
+]
+named = [(name, one) for name in sys.argv[1:] for one in requirements(name)]
 kind = {"CPython": "cp", "PyPy": "pp"}.get(platform.python_implementation(), "py")
 free = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
 marker = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
@@ -102,11 +79,10 @@ print("answer:" + json.dumps({
     "tag": "%s%d%d%s" % (kind, sys.version_info[0], sys.version_info[1], free),
     "system": platform.system(),
     "machine": platform.machine(),
-    "glibc": glibc(),
+    "glibc": dict([platform.libc_ver()]).get("glibc"),
     "pip": version("pip"),
-    "pip_extra": pip_extra(),
-    "unmet": unmet("torch"),
-    "pins": {name: pin(name) for name in sys.argv[1:] if pin(name) is not None},
+    "unmet": unmet,
+    "pins": {name: str(one.specifier) for name, one in named if one.name == "torch" and one.specifier},
     "externally_managed": sys.prefix == sys.base_prefix and os.path.exists(marker),
     "torch": version("torch"),
     "torch_found": found("torch"),
@@ -169,9 +145,18 @@ def read_python(
     if answer.error or not answers:
         which = f"{executable} ({answer.last_line or 'no output'})"
         raise InputError("cannot examine this Python", which, "choose another one with --python (3.8 or newer)")
-    fields = ("pip_extra", "executable", "version", "tag", "system", "machine", "glibc", "pip", "externally_managed")
+    fields = ("executable", "version", "tag", "system", "machine", "glibc", "pip", "externally_managed")
     has_uv = shutil.which("uv", path=environ.get("PATH")) is not None
-    return Python(**{name: answers[name] for name in fields}, has_uv=has_uv), answers
+    python = Python(**{name: answers[name] for name in fields}, has_uv=has_uv, pip_extra=find_extra_index(environ))
+    return python, answers
+
+
+def find_extra_index(environ: Mapping[str, str]) -> str:
+    """Return the setting that gives pip a second index: a variable, or a file of its configuration; empty if none."""
+    if environ.get("PIP_EXTRA_INDEX_URL"):
+        return "PIP_EXTRA_INDEX_URL"
+    files = (Path(environ.get("HOME", "/")) / name for name in (".config/pip/pip.conf", ".pip/pip.conf"))
+    return next((str(path) for path in files if re.search(r"^\s*extra-index-url", _text_of(path), re.MULTILINE)), "")
 
 
 def read_torch(executable: str, version: str, probe: str, environ: Mapping[str, str], seconds: float) -> InstalledTorch:
@@ -246,13 +231,8 @@ def read_devices(root: Path) -> tuple[Device, ...]:
     nodes = [*nodes, *(root / "dev").glob("dxg")]
     found = []
     for path in (root / "dev/kfd", *nodes):
-        exists, group = path.exists(), ""
-        if exists:
-            try:
-                group = path.group()
-            except KeyError:
-                group = str(path.stat().st_gid)
-        name = f"/{path.relative_to(root).as_posix()}"
+        exists = path.exists()
+        name, group = f"/{path.relative_to(root).as_posix()}", _group_name(path.stat().st_gid) if exists else ""
         found.append(Device(name, exists, usable=os.access(path, os.R_OK | os.W_OK), group=group))
     return tuple(found)
 
@@ -279,18 +259,20 @@ def read_user() -> tuple[str, tuple[str, ...]]:
     """Return the names of the user and their groups; numbers without a name, as in a container."""
     if os.name != "posix":
         return "", ()
-    import grp  # missing on Windows, where the doctor can still report that no wheel matches
-    import pwd
+    import pwd  # missing on Windows, where the doctor can still report that no wheel matches
 
-    user, groups = str(os.geteuid()), []
+    user = str(os.geteuid())
     with suppress(KeyError):
         user = pwd.getpwuid(os.geteuid()).pw_name
-    for number in sorted({os.getegid(), *os.getgroups()}):
-        try:
-            groups.append(grp.getgrgid(number).gr_name)
-        except KeyError:
-            groups.append(str(number))
-    return user, tuple(groups)
+    return user, tuple(map(_group_name, sorted({os.getegid(), *os.getgroups()})))
+
+
+def _group_name(number: int) -> str:
+    import grp  # missing on Windows
+
+    with suppress(KeyError):
+        return grp.getgrgid(number).gr_name
+    return str(number)
 
 
 def _text_of(path: Path) -> str:

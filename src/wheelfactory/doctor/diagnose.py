@@ -8,28 +8,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from wheelfactory.core.cell import FALLBACK_NAME
-from wheelfactory.core.torch_build import rocm_of_torch
 from wheelfactory.doctor.aiter_checks import check_aiter, explain_aiter_error, explain_other_aiter
 from wheelfactory.doctor.diagnosis import (
     INSTALL_MATCHING_WHEEL,
-    INSTALL_TORCH,
     Diagnosis,
     choose_installer,
-    find_major_minor,
-    format_major_minor,
-    format_torch,
+    debug_command,
     uninstall_command,
 )
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.gpu_access import check_gpu_access, check_gpu_code
-from wheelfactory.doctor.installed_flash_attn import (
-    find_build_rocm,
-    format_flash_attn,
-    has_cuda_label,
-    has_label,
-    is_compiled,
-)
-from wheelfactory.doctor.machine import InstalledFlashAttn, Machine
+from wheelfactory.doctor.installed_flash_attn import find_build_rocm, has_cuda_label, has_label, is_compiled
+from wheelfactory.doctor.machine import InstalledFlashAttn, Machine, find_major_minor, format_major_minor
 from wheelfactory.doctor.torch_checks import (
     TRITON_VARIABLE,
     check_companions,
@@ -69,7 +59,7 @@ def _diagnoses(machine: Machine, facts: DoctorFacts) -> Iterator[Diagnosis]:
     torch = list(check_torch(machine, facts))
     yield from torch
     if installed:
-        is_explained = any(one.name != "unmet requirement" for one in torch)
+        is_explained = not installed.error or any(one.name != "unmet requirement" for one in torch)
         explained = None if is_explained else explain_error(machine, installed, facts)
         if explained:
             yield explained
@@ -102,13 +92,12 @@ def _about_packages(machine: Machine, installed: InstalledFlashAttn) -> Iterator
         yield leftover(installed, path)
     here = installed.other_installs if installed.error else beside(installed)
     if here:
-        what = f"several installs: {format_flash_attn(installed)} in {installed.location}, and {' and '.join(here)}"
+        what = f"several installs: {installed} in {installed.location}, and {' and '.join(here)}"
         again = f"{uninstall_command(machine, 'flash-attn')} (once for each), then reinstall one of them"
         yield Diagnosis("two flash-attn installs", what, again)
     if installed.shadowing_dir:
         folder = shlex.quote(installed.shadowing_dir)
-        name = format_flash_attn(installed)
-        what = f"{folder} contains a directory flash_attn, which Python imports there instead of {name}"
+        what = f"{folder} contains a directory flash_attn, which Python imports there instead of {installed}"
         yield Diagnosis("directory shadows flash-attn", what, "cd to another directory")
     yield from check_aiter(machine)
     for name in installed.missing_requirements:
@@ -116,17 +105,12 @@ def _about_packages(machine: Machine, installed: InstalledFlashAttn) -> Iterator
             yield missing_requirement(machine, installed, name)
 
 
-def explain_error(machine: Machine, installed: InstalledFlashAttn, facts: DoctorFacts) -> Diagnosis | None:
-    """Return why flash-attn does not import; None if it does, or if torch is the cause."""
-    if not installed.error or machine.torch is None or machine.torch.error:
-        return None
-    found = next(filter(None, _explanations(machine, installed, facts)), None)
-    if found:
+def explain_error(machine: Machine, installed: InstalledFlashAttn, facts: DoctorFacts) -> Diagnosis:
+    """Return why flash-attn does not import with a torch that has no problem itself."""
+    if found := next(filter(None, _explanations(machine, installed, facts)), None):
         return found
-    more = shlex.join([machine.python.executable, "-X", "faulthandler", "-c", _IMPORT_LINE])
-    if ".so" in installed.error:
-        more = f"LD_DEBUG=libs {more}"
-    what = f"importing {format_flash_attn(installed)} failed for an unknown reason: `{installed.error}`"
+    more = "LD_DEBUG=libs " * (".so" in installed.error) + debug_command(machine, _IMPORT_LINE)
+    what = f"importing {installed} failed for an unknown reason: `{installed.error}`"
     return Diagnosis("unknown import error", what, f"for details, run: {more}")
 
 
@@ -145,25 +129,17 @@ def _explanations(machine: Machine, installed: InstalledFlashAttn, facts: Doctor
     if match := re.search(r"No module named '(\w+)", error):
         yield _missing_module(machine, installed, match[1], facts)
     if match := _DAMAGED.search(error):
-        what = f"files of {format_flash_attn(installed)} are damaged or missing: `{match[0]}`"
-        yield Diagnosis(
-            "damaged files", what, f"{uninstall_command(machine, 'flash-attn')}; then {INSTALL_MATCHING_WHEEL}"
-        )
+        remedy = f"{uninstall_command(machine, 'flash-attn')}; then {INSTALL_MATCHING_WHEEL}"
+        yield Diagnosis("damaged files", f"files of {installed} are damaged or missing: `{match[0]}`", remedy)
     if _REFUSED_BY_TRITON.search(error):
         yield diagnose_triton_version(machine, installed, facts, error)
     # raised by our Triton wheels if it is FALSE
     if error.startswith((f"ImportError: {TRITON_VARIABLE}=", f"RuntimeError: {TRITON_VARIABLE}=")):
-        what = error.partition(": ")[2]
-        yield Diagnosis(
-            "wrong backend selected", what, f"unset {TRITON_VARIABLE}; or, for ck, {INSTALL_MATCHING_WHEEL}"
-        )
+        remedy = f"unset {TRITON_VARIABLE}; or, for ck, {INSTALL_MATCHING_WHEEL}"
+        yield Diagnosis("wrong backend selected", error.partition(": ")[2], remedy)
     if _NO_CODE.search(error):
         yield from check_gpu_code(machine, installed)
-        yield Diagnosis(
-            "no code for this GPU",
-            f"{format_flash_attn(installed)} has no code for this GPU: `{error}`",
-            INSTALL_MATCHING_WHEEL,
-        )
+        yield Diagnosis("no code for this GPU", f"{installed} has no code for this GPU: `{error}`")
     yield from explain_other_aiter(machine, installed)
 
 
@@ -181,50 +157,39 @@ def beside(installed: InstalledFlashAttn) -> list[str]:
 
 def leftover(installed: InstalledFlashAttn, stray: str) -> Diagnosis:
     """Report a compiled module that an earlier install left behind."""
-    what = (
-        f"{stray} does not belong to {format_flash_attn(installed)}; an earlier install left it, and Python imports it"
-    )
-    if stray in installed.error:
-        what = f"{what}: `{installed.error}`"
-    return Diagnosis("leftover module", what, f"rm {shlex.quote(stray)}")
+    what = f"{stray} does not belong to {installed}; an earlier install left it, and Python imports it"
+    quoted = f": `{installed.error}`" if stray in installed.error else ""
+    return Diagnosis("leftover module", f"{what}{quoted}", f"rm {shlex.quote(stray)}")
 
 
 def cuda_build(installed: InstalledFlashAttn, quoted: str = "") -> Diagnosis:
     """Report a flash-attn built for CUDA, as pip builds it from PyPI's sdist if a CUDA compiler is present."""
     why = "" if has_label(installed) else " (it has no label, so it was built from PyPI's sources or elsewhere)"
-    return Diagnosis(
-        "built for CUDA", f"{format_flash_attn(installed)} is built for CUDA{why}{quoted}", INSTALL_MATCHING_WHEEL
-    )
+    return Diagnosis("built for CUDA", f"{installed} is built for CUDA{why}{quoted}")
 
 
 def _older_rocm_first(machine: Machine, error: str, facts: DoctorFacts) -> Diagnosis | None:
     """Report that LD_LIBRARY_PATH puts the libraries of another ROCm before torch's."""
-    torch, folders = machine.torch, machine.environ.get("LD_LIBRARY_PATH", "")
+    folders, have = machine.environ.get("LD_LIBRARY_PATH", ""), facts.find_rocm(machine.torch)
     named = re.search(r"rocm-(\d+\.\d+)", folders)
-    have = rocm_of_torch(torch.version, torch.hip, torch.rocm, facts.hips) if torch else None
     if named is None or have is None or find_major_minor(named[1]) == have or "undefined symbol" not in error:
         return None
-    what = f"LD_LIBRARY_PATH={folders} loads the libraries of ROCm {named[1]} before those of {format_torch(machine)}"
+    what = f"LD_LIBRARY_PATH={folders} loads the libraries of ROCm {named[1]} before those of {machine.torch}"
     return Diagnosis("libraries of another ROCm", f"{what}: `{error}`", "unset LD_LIBRARY_PATH")
 
 
 def _missing_library(
     machine: Machine, installed: InstalledFlashAttn, library: str, facts: DoctorFacts
 ) -> Diagnosis | None:
-    torch, quoted = machine.torch, f"`{library}: {_NOT_FOUND}`"
+    quoted = f": `{library}: {_NOT_FOUND}`"
     if _CUDA_LIBRARY.match(library):
-        return cuda_build(installed, f": {quoted}")
+        return cuda_build(installed, quoted)
     if not _HIP_LIBRARY.match(library):
         return None
-    if torch is None or torch.hip is None:
-        what = f"{format_flash_attn(installed)} needs torch built for ROCm; {format_torch(machine)} is not: {quoted}"
-        return Diagnosis("torch is not built for ROCm", what, INSTALL_TORCH)
-    built, have = find_build_rocm(installed, facts), rocm_of_torch(torch.version, torch.hip, torch.rocm, facts.hips)
+    built, have = find_build_rocm(installed, facts), facts.find_rocm(machine.torch)
     if have and ((built and have != built) or _is_other_rocm_major(library, have)):
         return diagnose_rocm_mismatch(machine, installed, built, format_major_minor(have), quoted)
-    what = (
-        f"{format_flash_attn(installed)} needs a ROCm library that {format_torch(machine)} does not include: {quoted}"
-    )
+    what = f"{installed} needs a ROCm library that {machine.torch} does not include{quoted}"
     found = f"find {shlex.quote(machine.rocm_path or '/opt')} -name {shlex.quote(library + '*')}"
     return Diagnosis("ROCm library missing", what, f"{found}, then add its directory to LD_LIBRARY_PATH")
 
@@ -237,17 +202,13 @@ def _is_other_rocm_major(library: str, have: tuple[int, int]) -> bool:
 
 def _too_old(machine: Machine, installed: InstalledFlashAttn, library: str, kind: str, version: str) -> Diagnosis:
     """Report a glibc or libstdc++ that is older than the one of the build."""
-    name, quoted = format_flash_attn(installed), f"`version {kind}_{version} not found` in {library}"
+    quoted, newer = f"`version {kind}_{version} not found` in {library}", "use a newer Linux distribution or container"
     if kind == "GLIBC":
         have = machine.python.glibc or "an older one"
-        what = f"{name} needs glibc {version} or newer, this machine has {have}: {quoted}"
-        return Diagnosis(
-            "glibc too old", what, f"{INSTALL_MATCHING_WHEEL}; or use a newer Linux distribution or container"
-        )
-    remedy = "use a newer Linux distribution or container"
-    if "conda" in library:
-        remedy = "conda install --channel conda-forge libstdcxx-ng"
-    return Diagnosis("libstdc++ too old", f"{name} needs a newer libstdc++ than the loaded one: {quoted}", remedy)
+        what = f"{installed} needs glibc {version} or newer, this machine has {have}: {quoted}"
+        return Diagnosis("glibc too old", what, f"{INSTALL_MATCHING_WHEEL}; or {newer}")
+    remedy = "conda install --channel conda-forge libstdcxx-ng" if "conda" in library else newer
+    return Diagnosis("libstdc++ too old", f"{installed} needs a newer libstdc++ than the loaded one: {quoted}", remedy)
 
 
 def _missing_module(machine: Machine, installed: InstalledFlashAttn, name: str, facts: DoctorFacts) -> Diagnosis | None:
@@ -256,9 +217,7 @@ def _missing_module(machine: Machine, installed: InstalledFlashAttn, name: str, 
     if name == "triton":
         return diagnose_missing_triton(machine, installed, facts)
     if name == "aiter":
-        what = (
-            f"the Triton backend of {format_flash_attn(installed)} needs the package aiter: `No module named 'aiter'`"
-        )
+        what = f"the Triton backend of {installed} needs the package aiter: `No module named 'aiter'`"
         return Diagnosis("no aiter", what, f"{INSTALL_MATCHING_WHEEL}; Triton wheels up to 2.8.3 do not need aiter")
     required = (one for one in installed.missing_requirements if one.replace("-", "_") == name)
     return next((missing_requirement(machine, installed, one) for one in required), None)
@@ -266,7 +225,7 @@ def _missing_module(machine: Machine, installed: InstalledFlashAttn, name: str, 
 
 def missing_requirement(machine: Machine, installed: InstalledFlashAttn, name: str) -> Diagnosis:
     """Report a required package that is missing, as after ``--no-deps``; only sites have the fallback."""
-    what = f"{format_flash_attn(installed)} requires {name}, which is not installed"
+    what = f"{installed} requires {name}, which is not installed"
     command = shlex.join(choose_installer(machine).install_without_dependencies(name))
     return Diagnosis("missing requirement", what, INSTALL_MATCHING_WHEEL if name == FALLBACK_NAME else command)
 
@@ -275,15 +234,12 @@ def _no_kernels(machine: Machine, installed: InstalledFlashAttn) -> Diagnosis:
     """Report why Python finds no ``flash_attn_2_cuda``."""
     if installed.extension:
         python, module = machine.python, Path(installed.extension).name
-        name = f"{module} of {format_flash_attn(installed)}"
-        what = f"Python {python.version} ({python.tag}, {python.machine}) cannot load {name}"
-        return Diagnosis("Python mismatch", f"{what}: {_NO_KERNELS}", INSTALL_MATCHING_WHEEL)
+        what = f"Python {python.version} ({python.tag}, {python.machine}) cannot load {module} of {installed}"
+        return Diagnosis("Python mismatch", f"{what}: {_NO_KERNELS}")
     if not installed.has_triton_backend:
-        what = f"{format_flash_attn(installed)} contains neither compiled kernels nor the Triton backend: {_NO_KERNELS}"
-        return Diagnosis("no kernels", what, INSTALL_MATCHING_WHEEL)
+        what = f"{installed} contains neither compiled kernels nor the Triton backend: {_NO_KERNELS}"
+        return Diagnosis("no kernels", what)
     value = machine.environ.get(TRITON_VARIABLE)
     state = f"{TRITON_VARIABLE} is not set" if value is None else f"{TRITON_VARIABLE} is {value!r}, not 'TRUE'"
-    what = (
-        f"{format_flash_attn(installed)} has no compiled kernels, only the Triton backend, and {state}: {_NO_KERNELS}"
-    )
+    what = f"{installed} has no compiled kernels, only the Triton backend, and {state}: {_NO_KERNELS}"
     return Diagnosis("Triton is not enabled", what, f"export {TRITON_VARIABLE}=TRUE")

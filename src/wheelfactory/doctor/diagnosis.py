@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from dataclasses import dataclass
 
-from wheelfactory.core.cell import major_minor
 from wheelfactory.core.installer import Installer, pip_for, uv_for
 from wheelfactory.doctor.machine import Machine
 
@@ -25,7 +23,7 @@ class Diagnosis:
     """The kind of problem, as docs/how-to/mend-an-install.md or fix-a-gpu.md lists it."""
     what: str
     """What the doctor found, and why it does not work."""
-    remedy: str
+    remedy: str = INSTALL_MATCHING_WHEEL
     """The command that fixes it, or what to do if no single command does."""
 
 
@@ -40,19 +38,9 @@ def uninstall_command(machine: Machine, *names: str) -> str:
     return shlex.join([*choose_installer(machine).uninstall_command, *names])
 
 
-def find_major_minor(version: str) -> tuple[int, int] | None:
-    """Return (major, minor) of a version; None if it does not start with a digit."""
-    return major_minor(version) if re.match(r"\d", version, re.ASCII) else None
-
-
-def format_major_minor(version: tuple[int, int]) -> str:
-    """Return ``2.9`` for (2, 9)."""
-    return f"{version[0]}.{version[1]}"
-
-
-def format_torch(machine: Machine) -> str:
-    """Return the machine's torch for a message: ``torch 2.10.0+rocm7.0``."""
-    return f"torch {machine.torch.version or '(without metadata)'}" if machine.torch else "no torch"
+def debug_command(machine: Machine, *code: str) -> str:
+    """Return the shell command that runs lines of Python in the machine's Python, and shows where a crash happens."""
+    return shlex.join([machine.python.executable, "-X", "faulthandler", "-c", "; ".join(code)])
 
 
 def abi_age(*, new: bool | None) -> str:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from wheelfactory.core.cell import public_version
 from wheelfactory.core.strict import parse_record
 from wheelfactory.core.support import SupportTables
+from wheelfactory.core.torch_build import rocm_of_torch
+from wheelfactory.doctor.machine import InstalledTorch
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,10 @@ class DoctorFacts:
     def find_refused(self, release: str, backend: str) -> tuple[str, ...]:
         """Return the options for which a wheel of a release, with or without label, raises an error."""
         return self.refused_options.get(public_version(release), {}).get(backend, ())
+
+    def find_rocm(self, torch: InstalledTorch | None) -> tuple[int, int] | None:
+        """Return the ROCm of a torch as (major, minor); None if it is not built for ROCm, or names none."""
+        return rocm_of_torch(torch.version, torch.hip, torch.rocm, self.hips) if torch else None
 
     def find_torch(self, version: tuple[int, int]) -> TorchFacts:
         """Return the facts of the newest known torch that is not newer than `version`, or of the oldest known torch."""

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, Diagnosis, format_torch
+from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.gpu_match import OVERRIDE, format_gpu, lacks_code, list_visible_gpus
-from wheelfactory.doctor.installed_flash_attn import (
-    format_flash_attn,
-    has_cuda_label,
-    has_label,
-    is_compiled,
-    list_compiled_archs,
-)
+from wheelfactory.doctor.installed_flash_attn import has_cuda_label, has_label, is_compiled, list_compiled_archs
 from wheelfactory.doctor.machine import Device, InstalledFlashAttn, Machine
 from wheelfactory.doctor.torch_checks import uses_triton
 
@@ -28,29 +22,26 @@ def check_gpu_code(machine: Machine, installed: InstalledFlashAttn) -> Iterator[
     # a build without a label may have its kernels in a library of its own
     is_prebuilt = has_label(installed) and not has_cuda_label(installed) and not installed.error
     if is_prebuilt and installed.has_device_code is False and not archs and not uses_triton(machine, installed):
-        what = f"{format_flash_attn(installed)} imports, but its extension has no code objects for AMD GPUs"
-        yield Diagnosis("no AMD code", what, INSTALL_MATCHING_WHEEL)
-    if not is_compiled(installed) or uses_triton(machine, installed) or not archs:
-        return
-    if any(arch.endswith("generic") or arch == "amdgcnspirv" for arch in archs):
-        return  # ROCm decides which GPUs can run code for a family or SPIR-V
+        what = f"{installed} imports, but its extension has no code objects for AMD GPUs"
+        yield Diagnosis("no AMD code", what)
+    # ROCm decides which GPUs can run code for a family or SPIR-V
+    is_open = any(arch.endswith("generic") or arch == "amdgcnspirv" for arch in archs)
     gpus = [arch for arch, _ in list_visible_gpus(machine)]
     lacking = [number for number, arch in enumerate(gpus) if arch not in archs]
-    if not lacking:
+    if not lacking or not archs or is_open or not is_compiled(installed) or uses_triton(machine, installed):
         return
     names = ", ".join(dict.fromkeys(format_gpu(gpus[number]) for number in lacking))
-    what = f"{format_flash_attn(installed)} has code for {', '.join(archs)}, but not for {names}"
+    what = f"{installed} has code for {', '.join(archs)}, but not for {names}"
     override = machine.environ.get(OVERRIDE)
     overridden = override is not None and any(gpus[number] not in machine.gpus for number in lacking)
     if overridden:
         what = f"{what}; {OVERRIDE}={override} makes {', '.join(dict.fromkeys(machine.gpus))} report that arch"
-    if len(lacking) == len(gpus):
-        matches_without = overridden and all(arch in archs for arch in machine.gpus)
-        yield Diagnosis(
-            "no code for this GPU", what, f"unset {OVERRIDE}" if matches_without else INSTALL_MATCHING_WHEEL
-        )
-    else:
+    if len(lacking) < len(gpus):
         yield _one_of_several(machine, what, len(gpus), lacking)
+    elif overridden and all(arch in archs for arch in machine.gpus):
+        yield Diagnosis("no code for this GPU", what, f"unset {OVERRIDE}")
+    else:
+        yield Diagnosis("no code for this GPU", what)
 
 
 def _one_of_several(machine: Machine, what: str, count: int, lacking: Sequence[int]) -> Diagnosis:
@@ -79,9 +70,8 @@ def check_gpu_access(machine: Machine) -> Iterator[Diagnosis]:
         yield Diagnosis("no GPU in the container", what, _start(machine.container, "/dev/kfd", "/dev/dri"))
     elif kfd and not machine.gpus:
         what = "/dev/kfd can be opened, but the driver lists no GPU"
-        yield Diagnosis(
-            "no GPU", what, "run rocminfo, or sudo dmesg | grep amdgpu (on the host if this is a container)"
-        )
+        remedy = "run rocminfo, or sudo dmesg | grep amdgpu (on the host if this is a container)"
+        yield Diagnosis("no GPU", what, remedy)
     elif machine.gpus and machine.torch and machine.torch.hip and machine.torch.sees_gpu is False:
         yield _not_seen(machine)
 
@@ -99,7 +89,7 @@ def _no_driver(machine: Machine) -> Iterator[Diagnosis]:
         what = "WSL provides the GPU as /dev/dxg, which needs the ROCm runtime for WSL, and it is not installed"
         yield Diagnosis("no GPU in WSL", what, 'follow AMD\'s "Install Radeon software for WSL", then run rocminfo')
     elif machine.torch and machine.torch.hip:
-        what = f"the ROCm runtime for WSL is installed, but {format_torch(machine)} sees no GPU"
+        what = f"the ROCm runtime for WSL is installed, but {machine.torch} sees no GPU"
         remedy = "run rocminfo; if it lists the GPU, this torch is not AMD's for WSL, which has the runtime in it"
         yield Diagnosis("no GPU in WSL", what, remedy)
 
@@ -133,34 +123,36 @@ def _not_allowed(machine: Machine, closed: Sequence[Device]) -> Diagnosis:
     what = f"{user} has no permission to open {', '.join(paths)}"
     if container == "kubernetes":
         what = f"{what} of this pod (group {' and '.join(groups)}): it got the device, not the right to open it"
-        remedy = (
-            "set the pod's securityContext.supplementalGroups to the group of the node's device (or its device plugin)"
-        )
-        return Diagnosis("no permission for the GPU", what, remedy)
+        remedy = "set the pod's securityContext.supplementalGroups to the group of the node's device"
+        return _no_permission(what, f"{remedy} (or its device plugin)")
     if container and set(groups) & {"nogroup", "nobody", "65534"}:
-        what = f"{what}: they belong to nobody here, as under Docker Desktop, whose containers run in a virtual machine"
         if container == "podman":
-            what = f"{what[: what.index(':')]}: rootless podman drops the groups of its user"
-            return Diagnosis("no permission for the GPU", what, _KEEP_GROUPS)
+            return _no_permission(f"{what}: rootless podman drops the groups of its user", _KEEP_GROUPS)
+        what = f"{what}: they belong to nobody here, as under Docker Desktop, whose containers run in a virtual machine"
         remedy = "use Docker Engine, without Docker Desktop (`docker context use default`), and not its rootless mode"
-        return Diagnosis("no permission for the GPU", what, remedy)
+        return _no_permission(what, remedy)
     if lacking and user not in ("root", "0"):
         what = f"{what}; this needs the group{'s' * (len(lacking) > 1)} {' and '.join(lacking)}"
-        if container is None:
-            remedy = f"sudo usermod --append --groups {','.join(lacking)} {user}, then log out and in again"
-            return Diagnosis("missing group", what, remedy)
-        remedy = f"start the container with {' '.join(f'--group-add {group}' for group in lacking)}"
-        if container == "podman":
-            remedy = _KEEP_GROUPS
-        elif not all(group.isdigit() for group in lacking):  # a name resolves to the image's number, not the host's
-            remedy = f"{remedy} (use the host's group number if it differs)"
-        return Diagnosis("missing group", what, remedy)
+        return Diagnosis("missing group", what, _join_groups(user, container, lacking))
     if container:
         what = f"{what}: this container ({container}) was started without access to it"
-        return Diagnosis("no permission for the GPU", what, _start(container, *paths))
-    if groups:
-        what = f"{what} (group {' and '.join(groups)})"
-    return Diagnosis("no permission for the GPU", what, f"ls -l {' '.join(paths)}")
+        return _no_permission(what, _start(container, *paths))
+    return _no_permission(f"{what} (group {' and '.join(groups)})" if groups else what, f"ls -l {' '.join(paths)}")
+
+
+def _no_permission(what: str, remedy: str) -> Diagnosis:
+    return Diagnosis("no permission for the GPU", what, remedy)
+
+
+def _join_groups(user: str, container: str | None, lacking: Sequence[str]) -> str:
+    if container is None:
+        return f"sudo usermod --append --groups {','.join(lacking)} {user}, then log out and in again"
+    if container == "podman":
+        return _KEEP_GROUPS
+    remedy = f"start the container with {' '.join(f'--group-add {group}' for group in lacking)}"
+    # a name resolves to the image's number, not the host's
+    is_name = not all(group.isdigit() for group in lacking)
+    return f"{remedy} (use the host's group number if it differs)" if is_name else remedy
 
 
 _KEEP_GROUPS = "start the container with `podman run --group-add keep-groups --security-opt label=disable ...`"
@@ -172,9 +164,8 @@ def _hiding(machine: Machine) -> list[str]:
 
 def _not_seen(machine: Machine) -> Diagnosis:
     listed = ", ".join(map(format_gpu, dict.fromkeys(machine.gpus)))
-    what = f"the driver lists {listed}, but {format_torch(machine)} sees no GPU"
-    hiding = _hiding(machine)
-    if hiding:
+    what = f"the driver lists {listed}, but {machine.torch} sees no GPU"
+    if hiding := _hiding(machine):
         settings = ", ".join(f"{name} is {machine.environ[name]!r}" for name in hiding)
         return Diagnosis("GPU hidden", f"{what}: {settings}", f"unset {' '.join(hiding)}")
     more = f"AMD_LOG_LEVEL=3 {machine.python.executable} -c 'import torch; torch.cuda.init()'"

@@ -10,8 +10,7 @@ from wheelfactory.core.cell import AITER_NAME, Backend
 from wheelfactory.core.gpus import find_override_arch, product_names, without_features
 from wheelfactory.core.label import is_own_aiter
 from wheelfactory.core.support import Answer, Support, SupportTables, name_choice, other_ways
-from wheelfactory.core.torch_build import TorchOrigin, find_origin
-from wheelfactory.doctor.diagnosis import find_major_minor
+from wheelfactory.core.torch_build import TorchOrigin
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.machine import InstalledTorch, Machine
 from wheelfactory.doctor.published_wheels import PublishedWheel
@@ -72,7 +71,7 @@ def gpu_support(wheel: PublishedWheel, arch: str, machine: Machine, facts: Docto
     cell = wheel.cell
     choices = {"flash-attn": cell.flash_attn} if cell else {}
     # an installed torch knows better for which GPUs it is built; the table has the list of PyTorch's releases only
-    if cell and torch and find_origin(torch.version) is TorchOrigin.PYTORCH and not torch.arch_list:
+    if cell and torch and torch.origin is TorchOrigin.PYTORCH and not torch.arch_list:
         choices["rocm"] = torch.version.partition("+rocm")[2]
     elif cell and not torch:
         choices["rocm"] = cell.rocm
@@ -89,7 +88,7 @@ def gpu_support(wheel: PublishedWheel, arch: str, machine: Machine, facts: Docto
 def _matching_torch(wheel: PublishedWheel, machine: Machine) -> InstalledTorch | None:
     """Return the installed torch for ROCm, if it has the minor version of the wheel."""
     torch = machine.torch
-    is_wanted = wheel.label and torch and torch.hip and find_major_minor(torch.version) == wheel.label.torch
+    is_wanted = wheel.label and torch and torch.hip and torch.minor == wheel.label.torch
     return torch if is_wanted else None
 
 
@@ -100,7 +99,7 @@ def gpu_warnings(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) ->
         if support.answer is Answer.MAY_WORK:
             yield str(support)
     torch = _matching_torch(wheel, machine)
-    if wheel.torch_symbols and torch and find_origin(torch.version) is not TorchOrigin.PYTORCH:
+    if wheel.torch_symbols and torch and torch.origin is not TorchOrigin.PYTORCH:
         needed = f"all {len(wheel.torch_symbols)} symbols of torch that the wheel needs"
         yield f"may work: your torch is another build than PyTorch's; it defines {needed}"
     aiter_version = machine.packages.get(AITER_NAME)

@@ -22,9 +22,8 @@ from wheelfactory.core.label import Label
 from wheelfactory.core.query import Packages, find_packages, query_program
 from wheelfactory.core.strict import parse_json
 from wheelfactory.core.torch_build import rocm_of_torch
-from wheelfactory.doctor.diagnosis import find_major_minor
 from wheelfactory.doctor.facts import DoctorFacts
-from wheelfactory.doctor.machine import InstalledFlashAttn
+from wheelfactory.doctor.machine import InstalledFlashAttn, find_major_minor
 
 _ASK_IMPORT = r"""
 import json, sys, traceback, warnings
@@ -132,12 +131,9 @@ def _place(dist: Distribution, file: str) -> Path:
 
 def _compiled(folders: Sequence[Path]) -> list[Path]:
     """Return the compiled flash-attn modules in some directories."""
-    found: dict[Path, None] = {}
-    for folder in (folder.resolve() for folder in folders if folder.is_dir()):
-        for path in sorted(folder.iterdir()):
-            if re.match(r"flash_attn_2_cuda\b.*\.so$", path.name):
-                found[path] = None
-    return list(found)
+    places = dict.fromkeys(folder.resolve() for folder in folders if folder.is_dir())
+    found = (path for place in places for path in sorted(place.glob("flash_attn_2_cuda*.so")))
+    return [path for path in found if re.match(r"flash_attn_2_cuda\b", path.name)]
 
 
 def _is_there(name: str, packages: Packages) -> bool:
@@ -202,11 +198,6 @@ def _archs_in(data: mmap.mmap) -> Iterator[str]:
 # labels of all known builders contain this. Builders write ROCm in many ways, so it is read from our own labels only
 _LABEL_TORCH = re.compile(r"torch(\d+)\.(\d+)", re.ASCII)
 _TORCH_PIN = re.compile(r"torch\s*\(?\s*(?:==|~=)\s*(\d+)\.(\d+)", re.ASCII)
-
-
-def format_flash_attn(installed: InstalledFlashAttn) -> str:
-    """Return the installed flash-attn for a message: ``flash-attn 2.8.3+rocm64torch2.9``."""
-    return f"flash-attn {installed.version}"
 
 
 def is_fallback(installed: InstalledFlashAttn | None) -> bool:

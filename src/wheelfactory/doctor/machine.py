@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from wheelfactory.core.cell import major_minor
+from wheelfactory.core.torch_build import TorchOrigin, find_origin
+
+
+def find_major_minor(version: str) -> tuple[int, int] | None:
+    """Return (major, minor) of a version; None if it does not start with a digit."""
+    return major_minor(version) if re.match(r"\d", version, re.ASCII) else None
+
+
+def format_major_minor(version: tuple[int, int]) -> str:
+    """Return ``2.9`` for (2, 9)."""
+    return f"{version[0]}.{version[1]}"
 
 
 @dataclass(frozen=True)
@@ -39,6 +53,10 @@ class Requirement:
     installed: str | None = None
     """The installed version; None if it is missing."""
 
+    def __str__(self) -> str:
+        have = f"{self.installed} is installed" if self.installed else "it is missing"
+        return f"{self.name}{self.specifier}, and {have}"
+
 
 @dataclass(frozen=True)
 class InstalledTorch:
@@ -68,6 +86,19 @@ class InstalledTorch:
     """Those symbols of CK wheels that its libraries define."""
     unmet: tuple[Requirement, ...] = ()
     """Its requirements that the Python does not meet."""
+
+    def __str__(self) -> str:
+        return f"torch {self.version or '(without metadata)'}"
+
+    @property
+    def minor(self) -> tuple[int, int] | None:
+        """Its version as (major, minor); None if it has none."""
+        return find_major_minor(self.version)
+
+    @property
+    def origin(self) -> TorchOrigin:
+        """Who built it."""
+        return find_origin(self.version)
 
 
 @dataclass(frozen=True)
@@ -100,6 +131,9 @@ class InstalledFlashAttn:
     """Names of required packages that this Python lacks."""
     shadowing_dir: str = ""
     """The working directory, if it has its own ``flash_attn`` that Python would import there; else empty."""
+
+    def __str__(self) -> str:
+        return f"flash-attn {self.version}"
 
 
 @dataclass(frozen=True)
@@ -147,3 +181,8 @@ class Machine:
     """The user's groups, by name."""
     environ: Mapping[str, str] = field(default_factory=dict)
     """The environment variables that affect ROCm, torch or flash-attn, if set."""
+
+    @property
+    def torch_minor(self) -> tuple[int, int] | None:
+        """The version of its torch as (major, minor); None if unknown, or without torch."""
+        return self.torch.minor if self.torch else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from wheelfactory.core.support import other_ways
-from wheelfactory.doctor.diagnosis import find_major_minor
 from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.fit import may_change_torch
 from wheelfactory.doctor.gpu_match import OVERRIDE, GpuSupport, lacks_code, list_visible_gpus
@@ -49,6 +48,6 @@ def find_ways(machine: Machine, support: Sequence[GpuSupport], facts: DoctorFact
     torch = machine.torch
     if torch and torch.hip is None and not machine.gpus:
         yield f"Instead, without an AMD GPU: {other_ways('')[0]}"
-    have = find_major_minor(torch.version) if torch else None
+    have = torch.minor if torch else None
     if torch and have and not may_change_torch(machine) and have not in {known.torch for known in facts.torches[1:]}:
         yield "Instead: keep your torch, and make a new environment with a torch that has a wheel."

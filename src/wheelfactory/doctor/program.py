@@ -28,7 +28,7 @@ from wheelfactory.doctor.installed_flash_attn import list_compiled_archs, read_f
 from wheelfactory.doctor.machine import Machine
 from wheelfactory.doctor.manifest_source import read_manifest_bytes, resolve_site
 from wheelfactory.doctor.published_wheels import PublishedWheel, parse_wheels
-from wheelfactory.doctor.report import DoctorReport, Offer, make_report, report_without_site
+from wheelfactory.doctor.report import DoctorReport, Offer, make_report
 from wheelfactory.doctor.report_json import as_json
 from wheelfactory.doctor.report_text import report_lines
 from wheelfactory.doctor.steps import VENV
@@ -53,10 +53,7 @@ def add_options(parser: argparse.ArgumentParser, program: Sequence[str]) -> None
     """Add the doctor's options to a parser; `program` is the command that runs it, for its advice."""
     parser.set_defaults(program=tuple(program))
     parser.add_argument(
-        "site",
-        nargs="?",
-        metavar="SITE",
-        help="site URL, manifest (URL or file), or release directory",
+        "site", nargs="?", metavar="SITE", help="site URL, manifest (URL or file), or release directory"
     )
     parser.add_argument("--python", metavar="PATH", help="examine this interpreter; --install installs into it")
     form = parser.add_mutually_exclusive_group()
@@ -96,8 +93,7 @@ def diagnose_and_report(
         report = _report_on_site(options, machine, facts, site) if site else None
     except InputError as caught:
         report, error = None, caught
-    if report is None:
-        report = replace(report_without_site(machine, diagnose_machine(machine, facts), facts), site=site or None)
+    report = report or replace(make_report(machine, diagnose_machine(machine, facts), facts), site=site or None)
     text = report_lines(report, verbose=options.verbose)
     for line in json.dumps(as_json(report, error), indent=2).split("\n") if options.json else text:
         show(line)
@@ -114,7 +110,7 @@ def _report_on_site(options: argparse.Namespace, machine: Machine, facts: Doctor
     machine = with_wheel_facts(machine, wheels)
     fit = find_fit(wheels, machine, facts, backend=wanted.backend, flash_attn=wanted.flash_attn)
     diagnoses, doctor = diagnose_machine(machine, facts), _own_command(options, machine)
-    return make_report(machine, diagnoses, source, wheels, fit, facts, wanted=wanted, doctor=doctor)
+    return make_report(machine, diagnoses, facts, source, fit, wanted, doctor)
 
 
 def with_wheel_facts(machine: Machine, wheels: Sequence[PublishedWheel]) -> Machine:

@@ -84,15 +84,10 @@ def _wheel(row: Mapping[str, Any], base: str, place: InputError) -> PublishedWhe
     cell, label, url = row.get("cell"), row.get("label"), row.get("url")
     if names_local_file(url, base):
         raise InputError(place.what, f"{place.which}: url: a file on another machine", place.hint)
+    same = ("project", "version", "filename", "sha256", "size", "requires_python", "published")
     return PublishedWheel(
-        project=row["project"],
-        version=row["version"],
-        filename=row["filename"],
+        **{name: row[name] for name in same},
         url=wheel_url(row["filename"], url, base).replace("+", "%2B"),
-        sha256=row["sha256"],
-        size=row["size"],
-        requires_python=row["requires_python"],
-        published=row["published"],
         yanked=row.get("yanked"),
         cell=None if cell is None else Cell.parse(cell),
         label=None if label is None else Label.parse(label),

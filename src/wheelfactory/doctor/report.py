@@ -6,24 +6,24 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
+from wheelfactory.core.cell import FALLBACK_NAME, Backend
 from wheelfactory.core.errors import DONE, FAILED
 from wheelfactory.core.installer import InstallCommand, pip_for, uv_for
 from wheelfactory.core.published import why_unverified
 from wheelfactory.core.support import Answer
 from wheelfactory.doctor.advice import find_answer, find_torch
-from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, INSTALL_TORCH, Diagnosis, format_major_minor
+from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, INSTALL_TORCH, Diagnosis
 from wheelfactory.doctor.facts import DoctorFacts
-from wheelfactory.doctor.fit import Fit, dependencies_of, find_missing_dependencies
+from wheelfactory.doctor.fit import Fit
 from wheelfactory.doctor.gpu_match import GpuSupport, gpu_warnings, hide_gpus_hint, judge_gpus, list_visible_gpus
-from wheelfactory.doctor.machine import Machine
+from wheelfactory.doctor.machine import Machine, format_major_minor
 from wheelfactory.doctor.manifest_source import ManifestSource
 from wheelfactory.doctor.notes import find_notes, find_ways
 from wheelfactory.doctor.published_wheels import PublishedWheel
 from wheelfactory.doctor.steps import (
     Step,
     Target,
-    again_step,
+    again_steps,
     exact_commands,
     fallback_steps,
     find_target,
@@ -95,73 +95,45 @@ class DoctorReport:
 def make_report(
     machine: Machine,
     diagnoses: tuple[Diagnosis, ...],
-    source: ManifestSource,
-    wheels: Sequence[PublishedWheel],
-    fit: Fit,
     facts: DoctorFacts,
-    *,
-    wanted: Wanted,
-    doctor: Sequence[str],
+    source: ManifestSource | None = None,
+    fit: Fit | None = None,
+    wanted: Wanted | None = None,
+    doctor: Sequence[str] = (),
 ) -> DoctorReport:
-    """Return the report for a machine and the manifest of `source`, whose `wheels` were matched as `fit`.
+    """Return the report for a machine and the wheels of a site; without one, only the machine's problems and torch.
 
-    `wanted`: the wheels that were asked for. `doctor`: the command that runs the doctor with this site.
+    `source`: the manifest, whose wheels were matched as `fit`. `wanted`: the wheels that were asked for. `doctor`: the
+    command that runs the doctor with this site.
     """
-    unsupported = tuple(check_system(machine, facts))
+    unsupported, wanted = tuple(check_system(machine, facts)), wanted or Wanted()
     verdict = find_verdict(machine, diagnoses, unsupported, fit, wanted, facts)
-    if verdict.kind is VerdictKind.CANNOT and unsupported:
-        diagnoses, fit = unsupported, replace(fit, fitting=(), with_other_torch=None, measured=None, fallbacks=())
-    needed = find_missing_dependencies(wheels, machine)
-    best = {wheel.label.backend: wheel for wheel in reversed(fit.fitting) if wheel.label}  # all have one (find_fit)
-    other = fit.with_other_torch
-    is_dead_end = verdict.kind is VerdictKind.CANNOT and not unsupported
-    is_supported = find_answer(machine, facts, wanted.backend) is not Answer.DOES_NOT_WORK
-    report = DoctorReport(
-        machine,
-        verdict,
-        diagnoses,
-        source.manifest,
-        fit,
-        tuple(_offer(wheel, needed, machine, facts) for wheel in sorted(best.values(), key=fit.fitting.index)),
-        _torch_offer(other, other.cell, machine, facts) if other and other.cell else None,
-        _offer(fit.fallbacks[0], (), machine, facts) if fit.fallbacks else None,
-        _refused_by_installed(machine, facts),
-        judge_gpus(machine, facts),
-    )
-    site = source.base if source.has_index else ""
-    report = replace(report, steps=tuple(_steps(report, needed, site, doctor, facts)))
-    notes = (*_notes(report, facts, is_supported=is_dead_end and is_supported), *_measured_note(report, needed))
-    return with_remedies(replace(report, notes=notes))
+    is_dead_end = fit is not None and verdict.kind is VerdictKind.CANNOT
+    if unsupported and verdict.kind is VerdictKind.CANNOT:
+        is_dead_end, diagnoses = False, unsupported
+        fit = fit and replace(fit, fitting=(), with_other_torch=None, measured=None, fallbacks=())
+    report = DoctorReport(machine, verdict, diagnoses, source.manifest if source else None, fit)
+    report = replace(report, refused=_refused_by_installed(machine, facts), support=judge_gpus(machine, facts))
+    if fit:
+        best = {wheel.label.backend: wheel for wheel in reversed(fit.fitting) if wheel.label}  # all have one (find_fit)
+        report = replace(
+            report,
+            offers=tuple(_offer(wheel, fit, machine, facts) for wheel in sorted(best.values(), key=fit.fitting.index)),
+            torch=_torch_offer(fit.with_other_torch, machine, facts) if fit.with_other_torch else None,
+            fallback=_offer(fit.fallbacks[0], fit, machine, facts) if fit.fallbacks else None,
+        )
+    report = replace(report, steps=tuple(_steps(report, source, doctor, facts)))
+    is_supported = is_dead_end and find_answer(machine, facts, wanted.backend) is not Answer.DOES_NOT_WORK
+    return with_remedies(replace(report, notes=tuple(_notes(report, facts, is_supported=is_supported))))
 
 
-def report_without_site(machine: Machine, diagnoses: tuple[Diagnosis, ...], facts: DoctorFacts) -> DoctorReport:
-    """Return the report for a machine alone: its problems, and the torch to install if it has none for its GPUs."""
-    refused = _refused_by_installed(machine, facts)
-    unsupported = tuple(check_system(machine, facts))
-    verdict = find_verdict(machine, diagnoses, unsupported, None, Wanted(), facts)
-    diagnoses = unsupported or diagnoses
-    report = DoctorReport(machine, verdict, diagnoses, refused=refused, support=judge_gpus(machine, facts))
-    has_torch = machine.torch is not None and machine.torch.hip is not None
-    torch = None if unsupported else find_torch(machine, facts)
-    steps = list(_fixes(diagnoses))
-    if torch and not (has_torch and find_answer(machine, facts) is not Answer.DOES_NOT_WORK):
-        target = find_target(machine.python)
-        steps += [*preparing_steps(target, sees_torch=False), torch_step(target, *torch, machine, facts)]
-    report = replace(report, steps=tuple(steps))
-    return with_remedies(replace(report, notes=tuple(_notes(report, facts))))
-
-
-def _notes(report: DoctorReport, facts: DoctorFacts, *, is_supported: bool = False) -> Iterator[str]:
+def _notes(report: DoctorReport, facts: DoctorFacts, *, is_supported: bool) -> Iterator[str]:
     """Yield the notes of a report; `is_supported`: whether the matrix has a wheel that this site lacks."""
-    kind = report.verdict.kind
+    kind, machine, fit = report.verdict.kind, report.machine, report.fit
     if kind is VerdictKind.INSTALL:
-        offer = next(filter(None, (*report.offers, report.torch)))
-        if offer.condition:  # hides the GPUs that the cautions are about
-            yield f"Note: {offer.condition}"
-        else:
-            yield from (f"Caution: {caution}" for caution in offer.cautions)
-        if offer.unverified:
-            yield f"Caution: the wheel is not verified ({offer.unverified})"
+        yield from _offer_notes(next(filter(None, (*report.offers, report.torch))))
+        if not list_visible_gpus(machine):
+            yield "No GPU is visible, so it was not checked whether the wheel has code for yours."
     elif kind is VerdictKind.KEEP:
         for better in report.offers:
             if not better.installed and better.wheel.label:
@@ -169,26 +141,32 @@ def _notes(report: DoctorReport, facts: DoctorFacts, *, is_supported: bool = Fal
                 options = f"--flash-attn {version} --backend {backend}"
                 yield f"Not needed, but possible: {version} with {backend.display_name} ({options})."
     else:
-        offered = FALLBACK_NAME if kind is VerdictKind.CANNOT and report.fallback else None  # the steps install it
-        ways = find_ways(report.machine, report.support, facts)
-        yield from (way for way in ways if not (offered and offered in way))
-        if is_supported and report.fit and report.fit.near_misses:
+        offered = kind is VerdictKind.CANNOT and report.fallback  # the steps install it
+        ways = find_ways(machine, report.support, facts)
+        yield from (way for way in ways if not (offered and FALLBACK_NAME in way))
+        if is_supported and fit and fit.near_misses:
             yield "It is supported, but not on this site: ask its owner for the wheel (its page has a request form)."
-    if kind is VerdictKind.INSTALL and not list_visible_gpus(report.machine):
-        yield "No GPU is visible, so it was not checked whether the wheel has code for yours."
     if kind in (VerdictKind.INSTALL, VerdictKind.KEEP):
-        yield from find_notes(report.machine, changes_torch=report.torch is not None)
+        yield from find_notes(machine, changes_torch=report.torch is not None)
+    if fit and fit.measured and kind is not VerdictKind.KEEP:
+        yield _measured_note(machine, fit, fit.measured)
 
 
-def _measured_note(report: DoctorReport, needed: Sequence[PublishedWheel]) -> Iterator[str]:
-    """Yield the note about a wheel for another torch; never where flash-attn works."""
-    wheel = report.fit.measured if report.fit else None
-    if wheel and wheel.label and report.verdict.kind is not VerdictKind.KEEP:
-        wheels = (*dependencies_of(wheel, needed), wheel)
-        pip, _ = exact_commands(report.machine.python.executable, wheels, again=False)
-        built = f"{wheel.filename} is built with torch {format_major_minor(wheel.label.torch)}"
-        what = f"{built}; yours defines all symbols that it needs, and nothing was run"
-        yield f"May work, symbols measured: {what}. At your own risk: {shlex.join(pip)}"
+def _offer_notes(offer: Offer) -> Iterator[str]:
+    if offer.condition:  # hides the GPUs that the cautions are about
+        yield f"Note: {offer.condition}"
+    else:
+        yield from (f"Caution: {caution}" for caution in offer.cautions)
+    if offer.unverified:
+        yield f"Caution: the wheel is not verified ({offer.unverified})"
+
+
+def _measured_note(machine: Machine, fit: Fit, wheel: PublishedWheel) -> str:
+    assert wheel.label  # find_fit keeps only wheels with a label
+    pip, _ = exact_commands(machine.python.executable, fit.with_dependencies(wheel), again=False)
+    built = f"{wheel.filename} is built with torch {format_major_minor(wheel.label.torch)}"
+    what = f"{built}; yours defines all symbols that it needs, and nothing was run"
+    return f"May work, symbols measured: {what}. At your own risk: {shlex.join(pip)}"
 
 
 def _refused_by_installed(machine: Machine, facts: DoctorFacts) -> tuple[str, ...]:
@@ -200,30 +178,39 @@ def _refused_by_installed(machine: Machine, facts: DoctorFacts) -> tuple[str, ..
 
 
 def _steps(
-    report: DoctorReport, needed: Sequence[PublishedWheel], site: str, doctor: Sequence[str], facts: DoctorFacts
+    report: DoctorReport, source: ManifestSource | None, doctor: Sequence[str], facts: DoctorFacts
 ) -> Iterator[Step]:
     """Yield the remedies, then the steps to the best wheel, with another torch if none matches the installed one."""
-    machine, target, kind = report.machine, find_target(report.machine.python), report.verdict.kind
+    machine, target, kind, fit = report.machine, find_target(report.machine.python), report.verdict.kind, report.fit
+    index = source.base if source and source.has_index else ""
     yield from _fixes(report.diagnoses)
-    if kind is VerdictKind.FIX:
-        if _is_wheel_next(report):
-            yield from preparing_steps(target, sees_torch=True)
-            yield _wheel_step(report.offers[0], needed, target, site, machine)
-        elif doctor:
-            yield again_step(target, doctor)
-    elif kind is VerdictKind.INSTALL and report.offers:
+    if fit is None:
+        yield from _torch_without_site(report, target, facts)
+    elif report.offers and (kind is VerdictKind.INSTALL or (kind is VerdictKind.FIX and _is_wheel_next(report))):
         yield from preparing_steps(target, sees_torch=True)
-        yield _wheel_step(report.offers[0], needed, target, site, machine)
-    elif kind is VerdictKind.INSTALL and report.torch and report.torch.wheel.cell:
-        cell = report.torch.wheel.cell
+        yield _wheel_step(report.offers[0].wheel, fit, target, index, machine)
+    elif kind is VerdictKind.INSTALL and fit.with_other_torch and fit.with_other_torch.cell:
+        cell = fit.with_other_torch.cell
         yield from preparing_steps(target, sees_torch=False)
         yield torch_step(target, cell.torch, cell.rocm, machine, facts)
-        yield _wheel_step(report.torch, needed, target, site, machine)
-        if doctor:
-            yield again_step(target, doctor)
-    elif kind is VerdictKind.CANNOT and report.fit and report.fit.fallbacks:
+        yield _wheel_step(fit.with_other_torch, fit, target, index, machine)
+        yield from again_steps(target, doctor)
+    elif kind is VerdictKind.FIX:
+        yield from again_steps(target, doctor)
+    elif kind is VerdictKind.CANNOT and fit.fallbacks:
         yield from preparing_steps(target, sees_torch=True)
-        yield from fallback_steps(target, report.fit.fallbacks, site)
+        yield from fallback_steps(target, fit.fallbacks, index)
+
+
+def _torch_without_site(report: DoctorReport, target: Target, facts: DoctorFacts) -> Iterator[Step]:
+    """Yield the steps to a torch for the GPUs, if the installed one is none."""
+    machine = report.machine
+    has_torch = machine.torch is not None and machine.torch.hip is not None
+    works = has_torch and find_answer(machine, facts) is not Answer.DOES_NOT_WORK
+    is_unsupported = report.verdict.kind is VerdictKind.CANNOT and bool(report.diagnoses)
+    if not works and not is_unsupported and (torch := find_torch(machine, facts)):
+        yield from preparing_steps(target, sees_torch=False)
+        yield torch_step(target, *torch, machine, facts)
 
 
 def _fixes(diagnoses: Sequence[Diagnosis]) -> Iterator[Step]:
@@ -239,14 +226,13 @@ def _fixes(diagnoses: Sequence[Diagnosis]) -> Iterator[Step]:
 def _is_wheel_next(report: DoctorReport) -> bool:
     """Whether a wheel can follow the remedies: torch sees the GPUs, and flash-attn is missing or has to be replaced."""
     torch, again = report.machine.torch, any(INSTALL_MATCHING_WHEEL in one.remedy for one in report.diagnoses)
-    sees = torch is not None and bool(torch.sees_gpu)
-    return bool(report.offers) and sees and (report.machine.flash_attn is None or again)
+    return torch is not None and bool(torch.sees_gpu) and (report.machine.flash_attn is None or again)
 
 
-def _wheel_step(offer: Offer, needed: Sequence[PublishedWheel], target: Target, site: str, machine: Machine) -> Step:
-    again = machine.flash_attn is not None and machine.flash_attn.version == offer.wheel.version
+def _wheel_step(wheel: PublishedWheel, fit: Fit, target: Target, index: str, machine: Machine) -> Step:
+    again = machine.flash_attn is not None and machine.flash_attn.version == wheel.version
     again = again and not machine.python.externally_managed  # a new environment has nothing to replace
-    return wheel_step(target, offer.wheel, dependencies_of(offer.wheel, needed), site, again=again)
+    return wheel_step(target, fit.with_dependencies(wheel), index, again=again)
 
 
 def with_remedies(report: DoctorReport) -> DoctorReport:
@@ -264,26 +250,26 @@ def with_remedies(report: DoctorReport) -> DoctorReport:
     return replace(report, diagnoses=tuple(diagnoses), steps=tuple(steps))
 
 
-def _offer(wheel: PublishedWheel, needed: Sequence[PublishedWheel], machine: Machine, facts: DoctorFacts) -> Offer:
+def _offer(wheel: PublishedWheel, fit: Fit, machine: Machine, facts: DoctorFacts) -> Offer:
     installed = machine.flash_attn
     again = installed is not None and installed.version == wheel.version
-    pip, uv = exact_commands(machine.python.executable, (*dependencies_of(wheel, needed), wheel), again=again)
-    judged = wheel.label is not None  # the fallback runs on every GPU
-    return Offer(
-        wheel,
-        pip,
-        uv,
+    offer = Offer(wheel, *exact_commands(machine.python.executable, fit.with_dependencies(wheel), again=again))
+    if wheel.label is None:  # the fallback runs on every GPU
+        return offer
+    return replace(
+        offer,
         installed=installed is not None and again and not installed.error,
-        condition=hide_gpus_hint(wheel, machine, facts) if judged else "",
-        cautions=tuple(gpu_warnings(wheel, machine, facts)) if judged else (),
+        condition=hide_gpus_hint(wheel, machine, facts),
+        cautions=tuple(gpu_warnings(wheel, machine, facts)),
         unverified=_unverified(wheel, facts),
-        refused=facts.find_refused(wheel.version, str(wheel.label.backend)) if wheel.label else (),
+        refused=facts.find_refused(wheel.version, str(wheel.label.backend)),
     )
 
 
-def _torch_offer(wheel: PublishedWheel, cell: Cell, machine: Machine, facts: DoctorFacts) -> Offer:
-    installers = (one(machine.python.executable) for one in (pip_for, uv_for))
-    pip, uv = (torch_command(one, cell.torch, cell.rocm, machine, facts) for one in installers)
+def _torch_offer(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> Offer:
+    assert wheel.cell  # find_fit names the torch of a cell
+    torch, rocm, python = wheel.cell.torch, wheel.cell.rocm, machine.python.executable
+    pip, uv = (torch_command(one(python), torch, rocm, machine, facts) for one in (pip_for, uv_for))
     cautions = tuple(gpu_warnings(wheel, machine, facts))
     return Offer(wheel, pip, uv, cautions=cautions, unverified=_unverified(wheel, facts))
 

@@ -63,9 +63,8 @@ def preparing_steps(target: Target, *, sees_torch: bool) -> Iterator[Step]:
         why = "the Linux distribution manages this Python, so pip refuses to install into it"
         yield Step(f"Create an environment ({why}):", (shlex.join((python.executable, "-m", "venv", *options, VENV)),))
     elif python.pip is None and not python.has_uv:
-        yield Step(
-            "Install pip, which this Python lacks:", (shlex.join((python.executable, "-m", "ensurepip", "--upgrade")),)
-        )
+        command = (python.executable, "-m", "ensurepip", "--upgrade")
+        yield Step("Install pip, which this Python lacks:", (shlex.join(command),))
 
 
 def fix_step(title: str, remedy: str) -> Step:
@@ -94,25 +93,22 @@ def torch_step(target: Target, torch: str, rocm: str, machine: Machine, facts: D
     return Step(f"Install torch {torch} for ROCm {rocm}:", (shlex.join(command),))
 
 
-def wheel_step(
-    target: Target, wheel: PublishedWheel, needed: Sequence[PublishedWheel], site: str, *, again: bool
-) -> Step:
-    """Return the step that installs a wheel: from the index of `site`, or without one by address.
+def wheel_step(target: Target, wheels: Sequence[PublishedWheel], site: str, *, again: bool) -> Step:
+    """Return the step that installs the last of some wheels: from the index of `site`, or without one by address.
 
-    `needed`: the dependencies that the Python lacks. `again`: whether this version is installed already.
+    The others are its dependencies that the Python lacks. `again`: whether this version is installed already.
     """
+    *needed, wheel = wheels
     assert wheel.label
-    title = "Install the matching wheel:"
-    installer = target.installer
-    if not site:
-        pip, uv = exact_commands(target.executable, (*needed, wheel), again=again)
-        return Step(title, (shlex.join(pip if target.has_pip else uv),))
     index, requirement = f"{site}{index_path(wheel.label.index_key)}/", f"flash-attn=={wheel.version}"
-    if again:  # the index lacks torch, which --force-reinstall would reinstall too
-        options = ("--no-deps", installer.reinstall_option, installer.index_option, index)
+    command = target.installer.install_from_index(index, requirement)
+    if not site:
+        command = exact_commands(target.executable, wheels, again=again)[0 if target.has_pip else 1]
+    elif again:  # the index lacks torch, which --force-reinstall would reinstall too
+        options = ("--no-deps", target.installer.reinstall_option, target.installer.index_option, index)
         missing = (f"{one.project}=={one.version}" for one in needed)  # --no-deps would leave them out
-        return Step(title, (shlex.join((*installer.install_command, *options, *missing, requirement)),))
-    return Step(title, (shlex.join(installer.install_from_index(index, requirement)),))
+        command = (*target.installer.install_command, *options, *missing, requirement)
+    return Step("Install the matching wheel:", (shlex.join(command),))
 
 
 def fallback_steps(target: Target, wheels: Sequence[PublishedWheel], site: str) -> Iterator[Step]:
@@ -146,7 +142,8 @@ def exact_commands(
     )
 
 
-def again_step(target: Target, doctor: Sequence[str]) -> Step:
-    """Return the last step: the doctor's own command `doctor`, for the Python that was installed into."""
+def again_steps(target: Target, doctor: Sequence[str]) -> Iterator[Step]:
+    """Yield the last step: the doctor's own command `doctor`, if any, for the Python that was installed into."""
     chosen = () if target.executable == target.python.executable else ("--python", target.executable)
-    return Step("Run the doctor again:", (shlex.join((*doctor, *chosen)),))
+    if doctor:
+        yield Step("Run the doctor again:", (shlex.join((*doctor, *chosen)),))

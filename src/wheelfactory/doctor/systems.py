@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from wheelfactory.core.cell import name_python
 from wheelfactory.core.published import version_key
-from wheelfactory.doctor.diagnosis import Diagnosis, find_major_minor
+from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.facts import DoctorFacts
-from wheelfactory.doctor.machine import Machine
+from wheelfactory.doctor.machine import Machine, find_major_minor
 
 _GLIBC = "2.28"
 """The oldest glibc that PyTorch's torch for ROCm supports: its wheels are manylinux_2_28."""

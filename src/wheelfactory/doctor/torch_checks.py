@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from wheelfactory.core.torch_build import TorchOrigin, find_origin, find_own_index, rocm_of_torch
+from wheelfactory.core.torch_build import TorchOrigin, find_own_index
 from wheelfactory.doctor.diagnosis import (
     INSTALL_MATCHING_WHEEL,
     INSTALL_TORCH,
     Diagnosis,
     abi_age,
     choose_installer,
-    find_major_minor,
-    format_major_minor,
-    format_torch,
+    debug_command,
     uninstall_command,
 )
 from wheelfactory.doctor.facts import DoctorFacts
@@ -23,10 +21,15 @@ from wheelfactory.doctor.installed_flash_attn import (
     find_build_cxx11_abi,
     find_build_rocm,
     find_build_torch,
-    format_flash_attn,
     is_compiled,
 )
-from wheelfactory.doctor.machine import InstalledFlashAttn, InstalledTorch, Machine
+from wheelfactory.doctor.machine import (
+    InstalledFlashAttn,
+    InstalledTorch,
+    Machine,
+    find_major_minor,
+    format_major_minor,
+)
 from wheelfactory.wheel.elf.mangled import find_string_abi, format_symbol, guess_provider
 
 TRITON_VARIABLE = "FLASH_ATTENTION_TRITON_AMD_ENABLE"
@@ -46,77 +49,65 @@ def check_torch(machine: Machine, facts: DoctorFacts) -> Iterator[Diagnosis]:
     elif torch.hip is None:
         kind = f"a CUDA build (CUDA {torch.cuda})" if torch.cuda else "a CPU build"
         quoted = f": `{machine.flash_attn.error}`" if machine.flash_attn and machine.flash_attn.error else ""
-        what = f"{format_torch(machine)} is {kind}; flash-attn on an AMD GPU needs torch built for ROCm{quoted}"
+        what = f"{machine.torch} is {kind}; flash-attn on an AMD GPU needs torch built for ROCm{quoted}"
         yield Diagnosis("torch is not built for ROCm", what, INSTALL_TORCH)
     elif torch.gpu_error:
-        what = f"{format_torch(machine)} imports, but its first call of the GPU ended: {torch.gpu_error}"
-        yield Diagnosis("torch crashes", what, _reinstall_torch(machine, torch, facts, "torch.cuda.init()"))
+        what = f"{machine.torch} imports, but its first call of the GPU ended: {torch.gpu_error}"
+        remedy = _reinstall_torch(machine, torch, facts, "import torch", "torch.cuda.init()")
+        yield Diagnosis("torch crashes", what, remedy)
     else:
         yield from _unmet(machine, torch, facts)
         if archs := lacks_code(machine):
-            names = ", ".join(map(format_gpu, archs))
-            yield Diagnosis("no code in torch", f"{format_torch(machine)} has no code for {names}", INSTALL_TORCH)
+            what = f"{machine.torch} has no code for {', '.join(map(format_gpu, archs))}"
+            yield Diagnosis("no code in torch", what, INSTALL_TORCH)
 
 
 def _not_imported(machine: Machine, torch: InstalledTorch, facts: DoctorFacts) -> Diagnosis:
-    what = f"{format_torch(machine)} cannot be imported: `{torch.error}`"
-    remedy = _reinstall_torch(machine, torch, facts, "")
+    what = f"{machine.torch} cannot be imported: `{torch.error}`"
+    remedy = _reinstall_torch(machine, torch, facts, "import torch")
     if "iJIT_NotifyEvent" in torch.error:  # pytorch/pytorch#123097
         remedy = f"its MKL is too new: `conda install 'mkl<2024.1'`; or {remedy}"
     elif first := next(iter(torch.unmet), None):
-        have = f"{first.installed} is installed" if first.installed else "it is missing"
-        what = f"{what}; it requires {first.name}{first.specifier}, and {have}"
+        what = f"{what}; it requires {first}"
     return Diagnosis("torch does not import", what, remedy)
 
 
-def _reinstall_torch(machine: Machine, torch: InstalledTorch, facts: DoctorFacts, call: str) -> str:
-    """Return how to get the same torch again, from its own index, or how to see the full error."""
-    origin, index = find_origin(torch.version), find_own_index(torch.version, facts.indexes)
-    installer = choose_installer(machine)
-    if origin is TorchOrigin.AMD_NIGHTLY:
+def _reinstall_torch(machine: Machine, torch: InstalledTorch, facts: DoctorFacts, *code: str) -> str:
+    """Return how to get the same torch again, from its own index, or how to see the full error of `code`."""
+    index, installer = find_own_index(torch.version, facts.indexes), choose_installer(machine)
+    if torch.origin is TorchOrigin.AMD_NIGHTLY:
         return f"install torch and its ROCm packages (rocm-sdk-core, rocm-sdk-libraries) of the same day, from {index}"
-    if origin is TorchOrigin.NIGHTLY and index:
-        command = (
-            *installer.install_command,
-            "--pre",
-            installer.reinstall_option,
-            "torch",
-            installer.index_option,
-            index,
-        )
-        return f"it is a nightly; install another day's: `{shlex.join(command)}`"
+    if torch.origin is TorchOrigin.NIGHTLY and index:
+        options = ("--pre", installer.reinstall_option, "torch", installer.index_option, index)
+        return f"it is a nightly; install another day's: `{shlex.join((*installer.install_command, *options))}`"
     if index:
-        again = shlex.join(installer.install_torch(f"torch=={torch.version}", index, again=True))
-        return f"reinstall it: `{again}`"
-    more = shlex.join(
-        [machine.python.executable, "-X", "faulthandler", "-c", "; ".join(filter(None, ("import torch", call)))]
-    )
-    return f"reinstall it from where it came; for the full error: `{more}`"
+        again = installer.install_torch(f"torch=={torch.version}", index, again=True)
+        return f"reinstall it: `{shlex.join(again)}`"
+    return f"reinstall it from where it came; for the full error: `{debug_command(machine, *code)}`"
 
 
 def _unmet(machine: Machine, torch: InstalledTorch, facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Yield the requirements of torch that this Python does not meet; its Triton counts even if flash-attn imports."""
     for need in torch.unmet:
-        have = f"{need.installed} is installed" if need.installed else "it is missing"
-        what = f"{format_torch(machine)} requires {need.name}{need.specifier}, and {have}"
-        yield Diagnosis("unmet requirement", what, _from_own_index(machine, facts, f"{need.name}{need.specifier}"))
+        remedy = _from_own_index(machine, facts, f"{need.name}{need.specifier}")
+        yield Diagnosis("unmet requirement", f"{machine.torch} requires {need}", remedy)
 
 
-def _from_own_index(machine: Machine, facts: DoctorFacts, *requirements: str) -> str:
-    """Return how to install packages that belong to the installed torch; torch and flash-attn stay."""
+def _from_own_index(machine: Machine, facts: DoctorFacts, requirement: str) -> str:
+    """Return how to install a package that belongs to the installed torch; torch and flash-attn stay."""
     installer = choose_installer(machine)
     index = find_own_index(machine.torch.version, facts.indexes) if machine.torch else None
-    options = ("--no-deps", installer.reinstall_option)
+    command = (*installer.install_command, "--no-deps", installer.reinstall_option)
     if index:
-        return shlex.join((*installer.install_command, *options, installer.index_option, index, *requirements))
-    command = shlex.join((*installer.install_command, *options, *requirements))
-    return f"keep torch, and install {' '.join(requirements)} from where this torch came: add its index to `{command}`"
+        return shlex.join((*command, installer.index_option, index, requirement))
+    where = f"add its index to `{shlex.join((*command, requirement))}`"
+    return f"keep torch, and install {requirement} from where this torch came: {where}"
 
 
 def check_companions(machine: Machine, facts: DoctorFacts) -> Iterator[Diagnosis]:
     """Yield a torchvision or torchaudio that belongs to another torch: they fail when they are imported."""
     torch = machine.torch
-    have = find_major_minor(torch.version) if torch and torch.hip else None
+    have = torch.minor if torch and torch.hip else None
     if torch is None or have is None or have[0] != 2:
         return
     wrong = []
@@ -125,19 +116,15 @@ def check_companions(machine: Machine, facts: DoctorFacts) -> Iterator[Diagnosis
         # torchaudio 2.11 is the last one, and works with later torches
         if found and found != wanted and not (name == "torchaudio" and (2, 11) <= found < wanted):
             wrong.append(name)
-    if not wrong:
-        return
     both = " and ".join(f"{name} {machine.packages[name]}" for name in wrong)
-    what = f"{both} belong{'s' * (len(wrong) == 1)} to another torch than {format_torch(machine)}"
+    what = f"{both} belong{'s' * (len(wrong) == 1)} to another torch than {machine.torch}"
     index, installer = find_own_index(torch.version, facts.indexes), choose_installer(machine)
-    if index is None:
-        yield Diagnosis(
-            "torchvision of another torch", what, f"install {' and '.join(wrong)} from where this torch came"
-        )
-        return
-    pinned = (f"torch=={torch.version}", *wrong)
-    command = shlex.join((*installer.install_command, "--upgrade", *pinned, installer.index_option, index))
-    yield Diagnosis("torchvision of another torch", what, command)
+    remedy = f"install {' and '.join(wrong)} from where this torch came"
+    if index:
+        options = ("--upgrade", f"torch=={torch.version}", *wrong, installer.index_option, index)
+        remedy = shlex.join((*installer.install_command, *options))
+    if wrong:
+        yield Diagnosis("torchvision of another torch", what, remedy)
 
 
 def diagnose_rocm_mismatch(
@@ -145,8 +132,8 @@ def diagnose_rocm_mismatch(
 ) -> Diagnosis:
     """Report a flash-attn built for another ROCm than `have` of torch; `built`: None if only the error shows that."""
     wanted = f"ROCm {format_major_minor(built)}" if built else "another ROCm"
-    what = f"{format_flash_attn(installed)} was built for {wanted}, but {format_torch(machine)} for ROCm {have}"
-    return Diagnosis("ROCm mismatch", f"{what}: {quoted}" if quoted else what, INSTALL_MATCHING_WHEEL)
+    what = f"{installed} was built for {wanted}, but {machine.torch} for ROCm {have}{quoted}"
+    return Diagnosis("ROCm mismatch", what)
 
 
 def check_torch_match(machine: Machine, installed: InstalledFlashAttn, facts: DoctorFacts) -> Iterator[Diagnosis]:
@@ -154,9 +141,8 @@ def check_torch_match(machine: Machine, installed: InstalledFlashAttn, facts: Do
     torch = machine.torch
     if torch is None or torch.hip is None or installed.error or not is_compiled(installed):
         return
-    other = _torch_mismatch(machine, installed)
-    built, have = find_build_rocm(installed, facts), rocm_of_torch(torch.version, torch.hip, torch.rocm, facts.hips)
-    if other:
+    built, have = find_build_rocm(installed, facts), facts.find_rocm(torch)
+    if other := _torch_mismatch(machine, installed):
         yield other
     elif built and have and built != have:
         yield diagnose_rocm_mismatch(machine, installed, built, format_major_minor(have))
@@ -164,22 +150,19 @@ def check_torch_match(machine: Machine, installed: InstalledFlashAttn, facts: Do
 
 def _torch_mismatch(machine: Machine, installed: InstalledFlashAttn, quoted: str = "") -> Diagnosis | None:
     """Report a flash-attn built for another torch; None if it matches or its torch is unknown."""
-    built = find_build_torch(installed)
-    have = find_major_minor(machine.torch.version) if machine.torch else None
+    built, have = find_build_torch(installed), machine.torch_minor
     if built is None or have is None or built[0] == have:
         return None
-    wanted, source = built
-    built_for = f"was built for torch {format_major_minor(wanted)} (from its {source})"
-    what = f"{format_flash_attn(installed)} {built_for}, you have {format_torch(machine)}{quoted}"
-    return Diagnosis("torch mismatch", what, INSTALL_MATCHING_WHEEL)
+    built_for = f"was built for torch {format_major_minor(built[0])} (from its {built[1]})"
+    return Diagnosis("torch mismatch", f"{installed} {built_for}, you have {machine.torch}{quoted}")
 
 
 def diagnose_undefined_symbol(machine: Machine, installed: InstalledFlashAttn, symbol: str) -> Diagnosis | None:
     """Return why the loader does not find `symbol`; None if unknown."""
-    quoted = f"`undefined symbol: {format_symbol(symbol)}`"
+    quoted = f": `undefined symbol: {format_symbol(symbol)}`"
     # a recorded torch version names the mismatch; the symbol alone shows only which library does not match
     return (
-        _torch_mismatch(machine, installed, f": {quoted}")
+        _torch_mismatch(machine, installed, quoted)
         or _abi_mismatch(machine, installed, symbol, quoted)
         or _library_mismatch(machine, installed, symbol, quoted)
     )
@@ -187,30 +170,20 @@ def diagnose_undefined_symbol(machine: Machine, installed: InstalledFlashAttn, s
 
 def _abi_mismatch(machine: Machine, installed: InstalledFlashAttn, symbol: str, quoted: str) -> Diagnosis | None:
     # std::string in a symbol shows the ABI of the build; torch for ROCm uses the new ABI from 2.6 on
-    has = machine.torch.cxx11_abi if machine.torch else None
-    abi = find_string_abi(symbol)
+    has, abi = machine.torch.cxx11_abi if machine.torch else None, find_string_abi(symbol)
     wants = find_build_cxx11_abi(installed) if abi is None else abi == "new"
     if has is None or wants is None or has == wants:
         return None
     built_with = f"the {abi_age(new=wants)} C++ ABI (_GLIBCXX_USE_CXX11_ABI={int(wants)})"
-    what = (
-        f"{format_flash_attn(installed)} was built with {built_with}, "
-        f"but {format_torch(machine)} uses the {abi_age(new=has)} one ({int(has)}): {quoted}"
-    )
-    return Diagnosis("C++ ABI mismatch", what, INSTALL_MATCHING_WHEEL)
+    uses = f"but {machine.torch} uses the {abi_age(new=has)} one ({int(has)})"
+    return Diagnosis("C++ ABI mismatch", f"{installed} was built with {built_with}, {uses}{quoted}")
 
 
 def _library_mismatch(machine: Machine, installed: InstalledFlashAttn, symbol: str, quoted: str) -> Diagnosis | None:
-    found = {
-        "torch": ("torch mismatch", f"for another torch than {format_torch(machine)}"),
-        "HIP": ("ROCm mismatch", f"for another ROCm than {format_torch(machine)}"),
-        "Python": ("Python mismatch", f"for another Python than {machine.python.version}"),
-    }.get(guess_provider(symbol))
-    return (
-        Diagnosis(found[0], f"{format_flash_attn(installed)} was built {found[1]}: {quoted}", INSTALL_MATCHING_WHEEL)
-        if found
-        else None
-    )
+    mismatches = {"torch": ("torch", machine.torch), "HIP": ("ROCm", machine.torch)}
+    name, have = {**mismatches, "Python": ("Python", machine.python.version)}.get(guess_provider(symbol), ("", ""))
+    what = f"{installed} was built for another {name} than {have}{quoted}"
+    return Diagnosis(f"{name} mismatch", what) if name else None
 
 
 def uses_triton(machine: Machine, installed: InstalledFlashAttn) -> bool:
@@ -229,15 +202,15 @@ def find_tritons(machine: Machine, facts: DoctorFacts) -> list[tuple[str, str]]:
 
 def diagnose_missing_triton(machine: Machine, installed: InstalledFlashAttn, facts: DoctorFacts) -> Diagnosis:
     """Report that flash-attn fails because the module triton is missing."""
-    what = f"{format_flash_attn(installed)} needs Triton, which is not installed: `No module named 'triton'`"
+    what = f"{installed} needs Triton, which is not installed: `No module named 'triton'`"
     return Diagnosis("no Triton", what, _from_own_index(machine, facts, own_triton(machine, facts)))
 
 
 def own_triton(machine: Machine, facts: DoctorFacts) -> str:
     """Return the Triton that the installed torch requires: ``triton-rocm==3.7.1``; of AMD's builds only the name."""
     torch = machine.torch
-    version = find_major_minor(torch.version) if torch else None
-    if torch is None or version is None or find_origin(torch.version) is not TorchOrigin.PYTORCH:
+    version = torch.minor if torch else None
+    if torch is None or version is None or torch.origin is not TorchOrigin.PYTORCH:
         return "triton"
     known = facts.find_torch(version)
     return f"{known.triton_package}=={known.triton}" if known.torch == version else known.triton_package
@@ -247,28 +220,22 @@ def diagnose_triton_version(
     machine: Machine, installed: InstalledFlashAttn, facts: DoctorFacts, error: str
 ) -> Diagnosis:
     """Report a Triton that cannot compile the kernels of this flash-attn; `error` is Triton's message, if any."""
-    tritons = " and ".join(f"{name} {version}" for name, version in find_tritons(machine, facts))
-    found = tritons or "a Triton without metadata"
+    found = _name_all(find_tritons(machine, facts)) or "a Triton without metadata"
     window = facts.find_triton_window(installed.version)
     if window is None:
-        what = f"{format_flash_attn(installed)} does not work with {found}: `{error}`"
-        return Diagnosis("unsupported Triton", what, INSTALL_MATCHING_WHEEL)
-    first, end = window
-    needs = f"Triton >={format_major_minor(first)},<{format_major_minor(end)}"
-    what = f"{format_flash_attn(installed)} needs {needs}, you have {found}"
-    what = f"{what}: `{error}`" if error else what
-    return Diagnosis("unsupported Triton", what, _replace_triton(machine, facts, window))
-
-
-def _replace_triton(machine: Machine, facts: DoctorFacts, window: tuple[tuple[int, int], tuple[int, int]]) -> str:
-    """Return how to get a Triton within `window`."""
+        return Diagnosis("unsupported Triton", f"{installed} does not work with {found}: `{error}`")
+    needs = "Triton >={},<{}".format(*map(format_major_minor, window))
+    quoted = f": `{error}`" if error else ""
     wanted = own_triton(machine, facts)
     pinned = find_major_minor(wanted.partition("==")[2])
-    if pinned is None:
-        return _from_own_index(machine, facts, wanted)
     # if torch's own Triton is too old or too new, only another torch brings one
-    fits = window[0] <= pinned < window[1]
-    return _from_own_index(machine, facts, wanted) if fits else INSTALL_MATCHING_WHEEL
+    fits = pinned is None or window[0] <= pinned < window[1]
+    remedy = _from_own_index(machine, facts, wanted) if fits else INSTALL_MATCHING_WHEEL
+    return Diagnosis("unsupported Triton", f"{installed} needs {needs}, you have {found}{quoted}", remedy)
+
+
+def _name_all(tritons: Sequence[tuple[str, str]]) -> str:
+    return " and ".join(f"{name} {version}" for name, version in tritons)
 
 
 def check_triton(machine: Machine, installed: InstalledFlashAttn | None, facts: DoctorFacts) -> Iterator[Diagnosis]:
@@ -284,17 +251,15 @@ def check_triton(machine: Machine, installed: InstalledFlashAttn | None, facts: 
     if is_checkable and window and versions[0] and not window[0] <= versions[0] < window[1]:
         yield diagnose_triton_version(machine, installed, facts, "")
     if is_compiled(installed) and uses_triton(machine, installed):
-        what = f"{TRITON_VARIABLE}=TRUE makes {format_flash_attn(installed)} use Triton instead of its compiled kernels"
+        what = f"{TRITON_VARIABLE}=TRUE makes {installed} use Triton instead of its compiled kernels"
         yield Diagnosis("Triton overrides compiled kernels", what, f"unset {TRITON_VARIABLE} unless this is intended")
 
 
-def _overwritten(machine: Machine, facts: DoctorFacts, tritons: list[tuple[str, str]]) -> Diagnosis:
-    both = " and ".join(f"{name} {version}" for name, version in tritons)
-    wanted = own_triton(machine, facts)
-    named = (name for name, _ in tritons if wanted != "triton" and name == wanted.partition("==")[0])
-    own = next(named, tritons[0][0])
-    what = f"{both} are both installed into the directory triton, so one has overwritten the other"
-    others = uninstall_command(machine, *(other for other, _ in tritons if other != own))
-    again = _from_own_index(machine, facts, next(f"{name}=={version}" for name, version in tritons if name == own))
+def _overwritten(machine: Machine, facts: DoctorFacts, tritons: Sequence[tuple[str, str]]) -> Diagnosis:
+    what = f"{_name_all(tritons)} are both installed into the directory triton, so one has overwritten the other"
+    wanted, versions = own_triton(machine, facts).partition("==")[0], dict(tritons)
+    own = wanted if wanted != "triton" and wanted in versions else tritons[0][0]
+    others = uninstall_command(machine, *(name for name in versions if name != own))
+    again = _from_own_index(machine, facts, f"{own}=={versions[own]}")
     joint = "; then " if again.startswith("keep torch") else " && "
     return Diagnosis("two Tritons installed", what, f"{others}{joint}{again}")

@@ -8,18 +8,12 @@ from enum import Enum
 
 from wheelfactory.core.cell import Backend, public_version
 from wheelfactory.core.support import Answer
-from wheelfactory.core.torch_build import TorchOrigin, find_origin
-from wheelfactory.doctor.diagnosis import (
-    INSTALL_MATCHING_WHEEL,
-    INSTALL_TORCH,
-    Diagnosis,
-    find_major_minor,
-    format_torch,
-)
+from wheelfactory.core.torch_build import TorchOrigin
+from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, INSTALL_TORCH, Diagnosis
 from wheelfactory.doctor.facts import DoctorFacts
-from wheelfactory.doctor.fit import Fit, NearMiss, find_torch_rocm
+from wheelfactory.doctor.fit import Fit, JudgedWheel
 from wheelfactory.doctor.gpu_match import format_gpu, gpu_warnings, list_visible_gpus
-from wheelfactory.doctor.installed_flash_attn import format_flash_attn, is_fallback
+from wheelfactory.doctor.installed_flash_attn import is_fallback
 from wheelfactory.doctor.machine import Machine
 from wheelfactory.doctor.published_wheels import PublishedWheel
 from wheelfactory.doctor.torch_checks import uses_triton
@@ -80,15 +74,13 @@ def find_verdict(
     promised = fit is not None and bool(fit.fitting) and not any(gpu_warnings(fit.fitting[0], machine, facts))
     is_wanted = fit is None or (wanted.is_met(machine) and not (is_fallback(installed) and promised))
     if installed and not installed.error and not diagnoses and is_wanted:
-        line = (
-            f"Works; keep it: {format_flash_attn(installed)} imports with {format_torch(machine)}{_on_gpus(machine)}."
-        )
+        line = f"Works; keep it: {installed} imports with {machine.torch}{_on_gpus(machine)}."
         return Verdict(VerdictKind.KEEP, line)
     if unsupported:
         return Verdict(VerdictKind.CANNOT, f"Cannot, because {unsupported[0].what}.")
     first = next(filter(needs_own_fix, diagnoses), None)
     if first:
-        keep = f"; keep {format_flash_attn(installed)}" if installed and not installed.error else ""
+        keep = f"; keep {installed}" if installed and not installed.error else ""
         return Verdict(VerdictKind.FIX, f"Fix this first: {first.what}{keep}")
     if fit is None:
         line = diagnoses[0].what if diagnoses else "no site was given, so no wheel was looked up."
@@ -109,7 +101,7 @@ def name_wheel(wheel: PublishedWheel) -> str:
 
 
 def _for_machine(machine: Machine, fit: Fit) -> str:
-    torch = f", for {format_torch(machine)}" if fit.fitting else ", with another torch"
+    torch = f", for {machine.torch}" if fit.fitting else ", with another torch"
     return f"{torch}{_on_gpus(machine)}"
 
 
@@ -135,19 +127,19 @@ def _why_none(machine: Machine, diagnoses: Sequence[Diagnosis], fit: Fit, wanted
     judged = [facts.support.find_support({"gpu": arch, "backend": Backend.TRITON.value}) for arch, _ in gpus]
     if torch is None and judged and all(one.answer is Answer.DOES_NOT_WORK for one in judged):
         return judged[0].reasons[0]
-    have = find_major_minor(torch.version) if torch else None
+    have = torch.minor if torch else None
     built = {miss.wheel.label.torch for miss in fit.near_misses if miss.wheel.label}
     if torch and have and have not in built:
-        origin = find_origin(torch.version)
+        origin = torch.origin
         what = "" if origin in (TorchOrigin.PYTORCH, TorchOrigin.OTHER) else f", {origin.value}"
         return f"no wheel is for torch {have[0]}.{have[1]} (you have {torch.version}{what})"
     closest = fit.near_misses[0]
-    has_torch = have is not None and torch is not None and find_torch_rocm(torch, facts) is not None
+    has_torch = have is not None and torch is not None and facts.find_rocm(torch) is not None
     same = [miss for miss in fit.near_misses if miss.wheel.label and miss.wheel.label.torch == have]
     best = min(same, key=_plainness) if has_torch and same else closest
     return f"no wheel of this site fits: {'; '.join(best.reasons)}"
 
 
-def _plainness(miss: NearMiss) -> tuple[int, bool]:
+def _plainness(miss: JudgedWheel) -> tuple[int, bool]:
     # a Triton wheel fits more GPUs than a CK wheel, so its reasons say more
     return len(miss.reasons), miss.wheel.machine is not None

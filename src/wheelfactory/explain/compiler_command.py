@@ -16,15 +16,7 @@ _STATUS = re.compile(r"^\[\d+/\d+\] ")
 _ROCM = re.compile(r"/rocm-(\d+\.\d+(?:\.\d+)?)(?:/|$)")
 _CUDA_CODE = re.compile(r"\bcode=\[?(sm_\w+)|^-arch=(sm_\w+)")
 # nvcc's options whose value can be the next word (nvcc's manual)
-_NVCC_WITH_VALUE = (
-    "-gencode",
-    "-arch",
-    "--threads",
-    "--compiler-options",
-    "-Xcompiler",
-    "-ccbin",
-    "--dependency-output",
-)
+_WITH_VALUE = ("-gencode", "-arch", "--threads", "--compiler-options", "-Xcompiler", "-ccbin", "--dependency-output")
 _SOURCES = (".hip", ".cu", ".cpp", ".cc", ".cxx", ".c")
 
 
@@ -97,7 +89,7 @@ def _join_values(words: Iterable[str]) -> Iterator[str]:
     """Join nvcc's options with their values: ``-gencode=arch=compute_80,code=sm_80``."""
     remaining = iter(words)
     for word in remaining:
-        value = next(remaining, "") if word in _NVCC_WITH_VALUE else ""
+        value = next(remaining, "") if word in _WITH_VALUE else ""
         yield f"{word}={value}" if value else word
 
 

@@ -55,23 +55,13 @@ def explain_log(log_name: str, build_log: BuildLog, jobs: int | None, cores: int
     `jobs` is the user's option. If it is None, the number of jobs comes from the log, or else from the `cores` of this
     machine.
     """
-    if jobs:
-        parallel_jobs, jobs_source = jobs, "--jobs"
-    elif build_log.no_ninja:
-        parallel_jobs, jobs_source = 1, JOBS_WITHOUT_NINJA
-    elif build_log.jobs:
-        parallel_jobs, jobs_source = build_log.jobs, "the log"
-    else:
-        parallel_jobs, jobs_source = cores, JOBS_FROM_CORES
-    remaining = None
-    if build_log.progress and not build_log.is_cuda:  # costs were measured for AMD only
-        remaining = estimate_remaining_time(
-            build_log.progress, parallel_jobs, max(len(build_log.archs), 1), build_log.jobs or parallel_jobs
-        )
-    names = [
-        build_log.progress.current if build_log.progress else "",
-        build_log.command.name if build_log.command else "",
-    ]
+    sources = ((jobs, "--jobs"), (1 if build_log.no_ninja else None, JOBS_WITHOUT_NINJA), (build_log.jobs, "the log"))
+    parallel_jobs, jobs_source = next(((count, source) for count, source in sources if count), (cores, JOBS_FROM_CORES))
+    progress, command, remaining = build_log.progress, build_log.command, None
+    if progress and not build_log.is_cuda:  # costs were measured for AMD only
+        archs, jobs_so_far = max(len(build_log.archs), 1), build_log.jobs or parallel_jobs
+        remaining = estimate_remaining_time(progress, parallel_jobs, archs, jobs_so_far)
+    names = [(progress and progress.current) or "", command.name if command else ""]
     if build_log.state == FAILED:
         # prefer the command: it is the first that failed, and progress may name a later compile
         names.reverse()
@@ -92,18 +82,18 @@ def explain_log(log_name: str, build_log: BuildLog, jobs: int | None, cores: int
 
 
 def _reasons(build_log: BuildLog, remaining: RemainingTime | None) -> Iterator[str]:
+    command, condition = build_log.command, _runaway_condition(build_log)
     # this factory compiles device code and host code apart, with precompiled headers, and keeps them
-    is_ordinary = build_log.command and not {"--cuda-device-only", "--cuda-host-only"} & {*build_log.command.arguments}
+    is_ordinary = command is not None and not {"--cuda-device-only", "--cuda-host-only"} & {*command.arguments}
     if remaining:
-        yield from _reasons_of_size(build_log, remaining, reads_headers=bool(is_ordinary))
-    if build_log.command and build_log.command.is_cuda:
-        yield from _cuda_reasons(build_log.command)
-    condition = _runaway_condition(build_log)
+        yield from _reasons_of_size(build_log, remaining, reads_headers=is_ordinary)
+    if command and command.is_cuda:
+        yield from _cuda_reasons(command)
     runaway = (
         f"{EARLY_INLINE}=true with function calls off: if {condition}, compile time explodes "
         "(one kernel took over 9 minutes instead of 24 s)"
     )
-    if condition and build_log.command and not build_log.command.rocm:
+    if condition and command and not command.rocm:
         yield runaway
     if build_log.no_ninja:
         yield "torch found no ninja, so it compiles one file at a time"
@@ -113,7 +103,7 @@ def _reasons(build_log: BuildLog, remaining: RemainingTime | None) -> Iterator[s
         yield "MAX_JOBS is not in the log; its default is one job per 2 cores or per 9 GB of memory, whichever is fewer"
     if is_ordinary and not build_log.ccache and remaining:
         yield "no compiler cache on the command line: a build in a new directory or environment recompiles everything"
-    if condition and build_log.command and build_log.command.rocm:
+    if condition and command and command.rocm:
         yield runaway
 
 
@@ -130,12 +120,12 @@ def _cuda_reasons(command: CompilerCommand) -> Iterator[str]:
 def _reasons_of_size(build_log: BuildLog, remaining: RemainingTime, *, reads_headers: bool) -> Iterator[str]:
     if build_log.progress:
         total = build_log.progress.total
-        release = glossary().releases_by_source_count.get(str(total), "")
-        release = f" ({release})" if release else ""
+        release = glossary().releases_by_source_count.get(str(total))
+        named = f" ({release})" if release else ""
         archs = f"{remaining.archs} archs" if remaining.archs > 1 else "one arch"
         archs += "" if build_log.archs else " (the log names none)"
         yield (
-            f"{total} sources{release}: one for each mix of head dim, type, mask, bias, dropout and padding; "
+            f"{total} sources{named}: one for each mix of head dim, type, mask, bias, dropout and padding; "
             f"about {remaining.cpu_hours:.0f} CPU hours for {archs} (predicted)"
         )
     if remaining.archs > 1:
@@ -146,9 +136,10 @@ def _reasons_of_size(build_log: BuildLog, remaining: RemainingTime, *, reads_hea
 
 
 def _advice(build_log: BuildLog, remaining: RemainingTime | None) -> Iterator[str]:
-    if build_log.command and build_log.command.is_cuda:
-        if build_log.command.archs[1:]:
-            number = build_log.command.archs[0].removeprefix("sm_")
+    command = build_log.command
+    if command and command.is_cuda:
+        if command.archs[1:]:
+            number = command.archs[0].removeprefix("sm_")
             yield f"compile only for your GPU, for example FLASH_ATTN_CUDA_ARCHS={number}"
         yield "or install one of flash-attn's own wheels for CUDA, which its releases on GitHub have"
         yield f"on an AMD GPU? {symptom_table().remedies['torch for ROCm']}"
@@ -164,8 +155,7 @@ def _advice(build_log: BuildLog, remaining: RemainingTime | None) -> Iterator[st
             f"set MAX_JOBS to the free memory in GiB / {GIB_PER_COMPILE}, at most the number of cores; "
             f"{remaining.jobs} jobs need {remaining.jobs * GIB_PER_COMPILE:.0f} GiB (measured with Debian's compiler)"
         )
-    condition = _runaway_condition(build_log)
-    if condition:
+    if condition := _runaway_condition(build_log):
         yield f'if {condition}: `export HIPCC_COMPILE_FLAGS_APPEND="-mllvm {EARLY_INLINE}=false"`'
     if remaining and build_log.progress and build_log.progress.total > ONE_HEAD_DIM:
         yield "if you need only some head dims: OPT_DIM=128 compiles only a quarter (flash-attn 2.8 and newer)"

@@ -39,6 +39,12 @@ _SIZED = ("tile: ", "warps: ", "matrix: ", "pipeline: ")
 
 _OFF = "no "
 
+# what the document says of the progress
+_OF_PROGRESS = (
+    *("done", "total", "left", "current", "rate_per_minute", "elapsed_s", "reported_left", "peak_mib", "runs"),
+    "mixed",
+)
+
 _KINDS = {
     "pip": "an error of pip or uv",
     "import": "an error of an import",
@@ -46,6 +52,11 @@ _KINDS = {
     "container": "an error of a container",
 }
 """The first line for a text that is no build."""
+_STATES = {
+    FAILED: "build failed",
+    RUNNING: "build running, or stopped without a message",
+    PREPARING: "build preparing: no compile has finished yet",
+}
 
 
 @dataclass(frozen=True)
@@ -80,15 +91,9 @@ def _paragraphs(explanation: Explanation, flag_width: int | None) -> Iterator[_P
     build_log = explanation.build_log
     yield from _head(explanation)
     if build_log.cause:
-        yield from _section(
-            "why it failed",
-            [
-                ("cause", build_log.cause.name),
-                *([("why", build_log.cause.reason)] if build_log.cause.reason else []),
-                ("log line", build_log.cause.evidence),
-                ("remedy", build_log.cause.remedy),
-            ],
-        )
+        reason = [("why", build_log.cause.reason)] if build_log.cause.reason else []
+        last = [("log line", build_log.cause.evidence), ("remedy", build_log.cause.remedy)]
+        yield from _section("why it failed", [("cause", build_log.cause.name), *reason, *last])
     if explanation.kernel and build_log.state != FINISHED:
         yield from _kernel(explanation.kernel, "failed kernel" if build_log.state == FAILED else "current kernel")
     yield from _list(f"why it {'took' if build_log.state == FINISHED else 'takes'} this long", explanation.reasons)
@@ -105,9 +110,8 @@ def _head(explanation: Explanation) -> Iterator[_Paragraph]:
     if progress and remaining and explanation.build_log.state == RUNNING and progress.done < progress.total:
         yield from _rows(_times(progress, remaining, explanation))
     if progress and progress.mixed:
-        yield from _rows(
-            [("mixed", "this log mixes several parallel compiles; only one is shown: pass one log per build")]
-        )
+        mixed = "this log mixes several parallel compiles; only one is shown: pass one log per build"
+        yield from _rows([("mixed", mixed)])
     elif progress and progress.runs > 1:
         yield from _rows([("run", f"the last of {progress.runs} compiles in this log; the others are not shown")])
     if explanation.build_log.torch and explanation.build_log.state == FAILED:
@@ -126,56 +130,35 @@ def _products(arch: str) -> str:
 def _state(build_log: BuildLog) -> str:
     if build_log.kind != "build":
         return _KINDS[build_log.kind] + ("" if build_log.cause else "; it shows no known cause")
-    progress, far = build_log.progress, ""
-    if progress:
-        percent = progress.done * 100 // progress.total if progress.total else 0
-        far = f"{progress.done} of {progress.total} compiled ({percent} %)"
-    if build_log.state == FAILED:
-        count = f", {build_log.failed_objects} failed" if build_log.failed_objects else ""
-        unknown = "" if build_log.cause else "; the log shows no known cause"
-        return ", ".join(filter(None, ("build failed", far))) + count + unknown
-    if build_log.state == FINISHED:
-        return (
-            f"build finished, {far}"
-            if far
-            else "build finished, nothing was compiled (Triton backend, or a prebuilt wheel)"
-        )
-    if build_log.state == RUNNING and progress and progress.done == progress.total:
+    progress, state = build_log.progress, build_log.state
+    far = f"{progress.done} of {progress.total} compiled" if progress else ""
+    far += f" ({progress.done * 100 // progress.total} %)" if progress else ""
+    if state == FINISHED:
+        return f"build finished, {far or 'nothing was compiled (Triton backend, or a prebuilt wheel)'}"
+    if state == RUNNING and progress and progress.done == progress.total:
         return f"build running, {far}: linking, or stopped"
-    words = {
-        RUNNING: "build running, or stopped without a message",
-        PREPARING: "build preparing: no compile has finished yet",
-    }
-    return ", ".join(filter(None, (words.get(build_log.state, "a compile command"), far)))
+    failed = f"{build_log.failed_objects} failed" if state == FAILED and build_log.failed_objects else ""
+    unknown = "; the log shows no known cause" if state == FAILED and build_log.cause is None else ""
+    return ", ".join(filter(None, (_STATES.get(state, "a compile command"), far, failed))) + unknown
 
 
 def _times(progress: Progress, remaining: RemainingTime, explanation: Explanation) -> Iterator[tuple[str, str]]:
-    rate = progress.rate
     with_jobs = f" with {remaining.jobs} job{'s' if remaining.jobs > 1 else ''} ({explanation.jobs_source})"
     if remaining.measured and explanation.jobs_source == JOBS_FROM_CORES:
         with_jobs = ""  # the measured rate belongs to the actual jobs, not to this guess
-    if rate:
-        yield "rate", f"{rate:.1f} per minute"
-    else:
-        yield (
-            "rate",
-            f"unknown: no times in the log; predicted {progress.total * 60 / remaining.total_s:.1f} per minute",
-        )
+    predicted = f"unknown: no times in the log; predicted {progress.total * 60 / remaining.total_s:.1f} per minute"
+    yield "rate", f"{progress.rate_per_minute:.1f} per minute" if progress.rate_per_minute else predicted
     by = "at the rate so far" if remaining.measured else f"predicted: {remaining.cpu_hours_left:.1f} CPU hours"
-    yield "left", f"{progress.total - progress.done} sources, {format_duration(remaining.left_s)}{with_jobs}, {by}"
+    yield "left", f"{progress.left} sources, {format_duration(remaining.left_s)}{with_jobs}, {by}"
     if progress.reported_left:
         yield "reported", f"{progress.reported_left} left, according to the build"
     if remaining.ends_at is None:
         yield "ends", f"{format_duration(remaining.left_s)} after the last line of the log (no clock times)"
     else:
-        yield "ends", f"{_clock(remaining.ends_at)} by the log's clock"
+        clock = time.strftime("%Y-%m-%d %H:%M", time.gmtime(remaining.ends_at))  # a log's time zone is ignored
+        yield "ends", f"{clock} by the log's clock"
     if progress.peak_mib:
         yield "memory", f"{progress.peak_mib} MiB for the largest compile so far"
-
-
-def _clock(seconds: float) -> str:
-    """Return a time of the log's clock, time zone ignored: ``2026-11-21 19:05``."""
-    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds))
 
 
 def _kernel(kernel: KernelMeaning, title: str) -> Iterator[_Paragraph]:
@@ -249,6 +232,7 @@ def as_json(explanation: Explanation) -> Document:
     Every key is always present; unknown values are null or empty.
     """
     build_log, kernel, remaining = explanation.build_log, explanation.kernel, explanation.remaining_time
+    progress = build_log.progress
     return {
         "format": FORMAT,
         "log": explanation.log_name,
@@ -257,7 +241,7 @@ def as_json(explanation: Explanation) -> Document:
         "state": build_log.state,
         "torch": build_log.torch or None,
         "archs": [{"arch": arch, "products": product_names(arch) or None} for arch in build_log.archs],
-        "progress": _progress_document(build_log.progress) if build_log.progress else None,
+        "progress": progress and {name: getattr(progress, name) for name in _OF_PROGRESS},
         "remaining_time": remaining and {**asdict(remaining), "jobs_source": explanation.jobs_source},
         "cause": asdict(build_log.cause) if build_log.cause else None,
         "failed_objects": build_log.failed_objects,
@@ -266,19 +250,4 @@ def as_json(explanation: Explanation) -> Document:
         "reasons": list(explanation.reasons),
         "advice": list(explanation.advice),
         "wheel": explanation.wheel or None,
-    }
-
-
-def _progress_document(progress: Progress) -> Document:
-    return {
-        "done": progress.done,
-        "total": progress.total,
-        "left": progress.total - progress.done,
-        "current": progress.current or None,
-        "rate_per_minute": progress.rate,
-        "elapsed_s": progress.elapsed_s,
-        "reported_left": progress.reported_left or None,
-        "peak_mib": progress.peak_mib,
-        "runs": progress.runs,
-        "mixed": progress.mixed,
     }

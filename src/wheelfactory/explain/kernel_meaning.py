@@ -36,17 +36,17 @@ class KernelMeaning:
     """``forward`` or ``backward``."""
     operation: str
     """What it computes."""
-    head_dim: str
+    head_dim: str = ""
     """``128``, or ``192x128`` if V has a different one; empty for the file that selects kernels."""
-    type: str
+    type: str = ""
     """``bf16``; empty for the file that selects kernels."""
-    mode: str
+    mode: str = ""
     """``batch`` or ``group``; empty if the name has neither."""
-    arch: str
+    arch: str = ""
     """``gfx9``: its arch family; empty for all archs (flash-attn up to 2.8.3)."""
-    parts: tuple[NamePart, ...]
+    parts: tuple[NamePart, ...] = ()
     """The other parts in order: tile, warps, pipeline, padding, options."""
-    unknown: tuple[str, ...]
+    unknown: tuple[str, ...] = ()
     """Parts that the glossary does not list."""
 
     @property
@@ -68,9 +68,8 @@ def find_kernel_meaning(name: str) -> KernelMeaning | None:
         return None
     if parsed.is_api:
         chooses = f"chooses the {parsed.operation} kernel for a call, at run time"
-        return KernelMeaning(
-            name, known.direction, chooses, "", "", "", parsed.arch, (), (parsed.rest,) * bool(parsed.rest)
-        )
+        rest = (parsed.rest,) * bool(parsed.rest)
+        return KernelMeaning(name, known.direction, chooses, arch=parsed.arch, unknown=rest)
     if parsed.type not in glossary().types:
         return None
     parts, unknown = _parts(known, parsed.rest[len(parsed.type) + 1 :])
@@ -89,17 +88,8 @@ def find_kernel_meaning(name: str) -> KernelMeaning | None:
 
 def _cuda_kernel(match: re.Match[str]) -> KernelMeaning:
     known = glossary().operations[{"fwd_split": "fwd_splitkv"}.get(match[1], match[1])]
-    return KernelMeaning(
-        name=match[0],
-        direction=known.direction,
-        operation=known.meaning,
-        head_dim=match[2],
-        type=match[3],
-        mode="",
-        arch="",
-        parts=(NamePart("causal", "causal mask"),) if match[4] else (),
-        unknown=(),
-    )
+    parts = (NamePart("causal", "causal mask"),) if match[4] else ()
+    return KernelMeaning(match[0], known.direction, known.meaning, match[2], match[3], parts=parts)
 
 
 def _parts(operation: Operation, text: str) -> tuple[list[NamePart], list[str]]:
@@ -151,7 +141,6 @@ def _explain_padding(word: str) -> str | None:
     padded = []
     for name, letters, multiple in zip(_PADDED, (s, sk, d, dv), ("", "", d_multiple, dv_multiple), strict=True):
         if letters:
-            padded.append(
-                name + ("" if not multiple else " (any)" if multiple == "1" else f" (a multiple of {multiple})")
-            )
+            needs = "" if not multiple else " (any)" if multiple == "1" else f" (a multiple of {multiple})"
+            padded.append(f"{name}{needs}")
     return f"padded: {', '.join(padded)}"

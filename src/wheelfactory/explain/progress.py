@@ -45,8 +45,8 @@ class Progress:
     """The number of ninja runs in the log; the other fields describe the last one."""
     mixed: bool
     """Whether the log mixes lines of several parallel compiles."""
-    current: str = ""
-    """The name of the last compiled source; empty if unknown."""
+    current: str | None = None
+    """The name of the last compiled source; None if unknown."""
     cost_done: float = 0.0
     """Predicted CPU seconds, for one arch, of the named sources that are done (`kernels.compiler.costs`)."""
     named_count: int = 0
@@ -57,9 +57,14 @@ class Progress:
     """The last time and the number done then."""
     reported_rate: float | None = None
     """Compiles per minute, as printed by the build."""
-    reported_left: str = ""
-    """``75 min``, as printed by the build; empty if it prints none."""
+    reported_left: str | None = None
+    """``75 min``, as printed by the build; None if it prints none."""
     peak_mib: int | None = None
+
+    @property
+    def left(self) -> int:
+        """How many sources are left."""
+        return self.total - self.done
 
     @property
     def elapsed_s(self) -> float | None:
@@ -72,7 +77,7 @@ class Progress:
         return self.last[0] if self.last and is_wall_clock(self.last[0]) else None
 
     @property
-    def rate(self) -> float | None:
+    def rate_per_minute(self) -> float | None:
         """Compiles per minute, from the times of the log or as printed by the build; None without both."""
         if self.elapsed_s and self.first and self.last and self.last[1] > self.first[1]:
             return (self.last[1] - self.first[1]) * 60 / self.elapsed_s
@@ -181,7 +186,7 @@ def mean_cpu_seconds(archs: int) -> float:
 
 def estimate_remaining_time(progress: Progress, jobs: int, archs: int, jobs_so_far: int) -> RemainingTime:
     """Estimate the rest of a compile with `jobs` and `archs` (at least 1 each); its rate so far used `jobs_so_far`."""
-    one_arch, left_count = mean_cpu_seconds(1), progress.total - progress.done
+    one_arch, left_count = mean_cpu_seconds(1), progress.left
     factor = ordinary_cost("fmha_bwd_d128", archs).cpu_s / ordinary_cost("fmha_bwd_d128", 1).cpu_s
     done_s = progress.cost_done + (progress.done - min(progress.named_count, progress.done)) * one_arch
     # a lower limit, if the actual mix is cheaper
@@ -189,8 +194,8 @@ def estimate_remaining_time(progress: Progress, jobs: int, archs: int, jobs_so_f
     left_s = max(one_arch * progress.total - done_s, left_count * cheapest) * factor if left_count else 0.0
     whole_s = one_arch * progress.total * factor
     time_s = left_s / jobs
-    if progress.rate:
-        elapsed_s = progress.done * 60 / progress.rate
+    if progress.rate_per_minute:
+        elapsed_s = progress.done * 60 / progress.rate_per_minute
         time_s = estimate_time_left(left_s, done_s * factor, elapsed_s * jobs_so_far / jobs, jobs)
     end = progress.last_time + time_s if progress.last_time is not None else _YEAR_10000
     return RemainingTime(
@@ -199,7 +204,7 @@ def estimate_remaining_time(progress: Progress, jobs: int, archs: int, jobs_so_f
         cpu_hours=whole_s / 3600,
         cpu_hours_left=left_s / 3600,
         left_s=time_s,
-        measured=bool(progress.rate),
+        measured=bool(progress.rate_per_minute),
         ends_at=end if end < _YEAR_10000 else None,
         total_s=whole_s / jobs,
     )
