@@ -129,29 +129,20 @@ def _explain(document: Document, details: ErrorDetails) -> Problem:
     return Problem.at_mark(mark, f"{name} {what}", hint)
 
 
-def _known_keys(key_path: KeyPath) -> Iterator[str]:
+def _known_keys(key_path: KeyPath) -> Iterable[str]:
     """Find the allowed keys of a mapping in the JSON schema of `Matrix`."""
     node = _schema()
     for part in key_path:
-        node = _resolve(node)
-        if node.get("type") == "array":
-            node = node["items"]
-        else:
-            node = node.get("properties", {}).get(part) or node["additionalProperties"]
-    yield from _resolve(node).get("properties", {})
+        node = node.get("items") or node.get("properties", {}).get(part) or node["additionalProperties"]
+        for option in (node, *node.get("anyOf", ())):
+            if "$ref" in option:
+                node = _schema()["$defs"][option["$ref"].rsplit("/", 1)[1]]
+    return node["properties"]
 
 
 @cache
-def _schema() -> dict[str, Any]:
+def _schema() -> Any:
     return Matrix.model_json_schema(by_alias=True)
-
-
-def _resolve(node: dict[str, Any]) -> dict[str, Any]:
-    for option in (node, *node.get("anyOf", ())):
-        if "$ref" in option:
-            resolved: dict[str, Any] = _schema()["$defs"][option["$ref"].rsplit("/", 1)[1]]
-            return resolved
-    return node
 
 
 def _check_duplicate_versions(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:

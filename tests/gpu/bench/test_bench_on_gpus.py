@@ -17,7 +17,7 @@ from gpu.bench.made_reports import trained, training_report
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED
 from wheelfactory.core.host import cpu_name
 from wheelfactory.gpu.bench.bench_text import training_text
-from wheelfactory.gpu.bench.reports import read_report
+from wheelfactory.gpu.bench.reports import AttentionReport
 from wheelfactory.gpu.torch_python import AUTOTUNE_VARIABLE
 from wheelfactory.verify.accuracy import AITER_TOLERANCE
 
@@ -236,7 +236,7 @@ def test_the_sweep_is_a_row_a_length_with_ratios_and_reasons(cli: Cli, tmp_path:
         ["256", "plain", "-", "out", "of", "memory", "-", "-", "-", "-", "-", "-", "-"],
     ]
     assert "plain, 256 tokens: out of memory: OutOfMemory\n" in shown.out
-    assert read_report(tmp_path / "a.json").hardware.arch == "gfx942"
+    assert AttentionReport.model_validate_json((tmp_path / "a.json").read_bytes()).hardware.arch == "gfx942"
     assert "extra memory (MiB)" in (tmp_path / "a.svg").read_text()
 
 
@@ -286,7 +286,9 @@ def test_the_test_mode_is_shown_and_recorded(cli: Cli, tmp_path: Path) -> None:
     assert gpu.calls[0]["config"]["foreign_gpu"] is True
     assert f"NVIDIA H200 (sm_90), CPU {cpu_name()}, torch 2.11.0+cu130, CUDA 13.0" in shown.out
     assert "(dropped launch options: waves_per_eu): not evidence for AMD GPUs" in shown.out
-    assert read_report(tmp_path / "a.json").dropped_launch_options == ("waves_per_eu",)
+    assert AttentionReport.model_validate_json((tmp_path / "a.json").read_bytes()).dropped_launch_options == (
+        "waves_per_eu",
+    )
 
 
 @pytest.mark.parametrize(
