@@ -77,9 +77,5 @@ def test_a_ck_combination_is_its_own_cell() -> None:
 
 
 def test_triton_combinations_of_every_python_are_one_cell() -> None:
-    for python in (
-        "3.10",
-        "3.11",
-        "3.14",
-    ):
+    for python in ("3.10", "3.11", "3.14"):
         assert Cell.from_axes("2.8.3", python, "2.9.1", "6.4", Backend.TRITON) == TRITON

@@ -66,12 +66,7 @@ def test_in_a_container_the_own_group_is_at_the_mount(tmp_path: Path) -> None:
 
 
 def test_without_a_memory_cgroup_there_is_no_limit(tmp_path: Path) -> None:
-    for text in (
-        "",
-        "nonsense",
-        "4:cpu:/\n",
-        "0::/gone\n",
-    ):
+    for text in ("", "nonsense", "4:cpu:/\n", "0::/gone\n"):
         assert found(text, tmp_path) == []
 
 

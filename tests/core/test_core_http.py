@@ -237,12 +237,7 @@ def test_the_next_page_comes_from_the_link_header() -> None:
 
 
 def test_the_next_page_must_be_on_the_same_host() -> None:
-    for link in (
-        "https://other/list",
-        "http://host/list",
-        "https://host:444/list",
-        "//other/list",
-    ):
+    for link in ("https://other/list", "http://host/list", "https://host:444/list", "//other/list"):
         with pytest.raises(PublishError, match=r"^the list goes on elsewhere: tags: https?://") as refused:
             next_page_url(answer(f'<{link}>; rel="next"'), "https://host/api", REFUSAL)
         assert refused.value.hint == "check the address"

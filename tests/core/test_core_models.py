@@ -25,10 +25,7 @@ REFUSAL = InputError("not a wheel", "wheel.json", "build it again")
 
 
 def test_json_is_read_from_bytes_and_from_values() -> None:
-    for document in (
-        b'{"name": "a", "sizes": [1, 2]}',
-        {"name": "a", "sizes": [1, 2]},
-    ):
+    for document in (b'{"name": "a", "sizes": [1, 2]}', {"name": "a", "sizes": [1, 2]}):
         assert parse_model(Wheel, document, REFUSAL) == Wheel(name="a", sizes=(1, 2))
 
 
@@ -50,10 +47,7 @@ def test_a_damaged_document_is_refused_with_its_field_and_the_reason() -> None:
 
 
 def test_the_error_has_the_type_of_the_template() -> None:
-    for kind in (
-        InputError,
-        PublishError,
-    ):
+    for kind in (InputError, PublishError):
         with pytest.raises(kind, match=r"^not an answer: Wheel: name: Field required$"):
             parse_model(Wheel, {}, kind("not an answer", "Wheel", "check the address"))
 

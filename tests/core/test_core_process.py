@@ -153,11 +153,7 @@ def test_a_failed_capture_raises_the_given_error_with_the_last_lines() -> None:
 
 
 def test_a_missing_program_is_the_given_error() -> None:
-    for program in (
-        "no-such-program",
-        "/no/such/program",
-        "/etc/passwd",
-    ):
+    for program in ("no-such-program", "/no/such/program", "/etc/passwd"):
         with pytest.raises(SourceError, match=f"cannot run: {program}") as caught:
             capture([program], failure=SourceError)
 

@@ -185,11 +185,7 @@ def _check_aiter(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
     dependency = matrix.dependencies.get(AITER_NAME)
     if dependency and not is_own_aiter(dependency.version):
         what = f"{dependency.version} could be a version of AMD's, which ours must never replace"
-        yield (
-            ("dependencies", AITER_NAME, "version"),
-            what,
-            "write 0.0. and the date of the commit: 0.0.20260602",
-        )
+        yield (("dependencies", AITER_NAME, "version"), what, "write 0.0. and the date of the commit: 0.0.20260602")
     is_built = dependency is not None and dependency.git is not None
     for version, release in matrix.flash_attn.items():
         required = required_products(Backend.TRITON, preview_commit(version))

@@ -134,9 +134,7 @@ def test_an_installed_fallback_goes_before_that_of_the_checkout_and_flash_attn_n
     assert {row.reason for row in rows(report, "flash-attn")} == {"needs a GPU"}
 
 
-def test_each_length_has_its_status(
-    stand_in: tuple[subprocess.CompletedProcess[str], AttentionReport],
-) -> None:
+def test_each_length_has_its_status(stand_in: tuple[subprocess.CompletedProcess[str], AttentionReport]) -> None:
     done, report = stand_in
     assert done.returncode == FAILED
     assert [(row.seqlen, row.status, row.reason) for row in rows(report, "fallback")] == [

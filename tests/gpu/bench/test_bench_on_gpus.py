@@ -207,10 +207,7 @@ def test_a_training_ignores_the_users_autotune_variable(
             ("training", "--output-json", "gpu/torch.py/a.json"),
             "bad arguments: argument --output-json: cannot write in",
         ),
-        (
-            ("attention", "--plot", "gpu/torch.py/new/a.svg"),
-            "bad arguments: argument --plot: cannot write in",
-        ),
+        (("attention", "--plot", "gpu/torch.py/new/a.svg"), "bad arguments: argument --plot: cannot write in"),
         (("training", "--output-json", "."), "bad arguments: argument --output-json: is a directory: '.'"),
     ],
 )
