@@ -250,7 +250,6 @@ def test_without_lengths_a_gpu_is_given_the_whole_sweep(cli: Cli, tmp_path: Path
 @pytest.mark.parametrize(
     ("preset", "options", "found"),
     [
-        ("varlen", (), {"batch": 64, "backward": False}),
         ("varlen", ("--batch", "3", "--backward"), {"batch": 3, "backward": True}),
         ("deterministic", (), {"batch": 2, "backward": True}),
         ("window", (), {"batch": 2, "backward": False}),
