@@ -129,7 +129,7 @@ def _explain(document: Document, details: ErrorDetails) -> Problem:
     return Problem.at_mark(mark, f"{name} {what}", hint)
 
 
-def _known_keys(key_path: KeyPath) -> Iterable[str]:
+def _known_keys(key_path: KeyPath) -> Iterator[str]:
     """Find the allowed keys of a mapping in the JSON schema of `Matrix`."""
     node = _schema()
     for part in key_path:
@@ -137,7 +137,7 @@ def _known_keys(key_path: KeyPath) -> Iterable[str]:
         for option in (node, *node.get("anyOf", ())):
             if "$ref" in option:
                 node = _schema()["$defs"][option["$ref"].rsplit("/", 1)[1]]
-    return node["properties"]
+    yield from node["properties"]
 
 
 @cache

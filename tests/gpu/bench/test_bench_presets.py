@@ -81,7 +81,7 @@ class Programs:
 @pytest.fixture(scope="module")
 def programs(cache: Path) -> Iterator[Programs]:
     environ = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [make_build_environment(cache).python, "-I", "-B", "-c", SERVER]
+    command: list[str | Path] = [make_build_environment(cache).python, "-I", "-B", "-c", SERVER]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environ, text=True) as process:
         yield Programs(process)
