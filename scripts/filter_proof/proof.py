@@ -12,16 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from filter_proof.constants import assigns_field, find_constants
-from filter_proof.if_chain import (
-    Block,
-    Leaf,
-    Tokens,
-    UnknownCodeError,
-    leaves,
-    parse_block,
-    restrict,
-    tokenize,
-)
+from filter_proof.if_chain import Block, Leaf, Tokens, UnknownCodeError, leaves, parse_block, restrict, tokenize
 from wheelfactory.build.sources import fetch_source, unpack_source
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.kernels.compiler.targets import is_dispatch

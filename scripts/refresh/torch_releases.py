@@ -14,15 +14,7 @@ from pathlib import Path
 import yaml
 from packaging.version import Version
 
-from refresh.edit import (
-    Edit,
-    apply_edits,
-    compose_yaml,
-    find_node,
-    insert_line_below,
-    line_ending,
-    write_matrix,
-)
+from refresh.edit import Edit, apply_edits, compose_yaml, find_node, insert_line_below, line_ending, write_matrix
 from refresh.torch_index import TorchIndex, TorchReleases
 from wheelfactory.core.errors import FactoryError, InputError
 from wheelfactory.matrix.expand import expand

@@ -10,13 +10,7 @@ from wheelfactory.core.digest import content_key, file_sha256
 
 
 def test_the_digest_covers_all_bytes_of_the_file(tmp_path: Path) -> None:
-    for size in (
-        0,
-        1,
-        (1 << 20) - 1,
-        1 << 20,
-        (1 << 20) + 1,
-    ):
+    for size in (0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1):
         data = os.urandom(size)
         (tmp_path / "file").write_bytes(data)
         assert file_sha256(tmp_path / "file") == hashlib.sha256(data).hexdigest()

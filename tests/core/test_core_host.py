@@ -40,10 +40,8 @@ def test_cores_and_memory_are_the_usable_ones(tmp_path: Path) -> None:
     ("text", "version"),
     [
         pytest.param("6.2.4-120\n", "6.2.4", id="patch release"),
-        pytest.param("7.2.0-1\n", "7.2.0", id="first of a minor"),
         pytest.param("10.0\n", "10.0", id="no patch number"),
         pytest.param("unknown\n", None, id="no version"),
-        pytest.param("", None, id="empty"),
     ],
 )
 def test_the_rocm_version_comes_from_its_info_file(tmp_path: Path, text: str, version: str | None) -> None:

@@ -83,7 +83,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return kept
 
 
-@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+@pytest.mark.parametrize("status", [429, 503])
 def test_a_busy_server_is_retried(server: Server, session: requests.Session, pauses: list[float], status: int) -> None:
     server.faults = [(status, {})] * 3
     assert session.get(server.url).status_code == 200
@@ -98,16 +98,12 @@ def test_retries_of_a_busy_server_are_limited(server: Server, session: requests.
     assert len(server.asked) == 4
 
 
-@pytest.mark.parametrize("status", [400, 403, 404])
-def test_a_client_error_is_not_retried(server: Server, session: requests.Session, status: int) -> None:
-    server.faults = [(status, {})]
-    assert session.get(server.url).status_code == status
-
-
-def test_a_post_is_not_retried(server: Server, session: requests.Session) -> None:
+def test_a_client_error_and_a_post_are_not_retried(server: Server, session: requests.Session) -> None:
+    server.faults = [(403, {})]
+    assert session.get(server.url).status_code == 403
     server.faults = [(503, {})]
     assert session.post(server.url).status_code == 503
-    assert server.asked == ["POST"]
+    assert server.asked == ["GET", "POST"]
 
 
 def test_a_retry_waits_as_long_as_the_server_asks(
@@ -118,8 +114,7 @@ def test_a_retry_waits_as_long_as_the_server_asks(
     assert pauses == [http.LONGEST_PAUSE_S]
 
 
-@pytest.mark.parametrize("asked", ["61", "86400", "Fri, 31 Dec 2999 23:59:59 GMT"])
-@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(("status", "asked"), [(429, "61"), (503, "Fri, 31 Dec 2999 23:59:59 GMT")])
 def test_a_retry_after_a_long_pause_is_refused(
     server: Server, session: requests.Session, pauses: list[float], status: int, asked: str
 ) -> None:
@@ -237,12 +232,7 @@ def test_the_next_page_comes_from_the_link_header() -> None:
 
 
 def test_the_next_page_must_be_on_the_same_host() -> None:
-    for link in (
-        "https://other/list",
-        "http://host/list",
-        "https://host:444/list",
-        "//other/list",
-    ):
+    for link in ("https://other/list", "http://host/list", "https://host:444/list", "//other/list"):
         with pytest.raises(PublishError, match=r"^the list goes on elsewhere: tags: https?://") as refused:
             next_page_url(answer(f'<{link}>; rel="next"'), "https://host/api", REFUSAL)
         assert refused.value.hint == "check the address"

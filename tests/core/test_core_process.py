@@ -115,13 +115,6 @@ def test_output_with_invalid_utf8_is_kept(log: Path) -> None:
     assert "caf\N{REPLACEMENT CHARACTER} [" in log.read_text()
 
 
-def test_each_run_has_a_log_of_its_own(log: Path) -> None:
-    logged("import sys; print('first', file=sys.stderr)", log)
-    logged("import sys; print('second', file=sys.stderr)", log)
-
-    assert "first" not in log.read_text()
-
-
 def test_a_command_gets_only_the_given_environment(log: Path) -> None:
     code = "import os; print(os.environ.get('GPU_ARCHS'), os.environ.get('HOME'))"
 
@@ -153,11 +146,7 @@ def test_a_failed_capture_raises_the_given_error_with_the_last_lines() -> None:
 
 
 def test_a_missing_program_is_the_given_error() -> None:
-    for program in (
-        "no-such-program",
-        "/no/such/program",
-        "/etc/passwd",
-    ):
+    for program in ("no-such-program", "/no/such/program", "/etc/passwd"):
         with pytest.raises(SourceError, match=f"cannot run: {program}") as caught:
             capture([program], failure=SourceError)
 

@@ -30,7 +30,7 @@ from wheelfactory.core.progress import Steps
 with Steps(2) as steps:
     with steps.step("build [red]a[/red]") as part:
         part(1, 2)
-    with steps.step("index"):
+    with steps.step("index" + 300 * "x"):
         pass
 """
 
@@ -65,25 +65,17 @@ def run_two_steps(console: Console) -> str:
     return written(console)
 
 
-def test_a_pipe_gets_numbered_lines_and_stdout_nothing() -> None:
-    done = subprocess.run([sys.executable, "-c", TWO_STEPS], capture_output=True, text=True, check=True)
+def test_a_pipe_gets_numbered_lines_of_any_length_and_stdout_nothing() -> None:
+    environ = {**os.environ, "COLUMNS": "40"}
+    done = subprocess.run([sys.executable, "-c", TWO_STEPS], capture_output=True, text=True, check=True, env=environ)
 
     assert done.stdout == ""
-    assert SECONDS.sub("0.0 s", done.stderr).splitlines() == [
+    assert SECONDS.sub("0.0 s", done.stderr).replace(300 * "x", "").splitlines() == [
         "[1/2] build [red]a[/red]",
         "[1/2] build [red]a[/red]: 0.0 s",
         "[2/2] index",
         "[2/2] index: 0.0 s",
     ]
-
-
-def test_long_lines_are_not_broken_in_a_pipe() -> None:
-    code = f"from wheelfactory.core.progress import Steps\nwith Steps(1) as s, s.step('{'x' * 300}'):\n    pass"
-    environ = {**os.environ, "COLUMNS": "40"}
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ)
-
-    assert len(done.stderr.splitlines()) == 2
 
 
 def test_a_terminal_gets_bars_that_are_gone_at_the_end() -> None:
@@ -254,11 +246,6 @@ def test_the_progress_of_a_stage_is_a_line_in_a_pipe(clock: Clock) -> None:
         clock.now += 40
         report(1000, 4000)
     assert written(console) == "    download, MB: [1000/4000] 40 s, about 120 s left\n"
-
-
-def test_nobody_listens_to_the_progress_of_a_stage() -> None:
-    with announced_progress("archs") as report:
-        report(3, 10)
 
 
 def test_the_time_left_follows_from_the_mean_speed() -> None:

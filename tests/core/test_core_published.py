@@ -24,11 +24,7 @@ PASSED = tuple((name, "passed") for name in REQUIRED)
 
 
 def test_a_wheel_that_passed_every_required_gate_is_verified() -> None:
-    for more in (
-        (),
-        (("gpu", "not run"),),
-        (("gpu", "passed"),),
-    ):
+    for more in ((), (("gpu", "not run"),), (("gpu", "passed"),)):
         assert why_unverified(REQUIRED, (*PASSED, *more)) == ""
 
 
@@ -39,10 +35,7 @@ def test_the_reason_names_failed_and_missing_checks() -> None:
         ((*PASSED, ("gpu", "failed")), "failed: gpu"),
         ((*PASSED[:2], ("emulation", "failed")), "failed: numbers"),
         ((*PASSED[:2], ("emulation", "pasted")), "not checked: numbers"),
-        (
-            (("archive", "failed"), ("import", "not run")),
-            "failed: archive; not checked: import",
-        ),
+        ((("archive", "failed"), ("import", "not run")), "failed: archive; not checked: import"),
     ):
         assert why_unverified(REQUIRED, results) == reason
 

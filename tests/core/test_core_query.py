@@ -47,10 +47,6 @@ def test_a_package_installed_later_is_found(python: str, tmp_path: Path) -> None
 
 
 def test_a_program_that_is_not_python_is_refused() -> None:
-    for name in (
-        "/nowhere/python",
-        "/bin/false",
-        "/bin/true",
-    ):
+    for name in ("/nowhere/python", "/bin/false", "/bin/true"):
         with pytest.raises(InputError, match=f"cannot examine this Python: {name}"):
             find_packages([name], {})

@@ -103,24 +103,13 @@ def text_of(**changes: object) -> bytes:
 
 
 def test_a_row_of_a_newer_format_is_refused() -> None:
-    for number in (
-        ROW_FORMAT + 1,
-        10**18,
-    ):
+    for number in (ROW_FORMAT + 1, 10**18):
         error = refusal(line(ROW) + line({"format": number, "anything": ["else"]}))
         assert error.startswith(f"needs a newer wheelfactory: manifest.jsonl:2 is of format {number}")
 
 
 def test_an_invalid_format_is_refused() -> None:
-    for number in (
-        0,
-        -1,
-        True,
-        None,
-        "2",
-        2.0,
-        [2],
-    ):
+    for number in (0, -1, True, None, "2", 2.0, [2]):
         assert "manifest.jsonl:1: format: missing or invalid" in refusal(line({**ROW, "format": number}))
 
 
@@ -179,11 +168,7 @@ def test_json_that_parsers_read_differently_is_refused() -> None:
 
 
 def test_a_figure_of_a_gate_must_be_finite() -> None:
-    for number in (
-        "NaN",
-        "Infinity",
-        "1e999",
-    ):
+    for number in ("NaN", "Infinity", "1e999"):
         gates = f'[{{"gate":"size","status":"passed","figures":{{"a":{number}}}}}]'
         assert "Invalid JSON" in refusal(text_of(gates=gates))
 
@@ -247,15 +232,7 @@ def test_an_invalid_value_is_refused_with_its_field() -> None:
 
 
 def test_a_missing_field_is_named() -> None:
-    for field in (
-        "project",
-        "version",
-        "filename",
-        "sha256",
-        "size",
-        "requires_python",
-        "published",
-    ):
+    for field in ("project", "version", "filename", "sha256", "size", "requires_python", "published"):
         without = {name: value for name, value in ROW.items() if name != field}
         assert refusal(line(without)) == f"not a manifest row: manifest.jsonl:1: {field}: missing"
 
@@ -271,12 +248,7 @@ def test_a_file_name_must_match_project_and_version() -> None:
 
 
 def test_cell_and_label_are_optional() -> None:
-    for kept in (
-        ("cell", "label"),
-        ("cell",),
-        ("label",),
-        (),
-    ):
+    for kept in (("cell", "label"), ("cell",), ("label",), ()):
         without = {name: value for name, value in ROW.items() if name in kept or name not in ("cell", "label")}
         assert all(read(line(without)))
 
@@ -369,13 +341,5 @@ def test_the_form_of_requires_python_matches_specifiers_only(text: str) -> None:
 
 
 def test_real_specifiers_are_accepted() -> None:
-    for text in (
-        ">=3.8",
-        ">= 3.8, <3.13",
-        "!=3.0.*,!=3.1.*,>=2.7",
-        "~=3.9",
-        "==3.11.4",
-        "<4",
-        "",
-    ):
+    for text in (">=3.8", ">= 3.8, <3.13", "!=3.0.*,!=3.1.*,>=2.7", "~=3.9", "==3.11.4", "<4", ""):
         assert all(read(line({**ROW, "requires_python": text})))

@@ -19,8 +19,7 @@ READERS = {"json.loads", "json.load", "json.JSONDecoder"}
 
 WITHOUT_THE_PACKAGE = {
     # programs that another Python runs as files, without wheelfactory on its path: they read what the factory wrote
-    "gpu/bench/programs/attention.py",
-    "gpu/bench/programs/training.py",
+    "gpu/bench/programs/implementations.py",
     "kernels/compiler/generator_filter.py",
     "kernels/compiler/record_calls.py",
 }

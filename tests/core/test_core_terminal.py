@@ -38,10 +38,6 @@ def terminal(width: int) -> Console:
     return Console(file=io.StringIO(), force_terminal=True, markup=False, highlight=False, width=width, theme=THEME)
 
 
-def test_a_table_in_a_pipe_is_aligned_text() -> None:
-    assert table_lines(TABLE, Console(file=io.StringIO())) == PLAIN
-
-
 def test_stdout_of_a_program_is_plain_in_a_pipe_whatever_the_width() -> None:
     code = "from core.test_core_terminal import *; print(*table_lines(TABLE), *wrap_lines([SENTENCE]), sep='\\n')"
     environ = {"PYTHONPATH": ":".join(sys.path), "COLUMNS": "10", "TERM": "xterm-256color"}
@@ -73,12 +69,6 @@ def test_lines_are_wrapped_between_words_with_an_indent() -> None:
 def test_a_command_in_backticks_is_not_broken() -> None:
     line = "hint: choose shorter sequence lengths for a machine without a GPU: `bench attention --seqlens 128,256,512`"
     assert "    `bench attention --seqlens 128,256,512`" in wrap_lines([line], terminal(80))
-
-
-def test_a_table_without_a_sum_has_no_last_row() -> None:
-    table = TextTable(TABLE.columns, TABLE.rows)
-    assert table_lines(table, Console(file=io.StringIO())) == PLAIN[:-1]
-    assert "42" not in "".join(table_lines(table, terminal(80)))
 
 
 def luminance(red: int, green: int, blue: int) -> float:

@@ -11,7 +11,7 @@ import pytest
 
 from small_matrix import AMD_TORCH, small_matrix
 from wheelfactory.core.cell import Backend, Cell
-from wheelfactory.core.errors import BAD_INPUT, InputError
+from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import MATRIX
 from wheelfactory.matrix.expand import Expansion, expand
 from wheelfactory.matrix.load import load_matrix
@@ -65,25 +65,11 @@ def test_a_refused_combination_is_named_with_its_python() -> None:
 
 
 def test_two_cells_of_one_label_are_an_error_that_names_both() -> None:
-    for edits, one, other, label in (
-        (
-            [("'6.4':\n    torch: ['2.9.1']", "'6.2.4':\n    torch: ['2.5.1']")],
-            "fa2.8.3-rocm6.2.4-torch2.5.1-cp311-ck",
-            "fa2.8.3-rocm6.2-torch2.5.1-cp311-ck",
-            "rocm62torch2.5",
-        ),
-        (
-            [("'2.5.1':", "'2.9.0':"), ("torch: ['2.9.1']", "torch: ['2.9.1', '2.9.0']"), ("['2.5.1']", "['2.9.1']")],
-            "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck",
-            "fa2.8.3-rocm6.4-torch2.9.0-cp311-ck",
-            "rocm64torch2.9",
-        ),
-    ):
-        with pytest.raises(InputError) as refused:
-            expand(small_matrix(*edits))
-        assert refused.value.exit_code == BAD_INPUT
-        assert refused.value.which == f"{one} and {other} are both labelled {label}"
-        assert "exclude one of the two" in refused.value.hint
+    with pytest.raises(InputError) as refused:
+        expand(small_matrix(("'6.4':\n    torch: ['2.9.1']", "'6.2.4':\n    torch: ['2.5.1']")))
+    one, other = "fa2.8.3-rocm6.2.4-torch2.5.1-cp311-ck", "fa2.8.3-rocm6.2-torch2.5.1-cp311-ck"
+    assert refused.value.which == f"{one} and {other} are both labelled rocm62torch2.5"
+    assert "exclude one of the two" in refused.value.hint
 
 
 def test_each_image_of_amd_is_a_cell_for_its_own_torch_and_python() -> None:
@@ -122,7 +108,6 @@ def test_a_cell_gets_the_image_that_matches_best() -> None:
         ("2.9.1", "3.11", "rocm/pytorch:torch-and-python"),
         ("2.9.1", "3.10", "rocm/pytorch:torch"),
         ("2.9.1", "3.12", "rocm/pytorch:torch"),
-        ("2.9.1", "3", "rocm/pytorch:torch"),
         ("2.8.0", "3.12", "rocm/pytorch:python"),
         ("2.8.0", "3.13", "rocm/pytorch:first"),
     ):

@@ -81,9 +81,7 @@ def test_a_good_matrix_loads(path: Path) -> None:
 def test_an_unquoted_number_is_refused_as_it_is_written(path: Path) -> None:
     for old, new, what, number in (
         ("  '6.2':", "  §6.2:", "6.2 is a number, not a version", "6.2"),
-        ("  '6.2':", "  §7:", "7 is a number, not a version", "7"),
         ("'0.8.2'", "§0.80", "dependencies.einops.version: 0.80 is a number, not text", "0.80"),
-        ("'0.8.2'", "§8", "dependencies.einops.version: 8 is a number, not text", "8"),
         ("['2.9.1']", "[§2.10]", "rocm.6.4.torch.0: 2.10 is a number, not text", "2.10"),
     ):
         assert_refused(path, edited((old, new)), what, f"write '{number}' in quotes")
@@ -92,15 +90,9 @@ def test_an_unquoted_number_is_refused_as_it_is_written(path: Path) -> None:
 def test_an_unknown_key_is_refused_with_the_known_ones(path: Path) -> None:
     for old, new, key, known in (
         ("backend", "§pythons: x\nbackend", "pythons", "flash-attn, python, torch, rocm, hip, backend"),
-        ("backend", "§on: x\nbackend", "on", "flash-attn, python, torch, rocm, hip, backend"),
         ("    triton:", "    §flash_attn: x\n    triton:", "flash_attn", "sdist, git, kernel-sources, python, torch"),
         ("tag: v", "§sha256: x\n      tag: v", "sha256", "repository, tag, commit"),
-        ("window:", "§windows: x\n      window:", "windows", "archs, wheel-size, source, window"),
-        ("triton-package", "§triton_package: x\n    triton-package", "triton_package", "python, triton, triton-"),
-        ("index:", "§archives: [x]\n    index:", "archives", "torch, index, archs, may-work"),
         ("glibc", "§musl: x\n        glibc", "musl", "tag, digest, distribution, glibc"),
-        ("wheel:", "§file: x\n    wheel:", "file", "version, wheel, sha256, git, source"),
-        ("reason", "§why: x\n    reason", "why", "flash-attn, python, torch, rocm, backend, reason"),
     ):
         assert_refused(path, edited((old, new)), f"unknown key {key!r}", f"known here: {known}")
 
@@ -109,7 +101,6 @@ def test_a_duplicate_is_refused(path: Path) -> None:
     for old, new, what, hint in (
         ("backend", "backend: [ck]\n§backend", "'backend' is given twice", "on line 1; keep one"),
         ("  '2.6.3':", "  §'2.8.3':", "'2.8.3' is given twice", "on line 6; keep one"),
-        ("    index: h", "    index: https://a\n    §index: h", "'index' is given twice", "keep one"),
         ("'3.11']", "'3.11', §'3.12']", "'3.12' is listed twice", "remove one"),
         ("gfx942, gfx950", "gfx942, §gfx90a", "'gfx90a' is listed twice", "remove one"),
         ("  '6.2':", "  §'6.4.0':", "6.4.0 is the same version as 6.4", "keep one"),
@@ -137,7 +128,6 @@ def test_an_entry_that_is_listed_twice_is_refused(path: Path) -> None:
 def test_a_version_that_is_on_no_axis_is_refused(path: Path) -> None:
     for old, new, what, hint in (
         ("['2.9.1']", "['2.9.1', §'2.7.1']", "torch 2.7.1 has no entry", "known: 2.9.1, 2.5.1; add one under torch:"),
-        ("['2.9.1']", "[§'2.9']", "torch 2.9 has no entry", "known: 2.9.1, 2.5.1"),
         ("'>=2.9'", "§'>=2.10'", "no torch version is >=2.10", "known: 2.9.1, 2.5.1"),
         ("'==3.12'", "§'==3.1'", "no python version is ==3.1", "known: 3.12, 3.11"),
         ("torch: '>=2.9'", "rocm: §'<6'", "no rocm version is <6", "known: 6.4, 6.2"),
@@ -154,12 +144,6 @@ def test_an_exclusion_of_a_backend_that_is_not_an_axis_is_refused(path: Path) ->
 def test_a_missing_key_is_reported_at_its_entry(path: Path) -> None:
     for old, new, missing in (
         ("backend: [ck, triton]\n\n", "§", "backend"),
-        (
-            "archs: [gfx942, gfx90a, gfx1100]\n      window: '>=3.2.0,<3.9'\n",
-            "§archs: [gfx942, gfx90a, gfx1100]\n",
-            "flash-attn.2.8.3.triton.window",
-        ),
-        ("python: ['3.12', '3.11']\n    triton", "§triton", "torch.2.9.1.python"),
         ("torch: ['2.9.1']\n    index", "§index", "rocm.6.4.torch"),
         ("tag: rocm/pytorch:first\n        ", "§", "rocm.6.4.images.0.tag"),
     ):
@@ -181,8 +165,6 @@ def test_a_value_of_the_wrong_type_is_refused(path: Path) -> None:
         ("['3.12', '3.11']", "§[]", "python must not be empty", "at least one"),
         ("[ck, triton]", "[ck, §cuda]", "backend.1 must be 'ck' or 'triton'", "one of these"),
         ("true", "§1", "torch.2.9.1.cxx11-abi must be true or false", "without quotes"),
-        ("true", "§'true'", "torch.2.9.1.cxx11-abi must be true or false", "quotes"),
-        ("v2.6.3", "§[a]", "flash-attn.2.6.3.git.tag must be text", "in quotes"),
         ("v2.6.3", "§yes", "flash-attn.2.6.3.git.tag must be text", "in quotes"),
         (" linux_x86_64", "§", "torch.2.5.1.platform must be text", "in quotes"),
         (TAG_CK, "    ck: §yes\n", "flash-attn.2.6.3.ck must be a mapping", "'key: value'"),
@@ -204,25 +186,15 @@ IMAGE = "rocm.6.4.images.0"
 WRONG_FORMS = (
     ("'2.6.3'", "§'2.6.x'", "flash-attn.2.6.x is not a version", "a version looks like 2.9.1"),
     ("'2.8.3':", f"§'{'9' * 40}':", f"flash-attn.{'9' * 40} is not a version", "a version looks like 2.9.1"),
-    ("'3.5.1'", "§new", "torch.2.9.1.triton is not a version", "a version looks like 2.9.1"),
-    *(
-        ("'3.11']", f"§'{version}']", "python.1 is not a Python version", "3.12")
-        for version in ("4.0", "3.011", "3.11.2")
-    ),
+    ("'3.11']", "§'3.11.2']", "python.1 is not a Python version", "3.12"),
     ("gfx1030", "§GFX90A", "rocm.6.4.archs.1 is not a known offload arch", "write gfx90a"),
     ("gfx1030", "§gfx1039", "rocm.6.4.archs.1 is not a known offload arch", "write gfx103"),
-    ("glibc: '2.35'", "glibc: §'9.99'", f"{IMAGE}.glibc is not a version of glibc", "looks like 2.35"),
     ("'6.4':", "§'6.4.post1':", "rocm.6.4.post1 is not a version of ROCm", "looks like 7.2"),
     ("distribution", "digest: §latest\n        distribution", f"{IMAGE}.digest is not an image digest", "sha256: "),
     ("'>=3.9'", "§'3.9 or so'", "flash-attn.2.8.3.python is not a version specifier", "looks like >=3.2.0,<3.9"),
     ("'>=3.9'", "§'>=3.*'", "flash-attn.2.8.3.python is not a version specifier", "Invalid specifier"),
-    ("'>=2.9'", "§''", "exclude.0.torch is not a version specifier", "looks like >=3.2.0"),
     (COMMIT[14:-1], "§418d677", "flash-attn.2.6.3.git.commit is not a commit", "40 of the digits 0-9a-f"),
     (SHA256, "§54058201AC", "dependencies.einops.sha256 is not a sha256", "64 of the digits 0-9a-f"),
-    (
-        *("flash_attn-2.8.3.tar.gz", "§../flash_attn-2.8.3.tar.gz"),
-        *("flash-attn.2.8.3.sdist.file is not an sdist of flash-attn", "flash_attn-2.8.3.tar.gz"),
-    ),
     *(
         (
             REPOSITORY[18:-1],
@@ -232,7 +204,6 @@ WRONG_FORMS = (
         )
         for url in ("ext::sh -c touch", "http://github.com/a/b")
     ),
-    ("tag: v2.6.3", "tag: §'a:b'", "flash-attn.2.6.3.git.tag is not a git tag", "looks like v2.6.3"),
     *(
         (
             "https://download.pytorch.org/whl/rocm6.4",
@@ -246,16 +217,9 @@ WRONG_FORMS = (
         ("rocm/pytorch:first", f"§'{image}'", f"{IMAGE}.tag is not an image with its tag", "like rocm/pytorch:rocm7")
         for image in ("rocm/pytorch", "ROCm/pytorch:first", f"rocm/pytorch@sha256:{'0' * 64}")
     ),
-    (
-        *("distribution: ubuntu22.04", "distribution: §Ubuntu 22.04"),
-        *(f"{IMAGE}.distribution is not a Linux distribution", "looks like ubuntu22.04"),
-    ),
     ("/opt/venv/bin/python", "§/opt/../bin/python", f"{IMAGE}.python-path is not a path in an image", "like /opt/rocm"),
     ("manylinux_2_28_x86_64", "§win_amd64", "torch.2.9.1.platform is not a platform of torch", "like manylinux_2_28"),
-    *(
-        ("einops:", f"§'{name}':", f"dependencies.{name} is not a normalized project name", "looks like einops")
-        for name in ("Einops", "ein_ops", "")
-    ),
+    ("einops:", "§'ein_ops':", "dependencies.ein_ops is not a normalized project name", "looks like einops"),
     (
         *("einops-0.8.2-py3-none-any.whl", "§einops-0.8.2-cp311-cp311-linux_x86_64.whl"),
         *("dependencies.einops.wheel is not a pure wheel", "looks like einops-0.8.2-py3-none-any.whl"),
@@ -287,12 +251,6 @@ def test_an_empty_range_is_refused(path: Path) -> None:
     for old, new, what, hint in (
         (
             "20 MB to 1000 MB",
-            "§1000 MB to 20 MB",
-            "flash-attn.2.8.3.ck.wheel-size is an empty range: '1000 MB to 20 MB'",
-            "the smaller size first",
-        ),
-        (
-            "20 MB to 1000 MB",
             "§20 MB to 999 kB",
             "flash-attn.2.8.3.ck.wheel-size is an empty range: '20 MB to 999 kB'",
             "the smaller size first",
@@ -314,12 +272,6 @@ def test_a_file_of_another_release_than_its_entry_is_refused(path: Path) -> None
             "§flash_attn-2.8.2.tar.gz",
             "flash_attn-2.8.2.tar.gz is not the sdist of 2.8.3",
             "write flash_attn-2.8.3.tar.gz",
-        ),
-        (
-            "einops-0.8.2-py3",
-            "§einops-0.8.2w-py3",
-            "einops-0.8.2w-py3-none-any.whl is not a wheel of einops 0.8.2",
-            "its name begins with einops-0.8.2-",
         ),
         (
             "einops-0.8.2-py3",
@@ -506,19 +458,10 @@ def test_several_mistakes_are_listed_in_the_order_of_the_file(path: Path) -> Non
 def test_a_file_that_is_not_a_yaml_mapping_is_refused(path: Path) -> None:
     for content, place, what, hint in (
         ("", "1:1", "the file is empty", "start from the matrix.yaml"),
-        ("# nothing yet\n", "1:1", "the file is empty", "start from the matrix.yaml"),
-        ("---\n", "2:1", "the file must be a mapping", "'key: value'"),
-        ("- ck\n", "1:1", "the file must be a mapping", "'key: value'"),
         ("7.2\n", "1:1", "the file must be a mapping", "'key: value'"),
-        ("a: b: c\n", "1:5", "mapping values are not allowed in this context", "indentation"),
-        ("a: 'b\n", "2:1", "found unexpected end of stream", "quotes"),
         ("a: [b\n", "2:1", "did not find expected ',' or ']'", "brackets"),
         ("a:\n\tb: c\n", "2:1", "a tab cannot indent a line", "write spaces instead"),
-        ("a:\n  b: c\n  \td: e\n", "3:3", "a tab cannot indent a line", "spaces"),
-        ("a: >-\n\tb\n", "2:1", "a tab cannot indent a line", "spaces"),
         ("\ufeff\ta: b\n", "1:1", "a tab cannot indent a line", "spaces"),
-        ("a: *b\n", "1:4", "found undefined alias", "check"),
-        ("a: b\n---\na: c\n", "2:1", "but found another document", "check"),
         ('a: "\\ud800"\n', "1:7", "found invalid Unicode character escape code", "check"),
         ("a: b\nc: \x07\n", "2:4", "U+0007 is a control character", "plain text"),
         ("a: b\0", "1:5", "U+0000 is a control character", "plain text"),
@@ -533,7 +476,6 @@ def test_a_file_that_is_not_a_yaml_mapping_is_refused(path: Path) -> None:
 def test_yaml_bombs_are_refused(path: Path) -> None:
     for text, what in (
         ("&a [*a]\n", "nested more than 20 deep"),
-        ("&a {b: *a}\n", "nested more than 20 deep"),
         ("[" * 200_000, "nested more than 20 deep"),
         (
             "- &a0 [x, y]\n"
@@ -572,10 +514,6 @@ def test_merge_keys_are_refused_in_one_error(path: Path) -> None:
     assert_refused(path, marked, "merge keys (<<) are not supported", "'key: *name' for a whole entry")
 
 
-def test_a_quoted_merge_key_is_a_plain_key(path: Path) -> None:
-    assert_refused(path, edited(("backend:", "§'<<': x\nbackend:")), "unknown key '<<'", "known here: flash-attn")
-
-
 def test_a_mistake_in_an_anchored_entry_is_reported_once(path: Path) -> None:
     anchored = edited(("    ck:\n", "    ck: &ck\n      §sources: x\n"), (TAG_CK, "    ck: *ck\n"))
     assert_refused(path, anchored, "unknown key 'sources'", "known here: archs, wheel-size, source")
@@ -597,15 +535,6 @@ def test_positions_do_not_depend_on_the_form_of_the_file(path: Path) -> None:
     text, place = split(edited(("[ck, triton]", "[ck, §ck]")))
     for content in (text.replace("\n", "\r\n").encode(), codecs.BOM_UTF8 + text.encode()):
         assert refuse(path, content).which == f"{path}:{place}: 'ck' is listed twice"
-
-
-def test_an_anchor_stands_for_its_entry(path: Path) -> None:
-    path.write_text(
-        edited(
-            ("archs: [gfx90a, gfx942]\n", "archs: &archs [gfx90a, gfx942]\n"), ("[gfx942, gfx1030, gfx1100]", "*archs")
-        )
-    )
-    assert load_matrix(path).rocm["6.4"].archs == ("gfx90a", "gfx942")
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

@@ -6,8 +6,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from small_matrix import small_matrix
 from wheelfactory.core.cell import Backend, Cell
@@ -31,24 +29,12 @@ OLD = Cell.parse("fa2.6.3-rocm6.2-torch2.5.1-cp311-ck")
 
 
 def test_a_glob_takes_the_cells_whose_id_matches() -> None:
-    for only, count in (
-        ("*", 5),
-        ("*-triton", 1),
-        ("fa2.6.3-*", 2),
-        ("*-rocm6.[24]-*-ck", 4),
-        ("fa2.8.?-rocm6.2-*", 1),
-        ("*-cp311-[!t]*", 4),
-        (CK.id, 1),
-    ):
+    for only, count in (("*", 5), ("*-triton", 1), ("fa2.6.3-*", 2), ("*-cp311-[!t]*", 4), (CK.id, 1)):
         assert len(select_cells(EXPANSION, only)) == count
 
 
-def test_selected_cells_keep_the_order_of_the_matrix() -> None:
-    assert select_cells(EXPANSION, "*") == EXPANSION.cells
-
-
 def test_a_glob_that_matches_nothing_is_refused_with_an_example() -> None:
-    for only in ("fa9.9.9-*", "", "FA2.8.3-*", "[", "fa2.8.3", "*-cp313-*", "\n", "é"):
+    for only in ("fa9.9.9-*", "", "FA2.8.3-*", "["):
         with pytest.raises(InputError) as refused:
             select_cells(EXPANSION, only)
         assert (refused.value.what, refused.value.which) == ("no cell matches", only)
@@ -60,23 +46,12 @@ def test_a_glob_that_matches_refused_combinations_only_tells_why() -> None:
     for only, reason in (
         ("fa2.6.3-*-triton", "flash-attn 2.6.3 has no triton backend"),
         ("*-rocm6.2-torch2.9.1-*", "torch 2.9.1 is not on the ROCm 6.2 index; it is on 6.4"),
-        ("*-torch2.5.1-cp312-triton", "it is on 6.2"),
         ("fa2.8.3-*-cp312-ck", "the compiler of this image stops"),
     ):
         with pytest.raises(InputError) as refused:
             select_cells(EXPANSION, only)
         assert (refused.value.what, refused.value.which) == ("all selected combinations are excluded", only)
         assert reason in refused.value.hint
-
-
-@given(st.text() | st.text("fa2.83-rocm6*?[]!^", max_size=30))
-def test_any_glob_selects_cells_or_is_refused(only: str) -> None:
-    try:
-        cells = select_cells(EXPANSION, only)
-    except InputError:
-        return
-    assert cells
-    assert set(cells) <= set(EXPANSION.cells)
 
 
 def test_a_cell_of_the_matrix_is_given_back() -> None:
@@ -87,7 +62,6 @@ def test_a_cell_of_the_matrix_is_given_back() -> None:
 def test_a_refused_cell_is_told_with_its_reason() -> None:
     for cell, python, reason in (
         ("fa2.8.3-rocm6.4-torch2.9.1-cp312-ck", None, "the compiler of this image stops"),
-        ("fa2.6.3-rocm6.4-torch2.9.1-py3-triton", None, "has no triton backend"),
         ("fa2.8.3-rocm6.2-torch2.5.1-py3-triton", "3.11", "brings Triton 3.1.0"),
     ):
         with pytest.raises(InputError) as refused:
@@ -128,7 +102,7 @@ def test_published_cells_are_not_built_again() -> None:
 
 
 def test_an_entry_holds_a_cell_as_strings() -> None:
-    assert json.loads(github_matrix(MATRIX, [CK, TRITON])) == {
+    assert json.loads(github_matrix(MATRIX, [CK])) == {
         "include": [
             {
                 "id": "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck",
@@ -138,32 +112,13 @@ def test_an_entry_holds_a_cell_as_strings() -> None:
                 "rocm-version": "6.4",
                 "backend": "ck",
                 "image": "rocm/pytorch:torch-and-python",
-            },
-            {
-                "id": "fa2.8.3-rocm6.4-torch2.9.1-py3-triton",
-                "flash-attn-version": "2.8.3",
-                "python-version": "3",
-                "torch-version": "2.9.1",
-                "rocm-version": "6.4",
-                "backend": "triton",
-                "image": "rocm/pytorch:torch",
-            },
+            }
         ]
     }
 
 
-def test_no_cells_are_an_empty_list() -> None:
-    for shards in (False, True):
-        assert github_matrix(MATRIX, [], shards=shards) == '{"include":[]}'
-
-
 def test_shards_hold_at_most_what_github_takes_and_together_all_cells() -> None:
-    for cells, sizes in (
-        (1, [1]),
-        (GITHUB_MATRIX_LIMIT, [256]),
-        (GITHUB_MATRIX_LIMIT + 1, [256, 1]),
-        (3 * GITHUB_MATRIX_LIMIT, [256, 256, 256]),
-    ):
+    for cells, sizes in ((1, [1]), (GITHUB_MATRIX_LIMIT + 1, [256, 1])):
         many = [Cell(f"2.8.{number}", "3.11", "2.9.1", "6.4", Backend.CK) for number in range(cells)]
         shards = json.loads(github_matrix(MATRIX, many, shards=True))["include"]
         groups = [json.loads(shard["cells"])["include"] for shard in shards]

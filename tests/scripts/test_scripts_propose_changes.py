@@ -173,47 +173,32 @@ def test_a_change_is_pushed_and_a_pull_request_opened(checkout: Checkout) -> Non
 
 
 def test_only_the_matrix_and_the_docs_are_proposed(checkout: Checkout) -> None:
-    """Includes new and deleted files, and no leftovers of a run."""
+    """Includes new and deleted files, and no leftovers of a run; the checkout itself stays as it is."""
     hostile = "docs/a\\b[*.md"
-    for name in (
-        "matrix.yaml",
-        "docs/new/page.md",
-        hostile,
-        "src/code.py",
-        "src/new.py",
-        "plan.json",
-        "matrix.yaml.old",
-    ):
+    for name in ("matrix.yaml", "docs/new/page.md", hostile, "src/code.py", "src/new.py", "matrix.yaml.old"):
         checkout.write(name, "changed\n")
+    checkout.git("add", "matrix.yaml")
     checkout.write("docs/ignored.pyc", "")
     checkout.write(".git/info/exclude", "*.pyc\n")
     (checkout.tree / "docs/packages.md").unlink()
+    looks = ("status", "--porcelain", "--branch"), ("rev-parse", "HEAD"), ("branch", "--format=%(refname:short)")
+    before = [checkout.git(*look) for look in looks]
     done = checkout.propose()
     assert done.returncode == 0
+    assert [checkout.git(*look) for look in looks] == before
     assert checkout.changed() == sorted([hostile, "docs/new/page.md", "docs/packages.md", "matrix.yaml"])
     assert done.stderr == "not proposed: src/code.py\n"
 
 
-def test_a_page_that_was_renamed_is_gone_under_its_old_name(checkout: Checkout) -> None:
-    checkout.git("mv", "docs/packages.md", "docs/list.md")
-    assert checkout.propose().returncode == 0
-    assert checkout.at_origin("ls-tree", "--name-only", "refresh:docs").split() == ["list.md"]
-
-
-def test_the_checkout_is_unchanged(checkout: Checkout) -> None:
-    checkout.write("matrix.yaml", "a: 2\n")
-    checkout.write("docs/new.md", "new\n")
-    checkout.git("add", "matrix.yaml")
-    before = checkout.git("status", "--porcelain", "--branch"), checkout.git("rev-parse", "HEAD")
-    checkout.propose()
-    assert (checkout.git("status", "--porcelain", "--branch"), checkout.git("rev-parse", "HEAD")) == before
-    assert checkout.git("branch", "--format=%(refname:short)").split() == ["main"]
-
-
-def test_it_works_from_a_folder_of_the_checkout_and_without_a_branch(checkout: Checkout) -> None:
+def test_it_works_from_a_folder_without_a_branch_and_with_settings_of_git_in_the_environment(
+    checkout: Checkout,
+) -> None:
+    """Those settings are counted, and the ones for the token come after."""
     checkout.git("checkout", "--quiet", "--detach")
     checkout.write("matrix.yaml", "a: 2\n")
-    assert checkout.propose(cwd=checkout.tree / "src").returncode == 0
+    own = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "remote.origin.url", "GIT_CONFIG_VALUE_0": str(checkout.origin)}
+    checkout.git("config", "--unset", "remote.origin.url")
+    assert checkout.propose(cwd=checkout.tree / "src", environ=own).returncode == 0
     assert checkout.changed() == ["matrix.yaml"]
 
 
@@ -221,6 +206,9 @@ def test_an_open_pull_request_is_updated_and_no_second_one_opened(checkout: Chec
     checkout.write("matrix.yaml", "a: 2\n")
     checkout.propose()
     checkout.opened((URL, False))
+    first = checkout.at_origin("rev-parse", "refresh")
+    assert checkout.propose().returncode == 0
+    assert checkout.at_origin("rev-parse", "refresh") == first, "the same changes push nothing"
     checkout.git("update-ref", "-d", "refs/remotes/origin/refresh")  # next week's runner has never seen the branch
     checkout.write("matrix.yaml", "a: 3\n")
     done = checkout.propose()
@@ -228,22 +216,6 @@ def test_an_open_pull_request_is_updated_and_no_second_one_opened(checkout: Chec
     assert checkout.at_origin("show", "refresh:matrix.yaml") == "a: 3\n"
     assert checkout.at_origin("rev-parse", "refresh^") == checkout.at_origin("rev-parse", "main")
     assert checkout.gh().count("create") == 1
-
-
-def test_a_pull_request_from_a_fork_is_not_ours(checkout: Checkout) -> None:
-    """Anyone can name a branch of a fork as ours is named."""
-    checkout.opened(("https://github.com/owner/name/pull/5", True))
-    checkout.write("matrix.yaml", "a: 2\n")
-    assert checkout.propose().stdout == f"opened {URL}\n"
-
-
-def test_the_same_changes_again_push_nothing(checkout: Checkout) -> None:
-    checkout.write("matrix.yaml", "a: 2\n")
-    checkout.propose()
-    first = checkout.at_origin("rev-parse", "refresh")
-    checkout.opened((URL, False))
-    assert checkout.propose().returncode == 0
-    assert checkout.at_origin("rev-parse", "refresh") == first
 
 
 def test_a_branch_changed_by_someone_else_is_not_overwritten(checkout: Checkout) -> None:
@@ -260,10 +232,12 @@ def test_a_branch_changed_by_someone_else_is_not_overwritten(checkout: Checkout)
     assert checkout.at_origin("rev-parse", "refresh") == checkout.at_origin("rev-parse", "main")
 
 
-def test_a_branch_with_the_same_suffix_is_ignored(checkout: Checkout) -> None:
+def test_branches_with_the_same_suffix_and_pull_requests_of_forks_are_not_ours(checkout: Checkout) -> None:
+    """Anyone can name a branch of a fork as ours is named."""
     checkout.git("push", "--quiet", "origin", "HEAD:refs/heads/a/refs/heads/refresh")
+    checkout.opened(("https://github.com/owner/name/pull/5", True))
     checkout.write("matrix.yaml", "a: 2\n")
-    assert checkout.propose().returncode == 0
+    assert checkout.propose().stdout == f"opened {URL}\n"
     assert checkout.changed() == ["matrix.yaml"]
     assert checkout.at_origin("rev-parse", "a/refs/heads/refresh") == checkout.at_origin("rev-parse", "main")
 
@@ -289,7 +263,7 @@ def test_a_pull_request_that_is_refused_is_an_error(checkout: Checkout) -> None:
     assert "settings let Actions create pull requests" in done.stderr
 
 
-@pytest.mark.parametrize("answer", ["[{}]", "null", "no json"])
+@pytest.mark.parametrize("answer", ["[{}]", "no json"])
 def test_unexpected_output_of_gh_is_an_error_before_a_push(checkout: Checkout, answer: str) -> None:
     (checkout.state / "open").write_text(answer)
     checkout.write("matrix.yaml", "a: 2\n")
@@ -317,7 +291,7 @@ def test_without_a_token_nothing_is_pushed(checkout: Checkout) -> None:
     assert checkout.branches() == ["main"]
 
 
-@pytest.mark.parametrize("branch", ["main", "", "refs/../main", "a\nb"])
+@pytest.mark.parametrize("branch", ["main", "refs/../main"])
 def test_an_invalid_branch_is_refused(checkout: Checkout, branch: str) -> None:
     checkout.write("matrix.yaml", "a: 2\n")
     assert checkout.propose(branch, "main", "Refresh it").returncode == 1
@@ -346,12 +320,3 @@ def test_only_the_github_server_gets_the_token(checkout: Checkout) -> None:
         assert done.returncode == 1
         assert "terminal prompts disabled" in done.stderr
         assert all(line.endswith(" None") for line in server.refused)
-
-
-def test_settings_that_the_environment_gives_git_stay(checkout: Checkout) -> None:
-    """They are counted, and the ones for the token come after."""
-    checkout.write("matrix.yaml", "a: 2\n")
-    own = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "remote.origin.url", "GIT_CONFIG_VALUE_0": str(checkout.origin)}
-    checkout.git("config", "--unset", "remote.origin.url")
-    assert checkout.propose(environ=own).returncode == 0
-    assert checkout.changed() == ["matrix.yaml"]

@@ -148,10 +148,6 @@ def _flock(descriptor: int, when_busy: Callable[[], None]) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            is_busy = True
-        else:
-            is_busy = False
-        if is_busy:
             when_busy()
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield

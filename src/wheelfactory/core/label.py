@@ -11,10 +11,7 @@ from dataclasses import dataclass
 from wheelfactory.core.cell import AITER_NAME, Backend, Cell, major_minor, required_products
 from wheelfactory.core.errors import InputError
 
-_LABEL = re.compile(
-    r"rocm(?:(\d)(\d)|(\d+)\.(\d+))torch(\d+)\.(\d+)(amd)?(triton)?(?:git([0-9a-f]{7}))?",
-    re.ASCII,
-)
+_LABEL = re.compile(r"rocm(?:(\d)(\d)|(\d+)\.(\d+))torch(\d+)\.(\d+)(amd)?(triton)?(?:git([0-9a-f]{7}))?", re.ASCII)
 
 
 IndexKey = tuple[str, ...]

@@ -142,12 +142,9 @@ def _check_row(row: dict[str, Any]) -> None:
     _expect(0 < _positive_integer(size) <= LARGEST_INTEGER, "size", "invalid", size)
     _expect(abi is None or isinstance(abi, bool), "cxx11_abi", "not a boolean", abi)
     _expect_time("published", row.get("published"))
-    for arch in _list(row, "offload_archs"):
-        _expect_form("offload_archs", arch, "arch")
-    for symbol in _list(row, "torch_symbols"):
-        _expect_form("torch_symbols", symbol, "symbol")
-    for torch in _list(row, "other_torches"):
-        _expect_form("other_torches", torch, "torch minor")
+    for name, form in (("offload_archs", "arch"), ("torch_symbols", "symbol"), ("other_torches", "torch minor")):
+        for item in _list(row, name):
+            _expect_form(name, item, form)
     _check_names(row["project"], row["version"], row["filename"])
     _check_cell(row["version"], row.get("cell"), row.get("label"))
     _check_gates(_list(row, "gates"))

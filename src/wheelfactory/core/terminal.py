@@ -122,11 +122,7 @@ def _select(table: TextTable, shown: Sequence[int]) -> TextTable:
 def rich_table(table: TextTable, *, narrow: bool = False) -> Table:
     """The table for a terminal; with `narrow`, the titles are wrapped between words."""
     shown = Table(
-        box=box.SIMPLE_HEAD,
-        show_footer=bool(table.total),
-        pad_edge=False,
-        header_style="bold",
-        footer_style="bold",
+        box=box.SIMPLE_HEAD, show_footer=bool(table.total), pad_edge=False, header_style="bold", footer_style="bold"
     )
     for place, column in enumerate(table.columns):
         justify: JustifyMethod = "right" if column.is_number else "left"

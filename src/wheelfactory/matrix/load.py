@@ -133,25 +133,16 @@ def _known_keys(key_path: KeyPath) -> Iterator[str]:
     """Find the allowed keys of a mapping in the JSON schema of `Matrix`."""
     node = _schema()
     for part in key_path:
-        node = _resolve(node)
-        if node.get("type") == "array":
-            node = node["items"]
-        else:
-            node = node.get("properties", {}).get(part) or node["additionalProperties"]
-    yield from _resolve(node).get("properties", {})
+        node = node.get("items") or node.get("properties", {}).get(part) or node["additionalProperties"]
+        for option in (node, *node.get("anyOf", ())):
+            if "$ref" in option:
+                node = _schema()["$defs"][option["$ref"].rsplit("/", 1)[1]]
+    yield from node["properties"]
 
 
 @cache
-def _schema() -> dict[str, Any]:
+def _schema() -> Any:
     return Matrix.model_json_schema(by_alias=True)
-
-
-def _resolve(node: dict[str, Any]) -> dict[str, Any]:
-    for option in (node, *node.get("anyOf", ())):
-        if "$ref" in option:
-            resolved: dict[str, Any] = _schema()["$defs"][option["$ref"].rsplit("/", 1)[1]]
-            return resolved
-    return node
 
 
 def _check_duplicate_versions(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
@@ -194,11 +185,7 @@ def _check_aiter(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
     dependency = matrix.dependencies.get(AITER_NAME)
     if dependency and not is_own_aiter(dependency.version):
         what = f"{dependency.version} could be a version of AMD's, which ours must never replace"
-        yield (
-            ("dependencies", AITER_NAME, "version"),
-            what,
-            "write 0.0. and the date of the commit: 0.0.20260602",
-        )
+        yield (("dependencies", AITER_NAME, "version"), what, "write 0.0. and the date of the commit: 0.0.20260602")
     is_built = dependency is not None and dependency.git is not None
     for version, release in matrix.flash_attn.items():
         required = required_products(Backend.TRITON, preview_commit(version))

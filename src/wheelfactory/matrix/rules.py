@@ -59,11 +59,9 @@ def check_torch_python(matrix: Matrix, torch: str, python: str) -> str:
 def check_flash_attn_python(matrix: Matrix, flash_attn: str, python: str) -> str:
     """The release must support the Python."""
     needs = matrix.flash_attn[flash_attn].python
-    return (
-        ""
-        if in_window(needs, python)
-        else f"flash-attn {name_flash_attn(flash_attn)} needs Python {needs}, not {python}"
-    )
+    if in_window(needs, python):
+        return ""
+    return f"flash-attn {name_flash_attn(flash_attn)} needs Python {needs}, not {python}"
 
 
 def check_flash_attn_torch(matrix: Matrix, flash_attn: str, torch: str) -> str:
@@ -130,10 +128,9 @@ def judge_preview(flash_attn: str) -> Finding | None:
 def _judge_unproved_arch(release: CkBackend, arch: str, flash_attn: str) -> Finding | None:
     if arch not in release.may_work:
         return None
-    kernels = (
-        f"the CK kernels of flash-attn {name_flash_attn(flash_attn)} are compiled for {arch}, and not proved on it"
-    )
-    return Finding(Answer.MAY_WORK, f"{kernels}: {release.may_work[arch]}")
+    kernels = f"the CK kernels of flash-attn {name_flash_attn(flash_attn)}"
+    reason = f"{kernels} are compiled for {arch}, and not proved on it: {release.may_work[arch]}"
+    return Finding(Answer.MAY_WORK, reason)
 
 
 def _judge_unlisted_arch(release: TritonBackend, arch: str, flash_attn: str) -> Finding:

@@ -15,7 +15,7 @@ from wheelfactory.build.environments import make_build_environment, make_layered
 from wheelfactory.core.errors import DONE, FAILED
 from wheelfactory.core.host import cpu_name
 from wheelfactory.gpu.bench.measure import PROGRAMS
-from wheelfactory.gpu.bench.reports import AttentionReport, AttentionRow, is_steady, read_report
+from wheelfactory.gpu.bench.reports import AttentionReport, AttentionRow, is_steady
 
 pytestmark = pytest.mark.slow
 
@@ -46,9 +46,7 @@ def bench(python: Path, folder: Path, *arguments: str) -> tuple[subprocess.Compl
     files = ("--output-json", str(folder / "report.json"), "--plot", str(folder / "plot.svg"))
     environ = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([*command, *files], capture_output=True, text=True, env=environ)
-    report = read_report(folder / "report.json")
-    assert isinstance(report, AttentionReport)
-    return done, report
+    return done, AttentionReport.model_validate_json((folder / "report.json").read_bytes())
 
 
 @pytest.fixture(scope="module")
@@ -136,9 +134,7 @@ def test_an_installed_fallback_goes_before_that_of_the_checkout_and_flash_attn_n
     assert {row.reason for row in rows(report, "flash-attn")} == {"needs a GPU"}
 
 
-def test_each_length_has_its_status(
-    stand_in: tuple[subprocess.CompletedProcess[str], AttentionReport],
-) -> None:
+def test_each_length_has_its_status(stand_in: tuple[subprocess.CompletedProcess[str], AttentionReport]) -> None:
     done, report = stand_in
     assert done.returncode == FAILED
     assert [(row.seqlen, row.status, row.reason) for row in rows(report, "fallback")] == [
@@ -160,9 +156,9 @@ def test_running_out_of_memory_does_not_stop_the_sweep(python: Path) -> None:
     config["seqlens"] = [100_000, 32]  # 80 GB of scores, and 8 kB
     lines = (
         f"import sys; sys.path.append({str(PROGRAMS)!r})",
-        "import attention",
+        "import attention, implementations",
         "attention.BLOCK = 5 * 32",
-        f"attention.main('plain', 'cpu', '', {json.dumps(config)!r})",
+        f"implementations.run_program(attention.sweep, 'plain', 'cpu', '', {json.dumps(config)!r})",
     )
     program = ["prlimit", f"--as={16 << 30}", str(python), "-I", "-B", "-c", "\n".join(lines)]
     done = subprocess.run(program, capture_output=True, text=True)

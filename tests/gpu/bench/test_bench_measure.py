@@ -58,11 +58,7 @@ def test_fa3_is_compared_with_fa2() -> None:
 
 
 def test_fa3_is_compared_with_nothing_else() -> None:
-    cases: list[Sequence[object]] = [
-        (trained("triton"),),
-        (not_trained("ck"), trained("triton")),
-        (trained("sdpa"),),
-    ]
+    cases: list[Sequence[object]] = [(trained("triton"),), (not_trained("ck"), trained("triton")), (trained("sdpa"),)]
     for results in cases:
         assert set(summarize(results).model_dump(exclude={"fa2", "fa3"}).values()) == {None}  # type: ignore[arg-type]
 

@@ -1,6 +1,6 @@
 """The presets of `wheelfactory bench attention` on the CPU with a real torch: each implementation agrees with float64.
 
-One process calls the functions of the programs for all cases, because importing torch takes seconds.
+One process imports the programs for all tests, because importing torch takes seconds.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -32,34 +32,46 @@ SIZES = {"batch": 3, "heads": 4, "kv_heads": 2, "head_dim": 16, "dtype": "float3
 needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="torch compiles FlexAttention with g++ on a CPU")
 
 
+SERVER = f"""
+import json, os, sys
+sys.path.append({str(PROGRAMS)!r})
+import attention, torch, torch_attention
+from call_options import CallOptions
+from implementations import LoadedImplementation, load_implementation
+attention.BATCHES = attention.FEWEST_BATCHES = 1
+for text in sys.stdin:
+    if not os.fork():
+        variables, lines = json.loads(text)
+        os.environ.update(variables)
+        exec(chr(10).join(lines))
+        sys.stdout.flush()
+        os._exit(0)
+    print(os.wait()[1], "end", sep="\\n", flush=True)
+"""
+
+
 @dataclass(frozen=True)
 class Programs:
-    """The programs, run by a Python with a CPU build of torch."""
+    """A Python with a CPU build of torch, which has imported the programs."""
 
-    python: Path
+    process: subprocess.Popen[str]
 
     def run(self, *lines: str, **variables: str) -> list[Any]:
-        """Run these lines after the imports, in one thread; return the JSON lines that they print."""
-        before = (
-            "import json, sys",
-            f"sys.path.append({str(PROGRAMS)!r})",
-            "import attention, torch, torch_attention",
-            "from call_options import CallOptions",
-            "from implementations import LoadedImplementation",
-            "attention.BATCHES = attention.FEWEST_BATCHES = 1",
-        )
-        environ = {**os.environ, "OMP_NUM_THREADS": "1", **variables}
-        program = [str(self.python), "-I", "-B", "-c", "\n".join((*before, *lines))]
-        done = subprocess.run(program, capture_output=True, text=True, env=environ)
-        assert done.returncode == 0, done.stderr
-        return [json.loads(line) for line in done.stdout.splitlines()]
+        """Run these lines after the imports, in a process of their own; return the JSON lines that they print."""
+        assert self.process.stdin
+        assert self.process.stdout
+        self.process.stdin.write(f"{json.dumps([variables, lines])}\n")
+        self.process.stdin.flush()
+        *printed, end = iter(self.process.stdout.readline, "end\n")
+        assert int(end) == 0, "stderr says why"
+        return [json.loads(line) for line in printed]
 
     def measure(self, *cases: tuple[str, Mapping[str, Any]], **variables: str) -> list[dict[str, Any]]:
         """The row of each length of each case: an implementation and its config, beside `SIZES`."""
         configs = [(name, {"causal": True, "backward": False, **SIZES, **config}) for name, config in cases]
         return self.run(
             f"for name, config in json.loads({json.dumps(configs)!r}):",
-            f"    loaded = attention.load_implementation(name, 'cpu', {str(FALLBACK_SOURCES / 'src')!r})",
+            f"    loaded = load_implementation(name, 'cpu', {str(FALLBACK_SOURCES / 'src')!r})",
             "    for row in attention.measure_all(loaded, config, 'cpu'):",
             "        print(json.dumps(row))",
             **variables,
@@ -67,8 +79,12 @@ class Programs:
 
 
 @pytest.fixture(scope="module")
-def programs(cache: Path) -> Programs:
-    return Programs(make_build_environment(cache).python)
+def programs(cache: Path) -> Iterator[Programs]:
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command: list[str | Path] = [make_build_environment(cache).python, "-I", "-B", "-c", SERVER]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=environ, text=True) as process:
+        yield Programs(process)
 
 
 Rows = Mapping[tuple[str, str, bool], dict[str, Any]]
@@ -189,7 +205,7 @@ def flex(programs: Programs) -> Mapping[str, dict[str, Any]]:
     config = {"causal": True, "backward": False, **SIZES, "seqlens": [LENGTH]}
     measured = programs.run(
         "torch._dynamo.config.recompile_limit = 1",
-        "loaded = attention.load_implementation('flex', 'cpu', '')",
+        "loaded = load_implementation('flex', 'cpu', '')",
         f"for preset in {FLEX_PRESETS!r}:",
         f"    for row in attention.measure_all(loaded, {{**{config!r}, 'preset': preset}}, 'cpu'):",
         "        print(json.dumps(row))",
@@ -243,7 +259,7 @@ def test_without_a_compiler_triton_or_flex_attention_it_is_not_loaded(programs: 
         "import call_options",
         "def why(device):",
         "    try:",
-        "        attention.load_implementation('flex', device, '')",
+        "        load_implementation('flex', device, '')",
         "    except call_options.NotRunError as error:",
         "        print(json.dumps(str(error)))",
         "why('cpu')",

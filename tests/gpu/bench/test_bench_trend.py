@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from command_line import Cli
-from gpu.bench.made_reports import CONFIG, attention_report, not_trained, timed, trained, training_report
+from gpu.bench.made_reports import CONFIG, not_trained, trained, training_report
 from wheelfactory.core.errors import BAD_INPUT, DONE
 from wheelfactory.gpu.bench.compare import trend_points
 from wheelfactory.gpu.bench.reports import TrainingReport
@@ -51,11 +51,3 @@ def test_reports_of_other_sizes_are_refused(cli: Cli, tmp_path: Path) -> None:
     assert (shown.code, shown.out) == (BAD_INPUT, "")
     assert f"error: cannot compare these reports: {old}: batch_size 1 there, 4 here\n" in shown.err
     assert not (tmp_path / "trend.svg").exists()
-
-
-def test_a_report_of_attention_is_refused(cli: Cli, tmp_path: Path) -> None:
-    path = tmp_path / "attention.json"
-    path.write_text(attention_report(timed("sdpa", 128, 1.0)).model_dump_json())
-    shown = cli("bench", "trend", path)
-    assert (shown.code, shown.out) == (BAD_INPUT, "")
-    assert shown.err.startswith("error: not a training report: ")

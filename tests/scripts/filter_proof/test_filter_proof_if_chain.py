@@ -4,16 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from filter_proof.if_chain import (
-    Block,
-    Tokens,
-    UnknownCodeError,
-    is_false,
-    leaves,
-    parse_block,
-    restrict,
-    tokenize,
-)
+from filter_proof.if_chain import Block, Tokens, UnknownCodeError, is_false, leaves, parse_block, restrict, tokenize
 
 CONSTANTS: dict[Tokens, bool] = {("t", ".", "cap"): False, ("t", ".", "lse"): True}
 

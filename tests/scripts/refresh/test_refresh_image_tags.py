@@ -30,13 +30,7 @@ def test_a_tag_is_parsed_to_rocm_and_kind() -> None:
 
 
 def test_other_tags_do_not_parse() -> None:
-    for text in (
-        "latest",
-        "7.2.4",
-        "rocm7.1-py3.11-pytorch-2.6.0-ubuntu22.04",
-        NEW + "-rc1",
-        "",
-    ):
+    for text in ("latest", "7.2.4", "rocm7.1-py3.11-pytorch-2.6.0-ubuntu22.04", NEW + "-rc1", ""):
         assert parse_tag(text) is None
         assert newest_patch(text, [NEW], "7.2", ENTRIES) == text
 
@@ -78,13 +72,6 @@ def test_a_reference_is_a_repository_and_a_tag() -> None:
 
 
 def test_an_image_of_another_registry_is_refused() -> None:
-    for text in (
-        "rocm/pytorch",
-        "ghcr.io/rocm/x:y",
-        "ubuntu:22.04",
-        "localhost:5000/a/b:c",
-        "a/b:c d",
-        "",
-    ):
+    for text in ("rocm/pytorch", "ghcr.io/rocm/x:y", "ubuntu:22.04", "localhost:5000/a/b:c", "a/b:c d", ""):
         with pytest.raises(InputError, match="not an image of Docker Hub"):
             split_reference(text)

@@ -42,11 +42,7 @@ def test_a_mapping_in_braces_stays_on_its_line() -> None:
 
 
 def test_line_ends_marks_and_letters_of_any_kind_stay() -> None:
-    for text in (
-        TEXT.replace("\n", "\r\n"),
-        "\ufeff" + TEXT,
-        TEXT.replace("remark", "r\u00e9mark \U0001f600"),
-    ):
+    for text in (TEXT.replace("\n", "\r\n"), "\ufeff" + TEXT, TEXT.replace("remark", "r\u00e9mark \U0001f600")):
         end = "\r\n" if "\r" in text else "\n"
         edited = edit_images(text, {PLACE: PIN})
         assert f"{end}        digest: {PIN.digest}{end}" in edited

@@ -116,23 +116,14 @@ def test_an_unexpected_response_is_refused(hub: ContainerRegistry) -> None:
 
 
 def test_an_error_status_is_not_an_empty_list(hub: ContainerRegistry) -> None:
-    for status in (
-        403,
-        500,
-        502,
-    ):
+    for status in (403, 500, 502):
         hub.faults["tags/list"] = [(status, {})] * 9
         with pytest.raises(FactoryError, match=f"{status}"):
             Registry(hub.url).list_tags("rocm/pytorch")
 
 
 def test_a_registry_that_requires_a_login_is_refused(hub: ContainerRegistry) -> None:
-    for challenge in (
-        'Basic realm="hub"',
-        "Bearer",
-        "Bearer service=hub",
-        "?",
-    ):
+    for challenge in ('Basic realm="hub"', "Bearer", "Bearer service=hub", "?"):
         hub.challenge = challenge
         with pytest.raises(FactoryError, match="the registry requires a login: rocm/pytorch"):
             Registry(hub.url).list_tags("rocm/pytorch")

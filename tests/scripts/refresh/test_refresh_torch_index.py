@@ -71,11 +71,7 @@ def test_each_release_has_the_pythons_of_its_wheels() -> None:
 
 
 def test_linux_has_several_names() -> None:
-    for platform in (
-        "linux_x86_64",
-        "manylinux2014_x86_64",
-        "manylinux1_x86_64.manylinux_2_5_x86_64",
-    ):
+    for platform in ("linux_x86_64", "manylinux2014_x86_64", "manylinux1_x86_64.manylinux_2_5_x86_64"):
         assert parse_torch_releases([GOOD.replace("manylinux_2_28_x86_64", platform)], "6.4")
 
 
@@ -130,25 +126,14 @@ def test_an_invalid_page_is_an_error_and_not_an_empty_index(pages: TorchPages, r
 
 
 def test_another_content_type_is_an_error(pages: TorchPages, rocm: Rocm) -> None:
-    for kind in (
-        "application/json",
-        "image/png",
-        "application/vnd.pypi.simple.v1+json",
-    ):
+    for kind in ("application/json", "image/png", "application/vnd.pypi.simple.v1+json"):
         pages.have("6.4", "2.9.1", "3.12")
         pages.kind = kind
         assert "cannot read an index" in refused(pages, rocm)
 
 
 def test_an_invalid_url_is_an_error(rocm: Rocm) -> None:
-    for url in (
-        "",
-        "pytorch",
-        "ftp://127.0.0.1",
-        "http://",
-        "http://[",
-        "http://127.0.0.1:9",
-    ):
+    for url in ("", "pytorch", "ftp://127.0.0.1", "http://", "http://[", "http://127.0.0.1:9"):
         with pytest.raises(FactoryError, match=r"cannot read an index: ROCm 6\.4, "):
             TorchIndex(url, {}).find_releases("6.4", rocm)
 

@@ -58,11 +58,7 @@ def test_several_lists_are_edited_at_once() -> None:
 
 
 def test_line_ends_marks_and_letters_of_any_kind_stay() -> None:
-    for old, new in (
-        ("\n", "\r\n"),
-        ("# torch", "\ufeff# torch"),
-        ("remark", "r\u00e9mark \U0001f600"),
-    ):
+    for old, new in (("\n", "\r\n"), ("# torch", "\ufeff# torch"), ("remark", "r\u00e9mark \U0001f600")):
         additions = {"7.2": ["2.14.1"], "7.1": ["2.11.0", "2.8.0"]}
         assert edit_torch(TEXT.replace(old, new), additions) == edit_torch(TEXT, additions).replace(old, new)
 

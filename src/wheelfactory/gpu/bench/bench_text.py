@@ -31,13 +31,14 @@ _PRESETS = {
 }
 
 _FIGURES = {
-    "status": "status",
     "median_step_ms": "median step ms",
+    "steps_per_s": "steps/s",
     "tokens_per_s": "tokens/s",
     "peak_mib": "peak MiB",
     "loss_first": "first loss",
     "loss_last": "last loss",
 }
+"""The figures of a training, a field of `TrainingResult` each, and their titles."""
 
 
 def attention_text(report: AttentionReport) -> Iterator[str | TextTable]:
@@ -113,17 +114,12 @@ def training_text(report: TrainingReport) -> Iterator[str | TextTable]:
     )
     yield from _implementation_lines([result.implementation for result in report.results])
     yield ""
-    header = ("implementation", "median step ms", "steps/s", "tokens/s", "peak MiB", "first loss", "last loss")
-    rows = [
-        (
-            _name(result.implementation.name),
-            _number(result.median_step_ms) if result.status == "measured" else result.status,
-            *map(_number, (result.steps_per_s, result.tokens_per_s, result.peak_mib)),
-            *map(_number, (result.loss_first, result.loss_last)),
-        )
-        for result in report.results
-    ]
-    yield _table(header, rows, left=(0,))
+    rows = []
+    for result in report.results:
+        first, *others = (_number(getattr(result, field)) for field in _FIGURES)
+        shown = first if result.status == "measured" else result.status
+        rows.append((_name(result.implementation.name), shown, *others))
+    yield _table(("implementation", *_FIGURES.values()), rows, left=(0,))
     for result in report.results:
         if result.reason:
             yield f"{_name(result.implementation.name)}: {result.status}: {result.reason}"
@@ -145,7 +141,7 @@ def change_text(name: str, changes: Sequence[FigureChange], threshold: float) ->
     rows = [
         (
             _name(change.implementation),
-            _FIGURES[change.figure],
+            _FIGURES.get(change.figure, change.figure),
             _number(change.before),
             _number(change.now),
             "-" if change.percent is None else f"{change.percent:+.1f} %",

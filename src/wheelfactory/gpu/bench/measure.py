@@ -127,10 +127,7 @@ def measure_training(
         results.append(_result(name, reported, ended, config))
         dropped.update(reported.get("dropped") or ())
     return TrainingReport(
-        **_report_header(python, config, dropped),
-        preset=preset,
-        results=tuple(results),
-        summary=summarize(results),
+        **_report_header(python, config, dropped), preset=preset, results=tuple(results), summary=summarize(results)
     )
 
 

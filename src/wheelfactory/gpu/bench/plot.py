@@ -124,11 +124,9 @@ def _style() -> AbstractContextManager[None]:
 
 
 def _figure(title: str, dropped: tuple[str, ...] | None, *, panels: int) -> tuple[Figure, Sequence[Axes]]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=({1: 8, 2: 11}.get(panels, 15), 4.5))
-    FigureCanvasAgg(figure)
     axes = figure.subplots(1, panels, squeeze=False)
     figure.suptitle(title if dropped is None else f"{title}; test mode: non-AMD GPU", fontsize="medium")
     return figure, list(axes[0])

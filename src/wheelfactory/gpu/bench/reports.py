@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-from pydantic import AwareDatetime, Field, FiniteFloat, RootModel
+from pydantic import AwareDatetime, FiniteFloat
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file
@@ -71,7 +71,7 @@ class AttentionRow(FrozenModel):
     p10_ms: FiniteFloat | None = None
     p90_ms: FiniteFloat | None = None
     repetitions: int | None = None
-    """How many batches of calls were timed. None, as p10, p90 and TFLOP/s, in a report of format 1."""
+    """How many batches of calls were timed."""
     tflops: FiniteFloat | None = None
     """TFLOP/s by `attention_tflops`."""
     extra_mib: FiniteFloat | None = None
@@ -98,11 +98,9 @@ class _Benchmark(FrozenModel):
 class AttentionReport(_Benchmark):
     """A sweep over sequence lengths."""
 
-    format: Literal["wheelfactory-bench-attention/2", "wheelfactory-bench-attention/1"] = (
-        "wheelfactory-bench-attention/2"
-    )
+    format: Literal["wheelfactory-bench-attention/2"] = "wheelfactory-bench-attention/2"
     cpu: str | None = None
-    """The name of the processor, which launches the kernels of a GPU too; None in a report of format 1."""
+    """The name of the processor, which launches the kernels of a GPU too; None if the kernel gives none."""
     config: AttentionConfig
     implementations: tuple[MeasuredImplementation, ...]
     rows: tuple[AttentionRow, ...]
@@ -168,27 +166,11 @@ class TrainingReport(_Benchmark):
     summary: Summary
 
 
-class _Report(RootModel[Annotated[AttentionReport | TrainingReport, Field(discriminator="format")]]):
-    """A report file of either kind."""
-
-
-_HINT = "name a file that `wheelfactory bench training --output-json FILE` wrote"
-
-
-def read_report(path: Path) -> AttentionReport | TrainingReport:
-    """Read a benchmark report. Raises `InputError` for an unreadable file or another kind of file."""
-    data = read_file(path, InputError("cannot read the report", str(path), _HINT))
-    return parse_model(_Report, data, InputError("not a benchmark report", str(path), _HINT)).root
-
-
 def read_training_report(path: Path) -> TrainingReport:
-    """Read a training report. Raises `InputError` for any other file."""
-    report = read_report(path)
-    if not isinstance(report, TrainingReport):
-        raise InputError(
-            "not a training report", f"{path} has format {report.format}", "name a `bench training` report"
-        )
-    return report
+    """Read a training report. Raises `InputError` for an unreadable file, and for any other."""
+    hint = "name a file that `wheelfactory bench training --output-json FILE` wrote"
+    data = read_file(path, InputError("cannot read the report", str(path), hint))
+    return parse_model(TrainingReport, data, InputError("not a training report", str(path), hint))
 
 
 NOISE_LIMIT = 0.2

@@ -16,7 +16,6 @@ allocates without torch is not counted; the CPU is not measured.
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 import time
@@ -41,9 +40,8 @@ from implementations import (  # type: ignore[import-not-found]
     LoadedImplementation,
     failed,
     find_backend_symbol,
-    load_implementation,
+    run_program,
 )
-from non_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found]
 from torch_attention import changed_scores  # type: ignore[import-not-found]
 
 WARM_UP = 3
@@ -198,7 +196,7 @@ def measure(implementation: LoadedImplementation, config: dict[str, Any], seqlen
     with implementation.context(options):
         symbol = find_backend_symbol(implementation, call)
         results = call()
-        repeats = not options.deterministic or all(same_bits(results, call()) for _ in range(REPEATED))
+        repeats = not options.deterministic or all(all(map(torch.equal, results, call())) for _ in range(REPEATED))
     difference = greatest_difference(results, tensors, options)
     del results
     if not math.isfinite(difference):
@@ -209,11 +207,6 @@ def measure(implementation: LoadedImplementation, config: dict[str, Any], seqlen
         measured = {"times_ms": times(call, device), "extra_mib": extra_mib(call, device), "difference": difference}
     pairs = visible_pairs(options, options.lengths or (seqlen,) * config["batch"])
     return {"status": "measured", "symbol": symbol, "pairs": pairs, **measured}
-
-
-def same_bits(results: Sequence[Tensor], others: Sequence[Tensor]) -> bool:
-    """Whether the results of two calls are equal."""
-    return all(map(torch.equal, results, others))
 
 
 def measure_all(implementation: LoadedImplementation, config: dict[str, Any], device: str) -> Iterator[dict[str, Any]]:
@@ -229,23 +222,15 @@ def measure_all(implementation: LoadedImplementation, config: dict[str, Any], de
         yield {"seqlen": seqlen, **row}
 
 
-def main(name: str, device: str, fallback: str, sizes: str) -> None:
-    """Measure, and print the results so far after each length."""
-    config = json.loads(sizes)
-    dropped = drop_amd_launch_options() if config["foreign_gpu"] and name == "flash-attn" else None
-    report: dict[str, Any] = {"version": None, "origin": None, "status": "", "reason": "", "dropped": None, "rows": []}
-    try:
-        implementation = load_implementation(name, device, fallback)
-    except Exception as error:
-        sys.stdout.write(f"\n{json.dumps({**report, **failed(error)})}\n")
-        return
-    report |= {name: getattr(implementation, name) for name in ("version", "origin", "aiter")}
+def sweep(
+    implementation: LoadedImplementation, config: dict[str, Any], device: str
+) -> Iterator[dict[str, list[dict[str, Any]]]]:
+    """The results so far, after each length."""
+    rows = []
     for row in measure_all(implementation, config, device):
-        report["rows"].append(row)
-        report["dropped"] = None if dropped is None else sorted(dropped)
-        sys.stdout.write(f"\n{json.dumps(report)}\n")
-        sys.stdout.flush()
+        rows.append(row)
+        yield {"rows": rows}
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run_program(sweep, *sys.argv[1:])

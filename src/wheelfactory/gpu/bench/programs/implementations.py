@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import import_module
@@ -200,3 +201,32 @@ def failed(error: Exception) -> dict[str, Any]:
     # torch has an exception of its own for failed allocations on GPUs only
     is_out_of_memory = isinstance(error, torch.cuda.OutOfMemoryError) or "can't allocate memory" in str(error)
     return {"status": "out of memory" if is_out_of_memory else "failed", "reason": error_line(error)}
+
+
+def run_program(
+    measure: Callable[[LoadedImplementation, dict[str, Any], str], Iterator[dict[str, Any]]],
+    name: str,
+    device: str,
+    fallback: str,
+    sizes: str,
+) -> None:
+    """Measure an implementation by its name; print each result of `measure` with those before it, or why none follows.
+
+    The last line counts: what was measured survives a kernel that ends the process.
+    """
+    config, dropped, report = json.loads(sizes), None, dict[str, Any]()
+    if config["foreign_gpu"] and name == "flash-attn":
+        dropped = import_module("non_amd_gpu").drop_amd_launch_options()
+
+    def tell(found: dict[str, Any]) -> None:
+        report.update(found, dropped=None if dropped is None else sorted(dropped))
+        sys.stdout.write(f"\n{json.dumps(report)}\n")
+        sys.stdout.flush()
+
+    try:
+        implementation = load_implementation(name, device, fallback)
+        report.update({field: getattr(implementation, field) for field in ("version", "origin", "aiter")})
+        for found in measure(implementation, config, device):
+            tell(found)
+    except Exception as error:
+        tell(failed(error))

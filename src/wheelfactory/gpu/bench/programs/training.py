@@ -15,10 +15,10 @@ replaces them. Memory: the peak of torch's allocator during the timed steps, wei
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,10 @@ sys.path += [str(Path(__file__).resolve().parents[up] / place) for up, place in 
 from call_options import CallOptions  # type: ignore[import-not-found]  # by the path above, as the next
 from implementations import (  # type: ignore[import-not-found]
     Attention,
-    failed,
+    LoadedImplementation,
     find_backend_symbol,
-    load_implementation,
+    run_program,
 )
-from non_amd_gpu import drop_amd_launch_options  # type: ignore[import-not-found]
 
 SEED = 20
 VOCABULARY = 1024
@@ -125,13 +124,11 @@ def time_steps(training: Training, count: int) -> tuple[list[float], list[Tensor
     return [(marks[place + 1] - marks[place]) * 1000 for place in range(count)], losses
 
 
-def measure(name: str, device: str, fallback: str, config: dict[str, Any]) -> dict[str, Any]:
+def measure(implementation: LoadedImplementation, config: dict[str, Any], device: str) -> Iterator[dict[str, Any]]:
     """Warm up, then time the steps."""
-    implementation = load_implementation(name, device, fallback)
     training = Training(config, implementation.function, device)
-    found = {name: getattr(implementation, name) for name in ("version", "origin", "aiter")}
     losses = []
-    found["symbol"] = find_backend_symbol(implementation, lambda: losses.append(training.step()))
+    symbol = find_backend_symbol(implementation, lambda: losses.append(training.step()))
     for _ in range(config["warmup_steps"] - 1):
         training.step()
     if device == "cuda":
@@ -140,23 +137,12 @@ def measure(name: str, device: str, fallback: str, config: dict[str, Any]) -> di
     milliseconds, more = time_steps(training, config["timed_steps"])
     first, last = float(losses[0]), float(more[-1])
     if not (math.isfinite(first) and math.isfinite(last)):
-        return {**found, "status": "failed", "reason": "the loss is not finite"}
+        yield {"symbol": symbol, "status": "failed", "reason": "the loss is not finite"}
+        return
     peak = torch.cuda.max_memory_allocated() / 2**20 if device == "cuda" else None
     measured = {"step_times_ms": milliseconds, "peak_mib": peak, "loss_first": first, "loss_last": last}
-    return {**found, "status": "measured", **measured}
-
-
-def main(name: str, device: str, fallback: str, sizes: str) -> None:
-    """Print the measurement, or why there is none."""
-    config = json.loads(sizes)
-    dropped = drop_amd_launch_options() if config["foreign_gpu"] and name == "flash-attn" else None
-    try:
-        report = measure(name, device, fallback, config)
-    except Exception as error:
-        report = failed(error)
-    report["dropped"] = None if dropped is None else sorted(dropped)
-    sys.stdout.write(f"\n{json.dumps(report)}\n")
+    yield {"symbol": symbol, "status": "measured", **measured}
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run_program(measure, *sys.argv[1:])
