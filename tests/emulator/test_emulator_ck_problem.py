@@ -21,18 +21,18 @@ def fields_of(call: Call) -> dict[str, str]:
 
 def test_fields_name_shapes_options_and_places_of_tensors() -> None:
     fields = fields_of(CALL)
-    assert (fields["traits.data_type"], fields["traits.mask_type"], fields["traits.bias_type"]) == ("bf16", "2", "2")
-    assert (fields["args.seqlen_q"], fields["args.seqlen_k"], fields["args.nhead_k"]) == ("5", "7", "1")
-    assert (fields["args.stride_q"], fields["args.nhead_stride_q"], fields["args.batch_stride_q"]) == ("16", "8", "80")
-    assert int(fields["args.q_ptr"]) == FIRST_ADDRESS
-    assert int(fields["args.k_ptr"]) == FIRST_ADDRESS + ADDRESS_STEP
+    assert (fields["data_type"], fields["mask_type"], fields["bias_type"]) == ("bf16", "2", "2")
+    assert (fields["seqlen_q"], fields["seqlen_k"], fields["nhead_k"]) == ("5", "7", "1")
+    assert (fields["stride_q"], fields["nhead_stride_q"], fields["batch_stride_q"]) == ("16", "8", "80")
+    assert int(fields["q_ptr"]) == FIRST_ADDRESS
+    assert int(fields["k_ptr"]) == FIRST_ADDRESS + ADDRESS_STEP
     backward = Call("call", "fmha_bwd", "fp16", (5, 4), (7, 3), dim=8, packed=True, dropout=0.25)
     fields = fields_of(backward)
-    assert (fields["args.seqlen_q"], fields["args.max_seqlen_q"], fields["args.batch"]) == ("9", "5", "2")
-    assert {"args.seqstart_q_ptr", "args.dq_acc_ptr", "args.nhead_stride_lsed", "args.drop_seed_offset"} <= {*fields}
+    assert (fields["seqlen_q"], fields["max_seqlen_q"], fields["batch"]) == ("9", "5", "2")
+    assert {"seqstart_q_ptr", "dq_acc_ptr", "nhead_stride_lsed", "drop_seed_offset"} <= {*fields}
     forward = backward.forward
     assert forward
-    assert (forward.api, "args.rand_val_ptr" in fields_of(forward)) == ("fmha_fwd", True)
+    assert (forward.api, "rand_val_ptr" in fields_of(forward)) == ("fmha_fwd", True)
 
 
 def test_gradients_are_the_slopes_of_the_output() -> None:

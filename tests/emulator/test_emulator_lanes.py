@@ -88,6 +88,7 @@ def test_single_lanes() -> None:
     assert w.u[0][:5].tolist() == [0, 1, 2, 77, 4]
     w = execute("v_mbcnt_lo_u32_b32 v0, s4, 0\nv_mbcnt_hi_u32_b32 v0, s5, v0", s4=0x80000001, s5=0b101)
     assert w.u[0].tolist() == [bin(0x580000001 & (1 << lane) - 1).count("1") for lane in range(64)]
+    assert execute("v_mbcnt_lo_u32_b32 v0, -1, 0", "gfx1201").u[0].tolist() == [*range(32)]
 
 
 def test_swaps_and_permutations() -> None:

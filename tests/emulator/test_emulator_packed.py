@@ -81,6 +81,14 @@ def test_float32_flushes_denormals_in_the_mode_that_says_so_but_a_move_keeps_the
         **registers,
     )
     assert (w.f[0][0], w.f[1][0], w.f[6][0], w.f[7][0]) == (0, 0, tiny[0], tiny[0])
+    w = new_wave("gfx1201")
+    text, (small, one) = "s_mul_f32 s7, s5, s6\ns_mul_f32 s8, s6, s6", (int(x.view(np.uint32)[0]) for x in (tiny, ones))
+    for mode, results in ((0, [0, one]), (1, [0, one]), (2, [0, one]), (3, [small, one])):
+        w.denormals = mode
+        assert execute(text, "gfx1201", w, s5=small, s6=one).s[7:9] == results
+    w.denormals = 1
+    halved = execute("s_mul_f32 s7, s5, 0.5", "gfx1201", w, s5=0x00800000)
+    assert halved.s[7] == 0, "a result is flushed too"
 
 
 def test_dot_products() -> None:

@@ -78,10 +78,9 @@ def count_ones(value: Any) -> Any:
     return np.bitwise_count(value).astype(U32)
 
 
-def count_below(mask: Any, first: int) -> Any:
+def count_below(mask: Any, first: int, lanes: int) -> Any:
     """Return for each lane how many bits of `mask`, which stand for lanes from `first`, are of lower lanes."""
-    size = np.size(mask) if np.ndim(mask) else 64
-    below = np.clip(np.arange(size) - first, 0, 32)
+    below = np.clip(np.arange(lanes) - first, 0, 32)
     return count_ones(mask & ((U64(1) << below.astype(U64)) - U64(1)).astype(U32))
 
 

@@ -74,7 +74,7 @@ class Call:
     @property
     def pages(self) -> int:
         """The pages of a sequence in the cache."""
-        return self.cache // self.page
+        return self.cache // self.page if self.page else 0
 
     @property
     def uses_cache(self) -> bool:
@@ -138,69 +138,57 @@ class Call:
 
     def request(self) -> str:
         """Return what the program of `kernels.compiler.record_calls` reads: the function, and a line for each field."""
-        fields = {**dict(self._traits()), **dict(self._sizes()), **dict(self._memory())}
+        fields = {**self._fields(), **dict(self._memory())}
         lines = [f"{name} {int(value) if isinstance(value, bool) else value}" for name, value in fields.items()]
         return "\n".join((self.api, *lines, ""))
 
-    def _traits(self) -> Iterator[tuple[str, object]]:
-        traits: dict[str, object] = {"hdim_q": self.dim, "hdim_v": self.dim, "data_type": self.dtype}
-        if self.api != "fmha_bwd":
-            traits["is_v_rowmajor"] = True
-        if self.api == "fmha_fwd_appendkv":
-            traits["rope_type"] = ("", "interleaved", "half").index(self.rotary)
-        else:
-            traits |= {"is_group_mode": self.packed, "mask_type": 2 * self.causal, "bias_type": 2 * self.alibi}
-        if self.api in ("fmha_fwd", "fmha_fwd_splitkv"):
-            traits["has_lse"] = True
-        if self.api in ("fmha_fwd", "fmha_bwd"):
-            traits["has_dropout"] = bool(self.dropout)
-        if self.api == "fmha_bwd":
-            traits["is_deterministic"] = self.deterministic
-        for name, value in traits.items():
-            yield f"traits.{name}", value
-
-    def _sizes(self) -> Iterator[tuple[str, object]]:
-        sizes: dict[str, object] = {"batch": len(self.queries), "seqlen_q": max(self.queries)}
-        sizes |= {"hdim_q": self.dim, "hdim_v": self.dim, "nhead_q": self.heads, "nhead_k": self.groups}
-        if self.api == "fmha_fwd_appendkv":
-            sizes |= {"seqlen_knew": self.appended, "has_mask": self.causal}
-            sizes["rotary_dim"] = self.rotary_dim if self.rotary else 0
-        else:
-            sizes |= {"seqlen_k": self.cache if self.uses_cache else max(self.keys), "max_seqlen_q": max(self.queries)}
-            sizes |= {"window_size_left": -1, "window_size_right": 0 if self.causal else -1}
-            sizes["mask_type"] = 2 * self.causal
-            sizes |= {"scale": self.scale} if self.api == "fmha_bwd" else {"scale_s": self.scale}
-        if self.api in ("fmha_fwd", "fmha_fwd_splitkv"):
-            sizes |= {"scale_p": 1, "scale_o": 1}
-        if self.packed:
-            sizes |= {"seqlen_q": sum(self.queries), "seqlen_k": sum(self.keys)}
-        if self.api == "fmha_bwd":
-            sizes |= {"max_seqlen_k": max(self.keys), "p_undrop": 1 - self.dropout}
-        if self.dropout:
-            sizes["p_drop"] = self.dropout
-        if self.dropout and self.api == "fmha_fwd":
-            sizes["s_randval"] = True
-        if self.api == "fmha_fwd_splitkv":
-            sizes["num_splits"] = self.splits
-        if self.page:
-            sizes |= {"page_block_size": self.page, "batch_stride_block_table": self.pages}
-        for name, value in sizes.items():
-            yield f"args.{name}", value
+    def _fields(self) -> dict[str, object]:
+        """Members of CK's structs with values, by name. An API takes those that its structs have in a release."""
+        return {
+            "data_type": self.dtype,
+            "is_v_rowmajor": True,
+            "is_group_mode": self.packed,
+            "is_deterministic": self.deterministic,
+            "has_lse": True,
+            "has_mask": self.causal,
+            "has_dropout": bool(self.dropout),
+            "mask_type": 2 * self.causal,
+            "bias_type": 2 * self.alibi,
+            "rope_type": ("", "interleaved", "half").index(self.rotary),
+            "rotary_dim": self.rotary_dim if self.rotary else 0,
+            "batch": len(self.queries),
+            "seqlen_q": sum(self.queries) if self.packed else max(self.queries),
+            "seqlen_k": self.cache if self.uses_cache else sum(self.keys) if self.packed else max(self.keys),
+            "seqlen_knew": self.appended,
+            "max_seqlen_q": max(self.queries),
+            "max_seqlen_k": max(self.keys),
+            "hdim_q": self.dim,
+            "hdim_v": self.dim,
+            "nhead_q": self.heads,
+            "nhead_k": self.groups,
+            "scale": self.scale,
+            "scale_s": self.scale,
+            "window_size_left": -1,
+            "window_size_right": 0 if self.causal else -1,
+            "num_splits": self.splits,
+            "page_block_size": self.page,
+            "batch_stride_block_table": self.pages,
+            "p_drop": self.dropout,
+            "p_undrop": 1 - self.dropout,
+            "s_randval": bool(self.dropout),
+        }
 
     def _memory(self) -> Iterator[tuple[str, object]]:
         """Pointers, and strides in elements."""
         places = self.addresses()
         for name, buffer in self.buffers().items():
-            if name not in _FIELDS:
-                continue
-            pointer, suffix, axes = _FIELDS[name]
-            yield f"args.{pointer}_ptr", places[name]
-            if name == "lse" and self.api == "fmha_bwd":
-                suffix = "lsed"
+            pointer, suffix, axes = _MEMBERS.get(name, ("", "", ()))
+            if pointer:
+                yield f"{pointer}_ptr", places[name]
             for number, axis in enumerate(axes, 1):
-                yield f"args.{axis}_{suffix}", math.prod(buffer.shape[number:])
+                yield f"{axis}_{suffix}", math.prod(buffer.shape[number:])
         if self.dropout:
-            yield "args.drop_seed_offset", f"{places['seed']} {places['offset']}"
+            yield "drop_seed_offset", f"{places['seed']} {places['offset']}"
 
 
 @dataclass(frozen=True)
@@ -242,13 +230,13 @@ class CallReport:
 
 _ROWS = ("batch_stride", "stride", "nhead_stride")
 _HEADS = ("batch_stride", "nhead_stride", "stride")
-_FIELDS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
+_MEMBERS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     **{name: (short, short, _ROWS) for name, short in (
         ("queries", "q"), ("keys", "k"), ("values", "v"), ("new_keys", "knew"), ("new_values", "vnew"),
         ("output", "o"), ("gradient", "do"), ("query_gradient", "dq"), ("key_gradient", "dk"), ("value_gradient", "dv"),
     )},
     "lse": ("lse", "lse", _HEADS[:2]),
-    "delta": ("d", "", ()),
+    "delta": ("d", "lsed", _HEADS[:2]),
     "random": ("rand_val", "randval", _HEADS),
     "part_lse": ("lse_acc", "lse_acc", ("split_stride", *_HEADS[:2])),
     "part_output": ("o_acc", "o_acc", ("split_stride", *_HEADS)),

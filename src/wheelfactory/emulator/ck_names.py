@@ -1,7 +1,7 @@
 """Which calls launch the kernels of a generated source: derived from its name, which says what the kernel is for.
 
-Names are those of CK's generators in flash-attn 2.8.3 (example/ck_tile/01_fmha/codegen/ops/*.py). A name only suggests
-calls: which kernels a call launches is known when it was recorded.
+Names are those of CK's generators (example/ck_tile/01_fmha/codegen/ops/*.py) in flash-attn 2.8.3 and the preview. They
+only suggest calls: which kernels a call launches is known when it was recorded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 from wheelfactory.emulator.ck_calls import Call
 
 _TILE = re.compile(r"_b(\d+)x(\d+)x")
-_PADS = re.compile(r"p(s(?=s|d|$))?(sk)?(d(?!v))?(dv)?")
+_PADS = re.compile(r"p(?P<s>s(?=s|d|$))?(?P<sk>sk)?(?P<d>d(?!v)\d*)?(?P<dv>dv\d*)?")
 _DIM = re.compile(r"_d(\d+)_")
 
 SPLITS = (3, 12, 24, 48, 100)
@@ -71,4 +71,4 @@ def _split_calls(call: Call, words: list[str]) -> Iterator[Call]:
 def _pads_of(words: list[str]) -> set[str]:
     """Return which sizes are not a multiple of the tile: ``s`` rows of queries, ``sk`` rows of keys, ``d``, ``dv``."""
     found = next((match for word in words if word != "pagedkv" and (match := _PADS.fullmatch(word))), None)
-    return {part for part in found.groups() if part} if found else set()
+    return {name for name, part in found.groupdict().items() if part} if found else set()

@@ -174,10 +174,8 @@ def scalar_reader(operand: Operand, kind: str, *, flush: bool = False) -> Reader
         return lambda _: number
     bits = int(kind[2:])
     read = _scalar_bits(operand, bits // 8)
-    if flush and kind == "sf32":
-        raise NotRunError("denormal modes for scalar floats")
     if kind == "sf32":
-        return _signed_as(operand, lambda w: U32(read(w)).view(np.float32))
+        return _signed_as(operand, _word_reader(operand, lambda w: U32(read(w)), "f32", Source(flush=flush)))
     if operand.negative or operand.absolute:
         raise NotRunError("a modifier of a scalar integer")
     if kind.startswith("si"):

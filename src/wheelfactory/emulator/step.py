@@ -86,6 +86,7 @@ class StepDecoder:
         return {
             "scc": lambda w: w.scc,
             "exec": lambda w: w.scalar_mask(EXEC),
+            "lanes": lambda w: w.mask,
             "vcc": lambda w: to_lanes(w.scalar_mask(VCC), w.size),
         }[kind]
 
@@ -142,7 +143,7 @@ class StepDecoder:
     def _writers(self) -> list[Writer]:
         explicit, write = iter(self._results), scalar_writer if self._is_scalar else self._vector_writer
         return [
-            self._implicit_writer(kind) if kind in IMPLICIT else write(next(explicit), kind)
+            self._implicit_writer(kind) if kind in IMPLICIT else self._flushing(write(next(explicit), kind), kind)
             for kind in self._semantics.results
         ]
 
@@ -154,10 +155,12 @@ class StepDecoder:
             return self._part_writer(operand, kind)
         clears = "sdwa" in self._modifiers or clears_high_half(self._family, self._name)
         write = vector_writer(operand, kind, high=high, zero_high=clears and not high)
-        if kind in ("f32", "f32x2") and self._flush:
-            inner = write
-            write = lambda w, value: inner(w, value if w.denormals & 2 else flush_denormals(value))  # noqa: E731
         return self._dpp.writing(write) if self._dpp else write
+
+    def _flushing(self, write: Writer, kind: str) -> Writer:
+        if kind not in ("f32", "f32x2", "sf32") or not self._flush:
+            return write
+        return lambda w, value: write(w, value if w.denormals & 2 else flush_denormals(value))
 
     def _part_writer(self, operand: Operand, kind: str) -> Writer:
         merge = write_part(operand.index, self._modifiers["dst_sel"], self._modifiers["dst_unused"])

@@ -172,9 +172,12 @@ define(
     v_mul_hi_u32=lambda a, b: a.astype(U64) * b.astype(U64) >> U64(32),
     v_mul_u32_u24=bits.multiply_unsigned_24,
     v_bfm_b32=lambda a, b: (U32(1) << (a & _PLACES)) - U32(1) << (b & _PLACES),
-    v_mbcnt_lo_u32_b32=lambda a, b: bits.count_below(a, 0) + b,
-    v_mbcnt_hi_u32_b32=lambda a, b: bits.count_below(a, 32) + b,
     v_bcnt_u32_b32=lambda a, b: bits.count_ones(a) + b,
+)
+define(
+    "u32 u32 lanes > u32",
+    v_mbcnt_lo_u32_b32=lambda a, b, lanes: bits.count_below(a, 0, lanes.size) + b,
+    v_mbcnt_hi_u32_b32=lambda a, b, lanes: bits.count_below(a, 32, lanes.size) + b,
 )
 define(
     "i32 i32 > i32",

@@ -1,6 +1,6 @@
 // Reads a call from stdin (the name of an API function, then a line for each field) and makes it.
 //
-// Exits with 1 if the function has no kernel for the call, or lacks a field.
+// Fields that the function's structs lack are left out. Exits with 1 if it has no kernel for the call.
 #include "call_api.hpp"
 
 #include <cstdio>
@@ -8,7 +8,7 @@
 #include <iostream>
 
 // each header of CK is compiled by itself, because they define some of the same names
-#define CALL(api) float call_##api(Fields &);
+#define CALL(api) float call_##api(const Fields &);
 #include "apis.inc"
 #undef CALL
 

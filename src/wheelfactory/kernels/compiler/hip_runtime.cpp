@@ -87,9 +87,11 @@ API hipError_t hipGetDevice(int *device) {
 }
 
 API hipError_t hipGetDeviceProperties(hipDeviceProp_t *properties, int) {
+    const std::string arch = std::getenv("KERNEL_ARCH");
     std::memset(properties, 0, sizeof *properties);
-    std::snprintf(properties->gcnArchName, sizeof properties->gcnArchName, "%s", std::getenv("KERNEL_ARCH"));
-    properties->warpSize = std::strncmp(properties->gcnArchName, "gfx9", 4) ? 32 : 64;
+    std::snprintf(properties->gcnArchName, sizeof properties->gcnArchName, "%s", arch.c_str());
+    properties->major = std::stoi(arch.substr(3, arch.size() - 5));  // two digits are minor and stepping
+    properties->warpSize = properties->major > 9 ? 32 : 64;
     properties->multiProcessorCount = 304;
     return hipSuccess;
 }
