@@ -56,7 +56,7 @@ def fill(kernels: Path, objects: Mapping[str, bytes] = OBJECTS, key: SetKey = KE
         built.write_bytes(content)
         sha256 = hashlib.sha256(content).hexdigest()
         costs = (40.25 + number, 900 + number, 100.0, 140.5 + number)
-        store.save_object(built, ObjectRecord(source, ("gfx942",), sha256, len(content), *costs))
+        store.save_object(built, ObjectRecord(source, tuple(key.parts["targets"]), sha256, len(content), *costs))
     built.unlink(missing_ok=True)
     return store
 

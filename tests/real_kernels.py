@@ -17,7 +17,7 @@ import sys
 import tarfile
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hip_rocm import make_hip_rocm
@@ -68,16 +68,10 @@ _GENERATE = """\
 import runpy, sys
 from pathlib import Path
 
-direction, folder = (sys.argv[sys.argv.index(name) + 1] for name in ("-d", "--output_dir"))
-kernels, alone = {filters!r}.get(direction), {alone!r}.get(direction)
-if kernels:
+direction = sys.argv[sys.argv.index("-d") + 1]
+if kernels := {filters!r}.get(direction):
     sys.argv += ["--filter", kernels]
-if kernels or alone:
     runpy.run_path(str(Path(__file__).with_name("generate_all.py")), run_name="__main__")
-if alone:
-    for path in Path(folder).glob(f"fmha_{{direction}}_*.cpp"):
-        if not path.match(alone):
-            path.unlink()
 """
 
 _SETUP = """\
@@ -145,8 +139,6 @@ class Wanted:
     release: FlashAttn
     filters: Mapping[str, str]
     """By direction (``-d`` of generate.py), the pattern of its kernels; other directions have none."""
-    alone: Mapping[str, str] = field(default_factory=dict)
-    """By direction, the pattern of the sources that are built alone, without the API that calls them."""
     archs: Sequence[str] = ARCHS
     torches: Sequence[str] = TORCHES
 
@@ -319,7 +311,7 @@ def _pack(tree: Path, archive: Path, wanted: Wanted) -> Path:
     (root / "setup.py").rename(root / "upstream_setup.py")
     (root / "setup.py").write_text(_SETUP)
     (root / FMHA / "generate.py").rename(root / FMHA / "generate_all.py")
-    (root / FMHA / "generate.py").write_text(_GENERATE.format(filters=dict(wanted.filters), alone=dict(wanted.alone)))
+    (root / FMHA / "generate.py").write_text(_GENERATE.format(filters=dict(wanted.filters)))
     (root / _BINDINGS).mkdir()
     for path in (tree / _BINDINGS).glob("*.cpp"):  # setup.py lists them all
         (root / _BINDINGS / path.name).write_text("")

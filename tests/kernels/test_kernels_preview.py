@@ -1,24 +1,38 @@
 """flash-attn's main branch: upstream's setup.py of commit 4a948e9c, kernels for two families of GPUs, a real compiler.
 
-See `preview_sources` for the sources, `real_kernels` for what stands in. Not run: the Composable Kernel that upstream
-pins, a kernel for gfx11, AMD's compilers, a GPU.
+The kernels for Radeon are executed on the emulator. See `preview_sources` for the sources, `real_kernels` for what
+stands in. Not run: the Composable Kernel that upstream pins, a kernel for gfx11, AMD's compilers, a GPU.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hip_toolchain import HipToolchain
 from preview_sources import VERSION, make_preview_release, read_setup_py
+from proved_kernels import make_proving
 from real_kernels import SYSTEM_GLIBC, Bench, Built, Wanted, make_bench
+from wheelfactory.build.environments import make_numpy_environment
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.files import MATRIX
 from wheelfactory.core.label import Label
+from wheelfactory.core.process import capture, run
+from wheelfactory.core.strict import parse_json, read_record
+from wheelfactory.emulator.ck_calls import CallReport
+from wheelfactory.kernels import prove
 from wheelfactory.kernels.compiler.guards import is_empty
 from wheelfactory.kernels.compiler.request import READY_TO_LINK
+from wheelfactory.kernels.compiler.store import Store
+from wheelfactory.kernels.setup_env import store_folder
 from wheelfactory.kernels.source_list import list_sources
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.pipeline.build import finish_raw_wheel
@@ -30,28 +44,39 @@ from wheelfactory.wheel.inspect.facts import inspect
 pytestmark = pytest.mark.slow
 
 ARCHS = ("gfx942", "gfx1201")
-INSTINCT = (
-    "fmha_bwd_convert_dq_d32_fp16_b64x0_batch_o2_npad_ndeterministic_gfx9",
-    "fmha_fwd_appendkv_d32_fp16_b64x64x32x32_vr_psskddv_gfx9",
-)
-"""Of the guards ``defined(__gfx9__) && !defined(__gfx950__)`` and ``defined(__gfx9__)``."""
+INSTINCT = ("fmha_fwd_appendkv_d32_fp16_b64x64x32x32_vr_psskddv_gfx9",)
 RADEON = (
-    "fmha_bwd_convert_dq_d32_fp16_b64x0_batch_o2_npad_ndeterministic_gfx12",
     "fmha_fwd_appendkv_d32_fp16_b64x64x32x32_vr_psskddv_gfx12",
+    "fmha_fwd_d32_fp16_batch_b64x64x16x32x32x32_r4x1x1_r4x1x1_w16x16x16_w16x16x16_qr_vr_npad_nlogits_nbias_mask_lse_"
+    "ndropout_nskip_nsquant_ntrload_gfx12",
 )
-API = "fmha_fwd_appendkv_api"
+FILTERS = {
+    "fwd_appendkv": "*_d32_fp16_*_psskddv",
+    "fwd": "*_d32_fp16_batch_*_npad_nlogits_nbias_mask_lse_ndropout_*",  # for gfx9 none is without pads
+}
+APIS = ("fmha_fwd_api", "fmha_fwd_appendkv_api")
+
+PLANTED = {
+    "changed constant": (r"(v_cndmask_\S+ \S+) 0xff800000", r"\1 0x3f800000", "output of 0 is off by "),
+    "dropped barrier": (
+        r"s_barrier_signal -1(.*\n.*)s_barrier_wait 0xffff",
+        r"s_nop 0\1s_nop 0",
+        "read of local memory after another wave's write, without a barrier: ds_load_b128 ",
+    ),
+    "shifted store": (
+        r"(ds_store_b128 \S+ \S+)",
+        r"\1 offset:64",
+        "read of local memory that nobody wrote: ds_load_b128 ",
+    ),
+}
+"""Faults of the forward kernel: what to replace in its text, by what, and what the proof says of it."""
 
 
 @pytest.fixture(scope="module")
 def bench(hip: HipToolchain, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    wanted = Wanted(
-        VERSION,
-        make_preview_release(cache, list(ARCHS)),
-        filters={"fwd_appendkv": "*_d32_fp16_*_psskddv"},
-        alone={"bwd": "fmha_bwd_convert_dq_d32_fp16_b64x0_batch_o2_npad_*"},
-        archs=ARCHS,
-        torches=("2.13.0", "2.14.1"),
-    )
+    release, torches = make_preview_release(cache, list(ARCHS)), ("2.13.0", "2.14.1")
+    make_numpy_environment(cache)
+    wanted = Wanted(VERSION, release, FILTERS, archs=ARCHS, torches=torches)
     return make_bench(hip, cache, tmp_path_factory.mktemp("preview"), wanted)
 
 
@@ -115,13 +140,68 @@ def test_only_archs_with_code_are_compiled_and_the_others_come_from_empty_source
     assert {*built.objects} - empty == {
         *(f"{name} for gfx942" for name in INSTINCT),
         *(f"{name} for gfx1201" for name in RADEON),
-        *(f"{name} for host" for name in (*INSTINCT, *RADEON, API)),
+        *(f"{name} for host" for name in (*INSTINCT, *RADEON, *APIS)),
     }
 
 
 def test_a_sample_of_each_kind_and_guard_is_the_ordinary_object(built: Built) -> None:
-    assert {name.partition(" ")[0] for name in built.samples} == {*INSTINCT, *RADEON, API}
+    assert {name.partition(" ")[0] for name in built.samples} == {*INSTINCT, *RADEON, *APIS}
     assert [note for note in built.notes if "inlines without end" not in note] == []
+
+
+@dataclass(frozen=True)
+class Executed:
+    """A proof, the program that executed its calls, and a copy of what that read."""
+
+    proof: dict[str, Any]
+    command: list[str | Path]
+    folder: Path
+
+    def execute_changed(self, pattern: str, replacement: str) -> list[str]:
+        """Change the text of the forward kernel in one place, execute the calls again, and return their faults."""
+        job = json.loads((self.folder / Path(self.command[-1]).name).read_text())
+        for name, (code, text) in job["kernels"].items():
+            copy = (self.folder / Path(text).name).read_text()
+            if "FmhaFwdKernel" in name:
+                copy, replaced = re.subn(pattern, replacement, copy, count=1)
+                assert replaced
+            changed = self.folder / f"{len(name)}.s"
+            changed.write_text(copy)
+            job["kernels"][name] = (code, str(changed))
+        (self.folder / "changed.json").write_text(json.dumps(job))
+        output = capture([*self.command[:-1], self.folder / "changed.json"])
+        reports = [read_record(CallReport, report) for report in parse_json(output)]
+        return [fault for report in reports for fault in report.faults]
+
+
+@pytest.fixture(scope="module")
+def executed(bench: Bench, built: Built, tmp_path_factory: pytest.TempPathFactory) -> Executed:
+    """The kernels for Radeon, executed."""
+    commands, folder = list[list[str | Path]](), tmp_path_factory.mktemp("executed") / "copy"
+
+    def run_on_copy(command: list[str | Path], cwd: Path) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        shutil.copytree(cwd, folder, ignore=shutil.ignore_patterns("source"))
+        return run(command, cwd=cwd)
+
+    stores = [Store.open(store_folder(bench.folder / "cache"), key) for key in built.report.keys]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prove, "run", run_on_copy)
+        proof = make_proving(bench, "gfx1201", stores).prove()
+    return Executed(proof, commands[0], folder)
+
+
+def test_every_kernel_for_radeon_is_executed_and_right(executed: Executed) -> None:
+    proof = executed.proof
+    assert (proof["faults"], proof["archs"], proof["kernels"]) == ([], ["gfx1201"], len(RADEON))
+    assert {*proof["executed"].values()} == {*RADEON}
+    names = {each["name"] for call in proof["calls"] for each in call["differences"]}
+    assert names >= {"output of 0", "lse of 0", "keys of 0", "values of 1", "queries of 0"}
+
+
+@pytest.mark.parametrize(("pattern", "replacement", "fault"), PLANTED.values(), ids=PLANTED)
+def test_a_fault_in_a_kernel_is_found_and_named(executed: Executed, pattern: str, replacement: str, fault: str) -> None:
+    assert any("FmhaFwdKernel" in found and fault in found for found in executed.execute_changed(pattern, replacement))
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +222,9 @@ def wheel(bench: Bench, cell: Cell, built: Built) -> Path:
 def test_every_bundle_of_the_extension_has_both_archs(wheel: Path) -> None:
     (extension,) = inspect(wheel, {}).elf_files
     # HIP's loader stops at a visible device without a code object, so none is left out
-    assert {target: code.objects for target, code in extension.device_code.items()} == dict.fromkeys(ARCHS, 4)
+    assert {target: code.objects for target, code in extension.device_code.items()} == dict.fromkeys(
+        ARCHS, len(INSTINCT + RADEON)
+    )
 
 
 def test_the_wheel_says_which_commit_it_is(wheel: Path) -> None:

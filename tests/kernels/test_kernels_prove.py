@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
 import pytest
 
+from wheelfactory.build.environments import Environment
 from wheelfactory.emulator.ck_calls import NOT_FINITE, CallReport, Difference
 from wheelfactory.emulator.ck_names import SPLITS, suggest_calls
-from wheelfactory.kernels.compiler.record_calls import Recording, check_fields, read_members, render_calls
+from wheelfactory.kernels import prove
+from wheelfactory.kernels.compiler.record_calls import Recording, read_fields
 from wheelfactory.kernels.proof import sample_sources
 from wheelfactory.kernels.prove import choose_calls
 
@@ -67,6 +75,29 @@ def test_calls_that_launch_nothing_new_or_fail_are_left_out() -> None:
     assert choose_calls((first, *others), rows) == [first, *others[2:]]
 
 
+def test_calls_are_executed_once_and_again_if_their_reports_are_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (call,), executed = suggest_calls(FORWARD), []
+    (code := tmp_path / "code.o").write_bytes(b"machine code")
+
+    def execute(command: Sequence[str | Path], cwd: Path) -> subprocess.CompletedProcess[str]:
+        executed.append(json.loads(Path(command[-1]).read_text()))
+        report = CallReport(call.name, ("kernel",), len(executed), 1.0, (), ())
+        return subprocess.CompletedProcess([], 0, json.dumps([asdict(report)]), "")
+
+    monkeypatch.setattr(prove, "run", execute)
+    monkeypatch.setattr(prove, "make_numpy_environment", lambda cache: Environment(cache))
+    given = ({call.name: Recording(("launch kernel 1",), "")}, {"kernel": code}, tmp_path, tmp_path, [call])
+    first = prove.execute_calls(*given)
+    assert prove.execute_calls(*given) == first
+    assert executed[0]["launches"] == {call.name: ["launch kernel 1"]}
+    assert executed[0]["kernels"] == {"kernel": [str(code), str(tmp_path / "code.o.s")]}
+    (kept,) = tmp_path.glob("proofs/calls-*.json")
+    kept.write_bytes(kept.read_bytes()[:-3])
+    assert (prove.execute_calls(*given)[0].instructions, len(executed)) == (2, 2)
+
+
 def test_wrong_results_and_findings_are_faults_with_the_names_of_kernels_and_what_was_not_run_is_none() -> None:
     off, unwritten = Difference("output of 0", 2.0, 0.1), Difference("lse of 0", NOT_FINITE, 0.1)
     report = CallReport("call", ("kernel_a", "kernel_b"), 1, 1.0, (off, unwritten, Difference("parts", 0.1, 0.1)), ())
@@ -78,15 +109,10 @@ def test_wrong_results_and_findings_are_faults_with_the_names_of_kernels_and_wha
     assert CallReport("call", ("kernel_a",), 1, 1.0, (), (race,), "kernel_a: not run: v_new").faults == (race,)
 
 
-def test_the_calling_program_sets_each_member_that_a_release_has_by_its_name() -> None:
-    members = read_members(HEADER, "fmha_bwd")
-    assert members == [
-        *(("traits", name) for name in ("hdim_q", "data_type", "is_deterministic")),
-        *(("args", name) for name in ("hdim_q", "q_ptr", "seqlen_k_ptr")),
-    ]
-    text = render_calls("fmha_bwd", {"fmha_bwd": members})
-    for struct, name in members:
-        assert f'fields.find("{name}"); found != fields.end()) set({struct}.{name}, found->second);' in text
-    check_fields(["fmha_bwd\nhdim_q 8\nq_ptr 1"], {"fmha_bwd": members})
+def test_a_field_that_no_struct_has_is_refused() -> None:
+    assert read_fields(["fmha_bwd\nhdim_q 8\nq_ptr 1", "fmha_bwd\nhdim_q 8"], HEADER) == ["hdim_q", "q_ptr"]
+    assert read_fields(["fmha_bwd\nis_deterministic 1\nseqlen_k_ptr 0"], HEADER)
     with pytest.raises(SystemExit, match="CK's headers lack the field hdim_k"):
-        check_fields(["fmha_bwd\nhdim_q 8", "fmha_bwd\nhdim_k 8"], {"fmha_bwd": members})
+        read_fields(["fmha_bwd\nhdim_k 8"], HEADER)
+    with pytest.raises(SystemExit, match="CK's headers lack the field words"):
+        read_fields(["fmha_bwd\nwords 8"], HEADER)

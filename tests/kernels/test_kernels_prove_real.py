@@ -1,107 +1,76 @@
-"""A kernel set of a real compiler is executed on the emulator, by the host code of its own set."""
+"""Kernels of 2.8.3 for a KV cache, by a real compiler, are executed by their own host code.
+
+They are compiled without setup.py, which other tests run: `test_kernels_preview` executes kernels that it compiled.
+"""
 
 from __future__ import annotations
 
-import json
-import shutil
-from dataclasses import dataclass, replace
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from hip_rocm import HIPCC
 from hip_toolchain import HipToolchain
-from real_kernels import Bench, append_kernels, make_bench
-from stage_arguments import local_executor
+from kernel_archive_factory import PARTS, fill
+from proved_kernels import make_proving
+from real_kernels import FMHA, Bench, append_kernels, make_bench
 from wheelfactory.build.environments import make_numpy_environment
-from wheelfactory.build.executor import BuildHost, LocalExecutor
-from wheelfactory.core.cell import Cell
-from wheelfactory.core.files import PACKAGE_DIR
-from wheelfactory.core.progress import ProgressCallback, ignore_progress
+from wheelfactory.build.sources import unpack_source
 from wheelfactory.emulator.ck_names import SPLITS
-from wheelfactory.kernels.archive import pack_archive
-from wheelfactory.kernels.compiler.store import Store
-from wheelfactory.kernels.kernel_set import KernelSet, find_host_sets, group_kernel_sets
-from wheelfactory.kernels.prove import prove_kernels
+from wheelfactory.kernels.compiler.store import SetKey, Store
+from wheelfactory.kernels.compiler.targets import HOST, target_options
 from wheelfactory.kernels.setup_env import store_folder
 
 pytestmark = pytest.mark.slow
 
 ARCH = "gfx942"
+DIRECTION = "fwd_splitkv"
+FILTER = "*_d32_fp16_batch_*_ps_lse_*@*_d32_fp16_batch_*_pssk_nlogits_nbias_mask_lse_nsquant_pagedkv"
+FLAGS = (
+    *("-Icsrc/composable_kernel/include", f"-I{FMHA}", "-O3", "-std=c++17", "-fPIC", "-DCK_TILE_FMHA_FWD_FAST_EXP2=1"),
+    *("-fgpu-flush-denormals-to-zero", "-mllvm", "-amdgpu-early-inline-all=false"),
+    *("-mllvm", "-amdgpu-function-calls=false"),
+)
+"""Of setup.py, but for what this compiler does not end with."""
 
 
-@dataclass(frozen=True)
-class InsideExecutor(LocalExecutor):
-    """Runs programs in the compiler's own system, as in a container: this machine may be older."""
-
-    def prepare_host(self, cell: Cell, report_progress: ProgressCallback) -> BuildHost:
-        host = super().prepare_host(cell, report_progress)
-        rocm = self.context.host.rocm_path
-        assert rocm
-        return replace(host, python=rocm / "bin/python3", machine=replace(host.machine, rocm_path=Path("/usr")))
+def compile_source(bench: Bench, tree: Path, targets: tuple[str], name: str) -> bytes:
+    made = tree / f"{name}-{targets[0]}.o"
+    options = [*target_options(targets, (ARCH,), str(tree / "placeholder")), f"-cuid={name}", "-x", "hip", "-c"]
+    command = [bench.rocm / "bin/hipcc", *FLAGS, *options, tree / f"build/{name}.cpp", "-o", made]
+    subprocess.run(command, cwd=tree, check=True, capture_output=True)
+    return made.read_bytes()
 
 
-@dataclass(frozen=True)
-class Proved:
-    """A bench with the archives of a set and of its host code, in the folder `archives`."""
-
-    bench: Bench
-    device: KernelSet
-    host: KernelSet
-
-    @property
-    def archives(self) -> Path:
-        return self.bench.folder / "archives"
-
-    def prove(self, report_progress: ProgressCallback = ignore_progress) -> dict[str, Any]:
-        context = self.bench.given(next(iter(self.bench.cells)), "cache")
-        executor = InsideExecutor(local_executor(context).context)
-        given = (executor, self.device, [self.host], self.archives, report_progress)
-        path = prove_kernels(*given, every=True, context=context)
-        found: dict[str, Any] = json.loads(path.read_text())
-        return found
-
-
-FILTERS = {
-    "fwd_appendkv": "*_d32_fp16_*_psskddv",
-    "fwd_splitkv": "*_d32_fp16_batch_*_ps_lse_*@*_d32_fp16_batch_*_pssk_nlogits_nbias_mask_lse_nsquant_pagedkv",
-}
-
-
-def make_proved(hip: HipToolchain, cache: Path, folder: Path) -> Proved:
-    make_numpy_environment(cache)
-    bench = make_bench(hip, cache, folder, replace(append_kernels(), archs=(ARCH,), filters=FILTERS))
-    shutil.copy(HIPCC, bench.rocm / "bin/python3")
-    root = (bench.rocm / "root").resolve()
-    with (bench.rocm / "fstab").open("a") as file:
-        file.write(f"{PACKAGE_DIR} {root}{PACKAGE_DIR} none bind,X-mount.mkdir\n")
-    built = bench.build(next(iter(bench.cells)))
-    sets = group_kernel_sets(bench.matrix, bench.cells)
-    device = next(each for each in sets if each.archs == (ARCH,))
-    made = Proved(bench, device, find_host_sets(sets, device)[0])
-    made.archives.mkdir()
-    for key in built.report.keys:
-        store = Store.open(store_folder(bench.folder / "cache"), key)
-        is_device = store.key.parts["targets"] == [ARCH]
-        pack_archive(store, (made.device if is_device else made.host).id, made.archives, None)
-    return made
+def compile_stores(bench: Bench) -> Iterator[Store]:
+    """The code of an arch, and the host code with the API."""
+    tree = unpack_source(bench.source, bench.folder / "direct")
+    (tree / "placeholder").write_bytes(b"\0")
+    command = [sys.executable, f"{FMHA}/generate.py", "-d", DIRECTION, "--output_dir", "build", "--receipt", "2"]
+    subprocess.run([*command, "--optdim", "32"], cwd=tree, check=True)
+    names = sorted(path.stem for path in (tree / "build").glob("*.cpp"))
+    for target in (ARCH, HOST):
+        sources = [name for name in names if target == HOST or not name.endswith("_api")]
+        with ThreadPoolExecutor(2) as pool:
+            objects = list(pool.map(partial(compile_source, bench, tree, (target,)), sources))
+        key = SetKey({**PARTS, "flags": [*FLAGS], "targets": [target]}, tuple(sources))
+        yield fill(store_folder(bench.folder / "cache"), dict(zip(sources, objects, strict=True)), key)
 
 
 def test_every_kernel_of_a_cache_is_right_for_any_number_of_splits(
     hip: HipToolchain, cache: Path, tmp_path: Path
 ) -> None:
     """The kernels that combine splits are corrected ones: upstream's are not right."""
-    proved, counted = make_proved(hip, cache, tmp_path), list[tuple[int, int]]()
-    proof = proved.prove(lambda done, total, _note="": counted.append((done, total)))
-    assert (proof["faults"], proof["kernels"], proof["set"]) == ([], 8, proved.device.id)
+    make_numpy_environment(cache)
+    wanted = replace(append_kernels(), archs=(ARCH,), filters={DIRECTION: FILTER})
+    bench = make_bench(hip, cache, tmp_path, wanted)
+    proving, counted = make_proving(bench, ARCH, compile_stores(bench)), list[tuple[int, int]]()
+    proof = proving.prove(lambda done, total, _note="": counted.append((done, total)))
+    assert (proof["faults"], proof["kernels"], proof["set"]) == ([], 7, proving.device.id)
     assert len([name for name in proof["executed"] if "FmhaFwdSplitKVCombine" in name]) == len(SPLITS)
-    append = next(call for call in proof["calls"] if "appendkv" in call["name"])
-    assert {each["name"] for each in append["differences"]} >= {"keys of 0", "values of 1", "queries of 0"}
-    assert append["name"] in proof["executed"].values()
     assert counted[-1] == (len(proof["calls"]), len(proof["calls"]))
-    assert proved.prove() == proof, "with the same CPU seconds: nothing was executed again"
-    (kept,) = (proved.bench.folder / "cache/proofs").glob("calls-*.json")
-    kept.write_bytes(kept.read_bytes()[:-3])
-    assert proved.prove()["executed"] == proof["executed"], "a damaged report is made again"
-    assert [call["cpu_s"] for call in proof["calls"]] != [each["cpu_s"] for each in json.loads(kept.read_bytes())]

@@ -214,32 +214,28 @@ def _execute_parts(
 ) -> Iterator[list[CallReport]]:
     """Execute parts of calls on all cores, and yield their reports in order; after an error no further one begins."""
     parts = [calls[at : at + _PART] for at in range(0, len(calls), _PART)]
+    codes = {name: each.code for name, each in descriptors.items()}
     with ThreadPoolExecutor(context.host.cores) as pool:
         try:
-            yield from pool.map(partial(_execute, recorded, descriptors, scratch, context.cache), parts)
+            yield from pool.map(partial(execute_calls, recorded, codes, scratch, context.cache), parts)
         finally:
             pool.shutdown(cancel_futures=True)
 
 
-def _execute(
-    recorded: Mapping[str, Recording],
-    descriptors: Mapping[str, Descriptor],
-    scratch: Path,
-    cache: Path,
-    calls: Sequence[Call],
+def execute_calls(
+    recorded: Mapping[str, Recording], codes: Mapping[str, Path], scratch: Path, cache: Path, calls: Sequence[Call]
 ) -> list[CallReport]:
     """Return a report for each call: from the cache, or executed in a Python with numpy. Raises `BuildError`."""
     launches = {each.name: recorded[each.name].launches for call in calls for each in (call, call.forward) if each}
     launched = sorted({line.split()[1] for lines in launches.values() for line in lines})
-    codes = {name: descriptors[name].code for name in launched}
     job = {"calls": [asdict(call) for call in calls], "launches": launches}
-    digests = [file_sha256(code) for code in codes.values()]
+    digests = [file_sha256(codes[name]) for name in launched]
     key = content_key(json.dumps([emulator_id(), job, digests]))
     kept = cache / "proofs" / f"calls-{key}.json"
     with suppress(OSError, TypeError, ValueError):  # missing or damaged: executed again
         return _read_reports(kept.read_bytes())
     file = scratch / f"{kept.stem}.json"
-    files = {name: (str(code), str(scratch / f"{code.name}.s")) for name, code in codes.items()}
+    files = {name: (str(codes[name]), str(scratch / f"{codes[name].name}.s")) for name in launched}
     file.write_text(json.dumps({**job, "kernels": files}))
     done = run([make_numpy_environment(cache).python, "-I", "-B", EXECUTE, file], cwd=scratch)
     if done.returncode:

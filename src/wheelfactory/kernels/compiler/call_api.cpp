@@ -8,6 +8,7 @@
 #include <iostream>
 
 // each header of CK is compiled by itself, because they define some of the same names
+#undef CALL
 #define CALL(api) float call_##api(const Fields &);
 #include "apis.inc"
 #undef CALL

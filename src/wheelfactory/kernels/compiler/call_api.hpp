@@ -1,9 +1,8 @@
-// Fields of a call as text, and how each type of member is set from it.
+// Fields of a call as text, and how each member of CK's structs is set from the field of its name.
 #pragma once
 
 #include <cstdlib>
 #include <map>
-#include <stdexcept>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -27,3 +26,26 @@ static void set(T &member, const std::string &text) {
         member = std::pair<const void *, const void *>(first, second);
     }
 }
+
+// Sets what `member` returns, if the struct has it: releases differ in their members.
+template <class Struct, class Member>
+static void set_member(Struct &object, Member member, const Fields &fields, const char *name) {
+    if constexpr (std::is_invocable_v<Member, Struct &>) {
+        if (auto found = fields.find(name); found != fields.end()) set(member(object), found->second);
+    }
+}
+
+template <class Struct>
+static Struct make(const Fields &fields) {
+    Struct object{};
+#define FIELD(name) \
+    set_member(object, [](auto &each) -> decltype((each.name)) { return each.name; }, fields, #name);
+#include "fields.inc"
+#undef FIELD
+    return object;
+}
+
+#define CALL(api)                                                                                            \
+    float call_##api(const Fields &fields) {                                                                 \
+        return api(make<api##_traits>(fields), make<api##_args>(fields), ck_tile::stream_config{});          \
+    }

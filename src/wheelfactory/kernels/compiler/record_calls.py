@@ -12,7 +12,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -26,18 +26,6 @@ LAUNCHER = "struct fmha_bwd_launcher"
 """Newer headers declare it: the bindings then call it for the backward, with memory that no struct names."""
 
 NOT_MODELLED = "calls of fmha_bwd_launcher are not modelled"
-
-_MEMBER = re.compile(r"(\w+)(?:\s*=[^;]*)?;")
-
-_FUNCTION = """
-float call_{api}(const Fields &fields) {{
-    {api}_traits traits{{}};
-    {api}_args args{{}};
-{settings}
-    return {api}(traits, args, ck_tile::stream_config{{}});
-}}
-"""
-_SETTING = '    if (auto found = fields.find("{name}"); found != fields.end()) set({struct}.{name}, found->second);'
 
 
 @dataclass(frozen=True)
@@ -78,47 +66,29 @@ def read_header(job: Job, name: str) -> str:
     return next(path for folder in folders if (path := folder / f"{name}.hpp").is_file()).read_text(encoding="utf-8")
 
 
-def read_members(declared: str, api: str) -> list[tuple[str, str]]:
-    """Return the members of an API's structs in the text of its header, each after ``traits`` or ``args``."""
-    found = []
-    for struct in ("traits", "args"):
-        match = re.search(rf"^struct {api}_{struct}\n\{{(.*?)^\}};", declared, re.MULTILINE | re.DOTALL)
-        if match is None:
-            sys.exit(f"error: no struct {api}_{struct} in CK's headers")
-        found += [(struct, name) for name in _MEMBER.findall(re.sub(r"//[^\n]*", "", match[1]))]
-    return found
-
-
-def render_calls(header: str, members: Mapping[str, Sequence[tuple[str, str]]]) -> str:
-    """Return the C++ source that calls functions of a header; `members` are those of each one's structs."""
-    includes, functions = f'#include "{header}.hpp"\n#include "call_api.hpp"\n', []
-    for api, each in members.items():
-        settings = "\n".join(_SETTING.format(struct=struct, name=name) for struct, name in each)
-        functions.append(_FUNCTION.format(api=api, settings=settings))
-    return "".join((includes, *functions))
-
-
-def check_fields(calls: Iterable[str], members: Mapping[str, Sequence[tuple[str, str]]]) -> None:
-    """End the program if a call sets a field that no struct has; a struct of its own API may lack it."""
-    known = {name for each in members.values() for _, name in each}
-    for text in calls:
-        for line in text.splitlines()[1:]:
-            if (name := line.split()[0]) not in known:
-                sys.exit(f"error: CK's headers lack the field {name}: correct it in emulator/ck_calls.py")
+def read_fields(calls: Iterable[str], declared: str) -> list[str]:
+    """Return the fields that calls set. Ends the program if one is no member of a struct in the text of the headers."""
+    fields = sorted({line.split()[0] for text in calls for line in text.splitlines()[1:]})
+    for name in fields:
+        if not re.search(rf"^[^/]*\b{name}\b[^;()]*;", declared, re.MULTILINE):
+            sys.exit(f"error: CK's headers lack the field {name}: correct it in emulator/ck_calls.py")
+    return fields
 
 
 def link(job: Job, folder: Path) -> tuple[Path, list[str]]:
     """Compile and link the calling program into `folder`; return its path, and the functions that it can call."""
     declared = {header: read_header(job, header) for header in APIS.values()}
-    members = {api: read_members(declared[header], api) for api, header in APIS.items()}
-    apis = [api for api, header in APIS.items() if LAUNCHER not in declared[header]]
-    check_fields((text for text in job.calls.values() if text.split()[0] in apis), members)
-    sources = [CPP_FOLDER / "hip_runtime.cpp", CPP_FOLDER / "call_api.cpp"]
+    called = {text.split()[0] for text in job.calls.values()}
+    apis = [api for api, header in APIS.items() if api in called and LAUNCHER not in declared[header]]
+    fields = read_fields((text for text in job.calls.values() if text.split()[0] in apis), "".join(declared.values()))
+    (folder / "fields.inc").write_text("".join(f"FIELD({name})\n" for name in fields), encoding="utf-8")
     (folder / "apis.inc").write_text("".join(f"CALL({api})\n" for api in apis), encoding="utf-8")
-    for header in declared:
+    sources = [CPP_FOLDER / "hip_runtime.cpp", CPP_FOLDER / "call_api.cpp"]
+    for header in {APIS[api] for api in apis}:
+        lines = [f'#include "{header}.hpp"', '#include "call_api.hpp"']
+        lines += [f"CALL({api})" for api in apis if APIS[api] == header]
         sources.append(folder / f"call_{header}.cpp")
-        called = {api: members[api] for api in apis if APIS[api] == header}
-        sources[-1].write_text(render_calls(header, called), encoding="utf-8")
+        sources[-1].write_text("\n".join((*lines, "")), encoding="utf-8")
     objects = [str(folder / f"{source.name}.o") for source in sources]
     options = [*job.flags, f"--offload-arch={job.arch}", "--cuda-host-only", "-O0", f"-I{CPP_FOLDER}", f"-I{folder}"]
     for source, made in zip(sources, objects):  # noqa: B905 - Python 3.9
