@@ -42,7 +42,7 @@ FLAGS = (
 def compile_source(bench: Bench, tree: Path, targets: tuple[str], name: str) -> bytes:
     made = tree / f"{name}-{targets[0]}.o"
     options = [*target_options(targets, (ARCH,), str(tree / "placeholder")), f"-cuid={name}", "-x", "hip", "-c"]
-    command = [bench.rocm / "bin/hipcc", *FLAGS, *options, tree / f"build/{name}.cpp", "-o", made]
+    command: list[str | Path] = [bench.rocm / "bin/hipcc", *FLAGS, *options, tree / f"build/{name}.cpp", "-o", made]
     subprocess.run(command, cwd=tree, check=True, capture_output=True)
     return made.read_bytes()
 

@@ -78,11 +78,8 @@ def prove_kernels(
         raise InputError("no host code to execute the kernels with", kernel_set.id, hint)
     device, host = (_open_store(item, folder, context.cache) for item in (kernel_set, host_set))
     descriptors = read_descriptors(device)
-    calls = [
-        call
-        for source in (device.key.sources if every else sample_sources(device.key.sources))
-        for call in suggest_calls(source)
-    ]
+    sources = sorted({each.source for each in descriptors.values()})  # those of other archs have no kernel
+    calls = [call for source in (sources if every else sample_sources(sources)) for call in suggest_calls(source)]
     with scratch_dir(context.cache) as scratch:
         recorded = _record(executor, kernel_set, host, calls, descriptors, scratch, report_progress, context)
         chosen = choose_calls(calls, recorded)
