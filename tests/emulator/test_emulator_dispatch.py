@@ -248,53 +248,26 @@ def test_branches_and_long_jumps() -> None:
     assert set(output.tolist()) == {5}
 
 
-def test_hidden_arguments_are_the_sizes_of_the_launch() -> None:
-    kernel = replace(
-        KERNEL,
-        arguments=(
-            *KERNEL.arguments,
-            Argument(16, 4, "hidden_block_count_x"),
-            Argument(20, 2, "hidden_group_size_x"),
-        ),
-        argument_bytes=24,
-    )
-    body = """
-        s_load_dwordx2 s[6:7], s[0:1], 0x0
-        s_load_dwordx2 s[8:9], s[0:1], 0x10
-        v_mov_b32_e32 v1, 0
-        v_mov_b32_e32 v2, s8
-        v_mov_b32_e32 v3, s9
-        global_store_dwordx2 v1, v[2:3], s[6:7]
-    """
-    output = np.zeros(2, np.uint32)
-    launch(body, output, kernel=kernel, grid=(5, 1, 1), threads=64)
-    assert output.tolist() == [5, 64]
-
-
-def test_hidden_arguments_that_every_launch_has() -> None:
+def test_hidden_arguments_are_those_of_the_launch() -> None:
     """Grids are whole work-groups that start at 0, in three dimensions, as HIP launches them."""
-    kernel = replace(
-        KERNEL,
-        arguments=(
-            *KERNEL.arguments,
-            Argument(16, 2, "hidden_remainder_x"),
-            Argument(18, 2, "hidden_grid_dims"),
-            Argument(24, 8, "hidden_global_offset_x"),
-        ),
-        argument_bytes=32,
-    )
+    hidden = [("block_count_x", 4), ("group_size_x", 2), ("remainder_x", 2), ("grid_dims", 2), ("global_offset_x", 8)]
+    offsets = (16, 20, 22, 24, 32)
+    more = (Argument(at, size, f"hidden_{name}") for at, (name, size) in zip(offsets, hidden, strict=True))
+    kernel = replace(KERNEL, arguments=(*KERNEL.arguments, *more), argument_bytes=40)
     body = """
         s_load_dwordx2 s[6:7], s[0:1], 0x0
         s_load_dwordx4 s[8:11], s[0:1], 0x10
+        s_load_dwordx2 s[12:13], s[0:1], 0x20
         v_mov_b32_e32 v1, 0
         v_mov_b32_e32 v2, s8
-        v_mov_b32_e32 v3, s10
-        v_mov_b32_e32 v4, s11
-        global_store_dwordx3 v1, v[2:4], s[6:7]
+        v_mov_b32_e32 v3, s9
+        v_mov_b32_e32 v4, s10
+        v_mov_b32_e32 v5, s12
+        global_store_dwordx4 v1, v[2:5], s[6:7]
     """
-    output = np.ones(3, np.uint32)
-    launch(body, output, kernel=kernel, threads=64)
-    assert output.tolist() == [3 << 16, 0, 0]
+    output = np.ones(4, np.uint32)
+    launch(body, output, kernel=kernel, grid=(5, 1, 1), threads=64)
+    assert output.tolist() == [5, 64, 3, 0]
 
 
 @pytest.mark.parametrize(

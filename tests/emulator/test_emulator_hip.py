@@ -32,9 +32,11 @@ def compile_kernels(hip: HipToolchain, folder: Path, arch: str, *flags: str) -> 
     return {name: LoadedKernel(kernel, text) for name, kernel in kernels.items()}
 
 
-@pytest.fixture(params=ARCHS)
-def kernels(request: pytest.FixtureRequest, hip: HipToolchain, tmp_path: Path) -> dict[str, LoadedKernel]:
-    return compile_kernels(hip, tmp_path, request.param, "-DWITH_BARRIER")
+@pytest.fixture(scope="module", params=ARCHS)
+def kernels(
+    request: pytest.FixtureRequest, hip: HipToolchain, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, LoadedKernel]:
+    return compile_kernels(hip, tmp_path_factory.mktemp("kernels"), request.param, "-DWITH_BARRIER")
 
 
 def launch(loaded: LoadedKernel, groups: int, threads: int, arrays: list[Array], *integers: int) -> Execution:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import struct
 from collections.abc import Callable
 
@@ -60,9 +61,10 @@ TWO: dict[str, Callable[[int, int], tuple[int, bool | None]]] = {
 
 @pytest.mark.parametrize("name", TWO)
 def test_two_operands(name: str) -> None:
+    before = new_wave()
     for a in INTEGERS:
         for b in INTEGERS[::3]:
-            before = new_wave()
+            before.scc = 0
             w = execute(f"{name} s4, s5, s6", "gfx942", before, s5=a, s6=b)
             result, scc = TWO[name](a, b)
             assert (w.s[4], w.scc) == (result & ALL, int(scc or 0)), (a, b)
@@ -148,20 +150,13 @@ def test_carry_and_selection() -> None:
 
 @pytest.mark.parametrize("name", ["eq", "lg", "gt", "ge", "lt", "le"])
 def test_comparisons(name: str) -> None:
-    compare = {
-        "lg": int.__ne__,
-        "eq": int.__eq__,
-        "gt": int.__gt__,
-        "ge": int.__ge__,
-        "lt": int.__lt__,
-        "le": int.__le__,
-    }
+    compare = getattr(operator, {"lg": "ne"}.get(name, name))
     for a in INTEGERS:
         for b in INTEGERS[::2]:
-            assert execute(f"s_cmp_{name}_u32 s4, s5", s4=a, s5=b).scc == compare[name](a, b)
-            assert execute(f"s_cmp_{name}_i32 s4, s5", s4=a, s5=b).scc == compare[name](signed(a), signed(b))
-        assert execute(f"s_cmpk_{name}_u32 s4, 0xffff", s4=a).scc == compare[name](a, 0xFFFF)
-        assert execute(f"s_cmpk_{name}_i32 s4, 0xffff", s4=a).scc == compare[name](signed(a), -1)
+            assert execute(f"s_cmp_{name}_u32 s4, s5", s4=a, s5=b).scc == compare(a, b)
+            assert execute(f"s_cmp_{name}_i32 s4, s5", s4=a, s5=b).scc == compare(signed(a), signed(b))
+        assert execute(f"s_cmpk_{name}_u32 s4, 0xffff", s4=a).scc == compare(a, 0xFFFF)
+        assert execute(f"s_cmpk_{name}_i32 s4, 0xffff", s4=a).scc == compare(signed(a), -1)
     assert execute("s_bitcmp1_b32 s4, 3\n", s4=8).scc == 1
     assert execute("s_bitcmp0_b32 s4, 3\n", s4=8).scc == 0
 

@@ -85,7 +85,7 @@ def run_beside_flash_attention(
 
 
 def test_most_changes_of_single_instructions_are_noticed(run_beside_flash_attention: Callable[..., Any]) -> None:
-    """A sample; docs/explanation/emulation.md says what the others have in common."""
+    """A sample."""
     report = run_beside_flash_attention(MUTATIONS, FEW_ARCHS[0], "20", "1", "!wide*", "!grouped*")
 
     counts: Counter[str] = Counter()
@@ -93,8 +93,7 @@ def test_most_changes_of_single_instructions_are_noticed(run_beside_flash_attent
         counts[name.partition(": ")[2]] += count
     assert set(report["kernels"]) >= {"attn_fwd", "_bwd_kernel_dkdv_causal", "_bwd_kernel_dq_causal"}
     assert sum(counts.values()) == 20
-    assert counts["wrong number"] + counts["finding"] + counts["not run"] >= 8
-    assert len(report["unnoticed"]) <= 12
+    assert len(report["unnoticed"]) == counts["unnoticed"] <= 12
 
 
 def test_upstreams_own_tests(run_beside_flash_attention: Callable[..., Any], cache: Path, tmp_path: Path) -> None:
@@ -103,6 +102,6 @@ def test_upstreams_own_tests(run_beside_flash_attention: Callable[..., Any], cac
     source = unpack_source(fetch_source("2.8.3", release, cache / "sources", os.environ), tmp_path / "source")
 
     module = source / "tests" / "test_flash_attn_triton_amd.py"
-    report = run_beside_flash_attention(UPSTREAM, module, FEW_ARCHS[0], "5", "1")
+    report = run_beside_flash_attention(UPSTREAM, module, FEW_ARCHS[0], "3", "1")
 
-    assert report == {"arch": FEW_ARCHS[0], "counts": {"right": 5}, "bad": []}
+    assert report == {"arch": FEW_ARCHS[0], "counts": {"right": 3}, "bad": []}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from wheel_factory import (
     CK,
@@ -27,7 +29,7 @@ from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.verify import gates
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.gates import EXTENDED_GATES, GATES, is_refused, required_gates, verify
-from wheelfactory.verify.result import GateResult, Status
+from wheelfactory.verify.result import GateResult, Status, show_difference
 from wheelfactory.wheel.rewrite import finish_wheel
 
 REQUIRED = [gate.name for gate in GATES if gate.required]
@@ -171,12 +173,9 @@ def results(**changes: Status) -> list[GateResult]:
 
 def test_a_required_gate_that_did_not_pass_refuses_the_wheel() -> None:
     assert not is_refused(results())
+    assert is_refused([])
     for gate, status in product(REQUIRED, (FAILED, NOT_RUN)):
         assert is_refused(results(**{gate: status})), gate
-
-
-def test_a_wheel_without_results_is_refused() -> None:
-    assert is_refused([])
 
 
 def test_a_further_gate_refuses_by_failing_but_not_by_not_being_run() -> None:
@@ -241,9 +240,32 @@ def test_a_cell_that_the_matrix_does_not_have_is_an_input_error(tmp_path: Path, 
         verify(path, context=small_machine(tmp_path))
 
 
-def test_a_damaged_wheel_is_an_input_error(tmp_path: Path) -> None:
+def test_a_damaged_wheel_is_refused_before_any_other_gate(tmp_path: Path, imported: list[str]) -> None:
     path = finished_wheel(tmp_path, members=PACKAGE)
     path.write_bytes(path.read_bytes()[:-30])
 
-    with pytest.raises(InputError, match="not a zip file"):
-        verify(path, CK, context=small_machine(tmp_path))
+    assert statuses(verify(path, CK, context=small_machine(tmp_path))) == {"archive": FAILED}
+
+
+@pytest.mark.parametrize("figure", [math.nan, math.inf, -math.inf])
+def test_a_figure_is_a_finite_number(figure: float) -> None:
+    with pytest.raises(ValidationError, match="finite number"):
+        GateResult.from_findings("numbers", [], figures={"error": figure})
+
+
+MANY = [f"gfx{number}" for number in range(900, 925)]
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "shown"),
+    [
+        pytest.param(["a", "b"], [], ("a, b", "nothing"), id="short"),
+        pytest.param(MANY, [*MANY[1:], "gfx1"], ("25 entries", "missing: gfx900; unexpected: gfx1"), id="long"),
+        pytest.param(MANY, MANY[:-1], ("25 entries", "missing: gfx924"), id="one less"),
+        pytest.param(MANY, MANY[::-1], ("25 entries", "another order"), id="order"),
+    ],
+)
+def test_of_long_lists_a_finding_shows_the_difference(
+    expected: list[str], found: list[str], shown: tuple[str, str]
+) -> None:
+    assert show_difference(expected, found) == shown

@@ -113,22 +113,16 @@ def test_a_second_name_that_installers_accept(tmp_path: Path, cell: Cell, old: s
     assert finding.found == found
 
 
-def test_the_build_of_the_matrix_is_in_the_name_and_the_record(tmp_path: Path) -> None:
+def test_the_build_of_the_matrix_and_the_letter_of_a_replacement_are_in_the_name_and_the_record(tmp_path: Path) -> None:
     matrix = second_build(MATRIX)
     first = finished_wheel(tmp_path)
     assert [finding.file for finding in findings_of(first, CK, matrix)] == ["build record build"]
 
-    second = finished_wheel(tmp_path / "second", record=build_record(CK, build="2"))
-    second = second.rename(second.with_name(second.name.replace("-cp311-cp", "-2-cp311-cp")))
-    assert findings_of(second, CK, matrix) == ()
-
-
-def test_a_replacement_has_its_letter_in_the_name_and_the_record(tmp_path: Path) -> None:
-    matrix = second_build(MATRIX)
-    third = finished_wheel(tmp_path, record=build_record(CK, build="2c"))
-    third = third.rename(third.with_name(third.name.replace("-cp311-cp", "-2c-cp311-cp")))
-    assert findings_of(third, CK, matrix) == ()
-    other = third.rename(third.with_name(third.name.replace("-2c-", "-2d-")))
+    for build in ("2", "2c"):
+        made = finished_wheel(tmp_path / build, record=build_record(CK, build=build))
+        made = made.rename(made.with_name(made.name.replace("-cp311-cp", f"-{build}-cp311-cp")))
+        assert findings_of(made, CK, matrix) == ()
+    other = made.rename(made.with_name(made.name.replace("-2c-", "-2d-")))
     assert [finding.file for finding in findings_of(other, CK, matrix)] == ["file name", "build record build"]
 
 
@@ -164,9 +158,3 @@ def test_a_build_record_in_another_spelling_is_refused(tmp_path: Path, old: byte
     (finding,) = findings_of(finished_wheel(tmp_path, more={BUILD_RECORD_NAME: written.replace(old, new)}), CK)
 
     assert (finding.file, finding.expected) == ("build record", "JSON as the factory writes it")
-
-
-def test_a_finding_reads_as_one_line() -> None:
-    finding = Finding(file="WHEEL", expected="py3-none-any", found="nothing", remedy="build it again")
-
-    assert str(finding) == "WHEEL: expected py3-none-any, found nothing (build it again)"

@@ -27,6 +27,7 @@ assert "torch==" + torch.__version__ == "{cpu_torch_requirement()}"
 assert triton.__version__ == "3.7.1", triton.__version__
 assert "FLASH_ATTENTION_TRITON_AMD_ENABLE" not in os.environ
 assert "FLASH_ATTN_LOCAL_VERSION" not in os.environ
+print("9.9.9")  # is not the version
 """.encode()
 
 
@@ -49,17 +50,13 @@ def test_a_package_that_imports_with_the_torch_and_triton_of_its_cell(tmp_path: 
     assert result.detail == f"Triton 3.7.1, {cpu_torch_requirement()} in place of ROCm's"
 
 
-def test_output_of_the_package_is_not_its_version(tmp_path: Path, cache: Path) -> None:
-    assert result_of(wheel_with(tmp_path, b"print('9.9.9')"), TRITON, cache).status is Status.PASSED
-
-
 @pytest.mark.parametrize(
     ("init", "found"),
     [
         pytest.param(b"raise RuntimeError('no\\nkernel')", "kernel", id="raises"),
-        pytest.param(b"import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'", id="misses"),
         pytest.param(b"import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "killed by SIGSEGV", id="crashes"),
         pytest.param(b"import os; os._exit(3)", "exit status 3", id="ends without a word"),
+        pytest.param(b"raise SystemExit", "it exited with 0, but printed no report", id="ends as if all were well"),
     ],
 )
 def test_a_package_that_does_not_import(tmp_path: Path, cache: Path, init: bytes, found: str) -> None:
@@ -87,12 +84,6 @@ except ImportError:
     assert finding.found == "ModuleNotFoundError: No module named 'an_extension_that_does_not_load'"
 
 
-def test_a_package_that_ends_the_program_as_if_all_were_well(tmp_path: Path, cache: Path) -> None:
-    (finding,) = result_of(wheel_with(tmp_path, b"raise SystemExit"), TRITON, cache).findings
-
-    assert finding.found == "it exited with 0, but printed no report"
-
-
 def test_a_wheel_without_the_interface(tmp_path: Path, cache: Path) -> None:
     path = finished_wheel(tmp_path, TRITON, members={"flash_attn/__init__.py": b""})
 
@@ -101,31 +92,21 @@ def test_a_wheel_without_the_interface(tmp_path: Path, cache: Path) -> None:
     assert finding.found == "ModuleNotFoundError: No module named 'flash_attn.flash_attn_interface'"
 
 
-@pytest.mark.parametrize(
-    ("lie", "found"),
-    [
-        pytest.param(
-            {"metadata": metadata_text(TRITON_VERSION, requires_python=">=4")}, "not in '>=4'", id="for a later Python"
-        ),
-        pytest.param({"tags": "cp39-cp39-win_amd64"}, "not a supported wheel", id="for another machine"),
-    ],
-)
-def test_a_wheel_that_pip_refuses(tmp_path: Path, cache: Path, lie: dict[str, str], found: str) -> None:
-    path = finished_wheel(tmp_path, TRITON, tags=lie.get("tags"), metadata=lie.get("metadata"))
+def test_a_wheel_that_pip_refuses(tmp_path: Path, cache: Path) -> None:
+    path = finished_wheel(tmp_path, TRITON, metadata=metadata_text(TRITON_VERSION, requires_python=">=4"))
 
     (finding,) = result_of(path, TRITON, cache).findings
 
     assert (finding.file, finding.expected) == (path.name, "to install and import")
-    assert found in finding.found
+    assert "not in '>=4'" in finding.found
 
 
-@pytest.mark.parametrize("version", ["2.8.3", "2.8.2+rocm72torch2.13triton"])
-def test_a_wheel_that_installs_as_another_version(tmp_path: Path, cache: Path, version: str) -> None:
-    path = finished_wheel(tmp_path, TRITON, metadata=metadata_text(version))
+def test_a_wheel_that_installs_as_another_version(tmp_path: Path, cache: Path) -> None:
+    path = finished_wheel(tmp_path, TRITON, metadata=metadata_text("2.8.3"))
 
     (finding,) = result_of(path, TRITON, cache).findings
 
-    assert (finding.expected, finding.found) == (f"version {TRITON_VERSION}", version)
+    assert (finding.expected, finding.found) == (f"version {TRITON_VERSION}", "2.8.3")
 
 
 def test_ck_without_any_python_is_not_run(tmp_path: Path) -> None:

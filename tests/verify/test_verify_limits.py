@@ -53,8 +53,3 @@ def test_a_limit_is_one_of_release_triton_and_arch(subject: Subject) -> None:
 
 def test_limits_become_program_arguments() -> None:
     assert [limit.argument for limit in LIMITS] == ["grouped*", "*causal bfloat16", "!*bfloat16"]
-
-
-def test_a_limit_says_what_is_skipped() -> None:
-    assert str(GROUPED).startswith("skipped: backward with grouped heads")
-    assert "gfx1030" in str(LDS)

@@ -42,7 +42,7 @@ def python(installed: Path, code: str, value: str | None = None) -> subprocess.C
     return subprocess.run([installed, "-B", "-c", code], env=environ, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("value", [None, "", "TRUE", "true", "1"], ids=["unset", "empty", "TRUE", "true", "1"])
+@pytest.mark.parametrize("value", [None, "", "1"], ids=["unset", "empty", "1"])
 def test_the_backend_is_triton_for_every_value_but_off(installed: Path, value: str | None) -> None:
     done = python(installed, SAYS_BACKEND, value)
 
@@ -50,7 +50,7 @@ def test_the_backend_is_triton_for_every_value_but_off(installed: Path, value: s
     assert VARIABLE not in done.stderr
 
 
-@pytest.mark.parametrize("value", ["FALSE", "0", "no"])
+@pytest.mark.parametrize("value", ["FALSE", "0"])
 def test_requesting_the_other_backend_raises_with_a_remedy(installed: Path, value: str) -> None:
     done = python(installed, SAYS_BACKEND, value)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +31,7 @@ MI300X = TorchPython(
     device="AMD Instinct MI300X",
     arch="gfx942",
 )
-H200 = TorchPython(
-    python=Path("/venv/bin/python"),
-    version="3.12",
-    torch="2.13.0+cu130",
-    hip=None,
-    cuda="13.0",
-    triton="3.7.1",
-    vendor="nvidia",
-    device="NVIDIA H200",
-    arch="sm_90",
-)
+H200 = replace(MI300X, torch="2.13.0+cu130", hip=None, cuda="13.0", vendor="nvidia", device="NVIDIA H200", arch="sm_90")
 NO_GPU = TorchPython(Path("/venv/bin/python"), "3.12", "2.13.0+cpu", hip=None, cuda=None, triton=None)
 
 
@@ -60,19 +51,11 @@ def installed(cell: Cell = TRITON, **changes: Any) -> InstalledPackage:
     )
 
 
-def fallback(**changes: Any) -> InstalledPackage:
+def fallback() -> InstalledPackage:
     """flash-attention-amd where it is installed."""
-    truth: dict[str, Any] = {
-        "version": "0.1.0",
-        "requires": ("torch>=2.5",),
-        "record": None,
-        "direct_url": None,
-        "files": (f"{SITE}/flash_attention_amd/__init__.py",),
-        "record_mismatches": (),
-    }
-    return InstalledPackage(
-        project="flash-attention-amd", distribution=InstalledDistribution(**{**truth, **changes}), has_numpy=True
-    )
+    files = (f"{SITE}/flash_attention_amd/__init__.py",)
+    found = installed(version="0.1.0", requires=("torch>=2.5",), record=None, files=files)
+    return found.model_copy(update={"project": "flash-attention-amd"})
 
 
 def case(name: str = "causal float16", error: str | None = None, **errors: tuple[float, float]) -> NumericCase:

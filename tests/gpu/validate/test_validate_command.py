@@ -68,23 +68,18 @@ def report(out: str) -> Validation:
 
 
 def test_a_good_wheel_on_its_gpu_is_validated(cli: Cli, machine: Machine) -> None:
-    done = cli("validate", "--cache", "cache")
-    assert done.code == DONE, done.err
-    assert machine.commands == [("flash_attn", "cuda", "full")]
-    assert done.out.splitlines()[-1] == "validated on AMD Instinct MI300X (gfx942)"
-    assert "  passed    GPU (AMD Instinct MI300X (gfx942))" in done.out.splitlines()
-    assert "computing on AMD Instinct MI300X" in done.err
-
-
-def test_the_report_is_json_that_reads_back(cli: Cli, machine: Machine) -> None:
     found = report(cli("validate", "--json", "--cache", "cache").out)
     assert found.hardware == Hardware(vendor="amd", device="AMD Instinct MI300X", arch="gfx942")
     assert (found.software.torch, found.software.hip) == ("2.13.0+rocm7.2", "7.2.53211")
-    assert found.validated.label == "rocm72torch2.13triton"
     assert found.validated.offload_archs == ("gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100")
-    assert found.symbols == numbers().call_counts
-    assert found.dropped_launch_options is None
-    assert not found.failed
+    assert (found.symbols, found.dropped_launch_options) == (numbers().call_counts, None)
+
+    done = cli("validate", "--cache", "cache")
+    assert done.code == DONE, done.err
+    assert machine.commands == [("flash_attn", "cuda", "full")] * 2
+    assert done.out.splitlines()[-1] == "validated on AMD Instinct MI300X (gfx942)"
+    assert "  passed    GPU (AMD Instinct MI300X (gfx942))" in done.out.splitlines()
+    assert "computing on AMD Instinct MI300X" in done.err
 
 
 def test_a_wrong_number_is_refused_with_case_error_and_bound(cli: Cli, machine: Machine) -> None:
@@ -111,13 +106,6 @@ def test_cases_that_are_left_out_do_not_stand_for_those_that_ran(cli: Cli, machi
     done = cli("validate", "--json", "--cache", "cache")
     assert done.code == VERIFICATION_FAILED
     assert [case.status for case in report(done.out).cases] == [Status.FAILED, Status.NOT_RUN]
-
-
-def test_a_check_that_fails_is_refused_though_all_numbers_are_right(cli: Cli, machine: Machine) -> None:
-    machine.installed = installed(record_mismatches=("flash_attn/__init__.py was changed",))
-    done = cli("validate", "--cache", "cache")
-    assert done.code == VERIFICATION_FAILED
-    assert "  failed    files (flash_attn/__init__.py was changed)" in done.out.splitlines()
 
 
 @pytest.mark.parametrize(("gpu", "name"), [("gfx90a", "gfx90a"), (None, "none")])
