@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pytest
@@ -16,11 +16,11 @@ import yaml
 
 from kernel_archive_factory import proof_of
 from refresh_kernel_sources import Digests, edit_digests
-from rocm_machine import ARCHS, Machine, count_targets, make_machine, ordinary, read_compiles
+from rocm_machine import ARCHS, Machine, count_targets, make_machine, ordinary, pack_kernels, read_compiles
 from small_release import DEVICE_KERNELS, KERNELS, SMALL_KERNELS, SMALL_SETS, make_small_release
 from small_release import SMALL_SET as SET
 from wheel_factory import read_zip, tamper
-from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, FAILED, RUN_AGAIN
+from wheelfactory.core.errors import BUILD_FAILED, RUN_AGAIN
 from wheelfactory.kernels.archive import find_archives, read_archive_manifest
 from wheelfactory.kernels.proof import proof_path
 from wheelfactory.kernels.source_list import SourceList, write_source_list
@@ -86,10 +86,6 @@ class Site:
         options = ("--dest", self.archives, "--matrix", self.matrix)
         return machine.run("kernels", kernel_set, *options, *arguments, **settings)
 
-    def compile_all(self, machine: Machine, *arguments: str, sets: Sequence[str] = SMALL_SETS) -> list[Path]:
-        """Run the command for each set of the cell, and return the archives."""
-        return [path_of(self.kernels(machine, *arguments, kernel_set=name)) for name in sets]
-
     def receive(self, archives: Path, *, without: str = "") -> None:
         """Copy archives of other machines into the shared folder, all but those of one set."""
         self.archives.mkdir(exist_ok=True)
@@ -137,12 +133,42 @@ class Site:
         return machine.run("build", *versions, *options, *arguments, PYTORCH_ROCM_ARCH=archs)
 
 
+@dataclass(frozen=True)
+class Built:
+    """What a machine has made that compiled the whole cell."""
+
+    site: Site
+    machine: Machine
+    compiled: Sequence[str]
+    wheel: Path
+    archives: Path
+    """Of all sets of the cell."""
+
+
 @pytest.fixture(scope="module")
-def archives_of_cell(cache: Path, small_rocm: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with archives of all sets of the cell, which another machine has compiled."""
-    other = Site(tmp_path_factory.mktemp("other"), cache, small_rocm)
-    other.compile_all(other.machine("machine"))
-    return other.archives
+def first(cache: Path, small_rocm: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory) -> Built:
+    site = Site(tmp_path_factory.mktemp("first"), cache, small_rocm)
+    machine = site.machine("machine")
+    wheel = path_of(site.build(machine))
+    compiled = machine.compiled()
+    pack_kernels(machine, site.archives, SMALL_SETS)
+    return Built(site, machine, compiled, wheel, site.archives)
+
+
+@pytest.fixture(scope="module")
+def amds_wheel(first: Built) -> Path:
+    """The wheel for AMD's torch that the same machine links."""
+    first.site.add_amds_image()
+    path = first.site.path_with_amds_torch(first.machine)
+    return path_of(first.site.build(first.machine, cell=AMDS, PATH=path))
+
+
+@pytest.fixture(scope="module")
+def half(cache: Path, small_rocm: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the archive of the first shard of two of `SET`."""
+    site = Site(tmp_path_factory.mktemp("half"), cache, small_rocm)
+    path_of(site.kernels(site.machine("machine"), "--shard", "1/2"))
+    return site.archives
 
 
 @pytest.fixture
@@ -189,42 +215,35 @@ def test_unplanned_kernels_are_refused_by_both_commands_before_compiling(site: S
     assert machine.compiled() == []
 
 
-def test_a_second_cell_reuses_the_kernels_of_the_first(site: Site) -> None:
-    machine = site.machine("one")
-    path_of(site.build(machine))
-    assert count_targets(machine.compiled()) == WHOLE_CELL
-    wheel = path_of(site.build(machine))
-    assert machine.compiled() == ["flash_api"]
+def test_a_second_cell_reuses_the_kernels_of_the_first(first: Built) -> None:
+    assert count_targets(first.compiled) == WHOLE_CELL
+    wheel = path_of(first.site.build(first.machine))
+    assert first.machine.compiled() == ["flash_api"]
 
-    found = inspect(wheel, site.rocm)
+    found = inspect(wheel, first.site.rocm)
     assert found.distribution
     assert found.distribution.record
     assert found.distribution.record.kernels
-    assert len(list(machine.cache.glob("kernels/*/journal.jsonl"))) == len(SMALL_SETS)
+    assert len(list(first.machine.cache.glob("kernels/*/journal.jsonl"))) == len(SMALL_SETS)
     (extension,) = found.elf_files
     assert {code.objects for code in extension.device_code.values()} == {DEVICE_KERNELS + 1}
 
 
-def test_a_cell_for_amds_torch_links_the_kernels_of_pytorchs(site: Site) -> None:
-    machine = site.machine("pytorch")
-    assert site.build(machine).returncode == 0
-    machine.compiled()
-    site.add_amds_image()
-    refused(site.build(machine, cell=AMDS), BUILD_FAILED, "on PATH has AMD's torch 2.13.0")
-    wheel = path_of(site.build(machine, cell=AMDS, PATH=site.path_with_amds_torch(machine)))
-    assert machine.compiled() == ["flash_api"]
-    assert "+rocm72torch2.13amd-" in wheel.name
-    record = read_build_record(Wheel.open(wheel))
+def test_a_cell_for_amds_torch_links_the_kernels_of_pytorchs(first: Built, amds_wheel: Path) -> None:
+    assert first.machine.compiled() == ["flash_api"]
+    refused(first.site.build(first.machine, cell=AMDS), BUILD_FAILED, "on PATH has AMD's torch 2.13.0")
+    assert "+rocm72torch2.13amd-" in amds_wheel.name
+    record = read_build_record(Wheel.open(amds_wheel))
     assert record
     assert (record.cell, record.toolchain.torch) == (AMDS, "2.13.0+rocm7.2.4.git0123abc")
 
 
 def test_amds_torch_on_a_newer_system_links_whole_archives_of_the_same_compiler(
-    site: Site, archives_of_cell: Path
+    site: Site, first: Built, half: Path, amds_wheel: Path
 ) -> None:
     """As in AMD's images for Ubuntu 24.04, whose compiler is another file of the same release."""
-    site.receive(archives_of_cell, without=SET)
-    path_of(site.kernels(site.machine("first"), "--shard", "1/2"))
+    site.receive(first.archives, without=SET)
+    site.receive(half)
     machine = site.machine("newer")
     site.add_amds_image()
     rocm = shutil.copytree(machine.environ["ROCM_PATH"], site.folder / "rocm", symlinks=True)
@@ -236,15 +255,12 @@ def test_amds_torch_on_a_newer_system_links_whole_archives_of_the_same_compiler(
         return site.build(machine, "--kernels", site.archives, cell=cell, **{**settings, **changes})
 
     refused(build(AMDS), BUILD_FAILED, "the kernel archives are incomplete: ")
-    site.receive(archives_of_cell)
+    site.receive(first.archives)
     wheel = path_of(build(AMDS))
     assert read_compiles((rocm / "hipcc.log").read_text()) == ["flash_api"]
     pytorchs = build(CELL, PATH=machine.environ["PATH"])
     refused(pytorchs, BUILD_FAILED, "the kernel archive was compiled differently: compiler.content")
-    older = site.machine("older")
-    site.add_amds_image()
-    path_of(site.build(older, cell=AMDS, PATH=settings["PATH"], dest="older"))
-    assert read_zip(wheel) == read_zip(site.folder / "older" / wheel.name)
+    assert read_zip(wheel) == read_zip(amds_wheel)
 
 
 def test_a_limit_removes_the_kernels_that_the_build_does_not_link(site: Site) -> None:
@@ -262,8 +278,9 @@ def test_a_limit_removes_the_kernels_that_the_build_does_not_link(site: Site) ->
 def test_kernels_of_one_release_are_linked_by_another_with_equal_sources(site: Site) -> None:
     one = site.machine("one")
     site.share(one, "2.8.3.post2")
-    archives = site.compile_all(one, sets=SHARED_SETS)
-    assert [path.name.rpartition("-")[0] for path in archives] == list(SHARED_SETS)
+    path_of(site.build(one, cell=CELL.replace("2.8.3", "2.8.3.post2")))
+    pack_kernels(one, site.archives, SHARED_SETS)
+    one.compiled()
 
     two = site.machine("two")
     site.share(two, "2.8.3")
@@ -279,26 +296,20 @@ def test_a_release_that_cannot_be_fetched_is_replaced_by_one_with_equal_sources(
     assert "compiling the same kernels from flash-attn 2.8.3\n" in done.stderr
 
 
-def test_each_set_is_one_archive_and_another_machine_links_them_to_the_same_wheel(
-    site: Site, archives_of_cell: Path
-) -> None:
-    archives = {path.name.rpartition("-")[0]: path for path in archives_of_cell.iterdir()}
-    counts = {name: len(read_archive_manifest(path).objects) for name, path in archives.items()}
-    assert counts == dict(zip(SMALL_SETS, [*(DEVICE_KERNELS for _ in ARCHS), KERNELS], strict=True))
-
-    compiled = read_zip(path_of(site.build(site.machine("one"))))
-    site.receive(archives_of_cell)
+def test_another_machine_links_the_archives_of_the_sets_to_the_same_wheel(site: Site, first: Built) -> None:
+    site.receive(first.archives)
     other = site.machine("two")
     linked = read_zip(path_of(site.build(other, "--kernels", site.archives)))
     assert other.compiled() == ["flash_api"]
+    compiled = read_zip(first.wheel)
     assert [name for name in compiled if compiled[name] != linked.get(name)] == []
 
 
-def test_a_wheel_whose_host_code_was_changed_is_not_what_its_sources_make(site: Site, archives_of_cell: Path) -> None:
+def test_a_wheel_whose_host_code_was_changed_is_not_what_its_sources_make(site: Site, first: Built) -> None:
     """Gates that need a torch for ROCm do not run here."""
-    site.receive(archives_of_cell)
-    wheel = path_of(site.build(site.machine("one"), "--kernels", site.archives))
+    site.receive(first.archives)
     verifier, rows = site.machine("two"), site.folder / "rows"
+    wheel = Path(shutil.copy(first.wheel, site.folder))
     command = ("ci", "batch", "verify", CELL, "--wheels", wheel.parent, "--rows", rows, "--matrix", site.matrix)
     more = ("--kernels", site.archives, "--executor", "local")
 
@@ -314,20 +325,17 @@ def test_a_wheel_whose_host_code_was_changed_is_not_what_its_sources_make(site: 
     assert f"it differs in {extension} (" in done.stderr
 
 
-def test_shards_of_two_machines_link_merged_or_not(site: Site, archives_of_cell: Path) -> None:
-    site.receive(archives_of_cell, without=SET)
-    shards = [path_of(site.kernels(site.machine(f"m{index}"), "--shard", f"{index}/2")) for index in (1, 2)]
-    by_shards = site.machine("three")
-    path_of(site.build(by_shards, "--kernels", site.archives))
-    assert by_shards.compiled() == ["flash_api"]
+def test_shards_of_two_machines_are_linked_and_merged(site: Site, first: Built, half: Path) -> None:
+    site.receive(first.archives, without=SET)
+    site.receive(half)
+    path_of(site.kernels(site.machine("two"), "--shard", "2/2"))
+    builder = site.machine("three")
+    path_of(site.build(builder, "--kernels", site.archives))
+    assert builder.compiled() == ["flash_api"]
 
-    merged = path_of(site.kernels(site.machine("four"), "--merge"))
-    for path in shards:
-        path.unlink()
-    assert sorted(read_archive_manifest(merged).objects) == sorted(read_archive_manifest(merged).set_key.sources)
-    by_set = site.machine("five")
-    path_of(site.build(by_set, "--kernels", site.archives))
-    assert by_set.compiled() == ["flash_api"]
+    merged = read_archive_manifest(path_of(site.kernels(builder, "--merge")))
+    assert sorted(merged.objects) == sorted(merged.set_key.sources)
+    assert len(merged.objects) == DEVICE_KERNELS
 
 
 # time that is up
@@ -353,8 +361,9 @@ def test_a_short_budget_leaves_a_partial_archive_that_another_machine_resumes(si
     assert list(site.archives.iterdir()) == [archive]
 
 
-def test_an_existing_shard_is_reused_without_running_setup_py(site: Site) -> None:
-    shard = path_of(site.kernels(site.machine("one"), "--shard", "1/2"))
+def test_an_existing_shard_is_reused_without_running_setup_py(site: Site, half: Path) -> None:
+    site.receive(half)
+    (shard,) = site.archives.iterdir()
     other = site.machine("two")
     assert path_of(site.kernels(other, "--shard", "1/2")) == shard
     assert not (other.cache / "logs").exists()
@@ -366,44 +375,30 @@ def test_an_existing_shard_is_reused_without_running_setup_py(site: Site) -> Non
     assert not read_archive_manifest(shard).is_partial
 
 
-def test_setup_py_tells_which_of_two_archives_is_of_this_compiler(site: Site) -> None:
+def test_setup_py_tells_which_of_two_archives_is_of_this_compiler(site: Site, half: Path) -> None:
     flags = {"HIPCC_COMPILE_FLAGS_APPEND": "--offload-compress"}
     path_of(site.kernels(site.machine("one"), "--shard", "1/2", **flags))
     (other,) = site.archives.iterdir()
-    other.rename(site.folder / other.name)
-    shard = path_of(site.kernels(site.machine("two"), "--shard", "1/2"))
-    (site.folder / other.name).rename(other)
+    site.receive(half)
 
     machine = site.machine("three")
     done = site.kernels(machine, "--shard", "1/2")
-    assert path_of(done) == shard
+    assert path_of(done).name == next(half.iterdir()).name
     assert machine.compiled() == []
     assert "2 archives of different keys" in done.stderr
     assert f"ignored {other.name}, its key differs: flags: " in done.stderr
 
 
-def test_a_stored_set_is_downloaded_and_linked_without_compiling(site: Site, archives_of_cell: Path) -> None:
+def test_a_stored_set_is_downloaded_and_linked_without_compiling(site: Site, first: Built) -> None:
     release = site.folder / "release"
-    refused(
-        site.kernels(site.machine("zero"), "--download", str(release)),
-        FAILED,
-        "no archive of this kernel set on the archive host",
-        SET,
-    )
-
-    site.receive(archives_of_cell)
-    unproved = site.kernels(site.machine("unproved"), "--merge", "--upload", str(release))
-    refused(unproved, BAD_INPUT, "no kernel of the set was executed", SET)
+    site.receive(first.archives)
     (archive,) = find_archives(site.archives, SET)
     key = read_archive_manifest(archive).set_key
     proof = proof_of(SET, key, archs=tuple(key.parts["targets"]))
     proof_path(site.archives, SET, key.digest).write_text(json.dumps(asdict(proof)))
     merged = path_of(site.kernels(site.machine("gather"), "--merge", "--upload", str(release)))
-    again = site.kernels(site.machine("again"), "--merge", "--upload", str(release))
-    assert path_of(again) == merged
-    assert "already stored" in again.stderr
     shutil.rmtree(site.archives)
-    site.receive(archives_of_cell, without=SET)
+    site.receive(first.archives, without=SET)
 
     builder = site.machine("builder")
     downloaded = path_of(site.kernels(builder, "--download", str(release)))

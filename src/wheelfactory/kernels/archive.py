@@ -13,7 +13,7 @@ import shutil
 from collections import deque
 from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from wheelfactory.core.errors import BuildError, FactoryError, InputError
@@ -45,17 +45,6 @@ _CHUNK = 1 << 20
 
 class IncompleteSetError(BuildError):
     """Some sources of a set or shard have no object yet."""
-
-
-@dataclass(frozen=True)
-class UnpackResult:
-    """The result of unpacking an archive."""
-
-    store: Store
-    intact: ArchiveManifest
-    """The archive's manifest without the objects that do not match it."""
-    damaged: tuple[str, ...]
-    """The sources of those that the store does not have either. Compile them again."""
 
 
 def pack_archive(
@@ -153,8 +142,10 @@ def _require_sane_size(manifest: ArchiveManifest, path: Path) -> None:
         raise DamagedStreamError(f"it would unpack to {unpacked} bytes, over {_MAX_RATIO} times its size")
 
 
-def unpack_archive(path: Path, kernels: Path) -> UnpackResult:
+def unpack_archive(path: Path, kernels: Path) -> ArchiveManifest:
     """Add an archive's objects to the store for its key, under `kernels`; keep existing objects.
+
+    Returns its manifest without the objects that are not what it says of them.
 
     An object that is not for the target of the set, or names another source, is left out as a damaged one is.
     Raises `InputError` if the archive is truncated, damaged or not a kernel archive; objects read before the damage are
@@ -165,7 +156,7 @@ def unpack_archive(path: Path, kernels: Path) -> UnpackResult:
         _require_sane_size(manifest, path)
         store = Store(kernels, manifest.set_key)
         intact: dict[str, ObjectRecord] = {}
-        damaged: list[str] = []
+        damaged = 0
         with _report_write_errors(store.folder), scratch_dir(kernels) as scratch:
             store.create()
             known = {source: record.sha256 for source, record in store.read_records().items()}
@@ -178,9 +169,11 @@ def unpack_archive(path: Path, kernels: Path) -> UnpackResult:
                 if _unpack_object(stream, store, duplicates[0], new, scratch / "object"):
                     intact |= {entry.source: entry for entry in duplicates}
                 else:
-                    damaged += [entry.source for entry in new]
+                    damaged += len(new)
         stream.read_end()
-    return UnpackResult(store, replace(manifest, objects=intact), tuple(sorted(damaged)))
+    if damaged:
+        logger.warning("%s: %d objects are damaged and will be compiled again", path.name, damaged)
+    return replace(manifest, objects=intact)
 
 
 def _read_object_into(stream: ArchiveStream, expected: ObjectRecord, sink: Callable[[memoryview], object]) -> bool:

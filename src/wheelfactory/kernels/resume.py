@@ -26,14 +26,14 @@ def unpack_archives(folder: Path, set_id: str, kernels: Path) -> tuple[ArchiveMa
     for path in find_archives(folder, set_id):
         try:
             done = unpack_archive(path, kernels)
-            if path.name != done.intact.file_name:
-                which = f"{path} should be {done.intact.file_name}"
+            if path.name != done.file_name:
+                which = f"{path} should be {done.file_name}"
                 raise InputError("misnamed kernel archive", which, "remove it")
         except InputError as error:
             logger.warning("%s; its good objects are used", error)
             continue
-        logger.info("%d of %d kernels are in %s", len(done.intact.objects), len(done.intact.expected), path.name)
-        unpacked.append(done.intact)
+        logger.info("%d of %d kernels are in %s", len(done.objects), len(done.expected), path.name)
+        unpacked.append(done)
     return tuple(unpacked)
 
 

@@ -146,10 +146,7 @@ def _unpack_archives(kernels: Path, set_ids: Sequence[str], folder: Path) -> Ite
         hint = f"make it: wheelfactory kernels {absent[0]}; or build without --kernels"
         raise BuildError("no archive of a kernel set", f"{', '.join(absent)} in {folder}", hint)
     for archive in (path for found in archives.values() for path in found):
-        done = unpack_archive(archive, kernels)
-        if done.damaged:
-            logger.warning("%s: %d objects are damaged and will be compiled again", archive.name, len(done.damaged))
-        yield dict(done.store.key.parts)
+        yield dict(unpack_archive(archive, kernels).set_key.parts)
 
 
 def run_compile(

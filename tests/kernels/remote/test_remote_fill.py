@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import repeat
 from multiprocessing.queues import Queue
 from pathlib import Path
@@ -33,7 +33,7 @@ from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
 from wheelfactory.kernels.compiler.survey import Survey, SurveyPart
 from wheelfactory.kernels.remote import client, fill, messages
 from wheelfactory.kernels.remote.action import Blob
-from wheelfactory.kernels.remote.fill import fill_store, find_missing_kernels
+from wheelfactory.kernels.remote.fill import Kernel, fill_store, find_missing_kernels
 from wheelfactory.kernels.remote.samples import Filled, verify_samples
 from wheelfactory.kernels.remote.settings import Remote, parse_remote
 
@@ -86,22 +86,44 @@ def remote_of(server: RemoteServer, **settings: object) -> Remote:
     return replace(parse_remote(server.url), **settings)  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True)
+class Site:
+    """A machine that has `NAMES` compiled by a server."""
+
+    server: RemoteServer
+    survey: Survey
+    folder: Path
+
+    def kernels(self, name: str = "kernels") -> Path:
+        """A folder of stores."""
+        return self.folder / name
+
+    def missing(self) -> list[Kernel]:
+        """The compiles that have no object."""
+        return find_missing_kernels(self.survey, self.kernels(), Ledger())
+
+    def fill(self, to: str = "kernels", **settings: object) -> Filled:
+        """Fill the stores in a folder, with other settings of the server."""
+        return fill_with(self.survey, remote_of(self.server, **settings), self.kernels(to))
+
+    def records(self, of: str = "kernels") -> list[ObjectRecord]:
+        """The intact objects in the stores of a folder."""
+        stores = [Store(self.kernels(of), part.key) for part in self.survey.parts]
+        return [entry for store in stores for entry in store.read_records().values() if store.has_object(entry)]
+
+
 def fill_with(survey: Survey, remote: Remote, kernels: Path) -> Filled:
-    missing = find_missing_kernels(survey, kernels, Ledger())
-    return fill_store(survey, missing, remote, ignore_progress)
+    return fill_store(survey, find_missing_kernels(survey, kernels, Ledger()), remote, ignore_progress)
 
 
-def records(survey: Survey, kernels: Path) -> list[ObjectRecord]:
-    """The intact objects in the stores of a build."""
-    stores = [Store(kernels, part.key) for part in survey.parts]
-    return [entry for store in stores for entry in store.read_records().values() if store.has_object(entry)]
+@pytest.fixture
+def site(server: RemoteServer, survey: Survey, tmp_path: Path) -> Site:
+    return Site(server, survey, tmp_path)
 
 
-def test_each_kernel_is_compiled_for_each_target_and_saved_with_its_worker(
-    server: RemoteServer, survey: Survey, tmp_path: Path
-) -> None:
-    fill_with(survey, remote_of(server), tmp_path / "kernels")
-    found = records(survey, tmp_path / "kernels")
+def test_each_kernel_is_compiled_for_each_target_and_saved_with_its_worker(site: Site) -> None:
+    site.fill()
+    found = site.records()
     assert sorted((entry.source, entry.targets) for entry in found) == sorted(
         (name, (arch,)) for name in NAMES for arch in ("gfx90a", "gfx942")
     )
@@ -126,133 +148,119 @@ def test_an_action_is_a_relative_command_with_all_headers_one_source_and_the_com
     assert f" {files}".encode() in store.object_path(name).read_bytes()
 
 
-def test_the_most_expensive_kernel_is_first(
-    server: RemoteServer, survey: Survey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_most_expensive_kernel_is_first(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fill, "QUEUED_AHEAD", 1)  # those that are sent together overtake each other
-    server.workers = 1
-    server.stop()
-    server.start()
-    fill_with(survey, remote_of(server), tmp_path / "kernels")
-    dims = ["_d128_" in command.output_paths[0] for command in server.executed]
+    site.server.workers = 1
+    site.server.stop()
+    site.server.start()
+    site.fill()
+    dims = ["_d128_" in command.output_paths[0] for command in site.server.executed]
     assert dims == [True] * 4 + [False] * 4
 
 
-def test_a_second_run_takes_all_from_the_cache_of_the_server(
-    server: RemoteServer, survey: Survey, tmp_path: Path
-) -> None:
-    fill_with(survey, remote_of(server), tmp_path / "one")
-    count = len(server.executed)
-    fill_with(survey, remote_of(server), tmp_path / "two")
-    assert (count, len(server.executed)) == (8, 8)
-    assert [(entry.made_by, entry.cached) for entry in records(survey, tmp_path / "two")] == [("worker1", True)] * 8
+def test_a_second_run_takes_all_from_the_cache_of_the_server(site: Site) -> None:
+    site.fill("one")
+    count = len(site.server.executed)
+    site.fill("two")
+    assert (count, len(site.server.executed)) == (8, 8)
+    assert [(entry.made_by, entry.cached) for entry in site.records("two")] == [("worker1", True)] * 8
 
 
-def test_a_result_that_another_client_had_made_since_counts_as_cached(
-    server: RemoteServer, survey: Survey, tmp_path: Path
-) -> None:
-    fill_with(survey, remote_of(server), tmp_path / "one")
-    server.failing["GetActionResult"] = grpc.StatusCode.NOT_FOUND
-    fill_with(survey, remote_of(server), tmp_path / "two")
-    assert all(entry.cached for entry in records(survey, tmp_path / "two"))
+def test_a_result_that_another_client_had_made_since_counts_as_cached(site: Site) -> None:
+    site.fill("one")
+    site.server.failing["GetActionResult"] = grpc.StatusCode.NOT_FOUND
+    site.fill("two")
+    assert all(entry.cached for entry in site.records("two"))
 
 
-def test_headers_are_uploaded_once(server: RemoteServer, survey: Survey, tmp_path: Path) -> None:
-    Path(survey.root, "csrc/ck/ck.hpp").write_bytes(os.urandom(5 << 20))
-    fill_with(survey, remote_of(server), tmp_path / "one")
-    fill_with(survey, remote_of(server, ignore_cache=True), tmp_path / "two")
-    assert server.calls["Write"] == 1  # larger than a message
+def test_headers_are_uploaded_once(site: Site) -> None:
+    Path(site.survey.root, "csrc/ck/ck.hpp").write_bytes(os.urandom(5 << 20))
+    site.fill("one")
+    site.fill("two", ignore_cache=True)
+    assert site.server.calls["Write"] == 1  # larger than a message
 
 
-def test_what_the_server_has_removed_is_uploaded_again(
-    server: RemoteServer, survey: Survey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_server_has_removed_is_uploaded_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fill, "QUEUED_AHEAD", 1)
-    server.drop_inputs = 1
-    fill_with(survey, remote_of(server), tmp_path / "kernels")
-    assert len(records(survey, tmp_path / "kernels")) == 8
+    site.server.drop_inputs = 1
+    site.fill()
+    assert len(site.records()) == 8
 
 
-def test_a_server_that_takes_no_files_is_not_used(
-    server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    server.blobs = None  # type: ignore[assignment]
-    fill_with(survey, remote_of(server), tmp_path / "kernels")
+def test_a_server_that_takes_no_files_is_not_used(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site.server.blobs = None  # type: ignore[assignment]
+    site.fill()
     assert "is not used any more: UNKNOWN" in caplog.text
 
 
 @pytest.mark.parametrize("forget", [False, True])
-def test_a_lost_stream_is_taken_up_again(forget: bool, server: RemoteServer, survey: Survey, tmp_path: Path) -> None:
-    server.lose_streams, server.forget = 3, forget
-    fill_with(survey, remote_of(server), tmp_path / "kernels")
-    assert len(records(survey, tmp_path / "kernels")) == 8
-    assert server.calls["WaitExecution"] == 3
-    assert server.calls["Execute"] == (11 if forget else 8)
+def test_a_lost_stream_is_taken_up_again(site: Site, forget: bool) -> None:
+    site.server.lose_streams, site.server.forget = 3, forget
+    site.fill()
+    assert len(site.records()) == 8
+    assert site.server.calls["WaitExecution"] == 3
+    assert site.server.calls["Execute"] == (11 if forget else 8)
 
 
-def test_a_server_that_restarts_is_waited_for(server: RemoteServer, survey: Survey, tmp_path: Path) -> None:
-    server.hold.clear()
+def test_a_server_that_restarts_is_waited_for(site: Site) -> None:
+    site.server.hold.clear()
 
     def restart() -> None:
-        wait_until(lambda: server.calls["Execute"] > 0)
-        server.stop()
-        server.operations.clear()
+        wait_until(lambda: site.server.calls["Execute"] > 0)
+        site.server.stop()
+        site.server.operations.clear()
         time.sleep(1)
-        server.hold.set()
-        server.start()
+        site.server.hold.set()
+        site.server.start()
 
     thread = threading.Thread(target=restart)
     thread.start()
-    fill_with(survey, remote_of(server), tmp_path / "kernels")
+    site.fill()
     thread.join()
-    assert len(records(survey, tmp_path / "kernels")) == 8
+    assert len(site.records()) == 8
 
 
-def test_many_actions_are_done_once_each_with_few_in_flight(
-    server: RemoteServer, survey: Survey, tmp_path: Path
-) -> None:
+def test_many_actions_are_done_once_each_with_few_in_flight(site: Site) -> None:
     names = tuple(f"fmha_fwd_d64_fp16_{number}" for number in range(300))
     for name in names:
-        Path(survey.root, f"build/{name}.hip").write_text(f"// {name}")
-    part = replace(survey.parts[0], key=SetKey({"targets": ["gfx90a"], "flags": []}, names), sources=names)
-    survey = replace(survey, sources={name: f"build/{name}.hip" for name in names}, parts=(part,))
-    fill_with(survey, remote_of(server), tmp_path / "kernels")
-    assert sorted(command.output_paths[0] for command in server.executed) == sorted(f"{name}.o" for name in names)
-    assert server.peak <= fill.QUEUED_AHEAD + server.workers
+        Path(site.survey.root, f"build/{name}.hip").write_text(f"// {name}")
+    part = replace(site.survey.parts[0], key=SetKey({"targets": ["gfx90a"], "flags": []}, names), sources=names)
+    survey = replace(site.survey, sources={name: f"build/{name}.hip" for name in names}, parts=(part,))
+    replace(site, survey=survey).fill()
+    assert sorted(command.output_paths[0] for command in site.server.executed) == sorted(f"{name}.o" for name in names)
+    assert site.server.peak <= fill.QUEUED_AHEAD + site.server.workers
 
 
-def test_a_compile_is_queued_as_soon_as_a_worker_takes_one(
-    server: RemoteServer, survey: Survey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compile_is_queued_as_soon_as_a_worker_takes_one(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fill, "QUEUED_AHEAD", 1)
-    server.workers = 8
-    server.stop()
-    server.start()
-    server.hold.clear()
+    site.server.workers = 8
+    site.server.stop()
+    site.server.start()
+    site.server.hold.clear()
     loops: list[str] = []
 
     def report(_done: int, _total: int, note: str = "", /) -> None:
         loops.append(note)
         if note.startswith("0 queued, 8 running"):
-            server.hold.set()
+            site.server.hold.set()
 
-    fill_store(survey, find_missing_kernels(survey, tmp_path / "kernels", Ledger()), remote_of(server), report)
+    fill_store(site.survey, site.missing(), remote_of(site.server), report)
     assert len([note for note in loops if ", 0 cached" in note and "(" not in note]) <= 5, loops
 
 
-def test_tls_trusts_the_given_certificate_and_no_other(server: RemoteServer, survey: Survey, tmp_path: Path) -> None:
-    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+def test_tls_trusts_the_given_certificate_and_no_other(site: Site) -> None:
+    key, certificate = site.folder / "key.pem", site.folder / "cert.pem"
     make = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost")
     names = ("-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate)
     subprocess.run([*make, *names], check=True, capture_output=True)
-    server.stop()
-    server.port = 0
-    server.start(grpc.ssl_server_credentials([(key.read_bytes(), certificate.read_bytes())]))
-    remote = parse_remote(f"grpcs://localhost:{server.port}", ca=certificate)
-    fill_with(survey, remote, tmp_path / "kernels")
-    assert len(records(survey, tmp_path / "kernels")) == 8
+    site.server.stop()
+    site.server.port = 0
+    site.server.start(grpc.ssl_server_credentials([(key.read_bytes(), certificate.read_bytes())]))
+    remote = parse_remote(f"grpcs://localhost:{site.server.port}", ca=certificate)
+    fill_with(site.survey, remote, site.folder / "kernels")
+    assert len(site.records()) == 8
     with pytest.raises(BuildError, match="no Remote Execution server"):
-        fill_with(survey, replace(remote, ca=None, away_s=1), tmp_path / "other")
+        fill_with(site.survey, replace(remote, ca=None, away_s=1), site.folder / "other")
 
 
 def test_the_messages_are_those_that_the_generator_makes_of_the_description(tmp_path: Path) -> None:
@@ -267,59 +275,55 @@ def test_the_messages_are_those_that_the_generator_makes_of_the_description(tmp_
 
 
 def test_without_a_worker_it_ends_and_says_which_properties_workers_need(
-    server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server.workers = 0
-    server.stop()
-    server.start()
-    fill_with(survey, remote_of(server, no_worker_s=1), tmp_path / "kernels")
+    site.server.workers = 0
+    site.server.stop()
+    site.server.start()
+    site.fill(no_worker_s=1)
     assert "no worker took a compile for 1 s" in caplog.text
-    assert f"hip-compiler={survey.worker_compiler}" in caplog.text
-    assert records(survey, tmp_path / "kernels") == []
-    assert len(server.cancelled) == 8
+    assert f"hip-compiler={site.survey.worker_compiler}" in caplog.text
+    assert site.records() == []
+    assert len(site.server.cancelled) == 8
 
 
-def test_workers_that_die_with_their_compiles_end_it(
-    server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    server.requeue = True
-    fill_with(survey, remote_of(server, no_worker_s=1), tmp_path / "kernels")
+def test_workers_that_die_with_their_compiles_end_it(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site.server.requeue = True
+    site.fill(no_worker_s=1)
     assert "no worker took a compile for 1 s" in caplog.text
-    assert len(server.cancelled) == 8
+    assert len(site.server.cancelled) == 8
 
 
 @pytest.mark.parametrize("method", ["FindMissingBlobs", "BatchUpdateBlobs", "GetActionResult", "Execute", "Read"])
 def test_a_part_of_the_server_that_is_away_ends_it_though_the_rest_answers(
-    method: str, server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    site: Site, method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server.failing[method] = grpc.StatusCode.UNAVAILABLE
-    fill_with(survey, remote_of(server, away_s=1), tmp_path / "kernels")
+    site.server.failing[method] = grpc.StatusCode.UNAVAILABLE
+    site.fill(away_s=1)
     assert f"is not used any more: it did not answer for 1 s: no {method}" in caplog.text
 
 
-def test_a_busy_server_is_waited_for_as_long_as_for_a_worker(
-    server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    server.failing["Execute"] = grpc.StatusCode.RESOURCE_EXHAUSTED
-    thread = start_when(lambda: server.calls["Execute"] > 8 * 5, server.failing.clear)
-    fill_with(survey, remote_of(server, away_s=0.1), tmp_path / "one")
+def test_a_busy_server_is_waited_for_as_long_as_for_a_worker(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site.server.failing["Execute"] = grpc.StatusCode.RESOURCE_EXHAUSTED
+    thread = start_when(lambda: site.server.calls["Execute"] > 8 * 5, site.server.failing.clear)
+    site.fill("one", away_s=0.1)
     thread.join()
-    assert len(records(survey, tmp_path / "one")) == 8
-    server.failing["FindMissingBlobs"] = grpc.StatusCode.RESOURCE_EXHAUSTED
-    fill_with(survey, remote_of(server, away_s=0.1, no_worker_s=1), tmp_path / "two")
+    assert len(site.records("one")) == 8
+    site.server.failing["FindMissingBlobs"] = grpc.StatusCode.RESOURCE_EXHAUSTED
+    site.fill("two", away_s=0.1, no_worker_s=1)
     assert "is not used any more: it was busy for 1 s: no FindMissingBlobs" in caplog.text
 
 
 def test_a_server_that_goes_away_ends_it_and_the_rest_is_left_for_this_machine(
-    server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "wheelfactory")
-    server.hold.clear()
-    thread = start_when(lambda: server.calls["Execute"] > 0, lambda: server.stop())
-    fill_with(survey, remote_of(server, away_s=1), tmp_path / "kernels")
+    site.server.hold.clear()
+    thread = start_when(lambda: site.server.calls["Execute"] > 0, lambda: site.server.stop())
+    site.fill(away_s=1)
     thread.join()
-    server.hold.set()
-    server.start()
+    site.server.hold.set()
+    site.server.start()
     assert "is not used any more: it did not answer for 1 s" in caplog.text
     assert "8 left for this machine" in caplog.text
 
@@ -329,14 +333,12 @@ def test_a_server_that_is_not_there_is_an_error(survey: Survey, tmp_path: Path) 
         fill_with(survey, replace(parse_remote("grpc://127.0.0.1:1"), away_s=1), tmp_path / "kernels")
 
 
-def test_an_object_of_another_compiler_is_refused(
-    server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    server.run = lambda _command, _files: (0, b"clang version 18.0.0")
-    fill_with(survey, remote_of(server), tmp_path / "kernels")
+def test_an_object_of_another_compiler_is_refused(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site.server.run = lambda _command, _files: (0, b"clang version 18.0.0")
+    site.fill()
     assert f"not made by {COMMENT}; compiling it on this machine" in caplog.text
     assert f"{fill.MAX_REFUSED} of its results were unusable" in caplog.text
-    assert records(survey, tmp_path / "kernels") == []
+    assert site.records() == []
 
 
 OTHER_ARCH = {"gfx90a": "gfx942", "gfx942": "gfx90a"}
@@ -357,19 +359,14 @@ OTHER_ARCH = {"gfx90a": "gfx942", "gfx942": "gfx90a"}
     ],
 )
 def test_what_is_no_object_for_its_target_is_refused_and_not_saved(
-    server: RemoteServer,
-    survey: Survey,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    make: Callable[[str], bytes],
-    message: str,
+    site: Site, caplog: pytest.LogCaptureFixture, make: Callable[[str], bytes], message: str
 ) -> None:
     """It names the compiler, which is all that was asked before."""
-    server.run = lambda command, _files: (0, make(arch_of(command)))
-    fill_with(survey, remote_of(server), tmp_path / "kernels")
+    site.server.run = lambda command, _files: (0, make(arch_of(command)))
+    site.fill()
     assert "worker1 made no object for gfx9" in caplog.text
     assert message in caplog.text
-    assert records(survey, tmp_path / "kernels") == []
+    assert site.records() == []
 
 
 def answer_for(arch: str, more: bytes = b"") -> bytes:
@@ -435,58 +432,47 @@ HOSTILE: tuple[tuple[str, dict[str, object], str], ...] = (
 
 @pytest.mark.parametrize(("behaviour", "message"), [row[1:] for row in HOSTILE], ids=[row[0] for row in HOSTILE])
 def test_a_hostile_server_leaves_the_kernels_to_this_machine(
-    behaviour: dict[str, object],
-    message: str,
-    server: RemoteServer,
-    survey: Survey,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    site: Site, behaviour: dict[str, object], message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name, value in behaviour.items():
-        setattr(server, name, value)
-    fill_with(survey, remote_of(server), tmp_path / "kernels")
+        setattr(site.server, name, value)
+    site.fill()
     assert message in caplog.text
     assert "; compiling it on this machine" in caplog.text or "is not used any more" in caplog.text
     # the server of this test logs that its client went away
     assert [one for one in caplog.records if one.exc_info and one.name != "grpc._cython.cygrpc"] == []
-    assert records(survey, tmp_path / "kernels") == []
-    assert not list((tmp_path / "kernels").rglob("*.o"))
+    assert site.records() == []
+    assert not list((site.folder / "kernels").rglob("*.o"))
 
 
 def test_all_objects_together_have_a_limit(
-    server: RemoteServer,
-    survey: Survey,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    site: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     size = len(answer_for("gfx942"))
-    server.run = lambda command, _files: (0, answer_for(arch_of(command)))
+    site.server.run = lambda command, _files: (0, answer_for(arch_of(command)))
     monkeypatch.setattr(fill, "SPARE_BYTES", 3 * size)
     monkeypatch.setattr(fill, "SIZE_LIMIT", 0)
     monkeypatch.setattr(fill, "MAX_REFUSED", 100)
-    fill_with(survey, remote_of(server), tmp_path / "kernels")
-    assert len(records(survey, tmp_path / "kernels")) == 3
+    site.fill()
+    assert len(site.records()) == 3
     assert f"its object is too large: {size} bytes" in caplog.text
 
 
-def test_a_token_that_the_server_sends_back_is_masked(
-    server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    server.token = "S" * 20
+def test_a_token_that_the_server_sends_back_is_masked(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    site.server.token = "S" * 20
 
     def send_back(response: messages.ExecuteResponse) -> None:
-        response.result.execution_metadata.worker = server.token
-        if "gfx942" in str(server.executed[-1]):
-            response.status.code, response.status.message = 13, server.token
+        response.result.execution_metadata.worker = site.server.token
+        if "gfx942" in str(site.server.executed[-1]):
+            response.status.code, response.status.message = 13, site.server.token
 
-    token = tmp_path / "token"
-    token.write_text(server.token)
-    server.change = send_back
-    fill_with(survey, remote_of(server, token=token), tmp_path / "kernels")
+    token = site.folder / "token"
+    token.write_text(site.server.token)
+    site.server.change = send_back
+    site.fill(token=token)
     assert f"cannot execute it: {'*' * 20}" in caplog.text
-    assert server.token not in caplog.text
-    assert {entry.made_by for entry in records(survey, tmp_path / "kernels")} <= {"*" * 20}
+    assert site.server.token not in caplog.text
+    assert {entry.made_by for entry in site.records()} <= {"*" * 20}
 
 
 def fill_and_measure(survey: Survey, url: str, kernels: Path, peaks: Queue[int]) -> None:
@@ -508,56 +494,56 @@ def fill_and_measure(survey: Survey, url: str, kernels: Path, peaks: Queue[int])
     peaks.put(peak)
 
 
-def test_objects_are_not_held_in_memory(server: RemoteServer, survey: Survey, tmp_path: Path) -> None:
+def test_objects_are_not_held_in_memory(site: Site) -> None:
     data = COMMENT.encode() + bytes(80 << 20)
-    server.run = lambda _command, _files: (0, data)
+    site.server.run = lambda _command, _files: (0, data)
     context = multiprocessing.get_context("spawn")
     peaks: Queue[int] = context.Queue()
-    child = context.Process(target=fill_and_measure, args=(survey, server.url, tmp_path / "kernels", peaks))
+    child = context.Process(
+        target=fill_and_measure, args=(site.survey, site.server.url, site.folder / "kernels", peaks)
+    )
     child.start()
     child.join(300)
-    assert server.calls["Read"] == 8
+    assert site.server.calls["Read"] == 8
     assert peaks.get(timeout=10) < 300, "of 640 MiB"
-    assert records(survey, tmp_path / "kernels") == []
+    assert site.records() == []
 
 
 @pytest.mark.parametrize(("fault", "message"), [("drop_outputs", "cannot be read"), ("damage_outputs", "is damaged")])
 def test_a_missing_or_damaged_object_is_refused_and_made_anew_from_the_cache(
-    fault: str, message: str, server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    site: Site, fault: str, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    setattr(server, fault, 2)
-    fill_with(survey, remote_of(server), tmp_path / "kernels")
+    setattr(site.server, fault, 2)
+    site.fill()
     assert caplog.text.count(message) == 2
-    assert len(records(survey, tmp_path / "kernels")) == 6
-    fill_with(survey, remote_of(server), tmp_path / "kernels")  # the cache still has those results
-    assert len(records(survey, tmp_path / "kernels")) == 8
+    assert len(site.records()) == 6
+    site.fill()  # the cache still has those results
+    assert len(site.records()) == 8
 
 
 def test_a_compile_that_fails_is_left_for_this_machine_with_the_error_of_the_worker(
-    server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail_one(command: messages.Command, files: Mapping[str, bytes]) -> tuple[int, bytes]:
         fails = command.output_paths[0] == f"{NAMES[0]}.o" and "--offload-arch=gfx942" in command.arguments
         return (1, b"hipcc: error: no space left\n") if fails else answer(command, files)
 
-    server.run = fail_one
-    fill_with(survey, remote_of(server), tmp_path / "kernels")
+    site.server.run = fail_one
+    site.fill()
     assert f"{NAMES[0]} for gfx942: failed on worker1: hipcc: error: no space left" in caplog.text
-    assert len(records(survey, tmp_path / "kernels")) == 7
+    assert len(site.records()) == 7
 
 
-def test_a_refused_token_is_an_error_and_a_renewed_one_is_sent(
-    server: RemoteServer, survey: Survey, tmp_path: Path
-) -> None:
-    server.token = "new"  # noqa: S105
-    token = tmp_path / "token"
+def test_a_refused_token_is_an_error_and_a_renewed_one_is_sent(site: Site) -> None:
+    site.server.token = "new"  # noqa: S105
+    token = site.folder / "token"
     token.write_text("old\n")
-    remote = parse_remote(server.url, token=token)
+    remote = parse_remote(site.server.url, token=token)
     with pytest.raises(InputError, match=r"the server refuses access: .*: token expired"):
-        fill_with(survey, remote, tmp_path / "kernels")
+        fill_with(site.survey, remote, site.folder / "kernels")
     token.write_text("new\n")
-    fill_with(survey, remote, tmp_path / "kernels")
-    assert len(records(survey, tmp_path / "kernels")) == 8
+    fill_with(site.survey, remote, site.folder / "kernels")
+    assert len(site.records()) == 8
 
 
 def test_a_token_refused_in_the_middle_is_an_error(server: RemoteServer, survey: Survey, tmp_path: Path) -> None:
@@ -572,24 +558,22 @@ def test_a_token_refused_in_the_middle_is_an_error(server: RemoteServer, survey:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_cancels_what_runs(
-    number: signal.Signals, server: RemoteServer, survey: Survey, tmp_path: Path
-) -> None:
+def test_an_interrupt_cancels_what_runs(site: Site, number: signal.Signals) -> None:
     before = signal.signal(signal.SIGTERM, cli._interrupt)  # as the command does
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a program started in the background ignores it
-    server.hold.clear()
+    site.server.hold.clear()
 
     def interrupt() -> None:
         time.sleep(1)  # an execution can be cancelled once its name has reached the client
         os.kill(os.getpid(), number)
 
-    thread = start_when(lambda: server.calls["Execute"] >= 8, interrupt)
+    thread = start_when(lambda: site.server.calls["Execute"] >= 8, interrupt)
     with pytest.raises(KeyboardInterrupt):
-        fill_with(survey, remote_of(server), tmp_path / "kernels")
+        site.fill()
     signal.signal(signal.SIGTERM, before)
     thread.join()
-    server.hold.set()
-    assert len(server.cancelled) == 8
+    site.server.hold.set()
+    assert len(site.server.cancelled) == 8
 
 
 def test_an_execution_is_cancelled_though_its_caller_is_cancelled_twice(server: RemoteServer) -> None:
@@ -614,59 +598,53 @@ def test_an_execution_is_cancelled_though_its_caller_is_cancelled_twice(server: 
     assert len(server.cancelled) == 1
 
 
-def test_a_run_that_another_cell_stopped_ends_at_the_next_progress(
-    server: RemoteServer, survey: Survey, tmp_path: Path
-) -> None:
+def test_a_run_that_another_cell_stopped_ends_at_the_next_progress(site: Site) -> None:
     def report(_done: int, _total: int, _note: str = "", /) -> None:
-        if server.calls["Execute"] == 8:
+        if site.server.calls["Execute"] == 8:
             raise FactoryError("interrupted", "another cell stopped the run", "run it again")
 
-    server.hold.clear()
-    missing = find_missing_kernels(survey, tmp_path / "kernels", Ledger())
+    site.server.hold.clear()
+    missing = site.missing()
     with pytest.raises(FactoryError, match="interrupted"):
-        fill_store(survey, missing, remote_of(server), report)
-    server.hold.set()
-    assert len(server.cancelled) == 8
+        fill_store(site.survey, missing, remote_of(site.server), report)
+    site.server.hold.set()
+    assert len(site.server.cancelled) == 8
 
 
-def test_it_ends_at_the_time_limit(server: RemoteServer, survey: Survey, tmp_path: Path) -> None:
-    server.hold.clear()
-    missing = find_missing_kernels(survey, tmp_path / "kernels", Ledger())
-    fill_store(survey, missing, remote_of(server), ignore_progress, deadline=time.time() + 0.5)
-    server.hold.set()
-    assert len(server.cancelled) == 8
+def test_it_ends_at_the_time_limit(site: Site) -> None:
+    site.server.hold.clear()
+    missing = site.missing()
+    fill_store(site.survey, missing, remote_of(site.server), ignore_progress, deadline=time.time() + 0.5)
+    site.server.hold.set()
+    assert len(site.server.cancelled) == 8
 
 
 # trust
 
 
-def test_with_the_cache_ignored_the_server_is_told_to_execute_all_anew(
-    server: RemoteServer, survey: Survey, tmp_path: Path
-) -> None:
-    fill_with(survey, remote_of(server), tmp_path / "one")
-    fill_with(survey, remote_of(server, ignore_cache=True), tmp_path / "two")
-    assert len(server.executed) == 16
-    assert not any(entry.cached for entry in records(survey, tmp_path / "two"))
+def test_with_the_cache_ignored_the_server_is_told_to_execute_all_anew(site: Site) -> None:
+    site.fill("one")
+    site.fill("two", ignore_cache=True)
+    assert len(site.server.executed) == 16
+    assert not any(entry.cached for entry in site.records("two"))
 
 
-def test_with_the_cache_ignored_objects_that_an_earlier_run_took_from_it_are_made_anew(
-    server: RemoteServer, survey: Survey, tmp_path: Path
-) -> None:
-    fill_with(survey, remote_of(server), tmp_path / "one")
-    fill_with(survey, remote_of(server), tmp_path / "two")
+def test_with_the_cache_ignored_objects_that_an_earlier_run_took_from_it_are_made_anew(site: Site) -> None:
+    site.fill("one")
+    site.fill("two")
     for folder, count in (("one", 0), ("two", 8)):
-        assert len(find_missing_kernels(survey, tmp_path / folder, Ledger(), ignore_cache=True)) == count
-    assert records(survey, tmp_path / "two") == []
+        assert len(find_missing_kernels(site.survey, site.folder / folder, Ledger(), ignore_cache=True)) == count
+    assert site.records("two") == []
 
 
 def test_a_cached_result_of_a_server_that_was_told_to_execute_is_refused(
-    server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fill_with(survey, remote_of(server), tmp_path / "one")
-    server.ignore_skip = True
-    fill_with(survey, remote_of(server, ignore_cache=True), tmp_path / "two")
+    site.fill("one")
+    site.server.ignore_skip = True
+    site.fill("two", ignore_cache=True)
     assert "the server took the result from its cache, and was told not to" in caplog.text
-    assert records(survey, tmp_path / "two") == []
+    assert site.records("two") == []
 
 
 def compile_here(filled: Filled, other: bytes = b"") -> None:
@@ -679,41 +657,35 @@ def compile_here(filled: Filled, other: bytes = b"") -> None:
         sample.store.save_object(path, ObjectRecord(sample.name, ("gfx942",), digest, len(data), 1.0, 1, 0.0, 1.0))
 
 
-def test_a_sample_is_left_for_this_machine_and_compared(
-    server: RemoteServer, survey: Survey, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_sample_is_left_for_this_machine_and_compared(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "wheelfactory")
-    server.run = lambda command, _files: (0, answer_for(arch_of(command)))
-    filled = fill_with(survey, remote_of(server, sample=3), tmp_path / "kernels")
-    assert len(records(survey, tmp_path / "kernels")) == 5
+    site.server.run = lambda command, _files: (0, answer_for(arch_of(command)))
+    filled = site.fill(sample=3)
+    assert len(site.records()) == 5
     compile_here(filled)
     verify_samples(filled)
     assert "3 of 3 sampled kernels compiled here, too: same bytes" in caplog.text
 
 
-def test_a_sample_that_differs_removes_all_objects_of_the_cluster(
-    server: RemoteServer, survey: Survey, tmp_path: Path
-) -> None:
-    filled = fill_with(survey, remote_of(server, sample=1), tmp_path / "kernels")
+def test_a_sample_that_differs_removes_all_objects_of_the_cluster(site: Site) -> None:
+    filled = site.fill(sample=1)
     compile_here(filled, b"other")
     with pytest.raises(BuildError, match=r"the cluster made another object than this machine: .* by worker1"):
         verify_samples(filled)
-    assert [entry.made_by for entry in records(survey, tmp_path / "kernels")] == [""]
+    assert [entry.made_by for entry in site.records()] == [""]
 
 
-def test_the_progress_tells_what_is_queued_running_and_cached_by_worker(
-    server: RemoteServer, survey: Survey, tmp_path: Path
-) -> None:
+def test_the_progress_tells_what_is_queued_running_and_cached_by_worker(site: Site) -> None:
     notes: list[str] = []
-    server.hold.clear()
-    missing = find_missing_kernels(survey, tmp_path / "kernels", Ledger())
+    site.server.hold.clear()
+    missing = site.missing()
 
     def report(done: int, total: int, note: str = "", /) -> None:
         notes.append(f"{done}/{total} {note}")
         if "0/8 4 queued, 4 running, 0 cached" in notes:
-            server.hold.set()
+            site.server.hold.set()
 
-    fill_store(survey, missing, remote_of(server), report)
+    fill_store(site.survey, missing, remote_of(site.server), report)
     assert notes[-1] == "8/8 0 queued, 0 running, 0 cached (worker1 8)"
 
 

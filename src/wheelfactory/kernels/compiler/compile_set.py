@@ -6,7 +6,6 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -61,8 +60,7 @@ def compile_set(request: CompileRequest, inputs: CompileInputs, environ: Mapping
         inputs = replace(inputs, keys=adopt_keys(inputs.keys, request.archive_keys))
     require_matching_keys([inputs.keys[targets] for targets in parts], request.archive_keys)
     if not request.targets:
-        outputs = [edge.output for edge in (*inputs.kernels.values(), *inputs.bindings)]
-        increase_stack_limit_for_link(os.getppid(), outputs, environ)  # the parent is setup.py, which starts the linker
+        increase_stack_limit_for_link(os.getppid(), inputs.outputs, environ)  # of setup.py, which starts the linker
     kernels = Path(request.kernels)
     with scratch_dir(kernels) as scratch:
         (scratch / PLACEHOLDER).write_bytes(PLACEHOLDER_BYTES)
@@ -157,10 +155,9 @@ class _Build:
             rest.sort(key=lambda item: (-item.predicted_s, item.name))
             run.run([*rest, *bindings], lambda ended: run.save(ended) if ended.compile.targets else None)
         if run.can_go_on and not self.request.targets:
-            self._compose(stores)
-            require_one_offload_form(
-                Path(edge.output) for edge in (*self.inputs.kernels.values(), *self.inputs.bindings)
-            )
+            for name in self.inputs.kernels:
+                self._compose_object(name, stores)
+            require_one_offload_form(map(Path, self.inputs.outputs))
         return run
 
     def _compiles(
@@ -172,13 +169,8 @@ class _Build:
             for name in names
         ]
 
-    def _compose(self, stores: Mapping[Targets, Store]) -> None:
-        """Put every object together in the build tree. Raises `BuildError` for an object that is not of its source."""
-        with ThreadPoolExecutor(self.request.jobs) as pool:
-            for _ in pool.map(lambda name: self._compose_object(name, stores), self.inputs.kernels):
-                pass
-
     def _compose_object(self, name: str, stores: Mapping[Targets, Store]) -> None:
+        """Put an object together in the build tree. Raises `BuildError` for one that is not of its source."""
         output = Path(self.inputs.kernels[name].output)
         output.parent.mkdir(parents=True, exist_ok=True)
         output.unlink(missing_ok=True)

@@ -96,6 +96,11 @@ class CompileInputs:
         return (requested,) if requested else split_targets(self.archs)
 
     @property
+    def outputs(self) -> list[str]:
+        """All objects that are linked."""
+        return [edge.output for edge in (*self.kernels.values(), *self.bindings)]
+
+    @property
     def root(self) -> str:
         """The folder in which kernels are compiled."""
         return source_root(next(iter(self.kernels.values())).source)

@@ -24,14 +24,7 @@ OUTPUT_OPTIONS = ("-o", "-MF", "-MT", "-MQ")
 _WITH_VALUE = (
     *HEADER_OPTIONS,
     *OUTPUT_OPTIONS,
-    "-D",
-    "-U",
-    "-x",
-    "-mllvm",
-    "-Xclang",
-    "-Xarch_device",
-    "-Xarch_host",
-    "-include",
+    *("-D", "-U", "-x", "-mllvm", "-Xclang", "-Xarch_device", "-Xarch_host", "-include"),
 )
 
 TORCH_ONLY = ("TORCH_", "PYBIND11_", "HIP_ENABLE_WARP_SYNC_BUILTINS", "HIPIFY_V2")
