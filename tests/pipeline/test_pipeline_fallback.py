@@ -17,7 +17,7 @@ from wheel_factory import TRITON, make_wheel, metadata_text, read_zip, small_mac
 from wheelfactory.build import fallback as sources
 from wheelfactory.build.executor import Executor
 from wheelfactory.build.fallback import FallbackProject, read_fallback_project
-from wheelfactory.build.pinned import PinnedProject, PlainBuilds, build_wheel
+from wheelfactory.build.pinned import PinnedProject, build_wheel, plain_folder
 from wheelfactory.build.products import pin_product
 from wheelfactory.core.cell import FLASH_ATTN_FALLBACK, OFFERED_PRODUCTS, Cell
 from wheelfactory.core.digest import file_sha256
@@ -66,7 +66,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FallbackProjec
 def given(tmp_path: Path, project: FallbackProject) -> Context:
     """A small machine that can build and run nothing, with a plain build as a test double."""
     small = small_machine(tmp_path / "cache")
-    write_wheel(PlainBuilds(small.cache).wheel_folder(f"{NAME} {project.version}", project.identity), project)
+    write_wheel(plain_folder(NAME, project.version, project.identity, small.cache), project)
     return small
 
 
@@ -439,7 +439,7 @@ def test_the_gates_of_a_row_are_checked_again_on_its_file(
     folder = job_release()
     append_to_package(checkout, "# changed later")
     newer = read_fallback_project()
-    write_wheel(PlainBuilds(given.cache).wheel_folder(f"{NAME} {newer.version}", newer.identity), newer)
+    write_wheel(plain_folder(NAME, newer.version, newer.identity, given.cache), newer)
     with pytest.raises(VerificationError, match=r"contents: "):
         read_additions(folder, context=given)
 

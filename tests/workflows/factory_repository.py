@@ -40,6 +40,9 @@ def make_repository(folder: Path, engine: str = NO_ENGINE) -> Path:
     folder.mkdir()
     copy_tree(TREE, folder)
     shutil.rmtree(folder / ".venv")
+    for path in filter(Path.is_dir, (folder / "tests").iterdir()):
+        if path.name != "data":  # the weekly refresh writes there; no job reads the others, and each gets a copy
+            shutil.rmtree(path)
     write_few_archs(folder / "matrix.yaml")
     if engine == NO_ENGINE:
         jobs = folder / ".github/workflows/_batch.yml"

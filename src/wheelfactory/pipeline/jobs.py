@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from wheelfactory.core.cell import PRODUCTS, Cell, products_beside, split_names
+from wheelfactory.core.cell import Cell, products_beside
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file, write_atomic
 from wheelfactory.core.models import FrozenModel, parse_model
@@ -61,14 +61,6 @@ class WorkflowJobs(FrozenModel):
         hint = "create it with `wheelfactory ci jobs TARGET --jobs FILE`"
         data = read_file(path, InputError("cannot read the jobs file", str(path), hint))
         return parse_model(cls, data, InputError("not a jobs file", str(path), hint))
-
-
-def output_lines(values: Mapping[str, object]) -> list[str]:
-    """Format step outputs as ``name=value`` lines for ``$GITHUB_OUTPUT``; booleans become ``true`` and ``false``."""
-    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
-    # a line break would let a value add outputs of its own
-    assert not any("\n" in text for text in texts.values())
-    return [f"{name}={text}" for name, text in texts.items()]
 
 
 def split_by_runner(cells: Iterable[Cell], runner: str) -> tuple[tuple[Cell, ...], tuple[Cell, ...]]:
@@ -196,19 +188,3 @@ def batch_matrix(cells: Sequence[CellJob]) -> str:
             for batch, members in batches.items()
         ]
     )
-
-
-class _Batch(FrozenModel, extra="ignore"):
-    cells: str
-
-
-class _Batches(FrozenModel):
-    include: tuple[_Batch, ...]
-
-
-def parse_batch_cells(batches: str) -> tuple[Cell, ...]:
-    """Parse a `batch_matrix` into its cells. Raises `InputError` for any other text."""
-    hint = "pass the output `batches` of `wheelfactory ci jobs`"
-    found = parse_model(_Batches, batches.encode(), InputError("not batches of cells", batches[:80], hint))
-    names = [name for batch in found.include for name in split_names(batch.cells)]
-    return tuple(Cell.parse(name) for name in names if name not in PRODUCTS)

@@ -13,6 +13,7 @@ from wheelfactory.commands.options import (
     cells_of_versions,
     prepare_cache,
     print_messages,
+    print_outputs,
     print_results,
 )
 from wheelfactory.commands.targets import add_target, open_archive_host, open_publisher, require_target
@@ -34,7 +35,6 @@ from wheelfactory.pipeline.jobs import (
     batch_matrix,
     kernel_entries,
     make_jobs,
-    output_lines,
     proof_entries,
     split_by_runner,
 )
@@ -100,7 +100,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         kernels, proofs = kernel_entries(jobs), proof_entries(jobs)
         values |= {"kernel-count": len(kernels), "kernels": strategy_json(kernels)}
         values |= {"proof-count": len(proofs), "proofs": strategy_json(proofs)}
-    print_results(*output_lines(values))
+    print_outputs(values)
     return DONE
 
 
