@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file, write_atomic
 from wheelfactory.core.models import FrozenModel, parse_model
 from wheelfactory.kernels.archive_manifest import shard_suffix
-from wheelfactory.kernels.kernel_set import STORED_SET_PREFIX, KernelSet, find_host_sets, stored_set_name
+from wheelfactory.kernels.kernel_set import STORED_SET_PREFIX, KernelSet, find_host_sets, sets_of_cell, stored_set_name
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, needs_runner, strategy_json
 from wheelfactory.pipeline.batches import cut_batches
@@ -90,13 +89,12 @@ def make_jobs(
     """
     missing = {kernel_set.id: shards.get(kernel_set.id, ()) for kernel_set in sets if kernel_set.id not in stored}
     now = _fit_into_matrix(missing)
-    linked = _linked_sets(sets)
     return WorkflowJobs(
         cells=tuple(
             CellJob(
                 id=cell.id,
                 batch=batch.name,
-                kernel_sets=tuple(linked.get(cell, ())),
+                kernel_sets=sets_of_cell(matrix, cell) if sets else (),
                 replacement=replacements.get(cell.id, 0),
             )
             for batch in cut_batches(matrix, cells)
@@ -126,15 +124,6 @@ def _fit_into_matrix(shards: Mapping[str, Sequence[str]]) -> Mapping[str, tuple[
             fitting[set_id] = tuple(names)
             free_entries -= len(names)
     return fitting
-
-
-def _linked_sets(sets: Iterable[KernelSet]) -> Mapping[Cell, Sequence[str]]:
-    """Return the ids of the sets that each CK cell links."""
-    linked: dict[Cell, list[str]] = defaultdict(list)
-    for kernel_set in sets:
-        for cell in kernel_set.cells:
-            linked[cell].append(kernel_set.id)
-    return linked
 
 
 def kernel_entries(jobs: WorkflowJobs) -> list[dict[str, str]]:
