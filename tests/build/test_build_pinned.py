@@ -9,11 +9,8 @@ from pathlib import Path
 import pytest
 
 from rocm_machine import make_machine
-from wheel_factory import MATRIX, keep_plain, read_zip, small_machine
-from wheelfactory.build.fallback import read_fallback_project
+from wheel_factory import MATRIX, keep_plain, small_machine
 from wheelfactory.build.pinned import make_plain_wheel, pin_release
-from wheelfactory.build.products import pin_product
-from wheelfactory.core.cell import FALLBACK_NAME
 from wheelfactory.core.errors import BuildError
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
@@ -56,12 +53,3 @@ def test_a_plain_wheel_has_no_backend_in_any_environment(
     assert "flash_attn/flash_attn_interface.py" in wheel.sizes
     assert not [name for name in wheel.sizes if name.endswith((".so", ".pth"))]
     assert "Requires-Dist: torch" in wheel.metadata_text.splitlines()
-
-
-@pytest.mark.slow
-def test_the_fallback_is_built_from_the_checkout(cache: Path, tmp_path: Path) -> None:
-    own, project = nothing_built(cache, tmp_path), read_fallback_project()
-    wheel = make_plain_wheel(pin_product(FALLBACK_NAME, small_machine(own, os.environ)), own)
-
-    held = {name: data for name, data in read_zip(wheel.path).items() if ".dist-info/" not in name}
-    assert held == project.members
