@@ -110,38 +110,29 @@ def make_build_environment(cache_dir: Path) -> Environment:
 
     Raises `BuildError` if there is no CPU build of torch for this Python.
     """
-    return _make_cached(
-        cache_dir,
-        build_requirements(),
-        cpu_torch_options(),
-        f"{cpu_torch_requirement()} must be installable for Python {PYTHON}: "
-        f"allow access to {CPU_INDEX}, or run the factory with another Python",
-    )
+    remedy = f": allow access to {CPU_INDEX}, or run the factory with another Python"
+    return _make_cached(cache_dir, build_requirements(), remedy)
 
 
 def make_triton_environment(cache_dir: Path, version: str) -> Environment:
     """Make or reuse an environment with one Triton version from PyPI, and nothing else."""
     # It replaces pytorch-triton-rocm or triton-rocm of the same version, a dependency of ROCm's torch.
-    return _make_cached(
-        cache_dir,
-        (f"triton=={version}",),
-        ("--no-deps",),
-        f"Triton {version} must be installable for Python {PYTHON}",
-    )
+    return _make_cached(cache_dir, (f"triton=={version}",))
 
 
 def make_numpy_environment(cache_dir: Path) -> Environment:
     """Make or reuse an environment with `numpy_requirements` only."""
-    hint = f"numpy must be installable for Python {PYTHON}"
-    return _make_cached(cache_dir, numpy_requirements(), ("--no-deps",), hint)
+    return _make_cached(cache_dir, numpy_requirements())
 
 
-def _make_cached(cache_dir: Path, requirements: Sequence[str], options: Sequence[str], hint: str) -> Environment:
+def _make_cached(cache_dir: Path, requirements: Sequence[str], remedy: str = "") -> Environment:
     identity = "\n".join([sys.version, sys.base_prefix, *requirements])
     folder = cache_dir / f"env-{content_key(identity)}"
     with _MAKE_LOCK:
         if not folder.is_dir():
             logger.info("installing %s", ", ".join(requirements))
+            options = cpu_torch_options() if requirements == build_requirements() else ("--no-deps",)
+            hint = f"{', '.join(requirements)} must be installable for Python {PYTHON}{remedy}"
             with scratch_dir(cache_dir) as scratch:
                 made = make_empty_environment(scratch / "env")
                 pip_install(made, *options, *requirements, hint=hint)

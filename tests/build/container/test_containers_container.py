@@ -33,7 +33,7 @@ def nowhere() -> Engine:
         client,
         "unix:///none.sock",
         user="1000:100",
-        has_bridge_network=True,
+        build_network=None,
         limits_memory=True,
         limits_cores=True,
         extra_options={},

@@ -80,12 +80,14 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         publisher = open_publisher(options.target, environ)
         missing = unpublished_cells(selected, available_cells(held_rows(publisher), matrix))
         replacements = next_replacements(publisher.rows(), matrix)
+        archives = open_archive_host(options.target, environ)
     cells, unplanned = split_by_runner(missing, options.runner)
     if unplanned and options.versions:
         raise InputError(NEEDS_RUNNER, unplanned[0].id, RUNNER_HINT)
     print_messages(*_counts(cells, unplanned, len(selected) - len(missing), replacements))
     sets = group_kernel_sets(matrix, cells)
-    stored = _find_stored_sets(options.target, matrix, sets, environ)
+    with log_to_stderr():
+        stored = frozenset(item.id for item in sets if archives.has(stored_set_name(matrix, item)))
     if options.versions and len(stored) < len(sets):
         # the CK cell's own job compiles what is not stored, but a build that is given archives needs all sets of a cell
         sets = ()
@@ -127,13 +129,6 @@ def _counts(
         yield from (f"{NEEDS_RUNNER}: {count_text(len(unplanned), 'cell')}", f"hint: {RUNNER_HINT}")
     if replaced := sum(cell.id in replacements for cell in cells):
         yield f"{count_text(replaced, 'cell')} to replace: yanked, or lost with its release"
-
-
-def _find_stored_sets(target: str, matrix: Matrix, sets: Sequence[KernelSet], environ: Environ) -> frozenset[str]:
-    """Return the ids of the sets that the archive host has."""
-    with log_to_stderr():
-        archives = open_archive_host(target, environ)
-        return frozenset(kernel_set.id for kernel_set in sets if archives.has(stored_set_name(matrix, kernel_set)))
 
 
 def _choose_shards(
