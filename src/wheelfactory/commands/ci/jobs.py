@@ -38,7 +38,7 @@ from wheelfactory.pipeline.jobs import (
     proof_entries,
     split_by_runner,
 )
-from wheelfactory.pipeline.reconcile import job_summary, reconcile
+from wheelfactory.pipeline.reconcile import Reconciliation, job_summary
 from wheelfactory.release.manifest import available_cells, next_replacements
 from wheelfactory.release.transaction import held_rows
 from wheelfactory.site.coverage import NEEDS_RUNNER, RUNNER_HINT
@@ -178,7 +178,7 @@ def execute_reconcile(options: argparse.Namespace, environ: Environ) -> int:
         rows = held_rows(open_publisher(options.target, environ))
     pending = selected if options.kernels_pending == "true" else ()
     available = available_cells(rows, load_matrix(options.matrix))
-    outcome = reconcile(selected, available, pending, jobs.unplanned, options.results.split())
+    outcome = Reconciliation(selected, available, pending, jobs.unplanned, options.results.split())
     print_results(*job_summary(outcome, rows).split("\n"))
     print_messages(*outcome.lines())
     return DONE if outcome.complete else FAILED
