@@ -62,7 +62,7 @@ def run_level(level: Level, shared: RunContext) -> tuple[dict[str, list[Job]], d
     for name in sort_jobs(level.workflow, shared.last_first):
         earlier = [job for job in level.earlier if job.path == f"{level.prefix}{name}"]
         needed = [job for one in as_list(level.workflow.jobs[name].get("needs")) for job in done[one]]
-        if any(job not in level.earlier for job in needed):
+        if any(job.result != SKIPPED and job not in level.earlier for job in needed):
             earlier = []
         done[name] = list(_run_combinations(name, replace(level, earlier=earlier), shared, needs))
         outputs: dict[str, str] = {}

@@ -15,7 +15,7 @@ from workflows.document import WorkflowError
 from workflows.events import Event, github_context
 from workflows.expressions import Expressions, Scope
 from workflows.jobs import Level, RunContext, run_level
-from workflows.results import FAILURE, SKIPPED, Job, Run, overall
+from workflows.results import FAILURE, Job, Run, overall
 from workflows.sandbox import make_sandbox
 
 FIRST_RUN = 1001
@@ -117,4 +117,4 @@ def ended_after(run: Run, place: RunnerSetup, jobs: Collection[str], artifacts: 
 
 def _keep(jobs: Iterable[Job], paths: Collection[str]) -> tuple[Job, ...]:
     called = (replace(job, result=FAILURE, called=_keep(job.called, paths)) if job.called else job for job in jobs)
-    return tuple(job for job in called if job.called or job.path in paths or job.result == SKIPPED)
+    return tuple(job for job in called if job.called or job.path in paths)
