@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from wheel_factory import make_wheel, metadata_text, small_machine
-from wheelfactory.build.pinned import PlainBuilds
+from wheelfactory.build.pinned import plain_folder
 from wheelfactory.core.cell import Cell
 from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.origins import Dependency
@@ -85,7 +85,7 @@ def aiter_machine(cache: Path, dependency: Dependency, environ: Mapping[str, str
 def keep_plain_aiter(cache: Path, dependency: Dependency) -> Path:
     """Put the plain wheel of a pin into the cache, as setup.py names it."""
     assert dependency.git
-    folder = PlainBuilds(cache).wheel_folder(f"amd-aiter {VERSION}", f"commit:{dependency.git.commit}")
+    folder = plain_folder("amd-aiter", VERSION, f"commit:{dependency.git.commit}", cache)
     return make_wheel(
         folder,
         name="amd_aiter",

@@ -14,7 +14,7 @@ from typing import Any
 from packaging.tags import parse_tag
 
 from elf_factory import hip_bundle, library, section
-from wheelfactory.build.pinned import PlainBuilds
+from wheelfactory.build.pinned import plain_folder
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
 from wheelfactory.core.label import Label
@@ -137,7 +137,7 @@ def keep_plain(
     cache: Path, *, matrix: Matrix = MATRIX, version: str = "2.8.3", members: Mapping[str, bytes] = PACKAGE
 ) -> Path:
     """Put a plain wheel for a release of a small matrix into the cache; its sources do not exist."""
-    folder = PlainBuilds(cache).wheel_folder(f"flash-attn {version}", matrix.flash_attn[version].source_pin)
+    folder = plain_folder("flash-attn", version, matrix.flash_attn[version].source_pin, cache)
     return make_wheel(
         folder,
         version=version,

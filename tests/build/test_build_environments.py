@@ -27,7 +27,7 @@ from wheelfactory.build.environments import (
     make_numpy_environment,
     numpy_requirements,
     open_wheel_environment,
-    pip_install_large,
+    pip_install,
 )
 from wheelfactory.build.environments import make_layered_environment as layered
 from wheelfactory.core.errors import BuildError
@@ -115,7 +115,7 @@ def test_a_large_download_reports_its_megabytes(tmp_path: Path, monkeypatch: pyt
     environment = make_empty_environment(tmp_path / "env")
     with served(tmp_path / "wheels") as site:
         options = ("--no-cache-dir", "--no-index", "--no-compile", "--find-links", site.url)
-        pip_install_large(environment, *options, "large", "small", hint="")
+        pip_install(environment, *options, "large", "small")
     assert {total for _, total in reported} == {12}
     assert [done for done, _ in reported] == sorted(done for done, _ in reported)
     assert (environment.site_packages / "small.py").exists()

@@ -9,11 +9,8 @@ from pathlib import Path
 import pytest
 
 from rocm_machine import make_machine
-from wheel_factory import MATRIX, keep_plain, read_zip, small_machine
-from wheelfactory.build.fallback import read_fallback_project
-from wheelfactory.build.pinned import PlainBuilds, pin_release
-from wheelfactory.build.products import pin_product
-from wheelfactory.core.cell import FALLBACK_NAME
+from wheel_factory import MATRIX, keep_plain, small_machine
+from wheelfactory.build.pinned import make_plain_wheel, pin_release
 from wheelfactory.core.errors import BuildError
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix
@@ -25,14 +22,13 @@ RELEASE = MATRIX.flash_attn["2.8.3"]
 def test_a_cached_plain_wheel_is_used_only_for_its_own_sources(tmp_path: Path) -> None:
     kept = keep_plain(tmp_path)
     given = small_machine(tmp_path)
-    builds = PlainBuilds(tmp_path, may_build=False)
-    assert builds.make_wheel(pin_release("2.8.3", given)).path == kept
+    assert make_plain_wheel(pin_release("2.8.3", given), tmp_path, may_build=False).path == kept
 
     assert RELEASE.sdist
     other = RELEASE.model_copy(update={"sdist": RELEASE.sdist.model_copy(update={"sha256": "c" * 64})})
     matrix: Matrix = MATRIX.model_copy(update={"flash_attn": {"2.8.3": other}})
     with pytest.raises(BuildError, match=r"missing plain wheel to compare with: flash-attn 2\.8\.3"):
-        builds.make_wheel(pin_release("2.8.3", replace(given, matrix=matrix)))
+        make_plain_wheel(pin_release("2.8.3", replace(given, matrix=matrix)), tmp_path, may_build=False)
 
 
 def nothing_built(cache: Path, folder: Path) -> Path:
@@ -51,18 +47,9 @@ def test_a_plain_wheel_has_no_backend_in_any_environment(
     monkeypatch.setenv("FLASH_ATTENTION_SKIP_CUDA_BUILD", "FALSE")
     own = nothing_built(cache, tmp_path)
     given = replace(small_machine(own, os.environ), matrix=load_matrix(ROOT / "matrix.yaml"))
-    wheel = PlainBuilds(own).make_wheel(pin_release("2.8.3", given))
+    wheel = make_plain_wheel(pin_release("2.8.3", given), own)
 
     assert wheel.path.name == "flash_attn-2.8.3-py3-none-any.whl"
     assert "flash_attn/flash_attn_interface.py" in wheel.sizes
     assert not [name for name in wheel.sizes if name.endswith((".so", ".pth"))]
     assert "Requires-Dist: torch" in wheel.metadata_text.splitlines()
-
-
-@pytest.mark.slow
-def test_the_fallback_is_built_from_the_checkout(cache: Path, tmp_path: Path) -> None:
-    own, project = nothing_built(cache, tmp_path), read_fallback_project()
-    wheel = PlainBuilds(own).make_wheel(pin_product(FALLBACK_NAME, small_machine(own, os.environ)))
-
-    held = {name: data for name, data in read_zip(wheel.path).items() if ".dist-info/" not in name}
-    assert held == project.members

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,27 +25,25 @@ from wheelfactory.verify.result import GateResult, Status
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.rewrite import finish_pure_wheel
 
-Build = Callable[[str], Path]
-
 
 @pytest.fixture(scope="module")
 def dependency(tmp_path_factory: pytest.TempPathFactory) -> Dependency:
     return make_aiter_repository(tmp_path_factory.mktemp("aiter"))
 
 
-@pytest.fixture
-def build(dependency: Dependency, cache: Path, tmp_path: Path) -> Build:
+def build(dependency: Dependency, cache: Path, folder: Path) -> Path:
     """Build with a cache of its own, whose environments are those of the shared one."""
-
-    def run(name: str) -> Path:
-        own = make_machine(tmp_path / f"own {name}", cache, {}).cache
-        return build_wheel(pin_product(AITER_NAME, aiter_machine(own, dependency, os.environ)), tmp_path / name, own)
-
-    return run
+    own = make_machine(folder / "own", cache, {}).cache
+    return build_wheel(pin_product(AITER_NAME, aiter_machine(own, dependency, os.environ)), folder / "dist", own)
 
 
-def test_the_wheel_serves_every_platform_and_asks_for_nothing_that_no_index_has(build: Build) -> None:
-    wheel = Wheel.open(build("dist"))
+@pytest.fixture(scope="module")
+def built(dependency: Dependency, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(dependency, cache, tmp_path_factory.mktemp("built"))
+
+
+def test_the_wheel_serves_every_platform_and_asks_for_nothing_that_no_index_has(built: Path) -> None:
+    wheel = Wheel.open(built)
 
     assert wheel.path.name == WHEEL
     assert str(wheel.metadata["Version"]) == VERSION
@@ -54,13 +52,15 @@ def test_the_wheel_serves_every_platform_and_asks_for_nothing_that_no_index_has(
     assert b"Root-Is-Purelib: true\nTag: py3-none-any\n" in members[f"{wheel.dist_info}/WHEEL"]
 
 
-def test_two_builds_of_one_commit_give_the_same_bytes(build: Build) -> None:
+def test_two_builds_of_one_commit_give_the_same_bytes(
+    built: Path, dependency: Dependency, cache: Path, tmp_path: Path
+) -> None:
     before = os.umask(0o077)
     try:
-        first = build("first")
+        again = build(dependency, cache, tmp_path)
     finally:
         os.umask(before)
-    assert file_sha256(first) == file_sha256(build("second"))
+    assert file_sha256(again) == file_sha256(built)
 
 
 def test_another_name_than_the_pinned_one_is_an_error(dependency: Dependency, cache: Path, tmp_path: Path) -> None:
@@ -98,34 +98,31 @@ def failed(results: tuple[GateResult, ...]) -> dict[str, str]:
     return {result.gate: str(result.findings[0]) for result in results if result.status is Status.FAILED}
 
 
-def test_it_passes_the_gates_of_every_wheel(build: Build, given: Context) -> None:
-    results = verify(build("dist"), context=given)
+def test_it_passes_the_gates_of_every_wheel(built: Path, given: Context) -> None:
+    results = verify(built, context=given)
 
     assert tuple(result.gate for result in results) == required_gates(AITER_NAME)
     assert {result.status for result in results} == {Status.PASSED}
 
 
 @pytest.mark.parametrize(
-    ("change", "gate"),
+    "change",
     [
-        pytest.param({"aiter/__init__.py": b"import evil\n"}, "contents", id="changed"),
-        pytest.param({"aiter/evil.py": b""}, "contents", id="added"),
-        pytest.param(
-            {f"amd_aiter-{VERSION}.dist-info/METADATA": b"Name: amd-aiter\nVersion: 1\n"}, "contents", id="metadata"
-        ),
+        pytest.param({"aiter/evil.py": b""}, id="added"),
+        pytest.param({f"amd_aiter-{VERSION}.dist-info/METADATA": b"Name: amd-aiter\nVersion: 1\n"}, id="metadata"),
     ],
 )
 def test_what_is_not_of_the_commit_is_refused(
-    change: dict[str, bytes], gate: str, build: Build, given: Context
+    change: dict[str, bytes], built: Path, given: Context, tmp_path: Path
 ) -> None:
-    path = build("dist")
+    path = Path(shutil.copy(built, tmp_path))
     tamper(path, change)
 
-    assert gate in failed(verify(path, context=given))
+    assert "contents" in failed(verify(path, context=given))
 
 
-def test_a_matrix_without_it_cannot_verify_it(build: Build, given: Context) -> None:
+def test_a_matrix_without_it_cannot_verify_it(built: Path, given: Context) -> None:
     without: Context = replace(given, matrix=given.matrix.model_copy(update={"dependencies": {}}))
 
     with pytest.raises(InputError, match=r"matrix\.yaml builds no aiter"):
-        verify(build("dist"), context=without)
+        verify(built, context=without)

@@ -26,10 +26,7 @@ def recipe(cell: Cell = CK, host: Host = ON_ROCM, *, by_hand: bool = True, **env
     ("asked", "detected", "archs"),
     [
         pytest.param("gfx942", ("gfx90a",), ("gfx942",), id="one"),
-        pytest.param("gfx942,gfx90a", (), ("gfx942", "gfx90a"), id="comma, in the order asked for"),
-        pytest.param("gfx90a gfx942", (), ("gfx90a", "gfx942"), id="blank"),
-        pytest.param(" gfx90a ; ,\tgfx942;\n", (), ("gfx90a", "gfx942"), id="more than is needed between them"),
-        pytest.param("gfx942;gfx942", (), ("gfx942",), id="twice"),
+        pytest.param(" gfx942 ; ,\tgfx90a;gfx942\n", (), ("gfx942", "gfx90a"), id="each once, in the order asked for"),
         pytest.param("", ("gfx942", "gfx90a"), ("gfx942", "gfx90a"), id="all detected GPUs"),
         pytest.param(" ; , ", ("gfx942",), ("gfx942",), id="nothing but separators"),
         pytest.param("", (), PROMISED, id="without a GPU, all of the cell"),
@@ -41,13 +38,6 @@ def test_requested_archs_are_built_else_those_of_the_machine(
     assert choose_archs(MATRIX, CK, asked, detected) == archs
 
 
-def test_archs_that_torch_lacks_are_not_built() -> None:
-    assert choose_archs(MATRIX, Cell.from_axes("2.8.3", "3.11", "2.13.0", "7.2", Backend.CK), "", ()) == (
-        *PROMISED,
-        "gfx950",
-    )
-
-
 def test_a_detected_gpu_does_not_narrow_a_triton_wheel() -> None:
     assert choose_archs(MATRIX, TRITON, "", ("gfx942",)) == MATRIX.archs(TRITON)
 
@@ -55,7 +45,6 @@ def test_a_detected_gpu_does_not_narrow_a_triton_wheel() -> None:
 @pytest.mark.parametrize(
     ("asked", "refused", "origin"),
     [
-        pytest.param("gfx1100", "gfx1100", "PYTORCH_ROCM_ARCH requests it", id="asked for"),
         pytest.param("gfx90a;gfx1030;mi300", "gfx1030, mi300", "PYTORCH_ROCM_ARCH requests it", id="only these"),
         pytest.param("gfx942:xnack-", "gfx942:xnack-", "PYTORCH_ROCM_ARCH requests it", id="a target ID"),
         pytest.param("", "gfx1100", "this machine's GPU has it", id="at hand"),
@@ -73,7 +62,6 @@ def test_an_unsupported_arch_is_an_error(asked: str, refused: str, origin: str) 
 @pytest.mark.parametrize(
     ("flash_attn", "asked", "offered"),
     [
-        pytest.param("2.8.3", "gfx1100", True, id="it takes the arch"),
         pytest.param("2.8.3", "gfx1100;gfx1030", True, id="it takes both"),
         pytest.param("2.8.3", "gfx1100;gfx906", False, id="it takes one of two"),
         pytest.param("2.6.3", "gfx1100", False, id="the release has none"),
@@ -121,7 +109,7 @@ def test_without_max_jobs_cores_or_memory_limit_the_jobs(cores: int, free_gib: f
     assert recipe(host=Host(cores=cores, memory_gib=free_gib, rocm="6.4.1")).jobs == jobs
 
 
-@pytest.mark.parametrize("asked", ["0", "-1", "many", "2.5", " 4", "\N{ARABIC-INDIC DIGIT FOUR}", "1e3"])
+@pytest.mark.parametrize("asked", ["0", "-1", " 4", "\N{ARABIC-INDIC DIGIT FOUR}"])
 def test_an_invalid_max_jobs_is_an_error(asked: str) -> None:
     with pytest.raises(InputError, match="invalid MAX_JOBS") as caught:
         choose_jobs(asked, 4)
@@ -135,7 +123,6 @@ def test_an_invalid_max_jobs_is_an_error(asked: str) -> None:
 @pytest.mark.parametrize(
     ("named", "version"),
     [
-        pytest.param("6.4", "6.4", id="unchanged"),
         pytest.param("7.2.1", "7.2", id="a patch release is its minor"),
         pytest.param("6.2.4", "6.2.4", id="a patch release with an entry of its own"),
         pytest.param("6.2.3", "6.2", id="another patch release of that minor"),
@@ -153,7 +140,7 @@ def test_auto_without_rocm_is_an_error() -> None:
     assert "ROCM_PATH" in caught.value.hint
 
 
-@pytest.mark.parametrize("asked", ["5.7", "7", "7.20", "", "latest"])
+@pytest.mark.parametrize("asked", ["7", "7.20", ""])
 def test_an_unknown_rocm_is_an_error(asked: str) -> None:
     with pytest.raises(InputError, match="unknown ROCm version") as caught:
         resolve_rocm_version(MATRIX, ON_ROCM, asked)
@@ -167,13 +154,6 @@ def test_ck_without_rocm_is_refused_with_two_alternatives() -> None:
 
     assert "ROCM_PATH" in caught.value.hint
     assert "--backend triton" in caught.value.hint
-
-
-def test_the_hint_does_not_offer_triton_to_a_release_without_it() -> None:
-    with pytest.raises(BuildError) as caught:
-        recipe(Cell.from_axes("2.6.3", "3.11", "2.9.1", "6.4", Backend.CK), WITHOUT)
-
-    assert "--backend triton" not in caught.value.hint
 
 
 @pytest.mark.parametrize("rocm", ["6.3.4", "6.40"])

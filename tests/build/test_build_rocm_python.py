@@ -107,7 +107,6 @@ def test_an_unexpected_torch_is_refused_and_not_cached(tmp_path: Path, monkeypat
         assert environment.python.exists()
 
     monkeypatch.setattr(rocm_python, "pip_install", install_nothing)
-    monkeypatch.setattr(rocm_python, "pip_install_large", install_nothing)
     bin_dir = tmp_path / "bin"
     bin_dir.mkdir()
     answer = Toolchain(python="3.11").model_dump_json()
@@ -128,7 +127,6 @@ def test_the_environment_of_a_cell_is_removed_and_no_other(tmp_path: Path, monke
         stand_in(environment.python.parent, "python", toolchain_of(CK))
 
     monkeypatch.setattr(rocm_python, "pip_install", install)
-    monkeypatch.setattr(rocm_python, "pip_install_large", install)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/python3.11").symlink_to(sys.executable)
     made = prepare_rocm_python(CK, known(tmp_path))

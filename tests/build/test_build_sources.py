@@ -103,20 +103,11 @@ def kept(cache: Path) -> list[str]:
     return sorted(path.name for path in cache.rglob("*") if not path.is_dir())
 
 
-def test_a_file_with_the_pinned_sha256_is_cached(index: Index, cache: Path) -> None:
-    path = fetch(index, cache)
-
-    assert path.read_bytes() == BODY
-    assert kept(cache) == [SDIST]
-    assert index.asked == ["/simple/flash-attn/", f"/files/{SDIST}"]
-
-
-def test_a_cached_file_is_not_downloaded_again(index: Index, cache: Path) -> None:
-    first = fetch(index, cache)
-    index.asked.clear()
-
-    assert fetch(index, cache) == first
-    assert index.asked == []
+def test_a_file_with_the_pinned_sha256_is_downloaded_once(index: Index, cache: Path) -> None:
+    for _ in range(2):
+        assert fetch(index, cache).read_bytes() == BODY
+        assert kept(cache) == [SDIST]
+        assert index.asked == ["/simple/flash-attn/", f"/files/{SDIST}"]
 
 
 def test_files_of_the_same_name_with_other_bytes_are_cached_apart(index: Index, cache: Path) -> None:
@@ -129,9 +120,8 @@ def test_files_of_the_same_name_with_other_bytes_are_cached_apart(index: Index, 
     assert fetch(index, cache).read_bytes() == BODY
 
 
-@pytest.mark.parametrize("damage", [b"", BODY[:100], BODY + b"x"], ids=["emptied", "cut off", "longer"])
-def test_a_damaged_cached_file_is_downloaded_again(index: Index, cache: Path, damage: bytes) -> None:
-    fetch(index, cache).write_bytes(damage)
+def test_a_damaged_cached_file_is_downloaded_again(index: Index, cache: Path) -> None:
+    fetch(index, cache).write_bytes(BODY[:100])
 
     assert fetch(index, cache).read_bytes() == BODY
 
@@ -169,9 +159,7 @@ def test_a_file_missing_on_the_index_is_an_error(index: Index, cache: Path) -> N
     ("status", "content_type", "page"),
     [
         pytest.param(404, "text/html", b"no such project", id="no such project"),
-        pytest.param(503, "text/html", b"later", id="an index that is down for repair"),
         pytest.param(200, "text/plain", b"a page of a proxy", id="no index at all"),
-        pytest.param(200, "application/vnd.pypi.simple.v1+json", b"{", id="broken JSON"),
         pytest.param(200, "application/vnd.pypi.simple.v1+json", b"{}", id="JSON without what it must have"),
         pytest.param(
             200, "text/html", b'<meta name="pypi:repository-version" content="9.0">', id="a format of the future"
@@ -190,7 +178,7 @@ def test_an_invalid_index_response_is_an_error(
     assert kept(cache) == []
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:9/simple", "http://[", "nonsense", "ftp://127.0.0.1/simple"])
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9/simple", "http://[", "nonsense"])
 def test_an_unreachable_index_is_an_error(cache: Path, url: str) -> None:
     with pytest.raises(SourceError, match="cannot download"):
         fetch_file("flash-attn", SDIST, SHA256, cache, {"PIP_INDEX_URL": url})
@@ -271,9 +259,13 @@ def files_in(archive: Path) -> list[str]:
         return [member.name for member in tar if not member.isdir()]
 
 
-def test_a_tag_includes_submodules_but_no_git_files(repository: Path, cache: Path) -> None:
+def test_a_tag_includes_submodules_but_no_git_files_and_has_the_id_and_time_of_its_commit(
+    repository: Path, cache: Path
+) -> None:
     source = fetch_source("2.6.3", at_tag(repository), cache, os.environ)
 
+    head = git(repository, "rev-parse", "HEAD")
+    assert source == Source(cache / f"git-{head}/flash_attn-2.6.3.tar", f"commit:{head}", NEWEST)
     assert files_in(source.archive) == [
         "flash_attn-2.6.3/.gitmodules",
         "flash_attn-2.6.3/csrc/composable_kernel/include/ck.hpp",
@@ -282,20 +274,16 @@ def test_a_tag_includes_submodules_but_no_git_files(repository: Path, cache: Pat
     ]
 
 
-def test_a_tag_has_the_id_and_time_of_its_commit(repository: Path, cache: Path) -> None:
-    head = git(repository, "rev-parse", "HEAD")
-
-    source = fetch_source("2.6.3", at_tag(repository), cache, os.environ)
-
-    assert source == Source(cache / f"git-{head}/flash_attn-2.6.3.tar", f"commit:{head}", NEWEST)
-
-
-def test_a_commit_without_a_tag_is_fetched(repository: Path, cache: Path) -> None:
+def test_a_commit_without_a_tag_is_fetched_once(repository: Path, cache: Path) -> None:
     head = git(repository, "rev-parse", "HEAD")
     commit(repository, {"setup.py": "# later\n"})
+    pinned = release(git={"repository": repository.as_uri(), "commit": head})
+    first = fetch_source("2.6.3", pinned, cache, os.environ)
+    shutil.rmtree(repository)
 
-    source = fetch_source("2.6.3", release(git={"repository": repository.as_uri(), "commit": head}), cache, os.environ)
+    source = fetch_source("2.6.3", pinned, cache, os.environ)
 
+    assert source == first
     assert unpack_source(source, cache / "tree").joinpath("setup.py").read_text() == "# setup\n"
 
 
@@ -330,18 +318,9 @@ def test_a_moved_tag_is_refused_and_nothing_is_cached(repository: Path, cache: P
     assert kept(cache) == []
 
 
-@pytest.mark.parametrize(
-    "origin",
-    [
-        pytest.param({"tag": "v9.9.9"}, id="unknown tag"),
-        pytest.param({"repository": "file:///no/such/repository"}, id="no repository"),
-    ],
-)
-def test_a_failed_fetch_is_an_error_and_nothing_is_cached(
-    repository: Path, cache: Path, origin: dict[str, str]
-) -> None:
+def test_a_failed_fetch_is_an_error_and_nothing_is_cached(repository: Path, cache: Path) -> None:
     with pytest.raises(SourceError, match="command failed") as caught:
-        fetch_source("2.6.3", at_tag(repository, **origin), cache, os.environ)
+        fetch_source("2.6.3", at_tag(repository, tag="v9.9.9"), cache, os.environ)
 
     assert "matrix.yaml" in caught.value.hint
     assert kept(cache) == []
@@ -367,14 +346,6 @@ def test_git_never_prompts_for_a_password(repository: Path, cache: Path, tmp_pat
 
     with pytest.raises(SourceError, match="prompt: 0"):
         fetch_source("2.6.3", at_tag(repository), cache, {"PATH": str(tmp_path)})
-
-
-def test_a_cached_commit_is_not_fetched_again(repository: Path, cache: Path) -> None:
-    pinned = at_tag(repository, commit=git(repository, "rev-parse", "HEAD"))
-    first = fetch_source("2.6.3", pinned, cache, os.environ)
-    shutil.rmtree(repository)
-
-    assert fetch_source("2.6.3", pinned, cache, os.environ) == first
 
 
 def test_two_fetches_with_different_umasks_give_the_same_bytes(repository: Path, tmp_path: Path) -> None:
@@ -408,15 +379,10 @@ def source_with(folder: Path, members: Mapping[str, bytes]) -> Source:
     return Source(archive, "sha256:0", 0)
 
 
-def test_unpack_returns_the_folder_with_setup_py(tmp_path: Path) -> None:
-    source = source_with(tmp_path, {"flash_attn-2.8.3/setup.py": b"", "flash_attn-2.8.3/csrc/setup.py": b""})
-
-    assert unpack_source(source, tmp_path / "out") == tmp_path / "out/flash_attn-2.8.3"
-
-
 def test_unpack_removes_files_of_an_earlier_build(tmp_path: Path) -> None:
     source = source_with(tmp_path, {"flash_attn-2.8.3/setup.py": b"as released"})
     tree = unpack_source(source, tmp_path / "out")
+    assert tree == tmp_path / "out/flash_attn-2.8.3"
     (tree / "setup.py").write_text("changed")
     (tree / "build").mkdir()
 
@@ -429,10 +395,8 @@ def test_unpack_removes_files_of_an_earlier_build(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("members", "what"),
     [
-        pytest.param({"flash_attn-2.8.3/README": b""}, "0 folders with setup.py", id="none"),
-        pytest.param({"setup.py": b""}, "0 folders with setup.py", id="at the top"),
+        pytest.param({"setup.py": b"", "flash_attn-2.8.3/csrc/setup.py": b""}, "0 folders with setup.py", id="none"),
         pytest.param({"a/setup.py": b"", "b/setup.py": b""}, "2 folders with setup.py", id="two"),
-        pytest.param({}, "0 folders with setup.py", id="empty archive"),
     ],
 )
 def test_there_is_exactly_one_setup_py(tmp_path: Path, members: dict[str, bytes], what: str) -> None:
@@ -466,9 +430,7 @@ def test_a_link_to_the_outside_is_refused(tmp_path: Path, target: str) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        pytest.param(b"", id="empty"),
         pytest.param(b"not a tar", id="text"),
-        pytest.param(BODY[:10], id="a stump"),
         pytest.param(BODY[: len(BODY) // 2], id="cut off"),
         pytest.param(BODY[:40] + bytes(20) + BODY[60:], id="a hole"),
     ],

@@ -16,7 +16,7 @@ from release_factory import flash_attn_wheel, make_release
 from rocm_machine import NO_ENGINE
 from small_matrix import edited, small_matrix
 from wheelfactory.build.fallback import read_fallback_project
-from wheelfactory.build.pinned import PlainBuilds
+from wheelfactory.commands.ci import baseline
 from wheelfactory.core.cell import FALLBACK_NAME, OFFERED_PRODUCTS
 from wheelfactory.core.errors import BAD_INPUT, BUILD_FAILED, DONE, FAILED, VERIFICATION_FAILED
 from wheelfactory.kernels.archive_host import DirectoryArchiveHost
@@ -305,11 +305,10 @@ def test_the_plain_build_of_aiter_is_made_for_the_cells_that_require_it(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
-    monkeypatch.setattr(PlainBuilds, "make_wheel", lambda _builds, pin: made.append(f"{pin.name} {pin.version}"))
+    monkeypatch.setattr(baseline, "make_plain_wheel", lambda pin, _cache: made.append(f"{pin.name} {pin.version}"))
 
     for cells in (TRITON, f"{PREVIEW.id} amd-aiter"):
-        batches = json.dumps({"include": [{"batch": "one", "cells": cells}]})
-        shown = run_command(capsys, "ci", "baseline", batches, "--cache", str(tmp_path))
+        shown = run_command(capsys, "ci", "baseline", cells, "--cache", str(tmp_path))
         assert shown.code == DONE, shown.err
 
     offered = [f"{name} {read_fallback_project(name).version}" for name in OFFERED_PRODUCTS]

@@ -19,7 +19,7 @@ from wheelfactory.core.cell import OFFERED_PRODUCTS, Cell
 from wheelfactory.core.errors import BuildError, VerificationError
 from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline import run as running
-from wheelfactory.pipeline.jobs import CellJob, batch_matrix, parse_batch_cells
+from wheelfactory.pipeline.jobs import CellJob, batch_matrix
 from wheelfactory.pipeline.run import CellPipeline, Failure, Worklist, run_worklist
 from wheelfactory.pipeline.run_batch import prove_batch, verify_batch
 from wheelfactory.release.additions import read_wheel_row, require_products
@@ -106,7 +106,6 @@ def test_a_workflow_builds_it_in_the_first_batch_with_a_cell_that_requires_it() 
 
     def batches(*cells: Cell) -> list[str]:
         text = batch_matrix([CellJob(id=cell.id, batch=f"b{number}") for number, cell in enumerate(cells)])
-        assert parse_batch_cells(text) == cells
         return [entry["cells"] for entry in json.loads(text)["include"]]
 
     other = replace(PREVIEW, torch="2.14.1")

@@ -50,15 +50,10 @@ def test_every_cell_of_the_default_matrix_is_in_one_batch_with_a_name_of_its_own
     assert len({batch.name for batch in BATCHES}) == len(BATCHES)
 
 
-def test_a_batch_has_one_backend_and_one_image_or_one_release() -> None:
+def test_a_batch_has_one_image_or_release_and_cells_of_one_environment_follow_each_other() -> None:
     for batch in BATCHES:
-        assert len({cell.backend for cell in batch.cells}) == 1
         images = {DEFAULT.image(cell).tag for cell in batch.cells}
         assert len(images if batch.is_compiled else {cell.flash_attn for cell in batch.cells}) == 1
-
-
-def test_cells_of_one_environment_follow_each_other_in_a_batch() -> None:
-    for batch in BATCHES:
         runs = [key for key, _ in groupby((cell.torch, cell.python) for cell in batch.cells)]
         assert len(runs) == len(set(runs)), batch.name
 
@@ -67,15 +62,8 @@ def test_a_batch_keeps_the_time_of_a_job_and_the_disk_of_the_upload() -> None:
     assert all(max(batch.minutes) <= MAX_BATCH_MINUTES and batch.wheel_bytes <= MAX_BATCH_BYTES for batch in BATCHES)
 
 
-def test_wheels_of_a_batch_fit_the_disk_at_their_largest() -> None:
-    def sizes(megabytes: int, count: int) -> list[int]:
-        return [len(batch.cells) for batch in cut_batches(with_largest_wheel(megabytes), repeat_cell(count, "ck"))]
-
-    assert sizes(1000, 13) == [12, 1]
-    assert sizes(2000, 7) == [6, 1]
-
-
-def test_the_predicted_time_cuts_a_batch_too() -> None:
+def test_the_disk_of_the_upload_and_the_predicted_time_cut_a_batch() -> None:
+    assert [len(batch.cells) for batch in cut_batches(with_largest_wheel(2000), repeat_cell(7, "ck"))] == [6, 1]
     batches = cut_batches(with_largest_wheel(21), repeat_cell(30, "ck"))
     assert [len(batch.cells) for batch in batches] == [21, 9]
     assert max(batches[0].minutes) <= MAX_BATCH_MINUTES < max(batches[0].minutes) + 10
@@ -153,11 +141,6 @@ def test_two_cells_that_share_only_device_code_do_not_compile_at_once(matrix: Ma
     ]
     assert len({matrix.torch[cell.torch].cxx11_abi for cell in cells}) == 2
     assert split_into_waves(matrix, cells) == ((cells[0],), (cells[2],), (cells[1], cells[3]))
-
-
-def test_cells_that_share_nothing_are_one_wave(matrix: Matrix) -> None:
-    cells = [ck("3.12"), ck("3.12", rocm="7.1"), ck("3.12", flash_attn="2.7.4.post1")]
-    assert split_into_waves(matrix, cells) == (tuple(cells),)
 
 
 def test_nothing_to_build_is_no_wave(matrix: Matrix) -> None:

@@ -18,7 +18,7 @@ from wheelfactory.pipeline.collect import (
     fail_after_last_round,
 )
 from wheelfactory.pipeline.jobs import CellJob, KernelSetJobs, WorkflowJobs
-from wheelfactory.pipeline.reconcile import reconcile
+from wheelfactory.pipeline.reconcile import Reconciliation
 
 SETS = {
     "stored": KernelSetJobs(id="stored", archive_name="kernels-stored-1", stored=True),
@@ -103,10 +103,10 @@ def test_only_complete_sets_are_uploaded_and_their_archives_deleted(host: FakeAr
 def test_a_cancelled_shard_leaves_its_cells_to_the_next_run_and_this_one_red(host: FakeArchiveHost) -> None:
     jobs, found = jobs_of("complete", "partial"), collected(host, "complete", "partial").values()
     assert buildable_cells(jobs, found, ()) == (), "no cell is built while a set is pending"
-    outcome = reconcile(
+    outcome = Reconciliation(
         [cell.id for cell in jobs.cells], [], [cell.id for cell in jobs.cells], (), ["kernels=cancelled"]
     )
-    assert (outcome.gaps, outcome.failed, outcome.complete) == ((), ("kernels=cancelled",), False)
+    assert (outcome.gaps, outcome.failed, outcome.complete) == ([], ["kernels=cancelled"], False)
 
 
 def test_cells_of_failed_sets_and_published_cells_are_not_built(host: FakeArchiveHost) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from small_matrix import small_matrix
-from wheelfactory.core.cell import OFFERED_PRODUCTS, Cell
+from wheelfactory.core.cell import OFFERED_PRODUCTS
 from wheelfactory.core.errors import InputError
 from wheelfactory.kernels.kernel_set import group_kernel_sets, sets_of_cell, stored_set_name
 from wheelfactory.matrix.expand import expand
@@ -19,8 +19,6 @@ from wheelfactory.pipeline.jobs import (
     batch_matrix,
     kernel_entries,
     make_jobs,
-    output_lines,
-    parse_batch_cells,
     proof_entries,
 )
 
@@ -87,7 +85,6 @@ def test_every_cell_is_in_one_batch_and_each_offered_product_is_another() -> Non
     names = [name for entry in batches for name in entry["cells"].split()]
     assert sorted(names) == sorted([*(cell.id for cell in CELLS), *OFFERED_PRODUCTS])
     assert batches[-2] == {"batch": "flash-attention-amd", "cells": "flash-attention-amd", "kernel-sets": ""}
-    assert parse_batch_cells(batch_matrix(jobs_of().cells)) == tuple(Cell.parse(name) for name in names[:-2])
 
 
 def test_a_batch_names_the_kernel_sets_of_its_cells_once() -> None:
@@ -109,12 +106,6 @@ def test_a_batch_names_the_kernel_sets_of_its_cells_once() -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"include":[{}]}', '{"include":[{"cells":"torch"}]}'])
-def test_another_text_is_no_batches(text: str) -> None:
-    with pytest.raises(InputError, match=r"not batches of cells|not a cell id"):
-        parse_batch_cells(text)
-
-
 def test_the_jobs_file_round_trips(tmp_path: Path) -> None:
     path = tmp_path / "jobs.json"
     jobs_of().write(path)
@@ -131,11 +122,3 @@ def test_another_file_is_not_a_jobs_file(tmp_path: Path) -> None:
     (tmp_path / "jobs.json").write_text('{"cells":[]}')
     with pytest.raises(InputError, match=r"not a jobs file: .*jobs\.json: "):
         WorkflowJobs.read(tmp_path / "jobs.json")
-
-
-def test_step_outputs_spell_booleans_as_workflow_expressions_do() -> None:
-    assert output_lines({"count": 3, "pending": True, "cells": '{"include":[]}'}) == [
-        "count=3",
-        "pending=true",
-        'cells={"include":[]}',
-    ]

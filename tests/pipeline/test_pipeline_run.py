@@ -106,8 +106,6 @@ def test_a_run_without_quick_runs_the_skipped_gates_and_changes_nothing_else(
     assert "1 wheel not checked: numbers; rerun without --quick" in quick.stdout
     assert "verified" not in quick.stdout
     assert "not checked: numbers" in (folder / "packages.md").read_text()
-    again = run(folder, own, ONE, arguments=("--matrix", few_archs, "--quick"))
-    assert again.returncode == 5
     before = {row.filename: row for row in read_manifest(folder)}
     wheels = snapshot(folder / "wheels")
 

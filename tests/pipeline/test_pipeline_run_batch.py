@@ -204,12 +204,6 @@ def test_with_archives_one_compiled_wheel_or_each_is_built_again_and_compared(
     assert [failure.name for failure in failures] == again, "its row is not written"
 
 
-def test_without_archives_nothing_is_built_again(machine: Machine, given: Context, tmp_path: Path) -> None:
-    finished_wheel(tmp_path / "wheels", CK)
-    assert verify_batch(machine.executor, [CK.id], tmp_path / "wheels", tmp_path / "rows", context=given) == ()
-    assert machine.built == []
-
-
 def test_the_slow_gates_run_after_those_that_only_read(
     machine: Machine, given: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

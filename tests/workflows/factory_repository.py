@@ -40,6 +40,9 @@ def make_repository(folder: Path, engine: str = NO_ENGINE) -> Path:
     folder.mkdir()
     copy_tree(TREE, folder)
     shutil.rmtree(folder / ".venv")
+    for path in filter(Path.is_dir, (folder / "tests").iterdir()):
+        if path.name != "data":  # the weekly refresh writes there; no job reads the others, and each gets a copy
+            shutil.rmtree(path)
     write_few_archs(folder / "matrix.yaml")
     if engine == NO_ENGINE:
         jobs = folder / ".github/workflows/_batch.yml"
@@ -74,22 +77,22 @@ def make_target(folder: Path) -> str:
     return str(target)
 
 
-def copy_downloaded(cache: Path) -> None:
-    """Copy the folders of a runner's cache into which `download-artifact` writes: other tests read the shared ones."""
+def make_runner(folder: Path, shared: Path, environ: Mapping[str, str]) -> Path:
+    """The cache of a runner, with copies of the folders that jobs download into: other tests read the shared ones."""
+    cache = make_machine(folder, shared, environ).cache
     for name in ("plain", "proofs"):
-        shared = (cache / name).readlink()
         (cache / name).unlink()
-        shutil.copytree(shared, cache / name, ignore=shutil.ignore_patterns(".scratch-*"))
+        shutil.copytree(shared / name, cache / name, ignore=shutil.ignore_patterns(".scratch-*"))
+    (shared / "raw").mkdir(exist_ok=True)
+    (cache / "raw").symlink_to(shared / "raw")  # raw wheels, so that setup.py runs only once
+    return cache
 
 
 def triton_place(folder: Path, cache: Path, evaluator: Expressions, engine: str = NO_ENGINE) -> RunnerSetup:
     """The repository with two Triton cells to build, and a release directory as its target."""
     home = folder / "home"
     (home / ".cache").mkdir(parents=True)
-    machine = make_machine(home / ".cache/wheelfactory", cache, {})
-    copy_downloaded(machine.cache)
-    (cache / "raw").mkdir(exist_ok=True)
-    (machine.cache / "raw").symlink_to(cache / "raw")  # raw Triton wheels, so that setup.py runs only once
+    make_runner(home / ".cache/wheelfactory", cache, {})
     return RunnerSetup(
         tree=make_repository(folder / "tree", engine),
         folder=folder,
@@ -104,16 +107,15 @@ def kernel_place(folder: Path, cache: Path, evaluator: Expressions, rocm: Mappin
     """The repository with a small release whose kernels must be compiled, on runners with ROCm."""
     home = folder / "home"
     (home / ".cache").mkdir(parents=True)
-    machine = make_machine(home / ".cache/wheelfactory", cache, rocm)
-    copy_downloaded(machine.cache)
+    own = make_runner(home / ".cache/wheelfactory", cache, rocm)
     for shared in ("sources", "source-lists"):
-        (machine.cache / shared).unlink()  # the small release must not get into the shared cache
+        (own / shared).unlink()  # the small release must not get into the shared cache
     tree = make_repository(folder / "tree")
-    matrix = make_small_release(machine.cache, folder)
+    matrix = make_small_release(own, folder)
     shutil.copy(matrix, tree / "matrix.yaml")
     release = load_matrix(matrix).flash_attn["2.8.3"]
     listed = SourceList(tuple(sorted(SMALL_KERNELS)), 1000, "")
-    write_source_list(listed, release.source_pin, machine.cache, release.trim)
+    write_source_list(listed, release.source_pin, own, release.trim)
     names = ("ROCM_PATH", "ROCM_HOME", "STAND_IN_TORCH", "DOCKER_HOST")
     return RunnerSetup(
         tree=tree,

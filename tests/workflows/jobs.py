@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from workflows.artifacts import Store
-from workflows.definition import Workflow, ancestors, call_inputs, sort_jobs
+from workflows.definition import Workflow, ancestors, call_inputs, grant_permissions, sort_jobs
 from workflows.document import WorkflowError, as_list
 from workflows.expressions import STATUSES, ExpressionError, Expressions, Scope, Value, as_text
 from workflows.machine import Frame, Machine
-from workflows.matrix import MatrixError, expand
-from workflows.permissions import grant_permissions
 from workflows.results import CANCELLED, FAILURE, SKIPPED, SUCCESS, Job, overall
 from workflows.sandbox import Sandbox
 
@@ -64,7 +62,7 @@ def run_level(level: Level, shared: RunContext) -> tuple[dict[str, list[Job]], d
     for name in sort_jobs(level.workflow, shared.last_first):
         earlier = [job for job in level.earlier if job.path == f"{level.prefix}{name}"]
         needed = [job for one in as_list(level.workflow.jobs[name].get("needs")) for job in done[one]]
-        if any(job not in level.earlier for job in needed):
+        if any(job.result != SKIPPED and job not in level.earlier for job in needed):
             earlier = []
         done[name] = list(_run_combinations(name, replace(level, earlier=earlier), shared, needs))
         outputs: dict[str, str] = {}
@@ -91,7 +89,7 @@ def _run_combinations(name: str, level: Level, shared: RunContext, needs: Mappin
             yield Job(path, SKIPPED)
             return
         strategy = shared.expressions.fill(job.get("strategy") or {}, Scope(contexts))
-        combinations = expand(strategy["matrix"]) if "matrix" in strategy else [{}]
+        combinations = expand_matrix(strategy["matrix"]) if "matrix" in strategy else [{}]
     except (ExpressionError, MatrixError) as error:
         yield Job(path, FAILURE, error=f"{path}: {error}")
         return
@@ -205,3 +203,28 @@ def _check_size(outputs: Mapping[str, str]) -> None:
     size = sum(len(name.encode("utf-16-le")) + len(value.encode("utf-16-le")) for name, value in outputs.items())
     if size > OUTPUT_BYTES:
         raise JobError(f"its outputs take {size} bytes of UTF-16, the limit is {OUTPUT_BYTES}")
+
+
+LIMIT = 256
+"""Limit of combinations; GitHub's error is "exceeds the maximum of 256 configurations"."""
+
+
+class MatrixError(Exception):
+    """A matrix that GitHub rejects, or that our workflows do not have."""
+
+
+def expand_matrix(matrix: Any) -> list[dict[str, Any]]:
+    """Return the entries of ``include``, which is all that a matrix of our workflows has.
+
+    Raises `MatrixError` for none, too many, or another matrix.
+    """
+    if not isinstance(matrix, Mapping) or set(matrix) != {"include"}:
+        raise MatrixError(f"a matrix of anything but include is not supported: {matrix!r}")
+    entries = matrix["include"]
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise MatrixError(f"include of a matrix is a list of mappings, not {entries!r}")
+    if not entries:
+        raise MatrixError("the matrix must define at least one vector")
+    if len(entries) > LIMIT:
+        raise MatrixError(f"{len(entries)} configurations exceed the maximum of {LIMIT}")
+    return entries

@@ -11,7 +11,6 @@ from typing import Any
 
 from workflows.actions import ActionUse, use_action
 from workflows.artifacts import ActionError, Store
-from workflows.command_files import CommandFileError, read_pairs
 from workflows.document import WorkflowError, read_document
 from workflows.events import github_environ
 from workflows.expressions import STATUSES, ExpressionError, Expressions, Scope, Value
@@ -27,6 +26,21 @@ SHELLS = {
 _FILES = ("OUTPUT", "ENV", "PATH", "STEP_SUMMARY")
 _UNSUPPORTED = ("ENV", "PATH")
 """Those that no step of our workflows writes."""
+
+
+class CommandFileError(Exception):
+    """A line that GitHub rejects."""
+
+
+def read_pairs(text: str, file: str) -> dict[str, str]:
+    """Parse ``name=value`` lines. Raises `CommandFileError` for any other line, also for a value of several lines."""
+    found: dict[str, str] = {}
+    for line in filter(None, text.splitlines()):
+        name, equals, value = line.partition("=")
+        if not (name and equals) or "<<" in name:
+            raise CommandFileError(f"Invalid format '{line}' in {file}")
+        found[name] = value
+    return found
 
 
 @dataclass

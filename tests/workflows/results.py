@@ -76,6 +76,7 @@ class Run:
     artifacts: Path
     """Folder with a subfolder for each artifact."""
     sandbox: Sandbox
+    attempt: int
 
     def all(self) -> Iterator[Job]:
         """Yield every job, including those of called workflows."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+import shutil
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from workflows.artifacts import Store
@@ -13,7 +15,7 @@ from workflows.document import WorkflowError
 from workflows.events import Event, github_context
 from workflows.expressions import Expressions, Scope
 from workflows.jobs import Level, RunContext, run_level
-from workflows.results import Run, overall
+from workflows.results import FAILURE, Job, Run, overall
 from workflows.sandbox import make_sandbox
 
 FIRST_RUN = 1001
@@ -64,18 +66,17 @@ def run_workflow(
     if workflow.trigger(event.name) is None:
         raise WorkflowError(f"{file}: does not start on {event.name}")
     check(workflow)
-    number = FIRST_RUN if previous is None else previous.id + 1
-    folder = place.folder / f"run{number}"
-    artifacts = folder / "artifacts"
+    number, attempt = FIRST_RUN if previous is None else previous.id + 1, 1
     if attempt_of:
-        number, artifacts = attempt_of.id, attempt_of.artifacts
-        folder = artifacts.parent.with_name(f"{artifacts.parent.name}-again")
+        number, attempt = attempt_of.id, attempt_of.attempt + 1
+    folder = place.folder / f"run{number}-{attempt}"
+    artifacts = attempt_of.artifacts if attempt_of else folder / "artifacts"
     artifacts.mkdir(parents=True, exist_ok=bool(attempt_of))
     sandbox = make_sandbox(folder / "sandbox", place.environ, place.stand_ins, place.tools)
     before = {} if previous is None else {str(previous.id): previous.artifacts}
     typed = dispatch_inputs(workflow, inputs or {}) if event.name == "workflow_dispatch" else {}
     contexts = {
-        "github": github_context(event, number, workflow.name, 2 if attempt_of else 1),
+        "github": github_context(event, number, workflow.name, attempt),
         "inputs": typed,
         "vars": dict(place.variables),
     }
@@ -99,4 +100,21 @@ def run_workflow(
     earlier = attempt_of.jobs if attempt_of else ()
     done, needs = run_level(Level(workflow, contexts, None, earlier=earlier), shared)
     jobs = tuple(itertools.chain.from_iterable(done.values()))
-    return Run(number, overall([one["result"] for one in needs.values()]), jobs, artifacts, sandbox)
+    return Run(number, overall([one["result"] for one in needs.values()]), jobs, artifacts, sandbox, attempt)
+
+
+def ended_after(run: Run, place: RunnerSetup, jobs: Collection[str], artifacts: Collection[str]) -> Run:
+    """The same run at a place where it ended after the jobs at these paths, with a copy of these artifacts only.
+
+    As `attempt_of`, so that several tests go on after jobs that ran once.
+    """
+    folder = place.folder / "earlier"
+    for path in run.artifacts.iterdir():
+        if any(fnmatchcase(path.name, pattern) for pattern in artifacts):
+            shutil.copytree(path, folder / path.name)
+    return replace(run, jobs=_keep(run.jobs, jobs), artifacts=folder)
+
+
+def _keep(jobs: Iterable[Job], paths: Collection[str]) -> tuple[Job, ...]:
+    called = (replace(job, result=FAILURE, called=_keep(job.called, paths)) if job.called else job for job in jobs)
+    return tuple(job for job in called if job.called or job.path in paths)

@@ -28,7 +28,7 @@ from workflows.events import SHA, dispatch, push_tag
 from workflows.expressions import Expressions
 from workflows.factory_repository import kernel_place, triton_place
 from workflows.results import Run
-from workflows.runner import RunnerSetup, run_workflow
+from workflows.runner import RunnerSetup, ended_after, run_workflow
 
 pytestmark = pytest.mark.slow
 
@@ -52,6 +52,11 @@ SITE = frozenset({"release/check/check"})
 
 PAGES = SITE | {"release/pages/site", "release/pages/deploy"}
 """The jobs after a release; generating the documentation takes longer than the rest of a run."""
+
+PUBLISH_WORKFLOW = ".github/workflows/_publish.yml"
+
+PLANNED = ("select", "collect", "release/approve", "release/plain")
+"""The jobs before the first wheel is built."""
 
 BUILD, VERIFY, STAGE = "release/cells/build", "release/cells/verify", "release/cells/upload/stage"
 
@@ -79,6 +84,12 @@ def published(place: RunnerSetup) -> list[str]:
     """Return the published cells of the target."""
     manifest = Path(place.environ["WHEELFACTORY_TARGET"]) / "manifest.jsonl"
     return sorted(str(row.cell) for row in read_manifest(manifest) if row.cell) if manifest.exists() else []
+
+
+def published_products(place: RunnerSetup) -> list[str]:
+    """Return the published distributions of the target that are not flash-attn."""
+    manifest = Path(place.environ["WHEELFACTORY_TARGET"]) / "manifest.jsonl"
+    return sorted(row.product for row in read_manifest(manifest) if row.product in OFFERED_PRODUCTS)
 
 
 def edit(place: RunnerSetup, name: str, old: str, new: str) -> None:
@@ -172,9 +183,12 @@ def test_every_wheel_is_an_artifact_once(released: tuple[RunnerSetup, Run]) -> N
     assert len(wheels) == len(set(wheels)) == 4
 
 
-def test_a_rehearsal_builds_and_verifies_everything_and_prints_what_it_would_upload(triton: RunnerSetup) -> None:
+def test_a_rehearsal_verifies_everything_and_prints_what_it_would_upload(
+    triton: RunnerSetup, released: tuple[RunnerSetup, Run]
+) -> None:
     inputs = {"tag": "v1.0.0", "commit": SHA, "dry-run": "true"}
-    run = run_workflow(triton, "build.yml", dispatch(), inputs=inputs)
+    built = ended_after(released[1], triton, (*PLANNED, BUILD, "release/cells/prove"), ("jobs", "plain", "*-*"))
+    run = run_workflow(triton, "build.yml", dispatch(), inputs=inputs, attempt_of=built)
     assert run.result == "success", run.output()
     wheels = {path.name for path in run.artifacts.glob("wheels-*/*.whl")}
     shown = "".join(job.output for job in run.jobs_at(VERIFY))
@@ -192,42 +206,40 @@ def test_a_rehearsal_builds_and_verifies_everything_and_prints_what_it_would_upl
     assert other.result == "failure"
 
 
-def test_a_failed_cell_and_fallback_do_not_stop_the_other_cell(triton: RunnerSetup) -> None:
-    """A re-run builds only what failed."""
-    failing = f"""        if name in {(CELLS[0], *OFFERED_PRODUCTS)}:
+def test_a_wheel_that_is_not_built_or_not_attested_is_not_published_and_holds_back_no_other(
+    triton: RunnerSetup, released: tuple[RunnerSetup, Run]
+) -> None:
+    """A re-run builds and uploads only what failed."""
+    unattested, unbuilt = OFFERED_PRODUCTS
+    failing = f"""        if name in {(CELLS[0], unbuilt)}:
             raise InputError("the disk is full", name, "try again")
 """
     before = "        if name in PRODUCTS:\n            build_wheel("
     edit(triton, RUN_BATCH, before, failing + before)
-    run = run_workflow(triton, "build.yml", push_tag("v1.0.0"), unexecuted=PAGES)
-    assert run.results()[BUILD] == ["failure"] * 3
+    sums, lost = (
+        "checksums.txt # not",
+        f"${{{{ inputs.batch == '{unattested}' && 'lost.txt' || 'checksums.txt' }}}} # not",
+    )
+    edit(triton, PUBLISH_WORKFLOW, sums, lost)
+    planned = ended_after(released[1], triton, PLANNED, ("jobs", "plain"))
+    run = run_workflow(triton, "build.yml", push_tag("v1.0.0"), attempt_of=planned, unexecuted=PAGES)
+    assert Counter(run.results()[BUILD]) == {"failure": 2, "success": 1}
     assert f"error: {CELLS[0]}: the disk is full" in run.jobs_at(BUILD)[0].output
-    assert Counter(run.results()[VERIFY]) == {"success": 1, "skipped": 2}
+    assert Counter(run.results()[VERIFY]) == {"success": 2, "skipped": 1}
+    assert Counter(run.results()[STAGE]) == {"failure": 1, "success": 1}
+    assert run.results()["release/pages/deploy"] == ["success"]
     assert published(triton) == [CELLS[1]]
+    assert published_products(triton) == []
     assert_missing(run, CELLS[0])
     assert CELLS[1] not in run.job("reconcile").output
 
     edit(triton, RUN_BATCH, failing, "")
+    edit(triton, PUBLISH_WORKFLOW, lost, sums)
     again = run_workflow(triton, "build.yml", push_tag("v1.0.0"), attempt_of=run, unexecuted=PAGES)
     assert again.result == "success", again.output()
     assert tuple(published(triton)) == CELLS
+    assert published_products(triton) == sorted(OFFERED_PRODUCTS)
     assert f"[1/1] {CELLS[0]}" in again.jobs_at(BUILD)[0].output, "the other wheel was kept"
-
-
-def test_a_batch_that_is_not_attested_is_not_published_and_holds_back_no_other(triton: RunnerSetup) -> None:
-    edit(
-        triton,
-        ".github/workflows/_publish.yml",
-        "subject-checksums: checksums.txt",
-        "subject-checksums: ${{ startsWith(inputs.batch, 'triton-') && 'lost.txt' || 'checksums.txt' }}",
-    )
-    run = run_workflow(triton, "build.yml", push_tag("v1.0.0"), unexecuted=PAGES)
-    assert Counter(run.results()[STAGE]) == {"failure": 1, "success": 2}
-    assert run.results()["release/pages/deploy"] == ["success"]
-    wheels = [path.name for path in Path(triton.environ["WHEELFACTORY_TARGET"]).glob("wheels/flash_att*.whl")]
-    assert published(triton) == []
-    assert any(name.startswith("flash_attention_amd-") for name in wheels)
-    assert_missing(run, *CELLS)
 
 
 def test_the_whole_matrix_is_built_in_jobs_by_image(triton: RunnerSetup) -> None:
@@ -317,8 +329,7 @@ def test_a_shard_out_of_time_continues_in_a_new_run(kernels: RunnerSetup) -> Non
     assert published(kernels) == []
 
     edit(kernels, BUILD_WORKFLOW, SHORT_BUDGET, "--budget 5")
-    # the small project of these kernels has no setup.py that a plain build could call
-    unexecuted = PAGES | {"release/plain"}
+    unexecuted = PATHS - {BUILD}
     second = run_workflow(kernels, "build.yml", dispatch(), inputs=given, previous=first, unexecuted=unexecuted)
     unfinished = [name for name in SMALL_SETS if not name.endswith("-cxx11")]
     assert [job.matrix["set"] for job in second.jobs_at("kernels")] == unfinished, "the host's set was complete"

@@ -31,9 +31,14 @@ BUILDS = ("release/plain", "release/cells/build", "release/cells/verify")
 BODY = "### torch\n\n2.13.0\n\n### ROCm\n\n7.2\n\n### Backend\n\ntriton\n"
 
 
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory, cache: Path, evaluator: Expressions) -> RunnerSetup:
+    return triton_place(tmp_path_factory.mktemp("other") / "place", cache, evaluator)
+
+
 @pytest.fixture
-def place(tmp_path: Path, cache: Path, evaluator: Expressions) -> RunnerSetup:
-    return triton_place(tmp_path / "place", cache, evaluator)
+def place(repository: RunnerSetup, tmp_path: Path) -> RunnerSetup:
+    return replace(repository, folder=tmp_path)
 
 
 def run_versions(place: RunnerSetup, **inputs: str) -> Run:

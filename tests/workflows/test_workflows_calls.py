@@ -62,13 +62,6 @@ def test_a_failed_job_fails_the_call(run_text: RunText) -> None:
     assert run.results() == {"call": ["failure"], "call/say": ["failure"], "after": ["skipped"]}
 
 
-def test_a_call_with_only_skipped_jobs_is_skipped(run_text: RunText) -> None:
-    run = run_text(
-        call("with: {text: x}"), {CALLED: SAYS.replace("say:\n    runs-on", "say:\n    if: false\n    runs-on")}
-    )
-    assert run.results() == {"call": ["skipped"], "call/say": ["skipped"]}
-
-
 @pytest.mark.parametrize("given", ["{text: 2.10}", "{text: a, number: '${{ vars.none }}'}", "{text: a, flag: 'true'}"])
 def test_a_value_of_the_wrong_type_fails_the_call(run_text: RunText, given: str) -> None:
     run = run_text(call(f"with: {given}"), {CALLED: SAYS})
@@ -158,8 +151,3 @@ def test_a_composite_action_has_no_secrets_and_needs_a_shell(run_text: RunText) 
     files = {**ACTIONS, ".github/actions/inner/action.yml": INNER.replace("shell: bash, ", "")}
     with pytest.raises(WorkflowError, match="the shell None"):
         run_text(USES.replace("WITH", "{who: you}"), files)
-
-
-def test_a_local_action_needs_a_checkout_first(run_text: RunText) -> None:
-    with pytest.raises(WorkflowError, match="no such file"):
-        run_text("  one: {runs-on: u, steps: [{uses: ./.github/actions/greet}]}\n", ACTIONS)

@@ -7,7 +7,7 @@ import pytest
 from workflows.conftest import RunText
 from workflows.document import WorkflowError
 from workflows.events import dispatch, issue, push_tag, schedule
-from workflows.matrix import LIMIT, expand
+from workflows.jobs import LIMIT, MatrixError, expand_matrix
 
 JOB = "runs-on: ubuntu-24.04"
 
@@ -51,18 +51,6 @@ def test_an_indirect_skip_skips_a_job(run_text: RunText) -> None:
     )
     assert run.results() == {"first": ["skipped"], "middle": ["success"], "last": ["skipped"]}
     assert run.result == "success"
-
-
-def test_the_innermost_environment_wins(run_text: RunText) -> None:
-    run = run_text(f"""on: push
-env: {{A: workflow, B: workflow, C: workflow}}
-jobs:
-  one:
-    {JOB}
-    env: {{B: job, C: job, D: job}}
-    steps: [{{run: 'echo "$A $B $C $D"', env: {{C: step}}}}]
-""")
-    assert run.job("one").output == "workflow job step job\n"
 
 
 def test_only_an_explicit_bash_has_pipefail(run_text: RunText) -> None:
@@ -112,25 +100,11 @@ def test_the_last_combination_that_sets_an_output_wins(run_text: RunText) -> Non
     assert run.job("after").output == "b\n"
 
 
-def test_an_oversized_or_empty_matrix_fails_the_job(run_text: RunText) -> None:
-    text = """
-  all:
-    strategy: {matrix: '${{ fromJSON(vars.MATRIX) }}'}
-    runs-on: ubuntu-24.04
-    steps: [{run: 'true'}]
-"""
-    entries = ",".join('{"id":%d}' % number for number in range(257))  # noqa: UP031 - braces
-    assert len(expand({"include": [{}] * LIMIT})) == LIMIT
-    for matrix, complaint in (
-        (f'{{"include":[{entries}]}}', "257"),
-        ('{"include":[]}', "at least one"),
-        ('{"include":"a"}', "list of mappings"),
-        ('{"id":[1]}', "not supported"),
-        ("", "fromJSON"),
-    ):
-        run = run_text(text, settings={"variables": {"MATRIX": matrix}})
-        assert run.result == "failure"
-        assert complaint in run.job("all").error
+def test_an_oversized_or_empty_matrix_is_refused() -> None:
+    assert len(expand_matrix({"include": [{}] * LIMIT})) == LIMIT
+    for count in (0, LIMIT + 1):
+        with pytest.raises(MatrixError):
+            expand_matrix({"include": [{}] * count})
 
 
 def test_events_fill_the_github_context(run_text: RunText) -> None:

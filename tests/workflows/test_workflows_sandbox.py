@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from workflows.conftest import RunText
-from workflows.sandbox import STAND_INS, copy_tree
+from workflows.sandbox import STAND_INS
 
 STEP = "  one: {{runs-on: u, steps: [{{run: {!r}}}]}}\n"
 
@@ -20,15 +20,6 @@ def test_a_program_that_would_leave_the_sandbox_is_only_recorded(run_text: RunTe
     assert run.result == "success"
     assert call.argv == (program, "install", "two words")
     assert call.job == "one"
-
-
-def test_a_fake_program_prints_the_text_of_the_test(run_text: RunText) -> None:
-    run = run_text(STEP.format("gh api x | grep -c answer && git diff"), settings={
-        "stand_ins": {"gh": 'echo "answer to $1"', "git": "exit 1"},
-    })  # fmt: skip
-    assert run.result == "failure"
-    assert run.job("one").output == "1\n"
-    assert [call.argv[1] for call in run.calls("git")] == ["diff"]
 
 
 def test_an_unlisted_program_is_not_found(run_text: RunText) -> None:
@@ -75,12 +66,3 @@ def test_a_checkout_copies_files_that_git_does_not_ignore(run_text: RunText, tre
     run = run_text(f"  one: {{runs-on: u, steps: [{checkout}, {{run: 'ls; echo other > kept'}}]}}\n")
     assert run.job("one").output == "kept\n"
     assert (tree / "kept").read_text() == "as it was"
-
-
-def test_the_factory_in_a_checkout_runs_its_own_source_without_installing(tree: Path, tmp_path: Path) -> None:
-    (tree / "factory").write_text("#!/bin/sh\n")
-    (tree / "src").mkdir()
-    copy_tree(tree, tmp_path / "copy")
-    paths = (tmp_path / "copy/.venv").glob("lib/*/site-packages/factory.pth")
-    assert next(paths).read_text().startswith(f"{tmp_path}/copy/src\n")
-    assert (tmp_path / "copy/.venv/installed-factory").read_text() == f"{tmp_path}/copy\n"

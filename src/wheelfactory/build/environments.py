@@ -28,7 +28,6 @@ CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 """The version of the Python that runs the factory."""
 
-_PIP = (sys.executable, "-m", "pip", "--python")
 # what pip prints with ``--progress-bar raw``: bytes of the file that it downloads
 _PIP_PROGRESS = re.compile(rb"^Progress (\d{1,15}) of (\d{1,15})$", re.MULTILINE)
 _MB = 10**6
@@ -111,41 +110,32 @@ def make_build_environment(cache_dir: Path) -> Environment:
 
     Raises `BuildError` if there is no CPU build of torch for this Python.
     """
-    return _make_cached(
-        cache_dir,
-        build_requirements(),
-        cpu_torch_options(),
-        f"{cpu_torch_requirement()} must be installable for Python {PYTHON}: "
-        f"allow access to {CPU_INDEX}, or run the factory with another Python",
-    )
+    remedy = f": allow access to {CPU_INDEX}, or run the factory with another Python"
+    return _make_cached(cache_dir, build_requirements(), remedy)
 
 
 def make_triton_environment(cache_dir: Path, version: str) -> Environment:
     """Make or reuse an environment with one Triton version from PyPI, and nothing else."""
     # It replaces pytorch-triton-rocm or triton-rocm of the same version, a dependency of ROCm's torch.
-    return _make_cached(
-        cache_dir,
-        (f"triton=={version}",),
-        ("--no-deps",),
-        f"Triton {version} must be installable for Python {PYTHON}",
-    )
+    return _make_cached(cache_dir, (f"triton=={version}",))
 
 
 def make_numpy_environment(cache_dir: Path) -> Environment:
     """Make or reuse an environment with `numpy_requirements` only."""
-    hint = f"numpy must be installable for Python {PYTHON}"
-    return _make_cached(cache_dir, numpy_requirements(), ("--no-deps",), hint)
+    return _make_cached(cache_dir, numpy_requirements())
 
 
-def _make_cached(cache_dir: Path, requirements: Sequence[str], options: Sequence[str], hint: str) -> Environment:
+def _make_cached(cache_dir: Path, requirements: Sequence[str], remedy: str = "") -> Environment:
     identity = "\n".join([sys.version, sys.base_prefix, *requirements])
     folder = cache_dir / f"env-{content_key(identity)}"
     with _MAKE_LOCK:
         if not folder.is_dir():
             logger.info("installing %s", ", ".join(requirements))
+            options = cpu_torch_options() if requirements == build_requirements() else ("--no-deps",)
+            hint = f"{', '.join(requirements)} must be installable for Python {PYTHON}{remedy}"
             with scratch_dir(cache_dir) as scratch:
                 made = make_empty_environment(scratch / "env")
-                pip_install_large(made, *options, *requirements, hint=hint)
+                pip_install(made, *options, *requirements, hint=hint)
                 keep_environment(made, folder)
     return Environment(folder)
 
@@ -207,12 +197,10 @@ def find_package_folders(python: Path, environ: Mapping[str, str]) -> list[Path]
 
 
 def pip_install(environment: Environment, *arguments: str | Path, hint: str = DEFAULT_HINT) -> None:
-    """Install into an environment by the factory's own pip. Raises `BuildError` with pip's last lines."""
-    _pip(environment, "install", arguments, hint=hint)
+    """Install into an environment by the factory's own pip, and show the progress of each large download.
 
-
-def pip_install_large(environment: Environment, *arguments: str | Path, hint: str) -> None:
-    """Like `pip_install`, and show the progress of each large download."""
+    Raises `BuildError` with pip's last lines.
+    """
     with announced_progress("download, MB") as report_progress:
 
         def look(output: bytes, _errors: bytes) -> None:
@@ -220,9 +208,9 @@ def pip_install_large(environment: Environment, *arguments: str | Path, hint: st
             for done, total in [count for count in counts if count[1] >= _LARGE][-1:]:
                 report_progress(done // _MB, total // _MB)
 
-        # quiet pip shows no progress; raw is the form for programs, since pip 24.1
-        options = ("install", "--disable-pip-version-check", "--no-input", "--progress-bar", "raw")
-        capture([*_PIP, environment.python, *options, *arguments], environ=_pip_environ(), hint=hint, look=look)
+        # raw is the form for programs, since pip 24.1; a quiet pip shows no progress
+        command = _pip(environment, "install", "--progress-bar", "raw", *arguments)
+        capture(command, environ=_pip_environ(), hint=hint, look=look)
 
 
 def content_folder(folder: Path, content: Iterable[str]) -> Path:
@@ -253,21 +241,15 @@ def pip_wheel(environment: Environment, source: Path, folder: Path, epoch: int, 
     `BuildError` with pip's last lines.
     """
     options = ("--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", folder)
-    _pip(environment, "wheel", (*options, source), environ={**environ, "SOURCE_DATE_EPOCH": str(epoch)})
+    own = {**_pip_environ(), **environ, "SOURCE_DATE_EPOCH": str(epoch)}
+    capture(_pip(environment, "wheel", "--quiet", *options, source), environ=own)
     (wheel,) = folder.glob("*.whl")  # pip makes exactly one, or fails
     return wheel
 
 
-def _pip(
-    environment: Environment,
-    command: str,
-    arguments: Sequence[str | Path],
-    hint: str = DEFAULT_HINT,
-    environ: Mapping[str, str] | None = None,
-) -> None:
-    options = ("--quiet", "--disable-pip-version-check", "--no-input")
-    command_line = [*_PIP, environment.python, command, *options, *arguments]
-    capture(command_line, environ={**_pip_environ(), **(environ or {})}, hint=hint)
+def _pip(environment: Environment, command: str, *arguments: str | Path) -> list[str | Path]:
+    options = ("--disable-pip-version-check", "--no-input")
+    return [sys.executable, "-m", "pip", "--python", environment.python, command, *options, *arguments]
 
 
 def _pip_environ() -> dict[str, str]:

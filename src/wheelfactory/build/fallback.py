@@ -32,10 +32,8 @@ LICENSE = "LICENSE"
 # files that the build reads beside the package
 _BUILD_FILES = ("pyproject.toml", "README.md", LICENSE)
 
-_KEYS = ("name", "version", "requires-python", "dependencies")
 
-
-class FallbackProject(FrozenModel):
+class FallbackProject(FrozenModel, extra="ignore"):
     """The distribution, as its sources define it; the first fields are keys of ``[project]`` in pyproject.toml."""
 
     name: str
@@ -73,7 +71,9 @@ def read_fallback_project(name: str = FALLBACK_NAME) -> FallbackProject:
     """
     sources = FALLBACK_SOURCES if name == FALLBACK_NAME else FLASH_ATTN_FALLBACK_SOURCES
     path, package = sources / "pyproject.toml", sources / "src"
-    refusal = InputError(f"cannot read {name}", str(path), f"it needs {', '.join(_KEYS)} in [project]")
+    refusal = InputError(
+        f"cannot read {name}", str(path), "it needs name, version, requires-python and dependencies in [project]"
+    )
     try:
         table = tomllib.loads(_read(path, name).decode()).get("project", {})
     except ValueError as error:
@@ -83,7 +83,7 @@ def read_fallback_project(name: str = FALLBACK_NAME) -> FallbackProject:
         "build_files": {file: _read(sources / file, name) for file in _BUILD_FILES},
         "members": {path.relative_to(package).as_posix(): _read(path, name) for path in files},
     }
-    found = parse_model(FallbackProject, {**{key: table[key] for key in _KEYS if key in table}, **contents}, refusal)
+    found = parse_model(FallbackProject, {**table, **contents}, refusal)
     if product_name(found.name, found.version) != name:
         raise InputError(refusal.what, f"{path}: name and version of another project", refusal.hint)
     return found

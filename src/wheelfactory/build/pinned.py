@@ -80,40 +80,28 @@ _NO_BACKEND = {
 }
 
 
-@dataclass(frozen=True)
-class PlainBuilds:
-    """Builds plain wheels, and caches them."""
+def make_plain_wheel(project: PinnedProject, cache: Path, *, may_build: bool = True) -> Wheel:
+    """Return the plain wheel of a project, as its setup.py writes it, from the cache; build it if it is not there.
 
-    cache: Path
-    may_build: bool = True
-    """Whether a missing wheel may be built here, which runs setup.py; if not, it is an error."""
+    Raises `SourceError` if its sources cannot be fetched, `BuildError` if it cannot be built, or not `may_build`:
+    building runs setup.py.
+    """
+    what = f"{project.name} {project.version}"
 
-    @property
-    def folder(self) -> Path:
-        """The cache folder: one subfolder per content, with one wheel."""
-        return self.cache / "plain"
+    def make(scratch: Path) -> Path:
+        if not may_build:
+            hint = "this command must not run setup.py: run `wheelfactory verify` on the same wheels first"
+            raise BuildError("missing plain wheel to compare with", what, hint)
+        logger.info("building the plain wheel of %s, to compare with", what)
+        return project.run_setup(scratch)
 
-    def make_wheel(self, project: PinnedProject) -> Wheel:
-        """Make or reuse the plain wheel of a project, as its setup.py writes it.
+    return Wheel.open(cached_wheel(plain_folder(project.name, project.version, project.identity, cache), cache, make))
 
-        Raises `SourceError` if its sources cannot be fetched, `BuildError` if it is missing and must not or cannot be
-        built.
-        """
-        what = f"{project.name} {project.version}"
 
-        def make(scratch: Path) -> Path:
-            if not self.may_build:
-                hint = "this command must not run setup.py: run `wheelfactory verify` on the same wheels first"
-                raise BuildError("missing plain wheel to compare with", what, hint)
-            logger.info("building the plain wheel of %s, to compare with", what)
-            return project.run_setup(scratch)
-
-        return Wheel.open(cached_wheel(self.wheel_folder(what, project.identity), self.cache, make))
-
-    def wheel_folder(self, what: str, identity: str) -> Path:
-        """The cache folder for sources of this identity; `what` is their name in messages."""
-        content = (what, identity, *build_requirements(), str(sorted(_NO_BACKEND.items())))
-        return content_folder(self.folder, content)
+def plain_folder(name: str, version: str, identity: str, cache: Path) -> Path:
+    """Return the folder of a project's plain wheel in the cache."""
+    content = (f"{name} {version}", identity, *build_requirements(), str(sorted(_NO_BACKEND.items())))
+    return content_folder(cache / "plain", content)
 
 
 def pin_release(version: str, context: Context) -> PinnedProject:

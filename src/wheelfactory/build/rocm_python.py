@@ -15,7 +15,6 @@ from wheelfactory.build.environments import (
     keep_environment,
     make_layered_environment,
     pip_install,
-    pip_install_large,
 )
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.digest import content_key
@@ -125,7 +124,7 @@ def _install_torch(base: Path, cell: Cell, context: Context) -> Environment:
         made = Environment(scratch / "env", cell.python)
         capture([base, "-m", "venv", "--without-pip", made.folder])
         hint = f"check that {index} is reachable and has torch {cell.torch} for Python {cell.python}"
-        pip_install_large(made, torch_requirement(cell), "--index-url", index, hint=hint)
+        pip_install(made, torch_requirement(cell), "--index-url", index, hint=hint)
         pip_install(made, *build_tool_requirements())
         found = probe_python(made.python, context.environ)
         if not found.matches(cell):

@@ -15,10 +15,6 @@ from wheelfactory.core.errors import BuildError, FactoryError, InputError
 from wheelfactory.core.files import MATRIX
 from wheelfactory.core.host import read_host
 from wheelfactory.core.wrap import write_lines, write_message
-from wheelfactory.matrix.expand import Expansion
-from wheelfactory.matrix.facts import Context
-from wheelfactory.matrix.load import load_matrix
-from wheelfactory.matrix.select import require_in_matrix
 
 Environ: TypeAlias = Mapping[str, str]
 
@@ -122,6 +118,10 @@ def prepare_cache(options: argparse.Namespace, environ: Environ) -> Path:
 
 def read_context(options: argparse.Namespace, environ: Environ) -> Context:
     """Read the matrix of the options and this machine, and create the cache. Raises the errors of both."""
+    # late, here and below: the matrix takes half of the start of a command
+    from wheelfactory.matrix.facts import Context
+    from wheelfactory.matrix.load import load_matrix
+
     return Context(load_matrix(options.matrix), read_host(environ), environ, prepare_cache(options, environ))
 
 
@@ -137,6 +137,8 @@ def require_cell(expansion: Expansion, text: str) -> Cell:
 
     Raises `InputError` with the reason if the text is not a cell or the matrix excludes it.
     """
+    from wheelfactory.matrix.select import require_in_matrix
+
     # combinations name a Python even for Triton, whose cells have none
     named = Cell.parse(text)
     cell = Cell.from_axes(
@@ -147,6 +149,8 @@ def require_cell(expansion: Expansion, text: str) -> Cell:
 
 def cells_of_versions(expansion: Expansion, versions: Sequence[str], backends: Iterable[Backend]) -> tuple[Cell, ...]:
     """Return the cells of FLASH_ATTN PYTHON TORCH ROCM. Raises `InputError` with the reason if one is excluded."""
+    from wheelfactory.matrix.select import require_in_matrix
+
     flash_attn, python, torch, rocm = versions
     cells = (Cell.from_axes(flash_attn, python, torch, rocm, backend) for backend in backends)
     return tuple(require_in_matrix(expansion, cell, python) for cell in cells)
@@ -155,6 +159,14 @@ def cells_of_versions(expansion: Expansion, versions: Sequence[str], backends: I
 def print_results(*lines: str) -> None:
     """Print lines of the result on stdout, not wrapped: JSON, Markdown, or commands to be copied."""
     write_lines(sys.stdout, lines)
+
+
+def print_outputs(values: Mapping[str, object]) -> None:
+    """Print step outputs as ``name=value`` lines for ``$GITHUB_OUTPUT``; booleans become ``true`` and ``false``."""
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
+    # a line break would let a value add outputs of its own
+    assert not any("\n" in text for text in texts.values())
+    print_results(*(f"{name}={text}" for name, text in texts.items()))
 
 
 def print_text(*parts: str | TextTable) -> None:
@@ -200,3 +212,5 @@ def find_hint(error: FactoryError) -> str:
 
 if TYPE_CHECKING:
     from wheelfactory.core.terminal import TextTable
+    from wheelfactory.matrix.expand import Expansion
+    from wheelfactory.matrix.facts import Context

@@ -9,6 +9,8 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from wheelfactory.core.errors import VerificationError
+
 SHA256 = "[0-9a-f]{64}"
 """A regular expression for a sha256 in hex."""
 
@@ -47,3 +49,12 @@ def folder_sha256(folder: Path) -> str:
 def content_key(content: str | bytes) -> str:
     """Compute a cache key: the first 16 hex digits of the sha256 of the inputs."""
     return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()[:16]
+
+
+def require_sealed(artifact: str, sha256: str, folder: Path) -> None:
+    """Raise `VerificationError` unless the folder of an artifact has the digest that the job that made it named."""
+    found = folder_sha256(folder)
+    if found != sha256:
+        which = f"artifact {artifact} has {found or 'no file'}, its job made {sha256 or 'none'}"
+        hint = "re-run all jobs; if this repeats, find the job that replaced the artifact, and why"
+        raise VerificationError("not the artifact that its job made", which, hint)

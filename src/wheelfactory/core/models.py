@@ -12,7 +12,7 @@ from wheelfactory.core.errors import FactoryError
 class FrozenModel(BaseModel):
     """An immutable mapping that rejects unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 _Model = TypeVar("_Model", bound=BaseModel)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from rich import box
 from rich.console import Console, JustifyMethod, RenderableType
-from rich.markdown import Markdown
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
@@ -140,7 +139,11 @@ def markdown_lines(lines: Sequence[str], console: Console | None = None) -> list
     """Render Markdown for a terminal, with drawn tables within its width; unchanged without a terminal."""
     console = console or stdout_console()
     lines = list(map(as_printable, lines))
-    return render_lines(Markdown("\n".join(lines)), console) if is_interactive(console) else lines
+    if not is_interactive(console):
+        return lines
+    from rich.markdown import Markdown  # late: with its parser, a third of the start of most commands
+
+    return render_lines(Markdown("\n".join(lines)), console)
 
 
 def styled_lines(lines: Iterable[tuple[str, str]], console: Console) -> list[str]:

@@ -53,22 +53,12 @@ class Batch:
         """Whether these are CK cells, whose jobs pull an image."""
         return self.cells[0].backend is Backend.CK
 
-    @property
-    def pulls(self) -> int:
-        """How often the jobs pull the image: once to build, once to verify."""
-        return 2 if self.is_compiled else 0
-
-    @property
-    def jobs(self) -> int:
-        """Jobs of the batch: build, verify and upload, and for Triton the numeric gates."""
-        return 3 if self.is_compiled else 4
-
     @cached_property
     def minutes(self) -> tuple[float, ...]:
         """Predicted minutes of each job but the upload: build, verify, and for Triton the numeric gates."""
         backend, count, start = self.cells[0].backend, len(self.cells), _SETUP
         if self.is_compiled:
-            start += _PULL + _ENVIRONMENT * len({_environment(cell) for cell in self.cells})
+            start += _PULL + _ENVIRONMENT * len({environment_of(cell) for cell in self.cells})
         by_job = (start + _BUILD[backend] * count, start + _VERIFY[backend] * count)
         tritons = {self.matrix.torch[cell.torch].triton for cell in self.cells}
         return by_job if self.is_compiled else (*by_job, _SETUP + _PROVE * len(tritons))
@@ -87,9 +77,9 @@ class Batch:
         return within or len(self.cells) == 1
 
 
-def _environment(cell: Cell) -> tuple[object, ...]:
+def environment_of(cell: Cell) -> tuple[object, ...]:
     """What cells share that are built in one environment."""
-    return cell.torch, cell.python, cell.amd_torch
+    return cell.rocm, cell.torch, cell.python, cell.amd_torch
 
 
 def cut_batches(matrix: Matrix, cells: Sequence[Cell]) -> tuple[Batch, ...]:
@@ -106,8 +96,8 @@ def cut_batches(matrix: Matrix, cells: Sequence[Cell]) -> tuple[Batch, ...]:
     batches: list[Batch] = []
     for group, members in groups.items():
         prefix = group.partition("_")[0]
-        environments = list(dict.fromkeys(map(_environment, members)))
-        members.sort(key=lambda cell: environments.index(_environment(cell)))
+        environments = list(dict.fromkeys(map(environment_of, members)))
+        members.sort(key=lambda cell: environments.index(environment_of(cell)))
         while members:
             number = 1 + sum(batch.name.startswith(f"{prefix}-") for batch in batches)
             batch = Batch(f"{prefix}-{number}", matrix, (members.pop(0),))
@@ -170,11 +160,12 @@ def predict_run(batches: Sequence[Batch], shard_hours: Sequence[float], proofs: 
     files = 3 * (sum(len(batch.cells) for batch in batches) + len(OFFERED_PRODUCTS))
     uploads = max(_UPLOAD * count, 60 * files / _UPLOADS_AN_HOUR)
     others = _SETUP * (OTHER_JOBS + PRODUCT_JOBS - len(OFFERED_PRODUCTS))
-    compiled = max(shards, default=0.0) + proof * bool(proofs)
-    slowest = compiled + max((sum(batch.minutes) for batch in batches), default=0.0)
+    slowest = max(shards, default=0.0) + proof * bool(proofs)
+    slowest += max((sum(batch.minutes) for batch in batches), default=0.0)
     return RunForecast(
-        jobs=OTHER_JOBS + PRODUCT_JOBS + len(shards) + proofs + sum(batch.jobs for batch in batches),
-        cell_pulls=sum(batch.pulls for batch in batches),
+        # the upload is a job too
+        jobs=OTHER_JOBS + PRODUCT_JOBS + len(shards) + proofs + sum(1 + len(batch.minutes) for batch in batches),
+        cell_pulls=2 * sum(batch.is_compiled for batch in batches),  # to build, and to verify
         job_hours=(sum(shards) + proofs * proof + sum(sum(batch.minutes) for batch in batches) + uploads + others) / 60,
         wall_hours=(slowest + uploads + _SETUP * OTHER_JOBS) / 60,
         storage_bytes=sum(batch.wheel_bytes for batch in batches),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from wheelfactory.core.digest import folder_sha256
+from wheelfactory.core.digest import require_sealed
 from wheelfactory.core.errors import BuildError, FactoryError, RunAgainError, VerificationError
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.kernels.archive import find_archives
@@ -43,15 +43,6 @@ class CollectedSet:
     error: FactoryError | None = None
     unattested: Mapping[str, str] = field(default_factory=dict)
     """The sha256, by file name, of an uploaded archive that counts as stored once it is attested and published."""
-
-
-def require_sealed(artifact: str, sha256: str, folder: Path) -> None:
-    """Raise `VerificationError` unless the folder of an artifact has the digest that the job that made it named."""
-    found = folder_sha256(folder)
-    if found != sha256:
-        which = f"artifact {artifact} has {found or 'no file'}, its job made {sha256 or 'none'}"
-        hint = "re-run all jobs; if this repeats, find the job that replaced the artifact, and why"
-        raise VerificationError("not the artifact that its job made", which, hint)
 
 
 def take_sealed(artifacts: Path, seals: Mapping[str, str], dest: Path) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from wheelfactory.core.cell import PRODUCTS, Cell, products_beside, split_names
+from wheelfactory.core.cell import Cell, products_beside
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file, write_atomic
 from wheelfactory.core.models import FrozenModel, parse_model
 from wheelfactory.kernels.archive_manifest import shard_suffix
-from wheelfactory.kernels.kernel_set import STORED_SET_PREFIX, KernelSet, find_host_sets, stored_set_name
+from wheelfactory.kernels.kernel_set import STORED_SET_PREFIX, KernelSet, find_host_sets, sets_of_cell, stored_set_name
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.select import GITHUB_MATRIX_LIMIT, needs_runner, strategy_json
 from wheelfactory.pipeline.batches import cut_batches
@@ -63,14 +62,6 @@ class WorkflowJobs(FrozenModel):
         return parse_model(cls, data, InputError("not a jobs file", str(path), hint))
 
 
-def output_lines(values: Mapping[str, object]) -> list[str]:
-    """Format step outputs as ``name=value`` lines for ``$GITHUB_OUTPUT``; booleans become ``true`` and ``false``."""
-    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
-    # a line break would let a value add outputs of its own
-    assert not any("\n" in text for text in texts.values())
-    return [f"{name}={text}" for name, text in texts.items()]
-
-
 def split_by_runner(cells: Iterable[Cell], runner: str) -> tuple[tuple[Cell, ...], tuple[Cell, ...]]:
     """Split cells into those to build and those that need a runner; `runner` is its label, empty if there is none."""
     cells = tuple(cells)
@@ -98,13 +89,12 @@ def make_jobs(
     """
     missing = {kernel_set.id: shards.get(kernel_set.id, ()) for kernel_set in sets if kernel_set.id not in stored}
     now = _fit_into_matrix(missing)
-    linked = _linked_sets(sets)
     return WorkflowJobs(
         cells=tuple(
             CellJob(
                 id=cell.id,
                 batch=batch.name,
-                kernel_sets=tuple(linked.get(cell, ())),
+                kernel_sets=sets_of_cell(matrix, cell) if sets else (),
                 replacement=replacements.get(cell.id, 0),
             )
             for batch in cut_batches(matrix, cells)
@@ -134,15 +124,6 @@ def _fit_into_matrix(shards: Mapping[str, Sequence[str]]) -> Mapping[str, tuple[
             fitting[set_id] = tuple(names)
             free_entries -= len(names)
     return fitting
-
-
-def _linked_sets(sets: Iterable[KernelSet]) -> Mapping[Cell, Sequence[str]]:
-    """Return the ids of the sets that each CK cell links."""
-    linked: dict[Cell, list[str]] = defaultdict(list)
-    for kernel_set in sets:
-        for cell in kernel_set.cells:
-            linked[cell].append(kernel_set.id)
-    return linked
 
 
 def kernel_entries(jobs: WorkflowJobs) -> list[dict[str, str]]:
@@ -196,19 +177,3 @@ def batch_matrix(cells: Sequence[CellJob]) -> str:
             for batch, members in batches.items()
         ]
     )
-
-
-class _Batch(FrozenModel, extra="ignore"):
-    cells: str
-
-
-class _Batches(FrozenModel):
-    include: tuple[_Batch, ...]
-
-
-def parse_batch_cells(batches: str) -> tuple[Cell, ...]:
-    """Parse a `batch_matrix` into its cells. Raises `InputError` for any other text."""
-    hint = "pass the output `batches` of `wheelfactory ci jobs`"
-    found = parse_model(_Batches, batches.encode(), InputError("not batches of cells", batches[:80], hint))
-    names = [name for batch in found.include for name in split_names(batch.cells)]
-    return tuple(Cell.parse(name) for name in names if name not in PRODUCTS)

@@ -38,15 +38,12 @@ def check_rebuild(
         built = build_cell(executor, cell, folder, report_progress, context=context, scope=scope)
         if (built.name, file_sha256(built)) == (path.name, file_sha256(path)):
             return GateResult.from_findings(_GATE, [], "all bytes are equal")
-        changed = (
-            sorted(_members(path) ^ _members(built)) if built.name == path.name else [(f"its name: {built.name}", "")]
-        )
-    names = list(dict.fromkeys(name for name, _ in changed))
-    found = f"it differs in {shorten_names(names) or 'nothing'}"
+        changed = sorted({name for name, _ in _members(path) ^ _members(built)})
+    names = changed if built.name == path.name else [f"its name: {built.name}"]
     finding = Finding(
         file=path.name,
         expected="the bytes of a build on this machine, of the same sources and kernels",
-        found=found if names else "the same files in another archive",
+        found=f"it differs in {shorten_names(names)}" if names else "the same files in another archive",
         remedy="do not install it before it is clear which of the two machines changed what",
     )
     return GateResult.from_findings(_GATE, [finding])

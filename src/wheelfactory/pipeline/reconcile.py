@@ -6,7 +6,7 @@ never starts, and the jobs after it can still pass. Failed jobs are named even i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from wheelfactory.core.wrap import count_text
@@ -26,21 +26,45 @@ _GOOD = ("success", "skipped")
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """Outcome of a workflow run; every field but the last holds sorted cell ids."""
+    """Outcome of a workflow run."""
 
-    selected: tuple[str, ...]
-    published: tuple[str, ...]
-    """Selected and published."""
-    pending: tuple[str, ...]
-    """Selected but not built yet, because a later run compiles their kernels; these are not gaps."""
-    gaps: tuple[str, ...]
-    """Selected cells that are not published."""
-    published_unselected: tuple[str, ...]
-    """Mostly from earlier runs, because a manifest lists every published wheel."""
-    unplanned: tuple[str, ...]
-    """Not selected, because only a runner of one's own can build them; these are not gaps."""
-    failed: tuple[str, ...]
-    """Jobs that neither succeeded nor were skipped, each as ``JOB=RESULT``: GitHub calls a timeout `cancelled`."""
+    selected: Collection[str]
+    """Ids of the cells that the run was to publish."""
+    available: Collection[str]
+    """Ids of all cells that can be installed after the run (`manifest.available_cells`)."""
+    waiting: Collection[str] = ()
+    """Ids of cells that may wait for kernels, which a later run compiles."""
+    unplanned: Collection[str] = ()
+    """Ids of cells that were not selected, because only a runner of one's own can build them; these are not gaps."""
+    results: Collection[str] = ()
+    """The result of each job, as ``JOB=RESULT``."""
+
+    # A published cell that this run did not build comes from an earlier attempt of the same run: not a gap.
+
+    @property
+    def published(self) -> list[str]:
+        """The selected cells that are published."""
+        return sorted(set(self.selected).intersection(self.available))
+
+    @property
+    def pending(self) -> list[str]:
+        """The selected cells that wait for kernels."""
+        return sorted(set(self.selected).intersection(self.waiting).difference(self.available))
+
+    @property
+    def gaps(self) -> list[str]:
+        """The other selected cells that are not published."""
+        return sorted(set(self.selected).difference(self.available, self.waiting))
+
+    @property
+    def not_built_here(self) -> list[str]:
+        """The cells that need a runner and are not published."""
+        return sorted(set(self.unplanned).difference(self.available))
+
+    @property
+    def failed(self) -> list[str]:
+        """The results of jobs that neither succeeded nor were skipped: GitHub calls a timeout `cancelled`."""
+        return [result for result in self.results if result.partition("=")[2] not in _GOOD]
 
     @property
     def complete(self) -> bool:
@@ -53,51 +77,25 @@ class Reconciliation:
         return [self._counts, *gaps, *(f"job  {result}" for result in self.failed), *self._notes]
 
     def markdown(self) -> str:
-        """The verdict, the next steps if cells are missing, then the content of `lines`, as Markdown."""
+        """The verdict, the next steps if cells are missing, then the content of `lines` without the gaps."""
         number = count_text(len(self.gaps), "selected cell")
         verdict = f"**Missing: {number}.**" if self.gaps else "**No selected cell is missing.**"
-        gaps = [f"- {code_span(cell)}: not published" for cell in self.gaps]
-        failed = [f"- job {code_span(result)}" for result in self.failed]
-        details = [f"- {self._counts}", *failed, *gaps, *(f"- {line}" for line in self._notes)]
+        failed = [f"job {code_span(result)}" for result in self.failed]
+        details = [f"- {line}" for line in (self._counts, *failed, *self._notes)]
         return "\n".join([verdict, "", *([*_NEXT_STEPS, ""] if self.gaps else []), *details, ""])
 
     @property
     def _counts(self) -> str:
         pending = f", pending {len(self.pending)} (kernels not compiled yet)" if self.pending else ""
-        return f"selected {len(self.selected)}, published {len(self.published)}, missing {len(self.gaps)}{pending}"
+        counts = f"selected {len(self.selected)}, published {len(self.published)}, missing {len(self.gaps)}"
+        return f"{counts}{pending}"
 
     @property
-    def _notes(self) -> list[str]:
-        earlier, unplanned = len(self.published_unselected), len(self.unplanned)
-        return [
-            *([f"published by earlier runs: {count_text(earlier, 'cell')}"] if earlier else []),
-            *([runner_note(unplanned)] if unplanned else []),
-        ]
-
-
-def reconcile(
-    selected: Collection[str],
-    published: Collection[str],
-    pending: Collection[str] = (),
-    unplanned: Collection[str] = (),
-    results: Iterable[str] = (),
-) -> Reconciliation:
-    """Compare cell ids; `published` are all cells that can be installed after the run (`coverage.available_cells`).
-
-    `pending`: cells that may wait for kernels; `unplanned`: cells that need a runner; `results`: of all jobs.
-    """
-    # A published cell that this run did not build comes from an earlier attempt of the same run: not a gap.
-    missing = set(selected) - set(published)
-    waiting = missing & set(pending)
-    return Reconciliation(
-        selected=tuple(sorted(set(selected))),
-        published=tuple(sorted(set(selected) & set(published))),
-        pending=tuple(sorted(waiting)),
-        gaps=tuple(sorted(missing - waiting)),
-        published_unselected=tuple(sorted(set(published) - set(selected))),
-        unplanned=tuple(sorted(set(unplanned) - set(published))),
-        failed=tuple(result for result in results if result.partition("=")[2] not in _GOOD),
-    )
+    def _notes(self) -> Iterator[str]:
+        if earlier := len(set(self.available).difference(self.selected)):
+            yield f"published by earlier runs: {count_text(earlier, 'cell')}"
+        if self.not_built_here:
+            yield runner_note(len(self.not_built_here))
 
 
 # bytes; GitHub limits a step summary to 1 MiB and drops a larger one
@@ -107,22 +105,23 @@ SUMMARY_LIMIT = 1_000_000
 def job_summary(outcome: Reconciliation, rows: Iterable[WheelRow]) -> str:
     """Render the summary as Markdown; `rows` supply sizes and gate results where they are known."""
     wheels = decisive_rows(rows)
-    states = {**dict.fromkeys(outcome.selected, "**missing**"), **dict.fromkeys(outcome.published, "published")}
-    states.update(dict.fromkeys(outcome.pending, "pending: kernels not compiled yet"))
-    states.update(dict.fromkeys(outcome.unplanned, NEEDS_RUNNER))
-    # missing cells first, because `fit_sections` cuts the end of a long table
-    cells = [*outcome.gaps, *(cell for cell in outcome.selected if cell not in outcome.gaps), *outcome.unplanned]
+    states = {
+        **dict.fromkeys(outcome.gaps, "**missing**"),  # first, because `fit_sections` cuts the end of a long table
+        **dict.fromkeys(outcome.published, "published"),
+        **dict.fromkeys(outcome.pending, "pending: kernels not compiled yet"),
+        **dict.fromkeys(outcome.not_built_here, NEEDS_RUNNER),
+    }
     lines = table(
         ("cell", "state", "size", "gates"),
         (
-            [code_span(cell), states[cell], *((size_text(row.size), _gates(row)) if row else ("", ""))]
-            for cell, row in ((cell, wheels.get(cell)) for cell in cells)
+            [code_span(cell), state, *((size_text(row.size), _gates(row)) if row else ("", ""))]
+            for cell, state, row in ((cell, state, wheels.get(cell)) for cell, state in states.items())
         ),
     )
     verdict = MarkdownSection((outcome.markdown(),))
     listing = (
         MarkdownSection(("## Cells", "", *lines[:2]), tuple(lines[2:]))
-        if cells
+        if states
         else MarkdownSection(("Nothing to build: every selected cell is published.",))
     )
     return fit_sections([verdict, listing], SUMMARY_LIMIT)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from wheelfactory.core.progress import ProgressCallback, Steps, logger
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope
 from wheelfactory.matrix.facts import Context
+from wheelfactory.pipeline.batches import environment_of
 from wheelfactory.pipeline.build import build_cell
 from wheelfactory.pipeline.rebuild import check_rebuild
 from wheelfactory.pipeline.run import Failure, run_in_order
@@ -137,22 +137,19 @@ def _for_each(
 ) -> tuple[Failure, ...]:
     """Do the work of each name in turn. An environment is removed before the next one, as no disk holds all of them."""
     cells = [None if name in PRODUCTS else Cell.parse(name) for name in names]
+    environments = [cell and environment_of(cell) for cell in cells]
 
     def run_step(number: int) -> None:
         if deadline is not None and time.time() >= deadline:
             which = f"{names[number]} and {len(names) - number - 1} after it"
             raise RunAgainError("time limit reached", which, "run the job again: it continues where this one stopped")
-        cell, following = cells[number], next(iter(cells[number + 1 :]), None)
+        cell, following = cells[number], environments[number + 1 : number + 2]
         try:
             with steps.step(names[number]) as report_progress:
                 work(names[number], report_progress)
         finally:
-            if cell and cell.backend is Backend.CK and not (following and _have_same_environment(cell, following)):
+            if cell and cell.backend is Backend.CK and environments[number] not in following:
                 executor.discard_host(cell)
 
     with Steps(len(names)) as steps:
         return tuple(run_in_order((name, partial(run_step, number)) for number, name in enumerate(names)))
-
-
-def _have_same_environment(one: Cell, other: Cell) -> bool:
-    return one == replace(other, flash_attn=one.flash_attn)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
 from wheelfactory.build.executor import HERE, GateRunner
-from wheelfactory.build.pinned import PinnedProject, PlainBuilds, pin_release
+from wheelfactory.build.pinned import PinnedProject, make_plain_wheel, pin_release
 from wheelfactory.build.products import make_products, pin_product
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.host import Host
@@ -63,8 +63,9 @@ class Subject:
 
     @property
     def plain(self) -> Wheel:
-        """The plain wheel of the release. Raises the errors of `pin_release` and `PlainBuilds.make_wheel`."""
-        return PlainBuilds(self.cache, self.may_build).make_wheel(pin_release(self.cell.flash_attn, self.context))
+        """The plain wheel of the release. Raises the errors of `pin_release` and `make_plain_wheel`."""
+        release = pin_release(self.cell.flash_attn, self.context)
+        return make_plain_wheel(release, self.cache, may_build=self.may_build)
 
     @property
     def required(self) -> tuple[PinnedProject, ...]:
@@ -94,8 +95,8 @@ class ProductSubject:
 
     @property
     def plain(self) -> Wheel:
-        """The plain wheel of the sources. Raises the errors of `PlainBuilds.make_wheel`."""
-        return PlainBuilds(self.context.cache, self.may_build).make_wheel(self.project)
+        """The plain wheel of the sources. Raises the errors of `make_plain_wheel`."""
+        return make_plain_wheel(self.project, self.context.cache, may_build=self.may_build)
 
 
 AnySubject = TypeVar("AnySubject", bound=HasWheel)

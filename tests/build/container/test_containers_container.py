@@ -11,7 +11,7 @@ import docker
 import pytest
 
 from container_project import CELL, write_matrix
-from wheelfactory.build.container.container import GPU_DEVICES, ResourceShare, _lines, container_options
+from wheelfactory.build.container.container import ResourceShare, _lines, container_options
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.executor import ContainerExecutor
 from wheelfactory.build.executor import BuildCommand
@@ -33,7 +33,7 @@ def nowhere() -> Engine:
         client,
         "unix:///none.sock",
         user="1000:100",
-        has_bridge_network=True,
+        build_network=None,
         limits_memory=True,
         limits_cores=True,
         extra_options={},
@@ -114,25 +114,15 @@ def test_without_a_gpu_a_container_has_no_gpu_options(options: dict[str, Any]) -
     assert "seccomp=unconfined" not in options["security_opt"]
 
 
-def test_the_devices_looked_for_are_those_of_the_amdgpu_driver() -> None:
-    assert list(GPU_DEVICES) == GPU
-
-
-def test_a_divided_share_adds_up_to_the_whole() -> None:
-    assert ResourceShare(8, 30).split(4) == ResourceShare(2, 7.5)
-
-
 @pytest.mark.parametrize(
     ("share", "count"),
     [
-        (ResourceShare(16, 64), 16),
         (ResourceShare(64, 64), 16),
         (ResourceShare(4, 64), 4),
-        (ResourceShare(4, 9), 2),
         (ResourceShare(0.5, 64), 1),
         (ResourceShare(4, 1), 1),
     ],
-    ids=["both", "little memory", "few cores", "memory for two", "no whole core", "no memory for one"],
+    ids=["little memory", "few cores", "no whole core", "no memory for one"],
 )
 def test_parallel_containers_have_a_core_and_four_gib_each(
     nowhere: Engine, tmp_path: Path, share: ResourceShare, count: int
@@ -170,21 +160,13 @@ def _said(*pieces: bytes) -> list[str]:
     return list(_lines([(None, piece) for piece in pieces], bytearray()))
 
 
-def test_output_chunks_are_joined_to_lines() -> None:
-    assert _said(b"[1/2] on", b"e\n[2/", b"2] two\n") == ["[1/2] one\n", "[2/2] two\n"]
-
-
 def test_a_character_split_between_chunks_is_decoded() -> None:
     text = "grün ✓\n".encode()
     assert [_said(text[:cut], text[cut:]) for cut in range(len(text))] == [["grün ✓\n"]] * len(text)
 
 
-def test_invalid_utf_8_in_the_output_is_replaced() -> None:
-    assert _said(b"\xff\xfe\n", b"on\n") == ["\ufffd\ufffd\n", "on\n"]
-
-
-def test_a_last_line_without_newline_counts() -> None:
-    assert _said(b"one\ntwo") == ["one\n", "two\n"]
+def test_chunks_are_joined_to_lines_and_a_last_line_without_newline_counts() -> None:
+    assert _said(b"[1/2] on", b"e\n[2/", b"2] two\n\xff") == ["[1/2] one\n", "[2/2] two\n", "\ufffd\n"]
     assert _said(b"one\n") == ["one\n"]
 
 

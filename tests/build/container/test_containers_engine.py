@@ -72,11 +72,3 @@ def test_free_disk_space_is_read_from_the_engines_storage(engine: Engine, tmp_pa
     state = os.statvfs(tmp_path)
     assert found == pytest.approx(state.f_bavail * state.f_frsize / 1e9, rel=0.05)
     assert replace(engine, storage=tmp_path / "none").free_gb() is None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("bridge", "network"), [(True, None), (False, "host")])
-def test_image_steps_use_the_host_network_only_without_a_bridge(
-    engine: Engine, bridge: bool, network: str | None
-) -> None:
-    assert replace(engine, has_bridge_network=bridge).build_network == network

@@ -39,15 +39,11 @@ def options(*arguments: str) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-@pytest.mark.parametrize("cell", [CK, TRITON], ids=["ck", "triton"])
-def test_local_never_asks_an_engine(given: Context, cell: Cell, capsys: pytest.CaptureFixture[str]) -> None:
-    with open_executor(options("--executor", "local"), compiled=has_compiled_cell([cell]), context=given) as executor:
-        assert executor == local_executor(given)
-    assert capsys.readouterr() == ("", "")
-
-
-def test_neither_does_auto_for_cells_without_compiled_code(given: Context, capsys: pytest.CaptureFixture[str]) -> None:
-    with open_executor(options(), compiled=has_compiled_cell([TRITON]), context=given) as executor:
+@pytest.mark.parametrize(("cell", "where"), [(CK, "local"), (TRITON, "local"), (TRITON, "auto")])
+def test_local_never_asks_an_engine_and_auto_only_for_compiled_code(
+    given: Context, cell: Cell, where: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with open_executor(options("--executor", where), compiled=has_compiled_cell([cell]), context=given) as executor:
         assert executor == local_executor(given)
     assert capsys.readouterr() == ("", "")
 
@@ -72,11 +68,6 @@ def test_docker_without_an_engine_is_an_error(given: Context, cell: Cell) -> Non
         pass
 
 
-def test_an_unknown_executor_is_refused() -> None:
-    with pytest.raises(SystemExit):
-        options("--executor", "podman")
-
-
 @pytest.fixture
 def served(given: Context, engine: Engine) -> Context:
     """The same with an engine."""
@@ -93,27 +84,15 @@ def test_auto_builds_compiled_code_in_containers_and_the_rest_here(served: Conte
 
 
 @pytest.mark.slow
-def test_docker_builds_everything_in_containers_that_share_all_of_the_machine(served: Context) -> None:
-    with open_executor(
-        options("--executor", "docker"), compiled=has_compiled_cell([TRITON]), context=served
-    ) as executor:
+@pytest.mark.parametrize(("more", "memory"), [((), 32), (("--memory", "12", "--slim"), 12)])
+def test_docker_builds_everything_in_containers_that_share_what_they_may_and_leaves_no_folder(
+    served: Context, more: tuple[str, ...], memory: int
+) -> None:
+    compiled = has_compiled_cell([TRITON])
+    with open_executor(options("--executor", "docker", *more), compiled=compiled, context=served) as executor:
         assert isinstance(executor, ContainerExecutor)
-        assert (executor.share.cores, executor.share.memory_gib) == (4, 32)
-        assert not executor.slim
-
-
-@pytest.mark.slow
-def test_the_memory_of_the_containers_and_the_slim_image_are_as_asked(served: Context) -> None:
-    asked = options("--executor", "docker", "--memory", "12", "--slim")
-    with open_executor(asked, compiled=has_compiled_cell([TRITON]), context=served) as executor:
-        assert isinstance(executor, ContainerExecutor)
-        assert executor.share.memory_gib == 12
-        assert executor.slim
-
-
-@pytest.mark.slow
-def test_a_run_leaves_no_folder(served: Context) -> None:
-    with open_executor(options("--executor", "docker"), compiled=has_compiled_cell([TRITON]), context=served):
+        assert (executor.share.cores, executor.share.memory_gib) == (4, memory)
+        assert executor.slim == ("--slim" in more)
         assert list(served.cache.iterdir())
     assert list(served.cache.iterdir()) == []
 

@@ -10,7 +10,7 @@ import pytest
 
 from container_images import AMDS_TORCH, make_amds_pytorch
 from container_project import AMDS_CELL, CELL, write_matrix
-from rocm_machine import Done, Machine, make_machine
+from rocm_machine import Machine, make_machine
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.release.manifest import read_manifest
 
@@ -27,15 +27,11 @@ def machine(engine: Engine, cell_image: str, cache: Path, tmp_path_factory: pyte
     )
 
 
-def build(machine: Machine, executor: str, matrix: Path, dest: Path) -> Done:
-    return machine.run("build", CELL.id, "--executor", executor, "--matrix", matrix, "--dest", dest)
-
-
 @pytest.fixture(scope="module")
 def wheel(machine: Machine, matrix_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel that the command makes in a container."""
     dest = tmp_path_factory.mktemp("dist")
-    done = build(machine, "docker", matrix_file, dest)
+    done = machine.run("build", CELL.id, "--executor", "docker", "--matrix", matrix_file, "--dest", dest)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"{dest / NAME}\n"
     return dest / NAME
@@ -46,13 +42,8 @@ def test_setup_py_ran_in_the_container(machine: Machine, wheel: Path, cell_image
     assert cell_image in first
 
 
-def test_it_is_byte_for_byte_the_wheel_that_this_machine_makes(
-    machine: Machine, wheel: Path, matrix_file: Path, cache: Path, tmp_path: Path
-) -> None:
-    here = make_machine(tmp_path / "cache", cache, machine.environ)
-    done = build(here, "local", matrix_file, tmp_path / "dist")
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "dist" / NAME).read_bytes() == wheel.read_bytes()
+def test_it_is_byte_for_byte_the_wheel_that_this_machine_makes(wheel: Path, triton_wheel: Path) -> None:
+    assert (triton_wheel.name, triton_wheel.read_bytes()) == (NAME, wheel.read_bytes())
 
 
 def test_nothing_else_is_left_where_it_was_built(machine: Machine, wheel: Path) -> None:
@@ -62,12 +53,20 @@ def test_nothing_else_is_left_where_it_was_built(machine: Machine, wheel: Path) 
 
 @pytest.fixture(scope="module")
 def release(
-    machine: Machine, engine: Engine, base: str, cache: Path, tmp_path_factory: pytest.TempPathFactory
+    machine: Machine,
+    engine: Engine,
+    base: str,
+    kernel_archives: Path,
+    cache: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[str, Path]:
-    """An image whose torch says that it is AMD's, and a release with the wheel for it, made by one command."""
+    """An image whose torch says that it is AMD's, and a release with the wheel for it, made by one command.
+
+    Its kernels were compiled on this machine: those that containers compile are in test_containers_kernels.py.
+    """
     tag, folder = make_amds_pytorch(engine.client, base, engine.build_network), tmp_path_factory.mktemp("amds")
     matrix = write_matrix(folder / "matrix.yaml", tag)
-    options = ("--executor", "docker", "--matrix", matrix, "--dest", folder / "release")
+    options = ("--executor", "docker", "--kernels", kernel_archives, "--matrix", matrix, "--dest", folder / "release")
     done = make_machine(folder / "cache", cache, machine.environ).run("run", "--only", AMDS_CELL.id, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     return tag, folder / "release"

@@ -120,19 +120,14 @@ class Engine:
     url: str
     user: str
     """The user of a container, ``UID:GID``, so that its files in mounted folders belong to the caller."""
-    has_bridge_network: bool
-    """Whether the engine has its default bridge network."""
+    build_network: str | None
+    """The network for the build steps of an image: None for the engine's own, ``host`` if it has none."""
     limits_memory: bool
     limits_cores: bool
     extra_options: Mapping[str, str]
     """Additional SDK options for every container of this engine."""
     storage: Path
     """The folder of its images."""
-
-    @property
-    def build_network(self) -> str | None:
-        """The network for the build steps of an image: the engine's own, else the host's."""
-        return None if self.has_bridge_network else "host"
 
     def free_gb(self) -> float | None:
         """Free disk space for images, in 10^9 bytes; None if its storage is not visible here."""
@@ -189,7 +184,7 @@ def _connect_url(url: str) -> Engine:
         user=ROOT_USER
         if rootless
         else f"{os.getuid()}:{os.getgid()}",  # in a rootless engine, root in a container is the caller
-        has_bridge_network=bool(networks & {"bridge", "podman"}),  # the names of Docker and podman
+        build_network=None if networks & {"bridge", "podman"} else "host",  # the names of Docker and podman
         limits_memory=bool(info.get("MemoryLimit", True)),
         limits_cores=bool(info.get("CpuCfsQuota", True)),
         # with user namespaces, a container's UID is not the caller's, so opt out

@@ -40,11 +40,8 @@ def pull_image(engine: Engine, image: Image, report_progress: ProgressCallback) 
         return
     free = engine.free_gb()
     if image.disk_gb and free is not None and free < image.disk_gb:
-        raise BuildError(
-            "no disk space for the image",
-            f"{image.tag} needs {image.disk_gb} GB, {engine.storage} has {free:.0f} GB",
-            "free disk space (docker system prune), move the engine's storage, or use the slim image: --slim",
-        )
+        found = f"no space left on device: it needs {image.disk_gb} GB, {engine.storage} has {free:.0f} GB"
+        raise engine_error(found, image.tag)
     logger.info("pulling %s", image.reference)
     name, _, digest = image.reference.partition("@")
     repository, _, tag = name.rpartition(":")
@@ -55,9 +52,8 @@ def pull_image(engine: Engine, image: Image, report_progress: ProgressCallback) 
                 raise engine_error(event["error"], image.reference)
             _update_layers(event, layers)
             if layers:
-                report_progress(
-                    sum(done for done, _ in layers.values()), sum(total for _, total in layers.values()), "pulling"
-                )
+                done, total = map(sum, zip(*layers.values(), strict=True))
+                report_progress(done, total, "pulling")
         engine.client.images.get(image.reference)
 
 
@@ -129,9 +125,8 @@ def build_image(engine: Engine, dockerfile: Dockerfile, log: Path, report_progre
 
 def remove_image(engine: Engine, reference: str) -> None:
     """Remove an image if the engine has it; what other images share with it stays. Raises `BuildError`."""
-    if has_image(engine, reference):
-        with engine_errors(reference):
-            engine.client.images.remove(reference)
+    with engine_errors(reference), suppress(ImageNotFound):
+        engine.client.images.remove(reference)
 
 
 def _build_failure(tag: str, error: str, last: list[str], log: Path) -> BuildError:

@@ -21,7 +21,7 @@ from wheelfactory.commands.options import (
     as_directory,
     find_hint,
     print_messages,
-    print_results,
+    print_outputs,
     read_context,
     require_cell,
 )
@@ -30,7 +30,6 @@ from wheelfactory.core.errors import DONE, FAILED, RUN_AGAIN, InputError, RunAga
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.kernels.setup_env import CompileScope
 from wheelfactory.matrix.expand import expand
-from wheelfactory.pipeline.jobs import output_lines
 from wheelfactory.pipeline.run_batch import build_batch, find_wheels, prove_batch, verify_batch
 
 REBUILD_VARIABLE = "WHEELFACTORY_REBUILD"
@@ -101,7 +100,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         print_messages(f"error: {failure.name}: {failure.error}", f"hint: {find_hint(failure.error)}")
     verified = {path.parent.name for path in options.rows.glob(f"*/{MANIFEST_NAME}")} if options.rows else None
     passed = find_wheels(wheels).keys() if verified is None else verified
-    print_results(*output_lines({"passed": not passed.isdisjoint(names)}))
+    print_outputs({"passed": not passed.isdisjoint(names)})
     if all(isinstance(failure.error, RunAgainError) for failure in failures):
         return RUN_AGAIN if failures else DONE
     return FAILED

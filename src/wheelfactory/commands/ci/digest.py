@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from wheelfactory.commands.options import Environ, print_results
-from wheelfactory.core.digest import folder_sha256
+from wheelfactory.commands.options import Environ, print_outputs
+from wheelfactory.core.digest import folder_sha256, require_sealed
 from wheelfactory.core.errors import DONE
-from wheelfactory.pipeline.collect import require_sealed
-from wheelfactory.pipeline.jobs import output_lines
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -30,5 +28,5 @@ def execute(options: argparse.Namespace, _environ: Environ) -> int:
         name, sha256 = options.artifact
         require_sealed(name, sha256, folder)
     else:
-        print_results(*output_lines({"sha256": folder_sha256(folder)}))
+        print_outputs({"sha256": folder_sha256(folder)})
     return DONE

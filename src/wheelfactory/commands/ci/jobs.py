@@ -13,6 +13,7 @@ from wheelfactory.commands.options import (
     cells_of_versions,
     prepare_cache,
     print_messages,
+    print_outputs,
     print_results,
 )
 from wheelfactory.commands.targets import add_target, open_archive_host, open_publisher, require_target
@@ -34,11 +35,10 @@ from wheelfactory.pipeline.jobs import (
     batch_matrix,
     kernel_entries,
     make_jobs,
-    output_lines,
     proof_entries,
     split_by_runner,
 )
-from wheelfactory.pipeline.reconcile import job_summary, reconcile
+from wheelfactory.pipeline.reconcile import Reconciliation, job_summary
 from wheelfactory.release.manifest import available_cells, next_replacements
 from wheelfactory.release.transaction import held_rows
 from wheelfactory.site.coverage import NEEDS_RUNNER, RUNNER_HINT
@@ -80,12 +80,14 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         publisher = open_publisher(options.target, environ)
         missing = unpublished_cells(selected, available_cells(held_rows(publisher), matrix))
         replacements = next_replacements(publisher.rows(), matrix)
+        archives = open_archive_host(options.target, environ)
     cells, unplanned = split_by_runner(missing, options.runner)
     if unplanned and options.versions:
         raise InputError(NEEDS_RUNNER, unplanned[0].id, RUNNER_HINT)
     print_messages(*_counts(cells, unplanned, len(selected) - len(missing), replacements))
     sets = group_kernel_sets(matrix, cells)
-    stored = _find_stored_sets(options.target, matrix, sets, environ)
+    with log_to_stderr():
+        stored = frozenset(item.id for item in sets if archives.has(stored_set_name(matrix, item)))
     if options.versions and len(stored) < len(sets):
         # the CK cell's own job compiles what is not stored, but a build that is given archives needs all sets of a cell
         sets = ()
@@ -100,7 +102,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
         kernels, proofs = kernel_entries(jobs), proof_entries(jobs)
         values |= {"kernel-count": len(kernels), "kernels": strategy_json(kernels)}
         values |= {"proof-count": len(proofs), "proofs": strategy_json(proofs)}
-    print_results(*output_lines(values))
+    print_outputs(values)
     return DONE
 
 
@@ -127,13 +129,6 @@ def _counts(
         yield from (f"{NEEDS_RUNNER}: {count_text(len(unplanned), 'cell')}", f"hint: {RUNNER_HINT}")
     if replaced := sum(cell.id in replacements for cell in cells):
         yield f"{count_text(replaced, 'cell')} to replace: yanked, or lost with its release"
-
-
-def _find_stored_sets(target: str, matrix: Matrix, sets: Sequence[KernelSet], environ: Environ) -> frozenset[str]:
-    """Return the ids of the sets that the archive host has."""
-    with log_to_stderr():
-        archives = open_archive_host(target, environ)
-        return frozenset(kernel_set.id for kernel_set in sets if archives.has(stored_set_name(matrix, kernel_set)))
 
 
 def _choose_shards(
@@ -183,7 +178,7 @@ def execute_reconcile(options: argparse.Namespace, environ: Environ) -> int:
         rows = held_rows(open_publisher(options.target, environ))
     pending = selected if options.kernels_pending == "true" else ()
     available = available_cells(rows, load_matrix(options.matrix))
-    outcome = reconcile(selected, available, pending, jobs.unplanned, options.results.split())
+    outcome = Reconciliation(selected, available, pending, jobs.unplanned, options.results.split())
     print_results(*job_summary(outcome, rows).split("\n"))
     print_messages(*outcome.lines())
     return DONE if outcome.complete else FAILED

@@ -11,6 +11,7 @@ from wheelfactory.commands.options import (
     add_shared,
     as_directory,
     print_messages,
+    print_outputs,
     print_results,
 )
 from wheelfactory.commands.targets import (
@@ -36,7 +37,7 @@ from wheelfactory.pipeline.collect import (
     fail_after_last_round,
     take_sealed,
 )
-from wheelfactory.pipeline.jobs import WorkflowJobs, batch_matrix, output_lines
+from wheelfactory.pipeline.jobs import WorkflowJobs, batch_matrix
 from wheelfactory.release.bundle import MAX_BUNDLE_BYTES, read_subjects
 from wheelfactory.release.github.workflow_runs import read_run, read_seals, require_own_run
 from wheelfactory.release.manifest import available_cells
@@ -107,7 +108,7 @@ def execute_collect(options: argparse.Namespace, environ: Environ) -> int:
         "count": len(cells),
         "batches": batch_matrix(cells),
     }
-    print_results(*output_lines(values))
+    print_outputs(values)
     return DONE
 
 
