@@ -6,11 +6,11 @@ import math
 
 import pytest
 
+import numeric_reports
 from wheelfactory.core.cell import Backend
 from wheelfactory.verify.accuracy import (
     FALLBACK_TOLERANCE,
     TOLERANCES,
-    NumericCase,
     NumericReport,
     Tolerance,
     find_numeric_faults,
@@ -25,19 +25,7 @@ WHEEL = "flash_attn-2.8.3+rocm72torch2.13triton-py3-none-any.whl"
 def numbers(standard: Tolerance = TRITON, error: str | None = None, /, **errors: tuple[float, float]) -> NumericReport:
     """What one case gave; by default output and gradients as far off as rounding alone is."""
     errors = errors or dict.fromkeys(("output", "dq", "dk", "dv"), (0.001, 0.001))
-    case = NumericCase(name="causal float16", errors=errors, exception=error)
-    return NumericReport(
-        torch="2.13.0",
-        triton="3.7.1",
-        gpu=None,
-        backend=standard.module,
-        file="/env/backend.py",
-        from_wheel=True,
-        cases=(case,),
-        left_out=(),
-        call_counts={},
-        dropped=(),
-    )
+    return numeric_reports.numbers(standard, numeric_reports.case(error=error, **errors))
 
 
 def faults(answer: NumericReport | str, standard: Tolerance = TRITON) -> list[Finding]:

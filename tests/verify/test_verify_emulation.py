@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from few_archs import FEW_ARCHS
+from numeric_reports import numbers
 from shared_folder import share_triton_cache
 from wheel_factory import MATRIX, TRITON, build_record, finished_wheel, small_machine
 from wheelfactory.build.environments import Environment
-from wheelfactory.core.cell import Cell
+from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.host import read_host
 from wheelfactory.matrix.facts import Context
@@ -42,35 +43,12 @@ def case(name: str = "full float16", error: float = 0.0004, **changes: object) -
     return NumericCase.model_validate({"name": name, **fields}, strict=False)
 
 
-def report(
-    arch: str, *cases: NumericCase, backend: str = f"{KERNELS.replace('/', '.')}.interface_fa"
-) -> EmulationReport:
-    kernel = EmulatedKernel(
-        name="attn_fwd",
-        variants=2,
-        launches=3,
-        instructions=5000,
-        vector_registers=256,
-        scalar_registers=100,
-        local=16384,
-        scratch=44,
-        vector_spills=11,
-        scalar_spills=0,
-    )
-    return EmulationReport(
-        torch="2.13.0+cpu",
-        triton="3.7.1",
-        gpu=None,
-        backend=backend,
-        file="interface_fa.py",
-        from_wheel=True,
-        cases=cases or (case(),),
-        left_out=(),
-        call_counts={},
-        dropped=(),
-        arch=arch,
-        kernels=(kernel,),
-    )
+def report(arch: str, *cases: NumericCase) -> EmulationReport:
+    sizes = {"vector_registers": 256, "scalar_registers": 100, "local": 16384, "scratch": 44}
+    counts = {"variants": 2, "launches": 3, "instructions": 5000, "vector_spills": 11, "scalar_spills": 0}
+    kernel = EmulatedKernel(name="attn_fwd", **sizes, **counts)
+    found = numbers(Backend.TRITON, *cases or (case(),), torch="2.13.0+cpu", gpu=None)
+    return EmulationReport(**dict(found), arch=arch, kernels=(kernel,))
 
 
 class FakeProgram:

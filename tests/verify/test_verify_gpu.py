@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+import numeric_reports
+from numeric_reports import case
 from wheel_factory import CK, TRITON, build_record, finished_wheel, small_machine, toolchain_of
 from wheelfactory.build.environments import Environment
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.matrix.facts import Context
 from wheelfactory.verify import gpu as module
-from wheelfactory.verify.accuracy import TOLERANCES, NumericCase, NumericReport
+from wheelfactory.verify.accuracy import NumericReport
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.gpu import check_on_gpu
 from wheelfactory.verify.result import GateResult, Status
@@ -24,21 +26,8 @@ from wheelfactory.wheel.read import Wheel
 
 
 def numbers(cell: Cell, *, dq: float = 0.001, **changes: object) -> NumericReport:
-    case = NumericCase(name="causal bfloat16", errors={"output": (0.001, 0.001), "dq": (dq, 0.001)}, exception=None)
-    torch = f"{cell.torch}+rocm{cell.rocm}"
-    truth = NumericReport(
-        torch=torch,
-        triton="3.7.1",
-        gpu="gfx942",
-        backend=TOLERANCES[cell.backend].module,
-        file="/env/backend.py",
-        from_wheel=True,
-        cases=(case,),
-        left_out=(),
-        call_counts={},
-        dropped=(),
-    )
-    return truth.model_copy(update=changes)
+    found = case("causal bfloat16", output=(0.001, 0.001), dq=(dq, 0.001))
+    return numeric_reports.numbers(cell.backend, found, torch=f"{cell.torch}+rocm{cell.rocm}", **changes)
 
 
 class Machine:

@@ -1,4 +1,4 @@
-"""Fictitious installed packages and computed results, by default all correct."""
+"""Fictitious Pythons and installed packages, by default correct."""
 
 from __future__ import annotations
 
@@ -6,19 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from numeric_reports import FILES, SITE
 from wheel_factory import TRITON, build_record
-from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.cell import Cell
 from wheelfactory.core.label import Label
 from wheelfactory.gpu.torch_python import TorchPython
 from wheelfactory.gpu.validate.installed import InstalledDistribution, InstalledPackage
-from wheelfactory.verify.accuracy import TOLERANCES, NumericCase, NumericReport
-
-SITE = "/venv/lib/python3.12/site-packages"
-FILES = {
-    Backend.CK: f"{SITE}/flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so",
-    Backend.TRITON: f"{SITE}/flash_attn/flash_attn_triton_amd/interface_fa.py",
-}
-"""The module that computes."""
 
 MI300X = TorchPython(
     python=Path("/venv/bin/python"),
@@ -56,26 +49,3 @@ def fallback() -> InstalledPackage:
     files = (f"{SITE}/flash_attention_amd/__init__.py",)
     found = installed(version="0.1.0", requires=("torch>=2.5",), record=None, files=files)
     return found.model_copy(update={"project": "flash-attention-amd"})
-
-
-def case(name: str = "causal float16", error: str | None = None, **errors: tuple[float, float]) -> NumericCase:
-    """A case whose results are as far off as rounding alone makes them, unless they are given."""
-    return NumericCase(name=name, errors=errors or {"output": (0.001, 0.001), "dq": (0.002, 0.002)}, exception=error)
-
-
-def numbers(called: Backend = Backend.TRITON, /, *cases: NumericCase, **changes: Any) -> NumericReport:
-    """What the program says of a good wheel that calls this backend."""
-    module = TOLERANCES[called].module
-    truth: dict[str, Any] = {
-        "torch": "2.13.0+rocm7.2",
-        "triton": "3.7.1",
-        "gpu": "gfx942",
-        "backend": module,
-        "file": FILES[called],
-        "from_wheel": True,
-        "cases": cases or (case(),),
-        "left_out": (),
-        "call_counts": {f"{module}.fwd": 2, f"{module}.bwd": 1},
-        "dropped": (),
-    }
-    return NumericReport(**{**truth, **changes})

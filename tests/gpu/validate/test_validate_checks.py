@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpu.validate.installations import FILES, H200, MI300X, NO_GPU, SITE, fallback, installed, numbers
+from gpu.validate.installations import H200, MI300X, NO_GPU, fallback, installed
+from numeric_reports import FILES, SITE, numbers
 from wheel_factory import CK, TRITON, build_record
 from wheelfactory.core.cell import Backend
 from wheelfactory.gpu.torch_python import TorchPython

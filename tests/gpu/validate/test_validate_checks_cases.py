@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gpu.validate.installations import case, numbers
+from numeric_reports import case, numbers
 from wheelfactory.core.cell import Backend
 from wheelfactory.gpu.validate.checks import as_cases
 from wheelfactory.gpu.validate.report import ResultError, ValidationCase

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from command_line import Cli
-from gpu.validate.installations import H200, MI300X, NO_GPU, case, fallback, installed, numbers
+from gpu.validate.installations import H200, MI300X, NO_GPU, fallback, installed
+from numeric_reports import case, numbers
 from wheel_factory import CK, make_wheel
 from wheelfactory.build.environments import Environment
 from wheelfactory.core.cell import Backend
@@ -23,7 +24,7 @@ from wheelfactory.gpu.validate import compute, validate
 from wheelfactory.gpu.validate.installed import InstalledPackage
 from wheelfactory.gpu.validate.report import Hardware, Validation
 from wheelfactory.verify.accuracy import NumericReport
-from wheelfactory.verify.emulation import EmulationReport
+from wheelfactory.verify.emulation import EmulatedKernel, EmulationReport
 from wheelfactory.verify.result import Status
 
 FALLBACK_NUMBERS = numbers(
@@ -208,11 +209,9 @@ def test_without_a_gpu_the_emulator_executes(cli: Cli, machine: Machine) -> None
 
 
 def executed(arch: str) -> EmulationReport:
-    kernel = {"name": "attn_fwd", "vector_registers": 256, "local": 16384, "vector_spills": 11}
-    counts = dict.fromkeys(("variants", "launches", "instructions", "scalar_registers", "scratch", "scalar_spills"), 0)
-    return EmulationReport.model_validate(
-        {**numbers().model_dump(), "arch": arch, "kernels": [{**kernel, **counts}]}, strict=False
-    )
+    counts = dict.fromkeys(EmulatedKernel.model_fields, 0) | {"vector_registers": 256, "local": 16384}
+    kernel = EmulatedKernel.model_validate({**counts, "name": "attn_fwd", "vector_spills": 11})
+    return EmulationReport(**dict(numbers()), arch=arch, kernels=(kernel,))
 
 
 def test_an_arch_is_emulated_though_a_gpu_is_there(cli: Cli, machine: Machine) -> None:
