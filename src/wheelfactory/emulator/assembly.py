@@ -10,11 +10,10 @@ from wheelfactory.emulator.findings import NotRunError
 
 _TOKEN = re.compile(r"(?:\([^)]*\)|\[[^\]]*\]|\|[^|]*\||[^\s,(\[|])+")
 _MODIFIER = re.compile(r"([a-z]\w*):(.+)")
-_LABEL = re.compile(r"([\w.$]+):")
-_INSTRUCTION = re.compile(r"\t([a-z]\w+)(?:\s+(.*))?")
-_DISASSEMBLED = re.compile(r"(\t[a-z].*?)\s*// ([0-9A-F]+):.*")
-_SYMBOL = re.compile(r"[0-9a-f]+ <(.+)>:")
-_BRANCH_TARGET = re.compile(r"L[0-9]+")
+_LABEL = re.compile(r"(?:[0-9a-f]+ <)?([\w.$]+)>?:")
+_INSTRUCTION = re.compile(r"\t([a-z]\w.*?)\s*(?://\s([0-9A-F]+):.*)?")
+_TARGET = re.compile(r"\.L\S+|L[0-9]+")
+"""Labels inside of a kernel: those of the assembly text, and what the disassembly calls the targets of branches."""
 _SUFFIX = re.compile(r"_(e32|e64|e64_dpp|dpp|dpp8|sdwa)$")
 _FLAGS = frozenset(
     ("clamp", "dlc", "gds", "glc", "idxen", "lds", "nt", "offen", "row_half_mirror", "row_mirror", "sc0", "sc1", "slc")
@@ -58,44 +57,27 @@ def read_program(text: str, kernel: str) -> Program:
 
     The text is LLVM's assembly, or the output of ``llvm-objdump -d --symbolize-operands``.
     """
-    if "file format elf64-amdgpu" in text[:4096]:
-        return _read_disassembly(text, kernel)
-    instructions: list[Instruction] = []
-    labels: dict[str, int] = {}
-    inside, preloaded = False, None
-    for number, row in enumerate(text.splitlines(), 1):
-        if label := _LABEL.match(row):
-            inside = inside or label[1] == kernel
-            if inside and label[1].startswith(".Lfunc_end"):
-                break
-            labels[label[1]] = len(instructions)
-        elif inside and row.startswith(_HEADER_ENDS):
-            preloaded = preloaded if preloaded is not None else len(instructions)
-        elif inside and (match := _INSTRUCTION.match(row.partition(";")[0].rstrip())):
-            instructions.append(parse_instruction(match[0].strip(), number))
-    if not instructions:
-        raise NotRunError(f"{kernel}: no instructions in the assembly text")
-    return Program(tuple(instructions), labels, preloaded)
-
-
-def _read_disassembly(text: str, kernel: str) -> Program:
     instructions: list[Instruction] = []
     addresses: list[int] = []
     labels: dict[str, int] = {}
-    inside = False
+    inside, preloaded = False, None
     for number, row in enumerate(text.splitlines(), 1):
-        if symbol := _SYMBOL.fullmatch(row):
-            if not _BRANCH_TARGET.fullmatch(symbol[1]):
-                inside = symbol[1] == kernel
-            elif inside:
-                labels[symbol[1]] = len(instructions)
-        elif inside and (match := _DISASSEMBLED.fullmatch(row)):
-            instructions.append(parse_instruction(match[1].strip(), number))
-            addresses.append(int(match[2], 16))
+        label = _LABEL.match(row)
+        if label and not _TARGET.fullmatch(label[1]):
+            inside = label[1] == kernel
+        elif label and label[1].startswith(".Lfunc_end"):
+            inside = False
+        elif label and inside:
+            labels[label[1]] = len(instructions)
+        elif inside and row.startswith(_HEADER_ENDS):
+            preloaded = preloaded if preloaded is not None else len(instructions)
+        elif inside and (match := _INSTRUCTION.fullmatch(row.partition(";")[0].rstrip())):
+            instructions.append(parse_instruction(match[1], number))
+            addresses += [int(match[2], 16)] if match[2] else []
     if not instructions:
-        raise NotRunError(f"{kernel}: no instructions in the disassembly")
-    second_entry = addresses[0] + PRELOAD_HEADER
-    preloaded = addresses.index(second_entry) if second_entry in addresses else None
+        raise NotRunError(f"{kernel}: no instructions in the text of the code")
+    if addresses and addresses[0] + PRELOAD_HEADER in addresses:
+        preloaded = addresses.index(addresses[0] + PRELOAD_HEADER)
     return Program(tuple(instructions), labels, preloaded, tuple(addresses))
 
 

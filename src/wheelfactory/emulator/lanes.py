@@ -53,10 +53,9 @@ class Permutation:
 
     @staticmethod
     def _sources(modifiers: Mapping[str, str], lane: Any) -> Array:
-        if "quad_perm" in modifiers:
-            return np.array(lane & ~3 | np.array(integers(modifiers["quad_perm"]))[lane & 3])
-        if "dpp8" in modifiers:
-            return np.array(lane & ~7 | np.array(integers(modifiers["dpp8"]))[lane & 7])
+        for name, group in (("quad_perm", 3), ("dpp8", 7)):
+            if name in modifiers:
+                return np.array(lane & ~group | np.array(integers(modifiers[name]))[lane & group])
         for name, permute in _PERMUTATIONS.items():
             if name in modifiers:
                 return permute(lane, int(modifiers[name] or "0", 0))

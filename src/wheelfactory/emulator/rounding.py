@@ -95,13 +95,14 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "ge": lambda a, b: a >= b,
     "o": lambda a, b: (a == a) & (b == b),
     "u": lambda a, b: (a != a) | (b != b),
-    "nge": lambda a, b: np.logical_not(a >= b),
-    "nlg": lambda a, b: np.logical_not((a < b) | (a > b)),
-    "ngt": lambda a, b: np.logical_not(a > b),
-    "nle": lambda a, b: np.logical_not(a <= b),
-    "neq": lambda a, b: np.logical_not(a == b),
-    "nlt": lambda a, b: np.logical_not(a < b),
 }
+
+
+def _negated(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda a, b: np.logical_not(compare(a, b))
+
+
+COMPARISONS |= {f"n{name}": _negated(COMPARISONS[name]) for name in ("ge", "lg", "gt", "le", "eq", "lt")}
 """Comparisons by their name in instructions; those with ``n`` in front are true if an operand is NaN."""
 
 
