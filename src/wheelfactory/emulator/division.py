@@ -33,21 +33,19 @@ def div_scale(value: Any, denominator: Any, numerator: Any) -> tuple[Any, Any]:
     tiny_denominator = (size < _TINY) & (size > 0)
     tiny_inverse, tiny_quotient = size > 1 / np.float64(_TINY), (quotient < _TINY) & (quotient > 0)
     of_denominator, of_numerator = value == denominator, value == numerator
-    tests = [
-        (numerator == 0) | (denominator == 0),
-        near_max,
-        tiny_denominator,
-        tiny_inverse & tiny_quotient,
-        tiny_inverse,
-        tiny_quotient,
-        exponents[1] <= 23,
+    rows = [
+        ((numerator == 0) | (denominator == 0), np.nan, 0),
+        (near_max, np.where(of_denominator, _UP, 1), 1),
+        (tiny_denominator, _UP, 0),
+        # the documents scale it up, where it would overflow: a quotient is right only if it is scaled down
+        (tiny_inverse & tiny_quotient, np.where(of_denominator, _DOWN, 1), 1),
+        (tiny_inverse, _DOWN, 0),
+        (tiny_quotient, np.where(of_numerator, _UP, 1), 1),
+        (exponents[1] <= 23, _UP, 0),
     ]
-    # the documents scale the fourth up, where it would overflow: a quotient is right only if it is scaled down
-    scales = [np.nan, np.where(of_denominator, _UP, 1), _UP, np.where(of_denominator, _DOWN, 1), _DOWN]
-    scales += [np.where(of_numerator, _UP, 1), _UP]
-    flags = [np.bool_(flag) for flag in (0, 1, 0, 1, 0, 1, 0)]
+    tests, scales, flags = map(list, zip(*rows, strict=True))
     scaled = (value.astype(np.float64) * np.select(tests, scales, 1.0)).astype(np.float32)
-    return scaled, np.select(tests, flags, np.bool_(0))
+    return scaled, np.select(tests, list(map(np.bool_, flags)), np.bool_(0))
 
 
 def div_fmas(a: Any, b: Any, c: Any, scaled: Any) -> Any:

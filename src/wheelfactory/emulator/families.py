@@ -15,13 +15,21 @@ class Family:
     arch: str
     generation: int
     """9, 10, 11 or 12."""
-    wave_size: int
-    clears_high: bool
-    """Whether most 16-bit instructions clear the high half of their result."""
-    group_ids_in_ttmp: bool
-    """Whether the ids of a work-group are in trap registers, not in the scalar registers that follow the user's."""
-    matrix_flushes: bool
-    """Whether matrix instructions for 16-bit inputs flush denormals."""
+
+    @property
+    def wave_size(self) -> int:
+        """The lanes of a wave."""
+        return 64 if self.generation == 9 else 32
+
+    @property
+    def group_ids_in_ttmp(self) -> bool:
+        """Whether the ids of a work-group are in trap registers, not in the scalar registers that follow the user's."""
+        return self.generation == 12
+
+    @property
+    def matrix_flushes(self) -> bool:
+        """Whether matrix instructions for 16-bit inputs flush denormals."""
+        return self.arch == "gfx90a"
 
 
 _KNOWN = re.compile(r"gfx(908|90a|942|950|103\d|110\d|115\d|120\d)")
@@ -33,21 +41,12 @@ def family_of(arch: str) -> Family:
     """Return the family of an arch. Raises `NotRunError` for an arch that is not modelled."""
     if not _KNOWN.fullmatch(arch):
         raise NotRunError(f"code for {arch}")
-    generation = 9 if arch.startswith("gfx9") else int(arch[3:5])
-    is_gfx9 = generation == 9
-    return Family(
-        arch,
-        generation,
-        wave_size=64 if is_gfx9 else 32,
-        clears_high=is_gfx9,
-        group_ids_in_ttmp=generation == 12,
-        matrix_flushes=arch == "gfx90a",
-    )
+    return Family(arch, 9 if arch.startswith("gfx9") else int(arch[3:5]))
 
 
 def clears_high_half(family: Family, name: str) -> bool:
     """Return whether an instruction clears the high half of a register when it writes the low one."""
-    return family.clears_high and not _KEEPS_HIGH.fullmatch(name)
+    return family.generation == 9 and not _KEEPS_HIGH.fullmatch(name)
 
 
 # newer names, and the names of gfx9 that this package uses

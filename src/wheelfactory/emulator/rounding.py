@@ -108,14 +108,8 @@ COMPARISONS |= {f"n{name}": _negated(COMPARISONS[name]) for name in ("ge", "lg",
 
 def classify(values: Array, wanted: Array) -> Array:
     """Return whether floats are of a class that a bit of `wanted` names, from signalling NaN to positive infinity."""
-    exponents = np.finfo(values.dtype)
-    size, negative = np.abs(values), np.signbit(values)
-    groups = (
-        np.isinf(size),
-        (size >= exponents.tiny) & ~np.isinf(size),
-        (size < exponents.tiny) & (size > 0),
-        size == 0,
-    )
+    size, negative, tiny = np.abs(values), np.signbit(values), np.finfo(values.dtype).tiny
+    groups = (np.isinf(size), (size >= tiny) & ~np.isinf(size), (size < tiny) & (size > 0), size == 0)
     result: Array = np.isnan(values) & (wanted >> 1 & 1).astype(bool)  # numpy does not tell signalling NaN apart
     for position, group in enumerate(groups):
         result |= group & negative & (wanted >> (2 + position) & 1).astype(bool)

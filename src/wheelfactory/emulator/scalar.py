@@ -119,12 +119,7 @@ define(
     s_pack_hh_b32_b16=lambda a, b: a >> 16 | b & 0xFFFF0000,
 )
 define("si32 si32 > su32", s_mul_hi_i32=lambda a, b: a * b >> 32)
-define(
-    "su64 su64 > su64",
-    s_add_u64=lambda a, b: a + b,
-    s_sub_u64=lambda a, b: a - b,
-    s_mul_u64=lambda a, b: a * b,
-)
+define("su64 su64 > su64", s_add_u64=lambda a, b: a + b, s_sub_u64=lambda a, b: a - b, s_mul_u64=lambda a, b: a * b)
 define(
     "su32 > su32",
     s_sext_i32_i8=lambda a: to_signed(a & 0xFF, 8),
@@ -136,9 +131,7 @@ define("su64 > su32", s_ff1_i32_b64=lambda a: (a & -a).bit_length() - 1)
 define("su32 > su32 scc", s_bcnt1_i32_b32=lambda a: (a.bit_count(), a != 0))
 define("su64 > su32 scc", s_bcnt1_i32_b64=lambda a: (a.bit_count(), a != 0))
 define(
-    "su32 su32 > scc",
-    s_bitcmp0_b32=lambda a, b: not a >> (b & 31) & 1,
-    s_bitcmp1_b32=lambda a, b: a >> (b & 31) & 1,
+    "su32 su32 > scc", s_bitcmp0_b32=lambda a, b: not a >> (b & 31) & 1, s_bitcmp1_b32=lambda a, b: a >> (b & 31) & 1
 )
 define(
     "sf32 sf32 > sf32",

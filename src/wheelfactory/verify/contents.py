@@ -9,7 +9,7 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
 from wheelfactory.core.cell import Backend
 from wheelfactory.verify.expected import ExpectedContents, expected_from_cell, extension_name
@@ -50,12 +50,8 @@ def _correction_findings(subject: Subject) -> Iterator[Finding]:
 
 def _result(wheel: Wheel, expected: ExpectedContents, sizes: range, more: Iterable[Finding] = ()) -> GateResult:
     size = wheel.path.stat().st_size
-    findings = [
-        *_name_findings(wheel, expected),
-        *_byte_findings(wheel, expected),
-        *_archive_findings(wheel, expected),
-        *more,
-    ]
+    checks = (_name_findings, _byte_findings, _archive_findings)
+    findings = [*chain.from_iterable(check(wheel, expected) for check in checks), *more]
     if size not in sizes:
         remedy = "compare `wheelfactory inspect` with a good wheel: kernels are missing, or something was added"
         allowed = f"{sizes.start:,} to {sizes.stop - 1:,} bytes"

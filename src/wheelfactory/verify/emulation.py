@@ -19,21 +19,11 @@ from pathlib import Path
 
 from packaging.version import Version
 
-from wheelfactory.build.environments import (
-    make_numpy_environment,
-    make_triton_environment,
-    numpy_requirements,
-)
+from wheelfactory.build.environments import make_numpy_environment, make_triton_environment, numpy_requirements
 from wheelfactory.build.recipe import choose_jobs
 from wheelfactory.core.progress import announced_progress, logger
 from wheelfactory.emulator.findings import emulator_id
-from wheelfactory.verify.accuracy import (
-    NumericReport,
-    find_numeric_faults,
-    find_tolerance,
-    refusals,
-    worst_errors,
-)
+from wheelfactory.verify.accuracy import NumericReport, find_numeric_faults, find_tolerance, refusals, worst_errors
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.limits import find_cell_limits
 from wheelfactory.verify.programs.attention_cases import SUITES
@@ -169,13 +159,9 @@ def emulate(subject: Subject, suites: Mapping[str, str]) -> dict[str, EmulationR
 def _proof_key(subject: Subject, arch: str, suite: str, order: str, payload: str) -> ProofKey:
     linker = (content_id(LINK), f"triton=={LINKER}") if needs_linker(subject.triton) else ()
     patterns = (limit.argument for limit in find_cell_limits(subject, arch))
-    environment = (
-        *stand_in_requirements(subject.triton, subject.required),
-        *numpy_requirements(),
-        emulator_id(),
-        *linker,
-    )
-    return ProofKey(EXECUTE, (arch, suite, "--order", order, *patterns), payload, environment)
+    requirements = (*stand_in_requirements(subject.triton, subject.required), *numpy_requirements())
+    arguments = (arch, suite, "--order", order, *patterns)
+    return ProofKey(EXECUTE, arguments, payload, (*requirements, emulator_id(), *linker))
 
 
 def needs_linker(triton: str) -> bool:

@@ -12,12 +12,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from wheelfactory.build.environments import (
-    PYTHON,
-    build_requirements,
-    cpu_torch_requirement,
-    make_build_environment,
-)
+from wheelfactory.build.environments import PYTHON, build_requirements, cpu_torch_requirement, make_build_environment
 from wheelfactory.build.fallback import PACKAGE
 from wheelfactory.build.products import make_products
 from wheelfactory.core.cell import FALLBACK_NAME, FLASH_ATTN_FALLBACK

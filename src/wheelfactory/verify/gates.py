@@ -69,9 +69,7 @@ PRODUCT_GATES: Mapping[str, tuple[Gate[ProductSubject], ...]] = {
         Gate("numbers", check_fallback_accuracy, runs_code=True),
     ),
     FLASH_ATTN_FALLBACK: product_gates(
-        expected_from_plain,
-        range(100_001),
-        Gate("import", check_fallback_import, runs_code=True),
+        expected_from_plain, range(100_001), Gate("import", check_fallback_import, runs_code=True)
     ),
     # its code runs with each flash-attn wheel that takes its kernels from it. Commit 9bab8388 makes 4.3 MB; AMD's
     # wheels with ROCm modules have 460 MB

@@ -70,13 +70,8 @@ def _compute(subject: Subject, python: Path, archs: Sequence[str], limits: Seque
     """Return the report of the program, or the reason why it failed."""
     toolchain = probe_python(python, subject.environ)
     assert toolchain.python  # `find_rocm_python` compared it with the cell
-    command: tuple[str | Path, ...] = (
-        NUMBERS_PROGRAM,
-        "flash_attn",
-        "cuda",
-        "small",
-        *(limit.argument for limit in limits),
-    )
+    command: list[str | Path] = [NUMBERS_PROGRAM, "flash_attn", "cuda", "small"]
+    command += [limit.argument for limit in limits]
     environ = program_environ(subject.environ, subject.cell)
     layers, kernels = find_package_folders(python, clean_environ(subject.environ)), subject.kernel_wheels()
     logger.info("computing on %s with torch %s", ", ".join(archs), toolchain.torch)

@@ -15,13 +15,7 @@ from wheelfactory.core.cell import Backend
 from wheelfactory.core.errors import ProgramError
 from wheelfactory.verify.cell_python import TIMEOUT_S, CellPython, find_cell_python, no_python_result
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.proofs import (
-    PROGRAMS,
-    ProgramReport,
-    device_environ,
-    install_and_run,
-    read_report,
-)
+from wheelfactory.verify.proofs import PROGRAMS, ProgramReport, device_environ, install_and_run, read_report
 from wheelfactory.verify.result import Finding, GateResult
 from wheelfactory.wheel.read import Wheel
 

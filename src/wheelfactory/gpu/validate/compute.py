@@ -87,17 +87,13 @@ def compute_cases(installed: InstalledPackage, place: ValidationContext) -> Comp
     Raises `InputError` if the test mode does not fit the package or the GPU.
     """
     if place.non_amd_gpu:
-        if installed.backend is not Backend.TRITON:
-            reason = "runs on any GPU" if installed.is_fallback else "its kernels are compiled for AMD GPUs"
-            which = f"{installed.project} ({reason})"
-            raise InputError("not for the non-AMD GPU test mode", which, "leave --non-amd-gpu out")
+        reasons = "runs on any GPU", "its kernels are compiled for AMD GPUs"
+        _require_triton(installed, "the non-AMD GPU test mode", "--non-amd-gpu", *reasons)
         require_non_amd_gpu(place.python, place.context.environ.get(AUTOTUNE_VARIABLE, ""))
     arch = place.emulated_arch
-    if arch and installed.backend is not Backend.TRITON:
-        reason = (
-            "needs no emulator: it has no kernels" if installed.is_fallback else "its kernels are Composable Kernel's"
-        )
-        raise InputError("not for the emulator", f"{installed.project} ({reason})", "leave --emulate out")
+    if arch:
+        reasons = "needs no emulator: it has no kernels", "its kernels are Composable Kernel's"
+        _require_triton(installed, "the emulator", "--emulate", *reasons)
     reason = f"--emulate {arch}" if arch else _why_not_on_gpu(installed, place)
     if not reason:
         return _on_gpu(installed, place)
@@ -111,6 +107,13 @@ def compute_cases(installed: InstalledPackage, place: ValidationContext) -> Comp
     if place.wheel:
         return _with_stand_in(place.wheel, installed, place, check)
     return _on_emulator(installed, place, check)
+
+
+def _require_triton(installed: InstalledPackage, device: str, option: str, of_fallback: str, of_ck: str) -> None:
+    """Raise `InputError` for a package without Triton kernels, with the reason for the fallback or for CK."""
+    if installed.backend is not Backend.TRITON:
+        reason = of_fallback if installed.is_fallback else of_ck
+        raise InputError(f"not for {device}", f"{installed.project} ({reason})", f"leave {option} out")
 
 
 def _why_not_on_gpu(installed: InstalledPackage, place: ValidationContext) -> str:
@@ -172,12 +175,8 @@ def _with_stand_in(
     except InputError as error:
         return ComputeResult(as_software(place.python), (check, made_check("emulation", None, str(error))))
     subject = Subject(wheel, installed.record, cell, place.context)
-    logger.info(
-        "executing with Triton %s on an emulator of %s, about %d min on an idle machine, kept for the next time",
-        subject.triton,
-        arch,
-        predict_minutes(subject, 1),
-    )
+    message = "executing with Triton %s on an emulator of %s, about %d min on an idle machine, kept for the next time"
+    logger.info(message, subject.triton, arch, predict_minutes(subject, 1))
     software = Software(python=PYTHON, torch=stand_in_torch_version(), triton=subject.triton)
     answer = emulate(subject, {arch: "first"})[arch]
     limits, refused = find_cell_limits(subject, arch), refused_options(cell)

@@ -29,12 +29,7 @@ from wheelfactory.wheel.read import Wheel
 
 
 def validate(
-    path: Path | None,
-    requested_python: str | None,
-    *,
-    non_amd_gpu: bool,
-    emulated_arch: str | None,
-    context: Context,
+    path: Path | None, requested_python: str | None, *, non_amd_gpu: bool, emulated_arch: str | None, context: Context
 ) -> Validation:
     """Validate the wheel at `path`, or the installed package if `path` is None.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, TypeAlias
 
 Layout: TypeAlias = Literal["rows", "heads", "packed", "expanded"]
@@ -70,76 +71,69 @@ class AttentionCase:
         return not self.cache and not self.forward_only
 
 
+_narrow = partial(AttentionCase, dim=32)
+
 SMALL = (
-    AttentionCase("full", (40, 40), (40, 40), dim=32),
-    AttentionCase("causal", (160,), (160,), dim=32, causal=True, scale=0.2),  # more than one block of every kernel
+    _narrow("full", (40, 40), (40, 40)),
+    _narrow("causal", (160,), (160,), causal=True, scale=0.2),  # more than one block of every kernel
     AttentionCase("wide", (64,), (64,), heads=1, groups=1, dim=128),
     AttentionCase("uneven causal", (70, 70), (100, 100), dim=40, causal=True),
-    AttentionCase("packed", (33, 70, 17), (33, 70, 17), dim=32, packed=True),
-    AttentionCase("packed causal", (33, 70, 17), (50, 70, 90), dim=32, packed=True, causal=True),
-    AttentionCase("cached", (1, 1), (100, 170), dim=32, cache=256),
+    _narrow("packed", (33, 70, 17), (33, 70, 17), packed=True),
+    _narrow("packed causal", (33, 70, 17), (50, 70, 90), packed=True, causal=True),
+    _narrow("cached", (1, 1), (100, 170), cache=256),
     AttentionCase("cached causal", (3, 3), (100, 170), heads=4, causal=True, cache=256, sums=True),
-    AttentionCase("transposed", (40,), (40,), dim=32, layouts=("heads", "heads", "heads", "rows")),
-    AttentionCase("packed keys", (40,), (40,), dim=32, layouts=("rows", "packed", "rows", "rows")),
-    AttentionCase("keys and values of two layouts", (40,), (40,), dim=32, layouts=("rows", "heads", "rows", "rows")),
-    AttentionCase("expanded gradient", (40,), (40,), dim=32, layouts=("rows", "rows", "rows", "expanded")),
-    AttentionCase("very negative scores", (40,), (40,), dim=32, shift=1.9),
-    AttentionCase("very negative scores causal", (64,), (130,), dim=32, shift=1.9, causal=True),
+    _narrow("transposed", (40,), (40,), layouts=("heads", "heads", "heads", "rows")),
+    _narrow("packed keys", (40,), (40,), layouts=("rows", "packed", "rows", "rows")),
+    _narrow("keys and values of two layouts", (40,), (40,), layouts=("rows", "heads", "rows", "rows")),
+    _narrow("expanded gradient", (40,), (40,), layouts=("rows", "rows", "rows", "expanded")),
+    _narrow("very negative scores", (40,), (40,), shift=1.9),
+    _narrow("very negative scores causal", (64,), (130,), shift=1.9, causal=True),
     AttentionCase("grouped padded head dim causal", (80,), (40,), heads=4, dim=24, causal=True, sums=True),
     AttentionCase("rows without keys causal", (100,), (30,), dim=40, causal=True, sums=True),
-    AttentionCase(
-        "packed with empty sequences causal", (5, 9, 20), (10, 0, 12), dim=32, packed=True, causal=True, sums=True
-    ),
-    AttentionCase("cache of 255", (2, 2, 2), (255, 255, 255), heads=8, dim=32, cache=255, lengths=False, sums=True),
-    AttentionCase("empty cache", (1, 1), (0, 64), dim=32, cache=64),
-    AttentionCase("empty cache of three queries", (3, 3), (0, 64), dim=32, cache=64, sums=True),
-    AttentionCase("append after the end causal", (8,), (68,), dim=32, cache=64, appended=8, causal=True),
-    AttentionCase("window of all keys causal", (40,), (40,), dim=32, causal=True, window=(39, 0)),
-    AttentionCase("float32", (40,), (40,), dim=32, dtype="float32", option="float32"),
-    AttentionCase("window", (40,), (70,), dim=32, window=(8, 3), forward_only=True, option="window_size"),
-    AttentionCase("window gradients", (40,), (70,), dim=32, window=(8, 3), option="window_size, gradients"),
-    AttentionCase("softcap", (40,), (40,), dim=32, softcap=5.0, option="softcap"),
-    AttentionCase("alibi", (40,), (70,), dim=32, alibi=True, forward_only=True, option="alibi_slopes"),
-    AttentionCase("alibi gradients", (40,), (40,), dim=32, alibi=True, option="alibi_slopes, gradients"),
+    _narrow("packed with empty sequences causal", (5, 9, 20), (10, 0, 12), packed=True, causal=True, sums=True),
+    _narrow("cache of 255", (2, 2, 2), (255, 255, 255), heads=8, cache=255, lengths=False, sums=True),
+    _narrow("empty cache", (1, 1), (0, 64), cache=64),
+    _narrow("empty cache of three queries", (3, 3), (0, 64), cache=64, sums=True),
+    _narrow("append after the end causal", (8,), (68,), cache=64, appended=8, causal=True),
+    _narrow("window of all keys causal", (40,), (40,), causal=True, window=(39, 0)),
+    _narrow("float32", (40,), (40,), dtype="float32", option="float32"),
+    _narrow("window", (40,), (70,), window=(8, 3), forward_only=True, option="window_size"),
+    _narrow("window gradients", (40,), (70,), window=(8, 3), option="window_size, gradients"),
+    _narrow("softcap", (40,), (40,), softcap=5.0, option="softcap"),
+    _narrow("alibi", (40,), (70,), alibi=True, forward_only=True, option="alibi_slopes"),
+    _narrow("alibi gradients", (40,), (40,), alibi=True, option="alibi_slopes, gradients"),
     # as many keys as the head dim: see `find_kept` in check_numbers.py
-    AttentionCase("dropout", (32,), (32,), dim=32, dropout=True, option="dropout_p"),
-    AttentionCase("dropout packed", (32,), (32,), dim=32, packed=True, dropout=True, option="dropout_p"),
-    AttentionCase(
-        "rotary causal", (2, 2), (20, 30), dim=32, cache=64, appended=2, causal=True, rotary=True, option="rotary_cos"
-    ),
-    AttentionCase(
-        "other order", (1, 1), (20, 42), dim=32, cache=64, appended=1, reordered=True, option="cache_batch_idx"
-    ),
-    AttentionCase("pages", (1, 1), (300, 20), dim=32, cache=512, pages=True, option="block_table"),
-    AttentionCase(
+    _narrow("dropout", (32,), (32,), dropout=True, option="dropout_p"),
+    _narrow("dropout packed", (32,), (32,), packed=True, dropout=True, option="dropout_p"),
+    _narrow("rotary causal", (2, 2), (20, 30), cache=64, appended=2, causal=True, rotary=True, option="rotary_cos"),
+    _narrow("other order", (1, 1), (20, 42), cache=64, appended=1, reordered=True, option="cache_batch_idx"),
+    _narrow("pages", (1, 1), (300, 20), cache=512, pages=True, option="block_table"),
+    _narrow(
         "pages appended causal",
         (2,),
         (258,),
-        dim=32,
         cache=512,
         appended=2,
         causal=True,
         pages=True,
         option="block_table, new keys",
     ),
-    AttentionCase(
+    _narrow(
         "pages packed",
         (40,),
         (300,),
-        dim=32,
         packed=True,
         pages=True,
         forward_only=True,
         option="block_table, packed sequences",
     ),
-    AttentionCase("left padding", (1, 1), (40, 30), dim=32, cache=64, padding=3, option="cache_leftpad"),
-    AttentionCase(
+    _narrow("left padding", (1, 1), (40, 30), cache=64, padding=3, option="cache_leftpad"),
+    _narrow(
         "far offsets",
         (16, 16),
         (16, 16),
         heads=1,
         groups=1,
-        dim=32,
         far=True,
         forward_only=True,
         option="more than 2**31 elements",
