@@ -284,7 +284,8 @@ def test_whatever_the_compiler_cannot_do_guarded_objects_are_ordinary(
     assert outputs(project) == ordinary
     assert "without precompiled headers" in output
     assert ("compiling without empty sources" in output) is ("empty" in cannot or "plain" in cannot)
-    assert (f"the device code of {RADEON} differs from an ordinary compile" in output) is ("empty" in cannot)
+    if "empty" in cannot:  # the sample of the guard shows it
+        assert f"the device code of {RADEON} differs from an ordinary compile: compiling without empty" in output
     assert ("compiling whole objects the ordinary way" in output) is ("plain" in cannot)
     # nothing is kept of samples that differ
     kept = {len(entry.targets) for entry in every_record(project)}
