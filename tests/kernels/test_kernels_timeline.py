@@ -42,12 +42,6 @@ def test_an_event_says_what_the_compile_was_and_cost() -> None:
     assert event["args"] == {"CPU s": 30, "peak MiB": 700}
 
 
-def test_device_code_and_host_code_of_a_source_are_two_events() -> None:
-    found = events([compiled(0, 30), compiled(0, 2, targets=("host",)), compiled(0, 70, targets=("gfx90a", "host"))])
-    assert {event["name"].partition(" for ")[2] for event in found} == {"gfx942", "host", "gfx90a host"}
-    assert len({event["tid"] for event in found}) == 3
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_events_of_a_thread_never_overlap_and_there_are_as_many_threads_as_ran_at_once(seed: int) -> None:
     found = events(many(300, seed))
