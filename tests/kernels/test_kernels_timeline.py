@@ -17,7 +17,7 @@ from wheelfactory.kernels.timeline import render_trace
 def compiled(
     start: float, end: float, source: str = "fmha_fwd_d64", *, targets: tuple[str, ...] = ("gfx942",), peak: int = 100
 ) -> ObjectRecord:
-    return ObjectRecord(source, targets, "0" * 64, 1, end - start, peak, 1.7e9 + start, 1.7e9 + end)
+    return ObjectRecord(source, targets, "0" * 64, 1, max(0.0, end - start), peak, 1.7e9 + start, 1.7e9 + end)
 
 
 def many(count: int, seed: int = 1) -> list[ObjectRecord]:

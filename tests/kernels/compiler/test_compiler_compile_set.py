@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from kernel_project import BINDING, KERNELS, Project, make_project
+from wheelfactory.core.strict import read_lines
 from wheelfactory.kernels.compiler.costs import Ledger, Measurement, seed_cost
 from wheelfactory.kernels.compiler.ninja import NOT_LINKED
 from wheelfactory.kernels.compiler.request import FAILED, READY_TO_LINK, SHARD_DONE, TIME_UP
 from wheelfactory.kernels.compiler.samples import choose_samples
-from wheelfactory.kernels.compiler.store import ObjectRecord, Store, read_journal
+from wheelfactory.kernels.compiler.store import ObjectRecord, Store
 
 pytestmark = pytest.mark.slow
 
@@ -196,7 +197,7 @@ def test_another_abi_compiles_host_code_alone(stocked: Project, tmp_path: Path) 
 
 
 def every_record(project: Project) -> list[ObjectRecord]:
-    return [entry for path in project.kernels.glob("*/journal.jsonl") for entry in read_journal(path)]
+    return [entry for path in project.kernels.glob("*/journal.jsonl") for entry in read_lines(ObjectRecord, path)]
 
 
 @pytest.mark.parametrize("target", [ARCH, "host"])

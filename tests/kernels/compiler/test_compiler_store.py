@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from resource_limits import on_a_full_disk
+from wheelfactory.core.strict import read_record
 from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store, last_used
 
 SOURCES = ("fmha_bwd_d128", "fmha_fwd_d128", "fmha_fwd_d64")
@@ -92,7 +93,8 @@ def test_names_that_could_leave_the_folder_are_refused() -> None:
     for name in INVALID_NAMES:
         with pytest.raises(ValueError, match=r"not a kernel set|sources\[0\]: expected str"):
             SetKey.from_bytes(changed(sources=[name]))
-        assert ObjectRecord.from_line(json.dumps({**vars(entry_of()), "source": name})) is None, ascii(name)
+        with pytest.raises(ValueError, match=r"not a record|expected str"):
+            read_record(ObjectRecord, {**vars(entry_of()), "targets": ["gfx942"], "source": name})
 
 
 def test_a_saved_object_is_listed_with_its_cost(store: Store) -> None:
