@@ -25,12 +25,12 @@ from wheelfactory.core.cell import Cell
 from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.label import Label
-from wheelfactory.core.strict import parse_json, parse_record
+from wheelfactory.core.strict import parse_json, parse_record, read_lines
 from wheelfactory.core.wrap import write_message
 from wheelfactory.doctor.published_wheels import PublishedWheel as DoctorWheel
 from wheelfactory.doctor.published_wheels import parse_wheels
 from wheelfactory.kernels.archive import unpack_archive
-from wheelfactory.kernels.compiler.store import ObjectRecord, Store, read_journal
+from wheelfactory.kernels.compiler.store import ObjectRecord, Store
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.matrix.select import explain_selection, github_matrix
@@ -303,7 +303,7 @@ class Kernels(Target):
             done = unpack_archive(path, kernels)
             assert Store(kernels, done.set_key).read_records().keys() == done.objects.keys()
         for journal in kernels.glob("*/journal.jsonl"):
-            for entry in read_journal(journal):
+            for entry in read_lines(ObjectRecord, journal):
                 assert file_sha256(journal.parent / "objects" / f"{entry.source}.o") == entry.sha256
         assert {file.name for file in self._folder.iterdir()} <= {"a.tar.zst", "kernels"}
 

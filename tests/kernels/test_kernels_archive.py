@@ -266,7 +266,6 @@ def test_a_changed_byte_never_gets_a_wrong_object_into_a_store(archive: Path, tm
     assert found == {source: OBJECTS[source] for source in found}
 
 
-HASH_OF_NOTHING = SetKey({}, ()).digest.encode()
 MANIFEST = ("manifest.json", b"{}")
 
 

@@ -51,13 +51,6 @@ def test_the_sha256_is_stored_with_the_archive(uploaded: Path, archive: Path) ->
     assert (uploaded.parent / "SHA256SUMS").read_text() == f"{file_sha256(archive)}  {archive.name}\n"
 
 
-def test_a_missing_archive_downloads_as_none(host: DirectoryArchiveHost, dest: Path) -> None:
-    assert not host.has(NAME)
-    assert host.download(NAME, dest) is None
-    assert not host.folder.exists()
-    assert not dest.exists()
-
-
 def test_uploading_the_same_bytes_again_changes_nothing(
     host: DirectoryArchiveHost, uploaded: Path, archive: Path
 ) -> None:

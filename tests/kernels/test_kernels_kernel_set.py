@@ -15,7 +15,6 @@ from wheelfactory.kernels.kernel_set import (
     group_kernel_sets,
     require_set,
     sets_of_cell,
-    sources_name,
     stored_set_name,
 )
 from wheelfactory.matrix.expand import expand
@@ -58,13 +57,6 @@ def test_every_ck_cell_links_a_set_for_each_of_its_archs_and_one_for_its_host_co
             assert matrix.torch[cell.torch].cxx11_abi is host.cxx11_abi
 
 
-def test_the_cells_of_a_set_differ_in_torch_and_python_and_in_releases_with_the_same_sources() -> None:
-    matrix = load_matrix(MATRIX)
-    for kernel_set in group_kernel_sets(matrix, expand(matrix).cells):
-        for cell in kernel_set.cells:
-            assert (sources_name(matrix, cell.flash_attn), cell.rocm) == (kernel_set.sources, kernel_set.rocm)
-
-
 def test_a_cell_built_for_some_archs_links_their_sets_and_its_host_code() -> None:
     cell = next(cell for cell in CELLS if cell.id == "fa2.8.3-rocm6.2-torch2.5.1-cp311-ck")
     assert sets_of_cell(SMALL, cell) == (
@@ -103,10 +95,6 @@ def test_releases_with_equal_sources_are_one_set() -> None:
         ),
     }
     assert {kernel_set.releases for kernel_set in sets.values()} == {("2.8.3", "2.6.3")}
-
-
-def test_releases_with_different_sources_are_not() -> None:
-    assert len(sets_of(*digests(DIGEST, DIGEST[::-1]))) == len(SETS)
 
 
 def test_a_release_without_a_digest_is_named_by_its_version() -> None:
@@ -214,15 +202,3 @@ def test_the_slim_image_of_another_release_has_another_name() -> None:
     newer = ("6.2-complete", "6.2.4-complete")
     assert name_of(TAGGED, SLIM, newer, slim=True) != name_of(TAGGED, SLIM, newer) == name_of(TAGGED)
     assert name_of(TAGGED, SLIM, slim=True) == name_of(TAGGED)  # the same ROCm on the same system
-
-
-def test_no_two_sets_of_the_matrix_have_one_name() -> None:
-    matrix = load_matrix(MATRIX)
-    sets = group_kernel_sets(matrix, expand(matrix).cells)
-    assert len({stored_set_name(matrix, kernel_set) for kernel_set in sets}) == len(sets)
-
-
-def test_another_cache_version_gives_another_stored_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = name_of()
-    monkeypatch.setattr("wheelfactory.kernels.kernel_set.CACHE_VERSION", 0)
-    assert name_of() != before

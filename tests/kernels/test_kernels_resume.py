@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_archive_factory import KEY, OBJECTS, PARTS, fill, members_of, repacked
+from kernel_archive_factory import KEY, OBJECTS, PARTS, fill
 from wheelfactory.kernels.archive import pack_archive
 from wheelfactory.kernels.compiler.store import SetKey, Store
 from wheelfactory.kernels.resume import log_ignored_archives, unpack_archives
@@ -53,12 +53,6 @@ def objects(kernels: Path, key: SetKey = KEY) -> dict[str, bytes]:
     return {source: store.object_path(source).read_bytes() for source in store.read_records()}
 
 
-def damaged(path: Path) -> None:
-    """Change an object in an archive."""
-    members = members_of(path.read_bytes())
-    path.write_bytes(repacked([(name, content.replace(b"forward", b"forwarD")) for name, content in members]))
-
-
 def test_a_whole_shard_is_unpacked_and_known_as_complete(whole: Path, folder: Path, kernels: Path) -> None:
     (unpacked,) = unpack_archives(folder, SET, kernels)
     assert (unpacked.file_name, unpacked.shard, unpacked.is_partial) == (whole.name, "1/2", False)
@@ -71,29 +65,11 @@ def test_a_part_of_a_shard_is_unpacked_and_known_as_a_part(part: Path, folder: P
     assert objects(kernels) == {name: OBJECTS[name] for name in NAMES[:2]}
 
 
-def test_a_part_has_the_name_of_the_whole_which_replaces_it(part: Path, whole: Path, folder: Path) -> None:
-    assert part == whole
-    assert list(folder.iterdir()) == [whole]
-
-
 def test_archives_of_all_shards_and_of_the_set_are_unpacked(whole: Path, folder: Path, kernels: Path) -> None:
     pack_archive(machine(whole.parents[1], "other", "x_api"), SET, folder, "3/7", ["x_api"])
     pack_archive(machine(whole.parents[1], "all", *OBJECTS), SET, folder, None)
     assert [item.shard for item in unpack_archives(folder, SET, kernels)] == ["1/2", "3/7", None]
     assert objects(kernels) == OBJECTS
-
-
-def test_an_archive_of_another_set_is_left_alone(folder: Path, kernels: Path, tmp_path: Path) -> None:
-    pack_archive(machine(tmp_path, "one", *NAMES), "ck-1c6f3a07-rocm6.4-gfx942", folder, "1/2", NAMES)
-    assert unpack_archives(folder, SET, kernels) == ()
-    assert not kernels.exists()
-
-
-def test_an_archive_with_a_damaged_object_counts_as_a_part(whole: Path, folder: Path, kernels: Path) -> None:
-    damaged(whole)
-    (unpacked,) = unpack_archives(folder, SET, kernels)
-    assert unpacked.is_partial
-    assert objects(kernels) == {name: OBJECTS[name] for name in NAMES if "fwd" not in name}
 
 
 def test_a_truncated_archive_is_logged_and_its_good_objects_are_used(

@@ -49,12 +49,6 @@ def test_all_shards_make_the_set(folder: Path) -> None:
     assert sorted(read_archive_manifest(merged).objects) == sorted(OBJECTS)
 
 
-def test_objects_of_an_earlier_merge_are_in_the_store_and_used(folder: Path) -> None:
-    pack(folder, "2/2")
-    fill(folder.parent / "kernels", {name: OBJECTS[name] for name in SHARDS["1/2"]})
-    assert read_archive_manifest(merge_set(folder, SET, folder.parent / "kernels")).objects.keys() == OBJECTS.keys()
-
-
 def test_a_partial_shard_is_reported_with_its_progress(folder: Path) -> None:
     pack(folder, "2/2")
     pack(folder, "1/2", objects=1)
@@ -64,11 +58,6 @@ def test_a_partial_shard_is_reported_with_its_progress(folder: Path) -> None:
 def test_a_shard_without_kernels_is_reported(folder: Path) -> None:
     pack(folder, "2/2", objects=1)
     assert far(folder) == "shard 1/2: no kernel; shard 2/2: 1 of 2 kernels"
-
-
-def test_a_partial_whole_set_is_reported(folder: Path) -> None:
-    pack(folder, None, objects=3)
-    assert far(folder) == "shard 1/1: 3 of 4 kernels"
 
 
 def test_a_good_copy_in_another_archive_replaces_a_damaged_object(folder: Path) -> None:

@@ -21,7 +21,6 @@ from wheelfactory.kernels.archive import pack_archive
 from wheelfactory.kernels.compiler.request import (
     FAILED,
     READY_TO_LINK,
-    REQUEST_VARIABLE,
     TIME_UP,
     CompileRequest,
     CompileResult,
@@ -109,13 +108,6 @@ def test_a_set_without_an_archive_is_an_error_with_its_name(setup: SetupRun, tmp
     assert f"wheelfactory kernels {HOST}" in caught.value.hint
 
 
-def test_the_compile_can_write_stores_and_ledger_and_read_the_request(setup: SetupRun, tmp_path: Path) -> None:
-    extras = setup_env(setup, [DEVICE], CompileScope(), cache=tmp_path, appended=None)
-    assert extras.writes == (store_folder(tmp_path), ledger_path(tmp_path))
-    assert all(path.exists() for path in extras.writes)
-    assert Path(extras.environ[REQUEST_VARIABLE]).parent == setup.scratch
-
-
 # the result
 
 
@@ -161,8 +153,3 @@ def test_a_refused_compile_has_no_result(setup: SetupRun, tmp_path: Path) -> Non
     assert read_interrupted_result(setup) is None
     with pytest.raises(BuildError, match="no: it"):
         read_outcome(setup, tmp_path / "kernels", tmp_path / "build.log")
-
-
-def test_results_of_the_same_sets_have_the_same_key() -> None:
-    assert replace(BEGUN, keys=("a", "b")).key == replace(BEGUN, keys=("a", "b"), compiled=9).key
-    assert replace(BEGUN, keys=("a", "b")).key != replace(BEGUN, keys=("a", "c")).key

@@ -17,7 +17,7 @@ from wheelfactory.kernels.timeline import render_trace
 def compiled(
     start: float, end: float, source: str = "fmha_fwd_d64", *, targets: tuple[str, ...] = ("gfx942",), peak: int = 100
 ) -> ObjectRecord:
-    return ObjectRecord(source, targets, "0" * 64, 1, end - start, peak, 1.7e9 + start, 1.7e9 + end)
+    return ObjectRecord(source, targets, "0" * 64, 1, max(0.0, end - start), peak, 1.7e9 + start, 1.7e9 + end)
 
 
 def many(count: int, seed: int = 1) -> list[ObjectRecord]:
@@ -40,12 +40,6 @@ def test_an_event_says_what_the_compile_was_and_cost() -> None:
     (event,) = events([compiled(0, 30, "fmha_fwd_splitkv_d64_fp16", peak=700)])
     assert event["cat"] == "fwd_splitkv"
     assert event["args"] == {"CPU s": 30, "peak MiB": 700}
-
-
-def test_device_code_and_host_code_of_a_source_are_two_events() -> None:
-    found = events([compiled(0, 30), compiled(0, 2, targets=("host",)), compiled(0, 70, targets=("gfx90a", "host"))])
-    assert {event["name"].partition(" for ")[2] for event in found} == {"gfx942", "host", "gfx90a host"}
-    assert len({event["tid"] for event in found}) == 3
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -10,10 +10,12 @@ import ast
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 _Record = TypeVar("_Record")
@@ -66,6 +68,18 @@ _DECODER = json.JSONDecoder(
 def parse_record(kind: type[_Record], text: str | bytes) -> _Record:
     """Fill a dataclass from the text of a JSON object. Raises `ValueError`."""
     return read_record(kind, parse_json(text))
+
+
+def read_lines(kind: type[_Record], path: Path) -> Iterator[_Record]:
+    """Yield the dataclasses in a file with a JSON object a line, without truncated and other lines.
+
+    Nothing if there is no file. Raises `OSError` if it cannot be read.
+    """
+    if path.is_file():
+        with path.open(encoding="utf-8", errors="replace") as file:
+            for line in file:
+                with suppress(ValueError):
+                    yield parse_record(kind, line)
 
 
 def read_record(kind: type[_Record], document: object, path: str = "") -> _Record:

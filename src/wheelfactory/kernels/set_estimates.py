@@ -90,20 +90,23 @@ def estimate_sets(
     return [estimate_of(kernel_set.releases, kernel_set.targets) for kernel_set in sets]
 
 
+def _known(estimates: Iterable[EstimateOrReason]) -> list[Estimate]:
+    return [estimate for estimate in estimates if not isinstance(estimate, str)]
+
+
 def shard_hours(estimates: Iterable[EstimateOrReason]) -> list[float]:
     """The wall time of each shard in hours, at most; a set without an estimate has none."""
-    known = [estimate for estimate in estimates if not isinstance(estimate, str)]
-    return [estimate.longest_shard_s / _HOUR for estimate in known for _ in estimate.shards]
+    return [estimate.longest_shard_s / _HOUR for estimate in _known(estimates) for _ in estimate.shards]
 
 
 def total_cpu_hours(estimates: Iterable[EstimateOrReason]) -> float:
     """The CPU hours to compile and prove every set once; a set without an estimate counts nothing."""
-    return sum(estimate.cpu_s for estimate in estimates if not isinstance(estimate, str)) / _HOUR
+    return sum(estimate.cpu_s for estimate in _known(estimates)) / _HOUR
 
 
 def total_cluster_hours(estimates: Iterable[EstimateOrReason]) -> float:
     """The hours in which a cluster compiles every set, one after another; a set without an estimate counts nothing."""
-    return sum(estimate.cluster_s for estimate in estimates if not isinstance(estimate, str)) / _HOUR
+    return sum(estimate.cluster_s for estimate in _known(estimates)) / _HOUR
 
 
 def render_total(sets: Sequence[KernelSet], estimates: Sequence[EstimateOrReason], runners: Runners) -> Iterator[str]:

@@ -82,8 +82,21 @@ def setup_env(
     Raises `InputError` for an unusable archive, `BuildError` if there is none.
     """
     build_host, stores = setup.build_host, store_folder(cache)
-    sources = planned.sources if planned else ()
-    request = _request(setup, set_ids, scope, cache=cache, planned_sources=sources, survey=str(survey or ""))
+    request = CompileRequest(
+        ninja=str(build_host.ninja),
+        kernels=str(stores),
+        ledger=str(ledger_path(cache)),
+        result_file=str(_result_path(setup)),
+        jobs=setup.recipe.jobs,
+        targets=scope.targets,
+        shard=str(scope.shard or ""),
+        shard_ledger=str(scope.shard_ledger or ""),
+        deadline=scope.deadline,
+        archive_keys=tuple(_unpack_archives(stores, set_ids, scope.archives)) if scope.archives else (),
+        newer_system=setup.recipe.cell.amd_torch,  # the wheel's image, not the kernels'
+        planned_sources=planned.sources if planned else (),
+        survey=str(survey or ""),
+    )
     request_file = setup.scratch / "request.json"
     request.write(request_file)
     bin_folder = setup.scratch / "bin"
@@ -99,33 +112,6 @@ def setup_env(
     ledger_path(cache).touch()
     reads = (PACKAGE_DIR, *((scope.shard_ledger,) if scope.shard_ledger else ()))
     return SetupExtras(environ, reads, (stores, ledger_path(cache)), scope.deadline)
-
-
-def _request(
-    setup: SetupRun,
-    set_ids: Sequence[str],
-    scope: CompileScope,
-    *,
-    cache: Path,
-    planned_sources: tuple[str, ...],
-    survey: str,
-) -> CompileRequest:
-    stores = store_folder(cache)
-    return CompileRequest(
-        ninja=str(setup.build_host.ninja),
-        kernels=str(stores),
-        ledger=str(ledger_path(cache)),
-        result_file=str(_result_path(setup)),
-        jobs=setup.recipe.jobs,
-        targets=scope.targets,
-        shard=str(scope.shard or ""),
-        shard_ledger=str(scope.shard_ledger or ""),
-        deadline=scope.deadline,
-        archive_keys=tuple(_unpack_archives(stores, set_ids, scope.archives)) if scope.archives else (),
-        newer_system=setup.recipe.cell.amd_torch,  # the wheel's image, not the kernels'
-        planned_sources=planned_sources,
-        survey=survey,
-    )
 
 
 def _write_ninja(folder: Path, python: Path) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -19,7 +20,7 @@ from wheelfactory.core.errors import InputError, SourceError
 from wheelfactory.core.files import scratch_dir, write_atomic
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import logger
-from wheelfactory.core.strict import parse_json, read_record
+from wheelfactory.core.strict import parse_record
 from wheelfactory.kernels.compiler.guards import read_guard
 from wheelfactory.kernels.generator_commands import (
     GENERATED,
@@ -58,6 +59,7 @@ class SourceList:
     """The archs that the generator was run for; empty if it makes the same sources for all."""
     guards: Mapping[str, str] = field(default_factory=dict)
     """See `wheelfactory.kernels.compiler.guards`."""
+    format: int = SOURCE_LIST_FORMAT
 
 
 def list_sources(
@@ -127,9 +129,8 @@ def list_planned_sources(
 
 def write_source_list(source_list: SourceList, identity: str, cache: Path, trim: Trim | None = None) -> None:
     """Cache the list of sources of this identity (``sha256:...`` or ``commit:...``), corrected, with these filters."""
-    document = {"format": SOURCE_LIST_FORMAT, **asdict(source_list)}
     path = _list_path(cache, identity, trim, source_list.archs)
-    write_atomic(path, json.dumps(document, indent=1).encode() + b"\n")
+    write_atomic(path, json.dumps(asdict(source_list), indent=1).encode() + b"\n")
 
 
 def _list_path(cache: Path, identity: str, trim: Trim | None, archs: Sequence[str]) -> Path:
@@ -141,14 +142,10 @@ def _list_path(cache: Path, identity: str, trim: Trim | None, archs: Sequence[st
 
 def _read_list(path: Path) -> SourceList | None:
     """Read a cached list; None if it is missing, damaged or of another format."""
-    try:
-        document = parse_json(path.read_bytes())
-        if not isinstance(document, dict) or document.pop("format", None) != SOURCE_LIST_FORMAT:
-            return None
-        found = read_record(SourceList, document)
-    except (OSError, ValueError):
-        return None
-    return found if found.sources else None
+    with suppress(OSError, ValueError):
+        found = parse_record(SourceList, path.read_bytes())
+        return found if found.format == SOURCE_LIST_FORMAT and found.sources else None
+    return None
 
 
 def _generate_sources(

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
-from wheelfactory.kernels.compiler.compile_run import MIN_FREE_BYTES, CompileRun
+from wheelfactory.kernels.compiler.compile_run import CompileRun
 from wheelfactory.kernels.compiler.costs import Ledger
 from wheelfactory.kernels.compiler.request import CompileRequest
 from wheelfactory.kernels.compiler.schedule import Compile
@@ -90,13 +88,6 @@ def test_a_status_line_counts_the_needed_objects_and_only_names_other_compiles(
     assert [line.rpartition(" ")[2] for line in lines] == [HEADER, LIGHT, BINDING]
 
 
-def test_objects_of_an_earlier_run_are_not_reused(work: Work) -> None:
-    work.output(LIGHT).write_text("of another key")
-    work.does("exit 3")
-    work.compile(LIGHT)
-    assert not work.output(LIGHT).exists()
-
-
 def test_a_failure_is_printed_with_its_object_command_and_output(
     work: Work, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -127,15 +118,6 @@ def test_a_machine_that_is_slower_than_predicted_stops_earlier(work: Work, monke
     objects = work.compile(LIGHT, HEAVY, deadline=time.time() + 4 * PREDICTED_S[HEAVY])
     assert objects.late
     assert list(work.store.read_records()) == [LIGHT]
-
-
-@pytest.mark.parametrize(("free_bytes", "full"), [(MIN_FREE_BYTES - 1, True), (MIN_FREE_BYTES, False)])
-def test_a_failure_on_a_full_disk_is_attributed_to_the_disk(
-    work: Work, free_bytes: int, full: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=free_bytes))
-    work.does("exit 1")
-    assert work.compile(LIGHT).error == (f"{work.folder}: No space left on device" if full else "")
 
 
 def test_after_a_failed_save_no_other_compile_starts(

@@ -83,13 +83,6 @@ def test_a_clang_that_the_environment_names_is_the_one(tmp_path: Path) -> None:
     assert read(folder, HIP_CLANG_PATH=str(other)).content != read(folder).content
 
 
-def test_a_library_of_another_llvm_is_nothing_to_it(tmp_path: Path) -> None:
-    folder = rocm(tmp_path)
-    before = read(folder).content
-    (folder / "lib/x86_64-linux-gnu/libLLVM.so.20.1").write_text("changed")
-    assert read(folder).content == before
-
-
 @pytest.mark.parametrize(
     ("says", "version", "llvm", "amd"),
     [

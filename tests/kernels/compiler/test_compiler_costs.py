@@ -70,11 +70,6 @@ def test_without_measurements_the_seed_table_is_all() -> None:
     assert predict_cost(NOTHING, FWD, HOST_CODE, CLANG) == SEED_COSTS["host"]["fwd"][64]
 
 
-def test_every_amount_of_the_seed_table_is_more_than_zero() -> None:
-    costs = [cost for kinds in SEED_COSTS.values() for dims in kinds.values() for cost in dims.values()]
-    assert all(cost.cpu_s > 0 and cost.peak_mib > 0 and cost.size > 0 for cost in costs)
-
-
 def test_the_targets_of_an_ordinary_compile_are_compiled_in_turn() -> None:
     one, two, three = (ordinary_cost(BWD, archs) for archs in (1, 2, 3))
     assert three.cpu_s - two.cpu_s == pytest.approx(two.cpu_s - one.cpu_s)
@@ -148,17 +143,6 @@ def test_light_compiles_do_not_lower_the_memory_of_heavy_ones() -> None:
     assert predict_cost(ledger, BWD, ONE, CLANG).cpu_s == pytest.approx(seed_cost(BWD, ONE).cpu_s / 2)
 
 
-def test_sources_of_unmeasured_kinds_do_not_change_the_ratio() -> None:
-    assert predict_cost(Ledger((times(UNKNOWN, 9, 9, 9),)), BWD, ONE, CLANG) == seed_cost(BWD, ONE)
-
-
-def test_measurements_of_other_compilers_are_ignored() -> None:
-    ledger = Ledger((measured(FWD, compiler=OTHER), times(BWD, 7, 7, 7)))
-    assert predict_cost(ledger, FWD, ONE, OTHER).cpu_s == 50
-    assert predict_cost(ledger, FWD, ONE, CLANG).cpu_s == pytest.approx(7 * seed_cost(FWD, ONE).cpu_s)
-    assert predict_cost(ledger, FWD, ONE, "a third") == seed_cost(FWD, ONE)
-
-
 def test_shards_are_cut_by_the_compiler_that_the_ledger_knows_best() -> None:
     ledger = Ledger((measured(FWD, 1), measured(FWD, 7, compiler=OTHER), measured(FWD, 7, compiler=OTHER)))
     assert shard_costs(ledger, [FWD], ONE) == {FWD: 7}
@@ -230,10 +214,6 @@ def test_truncated_and_foreign_lines_are_ignored() -> None:
     texts = ("", "\n", "null", "[]", "7", "{}", "[" * 100_000, "\x00", LINE[:-9], LINE[:-2] + LINE)
     bad = [*texts, *(json.dumps({**asdict(measured(FWD)), **change}) for change in FOREIGN)]
     assert [line for line in bad if ledger_of([LINE, line, LINE]) != Ledger((measured(FWD),) * 2)] == []
-
-
-def test_a_missing_ledger_is_empty(tmp_path: Path) -> None:
-    assert Ledger.read(tmp_path / "ledger.jsonl") == NOTHING
 
 
 def test_a_ledger_with_invalid_utf_8_is_read(tmp_path: Path) -> None:

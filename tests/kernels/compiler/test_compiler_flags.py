@@ -7,8 +7,6 @@ import shlex
 import pytest
 
 from wheelfactory.kernels.compiler.flags import (
-    appended_flags,
-    has_runaway_flags,
     is_kernel_source,
     kernel_command,
     kernel_flags,
@@ -119,13 +117,6 @@ def test_source_output_and_depfile_are_dropped() -> None:
 # the pair that makes a compiler run away
 
 
-def test_the_pair_is_one_only_if_both_are_there() -> None:
-    inline, calls = "-mllvm -amdgpu-early-inline-all=true", "-mllvm -amdgpu-function-calls=false"
-    assert has_runaway_flags(shlex.split(f"{inline} {calls}"))
-    assert not has_runaway_flags(shlex.split(inline))
-    assert not has_runaway_flags(shlex.split(calls))
-
-
 def test_disabling_early_inlining_changes_no_other_flag() -> None:
     wild, tame = flags(KERNEL), flags(KERNEL, tame=True)
     different = [(one, other) for one, other in zip(wild, tame, strict=True) if one != other]
@@ -133,12 +124,6 @@ def test_disabling_early_inlining_changes_no_other_flag() -> None:
 
 
 # flags of the environment
-
-
-def test_appended_flags_are_split_as_by_a_shell() -> None:
-    environ = {"HIPCC_COMPILE_FLAGS_APPEND": "-O1 -D'A=b c'", "HIPCC_LINK_FLAGS_APPEND": "-s"}
-    assert appended_flags(environ) == ["-O1", "-DA=b c"]
-    assert appended_flags({}) == []
 
 
 # the command

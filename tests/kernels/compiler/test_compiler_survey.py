@@ -13,11 +13,12 @@ from kernel_project import KERNELS, Project, make_project
 from remote_server import RemoteServer, remote_server
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.progress import ignore_progress
+from wheelfactory.core.strict import read_lines
 from wheelfactory.kernels.compiler import survey as survey_module
 from wheelfactory.kernels.compiler.costs import Ledger
 from wheelfactory.kernels.compiler.ninja import NOT_LINKED
 from wheelfactory.kernels.compiler.request import SURVEYED, CompileResult
-from wheelfactory.kernels.compiler.store import Store, read_journal
+from wheelfactory.kernels.compiler.store import ObjectRecord, Store
 from wheelfactory.kernels.compiler.survey import Survey
 from wheelfactory.kernels.remote.fill import fill_store, find_missing_kernels
 from wheelfactory.kernels.remote.settings import parse_remote
@@ -107,7 +108,7 @@ def test_the_build_finds_everything_in_the_store_and_has_the_objects_of_a_local_
     code, output = project.run()
     assert code == 0, output
     assert project.sources() == ["flash_api"]
-    entries = [entry for path in project.kernels.glob("*/journal.jsonl") for entry in read_journal(path)]
+    entries = [entry for path in project.kernels.glob("*/journal.jsonl") for entry in read_lines(ObjectRecord, path)]
     assert {entry.made_by for entry in entries} == {"worker1"}
     local = make_project(tmp_path, "local", kernels=tmp_path / "other")
     assert local.run()[0] == 0

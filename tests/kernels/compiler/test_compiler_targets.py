@@ -60,10 +60,6 @@ def test_host_code_embeds_the_placeholder() -> None:
     assert options[2:] == ["-Xclang", "-fcuda-include-gpubinary", "-Xclang", PLACEHOLDER]
 
 
-def test_a_whole_object_is_an_ordinary_compile_for_its_archs_in_order() -> None:
-    assert target_options(WHOLE, ARCHS, PLACEHOLDER) == ["--offload-arch=gfx90a", "--offload-arch=gfx942"]
-
-
 def test_a_kernel_name_has_operation_head_dim_options_and_arch() -> None:
     for name, parts in (
         ("fmha_fwd_d64_fp16_batch_b128x64", KernelName("fwd", "64", "fp16_batch_b128x64", "")),
@@ -76,17 +72,6 @@ def test_a_kernel_name_has_operation_head_dim_options_and_arch() -> None:
         assert found == parts
         assert not found.is_api
         assert found.type == parts.rest.partition("_")[0]
-
-
-def test_an_api_source_has_an_operation_and_no_head_dim() -> None:
-    for name, operation, arch in (
-        ("fmha_bwd_api", "bwd", ""),
-        ("fmha_fwd_splitkv_api", "fwd_splitkv", ""),
-        ("fmha_fwd_api_gfx12", "fwd", "gfx12"),
-    ):
-        found = parse_kernel_name(name)
-        assert found
-        assert (found.is_api, found.type, found.operation, found.arch) == (True, "", operation, arch)
 
 
 def test_other_names_do_not_parse() -> None:

@@ -227,6 +227,6 @@ def _ledger(request: CompileRequest, inputs: CompileInputs, stores: Mapping[Targ
         Measurement(entry.source, entry.targets, inputs.compiler.content, entry.cpu_s, entry.peak_mib, entry.size)
         for store in stores.values()
         for entry in store.read_records().values()
-        if entry.cpu_s > 0 and entry.peak_mib > 0
     )
-    return Ledger((*Ledger.read(Path(request.ledger)).measurements, *kept))
+    known = (entry for entry in kept if entry.is_plausible)
+    return Ledger((*Ledger.read(Path(request.ledger)).measurements, *known))

@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from statistics import median
 
-from wheelfactory.core.strict import parse_record
+from wheelfactory.core.strict import read_lines
 from wheelfactory.kernels.compiler.guards import NO_GUARDS, Guards, is_empty
 from wheelfactory.kernels.compiler.targets import HOST, parse_kernel_name
 
@@ -139,15 +139,11 @@ class Measurement:
         """One line of a ledger."""
         return json.dumps(asdict(self), sort_keys=True) + "\n"
 
-    @classmethod
-    def from_line(cls, line: str) -> Measurement | None:
-        """Parse a line of `to_line`; None if it is truncated or something else."""
-        try:
-            entry = parse_record(cls, line)
-        except ValueError:
-            return None
-        numbers = (entry.cpu_s, entry.peak_mib, entry.size)
-        return entry if entry.targets and min(numbers) > 0 and max(numbers) < _MAX_MEASUREMENT else None
+    @property
+    def is_plausible(self) -> bool:
+        """Whether predictions can be made from it."""
+        numbers = (self.cpu_s, self.peak_mib, self.size)
+        return bool(self.targets) and min(numbers) > 0 and max(numbers) < _MAX_MEASUREMENT
 
 
 @dataclass(frozen=True)
@@ -162,10 +158,7 @@ class Ledger:
 
         Raises `OSError` if it cannot be read.
         """
-        if not path.is_file():
-            return cls()
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return cls(tuple(filter(None, map(Measurement.from_line, file))))
+        return cls(tuple(entry for entry in read_lines(Measurement, path) if entry.is_plausible))
 
     @property
     def main_compiler(self) -> str:

@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from typing import Any
 
 from wheelfactory.core.digest import SHA256, file_sha256
 from wheelfactory.core.files import lock_folder, write_atomic
-from wheelfactory.core.strict import parse_record
+from wheelfactory.core.strict import parse_record, read_lines
 
 FORMAT = 3
 """Format number of ``set.json`` and of an archive's manifest."""
@@ -106,14 +106,6 @@ class ObjectRecord:
         """Serialize to a journal line."""
         return json.dumps(asdict(self), sort_keys=True) + "\n"
 
-    @classmethod
-    def from_line(cls, line: str) -> ObjectRecord | None:
-        """Parse a line of `to_line`; None if it is truncated or something else."""
-        try:
-            return parse_record(cls, line)
-        except ValueError:
-            return None
-
 
 class Store:
     """The folder of one kernel set."""
@@ -147,7 +139,7 @@ class Store:
     def read_records(self) -> dict[str, ObjectRecord]:
         """Read the journal: the saved objects, by source. Does not verify the objects."""
         sources = set(self.key.sources)
-        return {entry.source: entry for entry in read_journal(self.journal) if entry.source in sources}
+        return {entry.source: entry for entry in read_lines(ObjectRecord, self.journal) if entry.source in sources}
 
     def has_object(self, entry: ObjectRecord) -> bool:
         """Whether the object is there, undamaged."""
@@ -193,14 +185,3 @@ def last_used(folder: Path) -> int | None:
         return (folder / _DESCRIPTION).stat().st_mtime_ns
     except (FileNotFoundError, NotADirectoryError):
         return None
-
-
-def read_journal(path: Path) -> Iterator[ObjectRecord]:
-    """Read the records of a journal, in order; nothing if there is no file."""
-    if not path.is_file():
-        return
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for line in file:
-            entry = ObjectRecord.from_line(line)
-            if entry:
-                yield entry
