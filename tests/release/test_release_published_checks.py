@@ -51,7 +51,7 @@ def with_row(release: Path, **changes: object) -> None:
 
 
 def check(wheel: Path, site: Path | str, tmp_path: Path) -> tuple[GateResult, ...]:
-    return check_wheel(wheel, read_site(str(site)), tmp_path, {})
+    return check_wheel(wheel, read_site(str(site)), {})
 
 
 def findings_of(results: tuple[GateResult, ...]) -> list[str]:
@@ -143,7 +143,7 @@ def test_a_row_that_is_not_fully_verified_is_refused(release: Path, wheel: Path,
 def test_a_flash_attn_without_a_cell_needs_an_attestation(release: Path, wheel: Path, tmp_path: Path) -> None:
     with_row(release, cell=None, label=None, gates=())
     local = read_site(str(release))
-    results = check_wheel(wheel, PublishedSite("me", local.rows, local.base, "me/wheels"), tmp_path, {})
+    results = check_wheel(wheel, PublishedSite("me", local.rows, local.base, "me/wheels"), {})
     assert findings_of(results)[0] == "row: expected every required gate passed, found no cell"
     assert (results[-1].gate, results[-1].status) == ("attestation", Status.FAILED)
 
@@ -196,7 +196,7 @@ def test_without_sigstore_the_error_has_the_install_line(
     monkeypatch.setattr(bundle, "find_spec", lambda name: None)
     site = PublishedSite("github:me/wheels", read_manifest(release), repository="me/wheels")
     with pytest.raises(InputError, match="sigstore is missing") as refused:
-        check_wheel(wheel, site, tmp_path, {})
+        check_wheel(wheel, site, {})
     assert refused.value.hint == f"{sys.executable} -m pip install sigstore"
 
 

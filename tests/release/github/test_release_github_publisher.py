@@ -369,7 +369,7 @@ def test_releases_that_can_be_changed_are_warned_of(
         github.repository.immutable = False
         publish(publisher(), added[:1])
         publish(publisher("v2"), additions([stub_wheel(added[0][1].parent, "torch", "1")]))
-    assert caplog.messages == ["v2 is not immutable: enable immutable releases in the repository settings"]
+    assert caplog.messages == ["v2 is not immutable: enable immutable releases in its settings"]
 
 
 def test_without_a_tag_it_can_only_be_read(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:

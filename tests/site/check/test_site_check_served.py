@@ -47,7 +47,7 @@ def never(_seconds: float) -> NoReturn:
 
 def look(address: str, rows: Sequence[WheelRow], folder: Path) -> tuple[PublishedSite, Sequence[GateResult]]:
     """Read a site once."""
-    return wait_for_site(address, rows, 0, never, folder, {})
+    return wait_for_site(address, rows, 0, never, {})
 
 
 def findings(results: Sequence[GateResult]) -> list[str]:
@@ -157,7 +157,7 @@ def test_a_stale_site_is_read_again_until_it_serves_the_rows(release: Path, tmp_
             (tmp_path / "page").rename(release / PAGE)
 
     with served(release) as site:
-        _, results = wait_for_site(site.url, rows, 1000, deploy, tmp_path, {})
+        _, results = wait_for_site(site.url, rows, 1000, deploy, {})
     assert findings(results) == []
     assert pauses == [POLL_S, POLL_S]
 
@@ -174,13 +174,13 @@ def test_a_site_that_stays_stale_is_drift_when_the_time_is_up(
         clock[0] += seconds
 
     with served(release) as site:
-        _, results = wait_for_site(site.url, rows, 100, pause, tmp_path, {})
+        _, results = wait_for_site(site.url, rows, 100, pause, {})
     assert len(findings(results)) == 1
     assert 100 - 2 * POLL_S < clock[0] <= 100
 
 
 def test_a_directory_is_read_once(release: Path, tmp_path: Path) -> None:
-    _, results = wait_for_site(release.as_uri(), read_manifest(release)[:1], 1000, never, tmp_path, {})
+    _, results = wait_for_site(release.as_uri(), read_manifest(release)[:1], 1000, never, {})
     assert len(findings(results)) == 1
 
 
