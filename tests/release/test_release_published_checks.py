@@ -120,8 +120,6 @@ def test_a_changed_wheel_is_refused_by_its_digest(cli: Cli, release: Path, wheel
     ("change", "found"),
     [
         pytest.param({"offload_archs": ("gfx942", "gfx950")}, "another offload_archs", id="archs"),
-        pytest.param({"source": "sha256:" + "1" * 64}, "another source", id="source"),
-        pytest.param({"requires_python": ">=3.10"}, "another requires_python", id="Python"),
         pytest.param({"metadata_sha256": "1" * 64}, "another metadata_sha256", id="METADATA"),
         pytest.param({"cxx11_abi": True, "glibc": "2.28"}, "another cxx11_abi, glibc", id="two fields"),
     ],
@@ -157,13 +155,10 @@ def test_a_yanked_wheel_is_called_that(cli: Cli, release: Path, wheel: Path) -> 
     )
 
 
-def test_a_wheel_that_was_not_published_is_refused(release: Path, tmp_path: Path) -> None:
+def test_a_wheel_that_was_not_published_is_refused(release: Path, wheel: Path, tmp_path: Path) -> None:
     other = flash_attn_wheel(tmp_path / "other", CELL.replace("2.9.1", "2.8.0"))
-    (result,) = check(other, release, tmp_path)
-    assert findings_of((result,)) == [f"row: expected a row of that name in {release}, found none"]
-
-
-def test_a_renamed_wheel_is_refused_with_its_name(release: Path, wheel: Path, tmp_path: Path) -> None:
+    (finding,) = findings_of(check(other, release, tmp_path))
+    assert finding == f"row: expected a row of that name in {release}, found none"
     renamed = wheel.rename(wheel.with_name(NAME.replace("torch2.9", "torch2.8")))
     (finding,) = findings_of(check(renamed, release, tmp_path))
     assert finding.endswith(f"found {NAME}, with the same bytes")
@@ -204,13 +199,10 @@ def test_without_sigstore_the_error_has_the_install_line(
     ("arguments", "error"),
     [
         (("--from", "release", NAME, "--quick"), "--from runs no gates: release"),
-        (("--from", "release", NAME, "--rebuild"), "--from runs no gates: release"),
         (("--from", "nowhere", NAME), "no such site: nowhere"),
         (("--from", "release", "absent.whl"), "not a wheel file name: absent.whl"),
         (("--from", "release", NAME), f"no such file: {NAME}"),
-        (("--from", "release", "release"), "neither a wheel nor an installed project: release in /"),
         (("--from", "release", "release/wheels"), "neither a wheel nor an installed project: release/wheels\n"),
-        (("--from", "release", "."), "neither a wheel nor an installed project: .\n"),
         (("--from", "release", "no-such-project"), "neither a wheel nor an installed project: no-such-project in /"),
     ],
 )

@@ -169,8 +169,15 @@ def test_every_index_has_the_dependencies_too(release: Path) -> None:
         assert page.repository_version == "1.0"
 
 
-def test_dependencies_alone_make_no_index() -> None:
-    assert render_index([EINOPS]) == {}
+def test_our_aiter_and_the_flash_attn_without_kernels_are_in_their_own_indexes_alone() -> None:
+    preview = a_row("rocm64torch2.9tritongit0123abc")
+    ours = a_row(None, "amd_aiter-0.0.20260602-py3-none-any.whl", project="amd-aiter", version="0.0.20260602")
+    fallback = a_row(None, "flash_attn-2.6.3+fallback-py3-none-any.whl", project="flash-attn", version="2.6.3+fallback")
+    pages = render_index([FLASH_ATTN, EINOPS, preview, ours, fallback])
+    with_aiter = [name for name in pages if name.endswith("/amd-aiter/index.html")]
+    assert with_aiter == ["simple/rocm64/torch2.9/triton-preview/amd-aiter/index.html"]
+    assert [name for name, page in pages.items() if b"+fallback" in page] == ["simple/fallback/flash-attn/index.html"]
+    assert render_index([EINOPS]) == {}, "dependencies alone make no index"
 
 
 def test_every_link_leads_to_the_file_it_promises(release: Path) -> None:

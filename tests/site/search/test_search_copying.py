@@ -99,18 +99,8 @@ def environment(tmp_path: Path) -> Path:
     """The Python of a user who has only torch for ROCm and its Triton."""
     python = Path(make_python(tmp_path / "environment"))
     triton = stub_wheel(tmp_path, "pytorch_triton_rocm", TRITON_OF_TORCH)
-    command: Command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        python,
-        "install",
-        "--no-index",
-        triton,
-        torch_wheel(tmp_path),
-    ]
-    run(command, tmp_path).check_returncode()
+    command: Command = [sys.executable, "-m", "uv", "pip", "install", "--python", python, "--no-index", triton]
+    run([*command, torch_wheel(tmp_path)], tmp_path).check_returncode()
     return python
 
 
@@ -157,9 +147,15 @@ def page(visit: Visit, place: Place) -> Page:
     return visitor.open(f"?rocm=6.4&torch=2.9&flash-attn=2.8.3&python={PYTHON}")
 
 
-@pytest.mark.parametrize("version", [CK_VERSION, TRITON_VERSION], ids=["ck", "triton"])
-@pytest.mark.parametrize("tool", ["pip", "uv"])
-@pytest.mark.parametrize("has_torch", [False, True], ids=["torch-first", "i-have-torch"])
+@pytest.mark.parametrize(
+    ("tool", "version", "has_torch"),
+    [
+        pytest.param("pip", CK_VERSION, False, id="pip, torch first"),
+        pytest.param("uv", TRITON_VERSION, False, id="uv, torch first"),
+        pytest.param("pip", TRITON_VERSION, True, id="pip, torch is there"),
+        pytest.param("uv", CK_VERSION, True, id="uv, torch is there"),
+    ],
+)
 def test_the_copied_lines_install_exactly_that_wheel_and_its_torch(
     page: Page, bare_environment: Path, environment: Path, tool: str, version: str, has_torch: bool, tmp_path: Path
 ) -> None:

@@ -20,6 +20,7 @@ from wheelfactory.doctor.gpu_match import judge_gpus
 from wheelfactory.doctor.machine import InstalledTorch, Machine, Python
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.rules import AXES
 from wheelfactory.site.search_data import search_data
 
 ASK = """(model, query) => {
@@ -33,6 +34,34 @@ ASK = """(model, query) => {
 def page(matrix: Matrix) -> PageRule:
     """The rule of the page, with a wheel for each cell of the matrix."""
     return PageRule(search_data(matrix, [row_of(matrix, cell) for cell in expand(matrix).cells], docs=False))
+
+
+WRITTEN = {
+    "torch=2.9": {"torch": "2.9.1"},
+    "torch=2.9.0": {"torch": "2.9.1"},
+    "torch=2.9.0%2Brocm6.4": {"torch": "2.9.1", "rocm": "6.4"},
+    "torch=2.5.1%2Brocm6.2.4": {"torch": "2.5.1", "rocm": "6.2.4"},
+    "torch=2.9.1%2Brocm6.4&rocm=7.2": {"torch": "2.9.1", "rocm": "7.2"},
+    "torch=torch 2.10.0.dev20260101%2Brocm7.1": {"torch": "2.10.0", "rocm": "7.1"},
+    "torch=2.9.1%2Bcu128": {"torch": "2.9.1+cu128"},
+    "torch=2.9.1%2Bcpu": {"torch": "2.9.1+cpu"},
+    "torch=2": {"torch": "2"},
+    "rocm=HIP 6.4.43482": {"rocm": "6.4"},
+    "rocm=6.2.41134": {"rocm": "6.2"},
+    "python=Python 3.12.7": {"python": "3.12"},
+    "python=3.13t": {"python": "3.13t"},
+    "flash-attn=v2.8.3": {"flash-attn": "2.8.3"},
+    "flash-attn=2.8.4": {"flash-attn": "2.8.4"},
+    "flash-attn=2.8.3.1": {"flash-attn": "2.8.3.1"},
+    "backend=Triton": {"backend": "triton"},
+}
+"""Choices in an address, as people and programs write them, and as the page reads them."""
+
+
+def test_a_choice_in_the_address_is_read_as_people_and_programs_write_it(page: PageRule) -> None:
+    states = page.ask("(model, query) => factory.readState(model, query)", [*WRITTEN])
+    found = [{axis: state[axis] for axis in AXES if axis in state} for state in states]
+    assert dict(zip(WRITTEN, found, strict=True)) == WRITTEN
 
 
 @pytest.fixture(scope="module")
