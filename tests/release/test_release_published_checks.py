@@ -50,7 +50,7 @@ def with_row(release: Path, **changes: object) -> None:
     (release / MANIFEST_NAME).write_bytes(manifest_bytes(rows))
 
 
-def check(wheel: Path, site: Path | str, tmp_path: Path) -> tuple[GateResult, ...]:
+def check(wheel: Path, site: Path | str) -> tuple[GateResult, ...]:
     return check_wheel(wheel, read_site(str(site)), {})
 
 
@@ -99,9 +99,9 @@ def test_the_results_are_printed_as_json(cli: Cli, release: Path, wheel: Path) -
     ]
 
 
-def test_a_site_without_a_repository_is_read_over_http(release: Path, wheel: Path, tmp_path: Path) -> None:
+def test_a_site_without_a_repository_is_read_over_http(release: Path, wheel: Path) -> None:
     with served(release) as site:
-        results = check(wheel, f"{site.url}/", tmp_path)
+        results = check(wheel, f"{site.url}/")
     assert describe_checks(results) == "not checked: attestation"
     assert results[-1].detail == f"{site.url}/ is no site of a GitHub repository, which has no attestations"
 
@@ -125,20 +125,20 @@ def test_a_changed_wheel_is_refused_by_its_digest(cli: Cli, release: Path, wheel
     ],
 )
 def test_a_row_that_differs_from_the_build_record_is_refused(
-    release: Path, wheel: Path, tmp_path: Path, change: dict[str, object], found: str
+    release: Path, wheel: Path, change: dict[str, object], found: str
 ) -> None:
     with_row(release, **change)
     expected = "build-record: expected what its row in the manifest says, found "
-    assert findings_of(check(wheel, release, tmp_path)) == [expected + found]
+    assert findings_of(check(wheel, release)) == [expected + found]
 
 
-def test_a_row_that_is_not_fully_verified_is_refused(release: Path, wheel: Path, tmp_path: Path) -> None:
+def test_a_row_that_is_not_fully_verified_is_refused(release: Path, wheel: Path) -> None:
     with_row(release, gates=quick_gates(CELL))
     expected = "row: expected every required gate passed, found not checked: numbers"
-    assert findings_of(check(wheel, release, tmp_path)) == [expected]
+    assert findings_of(check(wheel, release)) == [expected]
 
 
-def test_a_flash_attn_without_a_cell_needs_an_attestation(release: Path, wheel: Path, tmp_path: Path) -> None:
+def test_a_flash_attn_without_a_cell_needs_an_attestation(release: Path, wheel: Path) -> None:
     with_row(release, cell=None, label=None, gates=())
     local = read_site(str(release))
     results = check_wheel(wheel, PublishedSite("me", local.rows, local.base, "me/wheels"), {})
@@ -157,10 +157,10 @@ def test_a_yanked_wheel_is_called_that(cli: Cli, release: Path, wheel: Path) -> 
 
 def test_a_wheel_that_was_not_published_is_refused(release: Path, wheel: Path, tmp_path: Path) -> None:
     other = flash_attn_wheel(tmp_path / "other", CELL.replace("2.9.1", "2.8.0"))
-    (finding,) = findings_of(check(other, release, tmp_path))
+    (finding,) = findings_of(check(other, release))
     assert finding == f"row: expected a row of that name in {release}, found none"
     renamed = wheel.rename(wheel.with_name(NAME.replace("torch2.9", "torch2.8")))
-    (finding,) = findings_of(check(renamed, release, tmp_path))
+    (finding,) = findings_of(check(renamed, release))
     assert finding.endswith(f"found {NAME}, with the same bytes")
 
 
@@ -186,7 +186,7 @@ def test_the_repository_is_that_of_the_site_or_else_of_the_row(
 
 
 def test_without_sigstore_the_error_has_the_install_line(
-    release: Path, wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    release: Path, wheel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bundle, "find_spec", lambda name: None)
     site = PublishedSite("github:me/wheels", read_manifest(release), repository="me/wheels")

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from pypi_simple import DistributionPackage, IndexPage, ProjectPage, RepositoryPage
 
 from release_factory import (
-    PUBLISHED,
     content_of,
     flash_attn_wheel,
     links_on,
     make_release,
     path_of,
+    plain_row,
     reachable,
     stub_wheel,
 )
@@ -49,18 +49,9 @@ def a_row(
     label: str | None, filename: str = "flash_attn-2.8.3+{label}-1-py3-none-any.whl", **changed: object
 ) -> WheelRow:
     """A row of flash-attn, or of einops if it has no label."""
-    row = WheelRow(
-        project="flash-attn" if label else "einops",
-        version="2.8.3",
-        filename=filename.format(label=label),
-        sha256="a" * 64,
-        size=12,
-        requires_python=">=3.9",
-        metadata_sha256="b" * 64,
-        published=PUBLISHED,
-        label=label,
-    )
-    return row.model_copy(update=changed)
+    project = "flash-attn" if label else "einops"
+    named = {"project": project, "version": "2.8.3", "requires_python": ">=3.9", "label": label}
+    return plain_row(filename.format(label=label), **{**named, **changed})
 
 
 FLASH_ATTN = a_row("rocm64torch2.9")

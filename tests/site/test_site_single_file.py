@@ -152,13 +152,6 @@ def test_beside_a_manifest_it_needs_no_site(tmp_path: Path, doctor: Path, releas
     assert done.returncode == DONE, done.stderr
 
 
-def test_help_lists_options_and_exit_codes(tmp_path: Path, doctor: Path) -> None:
-    done = call([sys.executable, doctor, "--help"], tmp_path)
-    assert done.returncode == DONE
-    for text in ("SITE", "--python PATH", "--install", "--json", "--backend {ck,triton}", "exit codes: 0 flash-attn"):
-        assert text in done.stdout
-
-
 def test_it_can_be_piped_to_python(tmp_path: Path, release: Path) -> None:
     python = make_python(tmp_path / "env", SEEING_TORCH)
     with served(release), (release / "doctor.py").open() as file:

@@ -98,6 +98,16 @@ def test_with_amds_torch_the_page_installs_no_torch(page: PageRule) -> None:
     assert titles == [["pip", 1], ["uv", 1], ["URL", 1]]
 
 
+def test_an_address_is_quoted_for_the_shell_where_it_needs_to_be(page: PageRule) -> None:
+    wheel = '{ index: "simple/x", version: "1+a", pythons: [], url: "x" }'
+    sites = {"https://example.org/a/": "https://example.org/a/simple/x/"}
+    sites["https://example.org/it's&b/"] = "'https://example.org/it'\\''s&b/simple/x/'"
+    found = page.ask(f"(model, site) => factory.formsOf(model, site, [{wheel}])", [*sites])
+    for forms, shown in zip(map(dict, found), sites.values(), strict=True):
+        assert forms["pip"] == [["flash-attn", f"pip install --index-url {shown} flash-attn==1+a"]]
+        assert forms["uv"] == [["flash-attn", f"uv pip install --default-index {shown} flash-attn==1+a"]]
+
+
 def test_there_are_sixty_questions() -> None:
     assert len(set(QUESTIONS)) == len(QUESTIONS) >= 60
 
