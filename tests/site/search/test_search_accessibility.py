@@ -65,6 +65,7 @@ STATES = [
 ]
 
 
+@pytest.mark.parametrize(("query", "act"), STATES)
 def test_axe_finds_nothing_wrong_in_any_state_and_a_phone_never_scrolls_sideways(
     visit: Visit, site: str, query: str, act: Callable[[Page], None]
 ) -> None:
