@@ -161,11 +161,6 @@ def test_no_other_gate_verifies_an_arch() -> None:
         assert verified_archs(a_row(gates=(gate,))) == ()
 
 
-def test_neither_the_test_mode_nor_another_vendor_verifies_anything_of_amd() -> None:
-    tests = nvidia_validation(), nvidia_validation(dropped_launch_options=None, validated=FALLBACK)
-    assert verified_archs(a_row(*tests)) == ()
-
-
 def test_evidence_of_the_test_mode_that_calls_itself_amd_verifies_nothing() -> None:
     row = a_row(amd_validation())
     piece = row.evidence[0].model_copy(update={"dropped_launch_options": DROPPED})

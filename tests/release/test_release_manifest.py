@@ -164,10 +164,6 @@ def test_a_release_without_a_manifest_has_no_rows(tmp_path: Path) -> None:
     assert read_manifest(tmp_path) == ()
 
 
-def test_a_manifest_may_be_named_itself(tmp_path: Path) -> None:
-    assert read_manifest(written(tmp_path, a_line())) == (plain_row(),)
-
-
 @pytest.mark.parametrize(
     ("line", "what"),
     [
@@ -199,6 +195,7 @@ def test_an_unreadable_manifest_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_cell_with_a_yanked_wheel_alone_is_not_published() -> None:
+    assert available_cells([plain_row()], MATRIX) == frozenset(), "a dependency"
     assert available_cells([plain_row(cell=CK, yanked="broken"), plain_row(cell=TRITON)], MATRIX) == {TRITON}
     assert available_cells([plain_row(cell=CK, yanked="broken"), plain_row(cell=CK)], MATRIX) == {CK}
 
@@ -231,10 +228,6 @@ def test_a_cell_counts_as_published_with_a_wheel_of_its_current_build_only() -> 
     assert available_cells([older, second], matrix) == available_cells([tenth], matrix) == {TRITON}
     assert (outdated_reason(older, matrix), outdated_reason(second, matrix)) == ("wrong numbers", "")
     assert outdated_reason(older, MATRIX) == "", "a release without build has one build"
-
-
-def test_a_dependency_is_no_published_cell() -> None:
-    assert available_cells([plain_row()], MATRIX) == frozenset()
 
 
 def test_a_wheel_that_a_kept_one_could_replace_is_counted() -> None:

@@ -18,6 +18,7 @@ from wheelfactory.site.site import render_site
 pytestmark = pytest.mark.slow
 
 PHONE: ViewportSize = {"width": 360, "height": 740}
+DESKTOP: ViewportSize = {"width": 1280, "height": 720}
 WHEELS = 5000
 FEWER_WHEELS = 250
 MOST_TIMES = 8
@@ -69,14 +70,14 @@ STATES = [
 def test_axe_finds_nothing_wrong_in_any_state_and_a_phone_never_scrolls_sideways(
     visit: Visit, site: str, query: str, act: Callable[[Page], None]
 ) -> None:
-    visitor = visit(site, reduced_motion="reduce")
+    visitor = visit(site, reduced_motion="reduce", viewport=PHONE)
     page = visitor.open(query)
     act(page)
+    assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    page.set_viewport_size(DESKTOP)
     assert visitor.violations() == []
     page.emulate_media(color_scheme="dark")
     assert visitor.violations(rules=["color-contrast"]) == []
-    page.set_viewport_size(PHONE)
-    assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
 
 
 @pytest.mark.parametrize(("width", "height", "most"), [(390, 844, 560), (1440, 900, 400)])

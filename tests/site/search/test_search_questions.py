@@ -164,7 +164,7 @@ def test_the_doctor_gives_the_same_answer_on_such_a_machine(question: Question) 
 def gpus_that_differ() -> list[str]:
     """The first GPU of each kind that the rules tell apart; the others have another name alone."""
     support = FACTS.support
-    gpus, answers = support.axes["gpu"], [finding and finding.answer for finding in support.findings]
+    gpus, answers = support.axes["gpu"], [finding.answer if finding else None for finding in support.findings]
     tables = [table.positions for table in support.tables if table.axes[-1] == "gpu"]
     kinds: dict[tuple[Answer | None, ...], str] = {}
     for number, gpu in enumerate(gpus):
