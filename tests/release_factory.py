@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from packaging.version import Version
@@ -50,6 +51,13 @@ Flash Attention: Fast and Memory-Efficient Exact Attention
 
 PUBLISHED = datetime(2026, 1, 1, tzinfo=timezone.utc)
 """The fixed publish time of every row, so that the same wheels give the same manifest."""
+
+
+def plain_row(filename: str = "einops-0.8.2-py3-none-any.whl", **changed: Any) -> WheelRow:
+    """A row of no real file with the least fields, of einops unless `changed`."""
+    fields = {"project": "einops", "version": "0.8.2", "sha256": "a" * 64, "size": 12, "requires_python": ""}
+    more = {"metadata_sha256": "b" * 64, "published": PUBLISHED}
+    return WheelRow(**{"filename": filename, **fields, **more, **changed})
 
 
 def flash_attn_wheel(folder: Path, cell_id: str, content: str = "", replacement: int = 0) -> Path:

@@ -65,11 +65,6 @@ def released(given: Context, publisher: DirectoryPublisher, tmp_path: Path) -> P
     return publisher.wheels_dir / wheel.name
 
 
-def test_missing_dependencies_are_added(given: Context, publisher: DirectoryPublisher) -> None:
-    publish(publisher, missing(given, publisher))
-    assert [row.filename for row in publisher.rows()] == ["einops-0.8.2-py3-none-any.whl"]
-
-
 @pytest.mark.usefixtures("released")
 def test_an_existing_dependency_is_not_added_again(given: Context, publisher: DirectoryPublisher) -> None:
     assert list(missing(given, publisher)) == []

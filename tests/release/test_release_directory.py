@@ -144,14 +144,6 @@ def test_a_staged_file_is_checked_by_its_digest(folder: Path, tmp_path: Path) ->
     assert not publisher.has_wheel(row)
 
 
-@pytest.mark.parametrize("suffix", ["", ".metadata"], ids=["wheel", "metadata"])
-def test_half_a_wheel_is_not_held(folder: Path, wheel: Path, suffix: str) -> None:
-    publisher = DirectoryPublisher(folder)
-    (row,) = (row for row in publisher.rows() if row.filename == wheel.name)
-    (folder / "wheels" / f"{wheel.name}{suffix}").unlink()
-    assert not publisher.has_wheel(row)
-
-
 def test_a_published_file_is_checked_by_its_size(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory, "file_sha256", None)  # to hash a whole release takes long
     publisher = DirectoryPublisher(folder)

@@ -92,7 +92,9 @@ def test_it_has_the_search_page_and_the_doctor_that_knows_its_address(read_only_
 
 
 def test_a_site_of_local_files_is_marked(release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = content_of(release)
     assert main(["index", str(release), "--dest", str(tmp_path / "site")]) == DONE
+    assert content_of(release) == before, "a release directory itself is left alone"
     assert f"warning: this site links to local files in {release / 'wheels'}" in capsys.readouterr().err
 
 
@@ -121,12 +123,6 @@ def test_the_list_alone_can_be_written(release: Path, tmp_path: Path) -> None:
     assert main(["index", str(release), "--packages", str(tmp_path / "packages.md")]) == DONE
     assert "flash_attn-2.8.3%2Brocm72torch2.13triton-1-py3-none-any.whl" in (tmp_path / "packages.md").read_text()
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".md"] == ["packages.md"]
-
-
-def test_a_release_directory_itself_is_left_alone(release: Path, tmp_path: Path) -> None:
-    before = content_of(release)
-    assert main(["index", str(release), "--dest", str(tmp_path / "site")]) == DONE
-    assert content_of(release) == before
 
 
 def test_a_destination_that_is_a_file_is_refused_before_writing(

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from pypi_simple import DistributionPackage, IndexPage, ProjectPage, RepositoryPage
 
 from release_factory import (
-    PUBLISHED,
     content_of,
     flash_attn_wheel,
     links_on,
     make_release,
     path_of,
+    plain_row,
     reachable,
     stub_wheel,
 )
@@ -49,18 +49,9 @@ def a_row(
     label: str | None, filename: str = "flash_attn-2.8.3+{label}-1-py3-none-any.whl", **changed: object
 ) -> WheelRow:
     """A row of flash-attn, or of einops if it has no label."""
-    row = WheelRow(
-        project="flash-attn" if label else "einops",
-        version="2.8.3",
-        filename=filename.format(label=label),
-        sha256="a" * 64,
-        size=12,
-        requires_python=">=3.9",
-        metadata_sha256="b" * 64,
-        published=PUBLISHED,
-        label=label,
-    )
-    return row.model_copy(update=changed)
+    project = "flash-attn" if label else "einops"
+    named = {"project": project, "version": "2.8.3", "requires_python": ">=3.9", "label": label}
+    return plain_row(filename.format(label=label), **{**named, **changed})
 
 
 FLASH_ATTN = a_row("rocm64torch2.9")
@@ -169,8 +160,15 @@ def test_every_index_has_the_dependencies_too(release: Path) -> None:
         assert page.repository_version == "1.0"
 
 
-def test_dependencies_alone_make_no_index() -> None:
-    assert render_index([EINOPS]) == {}
+def test_our_aiter_and_the_flash_attn_without_kernels_are_in_their_own_indexes_alone() -> None:
+    preview = a_row("rocm64torch2.9tritongit0123abc")
+    ours = a_row(None, "amd_aiter-0.0.20260602-py3-none-any.whl", project="amd-aiter", version="0.0.20260602")
+    fallback = a_row(None, "flash_attn-2.6.3+fallback-py3-none-any.whl", project="flash-attn", version="2.6.3+fallback")
+    pages = render_index([FLASH_ATTN, EINOPS, preview, ours, fallback])
+    with_aiter = [name for name in pages if name.endswith("/amd-aiter/index.html")]
+    assert with_aiter == ["simple/rocm64/torch2.9/triton-preview/amd-aiter/index.html"]
+    assert [name for name, page in pages.items() if b"+fallback" in page] == ["simple/fallback/flash-attn/index.html"]
+    assert render_index([EINOPS]) == {}, "dependencies alone make no index"
 
 
 def test_every_link_leads_to_the_file_it_promises(release: Path) -> None:

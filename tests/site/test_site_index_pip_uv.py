@@ -24,7 +24,7 @@ from wheelfactory.release.directory import DirectoryPublisher, write_pages
 from wheelfactory.release.manifest import read_manifest
 from wheelfactory.release.transaction import yank
 from wheelfactory.site.index import render_index
-from wheelfactory.site.install_lines import directory_install_lines, file_install_line
+from wheelfactory.site.install_lines import file_install_line
 
 pytestmark = pytest.mark.slow
 
@@ -114,7 +114,7 @@ def environments(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]
     for torch, environment in found.items():
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
         wheel = stub_wheel(folder, "torch", torch)
-        run([*PIP, "--python", environment / "bin/python", "install", "--no-index", wheel], folder).check_returncode()
+        run([*UV, "install", "--python", environment / "bin/python", "--no-index", wheel], folder).check_returncode()
     return found
 
 
@@ -139,7 +139,7 @@ class Machine:
         return {name.replace("_", "-"): version for name, version in found.items()}
 
     def freeze(self) -> str:
-        done = run([*PIP, "--python", self.python, "freeze"], self.folder)
+        done = run([*UV, "freeze", "--python", self.python], self.folder)
         done.check_returncode()
         return done.stdout
 
@@ -184,14 +184,6 @@ def machine(new_machine: NewMachine, tool: str) -> Machine:
     return new_machine(tool)
 
 
-@pytest.fixture
-def resolver(tool: str) -> str:
-    """Both tools, if they use ``data-core-metadata`` to read METADATA before the wheel."""
-    if tool == "pip" and Version(version("pip")) < Version("23.2"):
-        pytest.skip(f"pip {version('pip')} does not know data-core-metadata yet")
-    return tool
-
-
 @pytest.mark.parametrize(
     ("index", "torch", "installed"),
     [
@@ -207,18 +199,29 @@ def resolver(tool: str) -> str:
 def test_an_index_gives_the_wheel_of_its_rocm_torch_and_backend(
     new_machine: NewMachine, site: Site, index: str, torch: str, installed: str
 ) -> None:
-    machine = new_machine("pip", torch)
+    machine = new_machine("uv", torch)
     done = machine.install("--index-url", site.index(index), "flash-attn")
     assert done.returncode == 0, done.stderr
     assert machine.installed() == {"flash-attn": installed, "einops": "0.8.2", "torch": torch}
 
 
 @pytest.mark.parametrize("serve", [installable, as_files], ids=["http", "file"])
-def test_pip_and_uv_install_from_a_server_and_from_a_folder(machine: Machine, release: Path, serve: Serve) -> None:
+def test_pip_and_uv_install_from_a_server_and_from_a_folder(
+    machine: Machine, tool: str, release: Path, serve: Serve
+) -> None:
+    """METADATA is read before the wheel, which is read once."""
     with serve(release) as site:
         done = machine.install("--index-url", site.index(CK_INDEX), "flash-attn")
     assert done.returncode == 0, done.stderr
     assert machine.installed() == {"flash-attn": CK_VERSION, "einops": "0.8.2", "torch": "2.9.1+rocm6.4"}
+    if serve is installable and reads_core_metadata(tool):
+        asked = [path for path in site.requests if "flash_attn" in path]
+        assert asked == [address(f"{CK_FILE}.metadata"), address(CK_FILE)]
+
+
+def reads_core_metadata(tool: str) -> bool:
+    """Whether a tool reads METADATA before the wheel; pip does since 23.2."""
+    return tool == "uv" or Version(version("pip")) >= Version("23.2")
 
 
 def test_the_index_of_the_fallback_gives_a_flash_attn_without_kernels(machine: Machine, site: Site) -> None:
@@ -226,12 +229,6 @@ def test_the_index_of_the_fallback_gives_a_flash_attn_without_kernels(machine: M
     assert done.returncode == 0, done.stderr
     fallbacks = {"flash-attn": FALLBACK_VERSION, "flash-attention-amd": "0.1.0"}
     assert machine.installed() == {**fallbacks, "torch": "2.9.1+rocm6.4"}
-
-
-def test_no_other_index_has_it(machine: Machine, site: Site) -> None:
-    done = machine.install("--index-url", site.index(CK_INDEX), f"flash-attn=={FALLBACK_VERSION}")
-    assert done.returncode != 0
-    assert machine.installed() == {"torch": "2.9.1+rocm6.4"}
 
 
 def test_with_its_index_and_another_kernels_are_installed(machine: Machine, site: Site) -> None:
@@ -253,24 +250,9 @@ def test_a_torch_that_does_not_fit_is_kept_and_nothing_is_installed(
     assert "Traceback" not in done.stderr
     assert machine.freeze() == before
     assert before.startswith("torch @ ")
-
-
-def test_metadata_is_read_and_no_wheel_if_torch_does_not_fit(
-    new_machine: NewMachine, resolver: str, site: Site
-) -> None:
-    machine = new_machine(resolver, "2.8.0+rocm6.4")
-    machine.install("--index-url", site.index(CK_INDEX), "flash-attn")
-    assert address(f"{CK_FILE}.metadata") in site.requests
-    assert not [path for path in site.requests if path.endswith(".whl")]
-
-
-def test_metadata_is_read_before_the_wheel_which_is_read_once(
-    new_machine: NewMachine, resolver: str, site: Site
-) -> None:
-    machine = new_machine(resolver)
-    machine.install("--index-url", site.index(CK_INDEX), "flash-attn")
-    asked = [path for path in site.requests if "flash_attn" in path]
-    assert asked == [address(f"{CK_FILE}.metadata"), address(CK_FILE)]
+    if reads_core_metadata(tool):
+        assert address(f"{CK_FILE}.metadata") in site.requests
+        assert not [path for path in site.requests if path.endswith(".whl")]
 
 
 def address(name: str) -> str:
@@ -288,9 +270,10 @@ def test_a_wheel_with_other_bytes_is_refused(machine: Machine, own_release: Path
     assert machine.installed() == {"torch": "2.9.1+rocm6.4"}
 
 
-def test_metadata_with_other_bytes_is_refused(new_machine: NewMachine, resolver: str, own_release: Path) -> None:
+def test_metadata_with_other_bytes_is_refused(machine: Machine, tool: str, own_release: Path) -> None:
     """As served: from a folder uv reads the METADATA in the wheel."""
-    machine = new_machine(resolver)
+    if not reads_core_metadata(tool):
+        pytest.skip(f"pip {version('pip')} does not know data-core-metadata yet")
     metadata = own_release / "wheels" / f"{CK_FILE}.metadata"
     metadata.write_text(metadata.read_text().replace("torch==2.9.*", "torch"))
     with installable(own_release) as site:
@@ -303,15 +286,6 @@ def test_metadata_with_other_bytes_is_refused(new_machine: NewMachine, resolver:
 NEWER = f"fa2.8.3.post1-rocm6.4-torch2.9.1-{PYTHON_TAG}-ck"
 NEWER_VERSION = "2.8.3.post1+rocm64torch2.9"
 REASON = "wrong kernels for <gfx942>"
-
-
-@pytest.fixture
-def yanked(own_release: Path, tmp_path: Path) -> Path:
-    """A release whose newest wheel for `CK_INDEX` is yanked."""
-    wheel = flash_attn_wheel(tmp_path / "newer", NEWER)
-    make_release(own_release, [wheel])
-    write_pages(own_release, render_index(yank(DirectoryPublisher(own_release), wheel.name, REASON)))
-    return own_release
 
 
 @pytest.mark.parametrize("yanked", [True, False], ids=["yanked", "lost and found again"])
@@ -346,28 +320,19 @@ def test_a_replacement_of_an_installed_wheel_has_its_version_and_is_installed_wi
     assert source_of(machine) == "again = True"
 
 
-def test_a_yanked_wheel_is_passed_over_for_an_older_one(machine: Machine, yanked: Path) -> None:
-    with installable(yanked) as site:
+def test_a_yanked_wheel_is_passed_over_for_an_older_one_and_installs_pinned_with_its_reason(
+    machine: Machine, own_release: Path, tmp_path: Path
+) -> None:
+    wheel = flash_attn_wheel(tmp_path / "newer", NEWER)
+    make_release(own_release, [wheel])
+    write_pages(own_release, render_index(yank(DirectoryPublisher(own_release), wheel.name, REASON)))
+    with installable(own_release) as site:
         done = machine.install("--index-url", site.index(CK_INDEX), "flash-attn")
-    assert done.returncode == 0, done.stderr
-    assert machine.installed()["flash-attn"] == CK_VERSION
-
-
-def test_a_pinned_yanked_wheel_installs_with_its_reason_as_a_warning(machine: Machine, yanked: Path) -> None:
-    with installable(yanked) as site:
+        assert done.returncode == 0, done.stderr
+        assert machine.installed()["flash-attn"] == CK_VERSION
         done = machine.install("--index-url", site.index(CK_INDEX), f"flash-attn=={NEWER_VERSION}")
     assert machine.installed()["flash-attn"] == NEWER_VERSION
     assert REASON in done.stderr
-
-
-def test_the_line_that_a_run_prints_installs_the_wheel(new_machine: NewMachine, release: Path) -> None:
-    machine = new_machine("pip")
-    row = next(row for row in read_manifest(release) if row.version == CK_VERSION)
-    program, verb, *arguments = shlex.split(directory_install_lines([row], release)[0])
-    assert (program, verb) == ("pip", "install")
-    done = machine.install(*arguments)
-    assert done.returncode == 0, done.stderr
-    assert machine.installed()["flash-attn"] == CK_VERSION
 
 
 @pytest.fixture(scope="session", params=OLD_PIPS)
@@ -418,8 +383,8 @@ def install_preview(machine: Machine, preview: Path, *options: str) -> None:
         done = machine.install("--index-url", site.index(PREVIEW_INDEX), *options, "flash-attn")
     assert done.returncode == 0, done.stderr
     assert machine.installed()["flash-attn"] == PREVIEW_VERSION
-    checked = run([*PIP, "--python", machine.python, "check"], machine.folder)
-    assert checked.returncode == 0, checked.stdout
+    checked = run([*UV, "check", "--python", machine.python], machine.folder)
+    assert checked.returncode == 0, checked.stderr
 
 
 def test_a_preview_brings_our_aiter_where_none_is(machine: Machine, preview: Path) -> None:
@@ -433,9 +398,8 @@ def test_an_installed_aiter_of_amds_stays(machine: Machine, preview: Path, tmp_p
     before = machine.freeze()
 
     install_preview(machine, preview)
-    install_preview(
-        machine, preview, "--reinstall-package=flash-attn" if machine.command[2] == "uv" else "--no-cache-dir"
-    )
+    if machine.command[2] == "uv":
+        install_preview(machine, preview, "--reinstall-package=flash-attn")
 
     assert machine.installed()["amd-aiter"] == version
     assert set(before.splitlines()) <= set(machine.freeze().splitlines())
@@ -467,10 +431,3 @@ def test_the_line_of_one_file_installs_ours_where_none_is_and_keeps_one_of_amds(
     assert install(*given) == OURS
     assert install("install", aiter_of_amd(tmp_path, OF_AMD[1])) == OF_AMD[1]
     assert install(*given) == OF_AMD[1]
-
-
-def test_no_other_index_has_ours(machine: Machine, preview: Path) -> None:
-    with installable(preview) as site:
-        done = machine.install("--index-url", site.index(CK_INDEX), "amd-aiter")
-    assert done.returncode != 0
-    assert "amd-aiter" not in machine.installed()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 
+from release_factory import plain_row
 from wheelfactory.build.environments import cpu_torch_requirement
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.files import MATRIX
@@ -43,20 +43,8 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 def a_row(cell: Cell, yanked: str | None = None) -> WheelRow:
     """The row of the wheel of a cell."""
     label = str(Label.from_cell(cell))
-    version = f"{cell.flash_attn}+{label}"
-    return WheelRow(
-        project="flash-attn",
-        version=version,
-        filename=f"flash_attn-{version}-py3-none-any.whl",
-        sha256="a" * 64,
-        size=12,
-        requires_python=">=3.9",
-        metadata_sha256="b" * 64,
-        published=datetime(2026, 1, 1, tzinfo=timezone.utc),
-        cell=cell.id,
-        label=label,
-        yanked=yanked,
-    )
+    named = {"project": "flash-attn", "version": f"{cell.flash_attn}+{label}", "cell": cell.id, "label": label}
+    return plain_row(f"flash_attn-{cell.flash_attn}+{label}-py3-none-any.whl", yanked=yanked, **named)
 
 
 def triton(flash_attn: str, rocm: str, torch: str = TORCH) -> Cell:

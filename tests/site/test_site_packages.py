@@ -35,11 +35,6 @@ def headings(page: str) -> list[str]:
     return [line for line in page.splitlines() if line.startswith("## ")]
 
 
-def test_the_page_starts_with_the_generated_notice(rows: tuple[WheelRow, ...]) -> None:
-    assert packages_page(MATRIX, rows).splitlines()[0] == GENERATED
-    assert "Do not edit" in GENERATED
-
-
 def test_wheels_stand_under_their_rocm_torch_and_backend_the_newest_first(rows: tuple[WheelRow, ...]) -> None:
     assert headings(packages_page(MATRIX, rows)) == [
         "## ROCm 7.14, torch 2.14, ck",
@@ -116,10 +111,8 @@ def test_a_wheel_that_ran_on_a_gpu_has_its_mark(rows: tuple[WheelRow, ...]) -> N
 
 
 def test_the_same_rows_give_the_same_page_whatever_their_order(rows: tuple[WheelRow, ...]) -> None:
-    assert len({packages_page(MATRIX, order, SITE) for order in permutations(rows)}) == 1
-
-
-def test_a_page_without_wheels_is_a_page() -> None:
+    (page,) = {packages_page(MATRIX, order, SITE) for order in permutations(rows)}
+    assert page.startswith(f"{GENERATED}\n")
     assert "0 flash-attn wheels." in packages_page(MATRIX, [])
 
 

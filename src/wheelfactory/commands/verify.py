@@ -131,7 +131,7 @@ def _compare_with_site(options: argparse.Namespace, environ: Environ) -> int:
 def _compare(given: Path, site: PublishedSite, scratch: Path, environ: Environ) -> tuple[str, tuple[GateResult, ...]]:
     """Check a wheel file, or the project of this name that the user's Python has installed."""
     if given.suffix == ".whl":
-        return given.name, check_wheel(given, site, scratch, environ)
+        return given.name, check_wheel(given, site, environ)
     hint = "name a wheel file, or a project that is installed"
     if len(given.parts) != 1:
         raise InputError("neither a wheel nor an installed project", str(given), hint)

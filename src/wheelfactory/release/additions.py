@@ -98,7 +98,7 @@ def _objections(row: WheelRow, path: Path, expected: Mapping[str, int] | None, c
     yield from filter(None, (_unpinned(row, context.matrix), unverified_reason(row, is_published=False)))
     if not path.is_file():
         yield f"{path} is missing"
-    if different := added_differences(row, path):
+    if different := row_differences(row, path):
         yield f"the row and the file differ in {', '.join(different)}"
     # a file of PyPI has no gates: it is pinned. And the sources of another version are not here to compare with
     if not (row.cell or row.product in PRODUCTS) or is_other_version(row.product, row.version, context):
@@ -124,22 +124,13 @@ def split_published(additions: Iterable[Addition], published: Iterable[WheelRow]
     return kept, other
 
 
-def row_differences(row: WheelRow, path: Path) -> tuple[str, ...]:
-    """The fields in which a published row differs from its wheel. Raises `InputError` if the wheel is damaged."""
-    later = {"yanked": None, "evidence": ()}  # commands of their own change these after the wheel is published
-    return added_differences(row.model_copy(update=later), path)
-
-
-def added_differences(row: WheelRow, path: Path) -> tuple[str, ...]:
-    """The fields in which a row that is not yet published differs from its wheel; a yank and evidence are two.
-
-    Raises `InputError` if the wheel is damaged.
-    """
+def row_differences(row: WheelRow, path: Path, ignored: Collection[str] = ()) -> tuple[str, ...]:
+    """The fields in which a row differs from its wheel, without `ignored`. Raises `InputError` for a damaged wheel."""
+    found = read_wheel_row(path)
     # like its gates, what a row says about other torches was measured where these were
-    found = read_wheel_row(path, row.gates).model_copy(update={"other_torches": row.other_torches})
-    return tuple(
-        name for name in WheelRow.model_fields if name != "published" and getattr(found, name) != getattr(row, name)
-    )
+    left_out = ("published", "gates", "other_torches", *ignored)
+    names = (name for name in WheelRow.model_fields if name not in left_out)
+    return tuple(name for name in names if getattr(found, name) != getattr(row, name))
 
 
 def _unpinned(row: WheelRow, matrix: Matrix) -> str | None:
@@ -196,9 +187,7 @@ def read_wheel_row(path: Path, gates: Sequence[GateResult] = ()) -> WheelRow:
     """Read a wheel into a manifest row, published now. Raises `InputError` if the clock of this machine is wrong."""
     now = datetime.now(timezone.utc).replace(microsecond=0)
     if now.year < _FIRST_YEAR:
-        raise InputError(
-            "the clock of this machine is wrong", now.isoformat(), "set it, then run the same command again"
-        )
+        raise InputError("the clock of this machine is wrong", now.isoformat(), "set it, then run this command again")
     wheel = Wheel.open(path)
     record = read_build_record(wheel)
     return WheelRow(

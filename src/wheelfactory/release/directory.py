@@ -98,12 +98,8 @@ class DirectoryPublisher:
 
     def staged_rows(self) -> tuple[WheelRow, ...]:
         """See `Publisher.staged_rows`."""
-        rows = (row for path in self._staged() for row in read_manifest(path))
-        return tuple(
-            row
-            for row in rows
-            if self.has_wheel(row) and all((self.wheels_dir / name).is_file() for name in attested_names(row))
-        )
+        rows = (row for path in self._staged() for row in read_manifest(path) if self.has_wheel(row))
+        return tuple(row for row in rows if all((self.wheels_dir / name).is_file() for name in attested_names(row)))
 
     def _staged(self) -> list[Path]:
         return sorted(path for path in self.folder.glob("*") if is_staged_rows(path.name))
@@ -111,9 +107,8 @@ class DirectoryPublisher:
     def commit(self, rows: Sequence[WheelRow]) -> None:
         """Write SHA256SUMS, then the manifest. Raises `PublishError`, and writes nothing, for invalid rows."""
         manifest = manifest_bytes(rows)
-        self._write(
-            SUMS_NAME, sha256sums({f"{WHEELS_FOLDER}/{name}": digest for name, digest in asset_digests(rows).items()})
-        )
+        sums = {f"{WHEELS_FOLDER}/{name}": digest for name, digest in asset_digests(rows).items()}
+        self._write(SUMS_NAME, sha256sums(sums))
         self._write(MANIFEST_NAME, manifest)
         for path in self._staged():
             self._remove(path)
@@ -150,11 +145,8 @@ class DirectoryDryRun(DirectoryPublisher):
 
 
 def _changed(path: Path) -> PublishError:
-    return PublishError(
-        "a published file was changed",
-        str(path),
-        "restore it from a backup, or remove it and run the same command again",
-    )
+    hint = "restore it from a backup, or remove it and run the same command again"
+    return PublishError("a published file was changed", str(path), hint)
 
 
 def write_pages(folder: Path, pages: Mapping[str, bytes]) -> None:

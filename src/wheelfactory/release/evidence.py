@@ -133,7 +133,5 @@ def _passed(validation: Validation) -> list[ValidationCase]:
 
 def merge_evidence(held: Iterable[Evidence], piece: Evidence) -> tuple[Evidence, ...]:
     """The evidence of a row with `piece`, which replaces older evidence of the same key. Proof for AMD comes first."""
-    kept = (other for other in held if other.key != piece.key)
-    return tuple(
-        sorted([*kept, piece], key=lambda one: (not one.is_amd_proof, arch_sort_key(one.arch), one.is_test_mode))
-    )
+    kept = [other for other in held if other.key != piece.key]
+    return tuple(sorted([*kept, piece], key=lambda one: (not one.is_amd_proof, arch_sort_key(one.arch), one.key)))

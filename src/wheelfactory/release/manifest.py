@@ -117,9 +117,8 @@ def manifest_bytes(rows: Iterable[WheelRow]) -> bytes:
 
 
 def _write_error(reason: str) -> PublishError:
-    return PublishError(
-        "cannot write the manifest", reason, "nothing was changed; fix the wheel or the report behind this row"
-    )
+    hint = "nothing was changed; fix the wheel or the report behind this row"
+    return PublishError("cannot write the manifest", reason, hint)
 
 
 def has_row(manifest: bytes, row: WheelRow) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -16,10 +17,9 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.core.http import http_error_reason, http_session, save_body
 from wheelfactory.core.published import names_local_file, wheel_url
 from wheelfactory.doctor.manifest_source import read_manifest_bytes, resolve_site
-from wheelfactory.release.bundle import BUNDLE_SUFFIX, MAX_BUNDLE_BYTES
+from wheelfactory.release.bundle import BUNDLE_SUFFIX
 from wheelfactory.release.manifest import WheelRow, parse_rows
 
-_MAX_PAGE_BYTES = 1 << 24
 _NETWORK_HINT = "check the network, and run the same command again"
 _GONE = (requests.codes.not_found, requests.codes.gone)
 _PAGES_HOST = ".github.io"
@@ -54,27 +54,29 @@ class PublishedSite:
         Raises `InputError` if it cannot be read.
         """
         url = self._url(row)
-        path = _fetch(url, folder / row.filename, row.size, environ)
+        path = _local_path(url)
         if path is None:
+            path = folder / row.filename
+            with _get(url, environ, stream=True) as response:
+                if response is not None:
+                    save_body(response, path, row.size)
+        if not path.is_file():
             raise InputError("the published wheel is missing", url, "its file was deleted: check a wheel file instead")
         return path
 
-    def fetch_bundle(self, row: WheelRow, folder: Path, environ: Mapping[str, str]) -> bytes | None:
+    def fetch_bundle(self, row: WheelRow, environ: Mapping[str, str]) -> bytes | None:
         """Return the attestation bundle beside the published wheel; None if there is none. Nothing is verified.
 
-        `folder` is for scratch files. Raises `InputError` if it cannot be read.
+        Raises `InputError` if it cannot be read.
         """
-        url = f"{self._url(row)}{BUNDLE_SUFFIX}"
-        path = _fetch(url, folder / f"{row.filename}{BUNDLE_SUFFIX}", MAX_BUNDLE_BYTES, environ)
-        return path.read_bytes() if path else None
+        return _read(f"{self._url(row)}{BUNDLE_SUFFIX}", environ)
 
-    def fetch_page(self, path: str, folder: Path, environ: Mapping[str, str]) -> bytes | None:
+    def fetch_page(self, path: str, environ: Mapping[str, str]) -> bytes | None:
         """Return a page of the site, such as ``simple/index.html``; None if there is none.
 
-        `folder` is for scratch files. Raises `InputError` if it cannot be read.
+        Raises `InputError` if it cannot be read.
         """
-        page = _fetch(f"{self.base}{path}", folder / "page.html", _MAX_PAGE_BYTES, environ)
-        return page.read_bytes() if page else None
+        return _read(f"{self.base}{path}", environ)
 
     def find_size(self, row: WheelRow, environ: Mapping[str, str]) -> int | None:
         """Return the bytes of the published wheel, as its server tells them; None if there is no such file.
@@ -87,7 +89,7 @@ class PublishedSite:
         if local is not None:
             return local.stat().st_size if local.is_file() else None
         # not HEAD: the signed addresses that GitHub redirects to need not allow it. Compression would hide the size
-        with _get(url, environ, {"Accept-Encoding": "identity"}) as response:
+        with _get(url, environ, headers={"Accept-Encoding": "identity"}, stream=True) as response:
             return None if response is None else int(response.headers.get("Content-Length", row.size))
 
     def _url(self, row: WheelRow) -> str:
@@ -123,25 +125,20 @@ def _local_path(url: str) -> Path | None:
     return Path(url2pathname(urlsplit(url).path)) if url.startswith("file:") else None
 
 
-def _fetch(url: str, path: Path, max_bytes: int, environ: Mapping[str, str]) -> Path | None:
-    """Return a file of this machine, or download one to `path`; None if there is none. Raises `InputError`."""
+def _read(url: str, environ: Mapping[str, str]) -> bytes | None:
+    """Read a small file; None if there is none. Raises `InputError` if it cannot be read."""
     local = _local_path(url)
     if local is not None:
-        return local if local.is_file() else None
+        return local.read_bytes() if local.is_file() else None
     with _get(url, environ) as response:
-        if response is None:
-            return None
-        save_body(response, path, max_bytes)
-    return path
+        return None if response is None else response.content
 
 
 @contextmanager
-def _get(
-    url: str, environ: Mapping[str, str], headers: Mapping[str, str] | None = None
-) -> Iterator[requests.Response | None]:
+def _get(url: str, environ: Mapping[str, str], **options: Any) -> Iterator[requests.Response | None]:
     """Open a file of a server; None if the server has none. Raises `InputError` for any other failure."""
     try:
-        with http_session(environ) as session, session.get(url, headers=headers, stream=True) as response:
+        with http_session(environ) as session, session.get(url, **options) as response:
             if response.status_code in _GONE:
                 yield None
             else:

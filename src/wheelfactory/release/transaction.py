@@ -189,22 +189,22 @@ def _add_rows(published: Iterable[WheelRow], additions: Iterable[Addition]) -> t
 def publish(publisher: Publisher, additions: Iterable[Addition], step: BeginStep = silent_step) -> tuple[WheelRow, ...]:
     """Publish wheels beside the published ones; return all rows. Raises as `stage` does, and publishes nothing then."""
     additions = tuple(additions)
-    rows = stage(publisher, additions, step)
+    stage(publisher, additions, step)
     with step("publish"):
-        return _commit(publisher, rows, lambda published: _add_rows(published, additions))
+        return _commit(publisher, lambda rows: _add_rows(rows, additions))
 
 
-def _commit(publisher: Publisher, rows: tuple[WheelRow, ...], change: ChangeRows) -> tuple[WheelRow, ...]:
-    """Commit changed rows; if another run published meanwhile, apply `change` to its rows, and commit those."""
-    for _ in range(_MOST_COMMITS - 1):
+def _commit(publisher: Publisher, change: ChangeRows) -> tuple[WheelRow, ...]:
+    """Apply a change to the published rows and commit them; again if another run published meanwhile."""
+    for left in reversed(range(_MOST_COMMITS)):
+        rows = change(publisher.rows())
         try:
             publisher.commit(rows)
+            break
         except ConcurrentPublishError as error:
+            if not left:
+                raise
             logger.info("%s; applying the change to the rows published now", error)
-            rows = change(publisher.rows())
-        else:
-            return rows
-    publisher.commit(rows)
     return rows
 
 
@@ -230,13 +230,11 @@ def yank(publisher: Publisher, filename: str, reason: str) -> tuple[WheelRow, ..
 
     def change(rows: Sequence[WheelRow]) -> tuple[WheelRow, ...]:
         if filename not in {row.filename for row in rows}:
-            raise PublishError(
-                "cannot yank a file that is not published", filename, "the manifest lists the published files"
-            )
+            raise PublishError("cannot yank a file that is not published", filename, "choose one of the manifest")
         yanked = {"yanked": " ".join(reason.split())}
         return tuple(row.model_copy(update=yanked) if row.filename == filename else row for row in rows)
 
-    return _commit(publisher, change(publisher.rows()), change)
+    return _commit(publisher, change)
 
 
 def add_attestation(publisher: Publisher, bundle: bytes, source: str) -> dict[str, bool]:
@@ -258,11 +256,7 @@ def add_evidence(publisher: Publisher, validations: Iterable[Validation]) -> tup
     evidence is. Nothing is published then.
     """
     ordered = sorted(validations, key=lambda validation: validation.time)
-
-    def change(rows: Sequence[WheelRow]) -> tuple[WheelRow, ...]:
-        return _add_validations(rows, ordered)
-
-    return _commit(publisher, change(publisher.rows()), change)
+    return _commit(publisher, lambda rows: _add_validations(rows, ordered))
 
 
 def _add_validations(published: Sequence[WheelRow], validations: Iterable[Validation]) -> tuple[WheelRow, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from wheelfactory.core.wrap import count_text
-from wheelfactory.site.coverage import CellState, Coverage, CoverageCounts, runner_note
+from wheelfactory.site.coverage import CellState, Coverage, CoverageCounts, CoveredCell, runner_note
 from wheelfactory.site.markdown import code_span, details, escape, table
 
 SHOWN_REASONS = 10
@@ -14,15 +14,14 @@ SHOWN_REASONS = 10
 
 def cell_lines(coverage: Coverage) -> list[str]:
     """One line per cell: its id, its state, and why it is yanked or not verified."""
-    lines = []
     longest = max((len(covered.cell.id) for covered in coverage.cells), default=0)
-    for covered in coverage.cells:
-        yanked = covered.row.yanked if covered.row else None
-        more = (
-            f", {covered.unverified_reason}" if covered.unverified_reason else "" if yanked is None else f": {yanked}"
-        )
-        lines.append(f"{covered.cell.id:<{longest}}  {covered.state.text}{more}")
-    return lines
+    return [f"{covered.cell.id:<{longest}}  {covered.state.text}{_note(covered)}" for covered in coverage.cells]
+
+
+def _note(covered: CoveredCell) -> str:
+    if covered.unverified_reason:
+        return f", {covered.unverified_reason}"
+    return f": {covered.row.yanked}" if covered.row and covered.row.yanked is not None else ""
 
 
 def summary_lines(coverage: Coverage, target: str, *, each_reason: bool = True) -> list[str]:
@@ -45,9 +44,8 @@ def summary_lines(coverage: Coverage, target: str, *, each_reason: bool = True) 
 
 
 def _excluded(counts: CoverageCounts) -> str:
-    return (
-        f"{count_text(counts.excluded_combinations, 'combination')}, for {count_text(len(counts.excluded), 'reason')}"
-    )
+    reasons = count_text(len(counts.excluded), "reason")
+    return f"{count_text(counts.excluded_combinations, 'combination')}, for {reasons}"
 
 
 def coverage_json(coverage: Coverage, target: str) -> dict[str, object]:

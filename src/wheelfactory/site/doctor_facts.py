@@ -52,9 +52,8 @@ def doctor_facts(matrix: Matrix) -> str:
         indexes={rocm: facts.index for rocm, facts in matrix.rocm.items()},
         support=support_tables(matrix),
     )
-    return json.dumps(
-        {**vars(facts), "torches": [astuple(known) for known in facts.torches], "support": facts.support.as_json()}
-    )
+    torches, support = [astuple(known) for known in facts.torches], facts.support.as_json()
+    return json.dumps({**vars(facts), "torches": torches, "support": support})
 
 
 def _bounds(window: str) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -75,12 +75,9 @@ def _describe(key: Sequence[str]) -> str:
     """``ROCm 6.4, torch 2.9, backend ck`` for the folders of an index."""
     if tuple(key) == FALLBACK_INDEX:
         return "every GPU, in pure PyTorch"
-    rocm, torch, backend = key
-    version = rocm.removeprefix("rocm")
-    dotted = version if "." in version else f"{version[0]}.{version[1:]}"
-    version = torch.removeprefix("torch")
-    built = f"AMD's torch {version.removesuffix('amd')}" if version.endswith("amd") else f"torch {version}"
-    return f"ROCm {dotted}, {built}, backend {backend}"
+    label = Label.parse("".join(key[:2]))
+    built = "AMD's torch" if label.amd_torch else "torch"
+    return f"ROCm {label.rocm_version}, {built} {label.torch_version}, backend {key[2]}"
 
 
 def _by_index(rows: Iterable[WheelRow]) -> dict[IndexKey, dict[str, list[WheelRow]]]:

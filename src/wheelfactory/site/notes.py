@@ -141,9 +141,8 @@ def _install(
 
 def _validated(wheels: Iterable[WheelRow]) -> MarkdownSection:
     rows = (f"- {code_span(wheel.filename)}: {escape(line)}" for wheel in wheels for line in evidence_lines(wheel))
-    return MarkdownSection(
-        ("## Evidence", "", "Results of these wheels on GPUs, compared with float64.", ""), tuple(rows)
-    )
+    head = ("## Evidence", "", "Results of these wheels on GPUs, compared with float64.", "")
+    return MarkdownSection(head, tuple(rows))
 
 
 def _gpus(wheels: Sequence[WheelRow]) -> MarkdownSection:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from wheelfactory.core.cell import FLASH_ATTN_FALLBACK, PRODUCTS
 from wheelfactory.core.label import FALLBACK_INDEX, index_path
@@ -44,16 +44,11 @@ def packages_page(matrix: Matrix, rows: Iterable[WheelRow], site: str = "") -> s
     lines = [GENERATED, "", "# Packages", "", headline, ""]
     note = page_runner_note(matrix, ordered)
     lines += [escape(note), ""] if note else []
-    for key, members in group_by_index(ordered).items():
-        rocm, torch, backend = axis_values(members[0])
-        lines += [f"## ROCm {rocm}, torch {torch}, {backend}", ""]
-        # pip accepts no relative URL
-        lines += [*code_block([index_install_line(key, site)]), ""] if site else []
+    for title, about, command, members in _groups(ordered, site):
+        lines += [f"## {title}", ""]
+        lines += [about, ""] if about else []
+        lines += [*code_block([command]), ""] if command else []
         lines += [*table(_HEADER, ([*_file(row, site, matrix)] for row in members)), ""]
-    others = [row for row in ordered if not row.label]
-    if others:
-        files = table(_HEADER, ([*_file(row, site, matrix)] for row in others))
-        lines += ["## Dependencies", "", _where_listed(others), "", *files, ""]
     if archs := sorted({arch for row in ordered for arch in row.offload_archs}):
         lines += ["## GPUs", "", *table(("arch", "GPUs"), ((escape(arch), gpu_text(arch)) for arch in archs)), ""]
     lines += [f"## {OWNER_TITLE}", "", escape(OWNER_STEP), ""] if note else []
@@ -64,17 +59,13 @@ def packages_html(matrix: Matrix, rows: Iterable[WheelRow], site: str = "") -> b
     """Render the page as HTML, for people without JavaScript; `site` as for `packages_page`."""
     ordered = sorted(rows, key=newest_first_key)
     groups = [
-        {
-            "title": "ROCm {}, torch {}, {}".format(*axis_values(members[0])),
-            "command": index_install_line(key, site) if site else "",
-            "files": [(row, wheel_url(row.filename, row.url, site), _about(row, matrix)) for row in members],
-        }
-        for key, members in group_by_index(ordered).items()
+        (
+            ". ".join(filter(None, (title, about))),
+            command,
+            [(row, wheel_url(row.filename, row.url, site), _about(row, matrix)) for row in members],
+        )
+        for title, about, command, members in _groups(ordered, site)
     ]
-    others = [(row, wheel_url(row.filename, row.url, site), "") for row in ordered if not row.label]
-    if others:
-        title = f"Dependencies. {_where_listed(row for row, *_ in others)}"
-        groups.append({"title": title, "command": "", "files": others})
     count = count_text(sum(row.label is not None for row in ordered), "flash-attn wheel")
     note = page_runner_note(matrix, ordered)
     about = " ".join(filter(None, (f"{count} for AMD GPUs.", note)))
@@ -84,6 +75,21 @@ def packages_html(matrix: Matrix, rows: Iterable[WheelRow], site: str = "") -> b
     return template.render(given, owner_title=OWNER_TITLE, owner=OWNER_STEP if note else "").encode()
 
 
+def _groups(ordered: Sequence[WheelRow], site: str) -> Iterator[tuple[str, str, str, Sequence[WheelRow]]]:
+    """Yield the title, a text, the install command and the rows of each index, then those of the dependencies."""
+    for key, members in group_by_index(ordered).items():
+        title = "ROCm {}, torch {}, {}".format(*axis_values(members[0]))
+        yield title, "", index_install_line(key, site) if site else "", members  # pip accepts no relative URL
+    if others := [row for row in ordered if not row.label]:
+        yield "Dependencies", _where_listed(others), "", others
+
+
+def _about(row: WheelRow, matrix: Matrix) -> str:
+    archs = " ".join(row.offload_archs) or "any GPU"
+    notes = "".join(f", {note}" for note in status_notes(row, matrix))
+    return f"for {archs}, {size_text(row.size)}, {row.published:%Y-%m-%d}{notes}"
+
+
 def _where_listed(others: Iterable[WheelRow]) -> str:
     """Which indexes have the wheels without a label."""
     products = sorted({row.product for row in others if row.product in PRODUCTS})
@@ -91,12 +97,6 @@ def _where_listed(others: Iterable[WheelRow]) -> str:
     only = (f"; {product.name} only those of {product.listed_for}" for product in required)
     own = f"; the flash-attn of these only {index_path(FALLBACK_INDEX)}/" if FLASH_ATTN_FALLBACK in products else ""
     return f"Every index has these too{''.join(only)}{own}."
-
-
-def _about(row: WheelRow, matrix: Matrix) -> str:
-    archs = " ".join(row.offload_archs) or "any GPU"
-    notes = "".join(f", {note}" for note in status_notes(row, matrix))
-    return f"for {archs}, {size_text(row.size)}, {row.published:%Y-%m-%d}{notes}"
 
 
 def _file(row: WheelRow, site: str, matrix: Matrix) -> Iterator[str]:

@@ -136,12 +136,8 @@ def _wheels(matrix: Matrix, expansion: Expansion, wheels: Iterable[WheelRow]) ->
         kind_at, tags_at, *others = (_position(table, value) for table, value in zip(tables.values(), own, strict=True))
         digest = b64encode(bytes.fromhex(row.sha256)).decode().rstrip("=")
         listed.append(" ".join(map(str, (kind_at, tags_at, build, *others, digest))))
-    tables_as_lists = {name: list(table) for name, table in tables.items()}
-    return {
-        "shared": {name: list(table) for name, table in shared.items()},
-        **tables_as_lists,
-        "wheels": "\n".join(listed),
-    }
+    lists = {name: list(table) for name, table in tables.items()}
+    return {"shared": {name: list(table) for name, table in shared.items()}, **lists, "wheels": "\n".join(listed)}
 
 
 def _shared_values(matrix: Matrix, row: WheelRow, cell: Cell) -> tuple[Hashable, ...]:

@@ -1,7 +1,7 @@
 """Build doctor.py: one standalone file from the unchanged sources of the doctor's modules.
 
-Each module comes after the modules it imports. Imports of wheelfactory modules are removed, and imports of the standard
-library move to the top. Every name keeps its meaning, because no two modules define the same one; the tests check that.
+Each module comes after the modules it imports, without its imports of wheelfactory modules. Every name keeps its
+meaning, because no two modules define the same one; the tests check that.
 """
 
 from __future__ import annotations
@@ -10,18 +10,15 @@ import ast
 import json
 import re
 import textwrap
-from collections.abc import Iterable
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
-from typing import TypeAlias
 
 from wheelfactory.core.errors import FactoryError, InputError
 from wheelfactory.core.files import TOOLCHAIN_PROBE
 from wheelfactory.core.gpus import gpu_products
 
-Import: TypeAlias = ast.Import | ast.ImportFrom
-
+_FUTURE = "from __future__ import annotations\n"
 PROGRAM = "wheelfactory.doctor.program"
 """The module that the file runs. The file contains it and everything it imports."""
 OLDEST_PYTHON = (3, 9)
@@ -42,8 +39,11 @@ This file is generated from the modules of wheelfactory's doctor, under the MIT 
 '''
 
 
-# without this, older Pythons end in a traceback. Before 3.8 they cannot even parse the file
+# first, as older Pythons end in a traceback. Before 3.8 they cannot even parse the file
 _VERSION_CHECK = f"""
+{_FUTURE}
+import sys
+
 if sys.version_info < {OLDEST_PYTHON}:
     sys.exit("error: Python is too old: doctor.py needs {".".join(map(str, OLDEST_PYTHON))} or newer")
 """
@@ -66,9 +66,8 @@ def build_single_file(facts: str, site: str = "") -> str:
     }
     for line, value in values.items():
         if text.count(f"\n{line}\n") != 1:
-            raise FactoryError(
-                "a placeholder is missing or repeated", line, "the doctor's modules must have it exactly once"
-            )
+            hint = "the doctor's modules must have it exactly once"
+            raise FactoryError("a placeholder is missing or repeated", line, hint)
         text = text.replace(f"\n{line}\n", f"\n{value}\n")
     return text
 
@@ -88,55 +87,28 @@ def _assemble_program() -> str:
         if name not in sources:
             path = Path(__file__).parents[2].joinpath(*name.split(".")).with_suffix(".py")
             sources[name] = path.read_text(encoding="utf-8")
-            needs[name] = sorted(module for node in _imports(sources[name]) if _is_ours(module := _module_name(node)))
+            needs[name] = sorted(str(node.module) for node in _our_imports(sources[name]))
             waiting += needs[name]
-    future = "from __future__ import annotations\n"
-    end = 'if __name__ == "__main__":\n    sys.exit(main())\n'
     ordered = TopologicalSorter({name: needs[name] for name in sorted(needs)}).static_order()
     bodies = [_body(name, sources[name]) for name in ordered]
-    text = "\n".join(["", future, _hoist_imports(sources.values()), _VERSION_CHECK, *bodies, "", end])
+    end = 'if __name__ == "__main__":\n    sys.exit(main())\n'
+    text = "\n".join([_VERSION_CHECK, *bodies, "", end])
     ast.parse(text, feature_version=OLDEST_PYTHON)
     return text
 
 
-def _imports(source: str) -> list[Import]:
-    """The imports at the top level of a module."""
-    return [node for node in ast.parse(source).body if isinstance(node, (ast.Import, ast.ImportFrom))]
-
-
-def _module_name(node: Import) -> str:
-    return node.names[0].name if isinstance(node, ast.Import) else str(node.module)
-
-
-def _is_ours(module: str) -> bool:
-    return module.partition(".")[0] == "wheelfactory"
-
-
-def _hoist_imports(sources: Iterable[str]) -> str:
-    """Return the source of all standard library imports, without duplicates."""
-    whole: set[str] = set()
-    names: dict[str, set[str]] = {}
-    for node in (node for source in sources for node in _imports(source)):
-        given, module = {alias.name for alias in node.names}, _module_name(node)
-        if isinstance(node, ast.Import):
-            whole |= given
-        elif module != "__future__" and not _is_ours(module):
-            names.setdefault(module, set()).update(given)
-    lines = [f"import {name}\n" for name in sorted(whole)]
-    for module in sorted(names):
-        listed = ", ".join(sorted(names[module]))
-        line = f"from {module} import {listed}"
-        wrapped = textwrap.fill(listed, 116, initial_indent="    ", subsequent_indent="    ")
-        lines.append(f"{line}\n" if len(line) <= 120 else f"from {module} import (\n{wrapped},\n)\n")
-    return "".join(lines)
+def _our_imports(source: str) -> list[ast.ImportFrom]:
+    """The imports of wheelfactory modules at the top level of a module."""
+    imports = (node for node in ast.parse(source).body if isinstance(node, ast.ImportFrom))
+    return [node for node in imports if str(node.module).startswith("wheelfactory.")]
 
 
 def _body(name: str, source: str) -> str:
-    """Return a module's code without imports; its docstring becomes a comment above the code."""
+    """Return a module's code without imports of our modules; its docstring becomes a comment above the code."""
     lines, docstring = source.splitlines(keepends=True), ast.get_docstring(ast.parse(source))
-    for node in (*([] if docstring is None else ast.parse(source).body[:1]), *_imports(source)):
+    for node in (*([] if docstring is None else ast.parse(source).body[:1]), *_our_imports(source)):
         for number in range(node.lineno - 1, node.end_lineno or node.lineno):
             lines[number] = ""
     heading = "".join(f"# {line}".rstrip() + "\n" for line in [name, "", *(docstring or "").splitlines()])
-    code = "".join(lines).strip("\n")
+    code = "".join(lines).replace(_FUTURE, "").strip("\n")
     return f"\n{heading}\n{code}\n"

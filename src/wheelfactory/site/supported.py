@@ -71,10 +71,8 @@ def _gpus(matrix: Matrix, cells: Iterable[Cell]) -> list[str]:
         released, previews = rocms[arch][backend, False], rocms[arch][backend, True]
         return _span(tuple(matrix.rocm), released or previews, "" if released or not previews else "preview: ")
 
-    rows = (
-        (arch, gpu_text(arch), *(backend_text(arch, backend) for backend in Backend))
-        for arch in sorted(rocms, key=arch_sort_key)
-    )
+    archs = sorted(rocms, key=arch_sort_key)
+    rows = ((arch, gpu_text(arch), *(backend_text(arch, backend) for backend in Backend)) for arch in archs)
     return table(("arch", "GPUs", *(f"ROCm for {backend.display_name}" for backend in Backend)), rows)
 
 

@@ -70,11 +70,8 @@ def pythons_text(wheels: Iterable[WheelRow]) -> str:
 def missing_checks(row: WheelRow, matrix: Matrix) -> str:
     """Why a wheel is not verified, or which checks were added after it was; empty if it passed today's."""
     outdated = outdated_reason(row, matrix)
-    return (
-        unverified_reason(row)
-        or unchecked_since(row)
-        or (f"checked before these cases existed: {outdated}" if outdated else "")
-    )
+    earlier = f"checked before these cases existed: {outdated}" if outdated else ""
+    return unverified_reason(row) or unchecked_since(row) or earlier
 
 
 def status_notes(row: WheelRow, matrix: Matrix) -> Iterator[str]:

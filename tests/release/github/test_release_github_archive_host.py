@@ -16,7 +16,6 @@ from fake_sigstore import KERNELS, FakeSigstore, other
 from wheelfactory.core.errors import InputError, PublishError, VerificationError
 from wheelfactory.release import bundle as bundles
 from wheelfactory.release.github import archive_host as archive_hosts
-from wheelfactory.release.github import drafts
 from wheelfactory.release.github.archive_host import GitHubArchiveHost
 from wheelfactory.release.github.client import Client
 from wheelfactory.release.github.releases import Releases
@@ -302,15 +301,6 @@ def test_a_release_without_its_archive_is_an_error(
         with pytest.raises(PublishError, match=f"not a single kernel archive: release {NAME} has 0 files") as refused:
             use()
         assert "delete that release" in refused.value.hint
-
-
-def test_a_large_archive_is_refused_before_uploading(
-    github: FakeGitHub, archive_host: GitHubArchiveHost, archive: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(drafts, "ASSET_BYTES", len(CONTENT))
-    with pytest.raises(PublishError, match="too large for a release"):
-        archive_host.upload(NAME, archive)
-    assert github.calls == []
 
 
 def test_leftovers_of_earlier_runs_are_deleted(github: FakeGitHub, store: Callable[[], None], archive: Path) -> None:

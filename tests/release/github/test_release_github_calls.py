@@ -77,7 +77,7 @@ class Jobs:
 
 
 @pytest.mark.usefixtures("_trusted")
-@pytest.mark.parametrize("number", [5, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [5, pytest.param(10, marks=pytest.mark.slow)])
 def test_a_release_makes_at_most_the_predicted_calls(
     github: FakeGitHub, sigstore: FakeSigstore, tmp_path: Path, number: int
 ) -> None:

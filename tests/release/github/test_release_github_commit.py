@@ -94,9 +94,3 @@ def test_another_refusal_stays_an_error_without_that_warning(
     with pytest.raises(PublishError, match="tag_name was used by an immutable release"):
         publish(open_publisher(GITHUB, environ, tag="v1"), added)
     assert caplog.messages == []
-
-
-def test_dry_run_shows_the_commit(github: FakeGitHub, environ: dict[str, str], added: Added) -> None:
-    lines: list[str] = []
-    publish(open_publisher(GITHUB, environ, tag="v1", dry_run_output=lines.append), added)
-    assert lines[-1].endswith(f" make_latest=true  target_commitish={COMMIT}")

@@ -48,10 +48,9 @@ class InterruptedClient(Client):
 
 
 @pytest.fixture(params=[pytest.param(1, id="each second"), pytest.param(10, id="same second", marks=pytest.mark.slow)])
-def github(github: FakeGitHub, request: pytest.FixtureRequest) -> FakeGitHub:
-    """Releases of which each is published in a second of its own, or all in the same one."""
+def _seconds(github: FakeGitHub, request: pytest.FixtureRequest) -> None:
+    """Each release is published in a second of its own, or all in the same one."""
     github.repository.a_second = request.param
-    return github
 
 
 @pytest.fixture
@@ -97,6 +96,7 @@ def changes(old: Added, added: Added, *, yank_interrupts: bool) -> tuple[Change,
     return (publish_added, yank_old) if yank_interrupts else (yank_old, publish_added)
 
 
+@pytest.mark.usefixtures("_seconds")
 @pytest.mark.parametrize("yank_interrupts", [True, False], ids=["yank during a publish", "publish during a yank"])
 def test_two_publishes_at_once_end_with_both_changes(
     github: FakeGitHub, publisher: NewPublisher, old: Added, added: Added, yank_interrupts: bool
@@ -120,6 +120,7 @@ def test_two_publishes_at_once_end_with_both_changes(
         assert_both(github, old, added)
 
 
+@pytest.mark.usefixtures("_seconds")
 @pytest.mark.slow
 @pytest.mark.parametrize("yank_interrupts", [True, False], ids=["yank during a publish", "publish during a yank"])
 def test_two_publishes_under_one_tag_end_with_both_changes_or_an_error_that_a_rerun_repairs(
@@ -186,6 +187,7 @@ def test_a_publish_that_is_found_before_publishing_needs_no_second_release(
     assert {release.tag for release in github.repository.published()} == {"v1", "yank-1", "v2"}
 
 
+@pytest.mark.usefixtures("_seconds")
 def test_a_token_that_expires_while_another_run_yanks(
     github: FakeGitHub, publisher: NewPublisher, old: Added, added: Added
 ) -> None:

@@ -147,13 +147,6 @@ def test_only_the_workflow_uploads_to_github(steps: Steps) -> None:
     assert shown.err.startswith(f"error: only workflow runs upload kernels to GitHub: {GITHUB}\nhint: run the workflow")
 
 
-def test_publishing_needs_a_repository(steps: Steps, sigstore: FakeSigstore) -> None:
-    steps.collect()
-    command, sub, _, *rest = steps.arguments(steps.attest(sigstore))
-    shown = steps.cli(command, sub, steps.folder, *rest)
-    assert shown.err.startswith(f"error: not a repository: {steps.folder}")
-
-
 def test_a_directory_is_used_without_attestations_and_says_so(steps: Steps, tmp_path: Path) -> None:
     release = tmp_path / "release"
     release.mkdir()

@@ -82,13 +82,6 @@ def test_a_published_tag_goes_on_in_a_part_that_starts_no_build(
     assert_published(github.repository, [row for row, _ in (*added, *later)])
 
 
-def test_published_wheels_make_no_new_release(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:
-    publish(publisher(), added)
-    before = len(github.calls)
-    publish(publisher(), added[:1])
-    assert all(call.startswith("GET") for call in github.calls[before:])
-
-
 @pytest.mark.parametrize("lost", ["", ".metadata"], ids=["wheel", "metadata"])
 def test_half_a_wheel_is_not_held(github: FakeGitHub, publisher: NewPublisher, added: Added, lost: str) -> None:
     row = added[0][0]
@@ -198,15 +191,6 @@ def test_of_several_drafts_of_a_tag_the_one_with_wheels_keeps_it(
     assert_published(github.repository, [row for row, _ in added])
     assert tags(github) == ["v1"]
     assert sum(call.startswith("PATCH") for call in github.calls) == 1, "no draft is renamed"
-
-
-def test_of_several_empty_drafts_of_a_tag_one_is_kept(
-    github: FakeGitHub, publisher: NewPublisher, added: Added
-) -> None:
-    for _ in range(3):
-        github.repository.create({"tag_name": "v1", "draft": True})
-    stage(publisher(), added)
-    assert [draft.tag for draft in github.repository.drafts()] == ["v1"]
 
 
 def test_the_first_part_has_the_tag_although_an_earlier_one_was_not_needed(
@@ -369,7 +353,7 @@ def test_releases_that_can_be_changed_are_warned_of(
         github.repository.immutable = False
         publish(publisher(), added[:1])
         publish(publisher("v2"), additions([stub_wheel(added[0][1].parent, "torch", "1")]))
-    assert caplog.messages == ["v2 is not immutable: enable immutable releases in the repository settings"]
+    assert caplog.messages == ["v2 is not immutable: enable immutable releases in its settings"]
 
 
 def test_without_a_tag_it_can_only_be_read(github: FakeGitHub, publisher: NewPublisher, added: Added) -> None:

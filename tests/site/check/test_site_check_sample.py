@@ -7,12 +7,12 @@ from datetime import date, timedelta
 
 import pytest
 
+from release_factory import plain_row
 from search_rows import FIRST, row_of
 from wheelfactory.core.cell import FALLBACK_NAME, Backend, Cell
 from wheelfactory.core.files import MATRIX
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
-from wheelfactory.release.manifest import WheelRow
 from wheelfactory.site.check.sample import SampledWheel, choose_sample, count_weeks
 from wheelfactory.verify.gates import required_gates
 from wheelfactory.verify.result import GateResult, Status
@@ -22,18 +22,13 @@ PYTHONS = expand(LOADED).pythons
 BUILT = [cell for cell in PYTHONS if cell.flash_attn == "2.8.3" and cell.rocm in ("7.2", "6.4")]
 CELLS = [cell for cell in BUILT if not cell.amd_torch]
 AMDS = [cell for cell in BUILT if cell.amd_torch]
-FALLBACK = WheelRow(
+FALLBACK = plain_row(
+    "flash_attention_amd-0.1.0-py3-none-any.whl",
     project=FALLBACK_NAME,
-    version="0.1.0",
-    filename="flash_attention_amd-0.1.0-py3-none-any.whl",
-    sha256="0" * 64,
-    size=1,
-    requires_python=">=3.10",
-    metadata_sha256="0" * 64,
     published=FIRST,
     gates=tuple(GateResult(gate=name, status=Status.PASSED) for name in required_gates(FALLBACK_NAME)),
 )
-EINOPS = FALLBACK.model_copy(update={"project": "einops", "filename": "einops-0.8.2-py3-none-any.whl", "gates": ()})
+EINOPS = plain_row(published=FIRST)
 ROWS = (*(row_of(LOADED, cell) for cell in BUILT), FALLBACK, EINOPS)
 NEVER = {EINOPS.filename, *(row_of(LOADED, cell).filename for cell in AMDS)}
 """A dependency, and wheels for AMD's own torch, which is on no index."""

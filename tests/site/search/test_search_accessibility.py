@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, ViewportSize, expect
 
 from search_page import Visit, choose, count, serving, unfold, write, write_page
 from search_rows import example_rows, many_rows
@@ -17,7 +17,8 @@ from wheelfactory.site.site import render_site
 
 pytestmark = pytest.mark.slow
 
-PHONE = {"width": 360, "height": 740}
+PHONE: ViewportSize = {"width": 360, "height": 740}
+DESKTOP: ViewportSize = {"width": 1280, "height": 720}
 WHEELS = 5000
 FEWER_WHEELS = 250
 MOST_TIMES = 8
@@ -66,113 +67,78 @@ STATES = [
 
 
 @pytest.mark.parametrize(("query", "act"), STATES)
-def test_axe_finds_nothing_wrong_in_any_state_in_light_and_dark(
+def test_axe_finds_nothing_wrong_in_any_state_and_a_phone_never_scrolls_sideways(
     visit: Visit, site: str, query: str, act: Callable[[Page], None]
 ) -> None:
-    visitor = visit(site, reduced_motion="reduce")
+    visitor = visit(site, reduced_motion="reduce", viewport=PHONE)
     page = visitor.open(query)
     act(page)
+    assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    page.set_viewport_size(DESKTOP)
     assert visitor.violations() == []
     page.emulate_media(color_scheme="dark")
     assert visitor.violations(rules=["color-contrast"]) == []
 
 
-@pytest.mark.parametrize(("query", "act"), STATES)
-def test_a_phone_never_scrolls_sideways(visit: Visit, site: str, query: str, act: Callable[[Page], None]) -> None:
-    page = visit(site, viewport=PHONE, is_mobile=True, has_touch=True).open(query)
-    act(page)
-    assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
-    assert page.evaluate("visualViewport.scale") == 1
-
-
 @pytest.mark.parametrize(("width", "height", "most"), [(390, 844, 560), (1440, 900, 400)])
-@pytest.mark.parametrize("gpu", ["RX 7900 XTX", "MI300X", "Strix Halo"])
 def test_after_choosing_a_gpu_the_first_install_line_is_on_the_first_screen(
-    visit: Visit, site: str, width: int, height: int, most: int, gpu: str
+    visit: Visit, site: str, width: int, height: int, most: int
 ) -> None:
     page = visit(site, viewport={"width": width, "height": height}).open()
     field = page.get_by_label("Your GPU").bounding_box()
     assert field
     assert field["y"] + field["height"] < height
-    page.get_by_label("Your GPU").fill(gpu)
-    line = page.locator("#cards pre").first.bounding_box()
-    assert line
-    assert line["y"] <= most, "measured: 524 to 550 px on a phone, 321 to 346 on a desktop"
-    assert line["y"] + line["height"] < height
+    for gpu in ("RX 7900 XTX", "MI300X", "Strix Halo"):
+        page.get_by_label("Your GPU").fill(gpu)
+        line = page.locator("#cards pre").first.bounding_box()
+        assert line
+        assert line["y"] <= most, "measured: 524 to 550 px on a phone, 321 to 346 on a desktop"
+        assert line["y"] + line["height"] < height
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing_wrong_on_the_lists(visit: Visit, matrix: Matrix, tmp_path: Path, scheme: str) -> None:
+def test_axe_finds_nothing_wrong_on_the_lists(visit: Visit, matrix: Matrix, tmp_path: Path) -> None:
     for name, data in render_site(matrix, example_rows(matrix)[:9]).items():
         write(tmp_path / name, data)
     with serving(tmp_path) as address:
-        visitor = visit(address, color_scheme=scheme, viewport={"width": 390, "height": 844})
-        for path in (tmp_path / "packages.html", *sorted(tmp_path.rglob("simple/**/index.html"))[:5]):
+        visitor = visit(address, viewport={"width": 390, "height": 844})
+        for path in (tmp_path / "packages.html", *sorted(tmp_path.rglob("simple/**/index.html"))[:4:3]):
             name = path.relative_to(tmp_path).as_posix()
             visitor.page.goto(f"{address}{name}")
             assert visitor.violations() == [], name
+            visitor.page.emulate_media(color_scheme="dark")
+            assert visitor.violations(rules=["color-contrast"]) == [], name
             assert visitor.page.evaluate("document.documentElement.scrollWidth") == 390
 
 
-def test_two_clicks_lead_from_the_empty_page_to_the_copied_lines(visit: Visit, site: str) -> None:
-    page = visit(site, permissions=["clipboard-read", "clipboard-write"]).open()
-    page.get_by_label("Your GPU").click()
-    page.keyboard.type("7900xtx")
-    page.get_by_role("button", name="Copy both lines").first.click()
-    page.locator(".copies button", has_text=", copied").wait_for()
-    torch, own = page.evaluate("navigator.clipboard.readText()").splitlines()
-    assert torch.startswith("pip install torch==")
-    assert own.startswith("pip install --index-url ")
-
-
-def test_on_a_phone_the_doctor_stands_behind_the_search_and_the_other_choices_are_folded(
+def test_the_coverage_is_seen_in_dark_mode_and_fades_at_its_edge_until_it_is_scrolled_to_the_end(
     visit: Visit, site: str
 ) -> None:
-    page = visit(site, viewport=PHONE, is_mobile=True, has_touch=True).open("?gpu=MI300X")
-    doctor, cards = page.locator(".doctor").bounding_box(), page.locator("#cards").bounding_box()
-    assert doctor
-    assert cards
-    assert doctor["y"] > cards["y"]
-    assert not page.locator("#rocm-any + label").is_visible()
-    page.locator("#refine > summary").tap()
-    assert page.locator("#rocm-any + label").is_visible()
-
-
-def test_the_coverage_fades_at_its_edge_until_it_is_scrolled_to_the_end(visit: Visit, site: str) -> None:
-    page = visit(site, viewport=PHONE, is_mobile=True, has_touch=True).open("?view=coverage")
+    page = visit(site, color_scheme="dark", viewport=PHONE, is_mobile=True, has_touch=True).open("?view=coverage")
+    swatch = page.locator(".swatch.excluded").evaluate("found => getComputedStyle(found).borderTopColor")
+    assert swatch not in ("rgba(0, 0, 0, 0)", page.evaluate("getComputedStyle(document.body).backgroundColor"))
     edge = page.locator("#coverage-view .edge").first
     expect(edge).to_have_class("edge more")
     edge.locator(".scroller").evaluate("found => { found.scrollLeft = found.scrollWidth }")
     expect(edge).to_have_class("edge")
 
 
-def test_a_command_is_broken_at_its_blanks_alone(visit: Visit, site: str) -> None:
+def test_on_a_phone_the_doctor_stands_behind_the_search_and_targets_are_wide_enough_for_a_finger(
+    visit: Visit, site: str
+) -> None:
+    """24 pixels are what WCAG 2.2 asks for at the least (2.5.8). The filters are folded."""
     page = visit(site, viewport=PHONE, is_mobile=True, has_touch=True).open("?gpu=MI300X&rocm=6.4")
+    doctor, cards = page.locator(".doctor").bounding_box(), page.locator("#cards").bounding_box()
+    assert doctor
+    assert cards
+    assert doctor["y"] > cards["y"]
     words = page.locator("#cards pre").nth(1).locator(".unbroken")
     assert str(words.last.text_content()).startswith("flash-attn==")
     assert set(words.evaluate_all("found => found.map(word => word.getClientRects().length)")) == {1}
     rows = words.evaluate_all("found => found.map(word => word.getBoundingClientRect().top)")
-    assert len(set(rows)) > 1
-
-
-def test_the_rule_above_the_footer_is_as_wide_as_the_column(visit: Visit, site: str) -> None:
-    page = visit(site).open()
-    rule = page.locator("footer").evaluate("found => getComputedStyle(found, '::before').width")
-    column = page.locator("#filters").bounding_box()
-    assert column
-    assert rule == f"{column['width']:g}px"
-
-
-def test_the_swatch_of_impossible_squares_is_visible_in_dark_mode(visit: Visit, site: str) -> None:
-    page = visit(site, color_scheme="dark").open("?view=coverage")
-    style = page.locator(".swatch.excluded").evaluate("found => getComputedStyle(found).borderTopColor")
-    assert style not in ("rgba(0, 0, 0, 0)", page.evaluate("getComputedStyle(document.body).backgroundColor"))
-
-
-def test_targets_on_a_phone_are_wide_enough_for_a_finger(visit: Visit, site: str) -> None:
-    """24 pixels are what WCAG 2.2 asks for at the least (2.5.8)."""
-    page = visit(site, viewport=PHONE, is_mobile=True, has_touch=True).open("?gpu=MI300X&rocm=6.4")
+    assert len(set(rows)) > 1, "a command is broken at its blanks alone"
+    assert not page.locator("#rocm-any + label").is_visible()
     page.locator("#refine > summary").tap()
+    assert page.locator("#rocm-any + label").is_visible()
     targets = "button, select, .pill label, input:not([type=radio]):not([type=checkbox])"
     boxes = "found => found.map(one => one.getBoundingClientRect()).map(box => [box.width, box.height])"
     sizes = [size for size in page.locator(targets).evaluate_all(boxes) if any(size)]
@@ -180,21 +146,19 @@ def test_targets_on_a_phone_are_wide_enough_for_a_finger(visit: Visit, site: str
     assert min(min(size) for size in sizes) >= 24
 
 
-def test_dark_rooms_get_a_dark_page(visit: Visit, site: str) -> None:
-    def ground(scheme: str) -> int:
-        page = visit(site, color_scheme=scheme).open()
+def test_dark_rooms_get_a_dark_page_and_reduced_motion_is_respected(visit: Visit, site: str) -> None:
+    page = visit(site, color_scheme="light", reduced_motion="no-preference").open()
+
+    def ground() -> int:
         colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
         return sum(int(part) for part in colour.removeprefix("rgb(").removesuffix(")").split(","))
 
-    assert ground("dark") < 150 < 600 < ground("light")
-
-
-def test_reduced_motion_is_respected(visit: Visit, site: str) -> None:
-    def moves(motion: str) -> bool:
-        page = visit(site, reduced_motion=motion).open()
+    def moves() -> bool:
         return bool(page.locator("#more").evaluate("found => getComputedStyle(found).transitionDuration !== '0s'"))
 
-    assert (moves("no-preference"), moves("reduce")) == (True, False)
+    assert (ground() > 600, moves()) == (True, True)
+    page.emulate_media(color_scheme="dark", reduced_motion="reduce")
+    assert (ground() < 150, moves()) == (True, False)
 
 
 def test_the_print_view_has_the_wheels_without_controls(visit: Visit, site: str) -> None:
@@ -303,7 +267,7 @@ def calm_site(matrix: Matrix, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 CHANGES = ("rocm-6.4", "rocm-7.2", "backend-ck", "torch-2.13.0", "python-3.12", "rocm-any", "torch-any", "python-any")
 TEXTS = ("g", "gf", "gfx", "gfx9", "gfx942", "gfx942 c", "gfx942 ck", "nothing has this", "")
-RUNS = 8
+RUNS = 4
 
 CHOOSE = "document.getElementById(given).click()"
 TYPE = "{ const text = document.getElementById('text'); text.value = given; text.dispatchEvent(new Event('input')); }"
@@ -324,19 +288,12 @@ def milliseconds(page: Page, act: str, given: tuple[str, ...]) -> float:
     return float(median(map(min, zip(*runs, strict=True))))
 
 
-def test_5000_wheels_are_filtered_and_shown_nearly_as_fast_as_250(
+def test_5000_wheels_are_filtered_and_found_by_text_nearly_as_fast_as_250(
     visit: Visit, crowded_site: str, calm_site: str
 ) -> None:
-    calm = milliseconds(visit(calm_site).open(), CHOOSE, CHANGES)
-    page = visit(crowded_site).open()
-    assert count(page) == WHEELS
-    assert milliseconds(page, CHOOSE, CHANGES) < MOST_TIMES * calm
-    choose(page, "backend", "any")
-    assert count(page) == WHEELS
-
-
-def test_text_among_5000_wheels_is_found_as_fast(visit: Visit, crowded_site: str, calm_site: str) -> None:
-    calm = milliseconds(visit(calm_site).open(), TYPE, TEXTS)
-    page = visit(crowded_site).open()
-    assert milliseconds(page, TYPE, TEXTS) < MOST_TIMES * calm
-    assert count(page) == WHEELS
+    calm, crowded = visit(calm_site).open(), visit(crowded_site).open()
+    assert count(crowded) == WHEELS
+    for act, given in ((CHOOSE, CHANGES), (TYPE, TEXTS)):
+        assert milliseconds(crowded, act, given) < MOST_TIMES * milliseconds(calm, act, given)
+    choose(crowded, "backend", "any")
+    assert count(crowded) == WHEELS

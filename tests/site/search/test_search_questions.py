@@ -20,6 +20,7 @@ from wheelfactory.doctor.gpu_match import judge_gpus
 from wheelfactory.doctor.machine import InstalledTorch, Machine, Python
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
+from wheelfactory.matrix.rules import AXES
 from wheelfactory.site.search_data import search_data
 
 ASK = """(model, query) => {
@@ -33,6 +34,34 @@ ASK = """(model, query) => {
 def page(matrix: Matrix) -> PageRule:
     """The rule of the page, with a wheel for each cell of the matrix."""
     return PageRule(search_data(matrix, [row_of(matrix, cell) for cell in expand(matrix).cells], docs=False))
+
+
+WRITTEN = {
+    "torch=2.9": {"torch": "2.9.1"},
+    "torch=2.9.0": {"torch": "2.9.1"},
+    "torch=2.9.0%2Brocm6.4": {"torch": "2.9.1", "rocm": "6.4"},
+    "torch=2.5.1%2Brocm6.2.4": {"torch": "2.5.1", "rocm": "6.2.4"},
+    "torch=2.9.1%2Brocm6.4&rocm=7.2": {"torch": "2.9.1", "rocm": "7.2"},
+    "torch=torch 2.10.0.dev20260101%2Brocm7.1": {"torch": "2.10.0", "rocm": "7.1"},
+    "torch=2.9.1%2Bcu128": {"torch": "2.9.1+cu128"},
+    "torch=2.9.1%2Bcpu": {"torch": "2.9.1+cpu"},
+    "torch=2": {"torch": "2"},
+    "rocm=HIP 6.4.43482": {"rocm": "6.4"},
+    "rocm=6.2.41134": {"rocm": "6.2"},
+    "python=Python 3.12.7": {"python": "3.12"},
+    "python=3.13t": {"python": "3.13t"},
+    "flash-attn=v2.8.3": {"flash-attn": "2.8.3"},
+    "flash-attn=2.8.4": {"flash-attn": "2.8.4"},
+    "flash-attn=2.8.3.1": {"flash-attn": "2.8.3.1"},
+    "backend=Triton": {"backend": "triton"},
+}
+"""Choices in an address, as people and programs write them, and as the page reads them."""
+
+
+def test_a_choice_in_the_address_is_read_as_people_and_programs_write_it(page: PageRule) -> None:
+    states = page.ask("(model, query) => factory.readState(model, query)", [*WRITTEN])
+    found = [{axis: state[axis] for axis in AXES if axis in state} for state in states]
+    assert dict(zip(WRITTEN, found, strict=True)) == WRITTEN
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +96,16 @@ def test_with_amds_torch_the_page_installs_no_torch(page: PageRule) -> None:
         [None],
     )
     assert titles == [["pip", 1], ["uv", 1], ["URL", 1]]
+
+
+def test_an_address_is_quoted_for_the_shell_where_it_needs_to_be(page: PageRule) -> None:
+    wheel = '{ index: "simple/x", version: "1+a", pythons: [], url: "x" }'
+    sites = {"https://example.org/a/": "https://example.org/a/simple/x/"}
+    sites["https://example.org/it's&b/"] = "'https://example.org/it'\\''s&b/simple/x/'"
+    found = page.ask(f"(model, site) => factory.formsOf(model, site, [{wheel}])", [*sites])
+    for forms, shown in zip(map(dict, found), sites.values(), strict=True):
+        assert forms["pip"] == [["flash-attn", f"pip install --index-url {shown} flash-attn==1+a"]]
+        assert forms["uv"] == [["flash-attn", f"uv pip install --default-index {shown} flash-attn==1+a"]]
 
 
 def test_there_are_sixty_questions() -> None:
@@ -122,13 +161,27 @@ def test_the_doctor_gives_the_same_answer_on_such_a_machine(question: Question) 
         assert str(min(stated, key=list(Answer).index)) == question.answer
 
 
+def gpus_that_differ() -> list[str]:
+    """The first GPU of each kind that the rules tell apart; the others have another name alone."""
+    support = FACTS.support
+    gpus, answers = support.axes["gpu"], [finding.answer if finding else None for finding in support.findings]
+    tables = [table.positions for table in support.tables if table.axes[-1] == "gpu"]
+    kinds: dict[tuple[Answer | None, ...], str] = {}
+    for number, gpu in enumerate(gpus):
+        column = (answers[position] for positions in tables for position in positions[number :: len(gpus)])
+        kinds.setdefault(tuple(column), gpu)
+    return list(kinds.values())
+
+
 @pytest.mark.slow
-def test_page_and_doctor_answer_alike_for_every_gpu_with_every_version(page: PageRule) -> None:
-    """Every GPU with every ROCm, torch, Python and backend, and with each of them left open."""
+def test_page_and_doctor_answer_alike_for_every_kind_of_gpu_with_every_version(page: PageRule) -> None:
+    """With every ROCm, torch, Python and backend, and with each of them left open."""
     axes = FACTS.support.axes
     some = [
         {"gpu": gpu, **({"rocm": rocm} if rocm else {}), **({"backend": backend} if backend else {}), **rest}
-        for gpu, rocm, backend in product(axes["gpu"], ("", "10.0", "7.1.1", *axes["rocm"]), ("", *axes["backend"]))
+        for gpu, rocm, backend in product(
+            gpus_that_differ(), ("", "10.0", "7.1.1", *axes["rocm"]), ("", "ck", "triton")
+        )
         for rest in ({}, {"torch": "2.14.1", "python": "3.12"}, {"flash-attn": "2.6.3", "torch": "2.5.1"})
     ]
     found = page.ask("(model, choices) => Object.values(factory.support(model, choices))", some)

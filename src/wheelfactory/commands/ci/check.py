@@ -28,7 +28,7 @@ from wheelfactory.commands.targets import (
     yank_lost,
 )
 from wheelfactory.core.errors import DONE, VERIFICATION_FAILED, FactoryError, InputError
-from wheelfactory.core.files import scratch_dir, write_atomic
+from wheelfactory.core.files import write_atomic
 from wheelfactory.core.progress import log_to_stderr
 from wheelfactory.core.wrap import count_text
 from wheelfactory.matrix.expand import expand
@@ -99,8 +99,8 @@ def _check(options: argparse.Namespace, environ: Environ) -> Sequence[Checked]:
         raise InputError("cannot determine the URL of the site", options.target, "pass it with --site URL")
     if not (published or _serves_wheels(address)):
         return ()
-    with log_to_stderr(), scratch_dir(cache) as scratch:
-        site, results = wait_for_site(address, expected, 60 * options.wait, time.sleep, scratch, environ)
+    with log_to_stderr():
+        site, results = wait_for_site(address, expected, 60 * options.wait, time.sleep, environ)
         indexes = {version: options.torch_index or facts.index for version, facts in matrix.rocm.items()}
         source = InstallSource(site, address.rstrip("/"), indexes)
         week = count_weeks(datetime.now(timezone.utc).date())

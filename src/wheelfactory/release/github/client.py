@@ -6,7 +6,6 @@ A request that changes something is never repeated blindly: see `Client.retry`.
 from __future__ import annotations
 
 import io
-import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -182,7 +181,9 @@ class Client:
         repeated. Raises `PublishError` when the tries or the waiting time are used up, and after fewer tries if GitHub
         cannot be connected to and never responded.
         """
-        for tries in itertools.count(1):
+        tries = 0
+        while True:
+            tries += 1
             try:
                 return attempt()
             except RetryableError as error:
@@ -200,7 +201,6 @@ class Client:
             result = find_result()
             if result is not None:
                 return result
-        raise AssertionError("the loop ends with a result or an error")
 
     def poll(self, read: Callable[[], _T], is_current: Callable[[_T], bool]) -> _T:
         """Read until the result is current, for about a minute; return the last result."""
@@ -235,21 +235,15 @@ class _Body:
     """An upload body that reads the file block by block and reports progress."""
 
     def __init__(self, file: BinaryIO, size: int, report_progress: ProgressCallback) -> None:
-        self._file, self._size, self._part, self._done = file, size, report_progress, 0
+        self._file, self._size, self._report_progress = file, size, report_progress
 
     def __len__(self) -> int:
         return self._size
 
     def __iter__(self) -> Iterator[bytes]:
-        """Unused, but requests streams a body only if it is iterable."""
-        return iter(lambda: self.read(_BLOCK), b"")
-
-    def read(self, size: int) -> bytes:
-        """The next block; reports the bytes read so far."""
-        block = self._file.read(size)
-        self._done += len(block)
-        self._part(self._done, self._size)
-        return block
+        while block := self._file.read(_BLOCK):
+            yield block
+            self._report_progress(self._file.tell(), self._size)
 
 
 @contextmanager
@@ -290,7 +284,5 @@ def _checked_token(token: str | None) -> str | None:
     token = (token or "").strip()
     # checked here because the error of requests would show the token
     if not (token.isascii() and token.isprintable()) or " " in token:
-        raise InputError(
-            "not a token", "GITHUB_TOKEN contains blanks, line ends or other characters", "set it to the token alone"
-        )
+        raise InputError("not a token", "GITHUB_TOKEN has blanks, line ends or other characters", "set the token alone")
     return token or None

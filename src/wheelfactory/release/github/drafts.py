@@ -16,37 +16,13 @@ from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.kernels.kernel_set import STORED_SET_PREFIX
 from wheelfactory.matrix.forms import ASSET_BYTES
 from wheelfactory.release.bundle import BUNDLE_SUFFIX
-from wheelfactory.release.github.releases import Release, Releases, StoredAsset
+from wheelfactory.release.github.releases import Release, ReleaseFiles, Releases, StoredAsset
 from wheelfactory.release.github.responses import RefusedError, RetryableError
 from wheelfactory.release.transaction import SUMS_NAME, Asset
 
 
-class Draft:
-    """One draft release, with a cached list of its assets."""
-
-    def __init__(self, releases: Releases, release: Release) -> None:
-        self._releases = releases
-        self.release = release
-        self._assets: dict[str, StoredAsset] | None = None
-
-    @property
-    def assets(self) -> dict[str, StoredAsset]:
-        """The assets by name, including incomplete uploads."""
-        if self._assets is None:
-            self._assets = self._releases.read_assets(self.release)
-        return self._assets
-
-    def has_assets(self, digests: Mapping[str, str]) -> bool:
-        """Whether all these assets are complete, with these sha256."""
-        return all(
-            name in self.assets and self._releases.has_digest(self.assets[name], sha256)
-            for name, sha256 in digests.items()
-        )
-
-    def find_digests(self, names: Iterable[str]) -> dict[str, str]:
-        """The sha256 of each of these assets that is complete, by name."""
-        found = {name: self._releases.find_sha256(self.assets[name]) for name in names if name in self.assets}
-        return {name: sha256 for name, sha256 in found.items() if sha256 is not None}
+class Draft(ReleaseFiles):
+    """One draft release."""
 
     def put_asset(self, asset: Asset, report_progress: ProgressCallback = ignore_progress) -> None:
         """Upload an asset unless an identical one is there; replace any other of its name.
@@ -75,7 +51,7 @@ class Draft:
             self.remove(stored.name)
             hint = "rename the file: GitHub replaced characters, so installers would not find it"
             raise PublishError("GitHub renamed a file", f"{asset.name} became {stored.name}", hint)
-        if not self._releases.has_digest(stored, asset.sha256):
+        if not self.has_assets({stored.name: asset.sha256}):
             raise RetryableError(f"{asset.name}: GitHub stored other bytes")
         return stored
 
@@ -97,9 +73,7 @@ class Draft:
         wrong |= {name for name in set(digests) - wrong if not self.has_assets({name: digests[name]})}
         if wrong:
             detail = f"{self.release.tag_name}: {', '.join(sorted(wrong))}"
-            raise PublishError(
-                "the draft has missing, damaged or unexpected files", detail, "run the same command again"
-            )
+            raise PublishError("the draft has missing, damaged or unexpected files", detail, "run this command again")
 
 
 class Drafts:
@@ -111,9 +85,8 @@ class Drafts:
         found = sorted(listed, key=lambda release: release.id)
         self._tags = {release.tag_name: find_part_number(tag, release.tag_name) for release in found}
         self._published = {release.tag_name for release in found if not release.draft}
-        self._unsettled = [
-            Draft(releases, release) for release in found if release.draft and self._tags[release.tag_name]
-        ]
+        drafts = (release for release in found if release.draft and self._tags[release.tag_name])
+        self._unsettled = [Draft(releases, release) for release in drafts]
         self._parts: dict[int, Draft] = {}
 
     def __iter__(self) -> Iterator[Draft]:
@@ -194,9 +167,8 @@ def parse_release_tag(tag: str) -> str:
     if not _TAG.fullmatch(tag) or ".." in tag or tag.endswith(".lock"):
         raise InputError("not a tag", tag, "use letters, digits and . _ + -, for example v1.2.0")
     if tag.startswith((_MORE, STORED_SET_PREFIX, "untagged-")):
-        raise InputError(
-            "the tag has a reserved prefix", tag, f"it must not begin with {_MORE}, {STORED_SET_PREFIX} or untagged-"
-        )
+        reserved = f"{_MORE}, {STORED_SET_PREFIX} and untagged-"
+        raise InputError("the tag has a reserved prefix", tag, f"choose another prefix than {reserved}")
     return tag
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from datetime import datetime, timedelta, timezone
 
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.release.github.drafts import wheel_name
-from wheelfactory.release.github.releases import Release, Releases, StoredAsset
+from wheelfactory.release.github.releases import Release, ReleaseFiles, Releases
 from wheelfactory.release.manifest import WheelRow, parse_rows
 from wheelfactory.release.transaction import Asset, asset_digests
 from wheelfactory.release.verified import merge_rows
@@ -19,27 +18,19 @@ from wheelfactory.release.verified import merge_rows
 _OVERLAP = timedelta(hours=4)
 
 
-@dataclass(frozen=True)
-class PublishedRelease:
-    """A published release and its assets by name."""
-
-    release: Release
-    assets: Mapping[str, StoredAsset]
-
-
 class PublishedReleases:
     """The published releases with wheels. Prereleases are ignored: they hold kernel archives."""
 
     def __init__(self, releases: Releases) -> None:
         self._releases = releases
-        self._held: dict[int, PublishedRelease] = {}
+        self._held: dict[int, ReleaseFiles] = {}
         self._manifests: dict[int, tuple[WheelRow, ...]] = {}
 
     def update(self, listed: Iterable[Release]) -> None:
         """Replace the known releases with the published releases of this list."""
         # a published release never changes, so its assets are listed only once
         self._held = {
-            release.id: self._held.get(release.id) or PublishedRelease(release, self._releases.read_assets(release))
+            release.id: self._held.get(release.id) or ReleaseFiles(self._releases, release)
             for release in listed
             if not (release.draft or release.prerelease)
         }
@@ -62,12 +53,12 @@ class PublishedReleases:
                 rows = merge_rows(rows, self._read_manifest(held))
         return rows
 
-    def _with_manifest(self) -> list[PublishedRelease]:
+    def _with_manifest(self) -> list[ReleaseFiles]:
         """The releases with a manifest, the newest first."""
         named = [held for held in self._held.values() if MANIFEST_NAME in held.assets]
         return sorted(named, key=lambda held: (_published_at(held), held.release.id), reverse=True)
 
-    def _read_manifest(self, held: PublishedRelease) -> tuple[WheelRow, ...]:
+    def _read_manifest(self, held: ReleaseFiles) -> tuple[WheelRow, ...]:
         if held.release.id not in self._manifests:
             data = self._releases.read(held.assets[MANIFEST_NAME])
             self._manifests[held.release.id] = parse_rows(data, f"{MANIFEST_NAME} of {held.release.tag_name}")
@@ -77,7 +68,7 @@ class PublishedReleases:
         """Find the public URL of a wheel in a release that also has its metadata; None if no release has both."""
         # the URL that GitHub reports is never constructed here
         for held in self._held.values():
-            if all(self._same(held, name, sha256) for name, sha256 in asset_digests([row]).items()):
+            if held.has_assets(asset_digests([row])):
                 return held.assets[row.filename].browser_download_url
         return None
 
@@ -88,19 +79,16 @@ class PublishedReleases:
         """
         wheel = wheel_name(asset.name)
         for held in self._held.values():
+            if held.has_assets({asset.name: asset.sha256}):
+                return True
             if asset.name in held.assets:
-                if self._same(held, asset.name, asset.sha256):
-                    return True
                 raise self._refusal("already published with different content", asset.name, held)
             if not held.assets.keys().isdisjoint((wheel, f"{wheel}.metadata")):
                 raise self._refusal("published incompletely", wheel, held)
         return False
 
-    def _same(self, held: PublishedRelease, name: str, sha256: str) -> bool:
-        return name in held.assets and self._releases.has_digest(held.assets[name], sha256)
-
     @staticmethod
-    def _refusal(what: str, name: str, held: PublishedRelease) -> PublishError:
+    def _refusal(what: str, name: str, held: ReleaseFiles) -> PublishError:
         hint = (
             "if the manifest names it, yank it and run the factory again, which builds a replacement of another name; "
             "otherwise delete that release on GitHub and publish under another --tag"
@@ -108,5 +96,5 @@ class PublishedReleases:
         return PublishError(what, f"{name} in {held.release.tag_name}", hint)
 
 
-def _published_at(held: PublishedRelease) -> datetime:
+def _published_at(held: ReleaseFiles) -> datetime:
     return held.release.published_at or datetime.min.replace(tzinfo=timezone.utc)

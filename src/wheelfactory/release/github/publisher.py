@@ -131,9 +131,7 @@ class GitHubPublisher:
                 text = f"Files of {parts[last].release.tag_name}, which has the manifest and the notes."
             published = self._releases.publish(release, text, latest=number == last)
             if not published.immutable:
-                logger.warning(
-                    "%s is not immutable: enable immutable releases in the repository settings", release.tag_name
-                )
+                logger.warning("%s is not immutable: enable immutable releases in its settings", release.tag_name)
         # another run can have published after the last check; and publish times are whole seconds, so that another
         # release of the same second can win as the newest
         self._list()
@@ -154,9 +152,8 @@ class GitHubPublisher:
         staged = {name for draft in drafts for name in wheel_names(draft.assets) if not is_staged_rows(name)} - named
         if staged:
             detail = f"{self._tag} has {min(staged)}" + (f" and {len(staged) - 1} more" if len(staged) > 1 else "")
-            raise PublishError(
-                "wheels are staged under this tag", detail, "use another --tag, or publish or delete the draft first"
-            )
+            hint = "use another --tag, or publish or delete the draft first"
+            raise PublishError("wheels are staged under this tag", detail, hint)
 
     def _divide(self, rows: Iterable[WheelRow], before: Sequence[WheelRow]) -> dict[int, tuple[WheelRow, ...]]:
         """The new rows of each draft, by part number. Raises `PublishError` for a new row without a file."""

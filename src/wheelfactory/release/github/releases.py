@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -125,10 +125,6 @@ class Releases:
             return self.list_assets(release)
         return {asset.name: asset for asset in release.assets}
 
-    def has_digest(self, stored: StoredAsset, sha256: str) -> bool:
-        """Whether an asset is fully uploaded and has this sha256 (`find_sha256`)."""
-        return self.find_sha256(stored) == sha256
-
     def find_sha256(self, stored: StoredAsset) -> str | None:
         """The sha256 of an asset; None if it is not fully uploaded. Downloads and hashes it if GitHub has no digest."""
         if stored.state != "uploaded":
@@ -237,6 +233,31 @@ class Releases:
         return self.client.send(call, report_progress)
 
 
+class ReleaseFiles:
+    """One release, with a cached list of its assets."""
+
+    def __init__(self, releases: Releases, release: Release) -> None:
+        self._releases = releases
+        self.release = release
+        self._assets: dict[str, StoredAsset] | None = None
+
+    @property
+    def assets(self) -> dict[str, StoredAsset]:
+        """The assets by name, including incomplete uploads."""
+        if self._assets is None:
+            self._assets = self._releases.read_assets(self.release)
+        return self._assets
+
+    def find_digests(self, names: Iterable[str]) -> dict[str, str]:
+        """The sha256 of each of these assets that is complete, by name."""
+        found = {name: self._releases.find_sha256(self.assets[name]) for name in names if name in self.assets}
+        return {name: sha256 for name, sha256 in found.items() if sha256 is not None}
+
+    def has_assets(self, digests: Mapping[str, str]) -> bool:
+        """Whether all these assets are complete, with these sha256."""
+        return self.find_digests(digests) == digests
+
+
 def _is_published(release: Release) -> bool:
     return not release.draft
 
@@ -247,6 +268,5 @@ def _state(entry: Release | StoredAsset) -> object:
 
 
 def _read(kind: type[_Value], data: object) -> _Value:
-    return parse_model(
-        kind, data, PublishError("unexpected response from GitHub", kind.__name__, "check GITHUB_API_URL")
-    )
+    error = PublishError("unexpected response from GitHub", kind.__name__, "check GITHUB_API_URL")
+    return parse_model(kind, data, error)

@@ -14,6 +14,20 @@ _FIRST_SECONDARY_PAUSE_S = 60.0
 _LONGEST_MESSAGE = 300
 _T = TypeVar("_T")
 _RUN_AGAIN = "run the same command again; uploaded files are kept"
+_REFUSALS = {
+    requests.codes.unauthorized: (
+        "GitHub does not accept the token",
+        f"set GITHUB_TOKEN to a valid token (a job's token expires with the job); {_RUN_AGAIN}",
+    ),
+    requests.codes.forbidden: ("the token lacks a permission", "it needs `contents: write` of this repository"),
+    requests.codes.not_found: (
+        "not found on GitHub",
+        "check OWNER/REPO and the permissions of GITHUB_TOKEN: GitHub reports what a token cannot see as missing",
+    ),
+}
+"""What is wrong, and what to do, by HTTP status."""
+_MOVED = ("GitHub redirects the request", "the repository was moved: use its new name")
+_REFUSED = ("GitHub refused the request", f"fix this, then {_RUN_AGAIN}")
 
 
 class RetryableError(Exception):
@@ -67,7 +81,8 @@ def check_response(answer: requests.Response, call: str, now: float) -> None:
     if is_rate_limit(status, answer.headers, message):
         pause = find_retry_delay(answer.headers, now)
         raise RetryableError(f"{call}: HTTP {status}, {message or 'rate limit'}", pause, _FIRST_SECONDARY_PAUSE_S)
-    raise _refusal(status, call, message)
+    what, hint = _REFUSALS.get(status, _MOVED if status < requests.codes.bad_request else _REFUSED)
+    raise RefusedError(status, what, f"{call}: HTTP {status}" + (f", {message}" if message else ""), hint)
 
 
 def is_rate_limit(status: int, headers: Mapping[str, str], message: str) -> bool:
@@ -102,22 +117,3 @@ def _message(answer: requests.Response) -> str:
     errors = [error for error in found.get("errors") or () if isinstance(error, dict)]
     parts = [f"{error.get('field', '')} {error.get('message') or error.get('code', '')}".strip() for error in errors]
     return " ".join("; ".join([str(found.get("message", "")), *parts]).split())[:_LONGEST_MESSAGE]
-
-
-def _refusal(status: int, call: str, message: str) -> RefusedError:
-    detail = f"{call}: HTTP {status}" + (f", {message}" if message else "")
-    if status == requests.codes.unauthorized:
-        hint = f"set GITHUB_TOKEN to a valid token (a job's token expires with the job); {_RUN_AGAIN}"
-        return RefusedError(status, "GitHub does not accept the token", detail, hint)
-    if status == requests.codes.forbidden:
-        return RefusedError(
-            status, "the token lacks a permission", detail, "it needs `contents: write` of this repository"
-        )
-    if status == requests.codes.not_found:
-        hint = "check OWNER/REPO and the permissions of GITHUB_TOKEN: GitHub reports what a token cannot see as missing"
-        return RefusedError(status, "not found on GitHub", detail, hint)
-    if status < requests.codes.bad_request:
-        return RefusedError(
-            status, "GitHub redirects the request", detail, "the repository was moved: use its new name"
-        )
-    return RefusedError(status, "GitHub refused the request", detail, f"fix this, then {_RUN_AGAIN}")

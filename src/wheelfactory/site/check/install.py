@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -92,9 +92,8 @@ def _search_path(environ: Mapping[str, str]) -> str:
 
 def install_environ(environ: Mapping[str, str], scratch: Path) -> dict[str, str]:
     """The environment of installers and imports: our uv, temporary files in `scratch`, and no settings of this user."""
-    kept = {
-        name: value for name, value in clean_environ(environ).items() if name in _KEPT or not name.startswith(_SETTINGS)
-    }
+    inherited = clean_environ(environ).items()
+    kept = {name: value for name, value in inherited if name in _KEPT or not name.startswith(_SETTINGS)}
     return {**kept, **_OWN_SETTINGS, "PATH": _search_path(environ), "TMPDIR": str(scratch)}
 
 
@@ -132,7 +131,7 @@ def _check_with(
     logger.info("installing %s with %s", wheel.title, name)
     torch_command, command = install_commands(name, environment.python, wheel, source)
     for title, one in ((f"install torch with {name}", torch_command), (step, command)):
-        reason = _run_install(one, settings)
+        _, reason = _run(one, settings, INSTALL_S)
         if reason:
             yield _failed(title, row, "to install", reason)
             return
@@ -149,29 +148,26 @@ def _check_with(
     yield _failed(step, row, "to import", reason) if reason else GateResult(gate=step, status=Status.PASSED)
 
 
-def _run_install(command: InstallCommand, settings: Mapping[str, str]) -> str:
-    """Run an install command; return why it failed, or an empty text."""
+def _run(
+    command: Sequence[str | Path], settings: Mapping[str, str], seconds: float, folder: Path | None = None
+) -> tuple[str, str]:
+    """Run a command; return its output, and why it failed, or an empty text."""
     try:
-        done = run(command, environ=settings, timeout=INSTALL_S)
+        done = run(command, environ=settings, cwd=folder, timeout=seconds)
     except subprocess.TimeoutExpired:
-        return f"no end after {INSTALL_S:.0f} seconds"
+        return "", f"no end after {seconds:.0f} seconds"
     error = _START_OF_ERROR.search(done.stderr)
-    return (error[0] if error else failure_reason(done)) if done.returncode else ""
+    return done.stdout, (error[0] if error else failure_reason(done)) if done.returncode else ""
 
 
 def _import(row: WheelRow, environment: Environment, settings: Mapping[str, str]) -> str:
     """Import the package, isolated; return why that failed, or an empty text."""
     is_fallback, expected = row.product in OFFERED_PRODUCTS, json.dumps({"version": row.version})
     program = [PROGRAMS / "import_fallback.py", row.project] if is_fallback else [PROGRAMS / "import_wheel.py"]
-    try:
-        command = (environment.python, "-I", "-B", *program)
-        done = run(command, environ=settings, cwd=environment.folder, timeout=IMPORT_S)
-    except subprocess.TimeoutExpired:
-        return f"no end after {IMPORT_S:.0f} seconds"
-    if done.returncode:
-        return failure_reason(done)
-    found = (done.stdout.splitlines() or ["no output"])[-1]
-    return "" if found == expected else f"version {found}"
+    command = (environment.python, "-I", "-B", *program)
+    output, reason = _run(command, settings, IMPORT_S, environment.folder)
+    found = (output.splitlines() or ["no output"])[-1]
+    return reason or ("" if found == expected else f"version {found}")
 
 
 def _check_published(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from pathlib import Path
 from time import monotonic
 
 from pypi_simple import Link, RepositoryPage
@@ -33,7 +32,6 @@ def wait_for_site(
     expected: Sequence[WheelRow],
     seconds: float,
     pause: Callable[[float], None],
-    scratch: Path,
     environ: Mapping[str, str],
 ) -> tuple[PublishedSite, tuple[GateResult, ...]]:
     """Read a site until it serves the expected rows, for at most `seconds`.
@@ -47,7 +45,7 @@ def wait_for_site(
         in_time = monotonic() + POLL_S < deadline
         try:
             site = read_site(address)
-            results = tuple(_compare(site, expected, scratch, environ))
+            results = tuple(_compare(site, expected, environ))
             if not in_time or all(result.status is Status.PASSED for result in results):
                 return site, results
             logger.info("waiting for %s: it does not serve the published rows yet", address)
@@ -58,12 +56,10 @@ def wait_for_site(
         pause(POLL_S)
 
 
-def _compare(
-    site: PublishedSite, expected: Sequence[WheelRow], scratch: Path, environ: Mapping[str, str]
-) -> Iterator[GateResult]:
+def _compare(site: PublishedSite, expected: Sequence[WheelRow], environ: Mapping[str, str]) -> Iterator[GateResult]:
     yield _result("manifest", _manifest_findings(site.rows, expected), f"{len(expected)} rows")
     pages = render_index(site.rows)
-    yield _result("index", _index_findings(site, pages, scratch, environ), f"{len(pages)} pages")
+    yield _result("index", _index_findings(site, pages, environ), f"{len(pages)} pages")
 
 
 def _manifest_findings(served: Iterable[WheelRow], expected: Iterable[WheelRow]) -> Iterator[Finding]:
@@ -81,13 +77,11 @@ def _manifest_findings(served: Iterable[WheelRow], expected: Iterable[WheelRow])
         yield Finding(MANIFEST_NAME, "only rows of published wheels", f"a row for {name}", _DEPLOY)
 
 
-def _index_findings(
-    site: PublishedSite, pages: Mapping[str, bytes], scratch: Path, environ: Mapping[str, str]
-) -> Iterator[Finding]:
+def _index_findings(site: PublishedSite, pages: Mapping[str, bytes], environ: Mapping[str, str]) -> Iterator[Finding]:
     """Compare the links of each index page with those that the rows of the site give."""
     for path, page in pages.items():
         try:
-            served = site.fetch_page(path, scratch, environ)
+            served = site.fetch_page(path, environ)
         except InputError as error:
             yield Finding(path, "a page of the index", str(error), error.hint)
             continue
