@@ -30,8 +30,6 @@ MACHINES: Mapping[str, tuple[Gpu, ...]] = {
     "MI210": (Gpu(90010, "AMD Instinct MI210"),),
     "RX 7900 XTX": (Gpu(110000),),
     "RX 6800": (Gpu(100300, "Radeon RX 6800"),),
-    "Strix Halo": (Gpu(110501),),
-    "RX 9070": (Gpu(120001),),
     "iGPU and RX 7900 XTX": (Gpu(100306), Gpu(110000)),
     "no GPU": (),
 }
@@ -100,12 +98,10 @@ SEEING_TORCH = fake_torch("2.9.1+rocm6.4", hip="6.4.43482-0f2d60242", archs=("gf
 """The same on a machine with an Instinct."""
 MISSING_LIBRARY = "libamdhip64.so.6: cannot open shared object file: No such file or directory"
 
-TORCHES: Mapping[str, FakeTorch | None] = {
+TORCHES: Mapping[str, FakeTorch] = {
     "rocm": ROCM_TORCH,
-    "container": fake_torch("2.5.0a0+git1234567", hip="6.2.41133-dd7f95766"),
     "cuda": fake_torch("2.9.1+cu128", cuda="12.8"),
     "cpu": fake_torch("2.9.1+cpu"),
-    "none": None,
     "broken": FakeTorch("2.9.1+rocm6.4", f"raise ImportError({MISSING_LIBRARY!r})"),
     "crashing": FakeTorch("2.9.1+rocm6.4", "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)"),
     "hanging": FakeTorch("2.9.1+rocm6.4", "import time\ntime.sleep(600)"),

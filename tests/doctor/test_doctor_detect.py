@@ -53,8 +53,6 @@ def test_the_driver_lists_archs_and_product_names(tmp_path: Path) -> None:
         ("MI210", ("gfx90a",), ("AMD Instinct MI210",)),
         ("RX 7900 XTX", ("gfx1100",), ("",)),
         ("RX 6800", ("gfx1030",), ("Radeon RX 6800",)),
-        ("Strix Halo", ("gfx1151",), ("",)),
-        ("RX 9070", ("gfx1201",), ("",)),
         ("iGPU and RX 7900 XTX", ("gfx1036", "gfx1100"), ("", "")),
         ("no GPU", (), ()),
     ]
@@ -229,7 +227,6 @@ def test_other_files_are_no_python() -> None:
     ("kind", "expected"),
     [
         ("rocm", InstalledTorch("2.9.1+rocm6.4", hip="6.4.43482-0f2d60242", cxx11_abi=True, sees_gpu=False)),
-        ("container", InstalledTorch("2.5.0a0+git1234567", hip="6.2.41133-dd7f95766", cxx11_abi=True, sees_gpu=False)),
         ("cuda", InstalledTorch("2.9.1+cu128", cuda="12.8", cxx11_abi=True, sees_gpu=False)),
         ("cpu", InstalledTorch("2.9.1+cpu", cxx11_abi=True, sees_gpu=False)),
         ("broken", InstalledTorch("2.9.1+rocm6.4", error=f"ImportError: {MISSING_LIBRARY}")),
@@ -239,7 +236,6 @@ def test_other_files_are_no_python() -> None:
 )
 def test_a_torch_is_described_or_its_failure(tmp_path: Path, kind: str, expected: InstalledTorch) -> None:
     torch = TORCHES[kind]
-    assert torch
     executable = make_python(tmp_path / "env", torch)
     seconds = 0.2 if kind == "hanging" else SECONDS
     assert replace(read_torch(executable, torch.version, PROBE_TEXT, {}, seconds), libraries="") == expected

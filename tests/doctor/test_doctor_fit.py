@@ -289,15 +289,6 @@ def test_a_preview_and_an_arch_that_nobody_tested_may_work(preview: tuple[Publis
     assert not [*gpu_warnings(preview[0], replace(radeon, gpus=("gfx942",)), FACTS)], "a release"
 
 
-def test_a_preview_does_not_fit_an_arch_of_a_listed_family_that_is_not_listed(
-    preview: tuple[PublishedWheel, ...],
-) -> None:
-    """gfx1102 is dispatched like gfx1101, and has no kernel to launch."""
-    fit = find_fit(preview, replace(MI300X, torch=TORCH_213, gpus=("gfx1102",), gpu_names=("",)), FACTS)
-    assert PREVIEW not in [wheel.version for wheel in fit.fitting]
-    assert why(fit, PREVIEW)[0].startswith("has no code for gfx1102")
-
-
 MIXED = replace(MI300X, gpus=("gfx1036", "gfx1100"), gpu_names=("", "Radeon RX 7900 XTX"))
 
 

@@ -479,22 +479,6 @@ def test_bad_arguments_are_an_error_of_one_line(capsys: pytest.CaptureFixture[st
         assert hint == "hint: run `doctor.py --help` to list the options"
 
 
-def test_a_missing_python_is_an_error_of_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--python", "/nowhere/python"]) == BAD_INPUT
-    errors = capsys.readouterr().err.splitlines()
-    assert errors[1].startswith("error: cannot examine this Python: /nowhere/python (cannot be run: ")
-
-
-def test_text_that_the_terminal_cannot_print_is_replaced(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
-) -> None:
-    with open(1, "w", encoding="ascii", closefd=False) as ascii_only:
-        monkeypatch.setattr(sys, "stdout", ascii_only)
-        monkeypatch.setenv("ROCM_PATH", "/opt/r\u00f6cm")
-        main(["--verbose", "--python", make_python(tmp_path / "env")])
-    assert b"ROCM_PATH='/opt/r?cm'" in capfdbinary.readouterr().out
-
-
 def as_command(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> tuple[int, str, str]:
     parser = argparse.ArgumentParser()
     add(parser)
@@ -523,16 +507,3 @@ def test_the_site_can_be_a_github_repository(
     monkeypatch.setattr("wheelfactory.commands.doctor.diagnose_and_report", note)
     assert as_command(capsys, "github:Me/wheels")[0] == DONE
     assert asked == ["https://me.github.io/wheels/"]
-
-
-def test_the_command_prints_the_same_as_the_file(
-    release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    python = make_python(tmp_path / "env", TORCHES["cpu"])
-    code, out, _ = as_command(capsys, release, "--python", python)
-    assert code == FAILED
-    assert main([str(release), "--python", python]) == FAILED
-    same = capsys.readouterr().out
-    texts = [[line for line in text.splitlines() if str(release) not in line] for text in (out, same)]
-    assert texts[0] == texts[1]
-    assert "is a CPU build" in out

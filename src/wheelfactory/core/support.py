@@ -273,9 +273,8 @@ def name_choice(axis: str, value: str) -> str:
 def other_ways(arch: str) -> tuple[str, ...]:
     """Return what the owner of a GPU that no wheel promises to work on can use instead, one line each."""
     reach = "on the GPU if torch.cuda.get_arch_list() of your torch names it, otherwise on the CPU"
-    named = (
-        f"for programs that accept only flash-attn, the site's index {index_path(FALLBACK_INDEX)}/ has it by that name"
-    )
+    index = index_path(FALLBACK_INDEX)
+    named = f"for programs that accept only flash-attn, the site's index {index}/ has it by that name"
     ways = [f"{FALLBACK_NAME}: the same functions in pure PyTorch, slower: {reach}; {named}"]
     if override := OVERRIDES.get(arch):
         line, other = f"export HSA_OVERRIDE_GFX_VERSION={override}", find_override_arch(override)

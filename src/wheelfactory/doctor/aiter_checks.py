@@ -91,7 +91,7 @@ def check_aiter(machine: Machine) -> Iterator[Diagnosis]:
 def find_overwritten_aiter(wheel: PublishedWheel, machine: Machine) -> Iterator[str]:
     """Yield why a wheel must not be installed: the aiter that it requires would overwrite one under the former name."""
     former = machine.packages.get(FORMER_NAME)
-    if wheel.label and wheel.label.uses_aiter and former and AITER_NAME not in machine.packages:
+    if wheel.built.uses_aiter and former and AITER_NAME not in machine.packages:
         remedy = f"run `{uninstall_command(machine, FORMER_NAME)}` first"
         yield f"requires {AITER_NAME}, which would overwrite the installed {FORMER_NAME} {former}: {remedy}"
 

@@ -130,9 +130,8 @@ def _candidates(
 
 
 def _published(wheel: PublishedWheel) -> tuple[Label, str, str, datetime]:
-    assert wheel.label  # find_fit keeps only wheels with a label
     published = datetime.fromisoformat(wheel.published.replace("Z", "+00:00"))
-    return wheel.label, wheel.version, wheel.filename, published
+    return wheel.built, wheel.version, wheel.filename, published
 
 
 def may_change_torch(machine: Machine) -> bool:
@@ -145,15 +144,14 @@ def may_change_torch(machine: Machine) -> bool:
 
 def _change(machine: Machine, facts: DoctorFacts, wheel: PublishedWheel) -> tuple[object, ...]:
     """Return how far a wheel's torch is from the machine's: first in ROCm, then in torch; previews come last."""
-    assert wheel.label
     assert wheel.cell
     have = machine.torch_minor
     rocm = facts.find_rocm(machine.torch) or (find_major_minor(machine.rocm) if machine.rocm else None)
     newest = next(name for name in facts.support.axes["flash-attn"] if "+git" not in name)
     is_old = public_version(wheel.version) != public_version(newest)
     newer = tuple(-number for number in version_key(wheel.cell.torch))
-    distances = _distance(wheel.label.rocm, rocm), _distance(wheel.label.torch, have)
-    return bool(wheel.label.commit), is_old, *distances, wheel.label.backend is not Backend.CK, newer
+    distances = _distance(wheel.built.rocm, rocm), _distance(wheel.built.torch, have)
+    return bool(wheel.built.commit), is_old, *distances, wheel.built.backend is not Backend.CK, newer
 
 
 def _distance(one: tuple[int, int], other: tuple[int, int] | None) -> int:
@@ -199,10 +197,9 @@ def find_fallbacks(
 
 def _preference(machine: Machine, facts: DoctorFacts, wheel: PublishedWheel) -> tuple[object, ...]:
     """Return a sort key: releases first, then wheels whose GPUs need no hiding, then wheels that promise all GPUs."""
-    assert wheel.label
     promised = not any(True for _ in gpu_warnings(wheel, machine, facts))
     backend, _, *rest = best_first_key(*_published(wheel))
     newest = tuple(-number for number in version_key(wheel.version))
-    other_rocm = _distance(wheel.label.rocm, facts.find_rocm(machine.torch))
-    key = (backend, newest, other_rocm, *(-number for number in (*wheel.label.torch, *wheel.label.rocm)), *rest)
-    return bool(wheel.label.commit), bool(hide_gpus_hint(wheel, machine, facts)), not promised, key
+    other_rocm = _distance(wheel.built.rocm, facts.find_rocm(machine.torch))
+    key = (backend, newest, other_rocm, *(-number for number in (*wheel.built.torch, *wheel.built.rocm)), *rest)
+    return bool(wheel.built.commit), bool(hide_gpus_hint(wheel, machine, facts)), not promised, key

@@ -61,12 +61,11 @@ def lacks_code(machine: Machine) -> tuple[str, ...]:
 
 def gpu_support(wheel: PublishedWheel, arch: str, machine: Machine, facts: DoctorFacts) -> Support:
     """Return whether a wheel works on a GPU: by its archs, the installed torch and the rules of the matrix."""
-    assert wheel.label
     torch = _matching_torch(wheel, machine)
     if torch and torch.arch_list and arch not in torch.arch_list:
         return Support(Answer.DOES_NOT_WORK, (f"your torch has no code for {arch}",))
     is_own = arch in set(map(without_features, wheel.archs))
-    if not is_own and wheel.label.backend is Backend.CK:
+    if not is_own and wheel.built.backend is Backend.CK:
         return Support(Answer.DOES_NOT_WORK, (f"has no code for {arch}",))
     cell = wheel.cell
     choices = {"flash-attn": cell.flash_attn} if cell else {}
@@ -75,7 +74,7 @@ def gpu_support(wheel: PublishedWheel, arch: str, machine: Machine, facts: Docto
         choices["rocm"] = torch.version.partition("+rocm")[2]
     elif cell and not torch:
         choices["rocm"] = cell.rocm
-    choices = {**choices, "backend": str(wheel.label.backend), "gpu": arch}
+    choices = {**choices, "backend": str(wheel.built.backend), "gpu": arch}
     tables = facts.support.for_own_torch() if torch and torch.arch_list else facts.support
     is_known = all(value in tables.axes[axis] for axis, value in choices.items())
     found = tables.find_support(choices) if is_known else None
@@ -88,7 +87,7 @@ def gpu_support(wheel: PublishedWheel, arch: str, machine: Machine, facts: Docto
 def _matching_torch(wheel: PublishedWheel, machine: Machine) -> InstalledTorch | None:
     """Return the installed torch for ROCm, if it has the minor version of the wheel."""
     torch = machine.torch
-    is_wanted = wheel.label and torch and torch.hip and torch.minor == wheel.label.torch
+    is_wanted = torch and torch.hip and torch.minor == wheel.built.torch
     return torch if is_wanted else None
 
 
@@ -103,7 +102,7 @@ def gpu_warnings(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) ->
         needed = f"all {len(wheel.torch_symbols)} symbols of torch that the wheel needs"
         yield f"may work: your torch is another build than PyTorch's; it defines {needed}"
     aiter_version = machine.packages.get(AITER_NAME)
-    if wheel.label and wheel.label.uses_aiter and aiter_version and not is_own_aiter(aiter_version):
+    if wheel.built.uses_aiter and aiter_version and not is_own_aiter(aiter_version):
         yield f"takes its kernels from the installed {AITER_NAME} {aiter_version}, which stays; checked with ours only"
     override = machine.environ.get(OVERRIDE, "")
     target = find_override_arch(override)
@@ -126,7 +125,7 @@ def hide_gpus_hint(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) 
     if not covered or len(covered) == len(seen) or any(machine.environ.get(name) for name in _VISIBLE):
         return ""  # with a visibility variable set, HIP would count the GPUs from another first one
     others = dict(gpu for number, gpu in enumerate(seen) if number not in covered).items()
-    lacks = "has no code for" if wheel.label and wheel.label.backend is Backend.CK else "promises nothing for"
+    lacks = "has no code for" if wheel.built.backend is Backend.CK else "promises nothing for"
     why = " and ".join(f"{lacks} {format_gpu(arch, name)}" for arch, name in others)
     return f"first run `export HIP_VISIBLE_DEVICES={','.join(map(str, covered))}`: the wheel {why}"
 
@@ -160,11 +159,9 @@ def list_visible_gpus(machine: Machine) -> list[tuple[str, str]]:
     seen = [(arch, names[number]) for number, arch in enumerate(machine.gpus)]
     rocr, hip, cuda = (machine.environ.get(name, "") for name in _VISIBLE)
     for chosen in (rocr, hip or cuda):
-        places = chosen.split(",")
-        if all(
-            re.fullmatch(r"\s*\d{1,4}\s*", place) for place in places
-        ):  # a UUID hides GPUs too, but the driver's files do not show which
-            seen = [seen[int(place)] for place in places if int(place) < len(seen)]
+        # a UUID hides GPUs too, but the driver's files do not show which
+        if re.fullmatch(r"\s*\d{1,4}\s*(?:,\s*\d{1,4}\s*)*", chosen, re.ASCII):
+            seen = [seen[place] for place in map(int, chosen.split(",")) if place < len(seen)]
     arch = find_override_arch(machine.environ.get(OVERRIDE, ""))
     if arch:
         return [(arch, f"{name or own}, overridden by {OVERRIDE}") for own, name in seen]

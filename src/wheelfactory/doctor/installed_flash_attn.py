@@ -57,16 +57,13 @@ def read_flash_attn(python: str, environ: Mapping[str, str], seconds: float = 60
 
     A crash, or an import that takes longer than `seconds`, counts as an import error.
     """
-    try:
-        packages = find_packages([python], environ, seconds, ["flash_attn"])
-        found = _of_metadata(packages)
-    except (InputError, OSError, ValueError, KeyError):  # the last three: unreadable metadata
-        return None
-    if found is None:
-        return None
-    archs, has_code = read_extension_code(Path(found.extension)) if found.extension else ((), None)
-    error = find_import_error(python, environ, seconds, has_extension=found.extension is not None)
-    return replace(found, extension_archs=archs, has_device_code=has_code, error=error)
+    with suppress(InputError, OSError, ValueError, KeyError):  # the last three: unreadable metadata
+        found = _of_metadata(find_packages([python], environ, seconds, ["flash_attn"]))
+        if found:
+            archs, has_code = read_extension_code(Path(found.extension)) if found.extension else ((), None)
+            error = find_import_error(python, environ, seconds, has_extension=found.extension is not None)
+            return replace(found, extension_archs=archs, has_device_code=has_code, error=error)
+    return None
 
 
 def find_foreign(python: str, environ: Mapping[str, str], seconds: float = 60) -> tuple[str, str]:
@@ -76,14 +73,12 @@ def find_foreign(python: str, environ: Mapping[str, str], seconds: float = 60) -
     """
     with suppress(InputError, OSError, ValueError, KeyError):
         packages = find_packages([python], environ, seconds, ["flash_attn"])
-        origin = packages.origins["flash_attn"]
-        if not origin:  # None too for flash-attn-4, which has flash_attn.cute alone
-            return "", ""
-        file = Path(origin).resolve()
-        every = distributions(path=list(packages.search_path))
-        owners = (one for one in every if any(_place(one, str(path)) == file for path in one.files or ()))
-        owner = next(owners, None)
-        return str(file.parents[1]), f"{owner.metadata['Name']} {owner.version}" if owner else ""
+        if origin := packages.origins["flash_attn"]:  # flash-attn-4 has none: only flash_attn.cute
+            file = Path(origin).resolve()
+            every = distributions(path=list(packages.search_path))
+            owners = (one for one in every if any(_place(one, str(path)) == file for path in one.files or ()))
+            owner = next(owners, None)
+            return str(file.parents[1]), f"{owner.metadata['Name']} {owner.version}" if owner else ""
     return "", ""
 
 

@@ -20,19 +20,18 @@ from wheelfactory.wheel.elf.mangled import find_missing
 
 def torch_reasons(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -> Iterator[str]:
     """Yield each mismatch with the installed torch."""
-    assert wheel.label
     torch = machine.torch
     if torch is None:
         yield "torch is not installed"
         return
-    built, have = wheel.label.torch, torch.minor
+    built, have = wheel.built.torch, torch.minor
     if have != built:
         version = format_major_minor(have) if have else torch.version or "an unknown version"
         yield f"built for torch {format_major_minor(built)}, you have {version}"
     rocm = facts.find_rocm(torch)
     if rocm is None and not torch.hip:
         yield torch_build_text(torch)
-    elif wheel.label.backend is Backend.CK:
+    elif wheel.built.backend is Backend.CK:
         yield from _build_reasons(wheel, torch, rocm)
     if None not in (wheel.cxx11_abi, torch.cxx11_abi) and wheel.cxx11_abi != torch.cxx11_abi:
         wants, has = abi_age(new=wheel.cxx11_abi), abi_age(new=torch.cxx11_abi)
@@ -45,12 +44,11 @@ def torch_reasons(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -
 
 def _build_reasons(wheel: PublishedWheel, torch: InstalledTorch, rocm: tuple[int, int] | None) -> Iterator[str]:
     """Yield why the compiled code of a wheel does not fit a build of torch."""
-    assert wheel.label
-    if rocm != wheel.label.rocm:
+    if rocm != wheel.built.rocm:
         have = format_major_minor(rocm) if rocm else "an unknown one"
-        yield f"built for ROCm {format_major_minor(wheel.label.rocm)}, your torch for {have}"
-    elif torch.origin is not (TorchOrigin.AMD if wheel.label.amd_torch else TorchOrigin.PYTORCH):
-        built = f"built with {'AMD' if wheel.label.amd_torch else 'PyTorch'}'s torch; yours"
+        yield f"built for ROCm {format_major_minor(wheel.built.rocm)}, your torch for {have}"
+    elif torch.origin is not (TorchOrigin.AMD if wheel.built.amd_torch else TorchOrigin.PYTORCH):
+        built = f"built with {'AMD' if wheel.built.amd_torch else 'PyTorch'}'s torch; yours"
         if missing := find_missing(wheel.torch_symbols, torch.exports):
             yield f"{built}, another build, does not define {missing}"
         elif not wheel.torch_symbols:
@@ -63,7 +61,7 @@ def _triton_reasons(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts)
     window = facts.find_triton_window(wheel.version)
     # with two Tritons in one directory, nobody knows which one is imported; an unmet one is installed before the wheel
     lacks_own = machine.torch is not None and any("triton" in need.name for need in machine.torch.unmet)
-    if lacks_own or wheel.label is None or wheel.label.backend is Backend.CK or window is None or len(tritons) != 1:
+    if lacks_own or wheel.built.backend is Backend.CK or window is None or len(tritons) != 1:
         return
     ((name, version),) = tritons
     have = find_major_minor(version)
@@ -87,7 +85,7 @@ def other_reasons(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) -
     yield from _python_reasons(wheel, machine)
     yield from _system_reasons(wheel, machine)
     yield from find_overwritten_aiter(wheel, machine)
-    if wheel.label and wheel.label.backend is Backend.CK and not list_visible_gpus(machine):
+    if wheel.built.backend is Backend.CK and not list_visible_gpus(machine):
         yield "no GPU is visible, and it has code for some only"
     if not hide_gpus_hint(wheel, machine, facts):  # otherwise the GPUs without code can be hidden
         yield from missing_archs(wheel, machine, facts)

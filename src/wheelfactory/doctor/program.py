@@ -59,9 +59,7 @@ def add_options(parser: argparse.ArgumentParser, program: Sequence[str]) -> None
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print one JSON object")
     form.add_argument("--install", action="store_true", help="install the matching wheel after asking")
-    parser.add_argument(
-        "--backend", choices=[str(backend) for backend in Backend], help="consider only wheels of this backend"
-    )
+    parser.add_argument("--backend", choices=list(map(str, Backend)), help="consider only wheels of this backend")
     parser.add_argument("--verbose", action="store_true", help="also print the machine, the wheels and their checks")
     parser.add_argument("--flash-attn", metavar="VERSION", help="consider only wheels of this release, such as 2.8.3")
 
@@ -142,9 +140,8 @@ class _DoctorParser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``doctor.py``; return its exit code. Errors end as one ``error:`` line and a hint."""
-    parser = _DoctorParser(
-        prog="doctor.py", description="Find the flash-attn wheel that matches this machine.", epilog=EXIT_CODES
-    )
+    description = "Find the flash-attn wheel that matches this machine."
+    parser = _DoctorParser(prog="doctor.py", description=description, epilog=EXIT_CODES)
     own = globals().get("__file__")  # unset if the file is piped to Python
     add_options(parser, ("python3", sys.argv[0] if own else "doctor.py"))
     try:
@@ -214,17 +211,16 @@ def install_best(
 
 def _command(machine: Machine, offer: Offer) -> InstallCommand:
     """Return the offer's pip command, or its uv command if the Python has no pip. Raises FactoryError without both."""
-    if machine.python.externally_managed:
-        which = (
-            f"the Linux distribution manages {machine.python.executable}, so pip refuses to install into it (PEP 668)"
-        )
+    python = machine.python
+    if python.externally_managed:
+        which = f"the Linux distribution manages {python.executable}, so pip refuses to install into it (PEP 668)"
         hint = f"follow the steps above, then run the doctor with --python {VENV}/bin/python"
         raise FactoryError("cannot install", which, hint)
-    if machine.python.pip is not None:
+    if python.pip is not None:
         return offer.pip
-    if not machine.python.has_uv:
-        hint = f"run `{machine.python.executable} -m ensurepip`"
-        raise FactoryError("no installer", f"neither pip in {machine.python.executable} nor uv on PATH", hint)
+    if not python.has_uv:
+        hint = f"run `{python.executable} -m ensurepip`"
+        raise FactoryError("no installer", f"neither pip in {python.executable} nor uv on PATH", hint)
     return offer.uv
 
 
@@ -239,7 +235,6 @@ def _confirm(report: DoctorReport) -> bool:
     answer = sys.stdin.readline() if sys.stdin else ""
     if not answer:
         sys.stderr.write("\n")
-        raise FactoryError(
-            "nothing was installed", "no answer on stdin", "run the command above, or pipe the answer: echo y |"
-        )
+        hint = "run the command above, or pipe the answer: echo y |"
+        raise FactoryError("nothing was installed", "no answer on stdin", hint)
     return answer.strip().lower() in ("y", "yes")

@@ -49,6 +49,12 @@ class PublishedWheel:
     """Archs of the AMD GPUs on which its results were correct (`wheelfactory.release.manifest.verified_archs`)."""
 
     @property
+    def built(self) -> Label:
+        """What it was built for; only of a flash-attn, which has a label (`find_fit` keeps no other wheel)."""
+        assert self.label
+        return self.label
+
+    @property
     def python_tag(self) -> str | None:
         """``cp311``, ``cp313t``; None for a wheel for any Python."""
         # the ABI tag, because the python tag of cp313t is cp313
@@ -73,9 +79,8 @@ def parse_wheels(data: bytes, source_name: str, base: str) -> tuple[PublishedWhe
     Raises InputError with `source_name` and the line number for an invalid row (`wheelfactory.core.row.parse_lines`).
     """
     if data.lstrip()[:1] == b"<":
-        raise InputError(
-            "not a manifest but an HTML page", source_name, "pass the address of the site or of its manifest.jsonl"
-        )
+        hint = "pass the address of the site or of its manifest.jsonl"
+        raise InputError("not a manifest but an HTML page", source_name, hint)
     refusal = InputError("not a manifest row", source_name, "the file may be damaged or truncated; download it again")
     return tuple(_wheel(row, base, place) for place, row in parse_lines(data, refusal))
 

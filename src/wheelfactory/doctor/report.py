@@ -115,7 +115,7 @@ def make_report(
     report = DoctorReport(machine, verdict, diagnoses, source.manifest if source else None, fit)
     report = replace(report, refused=_refused_by_installed(machine, facts), support=judge_gpus(machine, facts))
     if fit:
-        best = {wheel.label.backend: wheel for wheel in reversed(fit.fitting) if wheel.label}  # all have one (find_fit)
+        best = {wheel.built.backend: wheel for wheel in reversed(fit.fitting)}
         report = replace(
             report,
             offers=tuple(_offer(wheel, fit, machine, facts) for wheel in sorted(best.values(), key=fit.fitting.index)),
@@ -136,8 +136,8 @@ def _notes(report: DoctorReport, facts: DoctorFacts, *, is_supported: bool) -> I
             yield "No GPU is visible, so it was not checked whether the wheel has code for yours."
     elif kind is VerdictKind.KEEP:
         for better in report.offers:
-            if not better.installed and better.wheel.label:
-                version, backend = better.wheel.version.partition("+")[0], better.wheel.label.backend
+            if not better.installed:
+                version, backend = better.wheel.version.partition("+")[0], better.wheel.built.backend
                 options = f"--flash-attn {version} --backend {backend}"
                 yield f"Not needed, but possible: {version} with {backend.display_name} ({options})."
     else:
@@ -162,9 +162,8 @@ def _offer_notes(offer: Offer) -> Iterator[str]:
 
 
 def _measured_note(machine: Machine, fit: Fit, wheel: PublishedWheel) -> str:
-    assert wheel.label  # find_fit keeps only wheels with a label
     pip, _ = exact_commands(machine.python.executable, fit.with_dependencies(wheel), again=False)
-    built = f"{wheel.filename} is built with torch {format_major_minor(wheel.label.torch)}"
+    built = f"{wheel.filename} is built with torch {format_major_minor(wheel.built.torch)}"
     what = f"{built}; yours defines all symbols that it needs, and nothing was run"
     return f"May work, symbols measured: {what}. At your own risk: {shlex.join(pip)}"
 
@@ -262,7 +261,7 @@ def _offer(wheel: PublishedWheel, fit: Fit, machine: Machine, facts: DoctorFacts
         condition=hide_gpus_hint(wheel, machine, facts),
         cautions=tuple(gpu_warnings(wheel, machine, facts)),
         unverified=_unverified(wheel, facts),
-        refused=facts.find_refused(wheel.version, str(wheel.label.backend)),
+        refused=facts.find_refused(wheel.version, str(wheel.built.backend)),
     )
 
 
@@ -275,4 +274,4 @@ def _torch_offer(wheel: PublishedWheel, machine: Machine, facts: DoctorFacts) ->
 
 
 def _unverified(wheel: PublishedWheel, facts: DoctorFacts) -> str:
-    return why_unverified(facts.required_gates[str(wheel.label.backend)], wheel.gates) if wheel.label else ""
+    return why_unverified(facts.required_gates[str(wheel.built.backend)], wheel.gates)

@@ -104,9 +104,8 @@ def _gpu_text(machine: Machine) -> str:
 
 def _wheel_lines(heading: str, offer: Offer) -> Iterator[str]:
     wheel = offer.wheel
-    assert wheel.label  # make_report never offers a dependency's wheel, so the label is set
     yield f"{heading}: {wheel.filename}"
-    yield f"  {_BACKENDS[wheel.label.backend]}; {wheel.size / 1e6:.1f} MB; for {' '.join(wheel.archs) or 'any GPU'}"
+    yield f"  {_BACKENDS[wheel.built.backend]}; {wheel.size / 1e6:.1f} MB; for {' '.join(wheel.archs) or 'any GPU'}"
     yield from (f"  Caution: {caution}" for caution in offer.cautions)
     if offer.condition:
         yield f"  Note: {offer.condition}"

@@ -99,8 +99,7 @@ def wheel_step(target: Target, wheels: Sequence[PublishedWheel], site: str, *, a
     The others are its dependencies that the Python lacks. `again`: whether this version is installed already.
     """
     *needed, wheel = wheels
-    assert wheel.label
-    index, requirement = f"{site}{index_path(wheel.label.index_key)}/", f"flash-attn=={wheel.version}"
+    index, requirement = f"{site}{index_path(wheel.built.index_key)}/", f"flash-attn=={wheel.version}"
     command = target.installer.install_from_index(index, requirement)
     if not site:
         command = exact_commands(target.executable, wheels, again=again)[0 if target.has_pip else 1]

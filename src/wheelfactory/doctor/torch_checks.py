@@ -188,16 +188,14 @@ def _library_mismatch(machine: Machine, installed: InstalledFlashAttn, symbol: s
 
 def uses_triton(machine: Machine, installed: InstalledFlashAttn) -> bool:
     """Whether flash-attn uses Triton: a Triton wheel, or a compiled wheel with `TRITON_VARIABLE` set."""
-    return not is_compiled(installed) or (
-        installed.has_triton_backend and machine.environ.get(TRITON_VARIABLE) == "TRUE"
-    )
+    is_on = machine.environ.get(TRITON_VARIABLE) == "TRUE"
+    return not is_compiled(installed) or (installed.has_triton_backend and is_on)
 
 
 def find_tritons(machine: Machine, facts: DoctorFacts) -> list[tuple[str, str]]:
     """Return (name, version) of the installed Triton distributions, those for ROCm first."""
-    return [
-        (name, machine.packages[name]) for name in (*facts.rocm_triton_packages, "triton") if name in machine.packages
-    ]
+    names = (*facts.rocm_triton_packages, "triton")
+    return [(name, machine.packages[name]) for name in names if name in machine.packages]
 
 
 def diagnose_missing_triton(machine: Machine, installed: InstalledFlashAttn, facts: DoctorFacts) -> Diagnosis:

@@ -96,8 +96,7 @@ def find_verdict(
 
 def name_wheel(wheel: PublishedWheel) -> str:
     """Return a wheel for a message: ``flash-attn 2.8.3, Triton backend``."""
-    assert wheel.label
-    return f"flash-attn {public_version(wheel.version)}, {wheel.label.backend.display_name} backend"
+    return f"flash-attn {public_version(wheel.version)}, {wheel.built.backend.display_name} backend"
 
 
 def _for_machine(machine: Machine, fit: Fit) -> str:
@@ -128,14 +127,14 @@ def _why_none(machine: Machine, diagnoses: Sequence[Diagnosis], fit: Fit, wanted
     if torch is None and judged and all(one.answer is Answer.DOES_NOT_WORK for one in judged):
         return judged[0].reasons[0]
     have = torch.minor if torch else None
-    built = {miss.wheel.label.torch for miss in fit.near_misses if miss.wheel.label}
+    built = {miss.wheel.built.torch for miss in fit.near_misses}
     if torch and have and have not in built:
         origin = torch.origin
         what = "" if origin in (TorchOrigin.PYTORCH, TorchOrigin.OTHER) else f", {origin.value}"
         return f"no wheel is for torch {have[0]}.{have[1]} (you have {torch.version}{what})"
     closest = fit.near_misses[0]
     has_torch = have is not None and torch is not None and facts.find_rocm(torch) is not None
-    same = [miss for miss in fit.near_misses if miss.wheel.label and miss.wheel.label.torch == have]
+    same = [miss for miss in fit.near_misses if miss.wheel.built.torch == have]
     best = min(same, key=_plainness) if has_torch and same else closest
     return f"no wheel of this site fits: {'; '.join(best.reasons)}"
 

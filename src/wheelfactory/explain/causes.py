@@ -139,13 +139,9 @@ def _fill(text: str, values: Mapping[str, str]) -> str:
 def may_show_error(text: str) -> bool:
     """Whether a line can show a cause: a fast check before the regular expressions."""
     # cached, because headers print the same warnings for each of thousands of files
-    return (
-        _short_line_may_show_error(text)
-        if len(text) < _SHORT
-        else any(word in text for word in symptom_table().error_words)
-    )
+    return _has_error_word(text) if len(text) < _SHORT else _has_error_word.__wrapped__(text)
 
 
 @lru_cache(maxsize=16_384)
-def _short_line_may_show_error(text: str) -> bool:
+def _has_error_word(text: str) -> bool:
     return any(word in text for word in symptom_table().error_words)

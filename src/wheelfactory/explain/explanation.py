@@ -65,10 +65,9 @@ def explain_log(log_name: str, build_log: BuildLog, jobs: int | None, cores: int
     if build_log.state == FAILED:
         # prefer the command: it is the first that failed, and progress may name a later compile
         names.reverse()
-    about_size = build_log.state != FAILED or (build_log.cause is not None and build_log.cause.name in WORKLOAD_CAUSES)
-    remedy = (build_log.cause.remedy,) if build_log.cause and build_log.state != FINISHED else ()
-    if build_log.state == FAILED and build_log.cause is None:
-        remedy = (_READ_THE_LOG,)
+    cause, is_failed = build_log.cause, build_log.state == FAILED
+    about_size = not is_failed or (cause is not None and cause.name in WORKLOAD_CAUSES)
+    remedy = (cause.remedy if cause else _READ_THE_LOG,) if is_failed else ()
     return Explanation(
         log_name=log_name,
         build_log=build_log,
@@ -85,14 +84,12 @@ def _reasons(build_log: BuildLog, remaining: RemainingTime | None) -> Iterator[s
     command, condition = build_log.command, _runaway_condition(build_log)
     # this factory compiles device code and host code apart, with precompiled headers, and keeps them
     is_ordinary = command is not None and not {"--cuda-device-only", "--cuda-host-only"} & {*command.arguments}
-    if remaining:
-        yield from _reasons_of_size(build_log, remaining, reads_headers=is_ordinary)
+    if remaining and build_log.progress:
+        yield from _reasons_of_size(build_log, build_log.progress.total, remaining, reads_headers=is_ordinary)
     if command and command.is_cuda:
         yield from _cuda_reasons(command)
-    runaway = (
-        f"{EARLY_INLINE}=true with function calls off: if {condition}, compile time explodes "
-        "(one kernel took over 9 minutes instead of 24 s)"
-    )
+    slow = "compile time explodes (one kernel took over 9 minutes instead of 24 s)"
+    runaway = f"{EARLY_INLINE}=true with function calls off: if {condition}, {slow}"
     if condition and command and not command.rocm:
         yield runaway
     if build_log.no_ninja:
@@ -117,20 +114,18 @@ def _cuda_reasons(command: CompilerCommand) -> Iterator[str]:
         yield f"each nvcc uses {threads} threads (NVCC_THREADS={threads}); with 4 threads it needs 8 to 9 GB of memory"
 
 
-def _reasons_of_size(build_log: BuildLog, remaining: RemainingTime, *, reads_headers: bool) -> Iterator[str]:
-    if build_log.progress:
-        total = build_log.progress.total
-        release = glossary().releases_by_source_count.get(str(total))
-        named = f" ({release})" if release else ""
-        archs = f"{remaining.archs} archs" if remaining.archs > 1 else "one arch"
-        archs += "" if build_log.archs else " (the log names none)"
-        yield (
-            f"{total} sources{named}: one for each mix of head dim, type, mask, bias, dropout and padding; "
-            f"about {remaining.cpu_hours:.0f} CPU hours for {archs} (predicted)"
-        )
+def _reasons_of_size(
+    build_log: BuildLog, total: int, remaining: RemainingTime, *, reads_headers: bool
+) -> Iterator[str]:
+    release = glossary().releases_by_source_count.get(str(total))
+    named = f" ({release})" if release else ""
+    archs = f"{remaining.archs} archs" if remaining.archs > 1 else "one arch"
+    archs += "" if build_log.archs else " (the log names none)"
+    mix = "one for each mix of head dim, type, mask, bias, dropout and padding"
+    yield f"{total} sources{named}: {mix}; about {remaining.cpu_hours:.0f} CPU hours for {archs} (predicted)"
     if remaining.archs > 1:
         yield f"each source is compiled {remaining.archs} times, once per arch"
-    if reads_headers and build_log.command and not build_log.command.is_cuda:
+    if reads_headers:
         parsing_s = PARSING_CPU_S * (remaining.archs + 1)  # once for each arch and once for the host
         yield f"each source reads Composable Kernel's headers again: {parsing_s:.0f} CPU s, half of a light kernel"
 
