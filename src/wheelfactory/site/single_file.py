@@ -81,6 +81,7 @@ def _wrap_json(text: str) -> str:
 def _assemble_program() -> str:
     """Join the program and everything it imports. Raises `SyntaxError` for syntax newer than `OLDEST_PYTHON`."""
     sources: dict[str, str] = {}
+    trees: dict[str, ast.Module] = {}
     needs: dict[str, list[str]] = {}
     waiting = [PROGRAM]
     while waiting:
@@ -88,20 +89,21 @@ def _assemble_program() -> str:
         if name not in sources:
             path = Path(__file__).parents[2].joinpath(*name.split(".")).with_suffix(".py")
             sources[name] = path.read_text(encoding="utf-8")
-            needs[name] = sorted(module for node in _imports(sources[name]) if _is_ours(module := _module_name(node)))
+            trees[name] = ast.parse(sources[name])
+            needs[name] = sorted(module for node in _imports(trees[name]) if _is_ours(module := _module_name(node)))
             waiting += needs[name]
     future = "from __future__ import annotations\n"
     end = 'if __name__ == "__main__":\n    sys.exit(main())\n'
     ordered = TopologicalSorter({name: needs[name] for name in sorted(needs)}).static_order()
-    bodies = [_body(name, sources[name]) for name in ordered]
-    text = "\n".join(["", future, _hoist_imports(sources.values()), _VERSION_CHECK, *bodies, "", end])
+    bodies = [_body(name, sources[name], trees[name]) for name in ordered]
+    text = "\n".join(["", future, _hoist_imports(trees.values()), _VERSION_CHECK, *bodies, "", end])
     ast.parse(text, feature_version=OLDEST_PYTHON)
     return text
 
 
-def _imports(source: str) -> list[Import]:
+def _imports(tree: ast.Module) -> list[Import]:
     """The imports at the top level of a module."""
-    return [node for node in ast.parse(source).body if isinstance(node, (ast.Import, ast.ImportFrom))]
+    return [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
 
 
 def _module_name(node: Import) -> str:
@@ -112,11 +114,11 @@ def _is_ours(module: str) -> bool:
     return module.partition(".")[0] == "wheelfactory"
 
 
-def _hoist_imports(sources: Iterable[str]) -> str:
+def _hoist_imports(trees: Iterable[ast.Module]) -> str:
     """Return the source of all standard library imports, without duplicates."""
     whole: set[str] = set()
     names: dict[str, set[str]] = {}
-    for node in (node for source in sources for node in _imports(source)):
+    for node in (node for tree in trees for node in _imports(tree)):
         given, module = {alias.name for alias in node.names}, _module_name(node)
         if isinstance(node, ast.Import):
             whole |= given
@@ -131,10 +133,10 @@ def _hoist_imports(sources: Iterable[str]) -> str:
     return "".join(lines)
 
 
-def _body(name: str, source: str) -> str:
+def _body(name: str, source: str, tree: ast.Module) -> str:
     """Return a module's code without imports; its docstring becomes a comment above the code."""
-    lines, docstring = source.splitlines(keepends=True), ast.get_docstring(ast.parse(source))
-    for node in (*([] if docstring is None else ast.parse(source).body[:1]), *_imports(source)):
+    lines, docstring = source.splitlines(keepends=True), ast.get_docstring(tree)
+    for node in (*([] if docstring is None else tree.body[:1]), *_imports(tree)):
         for number in range(node.lineno - 1, node.end_lineno or node.lineno):
             lines[number] = ""
     heading = "".join(f"# {line}".rstrip() + "\n" for line in [name, "", *(docstring or "").splitlines()])
