@@ -43,8 +43,8 @@ def make_checkout(folder: Path) -> None:
     """
     folder.mkdir(parents=True)
     names = "\0".join(name for name in repository_files() if (ROOT / name).is_file())
-    command = ["cp", "--parents", "--preserve=timestamps,mode", "--target-directory", folder]
-    subprocess.run(["xargs", "--null", *command], cwd=ROOT, input=names, text=True, check=True)
+    command = ("xargs", "--null", "cp", "--parents", "--preserve=timestamps,mode", "--target-directory", str(folder))
+    subprocess.run(command, cwd=ROOT, input=names, text=True, check=True)
     own, packages = Path(sys.prefix), Path("lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
     venv = folder / ".venv"
     (venv / packages).mkdir(parents=True)
