@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -24,7 +25,8 @@ NUMBER = re.compile(r"\d+\.\d+|\d+")
 
 def run(name: str, *arguments: str | Path, python: str | Path = sys.executable) -> str:
     command = [python, ROOT / "benchmarks" / name, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"}  # threads of torch that wait for each other compute nothing
+    done = subprocess.run(command, capture_output=True, text=True, env=environ)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -59,8 +61,8 @@ def test_plan_md_quotes_the_tables_of_kernels_py(cache: Path) -> None:
 
 
 def test_finishing_needs_less_memory_than_auditwheel() -> None:
-    size, auditwheel, finish, ratio = run("repair.py", "--megabytes", "90").splitlines()
-    assert size.endswith("90 MB unpacked")
+    size, auditwheel, finish, ratio = run("repair.py", "--megabytes", "40").splitlines()
+    assert size.endswith("40 MB unpacked")
     theirs, ours = figures(auditwheel), figures(finish)
     assert all(figure > 0 for figure in (*theirs, *ours))
     quotients = [one / other for one, other in zip(ours, theirs, strict=True)]

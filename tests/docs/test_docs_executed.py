@@ -7,9 +7,9 @@ the matrix is that of `few_archs`.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from importlib.metadata import distribution
 from pathlib import Path
@@ -25,9 +25,10 @@ from few_archs import write_few_archs
 from loopback import served
 from published_site import publish_cells
 from release_factory import PYTHON_TAG
-from shared_folder import make_once
 
-ONE_WHEEL = "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"
+SECOND_WHEEL = re.compile(r"(\n  '7\.1':\n    torch: \[)'2\.13\.0', ")
+"""Where the matrix lists README's torch for a second ROCm: one wheel shows the same in half the time."""
+
 WHEEL_VERSION = "2.8.3+rocm72torch2.13triton"
 TORCH = fake_torch("2.13.0+rocm7.2", hip="7.2.26015-fc0010cf6", archs=("gfx942",))
 
@@ -43,36 +44,42 @@ WITH_COMMANDS = [page for page in pages() if page.path != GENERATED and any(bloc
 Run = Callable[[Page], Done]
 
 
+def run_in_checkout(page: Page, folder: Path, cache: Path, prepare: Callable[[str, Path], None]) -> Done:
+    """Run a page in a checkout of its own, with what the page needs."""
+    checkout, home = folder / "wheelfactory", folder / "home"
+    home.mkdir()
+    (home / ".cache").symlink_to(cache.parent)
+    make_checkout(checkout)
+    matrix = write_few_archs(checkout / "matrix.yaml")
+    matrix.write_text(SECOND_WHEEL.sub(r"\1", matrix.read_text()))
+    for need in page.needs:
+        prepare(need, checkout)
+    private = ("GITHUB_", "GH_", "PYTHON", "VIRTUAL_ENV", "COVERAGE_", "PYTEST_")
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(private)}
+    return run_page(page, checkout, home, environ)
+
+
 @pytest.fixture(scope="module")
-def wheelhouse(proved: Path, few_archs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A release directory with one Triton wheel, made as a person makes it."""
+def readme(cache: Path, proved: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Done, Path]:
+    """What came of README's commands, and the release directory that they made."""
+    folder = tmp_path_factory.mktemp("readme")
+    done = run_in_checkout(Page("README.md"), folder, cache, lambda need, _: pytest.fail(need))
+    return done, folder / "wheelfactory/wheelhouse"
 
-    def make(folder: Path) -> None:
-        command = [sys.executable, "-m", "wheelfactory", "run", "--only", ONE_WHEEL]
-        places = ("--dest", folder / "wheelhouse", "--cache", proved, "--matrix", few_archs)
-        done = subprocess.run([*command, *places], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
 
-    return make_once(tmp_path_factory.getbasetemp(), "docs-wheelhouse", make) / "wheelhouse"
+@pytest.fixture(scope="module")
+def wheelhouse(readme: tuple[Done, Path]) -> Path:
+    """A release directory with one Triton wheel, made as a reader of README makes it."""
+    done, made = readme
+    assert done.code == 0, done.output
+    return made
 
 
 @pytest.fixture
 def run(request: pytest.FixtureRequest, cache: Path, tmp_path: Path) -> Run:
-    """Runs a page in a checkout of its own, with what the page needs."""
-    checkout, home = tmp_path / "wheelfactory", tmp_path / "home"
+    """Runs a page; README was run once for all."""
 
-    def run_in_checkout(page: Page) -> Done:
-        home.mkdir()
-        (home / ".cache").symlink_to(cache.parent)
-        make_checkout(checkout)
-        write_few_archs(checkout / "matrix.yaml")
-        for need in page.needs:
-            prepare(need)
-        private = ("GITHUB_", "GH_", "PYTHON", "VIRTUAL_ENV", "COVERAGE_", "PYTEST_")
-        environ = {name: value for name, value in os.environ.items() if not name.startswith(private)}
-        return run_page(page, checkout, home, environ)
-
-    def prepare(need: str) -> None:
+    def prepare(need: str, checkout: Path) -> None:
         if need == "build.log":
             (checkout / need).write_text(failed("clang++: error: unable to execute command: Killed"))
             return
@@ -85,7 +92,13 @@ def run(request: pytest.FixtureRequest, cache: Path, tmp_path: Path) -> Run:
         else:
             pytest.fail(f"nobody makes what the page needs: {need}")
 
-    return run_in_checkout
+    def run_once(page: Page) -> Done:
+        if page.path == "README.md":
+            done: Done = request.getfixturevalue("readme")[0]
+            return done
+        return run_in_checkout(page, tmp_path, cache, prepare)
+
+    return run_once
 
 
 @pytest.mark.slow

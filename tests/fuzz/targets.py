@@ -82,15 +82,7 @@ class Target:
 class Elf(Target):
     """`read_elf`, and every reader of an ELF file."""
 
-    words = (
-        b"\x7fELF",
-        b".hip_fatbin",
-        b".llvm.offloading",
-        b"__CLANG_OFFLOAD_BUNDLE__",
-        b"CCOB",
-        b"GLIBC_2.34",
-        b"GLIBCXX_3.4.30",
-    )
+    words = b"\x7fELF .hip_fatbin .llvm.offloading __CLANG_OFFLOAD_BUNDLE__ CCOB GLIBC_2.34 GLIBCXX_3.4.30".split()
     seeds = staticmethod(seeds.libraries)
     change = staticmethod(shapes.change_word)
 
@@ -204,18 +196,7 @@ class Manifest(Target):
 
     words = (
         *(b'"format":2', b'"cell":', b'"label":', b'"gates":[', b'"status":"passed"', b'"url":"https://', b'"yanked":'),
-        *(
-            b"null",
-            b"NaN",
-            b"1e999",
-            b"-0",
-            b"\\ud800",
-            b"\\u202e",
-            b"javascript:",
-            b"../",
-            b"git0123abc",
-            b"\xef\xbb\xbf",
-        ),
+        *b"null NaN 1e999 -0 \\ud800 \\u202e javascript: ../ git0123abc \xef\xbb\xbf".split(),
     )
     seeds = staticmethod(seeds.manifests)
     change = staticmethod(shapes.change_json)
@@ -255,15 +236,7 @@ def _shown_by_doctor(wheel: DoctorWheel) -> tuple[object, ...]:
 class Attestation(Target):
     """`read_subjects` and `check_attestation`: no bundle is accepted but one with the signed statement of the seed."""
 
-    words = (
-        b'"dsseEnvelope":{',
-        b'"payload":"',
-        b'"tlogEntries":[',
-        b'"rawBytes":"',
-        b'"logIndex":"-1"',
-        b"null",
-        b"[[",
-    )
+    words = b'"dsseEnvelope":{ "payload":" "tlogEntries":[ "rawBytes":" "logIndex":"-1" null [['.split()
     seeds = staticmethod(seeds.attestations)
     change = staticmethod(shapes.change_json)
 
@@ -311,17 +284,7 @@ class Kernels(Target):
 class Json(Target):
     """`parse_json` and `parse_record`: what they accept can be written, and is read back."""
 
-    words = (
-        b"NaN",
-        b"1e999",
-        b"9223372036854775808",
-        b'"\\ud800"',
-        b"[[",
-        b'{"a":1,"a":1}',
-        b'"size":',
-        b"null",
-        b"true",
-    )
+    words = b'NaN 1e999 9223372036854775808 "\\ud800" [[ {"a":1,"a":1} "size": null true'.split()
     seeds = staticmethod(seeds.records)
     change = staticmethod(shapes.change_json)
 

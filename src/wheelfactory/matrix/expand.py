@@ -36,6 +36,7 @@ class Excluded:
 class Expansion:
     """All combinations of the axes, each either in the `pythons` of a cell or `excluded`."""
 
+    matrix: Matrix
     pythons: dict[Cell, tuple[str, ...]]
     """The Pythons of each cell: one for CK, several for Triton."""
     excluded: tuple[Excluded, ...]
@@ -65,7 +66,7 @@ def expand(matrix: Matrix) -> Expansion:
         else:
             pythons[Cell(*combination, amd_torch=True)] = (combination[1],)
     _check_unique_wheels(matrix, pythons)
-    return Expansion(pythons, tuple(excluded))
+    return Expansion(matrix, pythons, tuple(excluded))
 
 
 def _combinations_of_images(matrix: Matrix) -> Iterator[tuple[Combination, str]]:

@@ -56,20 +56,15 @@ def require_in_matrix(expansion: Expansion, cell: Cell, python: str | None = Non
 
 def _not_in_matrix(expansion: Expansion, cell: Cell, python: str | None) -> InputError:
     """Create the error that names the first unknown value of the cell, and the known ones."""
-    combinations = [item.combination for item in expansion.excluded]
-    combinations += [
-        (known.flash_attn, version, known.torch, known.rocm, known.backend)
-        for known, versions in expansion.pythons.items()
-        for version in versions
-    ]
-    if cell.amd_torch and cell.torch in {combination[2] for combination in combinations}:
+    matrix = expansion.matrix
+    if cell.amd_torch and cell.torch in matrix.torch:
         hint = f"AMD's torch {cell.torch} with Python {cell.python} is in no image of ROCm {cell.rocm} in matrix.yaml"
         return InputError("not in the matrix", cell.id, hint)
     wanted = {"flash-attn": cell.flash_attn, "Python": python or cell.python, "torch": cell.torch, "ROCm": cell.rocm}
-    for position, (axis, value) in enumerate(wanted.items()):
-        known_values = list(dict.fromkeys(str(combination[position]) for combination in combinations))
-        if value not in (*known_values, ANY_PYTHON):
-            return InputError(f"no {axis} {value} in the matrix", cell.id, f"known: {', '.join(known_values)}")
+    axes: tuple[Iterable[str], ...] = (matrix.flash_attn, matrix.python, matrix.torch, matrix.rocm)
+    for (axis, value), known in zip(wanted.items(), axes, strict=True):
+        if value not in (*known, ANY_PYTHON):
+            return InputError(f"no {axis} {value} in the matrix", cell.id, f"known: {', '.join(known)}")
     return InputError("not in the matrix", cell.id, f"the matrix has no backend {cell.backend}")
 
 
@@ -138,8 +133,7 @@ def explain_selection(
     if left_out:
         cells_that_do = "cell that does" if left_out == 1 else "cells that do"
         lines.append(f"left out  {left_out} {cells_that_do} not match --only {only}")
-    backends = {cell.backend for cell in expansion.cells} | {item.combination[4] for item in expansion.excluded}
-    return lines + [_totals(expansion, backend) for backend in sorted(backends)]
+    return lines + [_totals(expansion, backend) for backend in sorted(expansion.matrix.backend)]
 
 
 def _totals(expansion: Expansion, backend: Backend) -> str:

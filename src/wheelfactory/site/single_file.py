@@ -80,6 +80,7 @@ def _wrap_json(text: str) -> str:
 def _assemble_program() -> str:
     """Join the program and everything it imports. Raises `SyntaxError` for syntax newer than `OLDEST_PYTHON`."""
     sources: dict[str, str] = {}
+    trees: dict[str, ast.Module] = {}
     needs: dict[str, list[str]] = {}
     waiting = [PROGRAM]
     while waiting:
@@ -87,26 +88,27 @@ def _assemble_program() -> str:
         if name not in sources:
             path = Path(__file__).parents[2].joinpath(*name.split(".")).with_suffix(".py")
             sources[name] = path.read_text(encoding="utf-8")
-            needs[name] = sorted(str(node.module) for node in _our_imports(sources[name]))
+            trees[name] = ast.parse(sources[name])
+            needs[name] = sorted(str(node.module) for node in _our_imports(trees[name]))
             waiting += needs[name]
     ordered = TopologicalSorter({name: needs[name] for name in sorted(needs)}).static_order()
-    bodies = [_body(name, sources[name]) for name in ordered]
+    bodies = [_body(name, sources[name], trees[name]) for name in ordered]
     end = 'if __name__ == "__main__":\n    sys.exit(main())\n'
     text = "\n".join([_VERSION_CHECK, *bodies, "", end])
     ast.parse(text, feature_version=OLDEST_PYTHON)
     return text
 
 
-def _our_imports(source: str) -> list[ast.ImportFrom]:
+def _our_imports(tree: ast.Module) -> list[ast.ImportFrom]:
     """The imports of wheelfactory modules at the top level of a module."""
-    imports = (node for node in ast.parse(source).body if isinstance(node, ast.ImportFrom))
+    imports = (node for node in tree.body if isinstance(node, ast.ImportFrom))
     return [node for node in imports if str(node.module).startswith("wheelfactory.")]
 
 
-def _body(name: str, source: str) -> str:
+def _body(name: str, source: str, tree: ast.Module) -> str:
     """Return a module's code without imports of our modules; its docstring becomes a comment above the code."""
-    lines, docstring = source.splitlines(keepends=True), ast.get_docstring(ast.parse(source))
-    for node in (*([] if docstring is None else ast.parse(source).body[:1]), *_our_imports(source)):
+    lines, docstring = source.splitlines(keepends=True), ast.get_docstring(tree)
+    for node in (*([] if docstring is None else tree.body[:1]), *_our_imports(tree)):
         for number in range(node.lineno - 1, node.end_lineno or node.lineno):
             lines[number] = ""
     heading = "".join(f"# {line}".rstrip() + "\n" for line in [name, "", *(docstring or "").splitlines()])

@@ -19,6 +19,9 @@ from wheelfactory.gpu.bench.reports import AttentionReport, AttentionRow, is_ste
 
 pytestmark = pytest.mark.slow
 
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
+"""Other tests run at the same time, and threads that wait for each other compute nothing."""
+
 SMALL = ("--batch", "1", "--heads", "4", "--kv-heads", "2", "--head-dim", "32", "--dtype", "float32")
 
 STAND_IN = '''
@@ -41,11 +44,10 @@ def flash_attn_func(q, k, v, causal=False):
 
 
 def bench(python: Path, folder: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], AttentionReport]:
-    """Run the benchmark with one thread, because other tests run at the same time; return output and report."""
+    """Run the benchmark; return output and report."""
     command = [sys.executable, "-m", "wheelfactory", "bench", "attention", "--python", str(python), *SMALL, *arguments]
-    files = ("--output-json", str(folder / "report.json"), "--plot", str(folder / "plot.svg"))
-    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*command, *files], capture_output=True, text=True, env=environ)
+    command += ["--output-json", str(folder / "report.json")]
+    done = subprocess.run(command, capture_output=True, text=True, env=ONE_THREAD)
     return done, AttentionReport.model_validate_json((folder / "report.json").read_bytes())
 
 
@@ -59,8 +61,9 @@ def python(cache: Path) -> Path:
 def measured(
     python: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[subprocess.CompletedProcess[str], AttentionReport]:
-    """Forward and backward of all there is, at two lengths."""
-    return bench(python, tmp_path_factory.mktemp("measured"), "--seqlens", "64,128", "--backward")
+    """Forward and backward at two lengths, of all but FlexAttention (test_bench_presets.py)."""
+    names = ("--implementations", "flash-attn,fallback,sdpa,plain")
+    return bench(python, tmp_path_factory.mktemp("measured"), "--seqlens", "64,128", "--backward", *names)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +125,7 @@ def test_missing_implementations_are_reported_and_the_fallback_comes_from_the_ch
     assert {(row.status, row.reason) for row in rows(report, "flash-attn")} == {("not run", "not installed")}
     assert "flash-attn, 64, 128 tokens: not run: not installed\n" in done.stdout
     origins = {found.name: found.origin for found in report.implementations}
-    torch = dict.fromkeys(("sdpa", "flex", "plain"), "torch")
+    torch = dict.fromkeys(("sdpa", "plain"), "torch")
     assert origins == {"flash-attn": None, "fallback": "checkout", **torch}
 
 
@@ -161,7 +164,7 @@ def test_running_out_of_memory_does_not_stop_the_sweep(python: Path) -> None:
         f"implementations.run_program(attention.sweep, 'plain', 'cpu', '', {json.dumps(config)!r})",
     )
     program = ["prlimit", f"--as={16 << 30}", str(python), "-I", "-B", "-c", "\n".join(lines)]
-    done = subprocess.run(program, capture_output=True, text=True)
+    done = subprocess.run(program, capture_output=True, text=True, env=ONE_THREAD)
     large, small = json.loads(done.stdout.splitlines()[-1])["rows"]
     assert (large["seqlen"], large["status"]) == (100_000, "out of memory")
     assert "allocate memory" in large["reason"]

@@ -187,15 +187,6 @@ def test_the_test_mode_is_refused_where_it_does_not_apply(
     assert shown.err.startswith(f"error: {error}")
 
 
-def test_a_training_ignores_the_users_autotune_variable(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(AUTOTUNE_VARIABLE, "TRUE")
-    gpu = make_gpu_python(tmp_path / "gpu", BOTH, H200)
-    assert cli("bench", "training", "--non-amd-gpu", "--python", gpu.python).code == DONE
-    assert [call["environ"].get(AUTOTUNE_VARIABLE) for call in gpu.calls] == [None, "FALSE"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -262,18 +253,6 @@ def test_a_preset_has_defaults_of_its_own(
     cli("bench", "attention", "--python", gpu.python, "--preset", preset, *options)
     assert {name: gpu.calls[0]["config"][name] for name in ("preset", *found)} == {"preset": preset, **found}
     assert ("varlen" in [call["name"] for call in gpu.calls]) is (preset == "varlen")
-
-
-def test_an_implementation_without_the_option_is_reported_with_the_reason(cli: Cli, tmp_path: Path) -> None:
-    rows = [
-        {"seqlen": seqlen, "status": "not run", "reason": "SDPA has no option for softcap"} for seqlen in (128, 256)
-    ]
-    gpu = make_gpu_python(tmp_path / "gpu", {**SWEEP, "sdpa": attention(*rows)})
-    chosen = ("--seqlens", "128,256", "--implementations", "sdpa,plain", "--preset", "softcap")
-    shown = cli("bench", "attention", "--python", gpu.python, *chosen)
-    assert shown.code == DONE
-    assert "float16, softcap 30, causal, forward\n" in shown.out
-    assert "sdpa, 128, 256 tokens: not run: SDPA has no option for softcap\n" in shown.out
 
 
 def test_the_test_mode_is_shown_and_recorded(cli: Cli, tmp_path: Path) -> None:

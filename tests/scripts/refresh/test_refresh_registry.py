@@ -38,10 +38,12 @@ def test_a_token_that_expired_is_replaced(hub: ContainerRegistry) -> None:
     assert hub.counts("/token?") == 2
 
 
-def test_a_digest_costs_no_pull(hub: ContainerRegistry) -> None:
-    digest = hub.add(IMAGE)
-    assert Registry(hub.url).find_digest("rocm/pytorch", "one") == digest
+def test_a_digest_costs_no_pull_and_a_missing_tag_has_none(hub: ContainerRegistry) -> None:
+    digest, registry = hub.add(IMAGE), Registry(hub.url)
+    assert registry.find_digest("rocm/pytorch", "one") == digest
     assert hub.counts("GET /v2/") == 0
+    assert registry.find_digest("rocm/pytorch", "gone") is None
+    assert registry.find_digest("rocm/absent", "one") is None
 
 
 def test_a_digest_that_is_not_told_is_that_of_the_bytes(hub: ContainerRegistry) -> None:
@@ -62,13 +64,6 @@ def test_a_digest_of_another_form_is_refused(hub: ContainerRegistry) -> None:
     hub.stated_digest = "md5:abc"
     with pytest.raises(FactoryError, match="not a sha256 digest: 'md5:abc' for rocm/pytorch:one"):
         Registry(hub.url).find_digest("rocm/pytorch", "one")
-
-
-def test_a_missing_tag_has_no_digest(hub: ContainerRegistry) -> None:
-    hub.add(IMAGE)
-    registry = Registry(hub.url)
-    assert registry.find_digest("rocm/pytorch", "gone") is None
-    assert registry.find_digest("rocm/absent", "one") is None
 
 
 def test_a_missing_repository_is_an_error(hub: ContainerRegistry) -> None:

@@ -35,30 +35,16 @@ def refused(pages: TorchPages, rocm: Rocm) -> str:
 
 def test_other_files_are_ignored() -> None:
     for name in (
-        (GOOD.replace("+rocm6.4", "+rocm6.4.1")),
-        (GOOD.replace("+rocm6.4", "+rocm6.40")),
-        (GOOD.replace("+rocm6.4", "+rocm6.4.git123")),
-        (GOOD.replace("+rocm6.4", "")),
-        (GOOD.replace("+rocm6.4", "+cu124")),
-        (GOOD.replace("2.9.1", "2.9.1rc2")),
-        (GOOD.replace("2.9.1", "2.9.1.dev20251111")),
-        (GOOD.replace("x86_64", "aarch64")),
-        (GOOD.replace("manylinux_2_28_x86_64", "win_amd64")),
-        (GOOD.replace("manylinux_2_28", "musllinux_1_2")),
-        (GOOD.replace("cp312-cp312", "cp313-cp313t")),
-        (GOOD.replace("cp312-cp312", "pp310-pypy310_pp73")),
-        (GOOD.replace("cp312", "cp3012")),
-        (GOOD.replace("torch-", "torchvision-")),
-        (GOOD.replace(".whl", ".whl.metadata")),
-        (GOOD.replace(".whl", ".tar.gz")),
-        (GOOD.replace("2.9.1", "9" * 5000)),
-        (GOOD.replace("cp312-", ".".join(["cp312"] * 9000) + "-")),
-        (f"../../{GOOD}"),
-        ("torch-\u0968.\u096f.\u0967+rocm6.4-cp312-cp312-linux_x86_64.whl"),
-        (GOOD.replace("-cp312-cp312", "-cp312-cp312-cp312-cp312")),
-        ("torch-2.9.1;rm -rf $HOME-cp312-cp312-linux_x86_64.whl"),
-        ("\x00\x1b[31m.whl"),
-        (""),
+        *(GOOD.replace("+rocm6.4", label) for label in ("+rocm6.4.1", "+rocm6.40", "", "+cu124")),
+        *(GOOD.replace("2.9.1", version) for version in ("2.9.1rc2", "2.9.1.dev20251111", "9" * 5000)),
+        *(GOOD.replace("manylinux_2_28_x86_64", tag) for tag in ("win_amd64", "linux_aarch64", "musllinux_1_2_x86_64")),
+        *(GOOD.replace("cp312-cp312", tag) for tag in ("cp313-cp313t", "pp310-pypy310_pp73", "cp3012-cp3012")),
+        GOOD.replace("torch-", "torchvision-"),
+        GOOD.replace(".whl", ".whl.metadata"),
+        GOOD.replace("cp312-", ".".join(["cp312"] * 9000) + "-"),
+        f"../../{GOOD}",
+        "torch-\u0968.\u096f.\u0967+rocm6.4-cp312-cp312-linux_x86_64.whl",
+        "torch-2.9.1;rm -rf $HOME-cp312-cp312-linux_x86_64.whl",
     ):
         assert parse_torch_releases([name], "6.4") == {}
         assert parse_torch_releases([name, GOOD, name], "6.4") == {Version("2.9.1"): {"3.12"}}
@@ -115,7 +101,6 @@ def test_an_error_status_of_an_index_is_an_error(pages: TorchPages, rocm: Rocm) 
 def test_an_invalid_page_is_an_error_and_not_an_empty_index(pages: TorchPages, rocm: Rocm) -> None:
     for body in (
         (b"<html>Log in to this network</html>"),
-        (b"\x00\xff\xfe" * 100),
         (b'<a href="http://[/torch-2.9.1%2Brocm6.4-cp312-cp312-linux_x86_64.whl">torch</a>'),
         (b"<div>" * 20_000),
         (b'<meta name="pypi:repository-version" content="9.0">'),
@@ -126,10 +111,9 @@ def test_an_invalid_page_is_an_error_and_not_an_empty_index(pages: TorchPages, r
 
 
 def test_another_content_type_is_an_error(pages: TorchPages, rocm: Rocm) -> None:
-    for kind in ("application/json", "image/png", "application/vnd.pypi.simple.v1+json"):
-        pages.have("6.4", "2.9.1", "3.12")
-        pages.kind = kind
-        assert "cannot read an index" in refused(pages, rocm)
+    pages.have("6.4", "2.9.1", "3.12")
+    pages.kind = "image/png"
+    assert "cannot read an index" in refused(pages, rocm)
 
 
 def test_an_invalid_url_is_an_error(rocm: Rocm) -> None:

@@ -76,5 +76,6 @@ def correct_sources(tree: Path) -> None:
 
 
 def _corrections_of(wheel: Wheel) -> tuple[Correction, ...]:
-    known = (one for one in read_corrections() if one.file in wheel.sizes)
-    return tuple(one for one in known if hashlib.sha256(wheel.read(one.file)).hexdigest() == one.sha256)
+    known = [one for one in read_corrections() if one.file in wheel.sizes]
+    found = zip(known, wheel.read_members(one.file for one in known), strict=True)
+    return tuple(one for one, (_, content) in found if hashlib.sha256(content).hexdigest() == one.sha256)
