@@ -39,13 +39,6 @@ def test_without_arguments_it_prints_its_usage_and_installs_nothing() -> None:
     assert done.stderr.count("error:") == 0
 
 
-def test_too_few_versions_are_an_error_that_shows_the_right_form() -> None:
-    done = build(os.environ, "2.8.3", "3.11", "2.9.1")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "error: " in done.stderr
-    assert "FLASH_ATTN PYTHON TORCH ROCM" in done.stderr
-
-
 def test_ck_without_rocm_is_refused_with_an_alternative(tmp_path: Path) -> None:
     done = build(os.environ, "2.8.3", "3.11", "2.9.1", "6.4", "--cache", tmp_path / "cache")
     assert (done.returncode, done.stdout) == (4, "")
@@ -77,9 +70,8 @@ def test_with_source_dir_it_runs_only_setup_py(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "raw/toolchain.json").read_text())["hip"] is None
 
 
-@pytest.mark.slow
-def test_an_invalid_switch_is_an_error(rocm: Mapping[str, str], this_python: str) -> None:
-    done = build({**rocm, "BUILD_TRITON_BACKEND": "yes"}, "2.8.3", this_python, "2.13.0", "7.2")
+def test_an_invalid_switch_is_an_error() -> None:
+    done = build({**os.environ, "BUILD_TRITON_BACKEND": "yes"}, "2.8.3", "3.11", "2.13.0", "7.2")
     assert (done.returncode, done.stdout) == (2, "")
     assert "error: BUILD_TRITON_BACKEND is neither true nor false: yes" in done.stderr
 

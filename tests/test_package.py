@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -47,31 +46,20 @@ def installed(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pyt
     folder = tmp_path_factory.mktemp("installed")
     subprocess.run([python, "-m", "venv", "--without-pip", folder], check=True)
     # uv, because pip takes half a minute for each of the three
-    install = (
-        sys.executable,
-        "-m",
-        "uv",
-        "pip",
-        "install",
-        "--quiet",
-        "--compile-bytecode",
-        "--python",
-        folder / "bin/python",
-    )
+    install = (sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", folder / "bin/python")
     subprocess.run([*install, "--constraint", ROOT / "requirements/factory.txt", wheel], check=True)
     return folder / "bin/wheelfactory"
 
 
-@pytest.fixture
-def empty(tmp_path: Path) -> Path:
-    """The folder that commands are run in."""
-    return tmp_path
+@cache
+def of_checkout(command: str) -> str:
+    """What a command of the checkout prints."""
+    return call(Path(sys.executable), ROOT, "-m", "wheelfactory", command)
 
 
-def call(program: Path, folder: Path, *arguments: str | Path, environ: Mapping[str, str] | None = None) -> str:
+def call(program: Path, folder: Path, *arguments: str | Path) -> str:
     """What a command prints; it must succeed."""
-    environ = {**os.environ, **(environ or {})}
-    done = subprocess.run([program, *arguments], cwd=folder, env=environ, capture_output=True, text=True)
+    done = subprocess.run([program, *arguments], cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -94,30 +82,26 @@ def test_the_wheel_has_one_folder_beside_its_metadata(wheel: Path) -> None:
     assert not [name for name in names if "/tests/" in name]
 
 
-def test_the_version_is_that_of_the_checkout(installed: Path, empty: Path) -> None:
-    assert call(installed, empty, "--version") == call(Path(sys.executable), ROOT, "-m", "wheelfactory", "--version")
-
-
-def test_the_matrix_is_that_of_the_checkout(installed: Path, empty: Path) -> None:
-    assert call(installed, empty, "matrix") == call(Path(sys.executable), ROOT, "-m", "wheelfactory", "matrix")
-
-
-def test_a_matrix_in_the_current_folder_wins(installed: Path, empty: Path) -> None:
-    shutil.copy(ROOT / "examples/seed-matrix.yaml", empty / "matrix.yaml")
-    shown = json.loads(call(installed, empty, "matrix"))
+def test_version_and_matrix_are_those_of_the_checkout_and_a_matrix_in_the_current_folder_wins(
+    installed: Path, tmp_path: Path
+) -> None:
+    for command in ("--version", "matrix"):
+        assert call(installed, tmp_path, command) == of_checkout(command)
+    shutil.copy(ROOT / "examples/seed-matrix.yaml", tmp_path / "matrix.yaml")
+    shown = json.loads(call(installed, tmp_path, "matrix"))
     assert {cell["rocm-version"] for cell in shown["include"]} == {"6.1", "6.2"}
 
 
-def test_it_plans_builds_verifies_and_publishes(installed: Path, empty: Path, cache: Path) -> None:
-    before = {
-        path: path.stat().st_mtime_ns for path in installed.parents[1].rglob("*") if "__pycache__" not in path.parts
-    }
-    assert ONLY in call(installed, empty, "plan", "--all", "--only", ONLY, "--cache", cache)
+def test_it_plans_builds_verifies_and_publishes(installed: Path, tmp_path: Path, cache: Path) -> None:
+    def files() -> dict[Path, int]:
+        found = (path for path in installed.parents[1].rglob("*") if not path.is_dir())
+        return {path: path.stat().st_mtime_ns for path in found if "__pycache__" not in path.parts}
+
+    before = files()
+    assert ONLY in call(installed, tmp_path, "plan", "--all", "--only", ONLY, "--cache", cache)
     _skip_without_torch(installed)
-    call(installed, empty, "run", "--quick", "--only", ONLY, "--dest", "site", "--cache", cache)
-    assert [row.cell for row in read_manifest(empty / "site") if row.cell] == [ONLY]
-    assert [row for row in read_manifest(empty / "site") if row.project == "flash-attention-amd"]
-    assert [path.name for path in empty.iterdir()] == ["site"]
-    assert {
-        path: path.stat().st_mtime_ns for path in installed.parents[1].rglob("*") if "__pycache__" not in path.parts
-    } == before
+    call(installed, tmp_path, "run", "--quick", "--only", ONLY, "--dest", "site", "--cache", cache)
+    assert [row.cell for row in read_manifest(tmp_path / "site") if row.cell] == [ONLY]
+    assert [row for row in read_manifest(tmp_path / "site") if row.project == "flash-attention-amd"]
+    assert [path.name for path in tmp_path.iterdir()] == ["site"]
+    assert files() == before

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from command_line import Cli
 from wheelfactory.core.files import MATRIX
 
@@ -17,8 +15,3 @@ def test_what_is_supported_is_what_the_command_prints(cli: Cli) -> None:
 
     assert shown.code == 0
     assert text.partition(BEGIN)[2].partition(END)[0] == shown.out, "put the output of the command between the marks"
-
-
-@pytest.mark.parametrize("other", ["--shards"])
-def test_the_table_is_not_a_matrix_for_github(cli: Cli, other: str) -> None:
-    assert cli("matrix", "--matrix", MATRIX, "--table", other).code == 2

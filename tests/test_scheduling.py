@@ -69,17 +69,23 @@ def run_tests(root: Path, *arguments: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.slow
-def test_container_tests_share_a_process_and_slow_files_start_first(tmp_path: Path) -> None:
+def test_container_tests_share_a_process_slow_files_start_first_and_the_seconds_of_every_phase_are_kept(
+    tmp_path: Path,
+) -> None:
     order = {"build/container/test_b": 0, "build/container/test_c": 0, "kernels/test_kernels_full_size": 1}
     order |= {"compile/test_a": 2, "test_e": 2, "matrix/test_d": 3}
     for name, rank in order.items():
         write_test(tmp_path, name, slow=rank in (1, 2), count={0: 3, 3: 9}.get(rank, 1), seconds=0 if rank else 0.2)
-    ran = run_tests(tmp_path, "-n2")
+    ran = run_tests(tmp_path, "-n2", "-p", "cacheprovider")
     assert len(ran) == 18
     assert len({process for process, name in ran if order[name] == 0}) == 1
     for process in ("gw0", "gw1"):
         ranks = [order[name] for by, name in ran if by == process]
         assert ranks == sorted(ranks) != []
+    phases = json.loads((tmp_path / ".pytest_cache/v/durations").read_text())
+    called = [(test, seconds) for test, phase, seconds in phases if phase == "call"]
+    assert (len(phases), len(called)) == (3 * len(ran), len(ran))
+    assert min(seconds for test, seconds in called if "/container/" in test) >= 0.2
 
 
 @pytest.mark.slow
@@ -87,17 +93,6 @@ def test_without_xdist_the_order_is_unchanged(tmp_path: Path) -> None:
     write_test(tmp_path, "test_a")
     write_test(tmp_path, "test_b", slow=True)
     assert run_tests(tmp_path, "-p", "no:xdist") == [("None", "test_a"), ("None", "test_b")]
-
-
-@pytest.mark.slow
-def test_the_seconds_of_every_phase_are_kept(tmp_path: Path) -> None:
-    write_test(tmp_path, "test_a", count=2, seconds=0.1)
-    run_tests(tmp_path, "-n2", "-p", "cacheprovider")
-    phases = json.loads((tmp_path / ".pytest_cache/v/durations").read_text())
-    assert len(phases) == 6
-    called = [duration for test, phase, duration in phases if phase == "call" and test.startswith("tests/test_a.py::")]
-    assert len(called) == 2
-    assert min(called) >= 0.1
 
 
 def test_a_shared_folder_is_created_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

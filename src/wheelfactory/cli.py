@@ -42,6 +42,11 @@ Each is a module or package of `wheelfactory.commands`.
 """
 
 SUBCOMMANDS = {
+    "bench": {
+        "attention": "time attention over a sweep of sequence lengths",
+        "training": "train a small transformer with each backend; optionally compare with an earlier report",
+        "trend": "show how training speed changed over several reports",
+    },
     "ci": {
         "jobs": "print the job matrices of a workflow run",
         "baseline": "build reference wheels with plain setup.py, for comparison with published wheels",
@@ -192,10 +197,10 @@ def _add_commands(
     """Add the commands of a package to a parser; only the command that `words` start with gets its options."""
     subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     for name, summary in commands.items():
-        if name in WORKFLOW_COMMANDS:  # without `help`, argparse leaves it off the list
-            subparser = subparsers.add_parser(name, description=summary)
-        else:
-            subparser = subparsers.add_parser(name, description=summary, help=summary)
+        shown: dict[str, Any] = (
+            {} if name in WORKFLOW_COMMANDS else {"help": summary}
+        )  # without it, argparse leaves it off the list
+        subparser = subparsers.add_parser(name, description=summary, **shown)
         if not words or name != words[0]:
             continue
         if name in SUBCOMMANDS:

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from wheelfactory.wheel.elf.mangled import find_qualified_name, find_string_abi, format_symbol, guess_provider
+from wheelfactory.wheel.elf.mangled import find_qualified_name, find_string_abi, guess_provider
 
 NAMES = {
     "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE": "c10::Error::Error",
@@ -43,11 +43,6 @@ def test_qualified_names_agree_with_cxxfilt() -> None:
 
     for demangled, name in zip(output.splitlines(), names.values(), strict=True):
         assert demangled.startswith(name)
-
-
-def test_format_symbol_shows_the_qualified_name_first() -> None:
-    assert format_symbol("_ZNK2at6Tensor4sizeEl") == "at::Tensor::size (_ZNK2at6Tensor4sizeEl)"
-    assert format_symbol("hipMalloc") == "hipMalloc"
 
 
 PROVIDERS: list[tuple[str, str]] = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from packaging.version import Version
 
-from elf_bytes import ElfBytes, header, with_sections
+from elf_bytes import ElfBytes
 from elf_factory import hip_bundle, library, section, with_section
 from wheelfactory.wheel.elf.code_object import read_registered_names
 from wheelfactory.wheel.elf.image import ElfImage
@@ -44,14 +44,6 @@ def test_a_library_with_device_code() -> None:
     assert [bundle.offset for bundle in found.bundles] == [0, 8192]
     assert {str(*bundle.targets) for bundle in found.bundles} == {"gfx942"}
     assert found.code_for is None
-
-
-def test_a_file_for_another_machine_is_not_device_code() -> None:
-    assert read_elf("x.so", header(machine=62, flags=0x54C)).code_for is None
-
-
-def test_an_empty_section_of_device_code() -> None:
-    assert read_elf("x.so", with_sections((".hip_fatbin", b""))).bundles == ()
 
 
 def test_a_name_that_a_linker_put_behind_other_constants_is_found_if_device_code_has_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from wheelfactory.commands.bench_options import add_output, add_python_options, name_list
+from wheelfactory.commands.bench.options import add_output, add_python_options, name_list
 from wheelfactory.commands.options import Environ, add_option, print_text
 from wheelfactory.core.errors import DONE, FAILED, InputError
 from wheelfactory.core.files import write_atomic

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import get_args
 
-from wheelfactory.commands.bench_options import add_output, add_plot, add_python_options, name_list, read_plot_paths
+from wheelfactory.commands.bench.options import add_output, add_plot, add_python_options, name_list, read_plot_paths
 from wheelfactory.commands.options import Environ, add_option, positive_int, print_messages, print_text
 from wheelfactory.core.errors import DONE, FAILED, InputError
 from wheelfactory.core.files import write_atomic

@@ -1,0 +1,1 @@
+"""`wheelfactory bench`: the benchmarks, and `bench trend`, which compares their reports."""
