@@ -125,9 +125,8 @@ def test_kernels_of_the_bindings_are_in_no_set(tmp_path: Path, key: str) -> None
     assert result.detail.endswith("the bytes of its kernel set")
 
 
-@pytest.mark.parametrize("source", SOURCES)
-@pytest.mark.parametrize("arch", ARCHS)
-def test_one_bit_of_one_kernel_names_its_source(tmp_path: Path, key: str, source: str, arch: str) -> None:
+def test_one_bit_of_one_kernel_names_its_source(tmp_path: Path, key: str) -> None:
+    arch, source = ARCHS[0], SOURCES[1]
     damaged = CODE[arch][source].replace(b"code", b"codd")  # no name tells
 
     result = check(tmp_path, key, made=bundles((source, arch, damaged)))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from command_line import Cli
-from shared_folder import file_lock
+from shared_folder import file_lock, share_triton_cache
 from wheel_factory import CK, TRITON, build_record, finished_wheel, make_wheel, metadata_text
 from wheelfactory.build.environments import (
     Environment,
@@ -74,6 +74,11 @@ def short_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compute, "find_cell_limits", lambda *_: limits)
     monkeypatch.setattr(emulation, "find_cell_limits", lambda *_: limits)
     monkeypatch.setattr(compute, "find_limits", lambda *_: limits)
+
+
+@pytest.fixture(autouse=True)
+def _compile_once(triton_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    share_triton_cache(triton_cache, monkeypatch)
 
 
 def cases(found: Validation, status: Status) -> set[str]:
