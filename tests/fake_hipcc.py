@@ -117,7 +117,9 @@ def _bundle(words: list[str]) -> None:
     values = [word.partition("=")[::2] for word in words]
     by_name = dict(values)
     inputs = [value for name, value in values if name == "-input"]
-    entries = zip(by_name["-targets"].split(","), map(_read, inputs))  # noqa: B905 - Python 3.9 too
+    host, *others = by_name["-targets"].split(",")
+    names = [f"{host}-" if host.endswith("-gnu") else host, *others]  # LLVM 21 adds that dash
+    entries = zip(names, map(_read, inputs))  # noqa: B905 - Python 3.9 too
     _write(by_name["-output"], bundle(entries, int(by_name["-bundle-align"])))
 
 

@@ -193,6 +193,8 @@ def read(folder: Path, *options: str, lines: int = 1) -> Bundler:
 
 def test_the_bundler_and_its_options_are_those_of_the_driver(tmp_path: Path) -> None:
     assert replace(read(tmp_path, *OPTIONS), program=BUNDLER.program) == BUNDLER
+    short = [word.replace(HOST, HOST[:-1]) for word in OPTIONS]
+    assert replace(read(tmp_path, *short), program=BUNDLER.program) == BUNDLER, "the name that is written"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import struct
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -105,13 +105,15 @@ def read_bundler(command: Sequence[str], folder: str, environ: Mapping[str, str]
     expected = bundler.command(dict(zip(archs, inputs)), Path(values.get("-output", "")))  # noqa: B905 - compared below
     if [program, *options] != expected:
         raise CannotComposeError(f"clang-offload-bundler has other options than expected: {shlex.join(options)[:200]}")
-    _require_same_bundle(bundler, archs, environ)
-    return bundler
+    return _with_written_host(bundler, folder, environ, archs)
 
 
-def _require_same_bundle(bundler: Bundler, archs: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Require that the bundler writes what `Bundler.bundle` makes."""
-    with TemporaryDirectory() as name:
+def _with_written_host(bundler: Bundler, folder: str, environ: Mapping[str, str], archs: Sequence[str]) -> Bundler:
+    """Return the same bundler, with the name of the host that it writes into a bundle.
+
+    Raises `CannotComposeError` unless it writes what `Bundler.bundle` makes.
+    """
+    with TemporaryDirectory(dir=folder) as name:
         code = {arch: Path(name, arch) for arch in archs}
         for arch, path in code.items():
             path.write_text(arch)
@@ -119,8 +121,12 @@ def _require_same_bundle(bundler: Bundler, archs: Sequence[str], environ: Mappin
         done = subprocess.run(command, env=dict(environ), capture_output=True, text=True, errors="replace")
         if done.returncode:
             raise CannotComposeError(f"clang-offload-bundler failed: {done.stderr.strip()[:200]}")
-        if Path(name, "bundle").read_bytes() != bundler.bundle({arch: arch.encode() for arch in archs}):
-            raise CannotComposeError("clang-offload-bundler writes an unknown format")
+        written = Path(name, "bundle").read_bytes()
+    # LLVM 21 writes ``host-x86_64-unknown-linux-gnu-`` for the same name without the last dash
+    for found in (bundler, replace(bundler, host=f"{bundler.host}-")):
+        if found.bundle({arch: arch.encode() for arch in archs}) == written:
+            return found
+    raise CannotComposeError("clang-offload-bundler writes an unknown format")
 
 
 def find_fat_binary(data: bytes) -> bytes | None:

@@ -1,4 +1,4 @@
-"""A client of the Remote Execution API v2, for one run of compiles. It needs the extra ``remote``."""
+"""A client of the Remote Execution API v2, for one run of compiles."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def _fill_store(
 ) -> Filled:
     """Have the cluster compile what the store lacks."""
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # read at the import; lost connections are reported by ours
-    # imported late: they need the extra `remote`
+    # imported late: gRPC takes a while, and most builds have no cluster
     from wheelfactory.kernels.remote.fill import fill_store, find_missing_kernels
 
     ledger = Ledger.read(ledger_path(cache))
