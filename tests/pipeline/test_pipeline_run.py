@@ -82,13 +82,12 @@ def release(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
     yield folder
 
 
-def test_the_release_has_the_selected_cells(release: Path) -> None:
-    cells = [row.cell for row in read_manifest(release) if row.cell]
-    assert cells == ["fa2.8.3-rocm7.1-torch2.13.0-py3-triton", "fa2.8.3-rocm7.2-torch2.13.0-py3-triton"]
-
-
-def test_every_gate_except_the_skipped_ones_passed(release: Path) -> None:
+def test_the_selected_cells_passed_every_gate_except_the_skipped_ones(release: Path) -> None:
     rows = [row for row in read_manifest(release) if row.cell]
+    assert [row.cell for row in rows] == [
+        "fa2.8.3-rocm7.1-torch2.13.0-py3-triton",
+        "fa2.8.3-rocm7.2-torch2.13.0-py3-triton",
+    ]
     results = {(gate.gate, gate.status.value) for row in rows for gate in row.gates if gate.required}
     names = ("archive", "identity", "record", "contents", "import")
     assert results == {(name, "passed") for name in names}
@@ -150,11 +149,6 @@ def again(release: Path, cache: Path) -> Done:
     return done
 
 
-def test_a_second_run_has_nothing_to_build(again: Done) -> None:
-    assert again.returncode == 5
-    assert "nothing to build: 2 selected cells already published" in again.stderr
-
-
 def test_builds_from_scratch_give_the_same_bytes_though_killed_at_any_moment_and_whatever_pythonpath_has(
     release: Path, scratch_cache: Path, tmp_path: Path
 ) -> None:
@@ -193,19 +187,19 @@ def kill_orphans(group: int) -> None:
         return
 
 
-def test_search_page_and_doctor_are_written_and_printed(release: Path, again: Done) -> None:
+def test_a_second_run_has_nothing_to_build_and_names_search_page_doctor_and_installs(
+    release: Path, again: Done
+) -> None:
+    assert again.returncode == 5
+    assert "nothing to build: 2 selected cells already published" in again.stderr
+    for rocm in ("rocm71", "rocm72"):
+        install = f"  pip install --index-url file://{release}/simple/{rocm}/torch2.13/triton/ flash-attn"
+        assert install in again.stdout.splitlines()
     assert f"search page: {release}/index.html, doctor: {release}/doctor.py" in again.stdout.splitlines()
     data = (release / "search/data.js").read_text()
     digests = (b64encode(bytes.fromhex(row.sha256)).decode().rstrip("=") for row in read_manifest(release) if row.cell)
     assert all(digest in data for digest in digests)
     assert (release / "doctor.py").is_file()
-
-
-def test_an_install_command_is_printed_for_each_selected_index(release: Path, again: Done) -> None:
-    lines = again.stdout.splitlines()
-    root = f"file://{release}/simple"
-    for rocm in ("rocm71", "rocm72"):
-        assert f"  pip install --index-url {root}/{rocm}/torch2.13/triton/ flash-attn" in lines
 
 
 def test_ck_cells_without_rocm_are_refused(cache: Path, tmp_path: Path) -> None:
