@@ -91,8 +91,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     if options.versions and len(stored) < len(sets):
         # the CK cell's own job compiles what is not stored, but a build that is given archives needs all sets of a cell
         sets = ()
-    shards, unavailable = _choose_shards(matrix, [item for item in sets if item.id not in stored], cache, environ)
-    jobs = make_jobs(matrix, cells, sets, stored, shards, unavailable, unplanned, replacements)
+    planned = _choose_shards(matrix, [item for item in sets if item.id not in stored], cache, environ)
+    jobs = make_jobs(matrix, cells, sets, planned, unplanned, replacements)
     if options.jobs:
         jobs.write(options.jobs)
     values: dict[str, object] = {"count": len(jobs.cells)}
@@ -133,26 +133,18 @@ def _counts(
 
 def _choose_shards(
     matrix: Matrix, sets: Sequence[KernelSet], cache: Path, environ: Environ
-) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """Return the shards by set id, and for each set whose sources cannot be listed the reason."""
-    estimates = estimate_sets(
-        sets,
-        read_cost_model(None, ledger_path(cache)),
-        WORKFLOW_SHARDING,
-        source_reader(matrix.flash_attn, cache, environ),
-    )
-    shards: dict[str, tuple[str, ...]] = {}
-    unavailable: dict[str, str] = {}
+) -> dict[str, tuple[str, ...] | str]:
+    """Return the shards by set id, or for a set whose sources cannot be listed the reason."""
+    reader = source_reader(matrix.flash_attn, cache, environ)
+    estimates = estimate_sets(sets, read_cost_model(None, ledger_path(cache)), WORKFLOW_SHARDING, reader)
     for kernel_set, estimate in zip(sets, estimates, strict=True):
         if isinstance(estimate, str):
-            unavailable[kernel_set.id] = estimate
             print_messages(f"cannot plan {kernel_set.id}: {estimate}", f"  hint: {RERUN_HINT}")
             continue
-        shards[kernel_set.id] = estimate.shards
-        hours = estimate.cpu_s / 3600
-        count = count_text(len(estimate.shards), "shard")
+        hours, count = estimate.cpu_s / 3600, count_text(len(estimate.shards), "shard")
         print_messages(f"kernels to compile: {kernel_set.id}, {hours:.1f} CPU hours in {count}")
-    return shards, unavailable
+    chosen = (estimate if isinstance(estimate, str) else estimate.shards for estimate in estimates)
+    return {kernel_set.id: shards for kernel_set, shards in zip(sets, chosen, strict=True)}
 
 
 def add_reconcile(parser: argparse.ArgumentParser) -> None:
