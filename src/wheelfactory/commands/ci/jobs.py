@@ -55,13 +55,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar=("FLASH_ATTN", "PYTHON", "TORCH", "ROCM"),
         help="select the cell with these four versions",
     )
-    add_option(
-        parser,
-        "--with-triton",
-        "with --versions: select the Triton cell too",
-        choices=["true", "false"],
-        default="false",
-    )
+    add_option(parser, "--with-triton true|false", "with --versions: select the Triton cell too", "false")
     add_option(parser, "--runner LABEL", "runner for CK cells; without it, --only selects no CK cells", default="")
     add_option(parser, "--commit SHA", "fail unless the workflow run is one of this commit", default="")
     add_option(parser, "--jobs FILE", "write a jobs file for `ci collect` and `ci reconcile`")
@@ -153,13 +147,9 @@ def add_reconcile(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--matrix FILE")
     add_option(parser, "--jobs FILE", "jobs file of `ci jobs`", required=True)
     add_option(parser, "--results RESULTS", "the result of each job, as JOB=RESULT separated by spaces", default="")
-    add_option(
-        parser,
-        "--kernels-pending",
-        "whether a later run compiles the rest of the kernels: true, false, or empty for false",
-        choices=["true", "false", ""],
-        default="",
-    )
+    choices = ["true", "false", ""]  # empty for false
+    what = "whether a later run compiles the rest of the kernels"
+    add_option(parser, "--kernels-pending", what, "", choices=choices)
 
 
 def execute_reconcile(options: argparse.Namespace, environ: Environ) -> int:
