@@ -68,7 +68,8 @@ def test_it_computes_attention_of_any_lengths(
         assert off(out, truth) < ATOL[torch.float32]
         assert out.is_contiguous()
     own = [record.message for record in caplog.records if record.name == "flash_attention_amd"]
-    assert min(4, len(lengths)) <= len(own) <= 6  # at most three where query i is aligned with key i, and three for other lengths
+    # at most three where query i is aligned with key i, and three for other lengths
+    assert min(4, len(lengths)) <= len(own) <= 6
     assert {message[:23] for message in own} == {"compiled FlexAttention "}
 
 
