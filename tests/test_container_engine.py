@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-import tarfile
 import time
 from pathlib import Path
 
 import pytest
-from docker import DockerClient
 
 from container_engine import engine, find_missing_requirement, skip_unless
 
@@ -53,36 +51,6 @@ def alive(processes: dict[int, str]) -> list[str]:
 def loop_devices() -> str:
     """The files that this machine's loop devices show."""
     return "".join(path.read_text() for path in Path("/sys/block").glob("loop*/loop/backing_file"))
-
-
-def waiting_image(client: DockerClient, folder: Path) -> str:
-    """The tag of an image with only a program that waits for ever."""
-    command = ["cc", "-static", "-x", "c", "-", "-o", str(folder / "wait")]
-    subprocess.run(command, input="int pause(void); int main(void) { return pause(); }", text=True, check=True)
-    with tarfile.open(folder / "image.tar", "w") as tar:
-        tar.add(folder / "wait", "wait")
-    client.api.import_image_from_file(str(folder / "image.tar"), "wait:1", changes=['CMD ["/wait"]'])
-    return "wait:1"
-
-
-def test_nothing_of_an_engine_is_left_when_it_ends_with_a_container_running(
-    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    skip_unless(find_missing_requirement())
-    with engine(tmp_path) as held:
-        client = DockerClient(base_url=held.url)
-        client.containers.run(
-            waiting_image(client, tmp_path_factory.mktemp("image")), network_mode="none", init=True, detach=True
-        )
-        client.close()
-        processes = family(held.process)
-        deadline = time.monotonic() + 300
-        while "wait" not in processes.values() and time.monotonic() < deadline:
-            processes = family(held.process)
-        assert "wait" in alive(processes)
-    assert alive(processes) == []
-    assert list(tmp_path.iterdir()) == []
-    assert str(tmp_path) not in Path("/proc/mounts").read_text() + loop_devices()
 
 
 def test_nothing_of_an_engine_runs_when_the_tests_are_killed_and_the_next_one_removes_its_files(tmp_path: Path) -> None:

@@ -203,15 +203,6 @@ def test_jobs_of_four_versions_compile_in_the_jobs_of_their_cells(steps: Steps) 
         (("collect", "--kernels", "kernels", "--round", "9"), "--round"),
         (("reconcile",), "cannot read the jobs file"),
     ],
-    ids=[
-        "excluded cell",
-        "no runner",
-        "other commit",
-        "Triton without versions",
-        "collect before jobs",
-        "round 9",
-        "reconcile before jobs",
-    ],
 )
 def test_bad_input_prints_no_output(steps: Steps, arguments: tuple[str, ...], error: str) -> None:
     shown = steps.run(*arguments)

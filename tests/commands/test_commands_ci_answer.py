@@ -48,10 +48,6 @@ def test_each_field_that_was_filled_in_is_read() -> None:
     assert read_request(BODY) == {"torch": "2.9.1+rocm6.4", "python": "3.12", "gpu": "MI300X"}
 
 
-def test_line_ends_of_browsers_are_read_too() -> None:
-    assert read_request(BODY.replace("\n", "\r\n")) == read_request(BODY)
-
-
 def test_other_text_is_ignored() -> None:
     cases: list[tuple[str, dict[str, str]]] = [
         ("", {}),  # empty
@@ -59,18 +55,12 @@ def test_other_text_is_ignored() -> None:
         ("### Operating system\n\nLinux\n", {}),  # other field
         ("### torch\n\n### Python\n\n3.12", {"python": "3.12"}),  # no value
         ("### torch\n\n2.9.1\n\n### torch\n\n2.8.0", {"torch": "2.9.1"}),  # twice
-        ("### torch\n\n2.9.1\nand more\n", {"torch": "2.9.1"}),  # two lines
+        ("### torch\r\n\r\n2.9.1\r\nand more\r\n", {"torch": "2.9.1"}),  # two lines, with a browser's ends
         ("#### torch\n\n2.9.1", {}),  # other level
         ("### Backend\n\neither", {}),  # any backend
     ]
     for body, fields in cases:
         assert read_request(body) == fields
-
-
-@settings(max_examples=100)
-@given(st.text(st.sampled_from("# \n\rtorch2.9_`<@\u2028\x00")))
-def test_any_text_is_read_as_some_fields(body: str) -> None:
-    assert all(0 < len(value) <= 200 for value in read_request(body).values())
 
 
 def test_a_huge_body_is_read_to_its_limit() -> None:
@@ -120,20 +110,12 @@ def test_any_body_is_answered_with_one_link_to_the_site(text: str) -> None:
     ]
 
 
-def test_the_form_asks_for_exactly_the_fields_that_are_read() -> None:
+def test_the_form_asks_for_exactly_the_fields_that_are_read_and_only_torch_must_be_filled_in() -> None:
     form = yaml.safe_load(FORM.read_text())
     assert sorted(item["id"] for item in form["body"]) == sorted(FIELDS)
     assert [item["attributes"]["label"].lower() for item in form["body"]] == [item["id"] for item in form["body"]]
     assert form["labels"] == ["wheel-request"]
-
-
-def test_only_torch_must_be_filled_in() -> None:
-    form = yaml.safe_load(FORM.read_text())
     required = [item["id"] for item in form["body"] if item.get("validations", {}).get("required")]
     assert required == ["torch"]
-
-
-def test_the_form_offers_every_backend_and_no_version_that_goes_out_of_date() -> None:
-    form = yaml.safe_load(FORM.read_text())
     choices = {item["id"]: item["attributes"]["options"] for item in form["body"] if item["type"] == "dropdown"}
-    assert choices == {"backend": ["either", *map(str, Backend)]}
+    assert choices == {"backend": ["either", *map(str, Backend)]}, "no version, which would go out of date"

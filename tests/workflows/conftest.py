@@ -14,7 +14,7 @@ import pytest
 from workflows.definition import FOLDER
 from workflows.events import Event, push
 from workflows.expressions import Expressions, expressions
-from workflows.factory_repository import TRITON, stock
+from workflows.factory_repository import TRITON, make_runner, stock
 from workflows.results import Run
 from workflows.runner import RunnerSetup, run_workflow
 
@@ -39,9 +39,10 @@ def evaluator() -> Iterator[Expressions]:
 
 @pytest.fixture(scope="session")
 def stocked(proved: Path, few_archs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The cache, with every download that the two Triton cells need."""
-    stock(proved, tmp_path_factory.mktemp("stock"), few_archs, TRITON)
-    return proved
+    """A cache with every download that the two Triton cells need, to which no other test adds anything."""
+    own = make_runner(tmp_path_factory.mktemp("stocked") / "cache", proved, {})
+    stock(own, tmp_path_factory.mktemp("stock"), few_archs, TRITON)
+    return own
 
 
 @pytest.fixture

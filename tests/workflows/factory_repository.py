@@ -84,7 +84,7 @@ def make_runner(folder: Path, shared: Path, environ: Mapping[str, str]) -> Path:
         (cache / name).unlink()
         shutil.copytree(shared / name, cache / name, ignore=shutil.ignore_patterns(".scratch-*"))
     (shared / "raw").mkdir(exist_ok=True)
-    (cache / "raw").symlink_to(shared / "raw")  # raw wheels, so that setup.py runs only once
+    (cache / "raw").symlink_to((shared / "raw").resolve())  # raw wheels, so that setup.py runs only once
     return cache
 
 

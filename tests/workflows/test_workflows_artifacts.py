@@ -37,7 +37,7 @@ def test_an_upload_stores_the_files_of_a_folder_without_modes_and_hidden_ones(st
     assert not (store.folder / "n/a.whl").stat().st_mode & 0o100
 
 
-@pytest.mark.parametrize("path", ["one.txt", "dist/*.whl", "dist\none.txt"])
+@pytest.mark.parametrize("path", ["one.txt", "dist/*.whl"])
 def test_an_upload_of_anything_else_is_not_supported(store: Store, workspace: Path, path: str) -> None:
     with pytest.raises(ActionError, match="only a folder"):
         store.upload({"name": "n", "path": path}, workspace)
@@ -51,7 +51,7 @@ def test_a_name_is_unique_unless_overwritten(store: Store, workspace: Path) -> N
     assert names(store.folder / "n") == ["b.whl"]
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "a*"])
+@pytest.mark.parametrize("name", ["", "a/b"])
 def test_bad_artifact_names_are_rejected(store: Store, workspace: Path, name: str) -> None:
     with pytest.raises(ActionError, match="artifact name"):
         store.upload({"name": name, "path": "dist"}, workspace)
@@ -130,10 +130,7 @@ USE = """
         ("actions/attest", "subject-checksums: sums", "id-token: write, attestations: write", ""),
         ("actions/attest", "subject-checksums: sums", "id-token: write", "attestations: write"),
         ("actions/attest", "subject-checksums: empty", "id-token: write, attestations: write", "no subject in empty"),
-        ("actions/deploy-pages", "", "id-token: write, pages: write", ""),
         ("actions/deploy-pages", "", "pages: write", "needs id_token: write"),
-        ("actions/setup-python", "python-version: 3.12", "", ""),
-        ("actions/setup-python", "", "", "python-version is missing"),
     ],
 )
 def test_fake_actions_check_inputs_and_permissions(

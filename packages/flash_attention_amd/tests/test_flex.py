@@ -39,25 +39,37 @@ def tensors(queries: int, keys: int, width: int = 32, device: str = "cpu") -> li
 @COMPILER
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns of its own code
 @pytest.mark.parametrize(
-    "told",
-    [SOFTCAP, Told(alibi=1), Told(alibi=2, causal=True, window_size=(30, 0), softcap=3.0)],
+    ("told", "lengths"),
+    [
+        (SOFTCAP, [(20, 20), (20, 90)]),
+        (Told(alibi=1), [(20, 20), (20, 90)]),
+        (
+            Told(alibi=2, causal=True, window_size=(30, 0), softcap=3.0),
+            [(20, 20), (200, 200), (100, 100), (20, 20), (20, 90), (300, 140), (100, 700)],
+        ),
+    ],
     ids=["softcap", "alibi", "all"],
 )
 @pytest.mark.usefixtures("chosen")
 def test_it_computes_attention_of_any_lengths(
-    told: Told, device: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    told: Told,
+    lengths: list[tuple[int, int]],
+    device: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(flex, "OWN", 1)
     caplog.set_level(logging.DEBUG, "flash_attention_amd")
     slopes = told.slopes(2, 4, device)
-    for queries, keys in ((20, 20), (200, 200), (100, 100), (20, 20), (20, 90), (300, 140), (100, 700)):
+    for queries, keys in lengths:
         q, k, v = tensors(queries, keys, device=device)
         out = flash_attn_func(q, k, v, **told.arguments(slopes))
         truth, *_ = attention(q.double(), k.double(), v.double(), told, slopes)
         assert off(out, truth) < ATOL[torch.float32]
         assert out.is_contiguous()
     own = [record.message for record in caplog.records if record.name == "flash_attention_amd"]
-    assert 4 <= len(own) <= 6  # at most three where query i is aligned with key i, and three for other lengths
+    # at most three where query i is aligned with key i, and three for other lengths
+    assert min(4, len(lengths)) <= len(own) <= 6
     assert {message[:23] for message in own} == {"compiled FlexAttention "}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from wheelfactory.core.cell import Cell, products_beside
@@ -73,22 +73,19 @@ def make_jobs(
     matrix: Matrix,
     cells: Sequence[Cell],
     sets: Sequence[KernelSet],
-    stored: Collection[str],
-    shards: Mapping[str, Sequence[str]],
-    unavailable: Mapping[str, str],
+    planned: Mapping[str, Sequence[str] | str],
     unplanned: Sequence[Cell],
     replacements: Mapping[str, int],
 ) -> WorkflowJobs:
     """Choose the jobs of a run for `cells`, which link the kernel sets `sets`: all sets of a cell, or none of them.
 
-    `stored` are the ids of sets that the archive host has; `shards` maps every other set id to its shards, or
-    `unavailable` to the reason why it has none. `unplanned` are the cells that need a runner; `replacements` says,
-    by cell id, which replacement of a published wheel is built.
+    `planned` has, by id, the shards of each set that the archive host lacks, or the reason why it has none. `unplanned`
+    are the cells that need a runner; `replacements` says, by cell id, which replacement of a published wheel is built.
 
     Raises `InputError` if the cells make more batches than one GitHub matrix allows.
     """
-    missing = {kernel_set.id: shards.get(kernel_set.id, ()) for kernel_set in sets if kernel_set.id not in stored}
-    now = _fit_into_matrix(missing)
+    unavailable = {name: why for name, why in planned.items() if isinstance(why, str)}
+    now = _fit_into_matrix({name: shards for name, shards in planned.items() if not isinstance(shards, str)})
     return WorkflowJobs(
         cells=tuple(
             CellJob(
@@ -105,7 +102,7 @@ def make_jobs(
                 id=kernel_set.id,
                 archive_name=stored_set_name(matrix, kernel_set),
                 shards=now.get(kernel_set.id, ()),
-                stored=kernel_set.id in stored,
+                stored=kernel_set.id not in planned,
                 host_set=next((each.id for each in find_host_sets(sets, kernel_set)), ""),
                 unavailable=unavailable.get(kernel_set.id, ""),
             )

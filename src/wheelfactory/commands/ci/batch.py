@@ -44,10 +44,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="build the wheels, or run their slow gates and cache the results, or verify them; the gates run code of "
         "wheels in containers, unless --executor local",
     )
-    parser.add_argument(
-        "cells",
-        help=f"the cells, as `ci jobs` prints a batch; {' and '.join(PRODUCTS)} are ids too",
-    )
+    parser.add_argument("cells", help=f"the cells, as `ci jobs` prints a batch; {' and '.join(PRODUCTS)} are ids too")
     add_option(parser, "--wheels DIR", "directory of the wheels", required=True)
     add_option(parser, "--rows DIR", "with verify: write a manifest for each cell below DIR")
     what = (

@@ -53,20 +53,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--site URL")
     help_text = "manifest of `index --dest` with the rows that the site must serve (default: the rows of TARGET)"
     add_option(parser, "--expect FILE", help_text)
-    add_option(
-        parser,
-        "--sample N",
-        "install N wheels, each once with pip and once with uv (default: %(default)s)",
-        default=_SAMPLE,
-    )
-    add_option(
-        parser,
-        "--wait MINUTES",
-        "wait up to MINUTES (at most 60) for the site to serve the rows of TARGET (default: %(default)s)",
-        type=int,
-        choices=range(61),
-        default=0,
-    )
+    add_option(parser, "--sample N", "install N wheels with pip and with uv (default: %(default)s)", default=_SAMPLE)
+    help_text = "wait up to MINUTES (at most 60) for the site to serve the rows of TARGET (default: %(default)s)"
+    add_option(parser, "--wait MINUTES", help_text, type=int, choices=range(61), default=0)
     add_option(parser, "--torch-index URL", "install torch from this index, such as a mirror of those in matrix.yaml")
     add_option(parser, "--report FILE", "also write the results, or the error, to FILE")
     add_shared(parser, "--matrix FILE", "--cache DIR")

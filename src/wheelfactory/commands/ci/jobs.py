@@ -55,13 +55,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar=("FLASH_ATTN", "PYTHON", "TORCH", "ROCM"),
         help="select the cell with these four versions",
     )
-    add_option(
-        parser,
-        "--with-triton",
-        "with --versions: select the Triton cell too",
-        choices=["true", "false"],
-        default="false",
-    )
+    add_option(parser, "--with-triton true|false", "with --versions: select the Triton cell too", "false")
     add_option(parser, "--runner LABEL", "runner for CK cells; without it, --only selects no CK cells", default="")
     add_option(parser, "--commit SHA", "fail unless the workflow run is one of this commit", default="")
     add_option(parser, "--jobs FILE", "write a jobs file for `ci collect` and `ci reconcile`")
@@ -91,8 +85,8 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     if options.versions and len(stored) < len(sets):
         # the CK cell's own job compiles what is not stored, but a build that is given archives needs all sets of a cell
         sets = ()
-    shards, unavailable = _choose_shards(matrix, [item for item in sets if item.id not in stored], cache, environ)
-    jobs = make_jobs(matrix, cells, sets, stored, shards, unavailable, unplanned, replacements)
+    planned = _choose_shards(matrix, [item for item in sets if item.id not in stored], cache, environ)
+    jobs = make_jobs(matrix, cells, sets, planned, unplanned, replacements)
     if options.jobs:
         jobs.write(options.jobs)
     values: dict[str, object] = {"count": len(jobs.cells)}
@@ -133,26 +127,18 @@ def _counts(
 
 def _choose_shards(
     matrix: Matrix, sets: Sequence[KernelSet], cache: Path, environ: Environ
-) -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """Return the shards by set id, and for each set whose sources cannot be listed the reason."""
-    estimates = estimate_sets(
-        sets,
-        read_cost_model(None, ledger_path(cache)),
-        WORKFLOW_SHARDING,
-        source_reader(matrix.flash_attn, cache, environ),
-    )
-    shards: dict[str, tuple[str, ...]] = {}
-    unavailable: dict[str, str] = {}
+) -> dict[str, tuple[str, ...] | str]:
+    """Return the shards by set id, or for a set whose sources cannot be listed the reason."""
+    reader = source_reader(matrix.flash_attn, cache, environ)
+    estimates = estimate_sets(sets, read_cost_model(None, ledger_path(cache)), WORKFLOW_SHARDING, reader)
     for kernel_set, estimate in zip(sets, estimates, strict=True):
         if isinstance(estimate, str):
-            unavailable[kernel_set.id] = estimate
             print_messages(f"cannot plan {kernel_set.id}: {estimate}", f"  hint: {RERUN_HINT}")
             continue
-        shards[kernel_set.id] = estimate.shards
-        hours = estimate.cpu_s / 3600
-        count = count_text(len(estimate.shards), "shard")
+        hours, count = estimate.cpu_s / 3600, count_text(len(estimate.shards), "shard")
         print_messages(f"kernels to compile: {kernel_set.id}, {hours:.1f} CPU hours in {count}")
-    return shards, unavailable
+    chosen = (estimate if isinstance(estimate, str) else estimate.shards for estimate in estimates)
+    return {kernel_set.id: shards for kernel_set, shards in zip(sets, chosen, strict=True)}
 
 
 def add_reconcile(parser: argparse.ArgumentParser) -> None:
@@ -161,13 +147,9 @@ def add_reconcile(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--matrix FILE")
     add_option(parser, "--jobs FILE", "jobs file of `ci jobs`", required=True)
     add_option(parser, "--results RESULTS", "the result of each job, as JOB=RESULT separated by spaces", default="")
-    add_option(
-        parser,
-        "--kernels-pending",
-        "whether a later run compiles the rest of the kernels: true, false, or empty for false",
-        choices=["true", "false", ""],
-        default="",
-    )
+    choices = ["true", "false", ""]  # empty for false
+    what = "whether a later run compiles the rest of the kernels"
+    add_option(parser, "--kernels-pending", what, "", choices=choices)
 
 
 def execute_reconcile(options: argparse.Namespace, environ: Environ) -> int:

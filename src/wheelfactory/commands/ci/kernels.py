@@ -70,19 +70,9 @@ def add_collect(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--matrix FILE")
     add_option(parser, "--jobs FILE", "jobs file written by `ci jobs`", required=True)
     add_option(parser, "--kernels DIR", "directory of compiled shards", required=True)
-    add_option(
-        parser,
-        "--unattested FILE",
-        "write the sha256 of each uploaded archive that needs an attestation, for actions/attest",
-    )
-    add_option(
-        parser,
-        "--round N",
-        f"how many runs have worked on these kernels, including this one: 1 to {MAX_ROUNDS} (default: 1)",
-        type=int,
-        choices=range(1, MAX_ROUNDS + 1),
-        default=1,
-    )
+    add_option(parser, "--unattested FILE", "write the sha256 of each uploaded archive, for actions/attest")
+    rounds = range(1, MAX_ROUNDS + 1)
+    add_option(parser, "--round N", "number of runs for these kernels so far (default: 1)", choices=rounds, default=1)
 
 
 def execute_collect(options: argparse.Namespace, environ: Environ) -> int:
@@ -116,12 +106,8 @@ def add_publish_kernels(parser: argparse.ArgumentParser) -> None:
     """Add the options of `ci publish-kernels`."""
     add_target(parser)
     add_option(parser, "--jobs FILE", "jobs file of `ci jobs`", required=True)
-    add_option(
-        parser,
-        "--attestation BUNDLE",
-        "Sigstore bundle of the archives that `ci collect` uploaded (output `bundle-path` of actions/attest)",
-        required=True,
-    )
+    what = "Sigstore bundle of the archives that `ci collect` uploaded (output `bundle-path` of actions/attest)"
+    add_option(parser, "--attestation BUNDLE", what, required=True)
 
 
 def execute_publish_kernels(options: argparse.Namespace, environ: Environ) -> int:
