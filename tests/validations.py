@@ -79,7 +79,7 @@ def with_evidence(row: WheelRow, *validations: Validation) -> WheelRow:
     """Return the row with the evidence of these validations."""
     evidence: tuple[Evidence, ...] = ()
     for validation in validations:
-        evidence = merge_evidence(evidence, as_evidence(validation))
+        evidence = merge_evidence(*evidence, as_evidence(validation))
     return row.model_copy(update={"evidence": evidence})
 
 

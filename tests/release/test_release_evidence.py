@@ -125,7 +125,7 @@ def test_the_fallback_needs_no_test_mode_to_run_on_any_gpu() -> None:
 def test_a_newer_piece_takes_the_place_of_the_one_with_its_arch_and_mode() -> None:
     held = [as_evidence(report) for report in (amd_validation(), nvidia_validation())]
     newer = as_evidence(amd_validation(time=LATER))
-    assert merge_evidence(held, newer) == (newer, held[1])
+    assert merge_evidence(*held, newer) == merge_evidence(newer, *held) == (newer, held[1])
 
 
 def test_other_archs_and_the_other_mode_keep_their_places_whatever_the_order() -> None:
@@ -136,9 +136,9 @@ def test_other_archs_and_the_other_mode_keep_their_places_whatever_the_order() -
         plain,
         as_evidence(nvidia_validation()),
     ]
-    held = merge_evidence(merge_evidence(merge_evidence(pieces[2:3], pieces[3]), pieces[1]), pieces[0])
+    held = merge_evidence(*pieces[2:], *pieces[1::-1])
     assert held == tuple(pieces)
-    assert merge_evidence(held, pieces[0]) == held
+    assert merge_evidence(*held, pieces[0]) == held
 
 
 def test_a_row_is_verified_on_the_archs_of_its_evidence_and_of_its_gpu_gate() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import AwareDatetime, Field, model_validator
@@ -131,7 +131,7 @@ def _passed(validation: Validation) -> list[ValidationCase]:
     return [case for case in validation.cases if case.status is Status.PASSED]
 
 
-def merge_evidence(held: Iterable[Evidence], piece: Evidence) -> tuple[Evidence, ...]:
-    """The evidence of a row with `piece`, which replaces older evidence of the same key. Proof for AMD comes first."""
-    kept = [other for other in held if other.key != piece.key]
-    return tuple(sorted([*kept, piece], key=lambda one: (not one.is_amd_proof, arch_sort_key(one.arch), one.key)))
+def merge_evidence(*pieces: Evidence) -> tuple[Evidence, ...]:
+    """The newest piece of each key; of equal times the last one given. Proof for AMD comes first."""
+    newest = {piece.key: piece for piece in sorted(pieces, key=lambda piece: piece.time)}
+    return tuple(sorted(newest.values(), key=lambda one: (not one.is_amd_proof, arch_sort_key(one.arch), one.key)))

@@ -268,7 +268,7 @@ def _add_validations(published: Sequence[WheelRow], validations: Iterable[Valida
             if held.key == piece.key and held.time > piece.time:
                 which = f"{row.filename} on {piece.arch} ({held.time:%Y-%m-%d %H:%M})"
                 raise PublishError("newer evidence is already published", which, "omit this report, or validate again")
-        rows[row.filename] = row.model_copy(update={"evidence": merge_evidence(row.evidence, piece)})
+        rows[row.filename] = row.model_copy(update={"evidence": merge_evidence(*row.evidence, piece)})
     return tuple(rows.values())
 
 

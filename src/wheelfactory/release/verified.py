@@ -63,10 +63,6 @@ def merge_rows(newer: Iterable[WheelRow], older: Iterable[WheelRow]) -> tuple[Wh
 def _merge_row(newer: WheelRow, older: WheelRow) -> WheelRow:
     if newer.sha256 != older.sha256:
         return newer
-    times = {piece.key: piece.time for piece in newer.evidence}
-    evidence = newer.evidence
-    for piece in older.evidence:
-        if piece.key not in times or times[piece.key] < piece.time:
-            evidence = merge_evidence(evidence, piece)
+    evidence = merge_evidence(*older.evidence, *newer.evidence)
     changes = {"yanked": newer.yanked or older.yanked, "evidence": evidence}
     return merge_verified_gates(newer, older).model_copy(update=changes)

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
@@ -108,8 +108,21 @@ class CoverageCounts:
     """Cells without a wheel, except those that need a runner."""
     needs_runner: int
     excluded: Reasons
-    unverified: int = 0
+    unverified: int
     """Published cells whose wheel is not verified; they count as published too."""
+
+    @classmethod
+    def count(cls, cells: Sequence[CoveredCell], excluded: Iterable[Excluded]) -> CoverageCounts:
+        """Count cells and excluded combinations."""
+        states, reasons = Counter(covered.state for covered in cells), Counter(item.reason for item in excluded)
+        return cls(
+            states[CellState.PUBLISHED],
+            states[CellState.YANKED],
+            states[CellState.MISSING],
+            states[CellState.NEEDS_RUNNER],
+            excluded=tuple(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
+            unverified=sum(bool(covered.unverified_reason) for covered in cells),
+        )
 
     @property
     def wanted(self) -> int:
@@ -134,29 +147,16 @@ class Coverage:
     @property
     def counts(self) -> CoverageCounts:
         """The counts over all cells."""
-        return self.counts_by(lambda _: None).get(None, CoverageCounts(0, 0, 0, 0, ()))
+        return CoverageCounts.count(self.cells, self.excluded)
 
     def counts_by(self, key: Callable[[Cell], Key]) -> dict[Key, CoverageCounts]:
         """The counts of each group of cells with the same `key`. Excluded combinations are grouped as cells too."""
-        states: dict[Key, Counter[CellState]] = defaultdict(Counter)
-        not_verified: Counter[Key] = Counter()
-        reasons: dict[Key, Counter[str]] = defaultdict(Counter)
+        groups: dict[Key, tuple[list[CoveredCell], list[Excluded]]] = {}
         for covered in self.cells:
-            states[key(covered.cell)][covered.state] += 1
-            not_verified[key(covered.cell)] += bool(covered.unverified_reason)
+            groups.setdefault(key(covered.cell), ([], []))[0].append(covered)
         for item in self.excluded:
-            reasons[key(item.cell)][item.reason] += 1
-        return {
-            group: CoverageCounts(
-                states[group][CellState.PUBLISHED],
-                states[group][CellState.YANKED],
-                states[group][CellState.MISSING],
-                states[group][CellState.NEEDS_RUNNER],
-                tuple(sorted(reasons[group].items(), key=lambda item: (-item[1], item[0]))),
-                not_verified[group],
-            )
-            for group in {**states, **reasons}
-        }
+            groups.setdefault(key(item.cell), ([], []))[1].append(item)
+        return {group: CoverageCounts.count(cells, excluded) for group, (cells, excluded) in groups.items()}
 
 
 def compute_coverage(expansion: Expansion, rows: Iterable[WheelRow], only: str = "*") -> Coverage:

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from wheelfactory.build.environments import cpu_torch_options, cpu_torch_requirement, cpu_torch_version
-from wheelfactory.core.cell import AITER_NAME, Backend, Cell
+from wheelfactory.core.cell import AITER_NAME, ANY_PYTHON, Backend, Cell
 from wheelfactory.core.installer import pip_for, url_with_sha256, uv_for
 from wheelfactory.core.label import IndexKey, Label, index_path
 from wheelfactory.core.published import WHEELS_FOLDER
@@ -91,10 +91,7 @@ def smoke_test_line(row: WheelRow, folder: Path, matrix: Matrix) -> str:
 
 def pick_smoke_test_wheel(rows: Sequence[WheelRow], matrix: Matrix) -> WheelRow | None:
     """The newest Triton wheel for the torch version whose CPU build is used; it runs without ROCm. None without one."""
-    torch = cpu_torch_version()
-    cells = [(Cell.parse(row.cell), row) for row in rows if row.cell and not row.yanked]
-    for release, rocm in product(matrix.flash_attn, matrix.rocm):
-        for cell, row in cells:
-            if (cell.flash_attn, cell.rocm, cell.torch, cell.backend) == (release, rocm, torch, Backend.TRITON):
-                return row
-    return None
+    held = {row.cell: row for row in rows if row.cell and not row.yanked}
+    axes, torch = product(matrix.flash_attn, matrix.rocm), cpu_torch_version()
+    wanted = (Cell.from_axes(release, ANY_PYTHON, torch, rocm, Backend.TRITON).id for release, rocm in axes)
+    return next((held[cell] for cell in wanted if cell in held), None)

@@ -15,7 +15,7 @@ from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.release.bundle import BUNDLE_SUFFIX
 from wheelfactory.release.github.drafts import Draft, Drafts, parse_release_tag, require_size, wheel_name, wheel_names
 from wheelfactory.release.github.published import PublishedReleases
-from wheelfactory.release.github.releases import Release, Releases
+from wheelfactory.release.github.releases import Releases
 from wheelfactory.release.manifest import WheelRow, manifest_bytes, parse_rows
 from wheelfactory.release.transaction import (
     SUMS_NAME,
@@ -41,8 +41,8 @@ class GitHubPublisher:
         self._tag = parse_release_tag(tag) if tag is not None else None
         self._notes = notes
         self._published = PublishedReleases(releases)
-        self._listing: tuple[Release, ...] | None = None
         self._drafts: Drafts | None = None
+        """As listed last; without parts if there is no tag."""
         self._read: frozenset[int] | None = None
         """The ids of the releases with a manifest when the rows were read last."""
 
@@ -55,11 +55,10 @@ class GitHubPublisher:
 
     def has_wheel(self, row: WheelRow) -> bool:
         """See `Publisher.has_wheel`."""
-        if self._listing is None:
-            self._list()
+        drafts = self._drafts or self._list()
         if self._published.find_url(row) is not None:
             return True
-        return self._drafts is not None and any(draft.has_assets(asset_digests([row])) for draft in self._drafts)
+        return any(draft.has_assets(asset_digests([row])) for draft in drafts)
 
     def put_asset(self, asset: Asset, report_progress: ProgressCallback = ignore_progress) -> None:
         """See `Publisher.put_asset`. Raises `PublishError` for a file of 2 GiB or more, before sending any of it."""
@@ -171,17 +170,16 @@ class GitHubPublisher:
                 raise PublishError("file is not staged", row.filename, hint)
         return divided
 
-    def _list(self) -> None:
-        self._listing = self._releases.list_releases()
-        self._published.update(self._listing)
-        self._drafts = Drafts(self._releases, self._tag, self._listing) if self._tag is not None else None
+    def _list(self) -> Drafts:
+        listed = self._releases.list_releases()
+        self._published.update(listed)
+        self._drafts = Drafts(self._releases, self._tag or "", listed)  # no release has an empty tag
+        return self._drafts
 
     def _own_drafts(self) -> Drafts:
-        if self._listing is None:
-            self._list()
-        if self._drafts is None:
+        if self._tag is None:
             raise InputError("no release tag", self._releases.client.repository, "add --tag TAG")
-        return self._drafts
+        return self._drafts or self._list()
 
 
 def _is_ready(row: WheelRow, draft: Draft) -> bool:
