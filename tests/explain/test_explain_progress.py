@@ -10,10 +10,10 @@ import pytest
 from explain.build_logs import compiles, running, timed
 from wheelfactory.build.recipe import GIB_PER_COMPILE
 from wheelfactory.explain.build_log import read_build_log
+from wheelfactory.explain.causes import symptom_table
 from wheelfactory.explain.glossary import glossary
 from wheelfactory.explain.log_lines import read_log_lines
 from wheelfactory.explain.progress import ONE_HEAD_DIM, Progress, estimate_remaining_time, mean_cpu_seconds
-from wheelfactory.explain.symptoms import symptom_table
 from wheelfactory.kernels.compiler.costs import ordinary_cost
 
 
