@@ -19,8 +19,11 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
+from doctor.known import FACTS
 from elf_factory import hip_bundle, library, section
 from wheel_factory import CK, TRITON, build_record, make_wheel, metadata_text, toolchain_of
+from wheelfactory.doctor.diagnose import diagnose_machine
+from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.installed_flash_attn import read_flash_attn
 from wheelfactory.doctor.machine import Device, InstalledFlashAttn, InstalledTorch, Machine, Python
 from wheelfactory.wheel.activation.members import ACTIVATION_MODULE, added_members
@@ -203,6 +206,12 @@ def good_machine(site: Site | None = None, torch: InstalledTorch | None = CK_TOR
         environ=dict(site.settings) if site else {},
     )
     return replace(healthy, **changes)  # type: ignore[arg-type]  # values for any field
+
+
+def only(machine: Machine) -> Diagnosis:
+    """Return the only diagnosis of a machine."""
+    (found,) = diagnose_machine(machine, FACTS)
+    return found
 
 
 def this_python(executable: Path) -> Python:

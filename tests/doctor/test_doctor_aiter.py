@@ -21,11 +21,11 @@ from doctor_installs import (
     Site,
     broken_module,
     good_machine,
+    only,
 )
 from report_rows import einops_row
 from wheelfactory.core.label import is_own_aiter
 from wheelfactory.doctor.diagnose import diagnose_machine
-from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.fit import find_fit
 from wheelfactory.doctor.gpu_match import gpu_warnings
 from wheelfactory.doctor.machine import Machine
@@ -75,11 +75,6 @@ def machine_of(site: Site, version: str | None = OURS) -> Machine:
     named = {} if version is None else {"amd-aiter": version}
     every = {"triton-rocm": "3.7.1", "einops": "0.8.2", **named}
     return good_machine(site, TRITON_TORCH, packages=every, gpus=("gfx1100",))
-
-
-def only(machine: Machine) -> Diagnosis:
-    (found,) = diagnose_machine(machine, FACTS)
-    return found
 
 
 def test_ours_has_no_problem_and_is_named(preview: Site) -> None:

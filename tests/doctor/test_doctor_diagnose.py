@@ -29,22 +29,17 @@ from doctor_installs import (
     good_machine,
     good_module,
     module_calling,
+    only,
     triton_site,
 )
 from elf_factory import library
 from wheelfactory.doctor.diagnose import diagnose_machine
-from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, INSTALL_TORCH, Diagnosis
-from wheelfactory.doctor.machine import InstalledTorch, Machine
+from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, INSTALL_TORCH
+from wheelfactory.doctor.machine import InstalledTorch
 
 INDEX = "https://download.pytorch.org/whl/rocm7.2"
 CHECK = "namespace c10 { void check(std::string const &); }"
 TORCH_210 = replace(CK_TORCH, version="2.10.0+rocm6.4")
-
-
-def only(machine: Machine) -> Diagnosis:
-    """Return the only diagnosis."""
-    (found,) = diagnose_machine(machine, FACTS)
-    return found
 
 
 # what works

@@ -19,20 +19,14 @@ from doctor_installs import (
     ck_site,
     good_machine,
     good_module,
+    only,
     triton_site,
 )
 from wheelfactory.doctor.detect import read_devices
 from wheelfactory.doctor.diagnose import diagnose_machine
-from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.machine import Device, InstalledTorch, Machine
 
 INDEX = "https://download.pytorch.org/whl/rocm6.4"
-
-
-def only(machine: Machine) -> Diagnosis:
-    """Return the only diagnosis."""
-    (found,) = diagnose_machine(machine, FACTS)
-    return found
 
 
 # torch

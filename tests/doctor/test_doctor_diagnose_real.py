@@ -14,12 +14,11 @@ from pathlib import Path
 import pytest
 
 from doctor.known import FACTS
-from doctor_installs import MODULE, TRITON_TORCH, Site, good_machine
+from doctor_installs import MODULE, TRITON_TORCH, Site, good_machine, only
 from shared_folder import file_lock
 from wheel_factory import read_zip
 from wheelfactory.build.environments import make_build_environment, make_layered_environment, make_triton_environment
 from wheelfactory.doctor.diagnose import diagnose_machine
-from wheelfactory.doctor.diagnosis import Diagnosis
 from wheelfactory.doctor.machine import Machine
 
 pytestmark = pytest.mark.slow
@@ -40,12 +39,6 @@ def machine_of(site: Site, triton: str | None) -> Machine:
     """A machine with a simulated GPU, whose torch reports a ROCm build."""
     packages = {"einops": "0.8.2", **({"triton": triton} if triton else {})}
     return good_machine(site, replace(TRITON_TORCH, archs=("gfx1100",)), packages=packages, gpus=("gfx1100",))
-
-
-def only(machine: Machine) -> Diagnosis:
-    """The one thing that is wrong."""
-    (found,) = diagnose_machine(machine, FACTS)
-    return found
 
 
 def test_our_wheel_with_the_triton_of_its_torch_has_nothing(cache: Path, tmp_path: Path, triton_wheel: Path) -> None:

@@ -26,16 +26,6 @@ CK = "2.8.3+rocm64torch2.9"
 TRITON = f"{CK}triton"
 
 
-@pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[WheelRow, ...]:
-    return small_release(tmp_path_factory.mktemp("release"))
-
-
-@pytest.fixture(scope="module")
-def wheels(rows: tuple[WheelRow, ...]) -> tuple[PublishedWheel, ...]:
-    return as_read(rows)
-
-
 def best(fit: Fit) -> list[str]:
     return [f"{wheel.version} {wheel.python_tag}" for wheel in fit.fitting]
 

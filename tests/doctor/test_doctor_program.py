@@ -18,7 +18,7 @@ import pytest
 
 from doctor.fake_machines import MACHINES, TORCHES, fake_torch, make_python, make_root
 from doctor.known import FACTS, PROBE_TEXT, WRITTEN
-from doctor.releases import BASE, as_read, fallback_row, fallback_rows, small_release
+from doctor.releases import BASE, as_read, fallback_row, fallback_rows
 from release_factory import quick_gates
 from wheelfactory.commands.doctor import add, execute
 from wheelfactory.core.cell import Backend
@@ -59,16 +59,6 @@ def filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """Set the facts and the probe that doctor.py embeds."""
     monkeypatch.setattr(program, "FACTS", WRITTEN)
     monkeypatch.setattr(program, "TORCH_PROBE", PROBE_TEXT)
-
-
-@pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[WheelRow, ...]:
-    return small_release(tmp_path_factory.mktemp("release"))
-
-
-@pytest.fixture(scope="module")
-def wheels(rows: tuple[WheelRow, ...]) -> tuple[PublishedWheel, ...]:
-    return as_read(rows)
 
 
 @pytest.fixture

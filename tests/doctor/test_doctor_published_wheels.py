@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from doctor.releases import BASE, as_read, small_release
+from doctor.releases import BASE, as_read
 from validations import amd_validation, nvidia_validation, with_evidence
 from wheelfactory.core.errors import InputError
 from wheelfactory.doctor.published_wheels import PublishedWheel, parse_wheels
@@ -44,11 +44,6 @@ def refusal(data: bytes) -> str:
     with pytest.raises(InputError) as caught:
         parse_wheels(data, "manifest.jsonl", BASE)
     return str(caught.value)
-
-
-@pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> tuple[WheelRow, ...]:
-    return small_release(tmp_path_factory.mktemp("release"))
 
 
 def test_every_field_that_the_factory_writes_is_parsed(rows: tuple[WheelRow, ...]) -> None:

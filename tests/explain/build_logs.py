@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
+
+from wheelfactory.explain.build_log import BuildLog, read_build_log
+from wheelfactory.explain.log_lines import read_log_lines
 
 ROCM_HIPCC = "/opt/rocm-7.2.0/bin/hipcc"
 
@@ -38,6 +42,11 @@ running build
 running build_ext
 building 'flash_attn_2_cuda' extension
 """
+
+
+def read(log: str) -> BuildLog:
+    """Return what a log says."""
+    return read_build_log(read_log_lines(io.BytesIO(log.encode()), "build.log"), "build.log")
 
 
 def command(name: str = KERNEL_MAIN, archs: tuple[str, ...] = ("gfx942",), hipcc: str = ROCM_HIPCC) -> str:

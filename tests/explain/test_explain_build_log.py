@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import io
-
 import pytest
 
-from explain.build_logs import KERNEL_283, PREAMBLE, command, compiles, failed, running
+from explain.build_logs import KERNEL_283, PREAMBLE, command, compiles, failed, read, running
 from wheelfactory.core.errors import InputError
-from wheelfactory.explain.build_log import COMMAND, FINISHED, PREPARING, RUNNING, BuildLog, read_build_log
-from wheelfactory.explain.log_lines import read_log_lines
-
-
-def read(log: str) -> BuildLog:
-    return read_build_log(read_log_lines(io.BytesIO(log.encode()), "build.log"), "build.log")
+from wheelfactory.explain.build_log import COMMAND, FINISHED, PREPARING, RUNNING
 
 
 def test_a_log_that_ends_within_a_line_is_read_up_to_there() -> None:

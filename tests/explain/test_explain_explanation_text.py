@@ -21,15 +21,14 @@ from explain.build_logs import (
     command,
     compiles,
     failed,
+    read,
     running,
     timed,
 )
 from wheelfactory.cli import main
 from wheelfactory.core.errors import BAD_INPUT, DONE
-from wheelfactory.explain.build_log import read_build_log
 from wheelfactory.explain.explanation import explain_log
 from wheelfactory.explain.explanation_text import explanation_lines
-from wheelfactory.explain.log_lines import read_log_lines
 
 
 class Shown(NamedTuple):
@@ -122,8 +121,7 @@ def test_without_flags_the_command_is_short(explain: Explain) -> None:
 
 
 def lines_of(log: str, width: int | None) -> list[str]:
-    build_log = read_build_log(read_log_lines(io.BytesIO(log.encode()), "build.log"), "build.log")
-    explanation = explain_log("build.log", build_log, None, 4)
+    explanation = explain_log("build.log", read(log), None, 4)
     return [line for line, _ in explanation_lines(explanation, width, flags=True)]
 
 

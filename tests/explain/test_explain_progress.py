@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 
 import pytest
 
-from explain.build_logs import compiles, running, timed
+from explain.build_logs import compiles, read, running, timed
 from wheelfactory.build.recipe import GIB_PER_COMPILE
-from wheelfactory.explain.build_log import read_build_log
+from wheelfactory.explain.causes import symptom_table
 from wheelfactory.explain.glossary import glossary
-from wheelfactory.explain.log_lines import read_log_lines
 from wheelfactory.explain.progress import ONE_HEAD_DIM, Progress, estimate_remaining_time, mean_cpu_seconds
-from wheelfactory.explain.symptoms import symptom_table
 from wheelfactory.kernels.compiler.costs import ordinary_cost
 
 
 def progress_of(log: str) -> Progress:
-    progress = read_build_log(read_log_lines(io.BytesIO(log.encode()), "build.log"), "build.log").progress
+    progress = read(log).progress
     assert progress
     return progress
 

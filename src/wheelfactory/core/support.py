@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import product
 
 from wheelfactory.core.cell import FALLBACK_NAME, Backend, major_minor
 from wheelfactory.core.gpus import OVERRIDES, find_override_arch
@@ -190,8 +191,7 @@ class SupportTables:
                 return True
             for position in self._domain(choices, axes[depth]):
                 point[axes[depth]] = position
-                allowed = all(self._allows(self._finding(table, point), worst) for table in due[depth])
-                if allowed and search(depth + 1):
+                if all(self._allows(self._finding(table, point), worst) for table in due[depth]) and search(depth + 1):
                     return True
             return False
 
@@ -243,12 +243,8 @@ class SupportTables:
         return self._texts([position for positions in reversed(found) for position in positions])
 
     def _points(self, choices: Choices, axes: Sequence[str]) -> Iterator[Point]:
-        if not axes:
-            yield {}
-            return
-        for position in self._domain(choices, axes[0]):
-            for rest in self._points(choices, axes[1:]):
-                yield {axes[0]: position, **rest}
+        domains = (self._domain(choices, axis) for axis in axes)
+        return (dict(zip(axes, place)) for place in product(*domains))  # noqa: B905 (its argument is of Python 3.10)
 
 
 def _rank(support: Support) -> int:

@@ -170,9 +170,7 @@ def read_torch(executable: str, version: str, probe: str, environ: Mapping[str, 
         return InstalledTorch(version, error=answer.last_line or "the process ended without output")
     return InstalledTorch(
         version or answers["torch"],
-        hip=answers["hip"],
-        cuda=answers["cuda"],
-        cxx11_abi=answers["cxx11_abi"],
+        **{name: answers[name] for name in ("hip", "cuda", "cxx11_abi")},
         sees_gpu=answers.get("sees_gpu"),
         archs=tuple(gpu["arch"] for gpu in answers.get("gpus", ()) if answers["hip"] and gpu["arch"]),
         rocm=answers.get("rocm"),

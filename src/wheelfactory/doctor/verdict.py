@@ -89,7 +89,8 @@ def find_verdict(
         wheel = fit.fitting[0] if fit.fitting else fit.with_other_torch
         assert wheel
         old = "; it replaces the fallback, which has no kernels" if is_fallback(installed) else ""
-        return Verdict(VerdictKind.INSTALL, f"Install this: {name_wheel(wheel)}{_for_machine(machine, fit)}{old}.")
+        torch = f"for {machine.torch}" if fit.fitting else "with another torch"
+        return Verdict(VerdictKind.INSTALL, f"Install this: {name_wheel(wheel)}, {torch}{_on_gpus(machine)}{old}.")
     instead = f" Without --backend and --flash-attn, {name_wheel(fit.unfiltered)}, fits." if fit.unfiltered else ""
     return Verdict(VerdictKind.CANNOT, f"Cannot, because {_why_none(machine, diagnoses, fit, wanted, facts)}.{instead}")
 
@@ -97,11 +98,6 @@ def find_verdict(
 def name_wheel(wheel: PublishedWheel) -> str:
     """Return a wheel for a message: ``flash-attn 2.8.3, Triton backend``."""
     return f"flash-attn {public_version(wheel.version)}, {wheel.built.backend.display_name} backend"
-
-
-def _for_machine(machine: Machine, fit: Fit) -> str:
-    torch = f", for {machine.torch}" if fit.fitting else ", with another torch"
-    return f"{torch}{_on_gpus(machine)}"
 
 
 def _on_gpus(machine: Machine) -> str:

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.wrap import count_text
-from wheelfactory.explain.causes import HINT_PREFIX, Cause, CauseFinder, may_show_error
+from wheelfactory.explain.causes import HINT_PREFIX, Cause, CauseFinder, TextKind, may_show_error
 from wheelfactory.explain.compiler_command import CompilerCommand, find_compiler_command
 from wheelfactory.explain.glossary import glossary
 from wheelfactory.explain.log_lines import LogLine, join_split_commands
 from wheelfactory.explain.progress import Progress, ProgressReader
-from wheelfactory.explain.symptoms import TextKind
 
 PREPARING, RUNNING, FINISHED, FAILED, COMMAND = "preparing", "running", "finished", "failed", "command"
 """States of a log: no compile finished yet; compiling, or stopped without a message; made a wheel; failed; and a single
@@ -92,9 +91,8 @@ class _Reader:
         before = self.follower.progress
         is_progress = self.follower.read_line(line)
         now = self.follower.progress
-        if (
-            now and not now.mixed and now.runs > (before.runs if before else 0)
-        ):  # a new ninja run: the build went on after an earlier failure
+        # in a new ninja run, the build went on after an earlier failure
+        if now and not now.mixed and now.runs > (before.runs if before else 0):
             self.search, self.finished, self.failed, self.failed_objects = CauseFinder(), False, False, 0
         if " -c " in text and _COMPILE.search(text) and (not self.failed_objects or self.after_failure):
             self.before_last, self.command_line = self.command_line, text
@@ -105,9 +103,8 @@ class _Reader:
             return
         self._read_facts(text)
         self.search.read_line(text)
-        if may_show_error(text) or any(
-            word in text for word in glossary().state_markers.line_filter
-        ):  # skips most lines, which are warnings about headers
+        # skips most lines, which are warnings about headers
+        if may_show_error(text) or any(word in text for word in glossary().state_markers.line_filter):
             self._read_state(text)
 
     def _read_state(self, text: str) -> None:

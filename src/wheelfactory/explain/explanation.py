@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from wheelfactory.build.recipe import GIB_PER_COMPILE
 from wheelfactory.explain.build_log import FAILED, FINISHED, BuildLog
+from wheelfactory.explain.causes import symptom_table
 from wheelfactory.explain.compiler_command import CompilerCommand
 from wheelfactory.explain.glossary import glossary
 from wheelfactory.explain.kernel_meaning import KernelMeaning, find_kernel_meaning
 from wheelfactory.explain.progress import ONE_HEAD_DIM, RemainingTime, estimate_remaining_time
-from wheelfactory.explain.symptoms import symptom_table
 from wheelfactory.kernels.compiler.compiler import RUNAWAY_AMD, RUNAWAY_UPSTREAM
 from wheelfactory.kernels.compiler.costs import PARSING_CPU_S
 from wheelfactory.kernels.compiler.flags import EARLY_INLINE, has_runaway_flags
