@@ -10,26 +10,11 @@ import pytest
 
 from refresh.torch_index import TorchIndex
 from refresh.torch_releases import TorchChanges, refresh_torch
-from scripts.refresh.torch_pages import TorchPages
-from small_matrix import Edit, edited
+from scripts.refresh.torch_pages import TorchPages, known
+from small_matrix import edited
 from wheelfactory.core.files import MATRIX
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
-
-FACTS = """\
-  '{}':
-    python: ['3.12', '3.11']
-    triton: '3.6.0'
-    triton-package: triton-rocm
-    cxx11-abi: true
-    platform: manylinux_2_28_x86_64
-    source: build matrix of torch
-"""
-
-
-def known(*releases: str) -> Edit:
-    """Facts of torch releases newer than those of the small matrix, newest first."""
-    return "torch:\n  '2.9.1'", "torch:\n" + "".join(map(FACTS.format, releases)) + "  '2.9.1'"
 
 
 @pytest.fixture
