@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from random import Random
+from typing import Any
 from unittest.mock import patch
 
 import atheris
@@ -101,30 +102,24 @@ class Bundles(Target):
     words = (b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB", b"hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-")
     seeds = staticmethod(seeds.sections)
     change = staticmethod(shapes.change_bundle)
+    pieces: Callable[[memoryview], Iterable[Any]] = staticmethod(read_bundles)
 
     def read(self, data: bytes) -> None:
         with suppress(DamagedElfError):
             end = 0
-            for bundle in read_bundles(memoryview(data)):
-                assert end <= bundle.offset < bundle.offset + bundle.size <= len(data)
-                assert sum(entry.size for entry in bundle.entries) <= bundle.unpacked_size
-                end = bundle.offset + bundle.size
+            for piece in type(self).pieces(memoryview(data)):
+                assert end <= piece.offset < piece.offset + piece.size <= len(data)
+                assert sum(entry.size for entry in piece.entries) <= getattr(piece, "unpacked_size", piece.size)
+                end = piece.offset + piece.size
 
 
-class Packages(Target):
+class Packages(Bundles):
     """`read_packages`; the packages do not overlap."""
 
     words = (b"\x10\xff\x10\xad", b"arch\0", b"triple\0", b"gfx942:xnack-\0", b"amdgcn-amd-amdhsa\0")
     seeds = staticmethod(seeds.packages)
     change = staticmethod(shapes.change_word)
-
-    def read(self, data: bytes) -> None:
-        with suppress(DamagedElfError):
-            end = 0
-            for package in read_packages(memoryview(data)):
-                assert end <= package.offset < package.offset + package.size <= len(data)
-                assert sum(entry.size for entry in package.entries) <= package.size
-                end = package.offset + package.size
+    pieces = staticmethod(read_packages)
 
 
 class WheelFile(Target):
