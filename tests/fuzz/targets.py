@@ -96,13 +96,10 @@ class Elf(Target):
                 find_qualified_name(symbol.name)
 
 
-class Bundles(Target):
-    """`read_bundles`; the bundles do not overlap."""
+class Pieces(Target):
+    """A reader of bundles, which do not overlap."""
 
-    words = (b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB", b"hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-")
-    seeds = staticmethod(seeds.sections)
-    change = staticmethod(shapes.change_bundle)
-    pieces: Callable[[memoryview], Iterable[Any]] = staticmethod(read_bundles)
+    pieces: Callable[[memoryview], Iterable[Any]]
 
     def read(self, data: bytes) -> None:
         with suppress(DamagedElfError):
@@ -113,8 +110,17 @@ class Bundles(Target):
                 end = piece.offset + piece.size
 
 
-class Packages(Bundles):
-    """`read_packages`; the packages do not overlap."""
+class Bundles(Pieces):
+    """`read_bundles`."""
+
+    words = (b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB", b"hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-")
+    seeds = staticmethod(seeds.sections)
+    change = staticmethod(shapes.change_bundle)
+    pieces = staticmethod(read_bundles)
+
+
+class Packages(Pieces):
+    """`read_packages`."""
 
     words = (b"\x10\xff\x10\xad", b"arch\0", b"triple\0", b"gfx942:xnack-\0", b"amdgcn-amd-amdhsa\0")
     seeds = staticmethod(seeds.packages)
