@@ -1,8 +1,8 @@
 """Measure finishing a 300 MB wheel (900 MB unpacked) against auditwheel alone on the same wheel.
 
-    python benchmarks/repair.py [--megabytes 900]
+    python benchmarks/repair.py [--megabytes 900] [--runs 2]
 
-Alternates two runs of each in separate processes: `auditwheel repair` with our excludes, and our finishing step, which
+Alternates the runs of each in separate processes: `auditwheel repair` with our excludes, and our finishing step, which
 runs `auditwheel show` and writes METADATA, label and record. Keeps the least seconds and memory of each. The kernel
 counts CPU seconds and peak memory (RSS) of the process and its children. Watch the ratios: at the default size they
 must stay below 0.5. Takes a minute or two, needs 4 GB in $TMPDIR and a C compiler.
@@ -35,7 +35,6 @@ from wheelfactory.pipeline.build import finish_raw_wheel
 from wheelfactory.wheel.build_record import BuildRecord, Toolchain
 from wheelfactory.wheel.repair import EXTERNAL_LIBRARIES
 
-RUNS = 2
 MEGABYTE = 1_000_000
 UNPACKED, HOST_SHARE = 900, 1 / 15
 """Unpacked size in megabytes, and its share of host code."""
@@ -134,13 +133,15 @@ def main() -> None:
     """Print both costs and their ratios."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else "")
     parser.add_argument("--megabytes", type=int, default=UNPACKED, help="size of the unpacked wheel")
-    megabytes = parser.parse_args().megabytes
+    parser.add_argument("--runs", type=int, default=2, help="runs of each")
+    options = parser.parse_args()
+    megabytes = options.megabytes
     with tempfile.TemporaryDirectory() as folder:
         measure("make", folder, str(megabytes))
         size = Path(folder, NAME).stat().st_size
         print(f"wheel of {size / MEGABYTE:,.0f} MB, {megabytes:,} MB unpacked")
         costs: dict[str, list[Cost]] = {"auditwheel": [], "finish": []}
-        for _ in range(RUNS):
+        for _ in range(options.runs):
             for step, found in costs.items():
                 found.append(measure(step, folder))
     theirs, ours = least(costs["auditwheel"]), least(costs["finish"])

@@ -42,9 +42,10 @@ def make_checkout(folder: Path) -> None:
     The environment has the packages of the one that runs this, which takes no time, and the factory of the copy.
     """
     folder.mkdir(parents=True)
-    names = "\0".join(name for name in repository_files() if (ROOT / name).is_file())
+    files = [name for name in repository_files() if (ROOT / name).is_file()]
+    compiled = [str(path.relative_to(ROOT)) for path in ROOT.glob("src/**/*.pyc")]  # else each page compiles them again
     command = ("xargs", "--null", "cp", "--parents", "--preserve=timestamps,mode", "--target-directory", str(folder))
-    subprocess.run(command, cwd=ROOT, input=names, text=True, check=True)
+    subprocess.run(command, cwd=ROOT, input="\0".join([*files, *compiled]), text=True, check=True)
     own, packages = Path(sys.prefix), Path("lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
     venv = folder / ".venv"
     (venv / packages).mkdir(parents=True)

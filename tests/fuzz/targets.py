@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from random import Random
+from typing import Any
 from unittest.mock import patch
 
 import atheris
@@ -95,36 +96,36 @@ class Elf(Target):
                 find_qualified_name(symbol.name)
 
 
-class Bundles(Target):
-    """`read_bundles`; the bundles do not overlap."""
+class Pieces(Target):
+    """A reader of bundles, which do not overlap."""
+
+    pieces: Callable[[memoryview], Iterable[Any]]
+
+    def read(self, data: bytes) -> None:
+        with suppress(DamagedElfError):
+            end = 0
+            for piece in type(self).pieces(memoryview(data)):
+                assert end <= piece.offset < piece.offset + piece.size <= len(data)
+                assert sum(entry.size for entry in piece.entries) <= getattr(piece, "unpacked_size", piece.size)
+                end = piece.offset + piece.size
+
+
+class Bundles(Pieces):
+    """`read_bundles`."""
 
     words = (b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB", b"hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-")
     seeds = staticmethod(seeds.sections)
     change = staticmethod(shapes.change_bundle)
-
-    def read(self, data: bytes) -> None:
-        with suppress(DamagedElfError):
-            end = 0
-            for bundle in read_bundles(memoryview(data)):
-                assert end <= bundle.offset < bundle.offset + bundle.size <= len(data)
-                assert sum(entry.size for entry in bundle.entries) <= bundle.unpacked_size
-                end = bundle.offset + bundle.size
+    pieces = staticmethod(read_bundles)
 
 
-class Packages(Target):
-    """`read_packages`; the packages do not overlap."""
+class Packages(Pieces):
+    """`read_packages`."""
 
     words = (b"\x10\xff\x10\xad", b"arch\0", b"triple\0", b"gfx942:xnack-\0", b"amdgcn-amd-amdhsa\0")
     seeds = staticmethod(seeds.packages)
     change = staticmethod(shapes.change_word)
-
-    def read(self, data: bytes) -> None:
-        with suppress(DamagedElfError):
-            end = 0
-            for package in read_packages(memoryview(data)):
-                assert end <= package.offset < package.offset + package.size <= len(data)
-                assert sum(entry.size for entry in package.entries) <= package.size
-                end = package.offset + package.size
+    pieces = staticmethod(read_packages)
 
 
 class WheelFile(Target):

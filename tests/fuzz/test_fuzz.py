@@ -20,7 +20,7 @@ RUNS_AND_FLOOR = {
     "kernels": (250, 260),
     "manifest": (400, 220),
     "matrix": (150, 550),
-    "packages": (2000, 45),
+    "packages": (2000, 25),
     "text": (2000, 20),
     "wheel": (250, 650),
 }

@@ -76,14 +76,10 @@ def test_a_gpu_of_nvidia_is_known_by_its_compute_capability(python: Path) -> Non
     assert found == of(python, "2.11.0+cu130", cuda="13.0", vendor="nvidia", device="NVIDIA H200", arch="sm_90")
 
 
-def test_without_a_gpu_there_is_no_vendor(python: Path) -> None:
-    found = find_torch_python(with_torch(python, torch("2.9.1+rocm6.4", hip="6.4.43482")), os.environ)
-    assert (found.hip, found.vendor, found.device, found.arch) == ("6.4.43482", None, None, None)
-
-
-def test_the_default_is_the_users_python(python: Path) -> None:
-    with_torch(python, torch("2.9.1+cpu"))
-    assert find_torch_python(None, {"PATH": str(python.parent)}).python == python.with_name("python3")
+def test_the_default_is_the_users_python_and_without_a_gpu_there_is_no_vendor(python: Path) -> None:
+    with_torch(python, torch("2.9.1+rocm6.4", hip="6.4.43482"))
+    found = find_torch_python(None, {"PATH": str(python.parent)})
+    assert found == of(python.with_name("python3"), "2.9.1+rocm6.4", hip="6.4.43482")
 
 
 @pytest.mark.parametrize(

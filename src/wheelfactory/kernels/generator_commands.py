@@ -190,9 +190,9 @@ _CALLS_KERNELS = re.compile(rb"\bfmha_\w*_traits\b")
 
 def list_bindings(tree: Path, generator: str) -> list[Path]:
     """List the C++ files of upstream's own folders from which kernels are called, sorted."""
-    library = tree.joinpath(*Path(generator).parts[:2])
+    library = f"{tree.joinpath(*Path(generator).parts[:2])}/"
     files = [path for path in list_source_files([tree / "csrc"]) if path.suffix in _CPP_SUFFIXES]
-    own = [path for path in files if library not in path.parents]
+    own = [path for path in files if not str(path).startswith(library)]
     # whole folders, because a function there may pass on a value that another one fills in
     folders = {path.parent for path in own if _CALLS_KERNELS.search(path.read_bytes())}
     return [path for path in own if path.parent in folders]

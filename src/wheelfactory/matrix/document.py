@@ -9,7 +9,10 @@ import yaml
 from yaml.reader import Reader
 
 KeyPath = tuple[str | int, ...]
-"""The keys and list positions that lead to a value, such as ``("rocm", "7.2", "torch", 0)``."""
+"""The keys and list positions that lead to a value, such as ``("rocm", "7.2", "torch", 0)``; with `KEY`, to its key."""
+
+KEY = "[key]"
+"""Ends the path of a key, as in pydantic's errors."""
 
 # the limit of nesting; a matrix has 6 levels. libyaml crashes on deep nesting, and an alias can contain itself
 MAX_DEPTH = 20
@@ -70,7 +73,9 @@ class Document:
         self.values = self._read_value(_compose(text), ())
 
     def mark(self, key_path: KeyPath) -> Mark:
-        """Find the position of a value; for a missing value, of the nearest mapping or list around it."""
+        """Find the position of a key or a value; for a missing value, of the nearest mapping or list around it."""
+        if key_path[-1:] == (KEY,):
+            return self.key_marks[key_path[:-1]]
         while key_path not in self.marks:
             key_path = key_path[:-1]
         return self.marks[key_path]

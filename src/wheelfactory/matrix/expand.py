@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
 
 from wheelfactory.core.cell import Backend, Cell
@@ -47,6 +48,7 @@ class Expansion:
         return tuple(self.pythons)
 
 
+@lru_cache(maxsize=1)  # a command expands its matrix in several places
 def expand(matrix: Matrix) -> Expansion:
     """Expand a matrix. Raises `InputError` if the wheels of two cells would have the same file name."""
     pythons: dict[Cell, tuple[str, ...]] = {}

@@ -229,6 +229,9 @@ class Matrix(Fact):
     dependencies: dict[ProjectName, Dependency] = Field(default_factory=dict)
     exclude: tuple[Exclusion, ...] = Field(default=(), strict=False)
 
+    def __hash__(self) -> int:
+        return hash((*self.flash_attn, *self.python, *self.torch, *self.rocm))  # the mappings themselves have no hash
+
     def image(self, cell: Cell, *, slim: bool = False) -> Image:
         """Choose the image of a cell: the image that has AMD's torch; for PyTorch's the best match, else the first.
 

@@ -18,7 +18,7 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import read_file
 from wheelfactory.core.label import is_own_aiter
 from wheelfactory.core.wrap import count_text
-from wheelfactory.matrix.document import Document, KeyPath, Number, Problem, UnreadableError, quote
+from wheelfactory.matrix.document import KEY, Document, KeyPath, Number, Problem, UnreadableError, quote
 from wheelfactory.matrix.facts import Matrix, in_window
 
 # ten times the factory's own matrix, which loads in 0.6 s; 10 MB would take 6 s and 300 MB of memory
@@ -61,19 +61,8 @@ def load_matrix(path: Path) -> Matrix:
             if details["type"] != "too_short" or not details["input"]:
                 problems.add(_explain(document, details))
     else:
-        problems.update(
-            Problem.at_mark(document.key_marks[key_path], *texts)
-            for key_path, *texts in (*_check_duplicate_versions(matrix), *_check_previews(matrix))
-        )
-        for key_path, *texts in (
-            *_check_file_names(matrix),
-            *_check_filters(matrix),
-            *_check_aiter(matrix),
-            *_check_torch_entries(matrix),
-            *_check_exclusions(matrix),
-        ):
-            problems.add(Problem.at_mark(document.mark(key_path), *texts))
-        problems.update(Problem(1, 1, *texts) for texts in _check_size(matrix))
+        for check in _CHECKS:
+            problems.update(Problem.at_mark(document.mark(key_path), *texts) for key_path, *texts in check(matrix))
     if problems:
         raise _as_error(path, f"{count_text(len(problems), 'mistake')} in the matrix", problems)
     return matrix
@@ -112,12 +101,10 @@ def _explain(document: Document, details: ErrorDetails) -> Problem:
     key_path, kind = details["loc"], details["type"]
     if kind == "extra_forbidden":
         known = ", ".join(_known_keys(key_path[:-1]))
-        return Problem.at_mark(document.key_marks[key_path], f"unknown key {key_path[-1]!r}", f"known here: {known}")
-    if key_path[-1:] == ("[key]",):
-        mark, key_path = document.key_marks[key_path[:-1]], key_path[:-1]
-    else:
-        mark = document.mark(key_path)
-    name = ".".join(map(str, key_path)) or "the file"
+        mark = document.mark((*key_path, KEY))
+        return Problem.at_mark(mark, f"unknown key {key_path[-1]!r}", f"known here: {known}")
+    mark = document.mark(key_path)
+    name = ".".join(str(part) for part in key_path if part != KEY) or "the file"
     if kind == "missing":
         return Problem.at_mark(mark, f"{name} is missing", "add it to that entry")
     given = details["input"]
@@ -152,7 +139,7 @@ def _check_duplicate_versions(matrix: Matrix) -> Iterator[tuple[KeyPath, str, st
         for text in versions:
             other = first.setdefault(Version(text), text)
             if other is not text:
-                yield (axis, text), f"{text} is the same version as {other}", "keep one of them"
+                yield (axis, text, KEY), f"{text} is the same version as {other}", "keep one of them"
 
 
 def _check_previews(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
@@ -162,7 +149,8 @@ def _check_previews(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
         if preview_commit(version) != commit:
             public = public_version(version)
             what = f"{version} is built from {f'the commit {commit}' if commit else 'a release'}"
-            yield ("flash-attn", version), what, f"write '{public}+git{commit}'" if commit else f"write '{public}'"
+            wanted = f"{public}+git{commit}" if commit else public
+            yield ("flash-attn", version, KEY), what, f"write '{wanted}'"
 
 
 def _check_file_names(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
@@ -204,11 +192,11 @@ def _check_filters(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
             yield ("flash-attn", version, "kernel-sources"), what, "give both the same trim"
 
 
-def _check_size(matrix: Matrix) -> Iterator[tuple[str, str]]:
+def _check_size(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
     """Report too many combinations, which are all expanded one by one."""
     axes = (matrix.flash_attn, matrix.python, matrix.torch, matrix.rocm, matrix.backend)
     if (count := prod(map(len, axes))) > MAX_COMBINATIONS:
-        yield f"the axes make {count:,} combinations", f"remove versions: the limit is {MAX_COMBINATIONS:,}"
+        yield (), f"the axes make {count:,} combinations", f"remove versions: the limit is {MAX_COMBINATIONS:,}"
 
 
 def _check_torch_entries(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
@@ -230,3 +218,10 @@ def _check_exclusions(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
         if exclusion.backend and exclusion.backend not in matrix.backend:
             hint = f"known: {', '.join(map(str, matrix.backend))}"
             yield ("exclude", position, "backend"), f"no backend is {exclusion.backend}", hint
+
+
+_CHECKS = (
+    *(_check_duplicate_versions, _check_previews, _check_file_names, _check_filters, _check_aiter, _check_size),
+    *(_check_torch_entries, _check_exclusions),
+)
+"""What no field shows by itself: each check yields the place, the mistake and the hint."""

@@ -13,7 +13,7 @@ import pytest
 from container_registry import ContainerRegistry
 from refresh.news import find_news
 from refresh.torch_index import TorchIndex
-from scripts.refresh.torch_pages import TorchPages
+from scripts.refresh.torch_pages import TorchPages, known
 from small_matrix import Edit, edited
 from wheelfactory.core.errors import BAD_INPUT, DONE, FAILED
 from wheelfactory.core.files import ROOT
@@ -22,18 +22,6 @@ from wheelfactory.matrix.load import load_matrix
 SCRIPT = ROOT / "scripts/refresh_matrix.py"
 UPSTREAM = "https://github.com/Dao-AILab/flash-attention"
 PREVIEW: tuple[Edit, Edit] = ("  '2.6.3':\n", "  '2.6.4+git418d677':\n"), ("      tag: v2.6.3\n", "")
-KNOWN: Edit = (
-    "torch:\n  '2.9.1'",
-    """torch:
-  '2.10.0':
-    python: ['3.12', '3.11']
-    triton: '3.6.0'
-    triton-package: triton-rocm
-    cxx11-abi: true
-    platform: manylinux_2_28_x86_64
-    source: build matrix of torch
-  '2.9.1'""",
-)
 DEAD = "http://127.0.0.1:9"
 
 
@@ -41,7 +29,7 @@ DEAD = "http://127.0.0.1:9"
 def matrix(tmp_path: Path, hub: ContainerRegistry) -> Path:
     """A small matrix with a preview, which knows torch 2.10.0 but lists it for no ROCm; the registry has its images."""
     path = tmp_path / "matrix.yaml"
-    path.write_text(edited(KNOWN, *PREVIEW))
+    path.write_text(edited(known("2.10.0"), *PREVIEW))
     for rocm in load_matrix(path).rocm.values():
         for image in rocm.images:
             hub.add(image.tag)

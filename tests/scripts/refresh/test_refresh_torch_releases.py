@@ -10,26 +10,11 @@ import pytest
 
 from refresh.torch_index import TorchIndex
 from refresh.torch_releases import TorchChanges, refresh_torch
-from scripts.refresh.torch_pages import TorchPages
-from small_matrix import Edit, edited
+from scripts.refresh.torch_pages import TorchPages, known
+from small_matrix import edited
 from wheelfactory.core.files import MATRIX
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.load import load_matrix
-
-FACTS = """\
-  '{}':
-    python: ['3.12', '3.11']
-    triton: '3.6.0'
-    triton-package: triton-rocm
-    cxx11-abi: true
-    platform: manylinux_2_28_x86_64
-    source: build matrix of torch
-"""
-
-
-def known(*releases: str) -> Edit:
-    """Facts of torch releases newer than those of the small matrix, newest first."""
-    return "torch:\n  '2.9.1'", "torch:\n" + "".join(map(FACTS.format, releases)) + "  '2.9.1'"
 
 
 @pytest.fixture
@@ -90,47 +75,49 @@ def test_several_releases_and_entries_are_edited_at_once(matrix: Path, full: Tor
     ]
 
 
-def test_versions_are_not_numbers(matrix: Path, full: TorchPages) -> None:
-    """2.1 is not 2.10, and 2.9.1 is not 2.91."""
-    full.have("6.4", "2.1.0", "3.12", "3.11")
-    full.have("6.4", "2.91", "3.12")
-    findings = run_on(matrix, full)
-    assert findings.additions == ()
-    assert [suggestion.torch for suggestion in findings.suggestions] == ["2.91", "2.1.0"]
+BOTH = "3.12 3.11"
 
 
-def test_the_same_version_may_be_written_longer_on_the_index(matrix: Path, full: TorchPages) -> None:
-    matrix.write_text(edited(known("2.10")))
-    full.have("6.4", "2.10.0", "3.12", "3.11")
-    assert run_on(matrix, full).additions == (("6.4", "2.10"),)
-
-
-def test_a_release_without_facts_is_only_suggested(matrix: Path, full: TorchPages) -> None:
-    before = matrix.read_bytes()
-    full.have("6.4", "2.15.0", "3.14", "3.9")
-    findings = run_on(matrix, full)
-    assert suggested(findings) == [
-        "suggested  for ROCm 6.4: torch 2.15.0: no entry under torch: (the index has Python 3.14, 3.9)"
-    ]
-    assert matrix.read_bytes() == before
-
-
-def test_of_releases_without_facts_the_last_patch_is_suggested_and_no_prerelease(
-    matrix: Path, full: TorchPages
+@pytest.mark.parametrize(
+    ("facts", "index", "added", "suggestions"),
+    [
+        pytest.param(["2.10.0"], {"2.1.0": BOTH, "2.91": "3.12"}, [], ["2.91", "2.1.0"], id="no-numbers"),
+        pytest.param(["2.10"], {"2.10.0": BOTH}, ["2.10"], [], id="longer-on-the-index"),
+        pytest.param([], dict.fromkeys(("2.15.0", "2.15.1", "2.9.0"), "3.12"), [], ["2.15.1"], id="the-last-patch"),
+        pytest.param([], dict.fromkeys(("2.17.0rc1", "2.17.0.dev20261101"), "3.12"), [], [], id="no-prerelease"),
+        pytest.param(
+            *(["2.10.1", "2.10.0", "2.9.2"], dict.fromkeys(("2.9.2", "2.10.1", "2.10.0"), BOTH)),
+            *(["2.10.1"], ["2.10.0", "2.9.2"]),
+            id="a-refused-one-blocks-no-other",
+        ),
+    ],
+)
+def test_what_is_added_and_what_is_only_suggested(
+    matrix: Path, full: TorchPages, facts: list[str], index: dict[str, str], added: list[str], suggestions: list[str]
 ) -> None:
-    for release in ("2.15.0", "2.15.1", "2.9.0", "2.16.0", "2.17.0rc1", "2.17.0.dev20261101"):
-        full.have("6.4", release, "3.12")
-    assert [suggestion.torch for suggestion in run_on(matrix, full).suggestions] == ["2.16.0", "2.15.1"]
-
-
-def test_a_release_that_lacks_a_python_of_its_facts_is_not_added(matrix: Path, full: TorchPages) -> None:
-    """Its facts would make cells of it; while a release is being uploaded that is so for all."""
-    before = matrix.read_bytes()
-    full.have("6.4", "2.10.0", "3.12")
+    matrix.write_text(edited(known(*facts)))
+    for torch, pythons in index.items():
+        full.have("6.4", torch, *pythons.split())
     findings = run_on(matrix, full)
-    assert suggested(findings) == [
-        "suggested  for ROCm 6.4: torch 2.10.0: the index lacks Python 3.11, which its entry under torch: has"
-    ]
+    assert findings.additions == tuple(("6.4", torch) for torch in added)
+    assert [suggestion.torch for suggestion in findings.suggestions] == suggestions
+
+
+@pytest.mark.parametrize(
+    ("torch", "pythons", "what"),
+    [
+        ("2.15.0", "3.14 3.9", "no entry under torch: (the index has Python 3.14, 3.9)"),
+        # its facts would make cells of it; while a release is being uploaded that is so for all
+        ("2.10.0", "3.12", "the index lacks Python 3.11, which its entry under torch: has"),
+        ("2.9.1", "3.14 3.13 3.10", "the index has Python 3.14, 3.13, which its entry under torch: lacks"),
+    ],
+)
+def test_a_release_whose_facts_lack_something_is_only_suggested(
+    matrix: Path, full: TorchPages, torch: str, pythons: str, what: str
+) -> None:
+    before = matrix.read_bytes()
+    full.have("6.4", torch, *pythons.split())
+    assert suggested(run_on(matrix, full)) == [f"suggested  for ROCm 6.4: torch {torch}: {what}"]
     assert matrix.read_bytes() == before
 
 
@@ -143,15 +130,6 @@ def test_a_python_outside_the_matrix_can_be_missing(matrix: Path, full: TorchPag
     )
     full.have("6.4", "2.10.0", "3.12")
     assert run_on(matrix, full).additions == (("6.4", "2.10.0"),)
-
-
-def test_pythons_missing_from_the_facts_are_suggested(matrix: Path, full: TorchPages) -> None:
-    full.have("6.4", "2.9.1", "3.14", "3.13", "3.10")
-    full.have("6.2", "2.5.1", "3.12", platform="linux_x86_64")
-    assert suggested(run_on(matrix, full)) == [
-        "suggested  for ROCm 6.4: torch 2.9.1: the index has Python 3.14, 3.13, which its entry under torch: lacks",
-        "suggested  for ROCm 6.2: torch 2.5.1: the index has Python 3.12, which its entry under torch: lacks",
-    ]
 
 
 def test_a_listed_release_missing_on_the_index_is_reported_and_stays(matrix: Path, full: TorchPages) -> None:
@@ -176,15 +154,6 @@ def test_a_release_refused_by_the_matrix_is_suggested_with_the_reason(matrix: Pa
     (line,) = suggested(run_on(matrix, full))
     assert line.startswith("suggested  for ROCm 6.4: torch 2.9.2: two cells would make the same wheel: ")
     assert matrix.read_bytes() == before
-
-
-def test_a_refused_release_does_not_block_others(matrix: Path, full: TorchPages) -> None:
-    matrix.write_text(edited(known("2.10.1", "2.10.0", "2.9.2")))
-    for release in ("2.9.2", "2.10.1", "2.10.0"):
-        full.have("6.4", release, "3.12", "3.11")
-    findings = run_on(matrix, full)
-    assert findings.additions == (("6.4", "2.10.1"),)
-    assert [suggestion.torch for suggestion in findings.suggestions] == ["2.10.0", "2.9.2"]
 
 
 def test_an_index_that_fails_is_named_and_the_others_count(matrix: Path, full: TorchPages) -> None:

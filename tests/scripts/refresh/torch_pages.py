@@ -1,4 +1,4 @@
-"""PyTorch's indexes on loopback: pages of links as PEP 503 has them, and their faults."""
+"""PyTorch's indexes on loopback: pages of links as PEP 503 has them, and their faults; facts of newer releases."""
 
 from __future__ import annotations
 
@@ -8,6 +8,23 @@ from http.server import BaseHTTPRequestHandler
 from urllib.parse import quote
 
 from loopback import answering
+from small_matrix import Edit
+
+FACTS = """\
+  '{}':
+    python: ['3.12', '3.11']
+    triton: '3.6.0'
+    triton-package: triton-rocm
+    cxx11-abi: true
+    platform: manylinux_2_28_x86_64
+    source: build matrix of torch
+"""
+
+
+def known(*releases: str) -> Edit:
+    """Facts of torch releases newer than those of the small matrix, newest first."""
+    return "torch:\n  '2.9.1'", "torch:\n" + "".join(map(FACTS.format, releases)) + "  '2.9.1'"
+
 
 LINKS = "<!DOCTYPE html><html><body><h1>Links for torch</h1>{}</body></html>"
 
