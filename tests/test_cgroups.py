@@ -9,35 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from cgroups import MemoryLimit, find_missing_requirement, memory_limited
+from cgroups import find_missing_requirement, memory_limited
 
 pytestmark = pytest.mark.skipif(find_missing_requirement() is not None, reason=find_missing_requirement() or "")
 
 
-def allocate(mib: int) -> tuple[str, ...]:
-    return (sys.executable, "-c", f"held = bytearray({mib} << 20); print(len(held) >> 20)")
+HOLD = "import sys; held = bytearray(80 << 20); print(len(held), flush=True); sys.stdin.read()"
 
 
-def test_what_fits_runs() -> None:
+def test_the_limit_is_of_all_processes_together_and_none_is_left_when_it_ends() -> None:
     with memory_limited(128) as limit:
-        done = subprocess.run(limit.command(*allocate(64)), capture_output=True, text=True, check=True)
-        assert (done.stdout, limit.kills) == ("64\n", 0)
-        assert 64 <= limit.peak_mib <= 128
-
-
-def test_what_does_not_fit_is_killed_and_counted() -> None:
-    with memory_limited(128) as limit:
-        done = subprocess.run(limit.command(*allocate(256)), check=False)
-        assert (done.returncode, limit.kills) == (-signal.SIGKILL, 1)
-
-
-def test_the_limit_is_of_all_together() -> None:
-    with memory_limited(128) as limit:
-        holding = (sys.executable, "-c", "import sys; held = bytearray(80 << 20); sys.stdin.read()")
-        with subprocess.Popen(limit.command(*holding), stdin=subprocess.PIPE):
-            wait_for(limit, mib=80)
-            subprocess.run(limit.command(*allocate(80)), check=False)
-            assert limit.kills == 1
+        command = limit.command(sys.executable, "-c", HOLD)
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdout and process.stdout.readline() == f"{80 << 20}\n".encode()
+        assert (limit.kills, 80 <= limit.peak_mib <= 128) == (0, True)
+        subprocess.run(command, stdin=subprocess.DEVNULL, check=False)
+        assert limit.kills == 1
+    assert process.wait() == -signal.SIGKILL
+    process.communicate()
+    assert not limit.folder.exists()
 
 
 def test_page_cache_counts_but_is_given_back(tmp_path: Path) -> None:
@@ -48,17 +38,3 @@ def test_page_cache_counts_but_is_given_back(tmp_path: Path) -> None:
         assert limit.kills == 0
         assert limit.peak_mib > 32
         assert limit.held_mib < 8
-
-
-def test_nothing_is_left_when_it_ends() -> None:
-    with memory_limited(64) as limit:
-        process = subprocess.Popen(limit.command("sleep", "1000"))
-        while str(process.pid) not in (limit.folder / "cgroup.procs").read_text().split():
-            pass
-    assert process.wait() == -signal.SIGKILL
-    assert not limit.folder.exists()
-
-
-def wait_for(limit: MemoryLimit, mib: int) -> None:
-    while limit.held_mib < mib:
-        pass

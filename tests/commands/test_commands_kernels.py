@@ -46,13 +46,9 @@ def test_an_unknown_set_is_refused_with_the_command_that_lists_sets(refused: Ref
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ("--shard 0/2", "--shard"),
         ("--shard 3/2", "--shard"),
-        ("--shard 1", "--shard"),
         ("--budget=-1", "--budget"),
-        ("--budget nan", "--budget"),
         ("--cache-size 20", "argument --cache-size: not a size: '20', one looks like 500MB, 20GB or 1.5TB"),
-        ("--cache-size 20gb", "argument --cache-size: not a size: '20gb'"),
         ("--cache-size 0GB", "argument --cache-size: not a number above zero: '0'"),
         ("--measured-costs gone.jsonl", "not a file: gone.jsonl"),
         ("--merge --shard 1/2", "--merge with --shard"),
@@ -86,13 +82,7 @@ def test_archives_must_be_in_a_directory(refused: Refused, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        f"run --only {CELL}",
-        f"kernels {SET}",
-        f"kernels {SET} --merge",
-        f"kernels {SET} --download d",
-    ],
+    "arguments", [f"run --only {CELL}", f"kernels {SET}", f"kernels {SET} --merge", f"kernels {SET} --download d"]
 )
 def test_a_command_that_fails_keeps_the_store_within_a_size_too(
     arguments: str, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

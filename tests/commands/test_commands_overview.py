@@ -68,6 +68,13 @@ def test_hours_without_an_estimate_are_marked(ten_hours: Estimate) -> None:
     assert {row[5] for row in table_of("absent").rows} == {"?"}
 
 
+def test_a_row_spells_torch_as_the_ids_of_its_cells() -> None:
+    torches = ("2.9.1amd", "2.10.0", "2.10.0amd")
+    cells = [Cell.parse(f"fa2.8.3-rocm7.2-torch{torch}-cp312-ck") for torch in torches]
+    table = overview_table(dict.fromkeys(cells, "no"), None, ())
+    assert [row[1] for row in table.rows] == ["2.10.0amd", "2.10.0", "2.9.1amd"]
+
+
 def test_one_row_needs_no_note(ten_hours: Estimate) -> None:
     (cell,) = CELLS[3:]
     table = overview_table({cell: "builds here"}, None, ())

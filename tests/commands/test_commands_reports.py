@@ -50,11 +50,6 @@ def repository(release: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return opened
 
 
-def test_status_reads_a_manifest_file(cli: Cli, release: Path) -> None:
-    directory, manifest = cli("status", release, *ONLY), cli("status", release / MANIFEST_NAME, *ONLY)
-    assert manifest.out == directory.out.replace(str(release), str(release / MANIFEST_NAME))
-
-
 def test_status_reads_a_repository(cli: Cli, repository: list[str]) -> None:
     shown = cli("status", "github:me/wheels", *MATRIX, "--only", CELL, "--all")
     assert (shown.code, repository) == (DONE, ["github:me/wheels"])
@@ -81,6 +76,8 @@ def test_status_reads_the_directory_wheelhouse_by_default(
     assert absent.err.startswith("error: no such manifest: wheelhouse\nhint: ")
     release.rename("wheelhouse")
     assert "published in wheelhouse: 1 of 4 cells\n" in cli("status", *ONLY).out
+    manifest = f"wheelhouse/{MANIFEST_NAME}"
+    assert f"published in {manifest}: 1 of 4 cells\n" in cli("status", manifest, *ONLY).out
 
 
 def test_status_prints_cells_and_reasons_with_all(cli: Cli, release: Path) -> None:
@@ -109,7 +106,8 @@ def test_status_prints_json_or_markdown_but_not_both(cli: Cli, release: Path) ->
     assert (both.code, both.err.startswith("error: bad arguments: ")) == (BAD_INPUT, True)
 
 
-def test_notes_of_a_directory_install_from_it_or_from_a_site(cli: Cli, release: Path) -> None:
+@pytest.mark.usefixtures("repository")
+def test_notes_install_from_a_directory_from_the_pages_of_a_repository_or_from_a_site(cli: Cli, release: Path) -> None:
     shown = cli("notes", release)
     assert (shown.code, shown.err) == (DONE, "")
     assert f"pip install --index-url file://{release}/{INDEX} flash-attn" in shown.out
@@ -117,13 +115,9 @@ def test_notes_of_a_directory_install_from_it_or_from_a_site(cli: Cli, release: 
     assert f"--index-url https://me.example/{INDEX}" in cli("notes", release, "--site", "https://me.example").out
     checked = cli("notes", release, "--repository", "me/wheels").out
     assert "gh attestation verify FILE --repo me/wheels" in checked
-
-
-def test_notes_of_a_repository_install_from_its_pages_or_from_a_site(cli: Cli, repository: list[str]) -> None:
-    shown = cli("notes", "github:me/wheels").out
-    assert f"--index-url https://me.github.io/wheels/{INDEX}" in shown
-    assert "gh attestation verify FILE --repo me/wheels" in shown
-    assert f"--index-url https://of.mine/{INDEX}" in cli("notes", "github:me/wheels", "--site", "https://of.mine/").out
+    shown = cli("notes", "github:me/wheels")
+    assert f"--index-url https://me.github.io/wheels/{INDEX}" in shown.out
+    assert "gh attestation verify FILE --repo me/wheels" in shown.out
 
 
 def test_notes_since_a_manifest_list_only_later_wheels(cli: Cli, release: Path, tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_the_parser_accepts_every_command_of_every_page() -> None:
             "bad arguments: argument --backend: invalid choice",
         ),
         ("./factory kernels SET --shard I/N > log # --no", ""),
-        ("./factory bench", "bad arguments: the following arguments are required: BENCHMARK"),
+        ("./factory bench", "bad arguments: the following arguments are required: COMMAND"),
         ("./factory ci", "bad arguments: the following arguments are required: COMMAND"),
         ("./factory ci jobs TARGET --onyl '*'", "bad arguments: unrecognized arguments: --onyl *"),
         ("./factory ci collect TARGET --jobs FILE --kernels DIR", ""),

@@ -149,14 +149,9 @@ def _verify_wheels(options: argparse.Namespace, *, context: Context) -> list[Add
     """Run the gates on the wheels among the arguments."""
     extended = tuple(parse_extended(options.extended))
     wheels = [path for path in options.paths if not path.is_dir()]
-    compiled = has_platform_wheel(wheels)
-    additions: list[Addition] = []
-    with open_executor(options, compiled=compiled, context=context) as executor:
-        for path in wheels:
-            with log_to_stderr():
-                results = run_gates(path, extended=extended, runner=executor, context=context)
-                additions.append(as_addition(path, results, cache=context.cache))
-    return additions
+    with open_executor(options, compiled=has_platform_wheel(wheels), context=context) as executor, log_to_stderr():
+        gates = partial(run_gates, extended=extended, runner=executor, context=context)
+        return [as_addition(path, gates(path), cache=context.cache) for path in wheels]
 
 
 def _collect_additions(options: argparse.Namespace, publisher: Publisher, *, context: Context) -> list[Addition]:
@@ -169,8 +164,7 @@ def _collect_additions(options: argparse.Namespace, publisher: Publisher, *, con
         recorded = [
             addition for path in folders for addition in read_additions(path, expected, options.wheels, context=context)
         ]
-    if options.publish_staged:
-        with log_to_stderr():
+        if options.publish_staged:
             recorded += [(row, None) for row in publisher.staged_rows()]
     new, changed = split_published(recorded, publisher.rows() if recorded else ())
     for name in changed:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import csv
-import hashlib
-import io
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -17,9 +12,9 @@ from wheelfactory.verify.gate import HasWheel
 from wheelfactory.verify.result import MAX_FINDINGS, Finding, GateResult
 from wheelfactory.wheel.archive import find_archive_faults, open_archive
 from wheelfactory.wheel.read import Wheel
+from wheelfactory.wheel.rewrite import format_record, hash_and_size
 
 _REMEDY = "the file was changed after it was built: build or download it again"
-_CHUNK = 1 << 20
 
 
 def check_record(subject: HasWheel) -> GateResult:
@@ -50,18 +45,12 @@ def _lines(wheel: Wheel, itself: str) -> Iterator[tuple[bytes, bytes]]:
     yield _line(itself), _line(itself, "", "")
     with open_archive(wheel.path) as archive:
         for name in wheel.sizes.keys() - {itself}:
-            digest = hashlib.sha256()
             with archive.open(name) as member:
-                for piece in iter(partial(member.read, _CHUNK), b""):
-                    digest.update(piece)
-            value = base64.urlsafe_b64encode(digest.digest()).rstrip(b"=").decode()
-            yield _line(name), _line(name, f"sha256={value}", str(wheel.sizes[name]))
+                yield _line(name), _line(name, *hash_and_size(member))
 
 
 def _line(*fields: str) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(fields)
-    return text.getvalue().encode()
+    return format_record([[*fields]]).rstrip(b"\n")
 
 
 def _shown(line: bytes) -> str:

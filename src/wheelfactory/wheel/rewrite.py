@@ -102,13 +102,13 @@ def _write(path: Path, wheel: Wheel, stem: str, new: Mapping[str, bytes]) -> Pat
         for name in sorted({*kept, *new} - {record}, key=lambda name: (name.startswith(dist_info), name)):
             if name in new:
                 archive.add(name, new[name])
-                lines.append([name, *_hash_and_size(io.BytesIO(new[name]))])
+                lines.append([name, *hash_and_size(io.BytesIO(new[name]))])
             else:
                 info = kept[name]
                 archive.copy(name, raw, info, executable=bool(info.external_attr >> 16 & 0o111))
                 # keep the build's hash: a new one would hide a change after the build from the gate `record`
                 with raw.open(info) as member:
-                    lines.append([name, *(known.get(info.filename) or _hash_and_size(member))])
+                    lines.append([name, *(known.get(info.filename) or hash_and_size(member))])
         archive.add(record, format_record([*lines, [record, "", ""]]))
         archive.finish()
     return path
@@ -154,7 +154,7 @@ def _read_known_lines(wheel: Wheel) -> Mapping[str, list[str]]:
     return {row[0]: row[1:] for row in rows if len(row) == 3 and row[1].startswith("sha256=")}
 
 
-def _hash_and_size(file: IO[bytes]) -> list[str]:
+def hash_and_size(file: IO[bytes]) -> list[str]:
     """Return hash and size of a file as RECORD spells them."""
     digest, size = hashlib.sha256(), 0
     while piece := file.read(_CHUNK):

@@ -120,19 +120,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("installed")
     wheel = finished_wheel(folder, CK, tags="py3-none-any")
     place = folder / "site-packages"
-    pip: list[str | Path] = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--no-index",
-        "--target",
-        place,
-        wheel,
-    ]
-    subprocess.run(pip, check=True)
+    options = ("--quiet", "--no-deps", "--no-index", "--target", place)
+    subprocess.run([sys.executable, "-m", "pip", "install", *options, wheel], check=True)
     (folder,) = place.glob("*.dist-info")
     return folder
 
@@ -165,13 +154,13 @@ def test_the_working_directory_is_not_searched(installed: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        pytest.param("missing.whl", "not a wheel file name", id="wheel name"),
-        pytest.param("a-1-py3-none-any.whl", "no such file", id="wheel"),
-        pytest.param("folder", "a folder", id="folder"),
-        pytest.param("a.dist-info", "cannot read", id="dist-info without METADATA"),
-        pytest.param("text.so", "neither a wheel nor an ELF file", id="text"),
-        pytest.param("damaged.so", "damaged ELF file: damaged.so", id="damaged"),
-        pytest.param("missing.so", "no such file", id="nothing"),
+        ("missing.whl", "not a wheel file name"),
+        ("a-1-py3-none-any.whl", "no such file"),
+        ("folder", "a folder"),
+        ("a.dist-info", "cannot read"),
+        ("text.so", "neither a wheel nor an ELF file"),
+        ("damaged.so", "damaged ELF file: damaged.so"),
+        ("missing.so", "no such file"),
     ],
 )
 def test_other_files_are_an_input_error(tmp_path: Path, name: str, what: str) -> None:
