@@ -190,10 +190,7 @@ BAD_WHEELS = {
             tags="cp311-cp311-manylinux_2_39_x86_64",
             record=build_record(toolchain=toolchain_of(CK, glibc="2.39")),
         ),
-        "identity",
-        "",
-        "glibc 2.35 or older",
-        "glibc 2.39",
+        *("identity", "", "glibc 2.35 or older", "glibc 2.39"),
     ),
     **{
         f"the build record's {name} {value}": Bad(of_toolchain(**{name: value}), "identity", file, expected, found)
@@ -228,10 +225,7 @@ BAD_WHEELS = {
             record=build_record(offload_archs=("gfx942",)),
             members=payload(CK, fatbin=section(*[hip_bundle("gfx942")] * 2)),
         ),
-        "identity",
-        "build record offload_archs",
-        "gfx90a, gfx942",
-        "gfx942",
+        *("identity", "build record offload_archs", "gfx90a, gfx942", "gfx942"),
     ),
     # contents
     "no extension": Bad(with_members(**{NAME: None}), "contents", "", NAME, "no such file"),
@@ -243,10 +237,7 @@ BAD_WHEELS = {
     ),
     "far too large": Bad(
         device(hip_bundle(objects={arch: code_object(arch, code=os.urandom(6 << 20)) for arch in ARCHS})),
-        "contents",
-        "",
-        "1,000 to 10,000,000 bytes",
-        "bytes",
+        *("contents", "", "1,000 to 10,000,000 bytes", "bytes"),
     ),
     # how it is loaded
     "a library that no machine has": Bad(
@@ -254,10 +245,7 @@ BAD_WHEELS = {
     ),
     "a library by a path": Bad(
         with_members(**{NAME: extension(*ARCHS, needed=("libc10_x.so",)).replace(b"libc10_x.so", b"libc10/x.so")}),
-        "linking",
-        NAME,
-        "libraries of torch",
-        "libc10/x.so",
+        *("linking", NAME, "libraries of torch", "libc10/x.so"),
     ),
     **{
         f"the library {name}": Bad(
@@ -289,10 +277,7 @@ BAD_WHEELS = {
                 CK, source="#include <math.h>\ndouble f(double x) { return exp(x); }", flags=("-O0", "-lm")
             ),
         ),
-        "linking",
-        NAME,
-        "symbols of glibc 2.17",
-        "glibc 2.29",
+        *("linking", NAME, "symbols of glibc 2.17", "glibc 2.29"),
     ),
     # the device code
     "a build for the CPU": Bad(changed_extension(fatbin=b""), "code-objects", "", "for gfx90a, gfx942", "no bundle in"),
@@ -306,10 +291,7 @@ BAD_WHEELS = {
     },
     "kernels whose device code the linker dropped": Bad(
         changed_extension(source=with_section("llvm_offload_entries", bytes(2 * 56)), flags=("-nostdlib",)),
-        "code-objects",
-        NAME,
-        "no device code that waits for a device link",
-        "2 kernels of relocatable device code",
+        *("code-objects", NAME, "no device code that waits for a device link", "2 kernels of relocatable device code"),
     ),
     "device code that waits for a device link": Bad(
         changed_extension(
@@ -323,24 +305,15 @@ BAD_WHEELS = {
     ),
     "a code object under the name of another arch": Bad(
         device(hip_bundle(objects=MISLABELLED)),
-        "code-objects",
-        NAME,
-        "a whole code object for gfx942",
-        "its header is of another arch, gfx90a",
+        *("code-objects", NAME, "a whole code object for gfx942", "its header is of another arch, gfx90a"),
     ),
     "text in place of a code object": Bad(
         device(hip_bundle(objects={"gfx942": b"not code" * 40, "gfx90a": code_object("gfx90a", 320)})),
-        "code-objects",
-        NAME,
-        "a whole code object for gfx942",
-        "320 bytes: no ELF magic",
+        *("code-objects", NAME, "a whole code object for gfx942", "320 bytes: no ELF magic"),
     ),
     "a code object whose header is of another arch": Bad(
         device(hip_bundle(objects={"gfx90a": code_object("gfx90a"), "gfx942": other_header("gfx942", "gfx1100")})),
-        "code-objects",
-        "bundle at 0",
-        "a whole code object for gfx942",
-        "its header is of another arch, gfx1100",
+        *("code-objects", "bundle at 0", "a whole code object for gfx942", "its header is of another arch, gfx1100"),
     ),
     **{
         what: Bad(
@@ -353,10 +326,7 @@ BAD_WHEELS = {
         changed_extension(
             fatbin=section(hip_bundle(objects={arch: code_object(arch, kernels=()) for arch in ARCHS})), kernels=KERNELS
         ),
-        "code-objects",
-        NAME,
-        "the 2 kernels that host code names, for gfx90a",
-        "it lacks 2, such as _Z3addPf",
+        *("code-objects", NAME, "the 2 kernels that host code names, for gfx90a", "it lacks 2, such as _Z3addPf"),
     ),
     "a bundle of many that is a shell": Bad(
         changed_extension(
@@ -366,17 +336,11 @@ BAD_WHEELS = {
             ),
             kernels=KERNELS,
         ),
-        "code-objects",
-        NAME,
-        "the 2 kernels that host code names",
-        "it lacks 1",
+        *("code-objects", NAME, "the 2 kernels that host code names", "it lacks 1"),
     ),
     "a kernel that one arch lacks": Bad(
         device(hip_bundle("gfx942", objects={"gfx90a": code_object("gfx90a", kernels=KERNELS[:1])})),
-        "code-objects",
-        NAME,
-        "the 2 kernels that host code names, for gfx90a",
-        "it lacks 1",
+        *("code-objects", NAME, "the 2 kernels that host code names, for gfx90a", "it lacks 1"),
     ),
     "a kernel that host code does not know": Bad(
         changed_extension(kernels=KERNELS[:1]), "code-objects", NAME, "the 1 kernels that host", "has beside them 1"
@@ -389,17 +353,11 @@ BAD_WHEELS = {
     },
     "a packed bundle of the kind of plain ones": Bad(
         device(packed(bundle([(HOST, b""), *((name.replace("hipv4", "hip"), code) for name, code in GOOD[1:])]))),
-        "code-objects",
-        "bundle at 0",
-        "one empty entry of the host",
-        "hip-amdgcn-amd-amdhsa--gfx90a",
+        *("code-objects", "bundle at 0", "one empty entry of the host", "hip-amdgcn-amd-amdhsa--gfx90a"),
     ),
     "an arch whose kernels were compiled away": Bad(
         device(hip_bundle(objects={"gfx942": code_object("gfx942", 19_000), "gfx90a": code_object("gfx90a")})),
-        "code-objects",
-        "",
-        "about as much device code for gfx90a",
-        "1,204 of 19,000 bytes",
+        *("code-objects", "", "about as much device code for gfx90a", "1,204 of 19,000 bytes"),
     ),
 }
 

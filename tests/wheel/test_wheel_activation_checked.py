@@ -33,12 +33,7 @@ from wheelfactory.core.progress import ignore_progress
 from wheelfactory.matrix.facts import Context
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.pipeline.build import build_cell
-from wheelfactory.verify.accuracy import (
-    NumericReport,
-    error_bounds,
-    find_numeric_faults,
-    find_tolerance,
-)
+from wheelfactory.verify.accuracy import NumericReport, error_bounds, find_numeric_faults, find_tolerance
 from wheelfactory.verify.emulation import EXECUTE, EmulationReport, emulate
 from wheelfactory.verify.gate import Subject
 from wheelfactory.verify.programs.attention_cases import FIRST
@@ -126,11 +121,7 @@ def scratch(triton_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 def run_cases(wheels: list[Path], cache: Path, scratch: Path, only: Collection[str] = ()) -> NumericReport:
     """Run the cases of `FIRST` but `ALIKE`, or those whose names are in `only`."""
-    layers = [
-        make_build_environment(cache),
-        make_triton_environment(cache, "3.7.1"),
-        make_numpy_environment(cache),
-    ]
+    layers = [make_build_environment(cache), make_triton_environment(cache, "3.7.1"), make_numpy_environment(cache)]
     folders = [layer.site_packages for layer in layers]
     wheel, *more = wheels
     others = [f"!{each.name} *" for each in FIRST if (each.name not in only if only else each.name in ALIKE)]

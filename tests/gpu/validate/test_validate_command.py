@@ -224,11 +224,7 @@ def test_an_arch_is_emulated_though_a_gpu_is_there(cli: Cli, machine: Machine) -
     ("arguments", "package", "error"),
     [
         (("--emulate", "gfx906"), installed(), "no emulator of this arch: gfx906"),
-        (
-            ("--emulate", "gfx942"),
-            installed(CK),
-            "flash-attn (its kernels are Composable Kernel's)",
-        ),
+        (("--emulate", "gfx942"), installed(CK), "flash-attn (its kernels are Composable Kernel's)"),
         (("--emulate", "gfx942"), fallback(), "(needs no emulator: it has no kernels)"),
         (("--emulate", "gfx942", "--non-amd-gpu"), installed(), "not allowed with argument"),
     ],

@@ -87,11 +87,7 @@ def cases(found: Validation, status: Status) -> set[str]:
 
 @pytest.mark.usefixtures("short_suite")
 def test_a_wheel_with_a_wrong_kernel_is_refused_with_case_error_and_bound(
-    cli: Cli,
-    tmp_path: Path,
-    own_cache: Path,
-    torch: Environment,
-    upstream: Mapping[str, bytes],
+    cli: Cli, tmp_path: Path, own_cache: Path, torch: Environment, upstream: Mapping[str, bytes]
 ) -> None:
     """As the emulator executes it, in the environment of the slow gate."""
     name, good, bad = f"{KERNELS}/fwd_decode.py", b"< hi - start_n", b"< hi - 1 - start_n"
