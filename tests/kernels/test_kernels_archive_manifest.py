@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from kernel_archive_factory import KEY, PARTS
+from kernel_archive_factory import PARTS
 from wheelfactory.core.errors import InputError
-from wheelfactory.kernels.archive_manifest import ArchiveManifest, archive_set_id, parse_archive_manifest
+from wheelfactory.kernels.archive_manifest import archive_set_id, parse_archive_manifest
 from wheelfactory.kernels.compiler.key import diff_key_parts
-from wheelfactory.kernels.compiler.store import ObjectRecord
 
 
 def test_equal_parts_do_not_differ_in_order_or_sequence_type() -> None:
@@ -71,10 +70,3 @@ def test_parts_that_are_nested_deeply_are_refused() -> None:
 )
 def test_the_name_of_a_complete_archive_has_the_id_of_its_set(file_name: str, set_id: str) -> None:
     assert archive_set_id(file_name) == set_id
-
-
-def test_a_manifest_is_read_back_as_it_was_written() -> None:
-    entry = ObjectRecord("x_api", ("gfx942",), "0" * 64, 1, 0.1, 2, 3.25, 4.5)
-    manifest = ArchiveManifest("x", KEY, "2/8", ("fmha_fwd_d64", "x_api"), {"x_api": entry})
-
-    assert parse_archive_manifest(manifest.to_bytes(), "here") == manifest

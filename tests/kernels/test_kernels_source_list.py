@@ -115,12 +115,7 @@ WRITTEN: Mapping[str, object] = {
         "",
         "[]",
         json.dumps({**WRITTEN, "format": 0}),
-        json.dumps({**WRITTEN, "sources": [7]}),
         json.dumps({**WRITTEN, "sources": []}),
-        json.dumps({**WRITTEN, "digest": 7}),
-        json.dumps({**WRITTEN, "guards": {"x": 7}}),
-        json.dumps({**WRITTEN, "filtered": [7]}),
-        json.dumps({name: value for name, value in WRITTEN.items() if name != "digest"}),
         '{"format": 3',
     ],
 )
@@ -146,11 +141,6 @@ def test_a_release_without_a_list_has_no_planned_sources(tmp_path: Path, caplog:
     release = FlashAttn.model_validate({"git": git, "python": ">=3.9", "source": "made by this test"})
     assert list_planned_sources("9", release, tmp_path, os.environ, ()) is None
     assert "cannot list the kernel sources" in caplog.text
-
-
-def test_the_cache_holds_only_the_list_and_the_sources(tmp_path: Path) -> None:
-    list_sources("9", release_of(tmp_path), tmp_path, os.environ)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["source-lists", "sources"]
 
 
 def test_a_generator_that_is_told_the_archs_is_run_for_those_of_the_build(tmp_path: Path) -> None:

@@ -190,20 +190,11 @@ def test_any_ledger_gives_a_cost(entries: list[Measurement], asked: Measurement)
 
 LINE = measured(FWD).to_line()
 FOREIGN: list[dict[str, object]] = [
-    {"source": 7},
     {"targets": []},
-    {"targets": [7]},
-    {"targets": None},
     {"targets": "gfx942"},
-    {"archs": ["gfx942"]},
-    {"compiler": None},
     {"cpu_s": 0},
-    {"cpu_s": float("inf")},
     {"cpu_s": float("nan")},
-    {"cpu_s": "23"},
     {"peak_mib": -1},
-    {"peak_mib": True},
-    {"size": None},
     {"size": 10**400},
     {"sha256": "a line of a journal"},
 ]

@@ -123,9 +123,6 @@ def test_disabling_early_inlining_changes_no_other_flag() -> None:
     assert different == [("-amdgpu-early-inline-all=true", "-amdgpu-early-inline-all=false")]
 
 
-# flags of the environment
-
-
 # the command
 
 

@@ -142,18 +142,9 @@ def test_a_truncated_last_line_is_ignored_and_damages_no_other(store: Store, cut
 
 INVALID_CHANGES: list[dict[str, object]] = [
     {"sha256": "x"},
-    {"sha256": None},
-    {"size": "1"},
     {"size": -1},
-    {"size": 1.5},
-    {"peak_mib": None},
-    {"cpu_s": float("nan")},
     {"cpu_s": -1},
     {"start": 10**400},
-    {"end": float("inf")},
-    {"targets": 1},
-    {"targets": [1]},
-    {"targets": None},
     {"targets": "gfx942"},
     {"more": 1},
 ]

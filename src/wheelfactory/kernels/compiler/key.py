@@ -128,16 +128,10 @@ def _describe_difference(value: Any, other: Any) -> str:
     """Describe a value; of two lists that share items, only ``with`` the items that `other` lacks."""
     if not (isinstance(value, (list, tuple)) and isinstance(other, (list, tuple))):
         return _short(value)
-    missing = missing_items(value, other)
-    if len(missing) == len(value) or not (missing or missing_items(other, value)):
+    missing = [item for item in value if item not in other]
+    if len(missing) == len(value) or not (missing or [item for item in other if item not in value]):
         return _short(value)
     return f"with {_short(missing)}" if missing else "without"
-
-
-def missing_items(value: Iterable[Any], other: Iterable[Any]) -> list[Any]:
-    """Return the items that `other` lacks."""
-    known = {_plain(item) for item in other}
-    return [item for item in value if _plain(item) not in known]
 
 
 def _short(value: Any) -> str:

@@ -94,31 +94,25 @@ def write_survey(request: CompileRequest, inputs: CompileInputs, environ: Mappin
     for name in (*headers, *sources.values()):  # in a container, setup.py runs in a folder of the container
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(root / name, copy / name)
-    document = {
-        "root": str(copy),
-        "headers": headers,
-        "sources": sources,
-        "compiler": inputs.compiler.content,
-        "worker_compiler": worker_compiler(inputs.compiler.content, rocm),
-        "comment": _read_comment(inputs.hipcc, environ),
-        "environ": key_environment(environ, rocm),
-        "parts": [
-            {
-                "key": asdict(inputs.keys[targets]),
-                "command": [
-                    inputs.hipcc,
-                    *target_flags(inputs.flags, targets),
-                    *target_options(targets, inputs.archs, PLACEHOLDER),
-                ],
-                "sources": [
-                    name for name in inputs.keys[targets].sources if not is_empty(inputs.guards.get(name, ""), targets)
-                ],
-            }
-            for targets in inputs.target_lists(request.targets)
-        ],
-    }
-    write_atomic(Path(request.survey), json.dumps(document).encode())
+    survey = Survey(
+        root=str(copy),
+        headers=tuple(headers),
+        sources=sources,
+        compiler=inputs.compiler.content,
+        worker_compiler=worker_compiler(inputs.compiler.content, rocm),
+        comment=_read_comment(inputs.hipcc, environ),
+        environ=key_environment(environ, rocm),
+        parts=tuple(_part(inputs, targets) for targets in inputs.target_lists(request.targets)),
+    )
+    write_atomic(Path(request.survey), json.dumps(asdict(survey)).encode())
     return CompileResult(SURVEYED, (), tuple(sorted(inputs.kernels)), 0, 0, 0, 0.0)
+
+
+def _part(inputs: CompileInputs, targets: tuple[str, ...]) -> SurveyPart:
+    key, guards = inputs.keys[targets], inputs.guards
+    options = (*target_flags(inputs.flags, targets), *target_options(targets, inputs.archs, PLACEHOLDER))
+    sources = tuple(name for name in key.sources if not is_empty(guards.get(name, ""), targets))
+    return SurveyPart(key, (inputs.hipcc, *options), sources)
 
 
 def _require_composable(inputs: CompileInputs, environ: Mapping[str, str]) -> None:
