@@ -24,7 +24,6 @@ from wheelfactory.build.environments import (
     find_package_folders,
     keep_environment,
     make_empty_environment,
-    make_numpy_environment,
     numpy_requirements,
     open_wheel_environment,
     pip_install,
@@ -42,20 +41,10 @@ def made(folder: Path, text: str) -> Environment:
     return Environment(folder)
 
 
-def test_an_environment_is_reused(tmp_path: Path) -> None:
-    keep_environment(made(tmp_path / "made", "one"), tmp_path / "kept")
-    assert (tmp_path / "kept/content").read_text() == "one"
-
-
 def test_of_two_parallel_runs_the_first_environment_is_kept(tmp_path: Path) -> None:
     keep_environment(made(tmp_path / "fast", "one"), tmp_path / "kept")
     keep_environment(made(tmp_path / "slow", "two"), tmp_path / "kept")
     assert (tmp_path / "kept/content").read_text() == "one"
-
-
-def test_an_unwritable_cache_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="No such file or directory"):
-        keep_environment(made(tmp_path / "made", "one"), tmp_path / "missing/kept")
 
 
 def test_the_build_needs_a_cpu_torch_that_cuda_cannot_satisfy() -> None:
@@ -153,18 +142,6 @@ def test_a_wheel_refused_by_pip_is_an_error_and_leaves_nothing(tmp_path: Path, t
     ):
         pytest.fail(f"installed into {environment.folder}")
     assert list((tmp_path / "cache").iterdir()) == []
-
-
-def test_the_packages_of_a_python_are_in_its_own_folder(tmp_path: Path) -> None:
-    base = make_empty_environment(tmp_path / "base")
-    assert find_package_folders(base.python, os.environ) == [base.site_packages]
-
-
-def test_the_interpreter_gets_numpy_and_nothing_else(cache: Path) -> None:
-    made = make_numpy_environment(cache)
-    packages = {path.name.partition("-")[0] for path in made.site_packages.glob("*.dist-info")}
-    assert packages == {"numpy"}
-    assert make_numpy_environment(cache) == made
 
 
 CHANGES_A_BUILD = (

@@ -17,7 +17,6 @@ from wheelfactory.build.rocm_python import (
     discard_rocm_python,
     find_rocm_python,
     prepare_rocm_python,
-    torch_requirement,
 )
 from wheelfactory.core.errors import BuildError
 from wheelfactory.core.host import Host
@@ -52,10 +51,6 @@ def test_amds_torch_is_never_installed(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match=r"has AMD's torch 2\.9\.1") as refused:
         prepare_rocm_python(replace(CK, amd_torch=True), known(tmp_path))
     assert "in the image of rocm/pytorch that has it" in refused.value.hint
-
-
-def test_the_torch_requirement_excludes_cuda_builds() -> None:
-    assert torch_requirement(CK) == "torch==2.9.1+rocm6.4"
 
 
 def stand_in(folder: Path, name: str, toolchain: Toolchain) -> Path:

@@ -50,18 +50,6 @@ def test_a_call_passes_inputs_and_outputs_but_no_environment(run_text: RunText) 
     assert run.job("after").output == "hello 4 true\n"
 
 
-def test_a_failed_job_fails_the_call(run_text: RunText) -> None:
-    run = run_text(
-        call("with: {text: x}") + "  after: {needs: call, runs-on: u, steps: [{run: 'true'}]}\n",
-        {
-            CALLED: SAYS.replace("id: say\n", "id: say\n        shell: bash\n").replace(
-                "run: |", "run: |\n          false"
-            )
-        },
-    )
-    assert run.results() == {"call": ["failure"], "call/say": ["failure"], "after": ["skipped"]}
-
-
 @pytest.mark.parametrize("given", ["{text: 2.10}", "{text: a, number: '${{ vars.none }}'}", "{text: a, flag: 'true'}"])
 def test_a_value_of_the_wrong_type_fails_the_call(run_text: RunText, given: str) -> None:
     run = run_text(call(f"with: {given}"), {CALLED: SAYS})
@@ -127,13 +115,6 @@ def test_a_composite_action_can_use_another(run_text: RunText) -> None:
     assert run.result == "success", run.output()
     assert run.job("one").steps[-1].output == "hello you seen\n"
     assert "inner" in run.job("one").output
-
-
-def test_a_failed_step_of_a_composite_action_fails_its_step(run_text: RunText) -> None:
-    files = {**ACTIONS, ".github/actions/inner/action.yml": INNER.replace("echo inner", "false")}
-    run = run_text(USES.replace("WITH", "{who: you}"), files)
-    assert run.job("one").step("./.github/actions/greet").outcome == "failure"
-    assert run.job("one").steps[-1].outcome == "skipped"
 
 
 @pytest.mark.parametrize(("given", "complaint"), [("{}", "requires who"), ("{who: a, when: b}", "no input when")])

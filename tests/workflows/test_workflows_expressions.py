@@ -20,16 +20,12 @@ def scope(*, failed: bool = False, **contexts: Any) -> Scope:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("plain", "plain"),
-        ("", ""),
         ("${{ inputs.flag }}", True),
         ("a ${{ inputs.flag }} b", "a true b"),
         ("${{ inputs.nothing }}", None),
         ("[${{ inputs.nothing }}]", "[]"),
         ("${{ fromJSON('[1, \"2.50\"]')[1] }}", "2.50"),
         ("${{ '}}' }}", "}}"),
-        ("${{ 'it''s' }}", "it's"),
-        ("${{ inputs.round > 1 && 'later' || 'first' }}", "first"),
         ("${{ 2.10 }}", 2.1),
     ],
 )
@@ -37,9 +33,7 @@ def test_expressions_in_text(evaluator: Expressions, text: str, value: Any) -> N
     assert evaluator.fill(text, scope(inputs={"flag": True})) == value
 
 
-@pytest.mark.parametrize(
-    "text", ["${{ other.a }}", "${{ inputs.", "${{ inputs. }}", "${{ nonsense() }}", "${{ fromJSON('') }}"]
-)
+@pytest.mark.parametrize("text", ["${{ other.a }}", "${{ inputs.", "${{ fromJSON('') }}"])
 def test_invalid_expressions_are_errors(evaluator: Expressions, text: str) -> None:
     with pytest.raises(ExpressionError):
         evaluator.fill(text, scope(inputs={}))

@@ -6,7 +6,7 @@ import pytest
 
 from workflows.conftest import RunText
 from workflows.document import WorkflowError
-from workflows.events import dispatch, issue, push_tag, schedule
+from workflows.events import dispatch
 from workflows.jobs import LIMIT, MatrixError, expand_matrix
 
 JOB = "runs-on: ubuntu-24.04"
@@ -17,12 +17,6 @@ def job(name: str, script: str, *lines: str) -> str:
     return "\n".join(
         [f"  {name}:", f"    {JOB}", *(f"    {line}" for line in lines), f"    steps: [{{run: {script!r}}}]\n"]
     )
-
-
-def test_jobs_that_do_not_need_each_other_run_in_either_order(run_text: RunText) -> None:
-    text = job("a", "true") + job("b", "true") + job("c", "true", "needs: a")
-    assert [one.path for one in run_text(text).jobs] == ["a", "b", "c"]
-    assert [one.path for one in run_text(text, settings={"last_first": True}).jobs] == ["b", "a", "c"]
 
 
 @pytest.mark.parametrize(
@@ -41,16 +35,6 @@ def test_a_failure_skips_direct_and_indirect_dependents(run_text: RunText, condi
     )
     assert run.results() == {"first": ["failure"], "middle": ["skipped"], "last": [result]}
     assert run.result == "failure"
-
-
-def test_an_indirect_skip_skips_a_job(run_text: RunText) -> None:
-    run = run_text(
-        job("first", "true", "if: false")
-        + job("middle", "true", "needs: first", "if: always()")
-        + job("last", "true", "needs: middle")
-    )
-    assert run.results() == {"first": ["skipped"], "middle": ["success"], "last": ["skipped"]}
-    assert run.result == "success"
 
 
 def test_only_an_explicit_bash_has_pipefail(run_text: RunText) -> None:
@@ -105,28 +89,6 @@ def test_an_oversized_or_empty_matrix_is_refused() -> None:
     for count in (0, LIMIT + 1):
         with pytest.raises(MatrixError):
             expand_matrix({"include": [{}] * count})
-
-
-def test_events_fill_the_github_context(run_text: RunText) -> None:
-    text = """on:
-  push: {tags: ['v*']}
-  schedule: [{cron: '1 1 * * 1'}]
-  issues: {types: [opened]}
-jobs:
-  one:
-    runs-on: ubuntu-24.04
-    steps:
-      - run: echo "$GITHUB_EVENT_NAME $GITHUB_REF_NAME $TYPE $BODY[$NONE]"
-        env:
-          TYPE: ${{ github.ref_type }}
-          BODY: ${{ github.event.issue.body }}
-          NONE: ${{ inputs.none }}
-"""
-    assert run_text(text, event=push_tag("v2")).job("one").output == "push v2 tag []\n"
-    assert run_text(text, event=schedule("1 1 * * 1")).job("one").output == "schedule main branch []\n"
-    assert run_text(text, event=issue("hello")).job("one").output == "issues main branch hello[]\n"
-    with pytest.raises(WorkflowError, match="does not start on workflow_dispatch"):
-        run_text(text, event=dispatch())
 
 
 def test_inputs_of_a_manual_run_have_types_and_defaults(run_text: RunText) -> None:

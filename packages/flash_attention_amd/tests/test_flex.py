@@ -42,13 +42,12 @@ def tensors(queries: int, keys: int, width: int = 32, device: str = "cpu") -> li
     ("told", "lengths"),
     [
         (SOFTCAP, [(20, 20), (20, 90)]),
-        (Told(alibi=1), [(20, 20), (20, 90)]),
         (
             Told(alibi=2, causal=True, window_size=(30, 0), softcap=3.0),
             [(20, 20), (200, 200), (100, 100), (20, 20), (20, 90), (300, 140), (100, 700)],
         ),
     ],
-    ids=["softcap", "alibi", "all"],
+    ids=["softcap", "all"],
 )
 @pytest.mark.usefixtures("chosen")
 def test_it_computes_attention_of_any_lengths(
