@@ -38,8 +38,8 @@ LAG = Fault("lists that show a change only seconds later", done=True, changes_on
 CUT_AND_LAG = Fault(
     "connection cut after GitHub did it, and lists show it only seconds later", done=True, changes_only=True, lags=True
 )
-KILL_BEFORE = Fault("`kill -9` of the publishing process before GitHub did it", kills=True)
 KILL_AFTER = Fault("`kill -9` of the publishing process after GitHub did it", done=True, kills=True)
+"""Before GitHub did it is the same state as after the request before."""
 
 FAULTS = (
     CUT_BEFORE,
@@ -55,7 +55,6 @@ FAULTS = (
     DUPLICATE,
     LAG,
     CUT_AND_LAG,
-    KILL_BEFORE,
     KILL_AFTER,
 )
 """Every fault. Tests inject each at every request that it applies to."""

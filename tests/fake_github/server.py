@@ -85,8 +85,6 @@ class _Handler(BaseHTTPRequestHandler):
         if github.before:
             github.before(asked)
         self._hold(github, asked)
-        if fault and fault.kills and not fault.done:
-            self._kill(github)
         if fault in (faults.CUT_BEFORE, faults.CUT_DURING):
             self._cut()
         early = early_answer(github, asked, fault)

@@ -70,10 +70,7 @@ def test_a_link_leads_to_a_file_or_a_page_only() -> None:
     cases: list[tuple[str, str]] = [
         ("https://host.example/a%2Bb.whl#sha256=0a", "[wheel](https://host.example/a%2Bb.whl#sha256=0a)"),  # web
         ("wheels/a%2Bb.whl", "[wheel](wheels/a%2Bb.whl)"),  # relative
-        (
-            "https://h.example/a) [b](javascript:x)",
-            "[wheel](https://h.example/a%29%20%5Bb%5D%28javascript:x%29)",
-        ),  # brackets
+        ("https://h.example/a) [b](javascript:x)", "[wheel](https://h.example/a%29%20%5Bb%5D%28javascript:x%29)"),
         ("javascript:alert(1)", "wheel"),  # script
         ("https://[", "wheel"),  # none
         ("", "wheel"),  # empty

@@ -152,14 +152,13 @@ def held_rows(publisher: Publisher) -> tuple[WheelRow, ...]:
     return tuple(row for row in publisher.rows() if publisher.has_wheel(row))
 
 
-def stage(publisher: Publisher, additions: Iterable[Addition], step: BeginStep = silent_step) -> tuple[WheelRow, ...]:
-    """Upload wheels without publishing them; return the published rows and these, sorted by file name.
+def stage(publisher: Publisher, additions: Iterable[Addition], step: BeginStep = silent_step) -> None:
+    """Upload wheels without publishing them.
 
-    A published row of the same bytes stays, with the gates of the new row if only these verify the wheel.
     Raises `PublishError` if a name is published with other bytes, or a file is neither given nor staged.
     """
     additions = tuple(additions)
-    rows = _add_rows(publisher.rows(), additions)
+    _add_rows(publisher.rows(), additions)  # refused before anything is uploaded
     for row, path in additions:
         with step(row.filename) as report_progress:
             for asset in wheel_assets(row, path) if path else ():
@@ -167,11 +166,14 @@ def stage(publisher: Publisher, additions: Iterable[Addition], step: BeginStep =
             if not (path or publisher.has_wheel(row)):
                 hint = "publish with --stage and its file first"
                 raise PublishError("file is neither given nor staged", row.filename, hint)
-    return rows
 
 
 def _add_rows(published: Iterable[WheelRow], additions: Iterable[Addition]) -> tuple[WheelRow, ...]:
-    """The published rows and the added ones. Raises `PublishError` if a name is published with other bytes."""
+    """The published rows and the added ones, sorted by file name.
+
+    A published row of the same bytes stays, with the gates of the new row if only these verify the wheel.
+    Raises `PublishError` if a name is published with other bytes.
+    """
     rows = {row.filename: row for row in published}
     for row, _ in additions:
         present = rows.get(row.filename, row)

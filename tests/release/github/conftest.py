@@ -42,6 +42,13 @@ def github(_github: FakeGitHub) -> Iterator[FakeGitHub]:
 
 
 @pytest.fixture
+def _environ(github: FakeGitHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands talk to this GitHub."""
+    for name, value in github.environ().items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
 def client(github: FakeGitHub) -> Client:
     return Client(github.repository.api, OWNER_REPO, TOKEN, clock=github.clock, sleep=github.clock.sleep)
 

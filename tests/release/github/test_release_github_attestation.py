@@ -23,16 +23,8 @@ GITHUB = "github:someone/wheels"
 
 
 @pytest.fixture
-def cli(
-    github: FakeGitHub,
-    _trusted: None,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Cli:
+def cli(_environ: None, _trusted: None, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
     """Runs a command that reads the stand-in for GitHub and trusts the Sigstore of the tests."""
-    for name, value in github.environ().items():
-        monkeypatch.setenv(name, value)
     return lambda *arguments: run_command(capsys, *arguments, "--cache", tmp_path / "cache")
 
 

@@ -44,11 +44,9 @@ EITHER = "either publish, yank, add evidence or an attestation"
 
 
 @pytest.fixture
-def cli(github: FakeGitHub, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+def cli(_environ: None, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     """Publishes in an empty folder, with a small matrix that pins the einops of these tests."""
     monkeypatch.chdir(tmp_path)
-    for name, value in github.environ().items():
-        monkeypatch.setenv(name, value)
     einops = stub_wheel(tmp_path / "made", "einops", "0.8.2")
     pin = {"version": "0.8.2", "wheel": einops.name, "sha256": file_sha256(einops), "source": "written for the tests"}
     matrix = {**MATRIX.model_dump(mode="json", by_alias=True, exclude_defaults=True), "dependencies": {"einops": pin}}

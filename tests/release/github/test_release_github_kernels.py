@@ -64,9 +64,7 @@ class Steps(NamedTuple):
 
 
 @pytest.fixture
-def steps(github: FakeGitHub, _trusted: None, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Steps:
-    for name, value in github.environ().items():
-        monkeypatch.setenv(name, value)
+def steps(_environ: None, _trusted: None, cli: Cli, tmp_path: Path) -> Steps:
     (tmp_path / "matrix.yaml").write_text(SMALL)
     kernel_set = KernelSetJobs(id=KERNEL_SET.id, archive_name=NAME, shards=("1/1",))
     jobs = WorkflowJobs(cells=(CellJob(id=CELL, batch="one", kernel_sets=(KERNEL_SET.id,)),), kernel_sets=(kernel_set,))

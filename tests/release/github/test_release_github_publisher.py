@@ -40,7 +40,7 @@ def later(tmp_path: Path) -> Added:
     return additions([flash_attn_wheel(tmp_path / "later", THIRD_CELL)])
 
 
-def test_a_release_has_wheels_metadata_sums_and_manifest(
+def test_a_release_has_wheels_metadata_sums_and_manifest_and_rows_the_addresses_that_github_reports(
     github: FakeGitHub, publisher: NewPublisher, added: Added
 ) -> None:
     rows = publish(publisher(), added)
@@ -48,17 +48,10 @@ def test_a_release_has_wheels_metadata_sums_and_manifest(
     assert tags(github) == ["v1"]
     (release,) = github.repository.published()
     assert set(release.files()) == {"SHA256SUMS", MANIFEST_NAME, *files_of(rows)}
-
-
-def test_rows_have_the_addresses_that_github_reports_after_publishing(
-    github: FakeGitHub, publisher: NewPublisher, added: Added
-) -> None:
-    publish(publisher(), added)
     rows = publisher(tag=None, token=None).rows()
     assert [row.model_copy(update={"url": None}) for row in rows] == published_rows(github.repository)
-    for row in rows:
-        name = row.filename.replace("+", "%2B")
-        assert row.url == f"{github.repository.web}/someone/wheels/releases/download/v1/{name}"
+    home = f"{github.repository.web}/someone/wheels/releases/download/v1"
+    assert [row.url for row in rows] == [f"{home}/{row.filename.replace('+', '%2B')}" for row in rows]
 
 
 def test_a_later_publish_is_a_new_release_whose_manifest_names_every_row(

@@ -53,10 +53,8 @@ def settings() -> dict[str, Any]:
 
 
 @pytest.fixture
-def check(github: FakeGitHub, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], CommandResult]:
+def check(github: FakeGitHub, _environ: None, cli: Cli) -> Callable[[dict[str, Any]], CommandResult]:
     """Runs `ci settings` for a repository with these settings."""
-    for name, value in github.environ().items():
-        monkeypatch.setenv(name, value)
 
     def run(given: dict[str, Any]) -> CommandResult:
         github.repository.settings = given

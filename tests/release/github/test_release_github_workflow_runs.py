@@ -22,7 +22,7 @@ SHARD_FILE, PROOF_FILE = "SET-0123456789abcdef.shard-1-of-2.tar.zst", "SET-01234
 
 @pytest.fixture
 def check_run(
-    github: FakeGitHub, cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    github: FakeGitHub, _environ: None, cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[..., CommandResult]:
     """Runs `ci check-run` for a run that GitHub describes with these changes, and the artifacts of `SHARD` and `PROOF`.
 
@@ -34,8 +34,6 @@ def check_run(
         (tmp_path / "artifacts" / artifact / name).write_text(name)
         sealed = f"Sealed {folder_sha256(tmp_path / 'artifacts' / artifact)}"
         github.repository.jobs.setdefault(1001, []).append(example_job(artifact, "Set up job", sealed, run_attempt=1))
-    for name, value in github.environ().items():
-        monkeypatch.setenv(name, value)
 
     def check(repository: str = OWNER_REPO, **changes: object) -> CommandResult:
         github.repository.runs[1001] = example_run(repository, id=1001, **changes)
@@ -117,42 +115,20 @@ def test_a_run_of_this_workflow_is_accepted(event: str, path: str, repository: s
     require_own_run(OWN.model_copy(update={"event": event, "path": path}), repository)
 
 
-@pytest.mark.parametrize(
-    ("change", "found"),
-    [
-        pytest.param(
-            {"head_repository": RunRepository(full_name="else/wheels")},
-            "its repository is else/wheels, not someone/wheels",
-            id="a fork",
-        ),
-        pytest.param({"head_repository": None}, "its repository is a deleted repository", id="a deleted fork"),
-        pytest.param(
-            {"event": "pull_request"}, "its event is pull_request, not push or workflow_dispatch", id="a pull request"
-        ),
-        pytest.param(
-            {"path": ".github/workflows/ci.yml"},
-            "its workflow file is .github/workflows/ci.yml, not .github/workflows/build.yml",
-            id="another workflow",
-        ),
-        pytest.param(
-            {"path": ".github/workflows/Build.yml"},
-            "its workflow file is .github/workflows/Build.yml",
-            id="another case, which is another file",
-        ),
-        pytest.param(
-            {"path": ".github/workflows/_build_rocm.yml@.github/workflows/build.yml"},
-            "its workflow file is .github/workflows/_build_rocm.yml",
-            id="a ref that looks like the workflow",
-        ),
-        pytest.param(
-            {"path": "else/wheels/.github/workflows/build.yml@main"},
-            "its workflow file is else/wheels/.github/workflows/build.yml",
-            id="the workflow of another repository",
-        ),
-    ],
+OTHERS: tuple[tuple[dict[str, object], str], ...] = (
+    ({"head_repository": RunRepository(full_name="else/wheels")}, "repository is else/wheels, not someone/wheels"),
+    ({"head_repository": None}, "repository is a deleted repository"),  # a deleted fork
+    ({"event": "pull_request"}, "event is pull_request, not push or workflow_dispatch"),
+    ({"path": ".github/workflows/ci.yml"}, f"workflow file is .github/workflows/ci.yml, not {BUILD_WORKFLOW}"),
+    ({"path": ".github/workflows/Build.yml"}, "workflow file is .github/workflows/Build.yml"),  # another file
+    ({"path": f".github/workflows/other.yml@{BUILD_WORKFLOW}"}, "workflow file is .github/workflows/other.yml"),
+    ({"path": f"else/wheels/{BUILD_WORKFLOW}@main"}, f"workflow file is else/wheels/{BUILD_WORKFLOW}"),
 )
+
+
+@pytest.mark.parametrize(("change", "found"), OTHERS)
 def test_any_other_run_is_refused_with_what_differs(change: dict[str, object], found: str) -> None:
     with pytest.raises(InputError) as refused:
         require_own_run(OWN.model_copy(update=change), REPOSITORY)
-    assert str(refused.value).startswith(f"cannot use the kernels of this run: run 1001: {found}")
+    assert str(refused.value).startswith(f"cannot use the kernels of this run: run 1001: its {found}")
     assert "without `previous-run`" in refused.value.hint

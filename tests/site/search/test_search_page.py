@@ -373,17 +373,6 @@ def test_beyond_ten_wheels_a_table_follows_the_recommended_card(
     expect(opened).to_have_count(0)
 
 
-def test_rx_6800_with_ck_shows_the_reason_and_suggests_triton(page: Page, wheels: list[WheelRow]) -> None:
-    page.get_by_label("Your GPU").fill("RX 6800")
-    choose(page, "backend", "ck")
-    assert reasons(page) == ["RX 6800: CK in flash-attn up to 2.8.3.post2 does not support gfx1030"]
-    triton = sum("gfx1030" in row.offload_archs for row in wheels)
-    assert ways(page) == [f"Use the Triton wheels {triton} wheels"]
-    page.get_by_role("button", name="Use the Triton wheels").click()
-    assert count(page) == triton > 0
-    assert query(page) == {"backend": ["triton"], "gpu": ["RX 6800"]}
-
-
 @pytest.mark.parametrize(
     ("asked", "first", "way"),
     [
