@@ -1,4 +1,4 @@
-"""The facts and the torch probe that doctor.py embeds."""
+"""The matrix, and the facts and the torch probe that doctor.py embeds."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.matrix.load import load_matrix
 from wheelfactory.site.doctor_facts import doctor_facts
 
-WRITTEN = doctor_facts(load_matrix(MATRIX))
+KNOWN = load_matrix(MATRIX)
+WRITTEN = doctor_facts(KNOWN)
 FACTS = DoctorFacts.parse(WRITTEN)
 PROBE_TEXT = TOOLCHAIN_PROBE.read_text(encoding="utf-8")

@@ -9,14 +9,13 @@ from typing import Any
 
 import yaml
 
+from doctor.known import KNOWN
 from doctor.releases import fallback_rows
 from report_rows import einops_row
 from search_rows import row_of
-from wheelfactory.core.files import MATRIX
 from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.doctor.machine import Device, InstalledFlashAttn, InstalledTorch, Machine, Python, Requirement
 from wheelfactory.matrix.expand import expand
-from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.manifest import manifest_bytes
 
 CASES: Mapping[str, Mapping[str, Any]] = {
@@ -30,8 +29,7 @@ _INSTINCT = ("gfx90a", "gfx942", "gfx950")
 
 def full_release(folder: Path) -> Path:
     """Write a release with a wheel for each cell of the matrix, einops and both fallbacks; return its folder."""
-    matrix = load_matrix(MATRIX)
-    rows = [row_of(matrix, cell, url=None) for cell in expand(matrix).cells]
+    rows = [row_of(KNOWN, cell, url=None) for cell in expand(KNOWN).cells]
     (folder / MANIFEST_NAME).write_bytes(manifest_bytes([*rows, einops_row(folder), *fallback_rows(folder)]))
     (folder / "simple").mkdir()
     return folder
@@ -63,10 +61,9 @@ def machine_of(case: Mapping[str, Any]) -> Machine:
 
 def image_cases() -> Mapping[str, Mapping[str, Any]]:
     """Return a machine with an MI300X in each image of the matrix, by its tag; AMD's torch brings Triton's version."""
-    matrix = load_matrix(MATRIX)
-    tritons = {version.rpartition(".")[0]: facts.triton for version, facts in matrix.torch.items()}
+    tritons = {version.rpartition(".")[0]: facts.triton for version, facts in KNOWN.torch.items()}
     found = {}
-    for image in (image for rocm in matrix.rocm.values() for image in rocm.images):
+    for image in (image for rocm in KNOWN.rocm.values() for image in rocm.images):
         rocm, torch = re.findall(r"rocm([\d.]+)_", image.tag)[0], str(image.torch)
         triton = tritons.get(torch.rpartition(".")[0])
         found[image.tag] = {
@@ -120,7 +117,7 @@ def _torch(facts: Mapping[str, Any]) -> InstalledTorch:
     crash = re.search(r"SIG\w+", error) if error.startswith("imports;") else None
     rocm = version.partition("+rocm")[2]
     listed = facts.get("arch-list", ())
-    archs = load_matrix(MATRIX).rocm[rocm].archs if rocm in load_matrix(MATRIX).rocm and listed else ()
+    archs = KNOWN.rocm[rocm].archs if rocm in KNOWN.rocm and listed else ()
     without = listed["release-without"] if isinstance(listed, dict) else ()
     return InstalledTorch(
         version,

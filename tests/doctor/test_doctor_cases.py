@@ -11,14 +11,12 @@ from typing import Any
 
 import pytest
 
-from doctor.known import FACTS
+from doctor.known import FACTS, KNOWN
 from doctor.situations import CASES, full_release, image_cases, machine_of
-from wheelfactory.core.files import MATRIX
 from wheelfactory.doctor import program
 from wheelfactory.doctor.program import add_options, diagnose_and_report
 from wheelfactory.doctor.published_wheels import parse_wheels
 from wheelfactory.matrix.expand import expand
-from wheelfactory.matrix.load import load_matrix
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +82,7 @@ def assert_readable(text: str) -> None:
 def test_every_image_gets_the_wheel_of_its_own_torch_or_a_triton_wheel(
     site: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = {(cell.rocm, cell.python, cell.torch) for cell in expand(load_matrix(MATRIX)).cells if cell.amd_torch}
+    own = {(cell.rocm, cell.python, cell.torch) for cell in expand(KNOWN).cells if cell.amd_torch}
     assert own
     answers = {tag: answer_to(case, site, monkeypatch) for tag, case in image_cases().items()}
     old = {tag for tag in answers if re.search(r"release[-_]2\.[1-4]\.", tag)}
