@@ -25,7 +25,7 @@ WHEEL = "flash_attn-2.8.3+rocm72torch2.13triton-py3-none-any.whl"
 def numbers(standard: Tolerance = TRITON, error: str | None = None, /, **errors: tuple[float, float]) -> NumericReport:
     """What one case gave; by default output and gradients as far off as rounding alone is."""
     errors = errors or dict.fromkeys(("output", "dq", "dk", "dv"), (0.001, 0.001))
-    return numeric_reports.numbers(standard, numeric_reports.case(error=error, **errors))
+    return numeric_reports.numbers(standard, numeric_reports.case("causal float16", error, **errors))
 
 
 def faults(answer: NumericReport | str, standard: Tolerance = TRITON) -> list[Finding]:
