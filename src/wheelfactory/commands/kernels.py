@@ -44,15 +44,16 @@ def add(parser: argparse.ArgumentParser) -> None:
         "`wheelfactory plan --all` lists the kernel sets and suggests a shard count for each"
     )
     parser.add_argument("set", metavar="SET", help="id of a kernel set, such as ck-62327233-rocm6.4-gfx942")
-    add_option(parser, "--shard I/N", "compile only shard I of N, such as 2/4", type=_shard)
-    add_option(parser, "--merge", "merge the shards in the directory of --dest into one archive; compile nothing")
-    add_option(parser, "--upload DIR", "with --merge: upload the archive to a release directory", type=str)
-    add_option(parser, "--download TARGET", "download the archive from a release directory or github:OWNER/REPO")
+    action = parser.add_mutually_exclusive_group()
+    add_option(action, "--shard I/N", "compile only shard I of N, such as 2/4", type=_shard)
+    add_option(action, "--merge", "merge the shards in the directory of --dest into one archive; compile nothing")
+    add_option(action, "--download TARGET", "download the archive from a release directory or github:OWNER/REPO")
     what = (
         "merge the shards, execute kernels of SET on an emulator (a sample, or all) and compare the results; compile "
         "nothing. The directory of --dest must have the archives of SET and of its host code"
     )
-    add_option(parser, "--prove sample|all", what, nargs="?", const="sample")
+    add_option(action, "--prove sample|all", what, nargs="?", const="sample")
+    add_option(parser, "--upload DIR", "with --merge: upload the archive to a release directory", type=str)
     add_dest(parser, "kernels", "directory of archives")
     what = "compile costs to balance shards with; use the same FILE for every shard (default: built-in)"
     add_option(parser, "--measured-costs FILE", what, type=_file)
@@ -85,16 +86,15 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     sets = group_kernel_sets(matrix, expand(matrix).cells)
     kernel_set = require_set(sets, options.set)
     remove_scratch(dest)  # leftovers of a killed run
-    if options.download:
-        name = stored_set_name(matrix, kernel_set, slim=options.slim)
+    if options.download or options.merge:
+        stored = stored_set_name(matrix, kernel_set, slim=options.slim)
         with use_store(cache, options.cache_size), log_to_stderr():
-            archive = download_set(open_archive_host(options.download, environ), name, kernel_set.id, dest)
-    elif options.merge:
-        with use_store(cache, options.cache_size), log_to_stderr():
-            archive = merge_set(dest, kernel_set.id, store_folder(cache))
+            if options.download:
+                archive = download_set(open_archive_host(options.download, environ), stored, kernel_set.id, dest)
+            else:
+                archive = merge_set(dest, kernel_set.id, store_folder(cache))
             if options.upload:
-                name = stored_set_name(matrix, kernel_set, slim=options.slim)
-                upload_set(open_archive_host(options.upload, environ), name, archive)
+                upload_set(open_archive_host(options.upload, environ), stored, archive)
     else:
         name = f"executing {kernel_set.id}" if options.prove else f"{kernel_set.id} {options.shard or ''}".rstrip()
         with (
@@ -120,19 +120,12 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     return DONE
 
 
-_ACTIONS = ("merge", "download", "prove")
-_APART = (
-    *((action, other) for action in _ACTIONS for other in ("shard", "budget", "measured_costs", "remote")),
-    *(("merge", "download"), ("prove", "merge"), ("prove", "download"), ("remote", "shard")),
-)
-"""Options that contradict each other."""
-
-
 def _check_combinations(options: argparse.Namespace) -> None:
     """Raise `InputError` for options that contradict each other."""
-    for one, other in _APART:
-        if getattr(options, one) and getattr(options, other):
-            which = f"--{one} with --{other.replace('_', '-')}"
+    action = next((name for name in ("merge", "download", "prove", "shard") if getattr(options, name)), None)
+    for other in {None: (), "shard": ("remote",)}.get(action, ("budget", "measured_costs", "remote")):
+        if getattr(options, other):
+            which = f"--{action} with --{other.replace('_', '-')}"
             raise InputError("bad arguments", which, "run them one after the other, each in a command of its own")
     if options.upload and not options.merge:
         raise InputError("bad arguments", "--upload without --merge", "add --merge: only a merged archive is uploaded")

@@ -98,7 +98,7 @@ def test_a_missing_file_and_certificates_without_tls_are_refused(tmp_path: Path)
         (("--ignore-remote-cache",), "--ignore-remote-cache without --remote"),
         (("--remote", "build:1"), "not an address of a Remote Execution server: build:1"),
         (("--remote", "grpc://build:1", "--remote-platform", "image"), "not KEY=VALUE: image"),
-        (("--remote", "grpc://build:1", "--shard", "1/2"), "--remote with --shard"),
+        (("--remote", "grpc://build:1", "--shard", "1/2"), "--shard with --remote"),
     ],
 )
 def test_the_command_refuses_options_that_contradict_each_other(

@@ -162,6 +162,13 @@ def test_dry_run_into_a_directory_shows_the_files_and_writes_none(cli: Cli, buil
     ]
 
 
+def test_yank_is_published_under_a_tag_of_its_own(cli: Cli, github: FakeGitHub, built: Path) -> None:
+    cli(GITHUB, built, "--tag", "v1")
+    name = next(row.filename for row in read_manifest(built) if row.cell)
+    assert cli(GITHUB, "--yank", name, "--reason", "wrong kernels", "--tag", "yank-1").code == DONE
+    assert {row.filename: row.yanked for row in published_rows(github.repository)}[name] == "wrong kernels"
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
