@@ -61,15 +61,14 @@ def test_a_file_without_a_token_is_refused(content: bytes, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("command", [("kernels", SET), ("build", CELL), ("run", "--only", CELL)])
-@pytest.mark.parametrize("names", [("--remote",), ()])
 def test_each_command_takes_the_address_from_its_option_or_the_variable(
-    command: tuple[str, ...], names: tuple[str, ...], cli: Cli, monkeypatch: pytest.MonkeyPatch
+    command: tuple[str, ...], cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not names:
-        monkeypatch.setenv(REMOTE_VARIABLE, "build:1")
-    shown = cli(*command, *(word for name in names for word in (name, "build:1")))
-    assert shown.code == BAD_INPUT
-    assert "not an address of a Remote Execution server: build:1" in shown.err
+    monkeypatch.setenv(REMOTE_VARIABLE, "variable:1")
+    for options, url in (((), "variable:1"), (("--remote", "option:1"), "option:1")):
+        shown = cli(*command, *options)
+        assert shown.code == BAD_INPUT
+        assert f"not an address of a Remote Execution server: {url}" in shown.err
 
 
 def test_what_is_published_is_compiled_anew_by_a_server_that_its_certificate_names(cli: Cli) -> None:
