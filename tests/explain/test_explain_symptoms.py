@@ -11,8 +11,8 @@ from wheelfactory.core.errors import InputError
 from wheelfactory.core.files import MATRIX
 from wheelfactory.explain.build_log import BuildLog, read_build_log
 from wheelfactory.explain.causes import symptom_table
+from wheelfactory.explain.explanation import DOCTOR_LINE, find_wheel_line
 from wheelfactory.explain.log_lines import clean_line
-from wheelfactory.explain.matching_wheel import DOCTOR_LINE, find_wheel_line
 from wheelfactory.matrix.load import load_matrix
 
 TRACE = "Traceback (most recent call last):\n"

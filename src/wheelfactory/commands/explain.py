@@ -18,10 +18,9 @@ from wheelfactory.core.host import read_host
 from wheelfactory.core.label import index_path
 from wheelfactory.core.terminal import is_interactive, stdout_console, styled_lines
 from wheelfactory.explain.build_log import read_build_log
-from wheelfactory.explain.explanation import Explanation, explain_log
+from wheelfactory.explain.explanation import Explanation, explain_log, find_wheel_line
 from wheelfactory.explain.explanation_text import as_json, explanation_lines
 from wheelfactory.explain.log_lines import read_log_lines
-from wheelfactory.explain.matching_wheel import find_wheel_line
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Matrix
 from wheelfactory.matrix.load import load_matrix

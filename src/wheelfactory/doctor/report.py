@@ -32,9 +32,8 @@ from wheelfactory.doctor.steps import (
     torch_step,
     wheel_step,
 )
-from wheelfactory.doctor.systems import check_system
 from wheelfactory.doctor.torch_checks import uses_triton
-from wheelfactory.doctor.verdict import Verdict, VerdictKind, Wanted, find_verdict, needs_own_fix
+from wheelfactory.doctor.verdict import Verdict, VerdictKind, Wanted, check_system, find_verdict, needs_own_fix
 
 
 @dataclass(frozen=True)

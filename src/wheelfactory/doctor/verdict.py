@@ -1,12 +1,13 @@
-"""The doctor's verdict on a machine: works, install this, cannot, or fix this first. No I/O."""
+"""The verdict on a machine: works, install this, cannot, or fix this first; and which systems cannot. No I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from wheelfactory.core.cell import Backend, public_version
+from wheelfactory.core.cell import Backend, name_python, public_version
+from wheelfactory.core.published import version_key
 from wheelfactory.core.support import Answer
 from wheelfactory.core.torch_build import TorchOrigin
 from wheelfactory.doctor.diagnosis import INSTALL_MATCHING_WHEEL, INSTALL_TORCH, Diagnosis
@@ -14,9 +15,12 @@ from wheelfactory.doctor.facts import DoctorFacts
 from wheelfactory.doctor.fit import Fit, JudgedWheel
 from wheelfactory.doctor.gpu_match import format_gpu, gpu_warnings, list_visible_gpus
 from wheelfactory.doctor.installed_flash_attn import is_fallback
-from wheelfactory.doctor.machine import Machine
+from wheelfactory.doctor.machine import Machine, find_major_minor
 from wheelfactory.doctor.published_wheels import PublishedWheel
 from wheelfactory.doctor.torch_checks import uses_triton
+
+_GLIBC = "2.28"
+"""The oldest glibc that PyTorch's torch for ROCm supports: its wheels are manylinux_2_28."""
 
 
 class VerdictKind(str, Enum):
@@ -54,6 +58,41 @@ class Wanted:
         backend = Backend.TRITON if uses_triton(machine, installed) else Backend.CK
         versions = (None, installed.version, public_version(installed.version))
         return self.backend in (None, backend) and self.flash_attn in versions
+
+
+def check_system(machine: Machine, facts: DoctorFacts) -> Iterator[Diagnosis]:
+    """Yield why neither torch for ROCm nor a wheel can run here; nothing on Linux with a torch for ROCm."""
+    python = machine.python
+    if python.system == "Windows":
+        remedy = "install WSL (`wsl --install`) and AMD's ROCm for WSL, then run the doctor there"
+        yield Diagnosis("Windows", "the wheels are for Linux, and this is Windows", remedy)
+    elif python.system == "Darwin":
+        yield Diagnosis("macOS", "a Mac has no ROCm", "use a Linux machine with an AMD GPU")
+    elif machine.torch is None or machine.torch.hip is None:
+        yield from _check_python(machine, facts)
+
+
+def _check_python(machine: Machine, facts: DoctorFacts) -> Iterator[Diagnosis]:
+    python, pythons = machine.python, facts.support.axes["python"]
+    newest, oldest = pythons[0], pythons[-1]
+    way = f"use CPython {oldest} to {newest}"
+    have = find_major_minor(python.version) or (0, 0)
+    if python.machine != "x86_64":
+        what = f"PyTorch builds torch for ROCm for x86_64 only, and this machine is {python.machine}"
+        yield Diagnosis("machine", what, "use an x86_64 machine")
+    elif not python.tag.startswith("cp"):
+        yield Diagnosis("Python", f"there is no torch for {name_python(python.tag)}", way)
+    elif python.tag.endswith("t"):
+        what = f"nobody tried flash-attn on free-threaded Python ({name_python(python.tag)})"
+        yield Diagnosis("Python", what, f"{way}, not free-threaded")
+    elif python.glibc is None:
+        what = "this system has no glibc (musl?), which torch for ROCm needs"
+        yield Diagnosis("C library", what, "use a distribution with glibc, or a container such as rocm/pytorch")
+    elif version_key(python.glibc) < version_key(_GLIBC):
+        what = f"torch for ROCm needs glibc {_GLIBC}, and this system has {python.glibc}"
+        yield Diagnosis("C library", what, "use a newer Linux distribution, or a container such as rocm/pytorch")
+    elif not find_major_minor(oldest) <= have <= find_major_minor(newest):  # type: ignore[operator]
+        yield Diagnosis("Python", f"PyTorch has no torch for ROCm for Python {'.'.join(map(str, have))}", way)
 
 
 def needs_own_fix(diagnosis: Diagnosis) -> bool:
