@@ -151,6 +151,13 @@ def page_of(tmp_path: Path, text: str) -> Page:
     return Page(str(path))
 
 
+@pytest.fixture
+def shell(tmp_path: Path) -> Run:
+    """Runs a page that needs no checkout."""
+    (tmp_path / "folder").mkdir()
+    return lambda page: run_page(page, tmp_path / "folder", tmp_path / "home", os.environ)
+
+
 def test_blocks_share_one_shell_and_the_factory_is_that_of_the_checkout(tmp_path: Path, run: Run) -> None:
     page = page_of(
         tmp_path,
@@ -164,17 +171,17 @@ def test_blocks_share_one_shell_and_the_factory_is_that_of_the_checkout(tmp_path
     assert done.output.splitlines()[-1] == str(tmp_path / "wheelfactory/src/wheelfactory/__init__.py")
 
 
-def test_the_line_of_the_page_that_failed_is_named_with_its_command(tmp_path: Path, run: Run) -> None:
-    done = run(page_of(tmp_path, "```bash\ntrue\n```\n\ntext\n\n```bash\ntrue\nfalse\necho not reached\n```\n"))
+def test_the_line_of_the_page_that_failed_is_named_with_its_command(tmp_path: Path, shell: Run) -> None:
+    done = shell(page_of(tmp_path, "```bash\ntrue\n```\n\ntext\n\n```bash\ntrue\nfalse\necho not reached\n```\n"))
     assert done.code == 1
     assert f"{tmp_path}/page.md:11: failed: false" in done.output
     assert "not reached" not in done.output
 
 
 @pytest.mark.parametrize(("code", "wanted"), [(5, 0), (0, 1), (1, 1)])
-def test_a_block_may_be_meant_to_fail_with_one_exit_code(tmp_path: Path, run: Run, code: int, wanted: int) -> None:
+def test_a_block_may_be_meant_to_fail_with_one_exit_code(tmp_path: Path, shell: Run, code: int, wanted: int) -> None:
     marked = f"<!-- exit code 5 -->\n```bash\n(exit {code})\n```\n\n```bash\necho on\n```\n"
-    done = run(page_of(tmp_path, marked))
+    done = shell(page_of(tmp_path, marked))
     assert done.code == wanted
     assert ("on\n" in done.output) is (wanted == 0)
 
@@ -184,23 +191,23 @@ def test_a_block_may_be_meant_to_fail_with_one_exit_code(tmp_path: Path, run: Ru
     [("first\n2 ... here", 0), ("first\n3 ... here", 1), ("2 ... here\nfirst", 1)],
     ids=["as printed", "not printed", "other order"],
 )
-def test_what_a_console_shows_is_printed(tmp_path: Path, run: Run, shown: str, code: int) -> None:
+def test_what_a_console_shows_is_printed(tmp_path: Path, shell: Run, shown: str, code: int) -> None:
     commands = "$ echo first\n$ echo 2 lines are \\\n  here >&2\n"
-    done = run(page_of(tmp_path, f"```console\n{commands}{shown}\n```\n"))
+    done = shell(page_of(tmp_path, f"```console\n{commands}{shown}\n```\n"))
     assert done.code == code
     assert (":3: shows what is not printed there: " in done.output) is bool(code)
 
 
-def test_a_block_can_be_a_file_or_a_part_of_one(tmp_path: Path, run: Run) -> None:
+def test_a_block_can_be_a_file_or_a_part_of_one(tmp_path: Path, shell: Run) -> None:
     page = page_of(
         tmp_path,
         "<!-- file some.yaml -->\n```yaml\nfirst:\n  a: '1'\nlast: '$HOME'\n```\n\n"
         "<!-- insert into some.yaml -->\n```yaml\nfirst:\n  new: '0'\n```\n\n```bash\ncat some.yaml\n```\n",
     )
-    assert run(page).output == "first:\n  new: '0'\n  a: '1'\nlast: '$HOME'\n"
+    assert shell(page).output == "first:\n  new: '0'\n  a: '1'\nlast: '$HOME'\n"
 
 
-def test_a_block_that_is_marked_is_not_run_and_what_runs_on_is_ended(tmp_path: Path, run: Run) -> None:
+def test_a_block_that_is_marked_is_not_run_and_what_runs_on_is_ended(tmp_path: Path, shell: Run) -> None:
     page = page_of(tmp_path, "<!-- not executed: needs ROCm -->\n```bash\nfalse\n```\n\n```bash\nsleep 1000 &\n```\n")
-    done = run(page)
+    done = shell(page)
     assert (done.code, done.output) == (0, "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
@@ -60,6 +60,9 @@ _NO_REPORT = "the program succeeded without reporting this"
 BeginStep: TypeAlias = Callable[[str], AbstractContextManager[object]]
 """Shows the start and end of a named step to the user."""
 
+Answer: TypeAlias = tuple[Mapping[str, Any], str]
+"""The last JSON line of a program (empty without one), and why the program failed (empty if it did not)."""
+
 
 def measure_attention(
     config: AttentionConfig,
@@ -69,19 +72,12 @@ def measure_attention(
     step: BeginStep,
 ) -> AttentionReport:
     """Measure every implementation at every length. The variables in `environ` select flash-attn's backend."""
-    measured: list[tuple[MeasuredImplementation, tuple[AttentionRow, ...]]] = []
-    dropped: set[str] = set()
-    for name in implementations:
-        with step(name):
-            reported, ended = _run_program("attention.py", name, config, python, environ)
-        symbols = [row["symbol"] for row in reported.get("rows", ()) if row.get("symbol")]
-        measured.append((_implementation(name, reported, *symbols[:1]), tuple(_rows(name, reported, ended, config))))
-        dropped.update(reported.get("dropped") or ())
+    found = _run_each("attention.py", config, implementations, python, dict.fromkeys(implementations, environ), step)
     return AttentionReport(
-        **_report_header(python, config, dropped),
+        **_report_header(python, config, found),
         cpu=cpu_name(),
-        implementations=tuple(implementation for implementation, _ in measured),
-        rows=with_ratios([row for _, rows in measured for row in rows]),
+        implementations=tuple(_implementation(name, reported) for name, (reported, _) in found.items()),
+        rows=with_ratios([row for name, answer in found.items() for row in _rows(name, *answer, config)]),
     )
 
 
@@ -118,16 +114,11 @@ def measure_training(
     preset: str | None = None,
 ) -> TrainingReport:
     """Train with each implementation."""
-    results, dropped = [], set[str]()
-    for name in implementations:
-        program = "flash-attn" if name in tuple(Backend) else name
-        program_environ = _environ(name, environ, autotune=config.autotune)
-        with step(name):
-            reported, ended = _run_program("training.py", program, config, python, program_environ)
-        results.append(_result(name, reported, ended, config))
-        dropped.update(reported.get("dropped") or ())
+    environs = {name: _environ(name, environ, autotune=config.autotune) for name in implementations}
+    found = _run_each("training.py", config, implementations, python, environs, step)
+    results = tuple(_result(name, *answer, config) for name, answer in found.items())
     return TrainingReport(
-        **_report_header(python, config, dropped), preset=preset, results=tuple(results), summary=summarize(results)
+        **_report_header(python, config, found), preset=preset, results=results, summary=summarize(results)
     )
 
 
@@ -144,8 +135,8 @@ def _environ(name: str, environ: Mapping[str, str], *, autotune: bool) -> dict[s
 
 def _result(name: str, reported: Mapping[str, Any], ended: str, config: TrainingConfig) -> TrainingResult:
     """The program's result, or why it has none. A run with another backend than requested counts as not run."""
-    symbol = reported.get("symbol")
-    implementation = _implementation(name, reported, symbol)
+    implementation = _implementation(name, reported)
+    symbol = implementation.symbol
     if reported.get("status") != "measured":
         why = ended or reported.get("reason") or _NO_REPORT
         return TrainingResult(implementation=implementation, status=reported.get("status", "failed"), reason=why)
@@ -172,15 +163,33 @@ def _modules(name: str) -> tuple[str, ...]:
     return (own, AITER_TOLERANCE.module) if name == Backend.TRITON else (own,)
 
 
-def _implementation(name: str, reported: Mapping[str, Any], symbol: str | None = None) -> MeasuredImplementation:
+def _implementation(name: str, reported: Mapping[str, Any]) -> MeasuredImplementation:
+    symbols = (row.get("symbol") for row in (reported, *reported.get("rows", ())))
     found = {key: reported.get(key) for key in ("version", "origin", "aiter")}
-    return MeasuredImplementation(name=name, symbol=symbol, **found)
+    return MeasuredImplementation(name=name, symbol=next(filter(None, symbols), None), **found)
+
+
+def _run_each(
+    program: str,
+    config: AttentionConfig | TrainingConfig,
+    implementations: Sequence[str],
+    python: TorchPython,
+    environs: Mapping[str, Mapping[str, str]],
+    step: BeginStep,
+) -> Mapping[str, Answer]:
+    """Run a program for each implementation, in its environment."""
+    found = {}
+    for name in implementations:
+        loaded = "flash-attn" if name in tuple(Backend) else name
+        with step(name):
+            found[name] = _run_program(program, loaded, config, python, environs[name])
+    return found
 
 
 def _run_program(
     program: str, name: str, config: AttentionConfig | TrainingConfig, python: TorchPython, environ: Mapping[str, str]
-) -> tuple[dict[str, Any], str]:
-    """Run a program; return its last JSON line (empty without one) and why it failed (empty if it did not)."""
+) -> Answer:
+    """Run a program for one implementation."""
     device = "cuda" if python.device else "cpu"  # torch calls AMD GPUs cuda too
     arguments = [name, device, str(FALLBACK_SOURCES / "src"), config.model_dump_json()]
     done = run([python.python, "-I", "-B", PROGRAMS / program, *arguments], environ=environ)
@@ -191,9 +200,10 @@ def _run_program(
 
 
 def _report_header(
-    python: TorchPython, config: AttentionConfig | TrainingConfig, dropped: Iterable[str]
+    python: TorchPython, config: AttentionConfig | TrainingConfig, found: Mapping[str, Answer]
 ) -> dict[str, Any]:
     """The fields that every report has."""
+    dropped = {option for reported, _ in found.values() for option in reported.get("dropped") or ()}
     return {
         "factory": factory_version(),
         "time": datetime.now(timezone.utc).replace(microsecond=0),
