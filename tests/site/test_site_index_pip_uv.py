@@ -387,11 +387,6 @@ def install_preview(machine: Machine, preview: Path, *options: str) -> None:
     assert checked.returncode == 0, checked.stderr
 
 
-def test_a_preview_brings_our_aiter_where_none_is(machine: Machine, preview: Path) -> None:
-    install_preview(machine, preview)
-    assert machine.installed()["amd-aiter"] == OURS
-
-
 @pytest.mark.parametrize("version", OF_AMD)
 def test_an_installed_aiter_of_amds_stays(machine: Machine, preview: Path, tmp_path: Path, version: str) -> None:
     machine.install(aiter_of_amd(tmp_path, version)).check_returncode()
@@ -405,8 +400,11 @@ def test_an_installed_aiter_of_amds_stays(machine: Machine, preview: Path, tmp_p
     assert set(before.splitlines()) <= set(machine.freeze().splitlines())
 
 
-def test_an_aiter_of_amds_replaces_ours_whole(machine: Machine, preview: Path, tmp_path: Path) -> None:
+def test_a_preview_brings_our_aiter_where_none_is_and_one_of_amds_replaces_it_whole(
+    machine: Machine, preview: Path, tmp_path: Path
+) -> None:
     install_preview(machine, preview)
+    assert machine.installed()["amd-aiter"] == OURS
     machine.install(aiter_of_amd(tmp_path, OF_AMD[0])).check_returncode()
     install_preview(machine, preview)
 

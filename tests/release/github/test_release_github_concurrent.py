@@ -120,7 +120,6 @@ def test_two_publishes_at_once_end_with_both_changes(
         assert_both(github, old, added)
 
 
-@pytest.mark.usefixtures("_seconds")
 @pytest.mark.slow
 @pytest.mark.parametrize("yank_interrupts", [True, False], ids=["yank during a publish", "publish during a yank"])
 def test_two_publishes_under_one_tag_end_with_both_changes_or_an_error_that_a_rerun_repairs(
