@@ -54,8 +54,8 @@ def test_an_unknown_set_is_refused_with_the_command_that_lists_sets(refused: Ref
         ("--merge --budget 1", "--merge with --budget"),
         ("--download release --measured-costs matrix.yaml", "--download with --measured-costs"),
         ("--prove --remote grpcs://x:1", "--prove with --remote"),
-        ("--download release --merge", "argument --merge: not allowed with argument --download"),
-        ("--prove --shard 1/2", "argument --shard: not allowed with argument --prove"),
+        ("--download release --merge", "--merge with --download"),
+        ("--prove --shard 1/2", "--prove with --shard"),
         ("--upload release", "--upload without --merge"),
     ],
 )

@@ -44,15 +44,14 @@ def add(parser: argparse.ArgumentParser) -> None:
         "`wheelfactory plan --all` lists the kernel sets and suggests a shard count for each"
     )
     parser.add_argument("set", metavar="SET", help="id of a kernel set, such as ck-62327233-rocm6.4-gfx942")
-    action = parser.add_mutually_exclusive_group()
-    add_option(action, "--shard I/N", "compile only shard I of N, such as 2/4", type=_shard)
-    add_option(action, "--merge", "merge the shards in the directory of --dest into one archive; compile nothing")
-    add_option(action, "--download TARGET", "download the archive from a release directory or github:OWNER/REPO")
+    add_option(parser, "--shard I/N", "compile only shard I of N, such as 2/4", type=_shard)
+    add_option(parser, "--merge", "merge the shards in the directory of --dest into one archive; compile nothing")
+    add_option(parser, "--download TARGET", "download the archive from a release directory or github:OWNER/REPO")
     what = (
         "merge the shards, execute kernels of SET on an emulator (a sample, or all) and compare the results; compile "
         "nothing. The directory of --dest must have the archives of SET and of its host code"
     )
-    add_option(action, "--prove sample|all", what, nargs="?", const="sample")
+    add_option(parser, "--prove sample|all", what, nargs="?", const="sample")
     add_option(parser, "--upload DIR", "with --merge: upload the archive to a release directory", type=str)
     add_dest(parser, "kernels", "directory of archives")
     what = "compile costs to balance shards with; use the same FILE for every shard (default: built-in)"
@@ -122,11 +121,11 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
 
 def _check_combinations(options: argparse.Namespace) -> None:
     """Raise `InputError` for options that contradict each other."""
-    action = next((name for name in ("merge", "download", "prove", "shard") if getattr(options, name)), None)
-    for other in {None: (), "shard": ("remote",)}.get(action, ("budget", "measured_costs", "remote")):
-        if getattr(options, other):
-            which = f"--{action} with --{other.replace('_', '-')}"
-            raise InputError("bad arguments", which, "run them one after the other, each in a command of its own")
+    names = ("merge", "download", "prove", "shard", "remote", "budget", "measured_costs")
+    first, *others = [f"--{name.replace('_', '-')}" for name in names if getattr(options, name)] or [""]
+    if others and (first in ("--merge", "--download", "--prove") or (first, others[0]) == ("--shard", "--remote")):
+        which = f"{first} with {others[0]}"
+        raise InputError("bad arguments", which, "run them one after the other, each in a command of its own")
     if options.upload and not options.merge:
         raise InputError("bad arguments", "--upload without --merge", "add --merge: only a merged archive is uploaded")
     if options.upload and parse_repository(options.upload):
