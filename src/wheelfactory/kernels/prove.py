@@ -166,7 +166,7 @@ def _record(
         output=str(scratch),
     )
     file, log = scratch / "record.json", log_path(context.cache, f"{kernel_set.id}-calls")
-    job.write(file)
+    file.write_text(json.dumps(asdict(job)))
     log.parent.mkdir(parents=True, exist_ok=True)
     codes = [each.code for each in descriptors.values()]
     command = BuildCommand(
