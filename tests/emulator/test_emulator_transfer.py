@@ -60,6 +60,11 @@ def test_scalar_loads() -> None:
     assert machine.reports == [("misaligned access", "x", 0x3FE)]
     machine.run("s_load_dwordx2 s[8:9], s[2:3], 0x3fc")
     assert machine.reports[1] == ("load outside the buffers", "x", 0x3FC)
+    newer = Machine("gfx1201")
+    newer.data[6:8] = 0x85, 0x91
+    w = newer.run("s_load_u16 s8, s[2:3], 0x6\ns_load_i16 s9, s[2:3], 0x6\ns_load_i8 s10, s[2:3], 0x7")
+    assert (w.s[8:11], newer.reports) == ([0x9185, 0xFFFF9185, 0xFFFFFF91], [])
+    assert newer.run("s_load_b64 s[8:9], s[2:3], 0x8").s[8:10] == words(newer.data, 8, 2)
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,10 @@ stands in. Not run: the Composable Kernel that upstream pins, a kernel for gfx11
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
-import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,13 +24,13 @@ from wheelfactory.build.environments import make_numpy_environment
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.files import MATRIX
 from wheelfactory.core.label import Label
-from wheelfactory.core.process import capture, run
-from wheelfactory.core.strict import parse_json, read_record
-from wheelfactory.emulator.ck_calls import CallReport
+from wheelfactory.emulator.ck_calls import Call, CallReport
 from wheelfactory.kernels import prove
 from wheelfactory.kernels.compiler.guards import is_empty
+from wheelfactory.kernels.compiler.record_calls import Recording
 from wheelfactory.kernels.compiler.request import READY_TO_LINK
 from wheelfactory.kernels.compiler.store import Store
+from wheelfactory.kernels.prove import execute_calls
 from wheelfactory.kernels.setup_env import store_folder
 from wheelfactory.kernels.source_list import list_sources
 from wheelfactory.matrix.load import load_matrix
@@ -151,44 +150,31 @@ def test_a_sample_of_each_kind_and_guard_is_the_ordinary_object(built: Built) ->
 
 @dataclass(frozen=True)
 class Executed:
-    """A proof, the program that executed its calls, and a copy of what that read."""
+    """A proof, and the arguments of `execute_calls`, which find the texts of the kernels in `scratch`."""
 
     proof: dict[str, Any]
-    command: list[str | Path]
-    folder: Path
-
-    def execute_changed(self, pattern: str, replacement: str) -> list[str]:
-        """Change the text of the forward kernel in one place, execute the calls again, and return their faults."""
-        job = json.loads((self.folder / Path(self.command[-1]).name).read_text())
-        for name, (code, text) in job["kernels"].items():
-            copy = (self.folder / Path(text).name).read_text()
-            if "FmhaFwdKernel" in name:
-                copy, replaced = re.subn(pattern, replacement, copy, count=1)
-                assert replaced
-            changed = self.folder / f"{len(name)}.s"
-            changed.write_text(copy)
-            job["kernels"][name] = (code, str(changed))
-        (self.folder / "changed.json").write_text(json.dumps(job))
-        output = capture([*self.command[:-1], self.folder / "changed.json"])
-        reports = [read_record(CallReport, report) for report in parse_json(output)]
-        return [fault for report in reports for fault in report.faults]
+    recorded: Mapping[str, Recording]
+    codes: Mapping[str, Path]
+    scratch: Path
+    cache: Path
+    calls: Sequence[Call]
 
 
 @pytest.fixture(scope="module")
 def executed(bench: Bench, built: Built, tmp_path_factory: pytest.TempPathFactory) -> Executed:
     """The kernels for Radeon, executed."""
-    commands, folder = list[list[str | Path]](), tmp_path_factory.mktemp("executed") / "copy"
+    copy, given = tmp_path_factory.mktemp("executed") / "scratch", list[Any]()
 
-    def run_on_copy(command: list[str | Path], cwd: Path) -> subprocess.CompletedProcess[str]:
-        commands.append(command)
-        shutil.copytree(cwd, folder, ignore=shutil.ignore_patterns("source"))
-        return run(command, cwd=cwd)
+    def execute(recorded: Any, codes: Any, scratch: Path, *rest: Any) -> list[CallReport]:
+        shutil.copytree(scratch, copy, ignore=shutil.ignore_patterns("source"))
+        given.extend((recorded, codes, copy, *rest))
+        return execute_calls(recorded, codes, scratch, *rest)
 
     stores = [Store.open(store_folder(bench.folder / "cache"), key) for key in built.report.keys]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prove, "run", run_on_copy)
+        patch.setattr(prove, "execute_calls", execute)
         proof = make_proving(bench, "gfx1201", stores).prove()
-    return Executed(proof, commands[0], folder)
+    return Executed(proof, *given)
 
 
 def test_every_kernel_for_radeon_is_executed_and_right(executed: Executed) -> None:
@@ -201,7 +187,16 @@ def test_every_kernel_for_radeon_is_executed_and_right(executed: Executed) -> No
 
 @pytest.mark.parametrize(("pattern", "replacement", "fault"), PLANTED.values(), ids=PLANTED)
 def test_a_fault_in_a_kernel_is_found_and_named(executed: Executed, pattern: str, replacement: str, fault: str) -> None:
-    assert any("FmhaFwdKernel" in found and fault in found for found in executed.execute_changed(pattern, replacement))
+    (code,) = (code for name, code in executed.codes.items() if "FmhaFwdKernel" in name)
+    text = executed.scratch / f"{code.name}.s"
+    right = text.read_text()
+    changed, count = re.subn(pattern, replacement, right, count=1)
+    assert count
+    shutil.rmtree(executed.cache / "proofs")
+    text.write_text(changed)
+    reports = execute_calls(executed.recorded, executed.codes, executed.scratch, executed.cache, executed.calls)
+    text.write_text(right)
+    assert any("FmhaFwdKernel" in found and fault in found for report in reports for found in report.faults)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from wheelfactory.build.environments import Environment
 from wheelfactory.emulator.ck_calls import NOT_FINITE, CallReport, Difference
 from wheelfactory.emulator.ck_names import SPLITS, suggest_calls
 from wheelfactory.kernels import prove
-from wheelfactory.kernels.compiler.record_calls import Recording, read_fields
+from wheelfactory.kernels.compiler.record_calls import NOT_MODELLED, Job, Recording, choose_apis, read_fields, record
 from wheelfactory.kernels.proof import sample_sources
 from wheelfactory.kernels.prove import choose_calls
 
@@ -116,3 +116,13 @@ def test_a_field_that_no_struct_has_is_refused() -> None:
         read_fields(["fmha_bwd\nhdim_k 8"], HEADER)
     with pytest.raises(SystemExit, match="CK's headers lack the field words"):
         read_fields(["fmha_bwd\nwords 8"], HEADER)
+
+
+def test_no_backward_is_called_where_the_bindings_call_a_launcher(tmp_path: Path) -> None:
+    calls = {"forward": "fmha_fwd\n", "backward": "fmha_bwd\n"}
+    declared = {"fmha_fwd": "", "fmha_bwd": HEADER}
+    assert choose_apis(calls.values(), declared) == ["fmha_fwd", "fmha_bwd"]
+    apis = choose_apis(calls.values(), {**declared, "fmha_bwd": f"{HEADER}\nstruct fmha_bwd_launcher\n{{"})
+    assert apis == ["fmha_fwd"]
+    job = Job("hipcc", (), "", (), "gfx1201", {}, {"backward": calls["backward"]}, "")
+    assert dict(record(job, tmp_path / "caller", apis, tmp_path)) == {"backward": Recording((), NOT_MODELLED)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 FIRST_ADDRESS, ADDRESS_STEP = 1 << 40, 1 << 36
 """Where the first buffer of a call is, and how far apart buffers are: an access beyond one of them reaches no other."""
@@ -21,10 +22,14 @@ NOT_FINITE = 1e18
 
 @dataclass(frozen=True)
 class Buffer:
-    """The memory of a tensor. `kind` is ``data`` (the dtype of the call), or a dtype of numpy."""
+    """The memory of a tensor. `kind` is ``data`` (the dtype of the call), or a dtype of numpy.
+
+    Without `values`, it has random numbers if it is data, else zeros.
+    """
 
     shape: tuple[int, ...]
     kind: str = "data"
+    values: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -118,16 +123,16 @@ class Call:
     def _lists(self, batch: int, rows: int, columns: int) -> dict[str, Buffer]:
         found: dict[str, Buffer] = {}
         if self.packed:
-            starts = Buffer((len(self.queries) + 1,), "int32")
-            found |= {"query_starts": starts, "key_starts": starts}
+            for name, lengths in (("query_starts", self.queries), ("key_starts", self.keys)):
+                found[name] = Buffer((len(lengths) + 1,), "int32", (0, *accumulate(lengths)))
         if self.uses_cache:
-            found["lengths"] = Buffer((batch,), "int32")
+            found["lengths"] = Buffer((batch,), "int32", self.keys)
         if self.page:
-            found["pages"] = Buffer((batch, self.pages), "int32")
+            found["pages"] = Buffer((batch, self.pages), "int32", tuple(reversed(range(batch * self.pages))))
         if self.alibi:
-            found["slopes"] = Buffer((self.heads,), "float32")
+            found["slopes"] = Buffer((self.heads,), "float32", tuple(2.0**-head for head in range(1, self.heads + 1)))
         if self.dropout:
-            found |= {"seed": Buffer((1,), "uint64"), "offset": Buffer((1,), "uint64")}
+            found |= {"seed": Buffer((1,), "uint64", (SEED,)), "offset": Buffer((1,), "uint64", (OFFSET,))}
         if self.dropout and self.api == "fmha_fwd":
             found["random"] = Buffer((batch, self.heads, rows, columns), "uint8")
         return found

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from wheelfactory.emulator.ck_calls import NOT_FINITE, OFFSET, SEED, Call, Difference
+from wheelfactory.emulator.ck_calls import NOT_FINITE, Call, Difference
 from wheelfactory.emulator.dispatch import Buffer
 from wheelfactory.emulator.memory import Array
 from wheelfactory.emulator.rounding import to_bfloat16
@@ -49,8 +49,8 @@ class Problem:
     arrays: dict[str, Array]
     inputs: Mapping[str, Array]
     """A copy of the arrays before the call, in which 16-bit numbers are float64."""
-    keep: Array | None
-    """Of a backward call with dropout: which weights the forward kept, of shape (batch, head, query, key)."""
+    random: Array | None
+    """Of a backward call with dropout: the bytes that the forward compared, of shape (batch, head, query, key)."""
 
     @classmethod
     def draw(cls, call: Call, seed: int, random: Array | None = None) -> Problem:
@@ -62,26 +62,11 @@ class Problem:
                 arrays[name] = encode(source.standard_normal(buffer.shape), call.dtype)
             else:
                 arrays[name] = np.zeros(buffer.shape, buffer.kind)
+            if buffer.values:
+                arrays[name].reshape(-1)[...] = buffer.values
         for name in set(_RESULTS[call.api]) & arrays.keys():
             arrays[name].view(np.uint8)[...] = 0xFF  # NaN in each dtype
-        lists = {
-            "seed": [SEED],
-            "offset": [OFFSET],
-            "lengths": call.keys,
-            "slopes": 2.0 ** -np.arange(1, call.heads + 1),
-            "query_starts": np.cumsum((0, *call.queries)),
-            "key_starts": np.cumsum((0, *call.keys)),
-        }
-        for name in lists.keys() & arrays.keys():
-            arrays[name][...] = lists[name]
-        if "pages" in arrays:
-            arrays["pages"][...] = source.permutation(arrays["pages"].size).reshape(arrays["pages"].shape)
-        for name, function in (("cosines", np.cos), ("sines", np.sin)):
-            if name in arrays:
-                angles = np.random.default_rng(seed + 1).standard_normal(arrays[name].shape)
-                arrays[name] = encode(function(angles), call.dtype)
-        keep = None if random is None else random <= np.floor((1 - call.dropout) * 255)
-        problem = cls(call, arrays, {}, keep)
+        problem = cls(call, arrays, {}, random)
         if call.api == "fmha_bwd":
             problem._compute_forward()
         problem.inputs = {name: _copy(array) for name, array in arrays.items()}
@@ -90,10 +75,10 @@ class Problem:
     def _compute_forward(self) -> None:
         """Fill the results of the forward, which are inputs of the backward."""
         self.inputs = {name: _copy(self.arrays[name]) for name in ("queries", "keys", "values")}
-        for index, rows, columns in self._sequences():
-            attention = self._attend(index, rows, columns)
-            self.arrays["output"][index[0], rows] = encode(attention.output, self.call.dtype)
-            self.arrays["lse"][index[0], :, rows] = attention.lse
+        for number, place, rows, columns in self._sequences():
+            attention = self._attend(number, place, rows, columns)
+            self.arrays["output"][place, rows] = encode(attention.output, self.call.dtype)
+            self.arrays["lse"][place, :, rows] = attention.lse
 
     def buffers(self) -> list[Buffer]:
         """Return the arrays at the addresses that host code has seen."""
@@ -108,28 +93,20 @@ class Problem:
         if self.call.api == "fmha_fwd_appendkv":
             yield from self._compare_cache()
             return
-        for index, rows, columns in self._sequences():
-            call, attention, sequence = self.call, self._attend(index, rows, columns), index[1]
-            if call.api == "fmha_bwd":
-                gradients = attention.differentiate(self.inputs["gradient"][index[0], rows])
-                for name, expected, place in zip(
-                    ("query_gradient", "key_gradient", "value_gradient"),
-                    gradients,
-                    (rows, columns, columns),
-                    strict=True,
-                ):
-                    yield self._difference(
-                        f"{name} of {sequence}", self.arrays[name][index[0], place], expected, GRADIENT_TOLERANCE
-                    )
+        for number, place, rows, columns in self._sequences():
+            attention = self._attend(number, place, rows, columns)
+            if self.call.api == "fmha_bwd":
+                found = attention.differentiate(self.inputs["gradient"][place, rows])
+                gradients = ("query_gradient", rows), ("key_gradient", columns), ("value_gradient", columns)
+                for (name, span), expected in zip(gradients, found, strict=True):
+                    yield self._difference(name, number, self.arrays[name][place, span], expected, GRADIENT_TOLERANCE)
                 continue
-            yield self._difference(
-                f"output of {sequence}", self.arrays["output"][index[0], rows], attention.output, OUTPUT_TOLERANCE
-            )
-            lse = self.arrays["lse"][index[0], :, rows].astype(np.float64)
+            yield self._difference("output", number, self.arrays["output"][place, rows], attention.output)
+            lse = self.arrays["lse"][place, :, rows].astype(np.float64)
             same = np.where(lse == attention.lse, 0, np.abs(lse - attention.lse))  # rows without keys have -inf
-            yield Difference(f"lse of {sequence}", _largest(same), LSE_ERROR)
-            if call.api == "fmha_fwd_splitkv":
-                yield Difference(f"parts of {sequence}", self._combine(index[0], attention), PART_ERROR)
+            yield Difference(f"lse of {number}", _largest(same), LSE_ERROR)
+            if self.call.api == "fmha_fwd_splitkv":
+                yield Difference(f"parts of {number}", self._combine(place, attention), PART_ERROR)
 
     def _combine(self, place: int, attention: Attention) -> float:
         """Combine the parts of a sequence in float64, and return the largest error."""
@@ -138,15 +115,18 @@ class Problem:
         parts = np.where(shares > 0, self.arrays["part_output"][:, place], 0)  # a part without keys may be anything
         return _largest(np.abs((shares * parts).sum(0).transpose(1, 0, 2) - attention.output))
 
-    def _difference(self, name: str, found: Array, expected: Array, factor: float) -> Difference:
+    def _difference(
+        self, name: str, number: int, found: Array, expected: Array, factor: float = OUTPUT_TOLERANCE
+    ) -> Difference:
         rounding = np.abs(decode(encode(expected, self.call.dtype)) - expected).max()
-        return Difference(name, _largest(np.abs(decode(found) - expected)), factor * float(rounding))
+        return Difference(f"{name} of {number}", _largest(np.abs(decode(found) - expected)), factor * float(rounding))
 
-    def _sequences(self) -> Iterator[tuple[tuple[int, int], slice, slice]]:
-        """Yield the place of each sequence in a batch and its number, and its rows of queries and keys."""
+    def _sequences(self) -> Iterator[tuple[int, int, slice, slice]]:
+        """Yield the number of each sequence and its place in the batch, and its rows of queries and keys."""
         row = column = 0
         for number, (rows, columns) in enumerate(zip(self.call.queries, self.call.keys, strict=True)):
-            yield (0 if self.call.packed else number, number), slice(row, row + rows), slice(column, column + columns)
+            place = 0 if self.call.packed else number
+            yield number, place, slice(row, row + rows), slice(column, column + columns)
             if self.call.packed:
                 row, column = row + rows, column + columns
 
@@ -155,19 +135,16 @@ class Problem:
         rows: Array = arrays[name][self.arrays["pages"][number] if self.call.page else number]
         return rows.reshape(-1, *rows.shape[2:]) if self.call.page else rows
 
-    def _attend(self, index: tuple[int, int], rows: slice, columns: slice) -> Attention:
-        call, (place, number) = self.call, index
+    def _attend(self, number: int, place: int, rows: slice, columns: slice) -> Attention:
+        call, random = self.call, self.arrays.get("random", self.random)
         keys, values = (
             self._cache(self.inputs, name, number) if call.uses_cache else self.inputs[name][place]
             for name in ("keys", "values")
         )
-        queries = self.inputs["queries"][place, rows]
-        keep = self.keep
-        if call.dropout and call.api == "fmha_fwd":
-            keep = self.arrays["random"] <= np.floor((1 - call.dropout) * 255)
-        if keep is not None:  # rows are those of all sequences, columns those of one
-            keep = keep[place][:, rows, : columns.stop - columns.start]
-        return attend(call, queries, keys[columns], values[columns], keep)
+        keep = None
+        if random is not None:  # rows are those of all sequences, columns those of one
+            keep = random[place][:, rows, : columns.stop - columns.start] <= np.floor((1 - call.dropout) * 255)
+        return attend(call, self.inputs["queries"][place, rows], keys[columns], values[columns], keep)
 
     def _compare_cache(self) -> Iterator[Difference]:
         call = self.call
@@ -179,10 +156,10 @@ class Problem:
                 added = self.inputs[f"new_{name}"][number]
                 expected[new] = self._rotate(added, places) if name == "keys" else added
                 found = self._cache(self.arrays, name, number)
-                yield self._difference(f"{name} of {number}", found, expected, OUTPUT_TOLERANCE)
+                yield self._difference(name, number, found, expected)
             rows = length + np.arange(max(call.queries)) * call.causal
             rotated = self._rotate(self.inputs["queries"][number], rows)
-            yield self._difference(f"queries of {number}", self.arrays["queries"][number], rotated, OUTPUT_TOLERANCE)
+            yield self._difference("queries", number, self.arrays["queries"][number], rotated)
 
     def _rotate(self, rows: Array, places: Array) -> Array:
         """Apply rotary embedding for the places of rows in their sequence."""

@@ -20,15 +20,15 @@ from wheelfactory.emulator.wave import M0, Run, Wave
 
 _VECTOR = re.compile(r"(global|flat|scratch|buffer)_(load|store)_(\w+)")
 _ATOMIC = re.compile(r"(global|flat|buffer)_atomic_(\w+)")
-_SCALAR = re.compile(r"s_(buffer_)?load_(dwordx?|b)(\d*)")
+_SCALAR = re.compile(r"s_(buffer_)?load_(dwordx?|[bui])(\d*)")
 
 
 def decode_transfer(instruction: Instruction) -> Run | None:
     """Return what an instruction for memory does; None for other instructions. Raises `NotRunError`."""
     name = instruction.name
     if match := _SCALAR.fullmatch(name):
-        count = int(match[3] or 1) // (32 if match[2] == "b" else 1)
-        return _scalar_load(instruction, count, is_buffer=bool(match[1]))
+        bits = int(match[3] or 1) * (32 if match[2].startswith("dword") else 1)
+        return _scalar_load(instruction, bits, is_buffer=bool(match[1]), is_signed=match[2] == "i")
     if match := _VECTOR.fullmatch(name):
         space, direction, kind = match.groups()
         elements = elements_of(instruction, kind)
@@ -40,7 +40,8 @@ def decode_transfer(instruction: Instruction) -> Run | None:
     return decode_local(instruction) if name.startswith("ds_") else None
 
 
-def _scalar_load(instruction: Instruction, count: int, *, is_buffer: bool) -> Run:
+def _scalar_load(instruction: Instruction, bits: int, *, is_buffer: bool, is_signed: bool) -> Run:
+    size, count = min(bits // 8, 4), max(bits // 32, 1)
     target, base, variable = (parse_operand(text) for text in instruction.operands)
     constant, read = constant_offset(instruction), scalar_reader(variable, "su32")
     if variable.kind == "constant":
@@ -49,13 +50,15 @@ def _scalar_load(instruction: Instruction, count: int, *, is_buffer: bool) -> Ru
     def run(w: Wave) -> None:
         offset = read(w) + constant
         address = (w.scalar_pair(base.index) & (1 << 48) - 1) + offset
-        limit = max(0, min(count, (w.s[base.index + 2] - offset) // 4)) if is_buffer else count
-        if address & 3:
+        limit = max(0, min(count, (w.s[base.index + 2] - offset) // size)) if is_buffer else count
+        if address & size - 1:
             w.global_memory.report_misaligned(address)
-            address &= ~3
+            address &= -size
         words = [0] * count
         if limit:
-            words[:limit] = w.global_memory.load(np.array([address]), 4, limit)[:, 0].tolist()
+            words[:limit] = w.global_memory.load(np.array([address]), size, limit)[:, 0].tolist()
+        if is_signed:
+            words = [to_signed(word, bits) & 0xFFFFFFFF for word in words]
         w.s[target.index : target.index + count] = words
 
     return run

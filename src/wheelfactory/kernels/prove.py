@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from wheelfactory.build.environments import make_numpy_environment
-from wheelfactory.build.executor import BuildCommand, BuildHost, Executor
+from wheelfactory.build.executor import BuildCommand, Executor
 from wheelfactory.build.setup_py import log_path
 from wheelfactory.build.sources import unpack_source
 from wheelfactory.core.digest import content_key, file_sha256
@@ -26,7 +26,7 @@ from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.core.strict import parse_json, read_record
 from wheelfactory.emulator.ck_calls import Call, CallReport
 from wheelfactory.emulator.ck_names import suggest_calls
-from wheelfactory.emulator.code_object import Kernel, read_kernels
+from wheelfactory.emulator.code_object import read_kernels
 from wheelfactory.emulator.findings import emulator_id
 from wheelfactory.kernels.archive import find_archives, read_archive_manifest
 from wheelfactory.kernels.compile import choose_recipe
@@ -47,11 +47,11 @@ _PART = 16
 
 @dataclass(frozen=True)
 class Descriptor:
-    """A kernel of a set: its code object, and what that says of it."""
+    """A kernel of a set: its source and code object, and the bytes of each argument."""
 
     source: str
     code: Path
-    kernel: Kernel
+    sizes: tuple[str, ...]
 
 
 def prove_kernels(
@@ -130,22 +130,13 @@ def _open_store(kernel_set: KernelSet, folder: Path, cache: Path) -> Store:
 
 def read_descriptors(store: Store) -> dict[str, Descriptor]:
     """Return every kernel of a set for one arch, by name."""
-    codes = {source: store.object_path(source) for source in store.key.sources}
-    return {
-        name: Descriptor(source, code, kernel)
-        for source, code in codes.items()
-        for name, kernel in read_kernels(code.read_bytes()).items()
-    }
-
-
-def _host_flags(host: Store, build_host: BuildHost) -> Iterator[str]:
-    for flag in host.key.parts["flags"]:
-        yield flag.replace(f"{ROCM_PLACEHOLDER}/", f"{build_host.machine.rocm_path}/")
-
-
-def _describe(each: Descriptor) -> tuple[str, ...]:
-    sizes = (str(argument.size) for argument in each.kernel.arguments if not argument.kind.startswith("hidden_"))
-    return (str(each.code), *sizes)
+    found = {}
+    for source in store.key.sources:
+        code = store.object_path(source)
+        for name, kernel in read_kernels(code.read_bytes()).items():
+            sizes = (str(each.size) for each in kernel.arguments if not each.kind.startswith("hidden_"))
+            found[name] = Descriptor(source, code, tuple(sizes))
+    return found
 
 
 def _record(
@@ -163,18 +154,19 @@ def _record(
     build_host = executor.prepare_host(recipe.cell, report_progress)
     (arch,) = kernel_set.archs
     objects = [host.object_path(name) for name in host.key.sources]
+    rocm = f"{build_host.machine.rocm_path}/"
     job = Job(
-        hipcc=f"{build_host.machine.rocm_path}/bin/hipcc",
-        flags=tuple(_host_flags(host, build_host)),
+        hipcc=f"{rocm}bin/hipcc",
+        flags=tuple(flag.replace(f"{ROCM_PLACEHOLDER}/", rocm) for flag in host.key.parts["flags"]),
         root=str(unpack_source(source, scratch / "source")),
         objects=tuple(map(str, objects)),
         arch=arch,
-        kernels={name: _describe(each) for name, each in descriptors.items()},
+        kernels={name: (str(each.code), *each.sizes) for name, each in descriptors.items()},
         calls={each.name: each.request() for call in calls for each in (call, call.forward) if each},
         output=str(scratch),
     )
     file, log = scratch / "record.json", log_path(context.cache, f"{kernel_set.id}-calls")
-    job.write(file)
+    file.write_text(json.dumps(asdict(job)))
     log.parent.mkdir(parents=True, exist_ok=True)
     codes = [each.code for each in descriptors.values()]
     command = BuildCommand(

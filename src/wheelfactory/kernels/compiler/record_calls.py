@@ -47,10 +47,6 @@ class Job:
     output: str
     """A folder, which gets ``launches.json`` and the text of each launched code object, by its file name."""
 
-    def write(self, path: Path) -> None:
-        """Write the job as JSON."""
-        path.write_text(json.dumps(asdict(self)), encoding="utf-8")
-
 
 @dataclass(frozen=True)
 class Recording:
@@ -75,11 +71,16 @@ def read_fields(calls: Iterable[str], declared: str) -> list[str]:
     return fields
 
 
+def choose_apis(calls: Iterable[str], declared: Mapping[str, str]) -> list[str]:
+    """Choose the functions of calls, without one that a launcher of its header stands for in the bindings."""
+    called = {text.split()[0] for text in calls}
+    return [api for api, header in APIS.items() if api in called and LAUNCHER not in declared[header]]
+
+
 def link(job: Job, folder: Path) -> tuple[Path, list[str]]:
     """Compile and link the calling program into `folder`; return its path, and the functions that it can call."""
     declared = {header: read_header(job, header) for header in APIS.values()}
-    called = {text.split()[0] for text in job.calls.values()}
-    apis = [api for api, header in APIS.items() if api in called and LAUNCHER not in declared[header]]
+    apis = choose_apis(job.calls.values(), declared)
     fields = read_fields((text for text in job.calls.values() if text.split()[0] in apis), "".join(declared.values()))
     (folder / "fields.inc").write_text("".join(f"FIELD({name})\n" for name in fields), encoding="utf-8")
     (folder / "apis.inc").write_text("".join(f"CALL({api})\n" for api in apis), encoding="utf-8")
@@ -89,17 +90,14 @@ def link(job: Job, folder: Path) -> tuple[Path, list[str]]:
         lines += [f"CALL({api})" for api in apis if APIS[api] == header]
         sources.append(folder / f"call_{header}.cpp")
         sources[-1].write_text("\n".join((*lines, "")), encoding="utf-8")
-    objects = [str(folder / f"{source.name}.o") for source in sources]
-    options = [*job.flags, f"--offload-arch={job.arch}", "--cuda-host-only", "-O0", f"-I{CPP_FOLDER}", f"-I{folder}"]
-    for source, made in zip(sources, objects):  # noqa: B905 - Python 3.9
-        command = [job.hipcc, *options, "-x", "hip", "-c", str(source), "-o", made]
-        subprocess.run(command, cwd=job.root, check=True)
     listed, program = folder / "objects.txt", folder / "caller"
-    listed.write_text("\n".join((*objects, *job.objects)), encoding="utf-8")
+    listed.write_text("\n".join(job.objects), encoding="utf-8")
+    options = [*job.flags, f"--offload-arch={job.arch}", "--cuda-host-only", "-O0", f"-I{CPP_FOLDER}", f"-I{folder}"]
     # hip_runtime.cpp takes the place of HIP's own library. It has only what a launch needs, and a filtered set lacks
     # kernels that its API names: a call of what is missing ends the program
-    options = ["-no-hip-rt", "-no-pie", "-Wl,--unresolved-symbols=ignore-all"]
-    subprocess.run([job.hipcc, *options, f"@{listed}", "-o", str(program)], check=True)
+    options += ["-no-hip-rt", "-no-pie", "-Wl,--unresolved-symbols=ignore-all", "-o", str(program)]
+    command = [job.hipcc, *options, "-x", "hip", *map(str, sources), "-x", "none", f"@{listed}"]
+    subprocess.run(command, cwd=job.root, check=True)
     return program, apis
 
 
