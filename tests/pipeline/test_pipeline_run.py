@@ -18,9 +18,10 @@ from pathlib import Path
 import pytest
 
 from rocm_machine import make_machine
-from wheelfactory.build.environments import make_build_environment
+from wheelfactory.build.environments import make_build_environment, make_triton_environment
 from wheelfactory.core.cell import Backend
 from wheelfactory.core.digest import file_sha256
+from wheelfactory.matrix.load import load_matrix
 from wheelfactory.release.manifest import WheelRow, read_manifest
 from wheelfactory.verify.gates import required_gates
 
@@ -232,13 +233,17 @@ def test_a_ck_cell_is_published_on_a_machine_with_rocm(kernel_archives: Path) ->
     assert (folder / "simple/rocm72/torch2.13/ck/flash-attn/index.html").is_file()
 
 
-def test_the_printed_command_installs_a_wheel_that_imports(again: Done, cache: Path, tmp_path: Path) -> None:
-    """Beside the torch that it names, which is there: its download takes longer than all other tests here."""
+def test_the_printed_command_installs_a_wheel_that_imports(
+    again: Done, cache: Path, few_archs: Path, tmp_path: Path
+) -> None:
+    """Beside the torch and the Triton that it names, which are there: installing these takes a minute."""
     line = next(line for line in again.stdout.splitlines() if "torch==" in line).split()
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     python = tmp_path / "venv/bin/python"
     (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
-    (packages / "torch.pth").write_text(f"{make_build_environment(cache).site_packages}\n")
+    triton = make_triton_environment(cache, load_matrix(few_archs).torch["2.13.0"].triton)
+    there = (make_build_environment(cache), triton)
+    (packages / "there.pth").write_text("".join(f"{made.site_packages}\n" for made in there))
     subprocess.run([python, "-m", *line, "--quiet"], check=True)
     code = "import flash_attn, importlib.metadata as m; print(m.version('flash-attn'))"
     assert "FLASH_ATTENTION_TRITON_AMD_ENABLE" not in os.environ

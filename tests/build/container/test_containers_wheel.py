@@ -53,20 +53,12 @@ def test_nothing_else_is_left_where_it_was_built(machine: Machine, wheel: Path) 
 
 @pytest.fixture(scope="module")
 def release(
-    machine: Machine,
-    engine: Engine,
-    base: str,
-    kernel_archives: Path,
-    cache: Path,
-    tmp_path_factory: pytest.TempPathFactory,
+    machine: Machine, engine: Engine, base: str, cache: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Path]:
-    """An image whose torch says that it is AMD's, and a release with the wheel for it, made by one command.
-
-    Its kernels were compiled on this machine: those that containers compile are in test_containers_kernels.py.
-    """
+    """An image whose torch says that it is AMD's, and a release with the wheel for it, made by one command."""
     tag, folder = make_amds_pytorch(engine.client, base, engine.build_network), tmp_path_factory.mktemp("amds")
     matrix = write_matrix(folder / "matrix.yaml", tag)
-    options = ("--executor", "docker", "--kernels", kernel_archives, "--matrix", matrix, "--dest", folder / "release")
+    options = ("--executor", "docker", "--matrix", matrix, "--dest", folder / "release")
     done = make_machine(folder / "cache", cache, machine.environ).run("run", "--only", AMDS_CELL.id, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     return tag, folder / "release"
