@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from elf_bytes import header
 from kernel_archive_factory import KEY, OBJECTS, PARTS, fill
 from wheel_factory import CK
 from wheelfactory.build.executor import BuildHost
@@ -90,7 +91,8 @@ def test_a_kernel_set_asks_for_its_targets_and_its_shard_until_the_deadline(setu
 def test_the_archives_of_all_sets_are_unpacked_and_their_keys_required(setup: SetupRun, tmp_path: Path) -> None:
     archives = tmp_path / "archives"
     pack_archive(fill(tmp_path / "one"), DEVICE, archives, None)
-    pack_archive(fill(tmp_path / "one", key=HOST_KEY), HOST, archives, None)
+    host_objects = {source: header(type=1) + source.encode() for source in OBJECTS}
+    pack_archive(fill(tmp_path / "one", host_objects, HOST_KEY), HOST, archives, None)
 
     request = request_of(setup, CompileScope(archives), tmp_path, DEVICE, HOST)
 
