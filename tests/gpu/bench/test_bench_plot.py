@@ -87,7 +87,7 @@ def test_a_report_of_the_test_mode_in_which_nothing_is_measured_makes_a_marked_p
 
 
 def test_a_png_is_a_picture_with_something_on_it_and_an_svg_has_the_same_bytes_each_time(tmp_path: Path) -> None:
-    plot_attention(ON_GPU, [tmp_path / "one.svg", tmp_path / "plot.png"])
+    plot_attention(ON_GPU, [tmp_path / "plot.png", tmp_path / "one.svg"])
     plot_attention(ON_GPU, [tmp_path / "two.svg"])
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
     from matplotlib.image import imread  # takes a second, which collecting the tests need not spend

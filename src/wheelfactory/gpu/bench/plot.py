@@ -156,6 +156,8 @@ def _band(axes: Axes, name: str, points: Sequence[tuple[float, float | None, flo
 def _write(figure: Figure, axes: Axes, paths: Sequence[Path]) -> None:
     if axes.lines:
         axes.legend()
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # each drawing moves the parts further: bytes would depend on the file before
     for path in paths:
         image = BytesIO()
         kind = path.suffix[1:]
