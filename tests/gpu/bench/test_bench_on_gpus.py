@@ -75,7 +75,7 @@ def test_a_backend_with_more_memory_is_reported_as_such() -> None:
 
 def test_the_lighter_preset_and_single_sizes_are_taken(cli: Cli, tmp_path: Path) -> None:
     gpu = make_gpu_python(tmp_path / "gpu", BOTH)
-    cli("bench", "training", "--python", gpu.python, "--preset", "small", "--n-layers", 3, "--autotune")
+    cli("bench", "training", "--python", gpu.python, "--preset", "default", "--n-layers", 3, "--autotune")
     config = gpu.calls[0]["config"]
     assert [config[name] for name in ("seq_len", "n_layers", "warmup_steps", "timed_steps")] == [2048, 3, 10, 50]
     assert [call["environ"].get("FLASH_ATTENTION_TRITON_AMD_AUTOTUNE") for call in gpu.calls] == [None, "TRUE"]
@@ -282,7 +282,7 @@ def test_a_triton_wheel_on_nvidia_suggests_the_test_mode(
 
 def test_the_cpu_is_given_no_preset(cli: Cli, tmp_path: Path) -> None:
     cpu = make_gpu_python(tmp_path / "cpu", BOTH, CPU)
-    shown = cli("bench", "training", "--python", cpu.python, "--preset", "small", "--batch-size", 1, "--seq-len", 64)
+    shown = cli("bench", "training", "--python", cpu.python, "--preset", "default", "--batch-size", 1, "--seq-len", 64)
     assert (shown.code, shown.out, cpu.calls) == (BAD_INPUT, "", [])
     first, second = shown.err.splitlines()
     assert first.startswith("error: the presets need a GPU: the torch of ")

@@ -50,7 +50,7 @@ PRESET_FIELDS = ("batch_size", "seq_len", "d_model", "n_heads", "n_layers", "war
 
 PRESETS: Mapping[str, Mapping[str, int]] = {
     "mi300x": dict(zip(PRESET_FIELDS, (4, 4096, 1024, 16, 8, 20, 80), strict=True)),
-    "small": dict(zip(PRESET_FIELDS, (4, 2048, 1024, 16, 6, 10, 50), strict=True)),
+    "default": dict(zip(PRESET_FIELDS, (4, 2048, 1024, 16, 6, 10, 50), strict=True)),
 }
 
 _ENABLE = "FLASH_ATTENTION_TRITON_AMD_ENABLE"
