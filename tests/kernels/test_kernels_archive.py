@@ -429,7 +429,7 @@ def millions() -> dict[str, bytes]:
     rest = b',"set_id":"x","shard":null,"expected":[],"objects":{}}'
     return {
         "sources": b'{"set_key":{"parts":{},"sources":[' + b'"a",' * 2_000_000 + b'"a"]}' + rest,
-        "parts": b'{"set_key":{"sources":[],"parts":{"x":[' + b"[]," * 2_700_000 + b"[]]}}" + rest,
+        "parts": b'{"set_key":{"sources":["b","a"],"parts":{"x":[' + b"[]," * 2_700_000 + b"[]]}}" + rest,
     }
 
 
