@@ -33,7 +33,8 @@ _SMALL = (1, 128, 64, 2, 2, 1, 5)
 def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     add_python_options(parser)
-    add_option(parser, f"--preset {'|'.join(PRESETS)}", "sizes where no option sets one (mi300x if omitted; `default` is smaller)")
+    what = "sizes where no option sets one (mi300x if omitted; `default` is smaller)"
+    add_option(parser, f"--preset {'|'.join(PRESETS)}", what)
     for name in PRESET_FIELDS:
         presets = ", ".join(f"{sizes[name]} in {preset}" for preset, sizes in PRESETS.items())
         add_option(parser, f"{_option(name)} N", f"{_MEANINGS[name]} ({presets})")
