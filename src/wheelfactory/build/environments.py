@@ -111,7 +111,7 @@ def make_build_environment(cache_dir: Path) -> Environment:
     Raises `BuildError` if there is no CPU build of torch for this Python.
     """
     remedy = f": allow access to {CPU_INDEX}, or run the factory with another Python"
-    return _make_cached(cache_dir, build_requirements(), remedy)
+    return _make_cached(cache_dir, build_requirements(), cpu_torch_options, remedy)
 
 
 def make_triton_environment(cache_dir: Path, version: str) -> Environment:
@@ -125,17 +125,22 @@ def make_numpy_environment(cache_dir: Path) -> Environment:
     return _make_cached(cache_dir, numpy_requirements())
 
 
-def _make_cached(cache_dir: Path, requirements: Sequence[str], remedy: str = "") -> Environment:
+def _make_cached(
+    cache_dir: Path,
+    requirements: Sequence[str],
+    find_options: Callable[[], Sequence[str]] = lambda: ("--no-deps",),
+    remedy: str = "",
+) -> Environment:
+    """Make or reuse an environment; `find_options` gives pip's options, and may ask an index, so only if it is made."""
     identity = "\n".join([sys.version, sys.base_prefix, *requirements])
     folder = cache_dir / f"env-{content_key(identity)}"
     with _MAKE_LOCK:
         if not folder.is_dir():
             logger.info("installing %s", ", ".join(requirements))
-            options = cpu_torch_options() if requirements == build_requirements() else ("--no-deps",)
             hint = f"{', '.join(requirements)} must be installable for Python {PYTHON}{remedy}"
             with scratch_dir(cache_dir) as scratch:
                 made = make_empty_environment(scratch / "env")
-                pip_install(made, *options, *requirements, hint=hint)
+                pip_install(made, *find_options(), *requirements, hint=hint)
                 keep_environment(made, folder)
     return Environment(folder)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from wheelfactory.core.cell import Backend, name_python, public_version
+from wheelfactory.core.cell import Backend, major_minor, name_python, public_version
 from wheelfactory.core.published import version_key
 from wheelfactory.core.support import Answer
 from wheelfactory.core.torch_build import TorchOrigin
@@ -91,7 +91,7 @@ def _check_python(machine: Machine, facts: DoctorFacts) -> Iterator[Diagnosis]:
     elif version_key(python.glibc) < version_key(_GLIBC):
         what = f"torch for ROCm needs glibc {_GLIBC}, and this system has {python.glibc}"
         yield Diagnosis("C library", what, "use a newer Linux distribution, or a container such as rocm/pytorch")
-    elif not find_major_minor(oldest) <= have <= find_major_minor(newest):  # type: ignore[operator]
+    elif not major_minor(oldest) <= have <= major_minor(newest):
         yield Diagnosis("Python", f"PyTorch has no torch for ROCm for Python {'.'.join(map(str, have))}", way)
 
 

@@ -42,7 +42,7 @@ class Finding(FrozenModel):
 
     def __init__(self, file: str, expected: str, found: str, remedy: str) -> None:
         """Texts of any length, in this order or by name."""
-        super().__init__(file=file, expected=expected, found=found, remedy=remedy)  # type: ignore[call-arg]
+        super().__init__(file=file, expected=expected, found=found, remedy=remedy)  # type: ignore[call-arg]  # fields of this class
 
     def __str__(self) -> str:
         return f"{self.file}: expected {self.expected}, found {self.found} ({self.remedy})"

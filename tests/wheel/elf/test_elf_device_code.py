@@ -28,7 +28,7 @@ NUMBERS = count()
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of all objects, each of which is compiled once."""
+    """A folder for the objects that `compiled` caches."""
     return tmp_path_factory.mktemp("work")
 
 
