@@ -63,6 +63,20 @@ def test_pip_gets_the_cpu_index_if_it_answers(tmp_path: Path, monkeypatch: pytes
     assert cpu_torch_options.__wrapped__() == ()
 
 
+def test_only_an_environment_that_is_made_asks_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def ask() -> tuple[str, ...]:
+        asked.append("the index")
+        return ()
+
+    monkeypatch.setattr(environments, "cpu_torch_options", ask)
+    monkeypatch.setattr(environments, "pip_install", lambda *_, **__: None)
+    first, second = (environments.make_build_environment(tmp_path) for _ in range(2))
+    assert first == second
+    assert asked == ["the index"]
+
+
 def test_every_python_has_exactly_one_numpy_requirement() -> None:
     """The emulator needs numpy 2."""
     requirements = [Requirement(line) for line in numpy_requirements()]
