@@ -26,7 +26,7 @@ from wheelfactory.verify.importing import check_import
 from wheelfactory.verify.record import check_archive, check_record
 from wheelfactory.verify.result import Finding, GateResult, Status
 from wheelfactory.verify.symbols import check_linking, check_symbols
-from wheelfactory.wheel.build_record import read_build_record
+from wheelfactory.wheel.build_record import BuildRecord, read_build_record
 from wheelfactory.wheel.read import Wheel
 
 _COMPILED, _TRITON = frozenset({Backend.CK}), frozenset({Backend.TRITON})
@@ -123,17 +123,24 @@ def verify(
     if name in PRODUCTS:
         product = ProductSubject(wheel, pin_product(name, context), context, runner, may_build)
         return _run_gates(filter(selected, PRODUCT_GATES[name]), product, extended, opened, quick=quick)
-    try:
-        record = read_build_record(wheel)
-    except InputError as error:
-        return opened, _unreadable("identity", wheel, error)
-    if record is None:
-        remedy = "run `wheelfactory build` or `wheelfactory repair`: it is not a finished wheel of this factory"
-        return opened, GateResult.from_findings("identity", [Finding(path.name, "a build record", "none", remedy)])
+    record = _read_record(wheel)
+    if isinstance(record, GateResult):
+        return opened, record
     cell = require_in_matrix(expand(context.matrix), cell or Cell.parse(record.cell))
     subject = Subject(wheel, record, cell, context, runner, may_build, archives)
     gates = (gate for gate in GATES if cell.backend in gate.backends and selected(gate))
     return _run_gates(gates, subject, extended, opened, quick=quick)
+
+
+def _read_record(wheel: Wheel) -> BuildRecord | GateResult:
+    """Return the build record of a wheel, or the result of the gate `identity` if it has none that can be read."""
+    try:
+        record = read_build_record(wheel)
+    except InputError as error:
+        return _unreadable("identity", wheel, error)
+    remedy = "run `wheelfactory build` or `wheelfactory repair`: it is not a finished wheel of this factory"
+    missing = Finding(wheel.path.name, "a build record", "none", remedy)
+    return record or GateResult.from_findings("identity", [missing])
 
 
 def _run_gates(

@@ -64,16 +64,11 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     the others.
     """
     started = time.time()
-    if (options.action == "verify") != bool(options.rows) or (options.kernels and options.action == "prove"):
-        raise InputError("bad arguments", options.action, "--rows belongs to verify, --kernels to build and verify")
-    rebuild = environ.get(REBUILD_VARIABLE) or "one"
-    if rebuild not in ("one", "all"):
-        raise InputError(f"{REBUILD_VARIABLE} is neither one nor all", rebuild, "set it to all, or unset it")
+    rebuild = _check_arguments(options, environ)
     if options.executor == "auto" and options.action != "build":
         options.executor = "docker"  # rows and proofs are trusted, and code of a wheel must not reach them
-    deadline = read_deadline(options, started)
     archives = as_directory(Path(options.kernels)) if options.kernels else None
-    scope = CompileScope(archives=archives, deadline=deadline)
+    scope = CompileScope(archives=archives, deadline=read_deadline(options, started))
     replacements = split_names(options.cells)
     context = replace(read_context(options, environ), replacements=replacements)
     names, wheels = tuple(replacements), as_directory(options.wheels)
@@ -88,10 +83,9 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
             wheels.mkdir(parents=True, exist_ok=True)
             failures = build_batch(executor, names, wheels, scope, context=context)
         elif options.action == "prove":
-            failures = prove_batch(executor, names, wheels, deadline, context=context)
+            failures = prove_batch(executor, names, wheels, scope.deadline, context=context)
         else:
-            rows = as_directory(options.rows)
-            is_all = rebuild == "all"
+            rows, is_all = as_directory(options.rows), rebuild == "all"
             failures = verify_batch(executor, names, wheels, rows, scope, rebuild_all=is_all, context=context)
     for failure in failures:
         print_messages(f"error: {failure.name}: {failure.error}", f"hint: {find_hint(failure.error)}")
@@ -101,3 +95,13 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     if all(isinstance(failure.error, RunAgainError) for failure in failures):
         return RUN_AGAIN if failures else DONE
     return FAILED
+
+
+def _check_arguments(options: argparse.Namespace, environ: Environ) -> str:
+    """Return the value of `REBUILD_VARIABLE`. Raises `InputError` for another one, or for options of another action."""
+    if (options.action == "verify") != bool(options.rows) or (options.kernels and options.action == "prove"):
+        raise InputError("bad arguments", options.action, "--rows belongs to verify, --kernels to build and verify")
+    rebuild = environ.get(REBUILD_VARIABLE) or "one"
+    if rebuild not in ("one", "all"):
+        raise InputError(f"{REBUILD_VARIABLE} is neither one nor all", rebuild, "set it to all, or unset it")
+    return rebuild
