@@ -23,7 +23,7 @@ COMPILE = (
     *("--custom-compile-command", "./factory lock"),
     # one file for all platforms and for all Pythons from the oldest on; only packages that have wheels
     *("--universal", "--python-version", "3.10", "--generate-hashes", "--only-binary", ":all:"),
-    "pyproject.toml",
+    *("pyproject.toml", "packages/remote_execution/pyproject.toml", "--no-emit-package", "wheelfactory"),
 )
 
 

@@ -36,7 +36,6 @@ from wheelfactory.core.host import Host
 from wheelfactory.core.process import capture
 from wheelfactory.core.progress import ignore_progress
 from wheelfactory.core.query import NOTICE_PREFIX
-from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE
 from wheelfactory.kernels.compiler.request import CompileResult
 from wheelfactory.kernels.compiler.store import ObjectRecord, Store
 from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope, read_outcome, setup_env, store_folder
@@ -210,7 +209,7 @@ class Bench:
         recipe = make_recipe(self.matrix, cell, given.host, given.environ, local_build="PYTORCH_ROCM_ARCH" in environ)
         place = local_executor(given).prepare_host(cell, ignore_progress)
         setup = SetupRun(recipe, self.source, place, scratch)
-        handed = setup_env(setup, ("small",), wanted, cache=given.cache, appended=given.environ.get(APPEND_VARIABLE))
+        handed = setup_env(setup, ("small",), wanted, given)
         self._log.write_text("")
         before, raw = _cpu_s(), None
         with suppress(BuildError):  # a shard is not linked; the report has any other error

@@ -21,7 +21,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from wheelfactory.kernels.remote import messages
+from wheelfactory_remote import messages
 
 _STAGES = messages.ExecuteOperationMetadata
 Run = Callable[[messages.Command, Mapping[str, bytes]], "tuple[int, bytes]"]

@@ -23,7 +23,7 @@ FIRST = (
     "tests/emulator/test_emulator_triton.py",
     "tests/kernels/test_kernels_cells.py",
     "tests/gpu/test_gpu_tiny_models.py",
-    "tests/kernels/remote/test_remote_real_cluster.py",
+    "tests/remote_execution/test_remote_real_cluster.py",
 )
 """The longest files, which take minutes: started first, so that none is still running after all others."""
 

@@ -112,6 +112,13 @@ def test_a_package_is_a_docstring() -> None:
         assert all(isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) for node in body), path
 
 
+def test_the_client_of_clusters_is_imported_where_its_options_are_read_and_nowhere_else() -> None:
+    importing = [
+        name for name, path in modules().items() if any("wheelfactory_remote" in one for one in imported(path))
+    ]
+    assert importing == ["commands.executor_options"]
+
+
 def alone() -> Iterator[str]:
     """The modules that `BY_ITSELF` needs."""
     of = imports()

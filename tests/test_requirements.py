@@ -22,6 +22,8 @@ from wheelfactory.core.files import ROOT
 LOCKS = {"factory": ("verify",), "check": ("check",), "docs": ("docs", "verify"), "dev": ("dev",)}
 """The name of each lock file -> the extras of pyproject.toml that it has beside the dependencies; smallest first."""
 
+PROJECTS = ("pyproject.toml", "packages/remote_execution/pyproject.toml")
+
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 
 Locked = Mapping[str, frozenset[str]]
@@ -47,11 +49,12 @@ def locked_versions(name: str, environment: Mapping[str, str]) -> dict[Normalize
 
 
 def declared(asked: Iterable[str]) -> Iterator[Requirement]:
-    """The dependencies in pyproject.toml, and those of extras with the extras that these name."""
+    """The dependencies in pyproject.toml and of the client of clusters, and those of extras with the extras that these
+    name."""
     tomllib = pytest.importorskip("tomllib", reason="from Python 3.11 on")
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    project, client = (tomllib.loads((ROOT / name).read_text())["project"] for name in PROJECTS)
     extras = project["optional-dependencies"]
-    waiting = [*project["dependencies"], *(text for extra in asked for text in extras[extra])]
+    waiting = [*project["dependencies"], *client["dependencies"], *(text for extra in asked for text in extras[extra])]
     while waiting:
         requirement = Requirement(waiting.pop())
         if requirement.name == project["name"]:
@@ -107,8 +110,8 @@ def test_the_packages_are_those_that_the_dependencies_need(name: str) -> None:
 @pytest.mark.slow
 def test_locking_again_changes_nothing(tmp_path: Path) -> None:
     """A red test here: run ./factory lock, which pyproject.toml is ahead of."""
-    for name in ("pyproject.toml", "scripts/lock_requirements.py", *(f"requirements/{lock}.txt" for lock in LOCKS)):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    for name in (*PROJECTS, "scripts/lock_requirements.py", *(f"requirements/{lock}.txt" for lock in LOCKS)):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     subprocess.run([sys.executable, tmp_path / "scripts/lock_requirements.py"], check=True)
     for lock in LOCKS:

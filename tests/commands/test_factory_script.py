@@ -18,6 +18,12 @@ PYTHONPATH={ROOT}/src exec {sys.executable} "$@"
 """
 
 
+def mark_installed(checkout: Path, lock: str) -> None:
+    """Tell `./factory` that the packages of a lock file are installed, and what is on the path."""
+    path = f"{checkout}/src\n{checkout}/packages/remote_execution/src\n"
+    (checkout / f".venv/installed-{lock}").write_text(path)
+
+
 @pytest.fixture
 def factory(tmp_path: Path) -> Path:
     """A checkout whose environment is up to date."""
@@ -27,7 +33,7 @@ def factory(tmp_path: Path) -> Path:
     python.parent.mkdir(parents=True)
     python.write_text(PYTHON)
     python.chmod(0o755)
-    (tmp_path / ".venv/installed-factory").write_text(f"{tmp_path}\n")
+    mark_installed(tmp_path, "factory")
     return tmp_path / "factory"
 
 
@@ -56,7 +62,7 @@ def test_hints_and_help_name_commands_as_they_were_called(factory: Path) -> None
 def test_the_check_of_a_site_has_a_lock_file_of_its_own(factory: Path) -> None:
     """With uv and sigstore, which no other command needs."""
     (factory.parent / ".venv/installed-factory").unlink()
-    (factory.parent / ".venv/installed-check").write_text(f"{factory.parent}\n")
+    mark_installed(factory.parent, "check")
     done = subprocess.run([factory, "ci", "check", "nowhere"], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: no such directory: nowhere\nhint: ")
@@ -70,7 +76,7 @@ def calls(factory: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[
     for name in ("ruff", "mypy", "yamllint", "shellcheck", "pytest"):
         (folder / name).write_text(f'#!/bin/sh\necho {name} "$@" >> {log}\n')
         (folder / name).chmod(0o755)
-    (factory.parent / ".venv/installed-dev").write_text(f"{factory.parent}\n")
+    mark_installed(factory.parent, "dev")
 
     def call(*arguments: str) -> list[str]:
         log.unlink(missing_ok=True)

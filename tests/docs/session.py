@@ -49,11 +49,12 @@ def make_checkout(folder: Path) -> None:
     own, packages = Path(sys.prefix), Path("lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
     venv = folder / ".venv"
     (venv / packages).mkdir(parents=True)
-    (venv / packages / "factory.pth").write_text(f"{folder}/src\n{own / packages}\n")
+    path = f"{folder}/src\n{folder}/packages/remote_execution/src\n"
+    (venv / packages / "factory.pth").write_text(f"{path}{own / packages}\n")
     (venv / "bin").symlink_to(own / "bin")
     shutil.copy(own / "pyvenv.cfg", venv)
     for lock in ("factory", "dev", "docs"):
-        (venv / f"installed-{lock}").write_text(f"{folder}\n")
+        (venv / f"installed-{lock}").write_text(path)
 
 
 def run_page(page: Page, checkout: Path, home: Path, environ: Mapping[str, str]) -> Done:

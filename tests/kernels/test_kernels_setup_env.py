@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -15,27 +17,34 @@ from kernel_archive_factory import KEY, OBJECTS, PARTS, fill
 from wheel_factory import CK
 from wheelfactory.build.executor import BuildHost
 from wheelfactory.build.recipe import Recipe
-from wheelfactory.build.setup_py import SetupRun
+from wheelfactory.build.setup_py import RawWheel, SetupExtras, SetupRun
 from wheelfactory.build.sources import Source
 from wheelfactory.core.errors import BuildError, RunAgainError
+from wheelfactory.core.host import Host
+from wheelfactory.core.progress import ProgressCallback, ignore_progress
+from wheelfactory.kernels import setup_env as setup_env_module
 from wheelfactory.kernels.archive import pack_archive
 from wheelfactory.kernels.compiler.request import (
     FAILED,
     READY_TO_LINK,
+    SURVEYED,
     TIME_UP,
     CompileRequest,
     CompileResult,
 )
 from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import SetKey, Store
+from wheelfactory.kernels.compiler.survey import Survey
 from wheelfactory.kernels.setup_env import (
     CompileScope,
     ledger_path,
     read_interrupted_result,
     read_outcome,
+    run_compile,
     setup_env,
     store_folder,
 )
+from wheelfactory.matrix.facts import Context, Matrix
 
 DEVICE, HOST = "ck-62327233-rocm6.4-gfx942", "ck-62327233-rocm6.4-cxx11"
 HOST_KEY = SetKey({**PARTS, "targets": ["host"]}, KEY.sources)
@@ -54,13 +63,21 @@ def setup(tmp_path: Path) -> SetupRun:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     return SetupRun(
-        cast("Recipe", SimpleNamespace(jobs=3, cell=CK)), cast("Source", None), cast("BuildHost", host), scratch
+        cast("Recipe", SimpleNamespace(jobs=3, cell=CK, archs=())),
+        cast("Source", None),
+        cast("BuildHost", host),
+        scratch,
     )
+
+
+def context_of(cache: Path) -> Context:
+    """A context in which only the cache matters."""
+    return Context(cast("Matrix", SimpleNamespace(flash_attn={CK.flash_attn: None})), cast("Host", None), {}, cache)
 
 
 def request_of(setup: SetupRun, scope: CompileScope, cache: Path, *set_ids: str) -> CompileRequest:
     """The request that the compile of these sets reads."""
-    extras = setup_env(setup, set_ids, scope, cache=cache, appended=None)
+    extras = setup_env(setup, set_ids, scope, context_of(cache))
     return CompileRequest.read(extras.environ)
 
 
@@ -108,6 +125,45 @@ def test_a_set_without_an_archive_is_an_error_with_its_name(setup: SetupRun, tmp
     with pytest.raises(BuildError, match=f"no archive of a kernel set: {HOST} in {archives}") as caught:
         request_of(setup, CompileScope(archives), tmp_path, DEVICE, HOST)
     assert f"wheelfactory kernels {HOST}" in caught.value.hint
+
+
+# a cluster
+
+
+@pytest.mark.parametrize("end", [RunAgainError("time limit reached", "4 of 12", ""), BuildError("failed", "one", "")])
+def test_a_cluster_has_the_compiles_before_this_machine_and_its_samples_are_verified_however_that_ends(
+    end: Exception, setup: SetupRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = Survey(str(tmp_path), (), {"fmha": "build/fmha.hip"}, "", "", "", {}, ())
+    steps: list[object] = []
+
+    class FakeCluster:
+        @contextmanager
+        def fill_store(
+            self, survey: Survey, cache: Path, report_progress: ProgressCallback, *, deadline: float | None
+        ) -> Iterator[None]:
+            steps.append((survey, cache, deadline))
+            try:
+                yield
+            finally:
+                steps.append("verified")
+
+    def fake_setup(setup: SetupRun, log: Path, extras: SetupExtras, report_progress: ProgressCallback) -> RawWheel:
+        request = CompileRequest.read(extras.environ)
+        if not request.survey:
+            steps.append("compiled here")
+            raise end
+        Path(request.survey).write_text(json.dumps(asdict(listed)))
+        replace(BEGUN, state=SURVEYED, keys=()).write(request)
+        raise BuildError("setup.py failed", "at the link", "")
+
+    monkeypatch.setattr(setup_env_module, "run_setup", fake_setup)
+    monkeypatch.setattr(setup_env_module, "list_planned_sources", lambda *_: None)
+    scope = CompileScope(deadline=1.8e9, cluster=FakeCluster())
+    with pytest.raises(type(end)) as ended:
+        run_compile(setup, (DEVICE,), scope, tmp_path / "build.log", ignore_progress, context_of(tmp_path))
+    assert ended.value is end
+    assert steps == [(listed, tmp_path, 1.8e9), "compiled here", "verified"]
 
 
 # the result

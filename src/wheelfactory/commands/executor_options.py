@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 from wheelfactory.build.executor import Executor, LocalExecutor
@@ -13,7 +12,7 @@ from wheelfactory.commands.options import add_option, add_shared, as_directory, 
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.progress import log_to_stderr
-from wheelfactory.kernels.remote.settings import Remote, parse_remote
+from wheelfactory.kernels.cluster import Cluster
 from wheelfactory.kernels.setup_env import CompileScope, store_folder
 from wheelfactory.kernels.store_limit import keep_used_sets, limit_store
 from wheelfactory.matrix.facts import Context
@@ -29,29 +28,18 @@ def add_kernels(parser: argparse.ArgumentParser, *, can_ignore_cache: bool = Tru
     add_remote(parser, can_ignore_cache=can_ignore_cache)
 
 
-def read_scope(options: argparse.Namespace, environ: Mapping[str, str], started: float) -> CompileScope:
+def read_scope(
+    options: argparse.Namespace, environ: Mapping[str, str], started: float, *, publishes: bool = False
+) -> CompileScope:
     """Return the kernel archives, the deadline and the cluster of a build; `started` is in seconds since 1970."""
     archives, deadline = read_archives(options), read_deadline(options, started)
-    return CompileScope(archives=archives, deadline=deadline, remote=read_remote(options, environ))
+    cluster = read_cluster(options, environ, publishes=publishes)
+    return CompileScope(archives=archives, deadline=deadline, cluster=cluster)
 
 
 def read_archives(options: argparse.Namespace) -> Path | None:
     """Return the folder of ``--kernels``, or None."""
     return as_directory(options.kernels) if options.kernels else None
-
-
-def require_release_remote(scope: CompileScope) -> CompileScope:
-    """Return the same scope for kernels that are published: the cluster executes every compile anew.
-
-    Raises `InputError` if the cluster has no TLS.
-    """
-    remote = scope.remote
-    if remote is None:
-        return scope
-    if not remote.is_protected:
-        hint = "use grpcs://; or compile with `wheelfactory kernels SET --remote`, and give the archives to --kernels"
-        raise InputError("publishing needs a cluster whose certificate names the server", remote.address, hint)
-    return replace(scope, remote=replace(remote, ignore_cache=True))
 
 
 def add_remote(parser: argparse.ArgumentParser, *, can_ignore_cache: bool = True) -> None:
@@ -69,8 +57,11 @@ def add_remote(parser: argparse.ArgumentParser, *, can_ignore_cache: bool = True
     add_option(group, "--verify-sample N", what, 0)
 
 
-def read_remote(options: argparse.Namespace, environ: Mapping[str, str]) -> Remote | None:
-    """Return the cluster that the options name, or the variable; None for neither. Raises `InputError`."""
+def read_cluster(options: argparse.Namespace, environ: Mapping[str, str], *, publishes: bool = False) -> Cluster | None:
+    """Return the cluster that the options name, or the variable; None for neither. Raises `InputError`.
+
+    `publishes` tells whether the kernels are published, for which not every cluster will do.
+    """
     url = options.remote or environ.get(REMOTE_VARIABLE)
     if not url:
         for name in ("remote_token", "remote_ca", "remote_platform", "ignore_remote_cache", "verify_sample"):
@@ -78,14 +69,22 @@ def read_remote(options: argparse.Namespace, environ: Mapping[str, str]) -> Remo
                 option = f"--{name.replace('_', '-')}"
                 raise InputError("bad arguments", f"{option} without --remote", "add --remote grpcs://HOST:PORT")
         return None
-    return parse_remote(
+    try:  # a distribution of its own, packages/remote_execution
+        from wheelfactory_remote.cluster import RemoteCluster
+        from wheelfactory_remote.settings import parse_remote
+    except ModuleNotFoundError as error:
+        hint = "in a checkout of wheelfactory: pip install packages/remote_execution"
+        raise InputError("no client of the Remote Execution API", str(error), hint) from None
+    remote = parse_remote(
         url,
         token=options.remote_token,
         ca=options.remote_ca,
         platform=dict(options.remote_platform),
         ignore_cache=getattr(options, "ignore_remote_cache", False),
         sample=options.verify_sample,
+        publishes=publishes,
     )
+    return RemoteCluster(remote)
 
 
 def _property(text: str) -> tuple[str, str]:

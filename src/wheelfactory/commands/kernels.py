@@ -10,8 +10,8 @@ from wheelfactory.commands.executor_options import (
     add_executor,
     add_remote,
     open_executor,
+    read_cluster,
     read_deadline,
-    read_remote,
     use_store,
 )
 from wheelfactory.commands.options import (
@@ -112,7 +112,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
                     shard=options.shard,
                     shard_ledger=options.measured_costs,
                     deadline=read_deadline(options, started),
-                    remote=None if options.shard else read_remote(options, environ),
+                    cluster=None if options.shard else read_cluster(options, environ),
                 )
                 archive = compile_kernels(executor, kernel_set, scope, dest, report_progress, context=context)
     print_results(str(archive))

@@ -14,7 +14,6 @@ from wheelfactory.commands.executor_options import (
     has_compiled_cell,
     open_executor,
     read_scope,
-    require_release_remote,
     use_store,
 )
 from wheelfactory.commands.options import (
@@ -58,7 +57,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     context = read_context(options, environ)
     matrix, cache = context.matrix, context.cache
     cells = select_cells(expand(matrix), options.only)
-    scope = require_release_remote(read_scope(options, environ, started))
+    scope = read_scope(options, environ, started, publishes=True)
     publisher, compiled = DirectoryPublisher(as_directory(options.dest)), has_compiled_cell(cells)
     with (
         lock_folder(publisher.folder),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from wheelfactory.build.executor import Executor
 from wheelfactory.build.recipe import Recipe, make_recipe
-from wheelfactory.build.setup_py import SetupExtras, SetupRun, log_path
+from wheelfactory.build.setup_py import SetupRun, log_path
 from wheelfactory.build.sources import Source, fetch_source
 from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError, RunAgainError, SourceError
@@ -20,8 +20,6 @@ from wheelfactory.kernels.compiler.request import CompileResult
 from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.kernel_set import KernelSet
-from wheelfactory.kernels.remote.samples import verify_samples
-from wheelfactory.kernels.remote.survey_and_fill import prepare_compile
 from wheelfactory.kernels.resume import log_ignored_archives, unpack_archives
 from wheelfactory.kernels.setup_env import CompileScope, read_interrupted_result, run_compile, store_folder
 from wheelfactory.matrix.facts import Context
@@ -60,9 +58,7 @@ def compile_kernels(
         setup = SetupRun(recipe, source, build_host, scratch)
         scope = replace(scope, targets=kernel_set.targets)
         log = log_path(cache, kernel_set.id + (shard_suffix(shard_name) if shard_name else ""))
-        extras, filled = prepare_compile(setup, (kernel_set.id,), scope, log, report_progress, context)
-        result, time_error = _compile(setup, extras, kernels, log, report_progress)
-        verify_samples(filled)
+        result, time_error = _compile(setup, kernel_set.id, scope, log, report_progress, context)
     store = Store.open(kernels, result.keys[0])
     log_ignored_archives(unpacked, store.key)
     return _pack_result(store, kernel_set.id, folder, shard_name, result.sources, time_error)
@@ -87,7 +83,7 @@ def choose_recipe(executor: Executor, cells: Sequence[Cell], *, context: Context
 
 
 def _compile(
-    setup: SetupRun, extras: SetupExtras, kernels: Path, log: Path, report_progress: ProgressCallback
+    setup: SetupRun, set_id: str, scope: CompileScope, log: Path, report_progress: ProgressCallback, context: Context
 ) -> tuple[CompileResult, RunAgainError | None]:
     """Run setup.py up to the link, where our ninja fails on purpose.
 
@@ -95,7 +91,7 @@ def _compile(
     `compile_kernels`.
     """
     try:
-        raw, result = run_compile(setup, extras, kernels, log, report_progress)
+        raw, result = run_compile(setup, (set_id,), scope, log, report_progress, context)
     except RunAgainError as error:
         result = read_interrupted_result(setup)
         if result is None:

@@ -1,4 +1,4 @@
-"""Prepare the environment in which setup.py compiles kernels through the factory, and read the compile's result.
+"""Run setup.py in an environment in which it compiles kernels through the factory, and read the compile's result.
 
 setup.py starts our ninja as its ninja (see the package `compiler`).
 """
@@ -6,16 +6,19 @@ setup.py starts our ninja as its ninja (see the package `compiler`).
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from wheelfactory.build.setup_py import RawWheel, SetupExtras, SetupRun, run_setup
 from wheelfactory.core.errors import BuildError, RunAgainError
 from wheelfactory.core.files import PACKAGE_DIR, write_atomic
 from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.kernels.archive import find_archives, unpack_archive
+from wheelfactory.kernels.cluster import Cluster
 from wheelfactory.kernels.compiler import ninja as our_ninja
 from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE
 from wheelfactory.kernels.compiler.request import (
@@ -28,10 +31,11 @@ from wheelfactory.kernels.compiler.request import (
 )
 from wheelfactory.kernels.compiler.shards import Shard
 from wheelfactory.kernels.compiler.store import Store
+from wheelfactory.kernels.compiler.survey import Survey
 from wheelfactory.kernels.generator_commands import filter_environ
-from wheelfactory.kernels.remote.settings import Remote
-from wheelfactory.kernels.source_list import SourceList
+from wheelfactory.kernels.source_list import SourceList, list_planned_sources
 from wheelfactory.kernels.timeline import render_trace
+from wheelfactory.matrix.facts import Context
 
 
 @dataclass(frozen=True)
@@ -48,11 +52,15 @@ class CompileScope:
     """The ledger to cut shards by, which must be the same on every machine; None for the seed table alone."""
     deadline: float | None = None
     """Seconds since 1970. A compile that would end later is not started."""
-    remote: Remote | None = None
-    """The cluster that compiles first what the store lacks; None to compile all on the build host."""
+    cluster: Cluster | None = None
+    """It compiles first what the store lacks; None to compile all on the build host."""
 
 
 FULL_SCOPE = CompileScope()
+
+CompileOutcome: TypeAlias = "tuple[RawWheel | None, CompileResult | None]"
+"""The wheel, None if our ninja stopped setup.py before the link as requested; and the result of the compile, None if
+setup.py compiles nothing."""
 
 
 def store_folder(cache: Path) -> Path:
@@ -69,23 +77,23 @@ def setup_env(
     setup: SetupRun,
     set_ids: Sequence[str],
     scope: CompileScope,
+    context: Context,
     *,
-    cache: Path,
-    appended: str | None,
     planned: SourceList | None = None,
     survey: Path | None = None,
 ) -> SetupExtras:
     """Write the files that a compile through wheelfactory needs, and return what to add to the run of setup.py.
 
-    `set_ids` are the sets that the build links. `appended` is the value of `APPEND_VARIABLE`; `planned` are the sources
-    that the build must compile, None for any. `survey` is a file in which to list the compiles instead of running them.
+    `set_ids` are the sets that the build links; `planned` are the sources that it must compile, None for any. `survey`
+    is a file in which to list the compiles instead of running them.
     Raises `InputError` for an unusable archive, `BuildError` if there is none.
     """
-    build_host, stores = setup.build_host, store_folder(cache)
+    build_host, stores, ledger = setup.build_host, store_folder(context.cache), ledger_path(context.cache)
+    appended = context.environ.get(APPEND_VARIABLE)
     request = CompileRequest(
         ninja=str(build_host.ninja),
         kernels=str(stores),
-        ledger=str(ledger_path(cache)),
+        ledger=str(ledger),
         result_file=str(_result_path(setup)),
         jobs=setup.recipe.jobs,
         targets=scope.targets,
@@ -109,9 +117,9 @@ def setup_env(
         **(filter_environ(setup.scratch / "python", planned.filtered) if planned and planned.filtered else {}),
     }
     stores.mkdir(parents=True, exist_ok=True)
-    ledger_path(cache).touch()
+    ledger.touch()
     reads = (PACKAGE_DIR, *((scope.shard_ledger,) if scope.shard_ledger else ()))
-    return SetupExtras(environ, reads, (stores, ledger_path(cache)), scope.deadline)
+    return SetupExtras(environ, reads, (stores, ledger), scope.deadline)
 
 
 def _write_ninja(folder: Path, python: Path) -> None:
@@ -136,13 +144,44 @@ def _unpack_archives(kernels: Path, set_ids: Sequence[str], folder: Path) -> Ite
 
 
 def run_compile(
-    setup: SetupRun, extras: SetupExtras, kernels: Path, log: Path, report_progress: ProgressCallback
-) -> tuple[RawWheel | None, CompileResult | None]:
-    """Run setup.py, which compiles the missing kernels, then bindings, then links.
+    setup: SetupRun,
+    set_ids: Sequence[str],
+    scope: CompileScope,
+    log: Path,
+    report_progress: ProgressCallback,
+    context: Context,
+) -> CompileOutcome:
+    """Run setup.py, which compiles what `scope` says, and links the sets with these ids.
 
-    Returns the wheel, None if our ninja stopped setup.py before the link as requested, and the result of the compile,
-    None if setup.py compiles nothing. Raises the errors of `run_setup` and `read_outcome`.
+    Raises `InputError` for a wrong digest in the matrix, and the errors of `setup_env`, `run_setup`, `read_outcome` and
+    `Cluster.fill_store`.
     """
+    cell, cache = setup.recipe.cell, context.cache
+    release, archs = context.matrix.flash_attn[cell.flash_attn], setup.recipe.archs
+    planned = list_planned_sources(cell.flash_attn, release, cache, context.environ, archs)
+    prepare = partial(setup_env, set_ids=set_ids, scope=scope, context=context, planned=planned)
+    run = partial(_run_setup, kernels=store_folder(cache), report_progress=report_progress)
+    compiled_first: AbstractContextManager[None] = nullcontext()
+    if scope.cluster and (survey := _survey_compiles(setup, log, prepare, run)):
+        compiled_first = scope.cluster.fill_store(survey, cache, report_progress, deadline=scope.deadline)
+    with compiled_first:
+        return run(setup, prepare(setup), log)
+
+
+def _survey_compiles(
+    setup: SetupRun, log: Path, prepare: Callable[..., SetupExtras], run: Callable[..., CompileOutcome]
+) -> Survey | None:
+    """List the compiles of a build; None if the release compiles no kernels."""
+    folder = setup.scratch / "survey"
+    folder.mkdir()
+    listing, survey_file = replace(setup, scratch=folder), folder / "survey.json"
+    raw, _ = run(listing, prepare(listing, survey=survey_file), log.with_name(f"{log.stem}-survey.log"))
+    return None if raw else Survey.read(survey_file)
+
+
+def _run_setup(
+    setup: SetupRun, extras: SetupExtras, log: Path, *, kernels: Path, report_progress: ProgressCallback
+) -> CompileOutcome:
     try:
         raw = run_setup(setup, log, extras, report_progress)
     except BuildError:

@@ -15,9 +15,7 @@ from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.progress import ProgressCallback
 from wheelfactory.kernels.kernel_set import sets_of_cell
-from wheelfactory.kernels.remote.samples import verify_samples
-from wheelfactory.kernels.remote.survey_and_fill import prepare_compile
-from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope, run_compile, store_folder
+from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope, run_compile
 from wheelfactory.matrix.facts import Context
 from wheelfactory.wheel.build_record import BuildRecord, Toolchain
 from wheelfactory.wheel.read import Wheel
@@ -54,10 +52,8 @@ def build_cell(
     with scratch_dir(cache) as scratch:
         setup, log = SetupRun(recipe, source, host, scratch), log_path(cache, cell.id)
         set_ids = sets_of_cell(matrix, cell, recipe.archs)
-        extras, filled = prepare_compile(setup, set_ids, scope, log, report_progress, context)
-        raw, result = run_compile(setup, extras, store_folder(cache), log, report_progress)
+        raw, result = run_compile(setup, set_ids, scope, log, report_progress, context)
         assert raw  # nothing in `scope` stops a build before the link
-        verify_samples(filled)
         record = _record(recipe, build, source, raw.toolchain, result.key if result else None)
         return finish_raw_wheel(raw.path, record, folder, environ)
 

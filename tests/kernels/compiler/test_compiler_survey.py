@@ -20,8 +20,8 @@ from wheelfactory.kernels.compiler.ninja import NOT_LINKED
 from wheelfactory.kernels.compiler.request import SURVEYED, CompileResult
 from wheelfactory.kernels.compiler.store import ObjectRecord, Store
 from wheelfactory.kernels.compiler.survey import Survey
-from wheelfactory.kernels.remote.fill import fill_store, find_missing_kernels
-from wheelfactory.kernels.remote.settings import parse_remote
+from wheelfactory_remote.fill import fill_store, find_missing_kernels
+from wheelfactory_remote.settings import parse_remote
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from wheelfactory.kernels.compiler.limits import require_object
 from wheelfactory.kernels.compiler.store import ObjectRecord
-from wheelfactory.kernels.remote import messages
-from wheelfactory.kernels.remote.channel import ResultError
-from wheelfactory.kernels.remote.client import Client
 from wheelfactory.wheel.elf.image import DamagedElfError
+from wheelfactory_remote import messages
+from wheelfactory_remote.channel import ResultError
+from wheelfactory_remote.client import Client
 
 _MAX_SHOWN = 200
 """Characters of a server's text in a message."""

@@ -33,9 +33,9 @@ from wheelfactory.kernels.compiler.flags import kernel_command
 from wheelfactory.kernels.compiler.request import REQUEST_VARIABLE, CompileRequest
 from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.compiler.survey import Survey
-from wheelfactory.kernels.remote.fill import fill_store, find_missing_kernels
-from wheelfactory.kernels.remote.settings import parse_remote
 from wheelfactory.matrix.load import load_matrix
+from wheelfactory_remote.fill import fill_store, find_missing_kernels
+from wheelfactory_remote.settings import parse_remote
 
 pytestmark = [
     pytest.mark.slow,

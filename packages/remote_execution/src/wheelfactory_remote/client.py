@@ -15,9 +15,9 @@ import grpc
 import grpc.aio
 
 from wheelfactory.core.errors import InputError
-from wheelfactory.kernels.remote import messages
-from wheelfactory.kernels.remote.action import Blob
-from wheelfactory.kernels.remote.channel import (
+from wheelfactory_remote import messages
+from wheelfactory_remote.action import Blob
+from wheelfactory_remote.channel import (
     Attempts,
     ClusterLostError,
     ResultError,
@@ -27,7 +27,7 @@ from wheelfactory.kernels.remote.channel import (
     require_message,
     result_error,
 )
-from wheelfactory.kernels.remote.settings import Remote, read_token
+from wheelfactory_remote.settings import Remote, read_token
 
 BATCH_BYTES = 3 << 20
 """Bytes of blobs in one message; gRPC's default limit is 4 MiB. A larger blob is streamed."""

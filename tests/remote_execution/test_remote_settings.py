@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from command_line import Cli
-from wheelfactory.commands.executor_options import REMOTE_VARIABLE, require_release_remote
+from wheelfactory.commands.executor_options import REMOTE_VARIABLE
 from wheelfactory.core.errors import BAD_INPUT, InputError
-from wheelfactory.kernels.remote.settings import parse_remote
-from wheelfactory.kernels.setup_env import CompileScope
+from wheelfactory_remote.settings import parse_remote
 
 SET = "ck-62327233-rocm6.4-gfx942"
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-cp311-ck"
@@ -73,12 +73,25 @@ def test_each_command_takes_the_address_from_its_option_or_the_variable(
 
 def test_what_is_published_is_compiled_anew_by_a_server_that_its_certificate_names(cli: Cli) -> None:
     for url in ("grpcs://build:1", "grpc://127.0.0.1:1"):
-        scope = require_release_remote(CompileScope(remote=parse_remote(url)))
-        assert scope.remote == parse_remote(url, ignore_cache=True)
-    assert require_release_remote(CompileScope()).remote is None
+        assert parse_remote(url, publishes=True) == parse_remote(url, ignore_cache=True)
     shown = cli("run", "--only", CELL, "--remote", "grpc://build:1")
     assert shown.code == BAD_INPUT
     assert "error: publishing needs a cluster whose certificate names the server: build:1" in shown.err
+
+
+@pytest.mark.parametrize("missing", ["wheelfactory_remote", "grpc"])
+def test_without_the_client_the_option_says_how_to_get_it(
+    missing: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] in ("wheelfactory_remote", missing)]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    shown = cli("build", CELL, "--remote", "grpcs://build:1")
+    assert shown.code == BAD_INPUT
+    error, hint = shown.err.splitlines()
+    assert error.startswith("error: no client of the Remote Execution API: ")
+    assert missing in error
+    assert hint == "hint: in a checkout of wheelfactory: pip install packages/remote_execution"
 
 
 def test_a_missing_file_and_certificates_without_tls_are_refused(tmp_path: Path) -> None:

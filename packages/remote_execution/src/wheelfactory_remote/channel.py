@@ -17,7 +17,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from wheelfactory.core.errors import InputError
-from wheelfactory.kernels.remote.settings import Remote
+from wheelfactory_remote.settings import Remote
 
 _SERVICES = {
     "GetCapabilities": "build.bazel.remote.execution.v2.Capabilities",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
-from wheelfactory.kernels.remote import messages
+from wheelfactory_remote import messages
 
 TIMEOUT_S = 2 * 3600
 """Seconds after which a worker kills a compile: the most that BuildGrid allows unless it is configured."""

@@ -50,10 +50,12 @@ def parse_remote(
     platform: Mapping[str, str] | None = None,
     ignore_cache: bool = False,
     sample: int = 0,
+    publishes: bool = False,
 ) -> Remote:
     """Read an address such as ``grpcs://HOST:PORT/INSTANCE``.
 
-    Raises `InputError` for another URL, if a token would be sent without encryption, or if a file or a package is
+    If the kernels are published, the cluster executes every compile anew. Raises `InputError` for another URL, if a
+    token would be sent without encryption, if kernels to publish come from a cluster without TLS, or if a file is
     missing.
     """
     parts = urlsplit(url)
@@ -66,6 +68,7 @@ def parse_remote(
         raise InputError("not an address of a Remote Execution server", url, hint)
     tls = parts.scheme == "grpcs"
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    ignore_cache = ignore_cache or publishes
     remote = Remote(f"{host}:{port}", tls, parts.path.strip("/"), token, ca, platform or {}, ignore_cache, sample)
     if token and not remote.is_protected:
         raise InputError("a token would be sent without encryption", url, "use grpcs://, or an address of this machine")
@@ -76,6 +79,9 @@ def parse_remote(
             raise InputError("no such file", str(path), "give an existing file")
     if token:
         read_token(token)
+    if publishes and not remote.is_protected:
+        hint = "use grpcs://; or compile with `wheelfactory kernels SET --remote`, and give the archives to --kernels"
+        raise InputError("publishing needs a cluster whose certificate names the server", remote.address, hint)
     return remote
 
 

@@ -31,11 +31,11 @@ from wheelfactory.core.progress import ignore_progress
 from wheelfactory.kernels.compiler.costs import Ledger
 from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
 from wheelfactory.kernels.compiler.survey import Survey, SurveyPart
-from wheelfactory.kernels.remote import client, fill, messages
-from wheelfactory.kernels.remote.action import Blob
-from wheelfactory.kernels.remote.fill import Kernel, fill_store, find_missing_kernels
-from wheelfactory.kernels.remote.samples import Filled, verify_samples
-from wheelfactory.kernels.remote.settings import Remote, parse_remote
+from wheelfactory_remote import client, fill, messages
+from wheelfactory_remote.action import Blob
+from wheelfactory_remote.fill import Kernel, fill_store, find_missing_kernels
+from wheelfactory_remote.samples import Filled, verify_samples
+from wheelfactory_remote.settings import Remote, parse_remote
 
 COMMENT = "clang version 19.0.0"
 NAMES = tuple(f"fmha_fwd_d{dim}_fp16_{kind}" for dim in (64, 128) for kind in ("batch", "group"))

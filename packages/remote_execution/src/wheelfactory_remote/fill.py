@@ -18,13 +18,13 @@ from wheelfactory.kernels.compiler.costs import Cost, Ledger, predict_cost
 from wheelfactory.kernels.compiler.flags import kernel_command
 from wheelfactory.kernels.compiler.store import Store
 from wheelfactory.kernels.compiler.survey import Survey, SurveyPart
-from wheelfactory.kernels.remote import messages
-from wheelfactory.kernels.remote.action import TIMEOUT_S, RemoteAction, make_action, make_folder
-from wheelfactory.kernels.remote.channel import ClusterLostError, MissingInputsError, ResultError
-from wheelfactory.kernels.remote.client import Client
-from wheelfactory.kernels.remote.results import make_record, read_object, worker_name
-from wheelfactory.kernels.remote.samples import NOTHING_FILLED, Filled, Sample
-from wheelfactory.kernels.remote.settings import Remote
+from wheelfactory_remote import messages
+from wheelfactory_remote.action import TIMEOUT_S, RemoteAction, make_action, make_folder
+from wheelfactory_remote.channel import ClusterLostError, MissingInputsError, ResultError
+from wheelfactory_remote.client import Client
+from wheelfactory_remote.results import make_record, read_object, worker_name
+from wheelfactory_remote.samples import NOTHING_FILLED, Filled, Sample
+from wheelfactory_remote.settings import Remote
 
 COMPILER_PROPERTY = "hip-compiler"
 """The platform property of workers that holds `worker_compiler`."""

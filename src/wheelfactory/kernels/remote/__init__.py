@@ -1,1 +1,0 @@
-"""Compile kernels on a cluster that serves the Remote Execution API v2 (the protocol of Bazel)."""
