@@ -17,8 +17,9 @@ from typing import Any
 from ninja import BIN_DIR
 
 from wheelfactory.kernels.compiler import ninja
-from wheelfactory.kernels.compiler.request import REQUEST_VARIABLE, CompileRequest, CompileResult
+from wheelfactory.kernels.compiler.request import REQUEST_VARIABLE, SURVEYED, CompileRequest, CompileResult
 from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
+from wheelfactory.kernels.compiler.survey import Survey
 
 _FORWARD = (f"fmha_fwd_d{dim}_fp16_{kind}" for dim in (64, 128) for kind in ("batch", "group"))
 KERNELS = (*_FORWARD, "fmha_bwd_api")
@@ -129,6 +130,13 @@ class Project:
         with self.start(request or self.request(), *arguments, **environ) as process:
             output, _ = process.communicate()
         return process.returncode, output
+
+    def survey(self, *targets: str) -> Survey:
+        """Have our ninja list the compiles instead of running them."""
+        path = self.root / "survey.json"
+        code, output = self.run(self.request(survey=str(path), targets=targets))
+        assert (code, self.report().state) == (ninja.NOT_LINKED, SURVEYED), output
+        return Survey.read(path)
 
     def report(self) -> CompileResult:
         """Return the report of the last run."""

@@ -12,8 +12,7 @@ from wheelfactory.commands.options import add_option, add_shared, as_directory, 
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.core.progress import log_to_stderr
-from wheelfactory.kernels.cluster import Cluster
-from wheelfactory.kernels.setup_env import CompileScope, store_folder
+from wheelfactory.kernels.setup_env import Cluster, CompileScope, store_folder
 from wheelfactory.kernels.store_limit import keep_used_sets, limit_store
 from wheelfactory.matrix.facts import Context
 

@@ -38,7 +38,7 @@ from wheelfactory.gpu.torch_python import find_user_python
 from wheelfactory.kernels.setup_env import CompileScope
 from wheelfactory.matrix.expand import expand
 from wheelfactory.matrix.facts import Context
-from wheelfactory.pipeline.rebuild import check_rebuild
+from wheelfactory.pipeline.build import check_rebuild
 from wheelfactory.release.additions import read_wheel_row
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.published_checks import check_installed, check_wheel, describe_checks

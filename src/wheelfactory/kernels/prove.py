@@ -165,16 +165,15 @@ def _record(
         calls={each.name: each.request() for call in calls for each in (call, call.forward) if each},
         output=str(scratch),
     )
-    file, log = scratch / "record.json", log_path(context.cache, f"{kernel_set.id}-calls")
-    file.write_text(json.dumps(asdict(job)))
+    job_file, log = scratch / "record.json", log_path(context.cache, f"{kernel_set.id}-calls")
+    job_file.write_text(json.dumps(asdict(job)))
     log.parent.mkdir(parents=True, exist_ok=True)
-    codes = [each.code for each in descriptors.values()]
     command = BuildCommand(
         name=log.stem,
-        argv=(str(build_host.python), "-ISB", str(Path(record_calls.__file__)), str(file)),
+        argv=(str(build_host.python), "-ISB", str(Path(record_calls.__file__)), str(job_file)),
         environ=build_host.environ,
         log=log,
-        reads=(PACKAGE_DIR, *{path.parent for path in (*objects, *codes)}),
+        reads=(PACKAGE_DIR, *{path.parent for path in (*objects, *(each.code for each in descriptors.values()))}),
         writes=(scratch,),
     )
     build_host.run(command, report_progress)

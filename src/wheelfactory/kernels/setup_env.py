@@ -11,14 +11,13 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from wheelfactory.build.setup_py import RawWheel, SetupExtras, SetupRun, run_setup
 from wheelfactory.core.errors import BuildError, RunAgainError
 from wheelfactory.core.files import PACKAGE_DIR, write_atomic
 from wheelfactory.core.progress import ProgressCallback, logger
 from wheelfactory.kernels.archive import find_archives, unpack_archive
-from wheelfactory.kernels.cluster import Cluster
 from wheelfactory.kernels.compiler import ninja as our_ninja
 from wheelfactory.kernels.compiler.flags import APPEND_VARIABLE
 from wheelfactory.kernels.compiler.request import (
@@ -36,6 +35,19 @@ from wheelfactory.kernels.generator_commands import filter_environ
 from wheelfactory.kernels.source_list import SourceList, list_planned_sources
 from wheelfactory.kernels.timeline import render_trace
 from wheelfactory.matrix.facts import Context
+
+
+class Cluster(Protocol):
+    """Machines that compile kernels before the build host does; packages/remote_execution has one."""
+
+    def fill_store(
+        self, survey: Survey, cache: Path, report_progress: ProgressCallback, *, deadline: float | None
+    ) -> AbstractContextManager[None]:
+        """Save objects that the store in `cache` lacks; after the block, compare samples with those made in it.
+
+        What it cannot compile is left for the block. Raises `InputError` or `BuildError` if it cannot be used at all,
+        and `BuildError` after the block if a sample differs.
+        """
 
 
 @dataclass(frozen=True)
@@ -89,7 +101,6 @@ def setup_env(
     Raises `InputError` for an unusable archive, `BuildError` if there is none.
     """
     build_host, stores, ledger = setup.build_host, store_folder(context.cache), ledger_path(context.cache)
-    appended = context.environ.get(APPEND_VARIABLE)
     request = CompileRequest(
         ninja=str(build_host.ninja),
         kernels=str(stores),
@@ -107,19 +118,26 @@ def setup_env(
     )
     request_file = setup.scratch / "request.json"
     request.write(request_file)
-    bin_folder = setup.scratch / "bin"
+    stores.mkdir(parents=True, exist_ok=True)
+    ledger.touch()
+    environ = _make_environ(setup, request_file, context.environ.get(APPEND_VARIABLE), planned)
+    reads = (PACKAGE_DIR, *((scope.shard_ledger,) if scope.shard_ledger else ()))
+    return SetupExtras(environ, reads, (stores, ledger), scope.deadline)
+
+
+def _make_environ(
+    setup: SetupRun, request_file: Path, appended: str | None, planned: SourceList | None
+) -> dict[str, str]:
+    """Make the variables with which setup.py finds our ninja, and that the request."""
+    build_host, bin_folder = setup.build_host, setup.scratch / "bin"
     _write_ninja(bin_folder, build_host.python)
-    environ = {
+    return {
         REQUEST_VARIABLE: str(request_file),
         "PYTORCH_NVCC": shlex.quote(f"{build_host.machine.rocm_path}/bin/hipcc"),
         "PATH": f"{bin_folder}:{build_host.environ['PATH']}",
         **({APPEND_VARIABLE: appended} if appended else {}),
         **(filter_environ(setup.scratch / "python", planned.filtered) if planned and planned.filtered else {}),
     }
-    stores.mkdir(parents=True, exist_ok=True)
-    ledger.touch()
-    reads = (PACKAGE_DIR, *((scope.shard_ledger,) if scope.shard_ledger else ()))
-    return SetupExtras(environ, reads, (stores, ledger), scope.deadline)
 
 
 def _write_ninja(folder: Path, python: Path) -> None:

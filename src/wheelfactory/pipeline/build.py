@@ -1,7 +1,12 @@
-"""Build a cell's finished wheel: unpack the sources, run build_rocm.sh, write METADATA and label, run auditwheel."""
+"""Build a cell's finished wheel: unpack the sources, run build_rocm.sh, write METADATA and label, run auditwheel.
+
+A wheel can be built again, to compare all bytes. The gates compare device code and Python files with their sources;
+host code has no source to be compared with but a build on another machine.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,15 +17,20 @@ from wheelfactory.build.recipe import Recipe, make_recipe
 from wheelfactory.build.setup_py import SetupExtras, SetupRun, log_path, run_setup
 from wheelfactory.build.sources import Source, fetch_source
 from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.digest import file_sha256
 from wheelfactory.core.files import scratch_dir
 from wheelfactory.core.progress import ProgressCallback
+from wheelfactory.core.wrap import shorten_names
 from wheelfactory.kernels.kernel_set import sets_of_cell
 from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope, run_compile
 from wheelfactory.matrix.facts import Context
+from wheelfactory.verify.result import Finding, GateResult
 from wheelfactory.wheel.build_record import BuildRecord, Toolchain
 from wheelfactory.wheel.read import Wheel
 from wheelfactory.wheel.repair import find_platform
 from wheelfactory.wheel.rewrite import finish_wheel, require_matching_wheel
+
+_REBUILD_GATE = "rebuild"
 
 
 def build_cell(
@@ -101,3 +111,37 @@ def _raw_triton_wheel(
 
     variables = json.dumps(recipe.setup_variables, sort_keys=True)
     return cached_wheel(content_folder(cache / "raw", (source.identity, *build_requirements(), variables)), cache, make)
+
+
+def check_rebuild(
+    path: Path,
+    cell: Cell,
+    executor: Executor,
+    report_progress: ProgressCallback,
+    *,
+    context: Context,
+    scope: CompileScope,
+) -> GateResult:
+    """Build the cell of a wheel again, with the kernels of `scope`, and compare. Raises the errors of `build_cell`.
+
+    The bindings are compiled anew, and everything is linked again.
+    """
+    with scratch_dir(context.cache) as folder:
+        built = build_cell(executor, cell, folder, report_progress, context=context, scope=scope)
+        if (built.name, file_sha256(built)) == (path.name, file_sha256(path)):
+            return GateResult.from_findings(_REBUILD_GATE, [], "all bytes are equal")
+        changed = sorted({name for name, _ in _members(path) ^ _members(built)})
+    names = changed if built.name == path.name else [f"its name: {built.name}"]
+    finding = Finding(
+        file=path.name,
+        expected="the bytes of a build on this machine, of the same sources and kernels",
+        found=f"it differs in {shorten_names(names)}" if names else "the same files in another archive",
+        remedy="do not install it before it is clear which of the two machines changed what",
+    )
+    return GateResult.from_findings(_REBUILD_GATE, [finding])
+
+
+def _members(path: Path) -> set[tuple[str, str]]:
+    """The name and sha256 of each member. Raises `InputError` for a damaged wheel."""
+    wheel = Wheel.open(path)
+    return {(name, hashlib.sha256(wheel.read(name)).hexdigest()) for name in wheel.sizes}

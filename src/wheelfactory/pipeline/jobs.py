@@ -81,7 +81,6 @@ def make_jobs(
 
     `planned` has, by id, the shards of each set that the archive host lacks, or the reason why it has none. `unplanned`
     are the cells that need a runner; `replacements` says, by cell id, which replacement of a published wheel is built.
-
     Raises `InputError` if the cells make more batches than one GitHub matrix allows.
     """
     unavailable = {name: why for name, why in planned.items() if isinstance(why, str)}

@@ -99,11 +99,10 @@ def run_worklist(
 ) -> tuple[Failure, ...]:
     """Build, verify and publish a worklist wheel by wheel, write the index, and return what failed.
 
-    `extended` names gates to run in addition to the required ones; `quick` skips the slow gates; `scope`
-    restricts which kernels are compiled, and sets the deadline. Missing dependencies and products that the cells
-    require are added before the cells, the other products after them, unless the deadline has passed. A failure of one
-    wheel does not stop the others.
-    Raises `PublishError` if the release is damaged.
+    `extended` names gates to run in addition to the required ones; `quick` skips the slow gates; `scope` restricts
+    which kernels are compiled, and sets the deadline. Missing dependencies and products that the cells require are
+    added before the cells, the other products after them, unless the deadline has passed. A failure of one wheel does
+    not stop the others. Raises `PublishError` if the release is damaged.
     """
     matrix = context.matrix
     context = replace(context, replacements=next_replacements(publisher.rows(), matrix))
@@ -116,20 +115,13 @@ def run_worklist(
             # an index of the release replaces PyPI for pip, so it must have the dependencies
             publish(publisher, fetch_missing_dependencies(publisher, context=context))
         pipeline = CellPipeline(context, publisher, scratch, steps, extended, scope, quick)
-        failures = list(
-            run_in_order(
-                (str(row.cell), partial(pipeline.verify_published, executor, row)) for row in worklist.to_verify
-            )
-        )
+        verify_row = partial(pipeline.verify_published, executor)
+        failures = list(run_in_order((str(row.cell), partial(verify_row, row)) for row in worklist.to_verify))
         # before the wheels that require them
         failures += pipeline.add_products(executor, (project for project in products if project not in offered))
-        parallel = executor.parallel_cells > 1
-        for wave in split_into_waves(matrix, worklist.to_build) if parallel else (worklist.to_build,):
-            failures += build_in_parallel(pipeline, executor, wave)
-            if any(isinstance(failure.error, RunAgainError) for failure in failures):
-                break  # the deadline has also passed for the later waves
+        failures += build_in_waves(pipeline, executor, worklist.to_build)
         # after what was asked for. They may fail, for example where no CPU torch exists: no cell depends on them
-        if not any(isinstance(failure.error, RunAgainError) for failure in failures):
+        if not _ran_out_of_time(failures):
             failures += pipeline.add_products(executor, offered)
         with steps.step("index and search page"):
             write_pages(publisher.folder, render_site(matrix, publisher.rows()))
@@ -207,6 +199,17 @@ class CellPipeline:
         return report
 
 
+def build_in_waves(pipeline: CellPipeline, executor: Executor, cells: Sequence[Cell]) -> list[Failure]:
+    """Build and publish cells in waves, if any run in parallel, until the deadline; return those that failed."""
+    waves = split_into_waves(pipeline.context.matrix, cells) if executor.parallel_cells > 1 else (cells,)
+    failures: list[Failure] = []
+    for wave in waves:
+        failures += build_in_parallel(pipeline, executor, wave)
+        if _ran_out_of_time(failures):
+            break  # the deadline has also passed for the later waves
+    return failures
+
+
 def build_in_parallel(pipeline: CellPipeline, executor: Executor, cells: Sequence[Cell]) -> list[Failure]:
     """Build and publish cells, as many at once as the executor allows, and return those that failed.
 
@@ -246,9 +249,13 @@ def build_in_parallel(pipeline: CellPipeline, executor: Executor, cells: Sequenc
     return sorted(failures, key=lambda failure: order.index(failure.name))
 
 
+def _ran_out_of_time(failures: Iterable[Failure]) -> bool:
+    return any(isinstance(failure.error, RunAgainError) for failure in failures)
+
+
 def exit_code(failures: Sequence[Failure]) -> int:
     """Return RUN_AGAIN if any cell ran out of time, else the exit code of the first failure, else DONE."""
-    if any(isinstance(failure.error, RunAgainError) for failure in failures):
+    if _ran_out_of_time(failures):
         return RUN_AGAIN
     return failures[0].error.exit_code if failures else DONE
 

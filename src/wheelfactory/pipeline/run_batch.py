@@ -23,8 +23,7 @@ from wheelfactory.core.published import MANIFEST_NAME
 from wheelfactory.kernels.setup_env import FULL_SCOPE, CompileScope
 from wheelfactory.matrix.facts import Context
 from wheelfactory.pipeline.batches import environment_of
-from wheelfactory.pipeline.build import build_cell
-from wheelfactory.pipeline.rebuild import check_rebuild
+from wheelfactory.pipeline.build import build_cell, check_rebuild
 from wheelfactory.pipeline.run import Failure, run_in_order
 from wheelfactory.release.additions import as_addition, with_other_torches
 from wheelfactory.release.manifest import manifest_bytes, read_manifest
@@ -102,8 +101,8 @@ def verify_batch(
     """Verify the wheels of these cells or products and write a manifest of one row for each.
 
     Runs the required gates; returns what a gate refuses. The manifest of a cell is ``<rows>/<cell id>/manifest.jsonl``.
-    With the archives of `scope`, CK wheels must be linked from these, and one of
-    them, drawn here, or all are built again and compared.
+    With the archives of `scope`, CK wheels must be linked from these, and one of them, drawn here, or all are built
+    again and compared.
     """
     found = find_wheels(wheels)
 
@@ -126,9 +125,8 @@ def verify_batch(
     rebuilt = compiled if rebuild_all or not compiled else [secrets.choice(compiled)]
     failures = _for_each(executor, unverified, verify_one, scope.deadline)
     # once all environments were there: each has a torch that the wheels of the others may load on
-    for path in (rows / name / MANIFEST_NAME for name in cells):
-        if path.exists():
-            write_atomic(path, manifest_bytes(with_other_torches(row, context.cache) for row in read_manifest(path)))
+    for path in filter(Path.exists, (rows / name / MANIFEST_NAME for name in cells)):
+        write_atomic(path, manifest_bytes(with_other_torches(row, context.cache) for row in read_manifest(path)))
     return failures
 
 

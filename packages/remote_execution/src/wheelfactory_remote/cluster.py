@@ -1,4 +1,4 @@
-"""What wheelfactory asks of a cluster (`wheelfactory.kernels.cluster`): fill the store, then verify samples."""
+"""What wheelfactory asks of a cluster (`kernels.setup_env.Cluster`): fill the store, then verify samples."""
 
 from __future__ import annotations
 

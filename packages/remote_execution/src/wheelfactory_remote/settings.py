@@ -58,18 +58,8 @@ def parse_remote(
     token would be sent without encryption, if kernels to publish come from a cluster without TLS, or if a file is
     missing.
     """
-    parts = urlsplit(url)
-    try:
-        port = parts.port
-    except ValueError:
-        port = None
-    if parts.scheme not in ("grpc", "grpcs") or not parts.hostname or not port or parts.username or parts.query:
-        hint = "write grpcs://HOST:PORT, or grpcs://HOST:PORT/INSTANCE; grpc:// is without encryption"
-        raise InputError("not an address of a Remote Execution server", url, hint)
-    tls = parts.scheme == "grpcs"
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    ignore_cache = ignore_cache or publishes
-    remote = Remote(f"{host}:{port}", tls, parts.path.strip("/"), token, ca, platform or {}, ignore_cache, sample)
+    address, tls, instance = _split_url(url)
+    remote = Remote(address, tls, instance, token, ca, platform or {}, ignore_cache or publishes, sample)
     if token and not remote.is_protected:
         raise InputError("a token would be sent without encryption", url, "use grpcs://, or an address of this machine")
     if ca and not tls:
@@ -83,6 +73,20 @@ def parse_remote(
         hint = "use grpcs://; or compile with `wheelfactory kernels SET --remote`, and give the archives to --kernels"
         raise InputError("publishing needs a cluster whose certificate names the server", remote.address, hint)
     return remote
+
+
+def _split_url(url: str) -> tuple[str, bool, str]:
+    """``HOST:PORT``, whether with TLS, and the instance name."""
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        port = None
+    if parts.scheme not in ("grpc", "grpcs") or not parts.hostname or not port or parts.username or parts.query:
+        hint = "write grpcs://HOST:PORT, or grpcs://HOST:PORT/INSTANCE; grpc:// is without encryption"
+        raise InputError("not an address of a Remote Execution server", url, hint)
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{host}:{port}", parts.scheme == "grpcs", parts.path.strip("/")
 
 
 def read_token(path: Path) -> str:
