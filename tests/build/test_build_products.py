@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -119,10 +118,3 @@ def test_what_is_not_of_the_commit_is_refused(
     tamper(path, change)
 
     assert "contents" in failed(verify(path, context=given))
-
-
-def test_a_matrix_without_it_cannot_verify_it(built: Path, given: Context) -> None:
-    without: Context = replace(given, matrix=given.matrix.model_copy(update={"dependencies": {}}))
-
-    with pytest.raises(InputError, match=r"matrix\.yaml builds no aiter"):
-        verify(built, context=without)

@@ -25,21 +25,18 @@ def recipe(cell: Cell = CK, host: Host = ON_ROCM, *, by_hand: bool = True, **env
 @pytest.mark.parametrize(
     ("asked", "detected", "archs"),
     [
-        pytest.param("gfx942", ("gfx90a",), ("gfx942",), id="one"),
-        pytest.param(" gfx942 ; ,\tgfx90a;gfx942\n", (), ("gfx942", "gfx90a"), id="each once, in the order asked for"),
-        pytest.param("", ("gfx942", "gfx90a"), ("gfx942", "gfx90a"), id="all detected GPUs"),
-        pytest.param(" ; , ", ("gfx942",), ("gfx942",), id="nothing but separators"),
-        pytest.param("", (), PROMISED, id="without a GPU, all of the cell"),
+        ("gfx942", ("gfx90a",), ("gfx942",)),
+        (" gfx942 ; ,\tgfx90a;gfx942\n", (), ("gfx942", "gfx90a")),
+        ("", ("gfx942", "gfx90a"), ("gfx942", "gfx90a")),
+        (" ; , ", ("gfx942",), ("gfx942",)),
+        ("", (), PROMISED),
     ],
 )
-def test_requested_archs_are_built_else_those_of_the_machine(
+def test_requested_archs_are_built_else_those_of_the_machine_for_ck(
     asked: str, detected: tuple[str, ...], archs: tuple[str, ...]
 ) -> None:
     assert choose_archs(MATRIX, CK, asked, detected) == archs
-
-
-def test_a_detected_gpu_does_not_narrow_a_triton_wheel() -> None:
-    assert choose_archs(MATRIX, TRITON, "", ("gfx942",)) == MATRIX.archs(TRITON)
+    assert choose_archs(MATRIX, TRITON, "", detected) == MATRIX.archs(TRITON)
 
 
 @pytest.mark.parametrize(
@@ -60,27 +57,23 @@ def test_an_unsupported_arch_is_an_error(asked: str, refused: str, origin: str) 
 
 
 @pytest.mark.parametrize(
-    ("flash_attn", "asked", "offered"),
+    ("flash_attn", "backend", "asked", "offered"),
     [
-        pytest.param("2.8.3", "gfx1100;gfx1030", True, id="it takes both"),
-        pytest.param("2.8.3", "gfx1100;gfx906", False, id="it takes one of two"),
-        pytest.param("2.6.3", "gfx1100", False, id="the release has none"),
+        ("2.8.3", Backend.CK, "gfx1100;gfx1030", True),
+        ("2.8.3", Backend.CK, "gfx1100;gfx906", False),  # takes one of two
+        ("2.6.3", Backend.CK, "gfx1100", False),  # the release has no Triton wheel
+        ("2.8.3", Backend.TRITON, "gfx906", False),  # asked for already
     ],
 )
-def test_the_hint_offers_triton_if_it_supports_the_arch(flash_attn: str, asked: str, offered: bool) -> None:
-    cell = Cell.from_axes(flash_attn, "3.11", "2.9.1", "6.4", Backend.CK)
+def test_the_hint_offers_triton_if_it_supports_the_arch(
+    flash_attn: str, backend: Backend, asked: str, offered: bool
+) -> None:
+    cell = Cell.from_axes(flash_attn, "3.11", "2.9.1", "6.4", backend)
 
     with pytest.raises(InputError) as caught:
         choose_archs(MATRIX, cell, asked, ())
 
     assert ("--backend triton" in caught.value.hint) is offered
-
-
-def test_the_hint_of_a_triton_build_does_not_offer_triton() -> None:
-    with pytest.raises(InputError) as caught:
-        choose_archs(MATRIX, TRITON, "gfx906", ())
-
-    assert "--backend" not in caught.value.hint
 
 
 def test_an_unsupported_arch_is_reported_before_a_missing_rocm() -> None:
@@ -148,20 +141,17 @@ def test_an_unknown_rocm_is_an_error(asked: str) -> None:
     assert caught.value.hint == "matrix.yaml has: 7.2, 6.4, 6.2.4, 6.2"
 
 
-def test_ck_without_rocm_is_refused_with_two_alternatives() -> None:
+def test_ck_without_its_rocm_is_refused_with_two_alternatives() -> None:
+    for rocm in ("6.3.4", "6.40"):
+        with pytest.raises(BuildError, match=f"this machine has ROCm {rocm}, the cell needs 6.4") as caught:
+            recipe(host=Host(cores=1, memory_gib=1, rocm=rocm))
+        assert caught.value.hint == f"name ROCm {rocm} (or auto), or set ROCM_PATH to a ROCm 6.4"
+
     with pytest.raises(BuildError, match=f"cannot build {CK.id} here: .* no ROCm") as caught:
         recipe(host=WITHOUT)
 
     assert "ROCM_PATH" in caught.value.hint
     assert "--backend triton" in caught.value.hint
-
-
-@pytest.mark.parametrize("rocm", ["6.3.4", "6.40"])
-def test_ck_with_another_rocm_is_refused_with_two_alternatives(rocm: str) -> None:
-    with pytest.raises(BuildError, match=f"this machine has ROCm {rocm}, the cell needs 6.4") as caught:
-        recipe(host=Host(cores=1, memory_gib=1, rocm=rocm))
-
-    assert caught.value.hint == f"name ROCm {rocm} (or auto), or set ROCM_PATH to a ROCm 6.4"
 
 
 @pytest.mark.parametrize("host", [WITHOUT, ON_ROCM], ids=["no ROCm", "another ROCm"])

@@ -134,19 +134,6 @@ def limit(made: Estimate, name: str) -> ResourceLimit:
     return found
 
 
-def test_the_real_limits_hold_for_a_small_set() -> None:
-    made = estimate(by=ledger(10, *SOURCES))
-    assert [item.name for item in made.limits] == [
-        "longest shard",
-        "memory of a runner",
-        "disk of a runner",
-        "archive as a release asset",
-        "arguments of the link",
-        "longest argument of the link",
-    ]
-    assert all(item.passed for item in made.limits)
-
-
 @pytest.mark.parametrize(
     ("name", "made"),
     [
@@ -158,6 +145,7 @@ def test_the_real_limits_hold_for_a_small_set() -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_value_above_the_limit_fails(name: str, made: Estimate) -> None:
+    assert limit(estimate(by=ledger(10, *SOURCES)), name).passed
     assert not limit(made, name).passed
     assert limit(made, name).value >= limit(made, name).limit
 

@@ -7,9 +7,7 @@ import re
 import pytest
 
 from small_matrix import Edit, small_matrix
-from wheelfactory.core.cell import Backend
 from wheelfactory.core.errors import InputError
-from wheelfactory.core.files import MATRIX
 from wheelfactory.kernels.kernel_set import (
     KernelSet,
     group_kernel_sets,
@@ -18,7 +16,6 @@ from wheelfactory.kernels.kernel_set import (
     stored_set_name,
 )
 from wheelfactory.matrix.expand import expand
-from wheelfactory.matrix.load import load_matrix
 
 SMALL = small_matrix()
 CELLS = expand(SMALL).cells
@@ -39,22 +36,6 @@ def test_the_sets_of_the_small_matrix() -> None:
         ("fa2.6.3-rocm6.2-gfx942", ["fa2.6.3-rocm6.2-torch2.5.1-cp311-ck"]),
         ("fa2.6.3-rocm6.2-precxx11", ["fa2.6.3-rocm6.2-torch2.5.1-cp311-ck"]),
     ]
-
-
-def test_every_ck_cell_links_a_set_for_each_of_its_archs_and_one_for_its_host_code() -> None:
-    matrix = load_matrix(MATRIX)
-    cells = expand(matrix).cells
-    sets = group_kernel_sets(matrix, cells)
-    assert len({kernel_set.id for kernel_set in sets}) == len(sets)
-    for cell in cells:
-        linked = [kernel_set for kernel_set in sets if cell in kernel_set.cells]
-        assert sorted(kernel_set.id for kernel_set in linked) == sorted(sets_of_cell(matrix, cell))
-        if cell.backend is Backend.CK:
-            assert sorted(target for kernel_set in linked for target in kernel_set.targets) == sorted(
-                [*matrix.archs(cell), "host"]
-            )
-            (host,) = (kernel_set for kernel_set in linked if kernel_set.targets == ("host",))
-            assert matrix.torch[cell.torch].cxx11_abi is host.cxx11_abi
 
 
 def test_a_cell_built_for_some_archs_links_their_sets_and_its_host_code() -> None:

@@ -79,21 +79,17 @@ def test_the_sources_are_those_that_the_generator_writes(tmp_path: Path) -> None
     assert found.total_bytes == len(SETUP) + len(GENERATE) + 3 * len("kernel")
 
 
-def test_the_guards_of_the_sources_are_listed(tmp_path: Path) -> None:
+def test_the_guards_of_the_sources_are_listed_and_a_list_is_made_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     guarded = "#if !defined(__HIP_DEVICE_COMPILE__) || (defined(__gfx12__))\\nint x;\\n#endif\\n"
     generate = GENERATE.replace('"kernel"', f'"{guarded}"')
     assert generate != GENERATE
     release = release_of(tmp_path, generate=generate)
     made = list_sources("9", release, tmp_path, os.environ)
     assert made.guards == dict.fromkeys(MADE, "defined(__gfx12__)")
-    assert list_sources("9", release, tmp_path, os.environ) == made
-
-
-def test_the_same_sources_are_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    release = release_of(tmp_path)
-    first = list_sources("9", release, tmp_path, os.environ)
     monkeypatch.setattr(source_list, "fetch_source", None)
-    assert list_sources("9", release, tmp_path, os.environ) == first
+    assert list_sources("9", release, tmp_path, os.environ) == made, "of the cache"
 
 
 WRITTEN: Mapping[str, object] = {
@@ -111,13 +107,7 @@ WRITTEN: Mapping[str, object] = {
 
 @pytest.mark.parametrize(
     "kept",
-    [
-        "",
-        "[]",
-        json.dumps({**WRITTEN, "format": 0}),
-        json.dumps({**WRITTEN, "sources": []}),
-        '{"format": 3',
-    ],
+    ["", "[]", json.dumps({**WRITTEN, "format": 0}), json.dumps({**WRITTEN, "sources": []}), '{"format": 3'],
 )
 def test_a_damaged_cached_list_is_made_again(tmp_path: Path, kept: str) -> None:
     release = release_of(tmp_path)

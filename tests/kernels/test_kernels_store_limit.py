@@ -55,46 +55,23 @@ def use(folder: Path) -> None:
     Store(folder.parent, key).create()
 
 
-def test_the_least_recently_used_sets_are_removed_until_the_others_fit(kernels: Path, make_set: MakeSet) -> None:
-    newest, oldest, middle = (make_set(name, day=day) for name, day in (("n", 9), ("o", 1), ("m", 5)))
+def test_the_least_recently_used_sets_are_removed_until_the_others_fit_and_the_log_names_them(
+    kernels: Path, make_set: MakeSet, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    newest, oldest, middle = (make_set(name, day=day) for name, day in (("n", 9), ("o", 31), ("m", 5)))
+    use(middle)
+    use(newest)
 
+    limit_store(kernels, 3 * GB)
+    assert (content(kernels), caplog.messages) == ({newest, middle, oldest}, [])
     limit_store(kernels, 2 * GB)
     assert content(kernels) == {newest, middle}
+    assert caplog.messages == [f"removed kernels last used on 1970-02-01: {oldest}, 1.00 GB freed"]
 
     limit_store(kernels, 2 * GB - 1)
     assert content(kernels) == {newest}
     assert not oldest.exists()
-
-
-def test_use_makes_a_set_the_most_recent_one(kernels: Path, make_set: MakeSet) -> None:
-    first, second = make_set("a", day=1), make_set("b", day=2)
-    use(first)
-
-    limit_store(kernels, GB)
-
-    assert content(kernels) == {first}
-    assert not second.exists()
-
-
-def test_a_store_within_the_limit_is_kept(kernels: Path, make_set: MakeSet, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO):
-        limit_store(kernels, 0)
-        kept = make_set("a", day=1)
-        limit_store(kernels, GB)
-
-    assert content(kernels) == {kept}
-    assert caplog.messages == []
-
-
-def test_the_log_says_what_was_removed_and_how_much_it_freed(
-    kernels: Path, make_set: MakeSet, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder = make_set("a", day=31)
-
-    with caplog.at_level(logging.INFO):
-        limit_store(kernels, 0)
-
-    assert caplog.messages == [f"removed kernels last used on 1970-02-01: {folder}, 1.00 GB freed"]
 
 
 def test_sets_that_a_command_uses_stay_and_the_log_says_that_they_are_too_large(
@@ -109,17 +86,6 @@ def test_sets_that_a_command_uses_stay_and_the_log_says_that_they_are_too_large(
         assert not unused.exists()
 
     assert caplog.messages[1:] == ["the kernels in use have 1.00 GB, more than the limit of 0.50 GB: keeping them"]
-
-
-def test_sets_of_a_command_that_ended_are_removed(kernels: Path, make_set: MakeSet) -> None:
-    folder = make_set("a", day=1)
-    with keep_used_sets(kernels):
-        use(folder)
-
-    wait_until_past(folder)
-    limit_store(kernels, 0)
-
-    assert content(kernels) == set()
 
 
 def wait_until_past(folder: Path) -> None:

@@ -290,32 +290,6 @@ def test_an_altered_wheel_is_refused_and_the_change_is_named(tmp_path: Path, kin
     assert all(finding.remedy for finding in found[altered.gate])
 
 
-def test_every_added_file_is_named(tmp_path: Path) -> None:
-    """Files that run at start-up, shadow other packages, or hide."""
-    names = {
-        *("sitecustomize.py", "einops/__init__.py", "evil/__init__.py", "flash_attn/.evil", "flash_attn/x.dll"),
-        *(f"{STEM}.data/scripts/pip", f"{STEM}.data/data/etc/x", "flash_attn.egg-info/PKG-INFO"),
-        *("flash_attn/__pycache__/mha.cpython-311.pyc", "flash_attn.libs/libamdhip64.so.6"),
-    }
-    path = with_members(**dict.fromkeys(names, b"evil"))(tmp_path)
-    found = findings(path, TRITON, plain_machine(tmp_path))
-
-    assert {finding.file for finding in found.pop("contents")} == names
-    assert found == {}
-
-
-@pytest.mark.parametrize(
-    ("end", "expected", "found"),
-    [(b"\n\n", "one line feed at the end", "1 more"), (b"", "a line feed at the end", "no line feed")],
-)
-def test_line_feeds_at_the_end_are_counted(tmp_path: Path, end: bytes, expected: str, found: str) -> None:
-    name = "flash_attn/layers/rotary.py"
-    path = with_members(**{name: UPSTREAM[name].removesuffix(b"\n") + end})(tmp_path)
-    (finding,) = findings(path, TRITON, plain_machine(tmp_path))["contents"]
-
-    assert (finding.file, finding.expected, finding.found) == (name, expected, found)
-
-
 def test_another_release_under_a_new_name_is_refused(tmp_path: Path) -> None:
     """A relabelled 2.8.3: every byte is good, but of another release."""
     release = MATRIX.flash_attn["2.8.3"]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from wheel_factory import (
     CK,
@@ -18,19 +16,17 @@ from wheel_factory import (
     build_record,
     extension_name,
     finished_wheel,
-    keep_plain,
     make_wheel,
     small_machine,
     tamper,
 )
 from wheelfactory.build.executor import GateRunner
-from wheelfactory.core.cell import Backend, Cell
+from wheelfactory.core.cell import Cell
 from wheelfactory.core.errors import BuildError, InputError
 from wheelfactory.verify import gates
 from wheelfactory.verify.gate import Subject
-from wheelfactory.verify.gates import EXTENDED_GATES, GATES, is_refused, required_gates, verify
+from wheelfactory.verify.gates import GATES, is_refused, verify
 from wheelfactory.verify.result import GateResult, Status, show_difference
-from wheelfactory.wheel.rewrite import finish_wheel
 
 REQUIRED = [gate.name for gate in GATES if gate.required]
 SLOW = ("emulation",)
@@ -76,12 +72,6 @@ def test_a_true_wheel_passes_every_gate(tmp_path: Path, imported: list[str], cel
     assert imported == [path.name]
 
 
-def test_a_finished_wheel_passes(tmp_path: Path, imported: list[str]) -> None:
-    raw = keep_plain(tmp_path / "raw")
-
-    assert not is_refused(verify(finish_wheel(raw, build_record(TRITON), tmp_path), context=small_machine(tmp_path)))
-
-
 def lying(folder: Path) -> Path:
     return finished_wheel(folder, record=build_record(CK, label="rocm64torch2.8"))
 
@@ -122,13 +112,6 @@ def test_only_gates_that_need_the_build_host_request_it(
 
     verify(finished_wheel(tmp_path, cell), cell, (), Elsewhere(), context=small_machine(tmp_path))
     assert (cell in places) == asked
-
-
-def test_the_triton_gates_are_required() -> None:
-    assert required_gates(Backend.TRITON) == ("archive", "identity", "record", "contents", "import", *SLOW)
-    assert [gate.name for gate in GATES if gate.slow] == list(SLOW)
-    assert not set(SLOW) & set(required_gates(Backend.CK))
-    assert EXTENDED_GATES == ("gpu",)
 
 
 @pytest.mark.parametrize("cell", [CK, TRITON], ids=lambda cell: cell.id)
@@ -176,11 +159,9 @@ def test_a_required_gate_that_did_not_pass_refuses_the_wheel() -> None:
     assert is_refused([])
     for gate, status in product(REQUIRED, (FAILED, NOT_RUN)):
         assert is_refused(results(**{gate: status})), gate
-
-
-def test_a_further_gate_refuses_by_failing_but_not_by_not_being_run() -> None:
-    assert is_refused([*results(), GateResult(gate="numbers on a GPU", status=FAILED, required=False)])
-    assert not is_refused([*results(), GateResult(gate="numbers on a GPU", status=NOT_RUN, required=False)])
+    further = GateResult(gate="numbers on a GPU", status=NOT_RUN, required=False)
+    assert not is_refused([*results(), further])
+    assert is_refused([*results(), further.model_copy(update={"status": FAILED})])
 
 
 MEMBER = "flash_attn-2.8.3+rocm64torch2.9.dist-info/wheelfactory.json"
@@ -227,10 +208,8 @@ def test_unreadable_data_is_a_finding_of_the_gate_that_reads_it(
 @pytest.mark.parametrize(
     ("cell", "what"),
     [
-        pytest.param(
-            "fa9.9.9-rocm6.4-torch2.9.1-cp311-ck", "no flash-attn 9.9.9 in the matrix", id="unknown flash-attn"
-        ),
-        pytest.param("something else", "not a cell id", id="no cell id"),
+        ("fa9.9.9-rocm6.4-torch2.9.1-cp311-ck", "no flash-attn 9.9.9 in the matrix"),
+        ("something else", "not a cell id"),
     ],
 )
 def test_a_cell_that_the_matrix_does_not_have_is_an_input_error(tmp_path: Path, cell: str, what: str) -> None:
@@ -247,22 +226,16 @@ def test_a_damaged_wheel_is_refused_before_any_other_gate(tmp_path: Path, import
     assert statuses(verify(path, CK, context=small_machine(tmp_path))) == {"archive": FAILED}
 
 
-@pytest.mark.parametrize("figure", [math.nan, math.inf, -math.inf])
-def test_a_figure_is_a_finite_number(figure: float) -> None:
-    with pytest.raises(ValidationError, match="finite number"):
-        GateResult.from_findings("numbers", [], figures={"error": figure})
-
-
 MANY = [f"gfx{number}" for number in range(900, 925)]
 
 
 @pytest.mark.parametrize(
     ("expected", "found", "shown"),
     [
-        pytest.param(["a", "b"], [], ("a, b", "nothing"), id="short"),
-        pytest.param(MANY, [*MANY[1:], "gfx1"], ("25 entries", "missing: gfx900; unexpected: gfx1"), id="long"),
-        pytest.param(MANY, MANY[:-1], ("25 entries", "missing: gfx924"), id="one less"),
-        pytest.param(MANY, MANY[::-1], ("25 entries", "another order"), id="order"),
+        (["a", "b"], [], ("a, b", "nothing")),
+        (MANY, [*MANY[1:], "gfx1"], ("25 entries", "missing: gfx900; unexpected: gfx1")),
+        (MANY, MANY[:-1], ("25 entries", "missing: gfx924")),
+        (MANY, MANY[::-1], ("25 entries", "another order")),
     ],
 )
 def test_of_long_lists_a_finding_shows_the_difference(

@@ -14,21 +14,15 @@ from wheelfactory.build.container.engine import Engine, connect_engine, find_eng
 from wheelfactory.core.errors import BuildError
 
 
-def test_docker_host_is_the_only_address_where_it_is_set() -> None:
-    assert list(find_engine_urls({"DOCKER_HOST": "unix:///run/mine.sock"})) == ["unix:///run/mine.sock"]
-
-
-def test_docker_is_tried_before_podman_at_the_usual_sockets() -> None:
+def test_docker_is_tried_before_podman_at_the_usual_sockets_unless_docker_host_names_one() -> None:
     assert list(find_engine_urls({"XDG_RUNTIME_DIR": "/run/me"})) == [
         "unix:///var/run/docker.sock",
         "unix:///run/me/docker.sock",
         "unix:///run/me/podman/podman.sock",
         "unix:///run/podman/podman.sock",
     ]
-
-
-def test_without_xdg_runtime_dir_the_directory_of_the_uid_is_used() -> None:
     assert f"unix:///run/user/{os.getuid()}/docker.sock" in list(find_engine_urls({}))
+    assert list(find_engine_urls({"DOCKER_HOST": "unix:///run/mine.sock"})) == ["unix:///run/mine.sock"]
 
 
 @pytest.mark.parametrize("url", ["tcp://10.0.0.7:2375", "ssh://builder@far", "npipe:////./pipe/docker_engine"])

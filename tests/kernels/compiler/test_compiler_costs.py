@@ -181,13 +181,6 @@ def test_a_ledger_reads_what_was_written(entries: list[Measurement]) -> None:
     assert ledger_of(entry.to_line() for entry in entries) == Ledger(tuple(entries))
 
 
-@given(st.lists(MEASUREMENTS, min_size=1), MEASUREMENTS)
-def test_any_ledger_gives_a_cost(entries: list[Measurement], asked: Measurement) -> None:
-    cost = predict_cost(Ledger(tuple(entries)), asked.source, asked.targets, entries[0].compiler)
-    assert cost.cpu_s > 0
-    assert cost.peak_mib > 0
-
-
 LINE = measured(FWD).to_line()
 FOREIGN: list[dict[str, object]] = [
     {"targets": []},
@@ -201,12 +194,9 @@ FOREIGN: list[dict[str, object]] = [
 """What makes a measurement something else."""
 
 
-def test_truncated_and_foreign_lines_are_ignored() -> None:
+def test_truncated_and_foreign_lines_are_ignored(tmp_path: Path) -> None:
     texts = ("", "\n", "null", "[]", "7", "{}", "[" * 100_000, "\x00", LINE[:-9], LINE[:-2] + LINE)
     bad = [*texts, *(json.dumps({**asdict(measured(FWD)), **change}) for change in FOREIGN)]
     assert [line for line in bad if ledger_of([LINE, line, LINE]) != Ledger((measured(FWD),) * 2)] == []
-
-
-def test_a_ledger_with_invalid_utf_8_is_read(tmp_path: Path) -> None:
     (tmp_path / "ledger.jsonl").write_bytes(LINE.encode() + b"\xff\xfe\n" + LINE.encode())
-    assert Ledger.read(tmp_path / "ledger.jsonl") == Ledger((measured(FWD),) * 2)
+    assert Ledger.read(tmp_path / "ledger.jsonl") == Ledger((measured(FWD),) * 2), "not UTF-8"

@@ -75,16 +75,7 @@ def test_a_kernel_name_has_operation_head_dim_options_and_arch() -> None:
 
 
 def test_other_names_do_not_parse() -> None:
-    for name in (
-        "",
-        "flash_api",
-        "mha_bwd",
-        "fmha_",
-        "fmha_fwd",
-        "fmha_fwd_d",
-        "fmha_fwd_dx64_bf16",
-        "fmha_Fwd_d64_bf16",
-    ):
+    for name in ("", "flash_api", "mha_bwd", "fmha_fwd", "fmha_fwd_d", "fmha_fwd_dx64_bf16", "fmha_Fwd_d64_bf16"):
         assert parse_kernel_name(name) is None
 
 
