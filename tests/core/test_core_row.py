@@ -263,7 +263,7 @@ BAD_URLS = (
         "",
         1,
     ),
-    *("//files.example/x.whl", "/x.whl", "../x.whl", "x.whl", "wheels/x.whl", "https:", "https://", "https:///x"),
+    *("//files.example/x.whl", "/x.whl", "../x.whl", "x.whl", "wheels/x.whl", "https:", "https://", "https:///x", "", 1),
     *("https://user:secret@files.example/x.whl", "file://server/share/x.whl"),
     *(f"https://files.example{path}" for path in PATHS),
 )
