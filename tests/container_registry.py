@@ -6,10 +6,9 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, urlsplit
 
-from loopback import answering
+from loopback import Handler, answering
 
 Headers = dict[str, str]
 
@@ -52,11 +51,11 @@ class ContainerRegistry:
         return sum(part in line for line in self.asked)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     registry: ContainerRegistry
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self) -> None:
+    def serve(self) -> None:
         registry, line = self.registry, f"{self.command} {self.path}"
         registry.asked.append(line)
         for part, faults in registry.faults.items():
@@ -64,31 +63,28 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._fail(*faults.pop(0))
         for part, body in registry.bodies.items():
             if part in line:
-                return self._answer(200, body)
+                return self.answer(200, body)
         path, query = urlsplit(self.path).path, parse_qs(urlsplit(self.path).query)
         if path == "/token":
             token = f"{registry.issue} for {query['scope'][0]} of {query['service'][0]}"
-            return self._answer(200, json.dumps({"token": token}).encode())
+            return self.answer(200, json.dumps({"token": token}).encode())
         repository, _, rest = path.removeprefix("/v2/").partition("/manifests/" if "/manifests/" in path else "/tags/")
         scope = f"repository:{repository}:pull"
         if self.headers.get("Authorization") != f"Bearer {registry.issue} for {scope} of loopback":
             own = f'Bearer realm="{registry.url}/token",service="loopback",scope="{scope}"'
-            return self._answer(401, b"{}", {"WWW-Authenticate": registry.challenge or own})
+            return self.answer(401, b"{}", {"WWW-Authenticate": registry.challenge or own})
         images = registry.images.get(repository)
         if images is None or ("/manifests/" in path and rest not in images):
-            return self._answer(404, b'{"errors": []}')
+            return self.answer(404, b'{"errors": []}')
         if "/manifests/" in path:
             return self._manifest(images[rest])
         return self._page(repository, sorted(images), query)
-
-    def do_HEAD(self) -> None:
-        self.do_GET()
 
     def _manifest(self, manifest: bytes) -> None:
         assert "vnd.oci.image.index" in self.headers["Accept"], "Docker Hub would give a manifest of the first version"
         tells = self.registry.head_tells_digest or (self.command == "GET" and self.registry.stated_digest)
         stated = self.registry.stated_digest or digest_of(manifest)
-        self._answer(200, manifest, {"Docker-Content-Digest": stated} if tells else {})
+        self.answer(200, manifest, {"Docker-Content-Digest": stated} if tells else {})
 
     def _page(self, repository: str, tags: list[str], query: dict[str, list[str]]) -> None:
         last = query.get("last", [""])[0]
@@ -97,11 +93,11 @@ class _Handler(BaseHTTPRequestHandler):
         link = f"</v2/{repository}/tags/list?n={query['n'][0]}&last={page[-1]}>" if len(rest) > len(page) else ""
         link = self.registry.next_link or link
         headers = {"Link": f'{link}; rel="next"'} if link else {}
-        self._answer(200, json.dumps({"name": repository, "tags": page}).encode(), headers)
+        self.answer(200, json.dumps({"name": repository, "tags": page}).encode(), headers)
 
     def _fail(self, status: int, headers: Headers) -> None:
         if status:
-            return self._answer(status, b"{}", headers)
+            return self.answer(status, b"{}", headers)
         self.send_response(200)
         self.send_header("Content-Length", "1000")
         self.end_headers()
@@ -109,23 +105,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         return None
 
-    def _answer(self, status: int, body: bytes, headers: Headers | None = None) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        for name, value in (headers or {}).items():
-            self.send_header(name, value)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""
-
 
 @contextmanager
 def running_registry() -> Iterator[ContainerRegistry]:
     """Serve a registry on loopback for the duration of the block."""
     registry = ContainerRegistry()
-    handler = type("Handler", (_Handler,), {"registry": registry})
-    with answering(handler) as registry.url:
+    with answering(_Handler, registry=registry) as registry.url:
         yield registry

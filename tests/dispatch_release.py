@@ -6,22 +6,17 @@ log-sum-exp true, so two of them can be called.
 
 from __future__ import annotations
 
-import gzip
-import io
 import os
 import re
 import subprocess
 import sys
-import tarfile
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
 from filter_proof.proof import prove_filters
-from small_release import SETUP
-from wheelfactory.core.digest import file_sha256
-from wheelfactory.core.files import MATRIX
+from small_release import SETUP, write_release
 from wheelfactory.matrix.load import load_matrix
 
 FILTER = "*_nlogits_*_lse"
@@ -123,23 +118,6 @@ def generate(folder: Path, *options: str) -> dict[str, str]:
     return {path.stem: path.read_text() for path in (folder / "build").iterdir()}
 
 
-def pack_dispatch_release(archive: Path, binding: str) -> str:
-    """Write the sdist of this release, and return its sha256."""
-    members: Mapping[str, str] = {
-        "setup.py": DISPATCH_SETUP,
-        "csrc/ck/generate.py": GENERATE,
-        "csrc/ck/fmha_fwd.hpp": HEADER,
-        "csrc/attention/mha_fwd.cpp": binding,
-    }
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with gzip.GzipFile(archive, "wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
-        for name, text in members.items():
-            member = tarfile.TarInfo(f"flash_attn-2.8.3/{name}")
-            member.size = len(text.encode())
-            tar.addfile(member, io.BytesIO(text.encode()))
-    return file_sha256(archive)
-
-
 def make_dispatch_release(cache: Path, folder: Path, binding: str = BINDING) -> Path:
     """Put the sdist into the downloads of `cache`, and return a matrix in `folder` with this release as 2.8.3.
 
@@ -161,18 +139,15 @@ def prove_dispatch_filters() -> str:
 
 def write_dispatch_release(cache: Path, folder: Path, binding: str = BINDING, trim: str = TRIM) -> Path:
     """As `make_dispatch_release`, with this ``trim``."""
-    sdist = folder / "flash_attn-2.8.3.tar.gz"
-    sha256 = pack_dispatch_release(sdist, binding)
-    kept = cache / "sources" / sha256[:16] / sdist.name
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    sdist.rename(kept)
-    real = MATRIX.read_text()
-    entry = re.search(
-        r"(file: flash_attn-2\.8\.3\.tar\.gz\n +sha256: )[0-9a-f]{64}\n +kernel-sources: [0-9a-f]{64}\n", real
-    )
-    real_trim = re.search(r"      trim:\n.*?(?=      source: 'allow-list in validate)", real, re.DOTALL)
-    assert entry
-    assert real_trim
-    matrix = folder / "matrix.yaml"
-    matrix.write_text(real.replace(entry[0], f"{entry[1]}{sha256}\n").replace(real_trim[0], f"      trim: {trim}\n"))
+    members = {
+        "setup.py": DISPATCH_SETUP,
+        "csrc/ck/generate.py": GENERATE,
+        "csrc/ck/fmha_fwd.hpp": HEADER,
+        "csrc/attention/mha_fwd.cpp": binding,
+    }
+    matrix = write_release(cache, folder, members)
+    real_trim = r"      trim:\n.*?(?=      source: 'allow-list in validate)"
+    text, count = re.subn(real_trim, lambda _: f"      trim: {trim}\n", matrix.read_text(), count=1, flags=re.DOTALL)
+    assert count == 1
+    matrix.write_text(text)
     return matrix

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,39 @@ class _Handler(SimpleHTTPRequestHandler):
         """Log nothing; clients also request missing files."""
 
 
+class Handler(BaseHTTPRequestHandler):
+    """Answers requests of every method by `serve`, and logs nothing."""
+
+    def serve(self) -> None:
+        """Answer the request of `command` and `path`."""
+        raise NotImplementedError
+
+    def do_GET(self) -> None:
+        self.serve()
+
+    do_HEAD = do_POST = do_GET  # noqa: N815 - the names that http.server calls
+
+    def answer(self, status: int, body: bytes = b"", headers: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Send a whole answer."""
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Log nothing."""
+
+
 @contextmanager
-def answering(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
-    """Answer requests for the duration of the block; yield the address, without a trailing slash."""
+def answering(handler: Callable[..., BaseHTTPRequestHandler], **state: Any) -> Iterator[str]:
+    """Answer requests for the duration of the block; yield the address, without a trailing slash.
+
+    The handler, a class if there is `state`, has that as attributes.
+    """
+    if state:
+        handler = type("Handler", (handler,), state)  # type: ignore[arg-type] # a class
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()

@@ -16,7 +16,9 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
+
+from loopback import Handler
 
 _MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 _CONFIG = "application/vnd.docker.container.image.v1+json"
@@ -65,11 +67,11 @@ class PullRegistry:
         return digest_of(self.manifest)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     registry: PullRegistry
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self) -> None:
+    def serve(self) -> None:
         self.registry.asked.append(self.path)
         kind, _, name = self.path.rpartition("/")
         if self.path == "/v2/":
@@ -79,9 +81,6 @@ class _Handler(BaseHTTPRequestHandler):
         if name in self.registry.blobs:
             return self._blob(name, self.registry.blobs[name])
         return self._fail(404, "BLOB_UNKNOWN", "blob unknown to registry")
-
-    def do_HEAD(self) -> None:
-        self.do_GET()
 
     def _manifest(self, name: str) -> None:
         registry = self.registry
@@ -125,9 +124,6 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(self.registry.pause)
             self.wfile.write(body[start : start + _PIECE])
         self.close_connection = sent is not None
-
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""
 
 
 def _image(number: int) -> tuple[bytes, dict[str, bytes], str]:

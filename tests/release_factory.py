@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import sys
-import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
@@ -16,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.version import Version
 from pypi_simple import Link, RepositoryPage
 
+from wheel_factory import make_wheel, metadata_text
 from wheelfactory.core.cell import ANY_PYTHON, Cell
 from wheelfactory.core.files import MATRIX
 from wheelfactory.core.label import Label
@@ -37,18 +35,6 @@ PYTHON_TAG = f"cp{sys.version_info[0]}{sys.version_info[1]}"
 
 PURE = "py3-none-any"
 
-UPSTREAM_METADATA = """\
-Metadata-Version: 2.1
-Name: flash_attn
-Version: {version}
-Requires-Python: >=3.9
-Requires-Dist: torch
-Requires-Dist: einops
-
-Flash Attention: Fast and Memory-Efficient Exact Attention
-"""
-"""METADATA as upstream's setup.py writes it: a name that is not normalized, and torch without a version."""
-
 PUBLISHED = datetime(2026, 1, 1, tzinfo=timezone.utc)
 """The fixed publish time of every row, so that the same wheels give the same manifest."""
 
@@ -69,9 +55,16 @@ def flash_attn_wheel(folder: Path, cell_id: str, content: str = "", replacement:
     if build := _shipped_matrix().build_tag(cell, replacement):
         tag = f"{build}-{tag}"
     record = BuildRecord(cell=cell.id, label=str(label), offload_archs=("gfx942",), source="sha256:" + "0" * 64)
-    metadata = protect_metadata(UPSTREAM_METADATA.format(version=cell.public_version), label)
-    members = {"flash_attn/__init__.py": content.encode()}
-    return _write_wheel(folder, "flash_attn", version, tag, metadata, members, {BUILD_RECORD_NAME: record.as_bytes()})
+    metadata = protect_metadata(metadata_text(cell.public_version, requires=("torch", "einops")), label)
+    return make_wheel(
+        folder,
+        version=version,
+        tags=tag,
+        metadata=metadata,
+        wheel=_wheel_text(tag),
+        members={"flash_attn/__init__.py": content.encode()},
+        dist_info_members={BUILD_RECORD_NAME: record.as_bytes()},
+    )
 
 
 @cache
@@ -82,36 +75,14 @@ def _shipped_matrix() -> Matrix:
 def stub_wheel(folder: Path, name: str, version: str) -> Path:
     """Build an importable pure wheel named torch or einops, without requirements."""
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-    return _write_wheel(folder, name, version, PURE, metadata, {f"{name}/__init__.py": b""}, {})
+    members = {f"{name}/__init__.py": b""}
+    return make_wheel(folder, name=name, version=version, wheel=_wheel_text(PURE), metadata=metadata, members=members)
 
 
-def _write_wheel(
-    folder: Path,
-    name: str,
-    version: str,
-    tag: str,
-    metadata: str,
-    members: Mapping[str, bytes],
-    more_info: Mapping[str, bytes],
-) -> Path:
-    dist_info = f"{name}-{version}.dist-info"
+def _wheel_text(tag: str) -> str:
     *build, compatible = tag.split("-", 1) if tag[0].isdigit() else (tag,)
     builds = "".join(f"Build: {number}\n" for number in build)
-    wheel = f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\n{builds}Tag: {compatible}\n"
-    info = {"METADATA": metadata.encode(), "WHEEL": wheel.encode(), **more_info}
-    held = {**members, **{f"{dist_info}/{member}": data for member, data in info.items()}}
-    lines = [f"{member},sha256={_digest(data)},{len(data)}\n" for member, data in held.items()]
-    held[f"{dist_info}/RECORD"] = "".join([*lines, f"{dist_info}/RECORD,,\n"]).encode()
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}-{version}-{tag}.whl"
-    with zipfile.ZipFile(path, "w") as archive:
-        for member, data in held.items():
-            archive.writestr(zipfile.ZipInfo(member), data)
-    return path
-
-
-def _digest(data: bytes) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+    return f"Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\n{builds}Tag: {compatible}\n"
 
 
 def passed_gates(cell_id: str | None) -> tuple[GateResult, ...]:

@@ -10,6 +10,7 @@ import gzip
 import io
 import re
 import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from rocm_machine import ARCHS
@@ -73,21 +74,24 @@ def make_small_release(cache: Path, folder: Path) -> Path:
 
     It has no `kernel-sources`, so that its kernel sets are `SMALL_SETS`.
     """
+    return write_release(cache, folder, {"setup.py": SETUP})
+
+
+def write_release(cache: Path, folder: Path, members: Mapping[str, str]) -> Path:
+    """Do what `make_small_release` does for a release of these files."""
     sdist = folder / "flash_attn-2.8.3.tar.gz"
     with gzip.GzipFile(sdist, "wb", mtime=0) as packed, tarfile.open(fileobj=packed, mode="w") as tar:
-        data = SETUP.encode()
-        member = tarfile.TarInfo("flash_attn-2.8.3/setup.py")
-        member.size = len(data)
-        tar.addfile(member, io.BytesIO(data))
+        for name, text in members.items():
+            member = tarfile.TarInfo(f"flash_attn-2.8.3/{name}")
+            member.size = len(text.encode())
+            tar.addfile(member, io.BytesIO(text.encode()))
     sha256 = file_sha256(sdist)
     kept = cache / "sources" / sha256[:16] / sdist.name
     kept.parent.mkdir(parents=True, exist_ok=True)
     sdist.rename(kept)
-    real = MATRIX.read_text()
-    entry = re.search(
-        r"( +file: flash_attn-2\.8\.3\.tar\.gz\n +sha256: )[0-9a-f]{64}\n +kernel-sources: [0-9a-f]{64}\n", real
-    )
-    assert entry
+    entry = r"(file: flash_attn-2\.8\.3\.tar\.gz\n +sha256: )[0-9a-f]{64}\n +kernel-sources: [0-9a-f]{64}\n"
+    text, count = re.subn(entry, rf"\g<1>{sha256}\n", MATRIX.read_text())
+    assert count == 1
     matrix = folder / "matrix.yaml"
-    matrix.write_text(real.replace(entry[0], f"{entry[1]}{sha256}\n"))
+    matrix.write_text(text)
     return matrix

@@ -162,17 +162,12 @@ def test_an_option_is_empty_only_if_that_is_its_default() -> None:
         assert is_refused == (option not in MAY_BE_EMPTY and words != ("ci", "batch", "--kernels")), words
 
 
-def test_an_argument_must_not_be_empty(cli: Cli) -> None:
+def test_a_missing_or_empty_argument_is_refused(cli: Cli) -> None:
+    for arguments in (("inspect", NAME), ("verify", NAME), ("publish", "new", NAME)):
+        shown = cli(*arguments)
+        assert (shown.code, shown.err.startswith(f"error: no such file: {NAME}\n")) == (BAD_INPUT, True)
     for command in (("inspect",), ("verify",), ("build",), ("validate",), ("index",), ("ci", "jobs")):
         assert_refused(cli(*command, ""), BAD_INPUT, error="bad arguments: argument ", hint="--help")
-
-
-def test_a_missing_wheel_is_refused(cli: Cli) -> None:
-    for command in ("inspect", "verify", "publish"):
-        arguments = ("new", NAME) if command == "publish" else (NAME,)
-        shown = cli(command, *arguments)
-        assert shown.code == BAD_INPUT
-        assert shown.err.startswith(f"error: no such file: {NAME}\n")
 
 
 def test_a_damaged_toolchain_file_is_refused(cli: Cli, tmp_path: Path) -> None:
@@ -247,13 +242,8 @@ finally:
 
 def test_no_command_is_imported_but_the_chosen_one() -> None:
     for name in ("matrix", "ci", "ci jobs"):
-        done = subprocess.run(
-            [sys.executable, "-c", PRINT_IMPORTED, *name.split()],
-            env=ENVIRON,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        command = [sys.executable, "-c", PRINT_IMPORTED, *name.split()]
+        done = subprocess.run(command, env=ENVIRON, capture_output=True, text=True, check=True)
         imported = set(done.stdout.rpartition("imported:")[2].split())
         inner = {f"ci {other}": f"ci.{MODULES.get(other, other)}" for other in SUBCOMMANDS["ci"]}
         modules = {other: inner.get(other, other) for other in NAMES if other not in SUBCOMMANDS}
@@ -268,11 +258,10 @@ def test_version_shows_the_version_of_pyproject(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out == f"wheelfactory {shown}\n"
 
 
-def test_explain_describes_a_cell(cli: Cli) -> None:
-    shown = cli("explain", CELL, "--matrix", MATRIX)
-    assert shown.code == DONE
-    assert shown.out.splitlines()[:3] == [CELL, "  label    rocm61torch2.6triton", "  pythons  3.10, 3.11, 3.12"]
-    assert shown.err == ""
+def test_matrix_prints_the_table_of_readme(cli: Cli) -> None:
+    shown = cli("matrix", "--matrix", ROOT / "matrix.yaml", "--table")
+    table = (ROOT / "README.md").read_text().partition("<!-- ./factory matrix --table -->\n\n")[2]
+    assert (shown.code, shown.out) == (DONE, table.partition("\n<!-- end -->")[0])
 
 
 def test_inspect_as_json_is_one_object_a_wheel(cli: Cli, release: Path) -> None:
@@ -360,21 +349,17 @@ def test_verify_shows_each_gate_and_each_finding(cli: Cli, tmp_path: Path) -> No
     assert finding.strip().startswith(f"{wheel.name}: expected a build record, found none (run `wheelfactory build`")
 
 
-def test_verify_of_several_wheels_does_not_stop_at_a_bad_one(cli: Cli, tmp_path: Path) -> None:
+def test_verify_of_several_wheels_or_of_a_release_does_not_stop_at_a_bad_one(
+    cli: Cli, release: Path, tmp_path: Path
+) -> None:
     wheels = [stub_wheel(tmp_path, name, "0.8.2") for name in ("einops", "other")]
-    shown = cli("verify", "--json", *wheels)
-    assert shown.code == VERIFICATION_FAILED
-    assert [json.loads(line)["file"] for line in shown.out.splitlines()] == [wheel.name for wheel in wheels]
-
-
-def test_verify_of_a_release_takes_the_wheels_of_its_cells(cli: Cli, release: Path) -> None:
-    shown = cli("verify", "--json", release)
-    assert shown.code == VERIFICATION_FAILED  # stand-ins: they hold nothing
-    assert [json.loads(line)["file"] for line in shown.out.splitlines()] == [NAME]
-
-
-def test_verify_of_a_folder_without_a_release_is_refused(cli: Cli, tmp_path: Path) -> None:
-    assert_refused(cli("verify", tmp_path), BAD_INPUT, error=f"no wheels: the manifest of {tmp_path}", hint="release")
+    for arguments, names in ((wheels, [wheel.name for wheel in wheels]), ([release], [NAME])):  # stand-ins hold nothing
+        shown = cli("verify", "--json", *arguments)
+        assert shown.code == VERIFICATION_FAILED
+        assert [json.loads(line)["file"] for line in shown.out.splitlines()] == names
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert_refused(cli("verify", empty), BAD_INPUT, error=f"no wheels: the manifest of {empty}", hint="release")
 
 
 def test_an_unknown_extended_gate_is_refused(cli: Cli, release: Path) -> None:
@@ -426,11 +411,11 @@ def start(*arguments: str | Path, stdout: int = subprocess.PIPE) -> subprocess.P
     )
 
 
-def test_the_program_exits_with_the_code_of_main() -> None:
-    done = subprocess.run([*COMMAND, "explain", "junk"], env=ENVIRON, capture_output=True, text=True)
-    assert_refused(
-        CommandResult(done.returncode, done.stdout, done.stderr), BAD_INPUT, "neither a log nor a cell", "a cell id"
-    )
+def test_a_full_disk_is_an_error_and_the_program_exits_with_the_code_of_main() -> None:
+    with Path("/dev/full").open("w") as full, start("explain", CELL, "--matrix", MATRIX, stdout=full.fileno()) as done:
+        _, errors = done.communicate()
+    shown = CommandResult(done.returncode, "", errors)
+    assert_refused(shown, FAILED, "No space left on device: ", "run the same command")
 
 
 @pytest.mark.parametrize(
@@ -446,14 +431,6 @@ def test_a_closed_pipe_is_no_error(arguments: tuple[str, ...], code: int) -> Non
         _, errors = process.communicate()
     assert process.returncode == code
     assert not re.search("error|exception", errors, re.IGNORECASE)
-
-
-def test_a_full_disk_is_an_error() -> None:
-    with Path("/dev/full").open("w") as full, start("explain", CELL, "--matrix", MATRIX, stdout=full.fileno()) as done:
-        _, errors = done.communicate()
-    assert_refused(
-        CommandResult(done.returncode, "", errors), FAILED, "No space left on device: ", "run the same command"
-    )
 
 
 def test_ctrl_c_ends_a_command_with_one_error_line_and_a_hint(tmp_path: Path) -> None:

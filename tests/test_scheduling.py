@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 import pytest
 
@@ -36,16 +32,6 @@ def test(number):
     time.sleep({seconds})
 """
 """A test that records its process."""
-
-HOLD = """
-import sys
-import time
-from pathlib import Path
-from shared_folder import file_lock
-with file_lock(Path(sys.argv[1]), sys.argv[2]):
-    print("locked", flush=True)
-    time.sleep(60)
-"""
 
 
 def write_test(root: Path, name: str, *, slow: bool = False, count: int = 1, seconds: float = 0) -> None:
@@ -109,26 +95,3 @@ def test_a_failed_creation_leaves_nothing_and_is_retried(tmp_path: Path, monkeyp
     made = make_once(tmp_path, "made", lambda folder: (folder / "content").write_text("two"))
     assert (made / "content").read_text() == "two"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["locks", "made"]
-
-
-def test_a_lock_is_waited_for_until_its_process_ends(tmp_path: Path) -> None:
-    with turn(tmp_path, "made") as (one, out_one), turn(tmp_path, "made") as (two, out_two):
-        (early,) = select.select([out_one, out_two], [], [], 30)[0]
-        late, holder = (out_two, one) if early is out_one else (out_one, two)
-        with turn(tmp_path, "another") as (_, out_other):
-            assert select.select([late, out_other], [], [], 30)[0] == [out_other]
-        holder.kill()
-        assert select.select([late], [], [], 30)[0] == [late]
-
-
-@contextmanager
-def turn(folder: Path, name: str) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes]]]:
-    """Start a process that takes and keeps the lock; yield it and its stdout."""
-    command = [sys.executable, "-c", HOLD, str(folder), name]
-    environ = {**os.environ, "PYTHONPATH": str(HERE)}
-    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE) as process:
-        assert process.stdout
-        try:
-            yield process, process.stdout
-        finally:
-            process.kill()

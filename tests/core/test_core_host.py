@@ -25,49 +25,36 @@ def make_rocm(folder: Path, *, version: str | None = "6.2.4-120\n", hipcc: str =
 
 def test_each_arch_counts_once(tmp_path: Path) -> None:
     make_nodes(tmp_path / KFD_NODES, *[90402] * 8, 90010)
-
     assert read_host({"PATH": ""}, tmp_path).gpu_archs == ("gfx942", "gfx90a")
 
 
 def test_cores_and_memory_are_the_usable_ones(tmp_path: Path) -> None:
     machine = read_host({"PATH": ""}, tmp_path)
-
     assert machine.cores == len(os.sched_getaffinity(0))
     assert 0 < machine.memory_gib <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
 
 
 @pytest.mark.parametrize(
-    ("text", "version"),
+    ("info", "hipcc", "version"),
     [
-        pytest.param("6.2.4-120\n", "6.2.4", id="patch release"),
-        pytest.param("10.0\n", "10.0", id="no patch number"),
-        pytest.param("unknown\n", None, id="no version"),
+        pytest.param("6.2.4-120\n", "", "6.2.4", id="patch release"),
+        pytest.param("10.0\n", "", "10.0", id="no patch number"),
+        pytest.param("unknown\n", "", None, id="no version"),
+        pytest.param(None, "#!/bin/sh\necho 'HIP version: 6.4.43483-a187df25c'\n", "6.4.43483", id="hipcc says so"),
+        pytest.param(None, "#!/bin/sh\necho 'no clang' >&2; exit 1\n", None, id="hipcc fails"),
+        pytest.param(None, "#!/no/such/interpreter\n", None, id="hipcc does not start"),
     ],
 )
-def test_the_rocm_version_comes_from_its_info_file(tmp_path: Path, text: str, version: str | None) -> None:
-    rocm = make_rocm(tmp_path / "rocm", version=text)
-
-    assert read_host({"ROCM_PATH": str(rocm), "PATH": ""}, tmp_path).rocm == version
-
-
-@pytest.mark.parametrize(
-    ("hipcc", "version"),
-    [
-        pytest.param("#!/bin/sh\necho 'HIP version: 6.4.43483-a187df25c'\n", "6.4.43483", id="it says so"),
-        pytest.param("#!/bin/sh\necho 'no clang' >&2; exit 1\n", None, id="it fails"),
-        pytest.param("#!/no/such/interpreter\n", None, id="it does not start"),
-    ],
-)
-def test_without_an_info_file_the_version_comes_from_hipcc(tmp_path: Path, hipcc: str, version: str | None) -> None:
-    rocm = make_rocm(tmp_path / "rocm", version=None, hipcc=hipcc)
-
+def test_the_rocm_version_comes_from_its_info_file_else_from_hipcc(
+    tmp_path: Path, info: str | None, hipcc: str, version: str | None
+) -> None:
+    rocm = make_rocm(tmp_path / "rocm", version=info, hipcc=hipcc)
     assert read_host({"ROCM_PATH": str(rocm), "PATH": ""}, tmp_path).rocm == version
 
 
 def test_rocm_counts_only_with_a_hipcc(tmp_path: Path) -> None:
     (tmp_path / "opt/rocm/.info").mkdir(parents=True)
     (tmp_path / "opt/rocm/.info/version").write_text("7.2.1-120\n")
-
     assert read_host({"PATH": ""}, tmp_path).rocm is None
     rocm = make_rocm(tmp_path / "opt/rocm-6.2.4")
     found = read_host({"PATH": ""}, tmp_path)

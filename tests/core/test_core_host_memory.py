@@ -39,16 +39,11 @@ def found(text: str, root: Path) -> list[MemoryCgroup]:
     return list(memory_cgroups(text, root))
 
 
-def test_cgroup_v1_own_group_and_those_above_it(tmp_path: Path) -> None:
-    root = made(tmp_path, {**v1("memory/job", 1000, 400), **v1("memory", 8000, 500)})
-    assert [group.free_mib() for group in found(V1, root)] == [600, 7500]
-    assert [group.out_of_memory_kills() for group in found(V1, root)] == [3, 3]
-
-
-def test_cgroup_v2_own_group_and_those_above_it(tmp_path: Path) -> None:
-    root = made(tmp_path, {**v2("user/job", str(1000 * MIB), 400), **v2("user", "max", 500)})
-    assert [group.free_mib() for group in found(V2, root)] == [600, None]
-    assert [group.out_of_memory_kills() for group in found(V2, root)] == [2, 2]
+def test_the_own_group_and_those_above_it(tmp_path: Path) -> None:
+    old = made(tmp_path / "v1", {**v1("memory/job", 1000, 400), **v1("memory", 8000, 500)})
+    assert [(group.free_mib(), group.out_of_memory_kills()) for group in found(V1, old)] == [(600, 3), (7500, 3)]
+    new = made(tmp_path / "v2", {**v2("user/job", str(1000 * MIB), 400), **v2("user", "max", 500)})
+    assert [(group.free_mib(), group.out_of_memory_kills()) for group in found(V2, new)] == [(600, 2), (None, 2)]
 
 
 def test_inactive_page_cache_counts_as_free(tmp_path: Path) -> None:

@@ -67,9 +67,7 @@ def test_a_long_command_is_killed_with_its_children(log: Path) -> None:
 
 def test_stdout_is_the_result_and_stderr_is_logged_below_the_command(log: Path) -> None:
     code = "import sys; print('dist/x.whl'); print('compiling', file=sys.stderr)"
-
     assert logged(code, log) == "dist/x.whl\n"
-
     command, *lines = log.read_text().splitlines()
     assert command.startswith(f"+ {PYTHON} -c ")
     assert lines == ["compiling"]
@@ -82,19 +80,15 @@ for line in ("[1/3] hipcc a.o", "see [9/9] there", " [7/7] indented", "[2/3] 4.0
     print(line, file=sys.stderr)
 """
     counted = Counted()
-
     logged(code, log, counted)
-
     assert counted.parts == [(1, 3), (2, 3), (3, 3)]
     assert counted.notes == ["", "4.0/min, 9 s left", ""]
 
 
 def test_a_failure_ends_with_the_last_lines_and_names_the_log(log: Path) -> None:
     code = "import sys; [print('line', n, file=sys.stderr) for n in range(100)]; sys.exit(4)"
-
     with pytest.raises(BuildError, match="build failed") as caught:
         logged(code, log)
-
     first, *lines = caught.value.which.splitlines()
     assert first == f"{Path(PYTHON).name} (exit status 4)"
     assert lines == [f"line {n}" for n in range(100 - LAST_LINES, 100)]
@@ -104,20 +98,17 @@ def test_a_failure_ends_with_the_last_lines_and_names_the_log(log: Path) -> None
 
 def test_much_output_on_both_streams_does_not_stop_the_command(log: Path) -> None:
     code = "import sys; sys.stdout.write('x' * 300_000); sys.stdout.flush(); sys.stderr.write('y' * 300_000)"
-
     assert len(logged(code, log)) == 300_000
 
 
 def test_output_with_invalid_utf8_is_kept(log: Path) -> None:
     code = "import sys; sys.stderr.buffer.write(b'caf\\xe9 [\\n'); sys.stdout.buffer.write(b'\\xff\\n')"
-
     assert logged(code, log) == "\N{REPLACEMENT CHARACTER}\n"
     assert "caf\N{REPLACEMENT CHARACTER} [" in log.read_text()
 
 
 def test_a_command_gets_only_the_given_environment(log: Path) -> None:
     code = "import os; print(os.environ.get('GPU_ARCHS'), os.environ.get('HOME'))"
-
     assert (
         run_logged([PYTHON, "-c", code], log, environ={"GPU_ARCHS": "gfx942"}, report_progress=Counted())
         == "gfx942 None\n"
@@ -129,16 +120,13 @@ def test_a_command_gets_only_the_given_environment(log: Path) -> None:
 
 def test_capture_returns_stdout(tmp_path: Path) -> None:
     code = "import os, sys; print(os.getcwd(), os.environ['WHO']); print('a warning', file=sys.stderr)"
-
     assert capture([PYTHON, "-c", code], environ={"WHO": "you"}, cwd=tmp_path) == f"{tmp_path} you\n"
 
 
 def test_a_failed_capture_raises_the_given_error_with_the_last_lines() -> None:
     code = "import sys; print('out\\n' * 1000); print('fatal: no such tag', file=sys.stderr); sys.exit(128)"
-
     with pytest.raises(SourceError, match="command failed") as caught:
         capture([PYTHON, "-c", code], failure=SourceError, hint="check the tag")
-
     first, *_, last = caught.value.which.splitlines()
     assert (first.endswith("(exit status 128)"), last) == (True, "fatal: no such tag")
     assert len(caught.value.which.splitlines()) == LAST_LINES + 1
@@ -149,7 +137,6 @@ def test_a_missing_program_is_the_given_error() -> None:
     for program in ("no-such-program", "/no/such/program", "/etc/passwd"):
         with pytest.raises(SourceError, match=f"cannot run: {program}") as caught:
             capture([program], failure=SourceError)
-
         assert "PATH" in caught.value.hint
 
 

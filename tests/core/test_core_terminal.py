@@ -61,12 +61,9 @@ def test_no_line_is_longer_than_the_terminal(width: int) -> None:
     assert max(len(COLOUR.sub("", line)) for line in lines) <= width
 
 
-def test_lines_are_wrapped_between_words_with_an_indent() -> None:
+def test_lines_are_wrapped_between_words_with_an_indent_and_not_within_backticks() -> None:
     first, second = wrap_lines([SENTENCE], terminal(80))
     assert (first, second) == (SENTENCE[: len(first)], "      " + SENTENCE[len(first) + 1 :])
-
-
-def test_a_command_in_backticks_is_not_broken() -> None:
     line = "hint: choose shorter sequence lengths for a machine without a GPU: `bench attention --seqlens 128,256,512`"
     assert "    `bench attention --seqlens 128,256,512`" in wrap_lines([line], terminal(80))
 
@@ -115,12 +112,12 @@ def test_markdown_is_a_drawn_table_on_a_terminal_and_unchanged_in_a_pipe() -> No
     assert not any("|" in line for line in drawn)
 
 
-def test_no_color_leaves_the_table_without_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_color_leaves_the_table_without_colours_and_a_dumb_terminal_gets_plain_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     assert not any("38;5;28" in line for line in table_lines(TABLE, terminal(80)))
-
-
-def test_a_dumb_terminal_gets_plain_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR")
     monkeypatch.setenv("TERM", "dumb")
     assert table_lines(TABLE, terminal(80)) == PLAIN
     assert wrap_lines([SENTENCE], terminal(80)) == [SENTENCE]

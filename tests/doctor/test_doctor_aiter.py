@@ -77,17 +77,14 @@ def machine_of(site: Site, version: str | None = OURS) -> Machine:
     return good_machine(site, TRITON_TORCH, packages=every, gpus=("gfx1100",))
 
 
-def test_ours_has_no_problem_and_is_named(preview: Site) -> None:
-    machine = machine_of(preview)
-    assert diagnose_machine(machine, FACTS) == ()
-    assert f"aiter       {OURS}, Triton only, of this factory" in list(machine_lines(machine))
-
-
-def test_one_of_amds_that_imports_has_no_problem_and_is_named(preview: Site) -> None:
+def test_one_that_imports_has_no_problem_and_is_named(preview: Site) -> None:
+    ours = machine_of(preview)
+    assert diagnose_machine(ours, FACTS) == ()
+    assert f"aiter       {OURS}, Triton only, of this factory" in list(machine_lines(ours))
     preview.add({"aiter/__init__.py": b"", "aiter_meta/hsa/gfx942/a.co": b""})
-    machine = machine_of(preview, OF_AMD)
-    assert diagnose_machine(machine, FACTS) == ()
-    assert f"aiter       {OF_AMD}, not of this factory" in list(machine_lines(machine))
+    amds = machine_of(preview, OF_AMD)
+    assert diagnose_machine(amds, FACTS) == ()
+    assert f"aiter       {OF_AMD}, not of this factory" in list(machine_lines(amds))
 
 
 def test_a_missing_aiter_comes_with_the_wheel(preview: Site) -> None:

@@ -177,25 +177,12 @@ def test_a_python_without_packages(tmp_path: Path) -> None:
     assert (python.pip, python.externally_managed, torch, packages) == (None, False, None, {})
 
 
-def test_related_packages_have_their_version(tmp_path: Path) -> None:
-    executable = make_python(tmp_path / "env", ROCM_TORCH)
-    (site,) = tmp_path.glob("env/lib/python3*/site-packages")
-    for name, version in (("pip", "25.0"), ("triton", "3.5.1"), ("pytorch-triton-rocm", "3.5.1"), ("einops", "0.8.2")):
-        write_metadata(site, name, version)
-    python, answers = read_python(executable, PACKAGES, {}, SECONDS)
-    torch, packages = answers["torch"], answers["packages"]
-    assert (python.pip, torch) == ("25.0", "2.9.1+rocm6.4")
-    assert packages == {"triton": "3.5.1", "pytorch-triton-rocm": "3.5.1", "einops": "0.8.2"}
-
-
-def test_the_working_directory_is_not_examined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path / "torch/__init__.py")
+def test_a_torch_on_pythonpath_is_found_and_one_in_the_working_directory_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "torch/__init__.py", ROCM_TORCH.code)
     monkeypatch.chdir(tmp_path)
     assert read_python(sys.executable, PACKAGES, {}, SECONDS)[1]["torch_found"] is False
-
-
-def test_a_torch_on_pythonpath_is_found(tmp_path: Path) -> None:
-    write(tmp_path / "torch/__init__.py", ROCM_TORCH.code)
     environ = {"PYTHONPATH": str(tmp_path)}
     answers = read_python(sys.executable, PACKAGES, environ, SECONDS)[1]
     assert (answers["torch"], answers["torch_found"]) == (None, True)  # found, without metadata
@@ -223,33 +210,40 @@ def test_other_files_are_no_python() -> None:
             read_python(name, PACKAGES, {}, SECONDS)
 
 
+ROCM = InstalledTorch("2.9.1+rocm6.4", hip="6.4.43482-0f2d60242", cxx11_abi=True, sees_gpu=False)
+CUDA = InstalledTorch("2.9.1+cu128", cuda="12.8", cxx11_abi=True, sees_gpu=False)
+LISTING = "cuda.get_arch_list = lambda: ['gfx90a:xnack-', 'gfx942']\n"
+FLAGS = "cuda.get_arch_list = list\n_C._cuda_getArchFlags = lambda: 'gfx1100 gfx1201'\n"
+"""Without a GPU, `get_arch_list` of torch is empty, and only the flags of its build say for which GPUs it has code."""
+AMD_GPUS, NVIDIA_GPU = ("gfx942:sramecc+:xnack-", "gfx1100"), ("NVIDIA H200",)
+
+
 @pytest.mark.parametrize(
-    ("kind", "expected"),
+    ("torch", "expected"),
     [
-        ("rocm", InstalledTorch("2.9.1+rocm6.4", hip="6.4.43482-0f2d60242", cxx11_abi=True, sees_gpu=False)),
-        ("cuda", InstalledTorch("2.9.1+cu128", cuda="12.8", cxx11_abi=True, sees_gpu=False)),
-        ("cpu", InstalledTorch("2.9.1+cpu", cxx11_abi=True, sees_gpu=False)),
-        ("broken", InstalledTorch("2.9.1+rocm6.4", error=f"ImportError: {MISSING_LIBRARY}")),
-        ("crashing", InstalledTorch("2.9.1+rocm6.4", error="killed by SIGSEGV")),
-        ("hanging", InstalledTorch("2.9.1+rocm6.4", error="no answer within 0.2 s")),
+        (TORCHES["rocm"], ROCM),
+        (TORCHES["cuda"], CUDA),
+        (TORCHES["cpu"], InstalledTorch("2.9.1+cpu", cxx11_abi=True, sees_gpu=False)),
+        (TORCHES["broken"], InstalledTorch("2.9.1+rocm6.4", error=f"ImportError: {MISSING_LIBRARY}")),
+        (TORCHES["crashing"], InstalledTorch("2.9.1+rocm6.4", error="killed by SIGSEGV")),
+        (TORCHES["hanging"], InstalledTorch("2.9.1+rocm6.4", error="no answer within 0.2 s")),
+        (
+            fake_torch("2.9.1+rocm6.4", hip=ROCM.hip, archs=AMD_GPUS),
+            replace(ROCM, sees_gpu=True, archs=("gfx942", "gfx1100")),
+        ),
+        (fake_torch("2.9.1+cu128", cuda="12.8", archs=NVIDIA_GPU), replace(CUDA, sees_gpu=True)),
+        (FakeTorch(ROCM.version, ROCM_TORCH.code + LISTING), replace(ROCM, arch_list=("gfx90a", "gfx942"))),
+        (FakeTorch(ROCM.version, ROCM_TORCH.code + FLAGS), replace(ROCM, arch_list=("gfx1100", "gfx1201"))),
+        (FakeTorch(ROCM.version, ROCM_TORCH.code + "version.rocm = '10.0.0'\n"), replace(ROCM, rocm="10.0.0")),
     ],
+    ids=[*TORCHES, "AMD GPUs", "NVIDIA GPU", "archs", "archs of its flags", "ROCm"],
 )
-def test_a_torch_is_described_or_its_failure(tmp_path: Path, kind: str, expected: InstalledTorch) -> None:
-    torch = TORCHES[kind]
+def test_a_torch_is_described_or_its_failure(tmp_path: Path, torch: FakeTorch, expected: InstalledTorch) -> None:
     executable = make_python(tmp_path / "env", torch)
-    seconds = 0.2 if kind == "hanging" else SECONDS
-    assert replace(read_torch(executable, torch.version, PROBE_TEXT, {}, seconds), libraries="") == expected
-
-
-def test_the_archs_that_torch_sees_have_no_features_and_are_amds(tmp_path: Path) -> None:
-    archs = ("gfx942:sramecc+:xnack-", "gfx1100")
-    for torch, expected in (
-        (fake_torch("2.9.1+rocm6.4", hip="6.4.43482", archs=archs), ("gfx942", "gfx1100")),
-        (fake_torch("2.9.1+cu128", cuda="12.8", archs=("NVIDIA H200",)), ()),
-    ):
-        executable = make_python(tmp_path / torch.version, torch)
-        detected = read_torch(executable, torch.version, PROBE_TEXT, {}, SECONDS)
-        assert (detected.sees_gpu, detected.archs) == (True, expected)
+    seconds = 0.2 if torch is TORCHES["hanging"] else SECONDS
+    found = read_torch(executable, torch.version, PROBE_TEXT, {}, seconds)
+    assert replace(found, libraries="") == expected
+    assert found.libraries.endswith("site-packages/torch/lib") == (not found.error)
 
 
 @pytest.mark.slow
@@ -259,22 +253,6 @@ def test_a_gpu_query_that_hangs_keeps_torchs_description(tmp_path: Path) -> None
     detected = read_torch(executable, ROCM_TORCH.version, PROBE_TEXT, {}, 4.0)
     assert (detected.hip, detected.sees_gpu) == ("6.4.43482-0f2d60242", None)
     assert detected.gpu_error == "no answer within 4 s"
-
-
-def test_a_torch_says_for_which_gpus_it_has_code(tmp_path: Path) -> None:
-    """Without a GPU, `get_arch_list` of torch is empty, and only the flags of its build say it."""
-    listing = ROCM_TORCH.code + "cuda.get_arch_list = lambda: ['gfx90a:xnack-', 'gfx942']\n"
-    flags = ROCM_TORCH.code + "cuda.get_arch_list = list\n_C._cuda_getArchFlags = lambda: 'gfx1100 gfx1201'\n"
-    for number, (code, archs) in enumerate(((listing, ("gfx90a", "gfx942")), (flags, ("gfx1100", "gfx1201")))):
-        executable = make_python(tmp_path / str(number), FakeTorch(ROCM_TORCH.version, code))
-        assert read_torch(executable, ROCM_TORCH.version, PROBE_TEXT, {}, SECONDS).arch_list == archs
-
-
-def test_a_torch_names_its_rocm_and_its_libraries(tmp_path: Path) -> None:
-    code = ROCM_TORCH.code + "version.rocm = '10.0.0'\n"
-    found = read_torch(make_python(tmp_path, FakeTorch("2.14.0", code)), "2.14.0", PROBE_TEXT, {}, SECONDS)
-    assert found.rocm == "10.0.0"
-    assert found.libraries.endswith("site-packages/torch/lib")
 
 
 def test_a_module_flash_attn_without_flash_attn_is_found_with_its_owner(tmp_path: Path) -> None:
@@ -346,8 +324,8 @@ def test_rocm_installed_from_wheels_has_their_version(tmp_path: Path) -> None:
     executable = make_python(tmp_path / "env")
     (site,) = tmp_path.glob("env/lib/python3*/site-packages")
     packages = {"rocm-sdk-core": "7.14.0", "triton-of-next-year": "4.0.0"}
-    for name, version in packages.items():
+    for name, version in {**packages, "pip": "25.0"}.items():
         write_metadata(site, name, version)
     machine = detect_machine(executable, {}, PROBE_TEXT, ["triton-of-next-year"], tmp_path / "empty", SECONDS)
-    assert (machine.rocm, machine.rocm_path) == ("7.14.0", None)
+    assert (machine.rocm, machine.rocm_path, machine.python.pip) == ("7.14.0", None, "25.0")
     assert machine.packages == packages, "a new name for Triton needs only an edit of matrix.yaml"

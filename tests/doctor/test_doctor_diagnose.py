@@ -66,32 +66,25 @@ def test_our_working_triton_wheel_has_no_problem(site: Site, value: str | None) 
 
 
 @pytest.mark.parametrize(
-    ("version", "record", "requires", "source"),
+    ("version", "record", "requires", "built_for"),
     [
-        pytest.param(CK_VERSION, CK_RECORD, (), "build record", id="record"),
-        pytest.param(CK_VERSION, None, (), "label", id="label"),
-        pytest.param("2.8.3+rocm7.0torch2.9.cxx11", None, (), "label", id="label of another factory"),
-        pytest.param("2.8.3", None, ("torch==2.9.*",), "requirements", id="requirement"),
+        (CK_VERSION, CK_RECORD, (), "torch 2.9 (from its build record), you have torch 2.10.0+rocm6.4"),
+        (CK_VERSION, None, (), "torch 2.9 (from its label), you have torch 2.10.0+rocm6.4"),
+        ("2.8.3+rocm7.0torch2.9.cxx11", None, (), "torch 2.9 (from its label), you have torch 2.10.0+rocm6.4"),
+        ("2.8.3", None, ("torch==2.9.*",), "torch 2.9 (from its requirements), you have torch 2.10.0+rocm6.4"),
+        ("2.8.3+rocm6.4", None, (), "another torch than torch 2.10.0+rocm6.4"),
     ],
+    ids=["record", "label", "label of another factory", "requirement", "nothing"],
 )
 def test_an_undefined_symbol_in_a_wheel_for_another_torch(
-    site: Site, version: str, record: bytes | None, requires: tuple[str, ...], source: str
+    site: Site, version: str, record: bytes | None, requires: tuple[str, ...], built_for: str
 ) -> None:
     module = module_calling(CHECK, 'c10::check("")', cxx11=True)
     made = ck_site(site, module, version=version, record=record, requires=requires)
     found = only(good_machine(made, TORCH_210))
     assert found.name == "torch mismatch"
-    assert f"was built for torch 2.9 (from its {source}), you have torch 2.10.0+rocm6.4" in found.what
-    assert "`undefined symbol: c10::check (_ZN3c105checkERKNSt7__cxx1112basic_string" in found.what
+    assert f"was built for {built_for}: `undefined symbol: c10::check (_ZN3c105checkERKNSt7__cxx1112" in found.what
     assert found.remedy == INSTALL_MATCHING_WHEEL
-
-
-def test_an_undefined_symbol_in_a_wheel_of_unknown_torch(site: Site) -> None:
-    module = module_calling(CHECK, 'c10::check("")', cxx11=True)
-    made = ck_site(site, module, version="2.8.3+rocm6.4", record=None, requires=())
-    found = only(good_machine(made))
-    assert found.name == "torch mismatch"
-    assert "was built for another torch than torch 2.9.1+rocm6.4: `undefined symbol: c10::check" in found.what
 
 
 @pytest.mark.parametrize(("wheel", "torch"), [(False, True), (True, False)])
@@ -170,24 +163,19 @@ def test_torch_not_built_for_rocm(site: Site, torch: InstalledTorch, kind: str, 
 
 
 @pytest.mark.parametrize(
-    ("version", "message"),
+    ("version", "works", "message"),
     [
-        pytest.param(
-            "2.8.3", "(it has no label, so it was built from PyPI's sources or elsewhere)", id="sdist of PyPI"
-        ),
-        pytest.param("2.8.3+cu12torch2.9cxx11abiTRUE", "is built for CUDA: `libcudart.so.12: cannot", id="CUDA wheel"),
+        ("2.8.3", False, "(it has no label, so it was built from PyPI's sources or elsewhere)"),
+        ("2.8.3+cu12torch2.9cxx11abiTRUE", False, "is built for CUDA: `libcudart.so.12: cannot"),
+        ("2.8.3+cu12torch2.9cxx11abiTRUE", True, "is built for CUDA"),
     ],
+    ids=["sdist of PyPI", "CUDA wheel", "CUDA wheel that imports"],
 )
-def test_a_flash_attn_for_cuda_with_torch_for_rocm(site: Site, version: str, message: str) -> None:
-    made = ck_site(site, broken_module(needed=("libcudart.so.12",)), version=version, record=None, requires=("torch",))
-    found = only(good_machine(made))
+def test_a_flash_attn_for_cuda_with_torch_for_rocm(site: Site, version: str, works: bool, message: str) -> None:
+    module = good_module() if works else broken_module(needed=("libcudart.so.12",))
+    found = only(good_machine(ck_site(site, module, version=version, record=None, requires=("torch", "einops"))))
     assert found.name == "built for CUDA"
     assert message in found.what
-
-
-def test_a_cuda_label_is_diagnosed_without_an_error(site: Site) -> None:
-    made = ck_site(site, good_module(), version="2.8.3+cu12torch2.9cxx11abiTRUE", record=None)
-    assert only(good_machine(made)).name == "built for CUDA"
 
 
 def needing_future_version(library_name: str, version: str, folder: Path) -> bytes:
@@ -342,14 +330,9 @@ def test_the_module_of_a_second_install_is_no_leftover(site: Site) -> None:
 def test_two_installs_in_one_directory(site: Site) -> None:
     site.add_flash_attn("2.7.4.post1", PACKAGE)
     ck_site(site, good_module("gfx942"))
-    found = [
-        diagnosis
-        for diagnosis in diagnose_machine(good_machine(site), FACTS)
-        if diagnosis.name == "two flash-attn installs"
-    ]
-    assert len(found) == 1
-    assert "2.7.4.post1" in found[0].what
-    assert CK_VERSION in found[0].what
+    whats = {diagnosis.name: diagnosis.what for diagnosis in diagnose_machine(good_machine(site), FACTS)}
+    assert "2.7.4.post1" in whats["two flash-attn installs"]
+    assert CK_VERSION in whats["two flash-attn installs"]
 
 
 def test_a_second_install_later_on_the_path_is_no_problem(site: Site, tmp_path: Path) -> None:

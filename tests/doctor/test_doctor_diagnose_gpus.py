@@ -57,26 +57,18 @@ def test_only_pytorchs_own_builds_are_reinstalled_from_its_index() -> None:
 @pytest.mark.parametrize(
     ("torch", "name", "message"),
     [
-        pytest.param(
-            replace(CK_TORCH, version="2.10.0+rocm6.4"),
-            "torch mismatch",
-            "was built for torch 2.9 (from its label), you have torch 2.10.0+rocm6.4",
-            id="torch",
-        ),
-        pytest.param(
-            replace(CK_TORCH, version="2.9.1+rocm6.3", hip="6.3.42131"),
-            "ROCm mismatch",
-            "was built for ROCm 6.4, but torch 2.9.1+rocm6.3 for ROCm 6.3",
-            id="ROCm",
-        ),
+        (("2.10.0+rocm6.4", "6.4"), "torch mismatch", "torch 2.9 (from its label), you have torch 2.10.0+rocm6.4"),
+        (("2.9.1+rocm6.3", "6.3.42131"), "ROCm mismatch", "ROCm 6.4, but torch 2.9.1+rocm6.3 for ROCm 6.3"),
     ],
+    ids=["torch", "ROCm"],
 )
 def test_a_compiled_wheel_that_imports_despite_a_mismatch(
-    site: Site, torch: InstalledTorch, name: str, message: str
+    site: Site, torch: tuple[str, str], name: str, message: str
 ) -> None:
-    found = only(good_machine(ck_site(site, good_module("gfx942"), record=None), torch))
+    made = ck_site(site, good_module("gfx942"), record=None)
+    found = only(good_machine(made, replace(CK_TORCH, version=torch[0], hip=torch[1])))
     assert found.name == name
-    assert message in found.what
+    assert f"was built for {message}" in found.what
 
 
 def test_a_torch_outside_the_wheels_requirement(site: Site) -> None:
@@ -97,15 +89,10 @@ def machine_with_tritons(site: Site, packages: Mapping[str, str], torch: Install
 )
 def test_the_triton_of_another_torch_is_removed(site: Site, version: str, kept: str, removed: str) -> None:
     packages = {"pytorch-triton-rocm": "3.5.1", "triton-rocm": "3.6.0"}
-    machine = good_machine(None, replace(CK_TORCH, version=version), packages=packages)
-    installed = triton_site(site, ours=True).read()
-    found = [
-        diagnosis
-        for diagnosis in diagnose_machine(replace(machine, flash_attn=installed), FACTS)
-        if "Tritons" in diagnosis.name
-    ]
-    assert f"pip uninstall --yes {removed} && " in found[0].remedy
-    assert f" {kept}=={packages[kept]}" in found[0].remedy
+    machine = machine_with_tritons(site, packages, replace(CK_TORCH, version=version))
+    (remedy,) = (found.remedy for found in diagnose_machine(machine, FACTS) if "Tritons" in found.name)
+    assert f"pip uninstall --yes {removed} && " in remedy
+    assert f" {kept}=={packages[kept]}" in remedy
 
 
 def test_a_triton_missing_from_pytorchs_indexes_is_not_installed_from_there(site: Site) -> None:
@@ -159,25 +146,21 @@ def test_an_override_to_an_arch_without_code(site: Site, archs: tuple[str, ...])
     assert found.remedy == "unset HSA_OVERRIDE_GFX_VERSION"
 
 
-def test_an_override_to_an_arch_with_code(site: Site) -> None:
-    made = ck_site(site, good_module("gfx90a", "gfx942", "gfx1100"), record=None)
+def test_an_override_to_an_arch_with_code_and_code_for_an_arch_family_are_accepted(site: Site) -> None:
+    made = ck_site(site, good_module("gfx90a", "gfx942", "gfx11-generic"), record=None)
     machine = good_machine(made, replace(CK_TORCH, archs=()))
     for override, gpu in (("11.0.0", "gfx1103"), ("9.0.10", "gfx90c"), ("9.4.2", "gfx941")):
         overridden = replace(machine, gpus=(gpu,), environ={"HSA_OVERRIDE_GFX_VERSION": override})
         assert diagnose_machine(overridden, FACTS) == ()
-
-
-def test_code_for_an_arch_family_is_accepted(site: Site) -> None:
-    made = ck_site(site, good_module("gfx11-generic"), record=None)
-    assert diagnose_machine(good_machine(made, replace(CK_TORCH, archs=("gfx1103",))), FACTS) == ()
+    assert diagnose_machine(replace(machine, torch=replace(CK_TORCH, archs=("gfx1103",))), FACTS) == ()
 
 
 # access to the GPU
 
 
-def machine_without_gpu_access(torch: InstalledTorch = CK_TORCH, **changes: object) -> Machine:
+def machine_without_gpu_access(**changes: object) -> Machine:
     """Return a machine without flash-attn whose torch sees no GPU."""
-    return good_machine(None, replace(torch, sees_gpu=False, archs=()), **changes)
+    return good_machine(None, replace(CK_TORCH, sees_gpu=False, archs=()), **changes)
 
 
 @pytest.mark.parametrize(
@@ -201,67 +184,57 @@ def closed(device: Device, group: str = "render") -> Device:
     return replace(device, usable=False, group=group)
 
 
+PODMAN = "start the container with `podman run --group-add keep-groups --security-opt label=disable ...`"
+ROOT = {"user": "root", "groups": ("root",), "container": "docker"}
+
+
 @pytest.mark.parametrize(
-    ("devices", "container", "name", "what", "remedy"),
+    ("devices", "changes", "name", "what", "remedy"),
     [
-        pytest.param(
+        (
             (closed(KFD), closed(RENDER_NODE, "video")),
-            None,
+            {},
             "missing group",
             "ada has no permission to open /dev/kfd, /dev/dri/renderD128; this needs the groups render and video",
             "sudo usermod --append --groups render,video ada, then log out and in again",
-            id="two groups",
         ),
-        pytest.param(
+        (
             (closed(KFD),),
-            "podman",
-            "missing group",
-            "ada has no permission to open /dev/kfd; this needs the group render",
-            "start the container with `podman run --group-add keep-groups --security-opt label=disable ...`",
-            id="rootless podman",
+            {"container": "podman"},
+            *("missing group", "ada has no permission to open /dev/kfd; this needs the group render", PODMAN),
         ),
-        pytest.param(
+        (
             (closed(KFD, "ada"),),
-            None,
+            {},
+            *("no permission for the GPU", "ada has no permission to open /dev/kfd (group ada)", "ls -l /dev/kfd"),
+        ),
+        (
+            (closed(KFD),),
+            ROOT,
             "no permission for the GPU",
-            "ada has no permission to open /dev/kfd (group ada)",
-            "ls -l /dev/kfd",
-            id="a member all the same",
+            "root has no permission to open /dev/kfd: this container (docker) was started without access to it",
+            "start the container with `docker run --device=/dev/kfd ...`",
         ),
     ],
+    ids=["two groups", "rootless podman", "a member all the same", "root in a container"],
 )
 def test_a_device_without_permission(
-    devices: tuple[Device, ...], container: str | None, name: str, what: str, remedy: str
+    devices: tuple[Device, ...], changes: Mapping[str, object], name: str, what: str, remedy: str
 ) -> None:
-    found = only(machine_without_gpu_access(devices=devices, container=container, groups=("ada",)))
+    found = only(machine_without_gpu_access(devices=devices, **{"groups": ("ada",), **changes}))
     assert (found.name, found.what, found.remedy) == (name, what, remedy)
 
 
-def test_a_container_without_device_access_even_for_root() -> None:
-    found = only(machine_without_gpu_access(devices=(closed(KFD),), container="docker", user="root", groups=("root",)))
-    assert found.name == "no permission for the GPU"
-    assert (
-        found.what
-        == "root has no permission to open /dev/kfd: this container (docker) was started without access to it"
-    )
-    assert found.remedy == "start the container with `docker run --device=/dev/kfd ...`"
-
-
-def test_a_gpu_hidden_by_a_variable() -> None:
-    name = "ROCR_VISIBLE_DEVICES"
-    found = only(machine_without_gpu_access(environ={name: ""}))
-    assert found.name == "GPU hidden"
+def test_a_gpu_that_torch_does_not_see_because_of_a_variable_or_for_an_unknown_reason() -> None:
+    found = only(machine_without_gpu_access(environ={"ROCR_VISIBLE_DEVICES": ""}))
+    assert (found.name, found.remedy) == ("GPU hidden", "unset ROCR_VISIBLE_DEVICES")
     assert found.what == (
         "the driver lists gfx942 (Instinct MI300A, MI300X, MI308X ...), "
-        f"but torch 2.9.1+rocm6.4 sees no GPU: {name} is ''"
+        "but torch 2.9.1+rocm6.4 sees no GPU: ROCR_VISIBLE_DEVICES is ''"
     )
-    assert found.remedy == f"unset {name}"
-
-
-def test_a_gpu_that_torch_does_not_see_for_an_unknown_reason() -> None:
-    found = only(machine_without_gpu_access())
-    assert found.name == "torch sees no GPU"
-    assert found.remedy.startswith("for details, run: AMD_LOG_LEVEL=3 ")
+    unknown = only(machine_without_gpu_access())
+    assert unknown.name == "torch sees no GPU"
+    assert unknown.remedy.startswith("for details, run: AMD_LOG_LEVEL=3 ")
 
 
 def test_an_inaccessible_node_is_no_problem_if_torch_sees_a_gpu() -> None:

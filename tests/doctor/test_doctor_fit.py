@@ -164,25 +164,22 @@ def test_a_mismatch_has_all_its_reasons(wheels: tuple[PublishedWheel, ...]) -> N
     assert why(find_fit(wheels, newer, FACTS), TRITON, None) == (reason,)
 
 
-def test_a_newer_glibc_and_unknown_facts_are_accepted(wheels: tuple[PublishedWheel, ...]) -> None:
-    torch = replace(ROCM_TORCH, cxx11_abi=None)
-    machine = Machine(replace(PYTHON, glibc="2.100"), torch=torch)
-    assert find_fit(wheels, replace(machine, gpus=("gfx942",), gpu_names=("",)), FACTS).fitting[0].version == CK
-
-
-def test_a_wheel_without_compiled_code_matches_any_system(wheels: tuple[PublishedWheel, ...]) -> None:
+def test_unknown_facts_are_accepted_and_a_wheel_without_compiled_code_matches_any_system(
+    wheels: tuple[PublishedWheel, ...],
+) -> None:
+    unknown = Machine(replace(PYTHON, glibc="2.100"), torch=replace(ROCM_TORCH, cxx11_abi=None))
+    assert find_fit(wheels, replace(unknown, gpus=("gfx942",), gpu_names=("",)), FACTS).fitting[0].version == CK
     python = replace(PYTHON, glibc=None, machine="aarch64", version="3.13.0", tag="cp313t")
     assert best(find_fit(wheels, replace(MI300X, python=python), FACTS)) == [f"{TRITON} None"]
 
 
-def test_a_yanked_wheel_has_its_reason(rows: tuple[WheelRow, ...]) -> None:
+def test_a_yanked_wheel_has_its_reason_and_a_replacement_is_preferred_whenever_it_was_published(
+    rows: tuple[WheelRow, ...],
+) -> None:
     yanked = [row.model_copy(update={"yanked": "wrong kernels"} if row.version == CK else {}) for row in rows]
     fit = find_fit(as_read(yanked), MI300X, FACTS)
     assert best(fit)[0] == "2.7.4.post1+rocm64torch2.9 cp311"
     assert why(fit, CK) == ("yanked: wrong kernels",)
-
-
-def test_a_replacement_is_preferred_whenever_it_was_published(rows: tuple[WheelRow, ...]) -> None:
     (old,) = [row for row in rows if row.version == CK and "cp311" in row.filename]
     names = [old.filename.replace("-1-cp311", f"-{build}-cp311") for build in ("1b", "1", "2", "1a")]
     several = [old.model_copy(update={"filename": name, "sha256": f"{at}" * 64}) for at, name in enumerate(names)]
@@ -305,7 +302,7 @@ def test_a_wheel_for_all_gpus_comes_first(wheels: tuple[PublishedWheel, ...]) ->
     )
 
 
-def test_the_variables_select_the_visible_gpus() -> None:
+def test_the_variables_select_the_visible_gpus_and_torchs_list_comes_before_the_drivers() -> None:
     expected: list[tuple[dict[str, str], list[str]]] = [
         ({}, ["gfx1036", "gfx1100"]),
         ({"HIP_VISIBLE_DEVICES": "1,0"}, ["gfx1100", "gfx1036"]),
@@ -320,26 +317,21 @@ def test_the_variables_select_the_visible_gpus() -> None:
     ]
     for environ, archs in expected:
         assert [arch for arch, _ in list_visible_gpus(replace(MIXED, environ=environ))] == archs
+    seen = replace(MIXED, torch=replace(ROCM_TORCH, archs=("gfx1100",)))
+    assert list_visible_gpus(seen) == [("gfx1100", "Radeon RX 7900 XTX")]
 
 
-def test_torchs_list_of_gpus_takes_precedence_over_the_drivers() -> None:
-    machine = replace(MIXED, torch=replace(ROCM_TORCH, archs=("gfx1100",)))
-    assert list_visible_gpus(machine) == [("gfx1100", "Radeon RX 7900 XTX")]
-
-
-def test_only_missing_dependencies_are_installed(rows: tuple[WheelRow, ...]) -> None:
+def test_only_missing_dependencies_are_installed_and_the_fallback_is_none(
+    rows: tuple[WheelRow, ...], tmp_path: Path
+) -> None:
     einops = next(row for row in rows if row.project == "einops")
-    older = {"version": "0.8.1", "filename": "einops-0.8.1-py3-none-any.whl"}
-    newer = {"version": "0.10.0", "filename": "einops-0.10.0-py3-none-any.whl"}
-    bad = {"version": "0.11.0", "filename": "einops-0.11.0-py3-none-any.whl", "yanked": "empty"}
-    wheels = as_read([*rows, *(einops.model_copy(update=changed) for changed in (older, newer, bad))])
-    assert [wheel.version for wheel in find_fit(wheels, MI300X, FACTS).needed] == ["0.10.0"]
+    others = [
+        {"version": version, "filename": f"einops-{version}-py3-none-any.whl", "yanked": yanked}
+        for version, yanked in (("0.8.1", None), ("0.10.0", None), ("0.11.0", "empty"))
+    ]
+    wheels = as_read([*rows, *(einops.model_copy(update=changes) for changes in others), *fallback_rows(tmp_path)])
+    assert [wheel.filename for wheel in find_fit(wheels, MI300X, FACTS).needed] == ["einops-0.10.0-py3-none-any.whl"]
     assert find_fit(wheels, replace(MI300X, packages={"einops": "0.7.0"}), FACTS).needed == ()
-
-
-def test_the_fallback_is_no_dependency(rows: tuple[WheelRow, ...], tmp_path: Path) -> None:
-    wheels = as_read([*rows, *fallback_rows(tmp_path)])
-    assert [wheel.project for wheel in find_fit(wheels, MI300X, FACTS).needed] == ["einops"]
 
 
 def test_the_newest_fallback_that_is_not_yanked_is_found(tmp_path: Path) -> None:

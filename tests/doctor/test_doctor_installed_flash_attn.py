@@ -139,7 +139,7 @@ def test_the_outcome_of_an_import(site: Site, init: bytes, error: str) -> None:
     assert find_import_error(str(site.python), site.environ) == error
 
 
-def test_the_working_directory_is_not_imported_from(
+def test_the_working_directory_is_not_imported_from_and_that_of_the_install_shadows_nothing(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ck_site(site, good_module("gfx942"))
@@ -148,10 +148,6 @@ def test_the_working_directory_is_not_imported_from(
     monkeypatch.chdir(tmp_path)
     found = site.read()
     assert (found.error, found.location, found.shadowing_dir) == ("", str(site.folder), str(tmp_path))
-
-
-def test_the_directory_of_the_install_shadows_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    ck_site(site, good_module("gfx942"))
     monkeypatch.chdir(site.folder)
     assert site.read().shadowing_dir == ""
 
@@ -197,32 +193,25 @@ def archs_in(folder: Path, data: bytes) -> tuple[str, ...]:
 def test_archs_are_read_from_all_bundles_with_code(tmp_path: Path) -> None:
     bundles = section(hip_bundle("gfx90a:xnack-", "gfx942"), hip_bundle("gfx1100", objects={"gfx1201": b""}))
     assert archs_in(tmp_path, library(fatbin=bundles)) == ("gfx1100", "gfx90a", "gfx942")
+    by_chance = hip_bundle("gfx942") + b"CCOB by chance"  # the magic of a compressed bundle
+    assert archs_in(tmp_path, by_chance) == ("gfx942",)
 
 
 def test_incomplete_information_gives_no_archs(tmp_path: Path) -> None:
-    modules = {
-        "empty": b"",
-        "partly compressed": section(hip_bundle("gfx942"), packed(hip_bundle("gfx90a"))),
-        "truncated": hip_bundle("gfx942")[:40],
-        "nonsense": b"__CLANG_OFFLOAD_BUNDLE__" + b"\xff" * 100,
-        "a code object": code_object("gfx942"),
-    }
-    assert {name: archs_in(tmp_path, data) for name, data in modules.items()} == dict.fromkeys(modules, ())
-    (tmp_path / "module.so").unlink()
-    assert read_extension_code(tmp_path / "module.so") == ((), None)
-
-
-def test_an_extension_without_code_for_amd_gpus_is_told_from_one_that_hides_it(tmp_path: Path) -> None:
-    path = tmp_path / "module.so"
+    """Code that is hidden is told from no code for AMD GPUs, and a library from what is none."""
+    fatbin = section(hip_bundle("gfx942"), packed(hip_bundle("gfx90a")))
     for data, expected in (
+        (b"", ((), None)),
+        (b"no ELF file", ((), None)),
+        (hip_bundle("gfx942")[:40], ((), None)),
+        (b"__CLANG_OFFLOAD_BUNDLE__" + b"\xff" * 100, ((), None)),
+        (code_object("gfx942"), ((), True)),
         (library(), ((), False)),
         (library(fatbin=section(hip_bundle("gfx942"))), (("gfx942",), True)),
         (library(fatbin=section(packed(hip_bundle("gfx942")))), ((), True)),
-        (b"no ELF file", ((), None)),
+        (library(fatbin=fatbin), ((), True)),
     ):
-        path.write_bytes(data)
-        assert read_extension_code(path) == expected
-
-
-def test_the_magic_of_a_compressed_bundle_by_chance_is_ignored(tmp_path: Path) -> None:
-    assert archs_in(tmp_path, hip_bundle("gfx942") + b"CCOB by chance") == ("gfx942",)
+        (tmp_path / "module.so").write_bytes(data)
+        assert read_extension_code(tmp_path / "module.so") == expected
+    (tmp_path / "module.so").unlink()
+    assert read_extension_code(tmp_path / "module.so") == ((), None)

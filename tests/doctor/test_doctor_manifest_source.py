@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPMessage
-from http.server import BaseHTTPRequestHandler
 from io import BytesIO
 from pathlib import Path
 from urllib.error import HTTPError, URLError
@@ -15,7 +14,7 @@ from urllib.request import Request
 
 import pytest
 
-from loopback import answering
+from loopback import Handler, answering
 from wheelfactory.core.errors import InputError
 from wheelfactory.doctor import manifest_source
 from wheelfactory.doctor.manifest_source import ManifestSource, read_manifest_bytes, resolve_site
@@ -58,35 +57,18 @@ def test_anything_else_is_no_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert resolve_site("").base == f"{tmp_path.as_uri()}/"  # the working directory
 
 
-Responder = Callable[[BaseHTTPRequestHandler], None]
+Responder = Callable[[Handler], None]
 
 
 @contextmanager
 def served(answer: Responder) -> Iterator[ManifestSource]:
     """Serve `answer` on loopback; yield the manifest's location."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            answer(self)
-
-        def log_message(self, *_: object) -> None:
-            """Print nothing."""
-
-    with answering(Handler) as address:
+    with answering(Handler, serve=answer) as address:
         yield resolve_site(f"{address}/")
 
 
-def responding(data: bytes, *, length: int | None = None, status: int = 200, **headers: str) -> Responder:
-    def answer(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(status)
-        if length is not None:
-            handler.send_header("Content-Length", str(length))
-        for name, value in headers.items():
-            handler.send_header(name, value)
-        handler.end_headers()
-        handler.wfile.write(data)
-
-    return answer
+def responding(data: bytes, status: int = 200, /, **headers: str) -> Responder:
+    return lambda handler: handler.answer(status, data, headers)
 
 
 def read_error(answer: Responder) -> str:
@@ -97,20 +79,25 @@ def read_error(answer: Responder) -> str:
     return str(caught.value).removeprefix(f"cannot read the manifest: {found.manifest} (").removesuffix(")")
 
 
-@pytest.mark.parametrize("length", [len(DATA), None])
-def test_a_manifest_is_read_completely(length: int | None) -> None:
-    with served(responding(DATA, length=length)) as found:
+def without_length(handler: Handler) -> None:
+    handler.send_response(200)
+    handler.end_headers()
+    handler.wfile.write(DATA)
+
+
+def test_a_manifest_without_a_length_is_read_completely() -> None:
+    with served(without_length) as found:
         assert read_manifest_bytes(found) == DATA
 
 
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (responding(DATA[:100], length=len(DATA)), f"truncated: got 100 of {len(DATA)} bytes"),
+        (responding(DATA[:100], **{"Content-Length": str(len(DATA))}), f"truncated: got 100 of {len(DATA)} bytes"),
         (lambda handler: handler.connection.shutdown(socket.SHUT_RDWR), "closed connection"),
-        (responding(b"<p>nothing here", status=404), "HTTP 404 Not Found"),
-        (responding(b"", status=302, Location="/manifest.jsonl"), "redirect"),
-        (responding(b"", status=302, Location="file:///etc/passwd"), "file:"),
+        (responding(b"<p>nothing here", 404), "HTTP 404 Not Found"),
+        (responding(b"", 302, Location="/manifest.jsonl"), "redirect"),
+        (responding(b"", 302, Location="file:///etc/passwd"), "file:"),
     ],
     ids=["truncated", "no response", "missing", "a loop", "to a file"],
 )
@@ -123,7 +110,7 @@ def test_what_is_no_manifest_is_an_error_of_one_line(answer: Responder, reason: 
 def test_a_silent_server_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     done = threading.Event()
 
-    def wait(_: BaseHTTPRequestHandler) -> None:
+    def wait(_: Handler) -> None:
         done.wait(20)
 
     monkeypatch.setattr(manifest_source, "READ_TIMEOUT_S", 0.3)
@@ -145,9 +132,10 @@ def test_a_refused_connection_is_an_error() -> None:
 
 
 def test_each_kind_of_redirect_is_followed() -> None:
-    with served(responding(DATA, length=len(DATA))) as target:
+    with served(responding(DATA)) as target:
+        assert read_manifest_bytes(target) == DATA
         for status in (301, 302, 307, 308):
-            with served(responding(b"", status=status, Location=target.manifest)) as found:
+            with served(responding(b"", status, Location=target.manifest)) as found:
                 assert read_manifest_bytes(found) == DATA
 
 

@@ -127,5 +127,20 @@ Successfully built flash-attn
 """Of a build that ended well, with words in it that failures have too."""
 
 
+def rows(table: str, width: int) -> list[tuple[str, ...]]:
+    """Return the rows of a table with cells between bars. Indented lines are the last cells of rows with one head."""
+    found: list[tuple[str, ...]] = []
+    head: list[str] = []
+    for line in table.split("\n")[1:-1]:
+        if line.startswith("    "):
+            found.append((*head, line.strip()))
+            continue
+        cells = line.split(" | ")
+        head = cells[: width - 1]
+        if len(cells) == width:
+            found.append(tuple(cells))
+    return [(*head, text.replace(r"\n", "\n")) for *head, text in found]
+
+
 def _lines(texts: Iterator[str] | list[str]) -> list[str]:
     return [f"{text}\n" for text in texts]

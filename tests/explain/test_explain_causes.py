@@ -2,156 +2,102 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import pytest
 
-from explain.build_logs import FOLLOW_ON, HEALTHY, PREAMBLE, compiles, failed, running
+from explain.build_logs import FOLLOW_ON, HEALTHY, PREAMBLE, compiles, failed, rows, running
 from wheelfactory.explain.causes import find_cause, may_show_error
 
-
-class Failure(NamedTuple):
-    """Output of a failed build, with the expected cause and parts of its remedy and evidence."""
-
-    name: str
-    output: str
-    remedy: str
-    evidence: str = ""
-
-
-FAILURES = [
-    Failure("out of memory", "clang++: error: unable to execute command: Killed", "MAX_JOBS"),
-    Failure(
-        "out of memory",
-        "c++: fatal error: Killed signal terminated program cc1plus\ncompilation terminated.",
-        "MAX_JOBS",
-    ),
-    Failure("out of memory", "/bin/sh: line 1: 12345 Killed    /opt/rocm/bin/hipcc -O3 -c a.hip -o a.o", "MAX_JOBS"),
-    Failure("out of memory", "virtual memory exhausted: Cannot allocate memory", "MAX_JOBS"),
-    Failure("out of memory", "LLVM ERROR: out of memory\nPLEASE submit a bug report to LLVM", "MAX_JOBS"),
-    Failure("out of memory", "terminate called after throwing an instance of 'std::bad_alloc'", "MAX_JOBS"),
-    Failure("out of memory", "clang++: error: clang frontend command failed due to signal (use -v)", "MAX_JOBS"),
-    Failure("out of memory", 'process "/bin/sh -c pip install ." did not complete: exit code: 137', "MAX_JOBS"),
-    Failure("out of memory", "died with <Signals.SIGKILL: 9>.", "MAX_JOBS"),
-    Failure(
-        "arch refused",
-        "AssertionError: One of GPU archs of ['gfx1030'] is invalid or not supported by Flash-Attention",
-        "GPU_ARCHS",
-    ),
-    Failure("arch refused", "clang++: error: invalid target ID 'gfx9942'; format is a processor name", "GPU_ARCHS"),
-    Failure("arch refused", "clang++: error: unsupported HIP gpu architecture: gfx1250", "GPU_ARCHS"),
-    Failure(
-        "arch refused", "clang++: error: cannot find ROCm device library for gfx1201; provide its path", "GPU_ARCHS"
-    ),
-    Failure("no GPU to ask for its arch", "RuntimeError: No HIP GPUs are available", "GPU_ARCHS=gfx942"),
-    Failure("wrong torch", "ModuleNotFoundError: No module named 'torch'", "--no-build-isolation"),
-    Failure(
-        "CUDA and torch differ", "The detected CUDA version (13.0) mismatches the version that was used", "CUDA_HOME"
-    ),
-    Failure("CUDA too old", "RuntimeError: FlashAttention is only supported on CUDA 11.7 and above.", "nvcc -V"),
-    Failure(
-        "host compiler too new",
-        "/usr/local/cuda/include/crt/host_config.h:143:2: error: #error -- unsupported GNU version! gcc versions later",
-        "CXX=g++-N",
-    ),
-    Failure("out of memory", "nvcc error   : 'cicc' died due to signal 9 (Kill signal)", "MAX_JOBS"),
-    Failure("out of memory", "ptxas fatal   : Memory allocation failure", "MAX_JOBS"),
-    Failure("wrong torch", "AttributeError: 'NoneType' object has no attribute 'split'", "FORCE_BUILD"),
-    Failure("wrong torch", "/usr/bin/ld: cannot find -ltorch_hip: No such file or directory", "ROCm"),
-    Failure(
-        "ROCm and torch differ", "RuntimeError: HIP version 7.1 does not match that of torch (7.2)", "major and minor"
-    ),
-    Failure(
-        "missing submodule",
-        "AssertionError: csrc/composable_kernel is missing, please use source distribution or git clone",
-        "submodule update",
-    ),
-    Failure(
-        "missing submodule",
-        "python: can't open file '/w/ck_tile/01_fmha/generate.py': [Errno 2] No such file",
-        "submodule update",
-    ),
-    Failure("missing submodule", "/w/build/a.hip:3:10: fatal error: 'ck_tile/core.hpp' file not found", "submodule"),
-    Failure("missing header", "/t/pybind.h:1:10: fatal error: Python.h: No such file or directory", "python3-dev"),
-    Failure("missing header", "/t/pybind.h:1:10: fatal error: 'Python.h' file not found", "python3-dev"),
-    Failure("missing header", "/t/HIPContext.h:9:10: fatal error: 'hipblas/hipblas.h' file not found", "hipblas-dev"),
-    Failure("missing header", "/t/HIPContext.h:9:10: fatal error: 'hipsparse/hipsparse.h' file not found", "hipsparse"),
-    Failure("missing header", "/t/a.h:9:10: fatal error: 'numa.h' file not found", "package with this header"),
-    Failure("argument list too long", "OSError: [Errno 7] Argument list too long: '/usr/bin/g++'", "ulimit -s"),
-    Failure("argument list too long", "ninja: fatal: posix_spawn: Argument list too long", "short path"),
-    Failure("no space left", "fatal error: error in backend: IO failure: No space left on device", "free space"),
-    Failure("ROCm incomplete", "clang++: error: cannot find ROCm device library; provide its path", "rocm-device-libs"),
-    Failure("no compiler", "/bin/sh: 1: hipcc: not found", "hipcc"),
-    Failure("no compiler", "error: cannot run: /opt/rocm/bin/hipcc: No such file or directory", "hipcc"),
-    Failure("no compiler", "OSError: ROCM_HOME environment variable is not set. Please set it", "ROCM_PATH"),
-    Failure(
-        "no ninja", "RuntimeError: Ninja is required to load C++ extensions (pip install ninja to get it)", "ninja"
-    ),
-    Failure("no ninja", "ninja: error: build.ninja:3: unexpected variable", "1.13"),
-    Failure(
-        "no network", "fatal: unable to access 'https://example.invalid/x.git/': Could not resolve host", "network"
-    ),
-    Failure(
-        "runaway inlining",
-        '4.\tRunning pass "require<profile-summary>,function(invalidate<aa>),cgscc(devirt<4>(inline))" on module',
-        "amdgpu-early-inline-all=false",
-        evidence="Running pass",
-    ),
-    Failure(
-        "time limit",
-        "##[error]The job running on runner GitHub Actions 7 has exceeded the maximum execution time of 360 minutes.",
-        "--shard",
-    ),
-    Failure("time limit", "##[error]The action 'Compile kernels' has timed out after 350 minutes.", "--shard"),
-    Failure("canceled", "##[error]The operation was canceled.", "does not say why"),
-    Failure("canceled", "The runner has received a shutdown signal. This can happen when", "memory"),
-    Failure("interrupted", "##[error]Process completed with exit code 143.", "rerun the build"),
-    Failure("no space left", "failed to register layer: write /opt/rocm/a: no space left on device", "free space"),
-    Failure("missing header", "/t/complex.h:8:10: fatal error: 'thrust/complex.h' file not found", "rocthrust-dev"),
-    Failure("missing header", "/r/__clang_hip_runtime_wrapper.h:50:10: fatal error: 'cmath' file not found", "libstdc"),
-    Failure("git refuses the folder", "fatal: detected dubious ownership in repository at '/w'", "safe.directory"),
-    Failure(
-        "missing submodule",
-        "subprocess.CalledProcessError: Command '['git', 'submodule', 'update', '--init', 'csrc/composable_kernel']' "
-        "returned non-zero exit status 128.",
-        "submodule update",
-    ),
-    Failure("no virtual environment", "error: externally-managed-environment", "venv"),
-    Failure("interrupted", "ninja: build stopped: interrupted by user.", "rerun the build"),
-    Failure("interrupted", "clang++: error: unable to execute command: Interrupt", "rerun the build"),
-    Failure(
-        "library too large to link", "ld.lld: error: a.o:(.text+0x1): relocation R_X86_64_PC32 out of range", "OPT_DIM"
-    ),
-    Failure("library too large to link", "relocation truncated to fit: R_X86_64_PC32 against `.hip_fatbin'", "OPT_DIM"),
-    Failure("compiler crashed", "clang++: error: unable to execute command: Segmentation fault (core dumped)", "rerun"),
-    Failure("compiler crashed", "PLEASE submit a bug report to LLVM and include the crash backtrace", "rerun"),
-    Failure(
-        "compile error", "/w/a.hip:1:2: error: unused variable 'x' [-Werror,-Wunused-variable]", "supported combination"
-    ),
-    Failure("refused by the factory", "error: cannot keep compiled kernels: /k: read-only file system", "hint"),
-    Failure("link error", "/usr/bin/ld: a.o: undefined reference to `fmha_fwd(int)'", "rebuild"),
-    Failure(
-        "compile error",
-        "/w/include/ck_tile/core.hpp:41:9: error: no matching function for call to 'f'",
-        "supported combination",
-    ),
-    Failure("Python error", "ValueError: invalid literal for int() with base 10: 'eight'", "setup.py"),
-]
+FAILURES = r"""
+out of memory | MAX_JOBS
+    clang++: error: unable to execute command: Killed
+    c++: fatal error: Killed signal terminated program cc1plus\ncompilation terminated.
+    /bin/sh: line 1: 12345 Killed    /opt/rocm/bin/hipcc -O3 -c a.hip -o a.o
+    virtual memory exhausted: Cannot allocate memory
+    LLVM ERROR: out of memory\nPLEASE submit a bug report to LLVM
+    terminate called after throwing an instance of 'std::bad_alloc'
+    clang++: error: clang frontend command failed due to signal (use -v)
+    process "/bin/sh -c pip install ." did not complete: exit code: 137
+    died with <Signals.SIGKILL: 9>.
+    nvcc error   : 'cicc' died due to signal 9 (Kill signal)
+    ptxas fatal   : Memory allocation failure
+arch refused | GPU_ARCHS
+    AssertionError: One of GPU archs of ['gfx1030'] is invalid or not supported by Flash-Attention
+    clang++: error: invalid target ID 'gfx9942'; format is a processor name
+    clang++: error: unsupported HIP gpu architecture: gfx1250
+    clang++: error: cannot find ROCm device library for gfx1201; provide its path
+no GPU to ask for its arch | GPU_ARCHS=gfx942 | RuntimeError: No HIP GPUs are available
+wrong torch | --no-build-isolation | ModuleNotFoundError: No module named 'torch'
+CUDA and torch differ | CUDA_HOME | The detected CUDA version (13.0) mismatches the version that was used
+CUDA too old | nvcc -V | RuntimeError: FlashAttention is only supported on CUDA 11.7 and above.
+host compiler too new | CXX=g++-N
+    /usr/local/cuda/include/crt/host_config.h:143:2: error: #error -- unsupported GNU version! gcc versions later
+wrong torch | FORCE_BUILD | AttributeError: 'NoneType' object has no attribute 'split'
+wrong torch | ROCm | /usr/bin/ld: cannot find -ltorch_hip: No such file or directory
+ROCm and torch differ | major and minor | RuntimeError: HIP version 7.1 does not match that of torch (7.2)
+missing submodule | submodule update
+    AssertionError: csrc/composable_kernel is missing, please use source distribution or git clone
+    python: can't open file '/w/ck_tile/01_fmha/generate.py': [Errno 2] No such file
+    subprocess.CalledProcessError: Command '['git', 'submodule', 'update', '--init', 'csrc/ck']' returned non-zero
+missing submodule | submodule | /w/build/a.hip:3:10: fatal error: 'ck_tile/core.hpp' file not found
+missing header | python3-dev
+    /t/pybind.h:1:10: fatal error: Python.h: No such file or directory
+    /t/pybind.h:1:10: fatal error: 'Python.h' file not found
+missing header | hipblas-dev | /t/HIPContext.h:9:10: fatal error: 'hipblas/hipblas.h' file not found
+missing header | hipsparse | /t/HIPContext.h:9:10: fatal error: 'hipsparse/hipsparse.h' file not found
+missing header | package with this header | /t/a.h:9:10: fatal error: 'numa.h' file not found
+argument list too long | ulimit -s | OSError: [Errno 7] Argument list too long: '/usr/bin/g++'
+argument list too long | short path | ninja: fatal: posix_spawn: Argument list too long
+no space left | free space
+    fatal error: error in backend: IO failure: No space left on device
+    failed to register layer: write /opt/rocm/a: no space left on device
+ROCm incomplete | rocm-device-libs | clang++: error: cannot find ROCm device library; provide its path
+no compiler | hipcc
+    /bin/sh: 1: hipcc: not found
+    error: cannot run: /opt/rocm/bin/hipcc: No such file or directory
+no compiler | ROCM_PATH | OSError: ROCM_HOME environment variable is not set. Please set it
+no ninja | ninja | RuntimeError: Ninja is required to load C++ extensions (pip install ninja to get it)
+no ninja | 1.13 | ninja: error: build.ninja:3: unexpected variable
+no network | network | fatal: unable to access 'https://example.invalid/x.git/': Could not resolve host
+runaway inlining | amdgpu-early-inline-all=false
+    Running pass "require<profile-summary>,function(invalidate<aa>),cgscc(devirt<4>(inline))" on module
+time limit | --shard
+    ##[error]The job running on runner GitHub Actions 7 has exceeded the maximum execution time of 360 minutes.
+    ##[error]The action 'Compile kernels' has timed out after 350 minutes.
+canceled | does not say why | ##[error]The operation was canceled.
+canceled | memory | The runner has received a shutdown signal. This can happen when
+interrupted | rerun the build
+    ##[error]Process completed with exit code 143.
+    ninja: build stopped: interrupted by user.
+    clang++: error: unable to execute command: Interrupt
+missing header | rocthrust-dev | /t/complex.h:8:10: fatal error: 'thrust/complex.h' file not found
+missing header | libstdc | /r/__clang_hip_runtime_wrapper.h:50:10: fatal error: 'cmath' file not found
+git refuses the folder | safe.directory | fatal: detected dubious ownership in repository at '/w'
+no virtual environment | venv | error: externally-managed-environment
+library too large to link | OPT_DIM
+    ld.lld: error: a.o:(.text+0x1): relocation R_X86_64_PC32 out of range
+    relocation truncated to fit: R_X86_64_PC32 against `.hip_fatbin'
+compiler crashed | rerun
+    clang++: error: unable to execute command: Segmentation fault (core dumped)
+    PLEASE submit a bug report to LLVM and include the crash backtrace
+compile error | supported combination
+    /w/a.hip:1:2: error: unused variable 'x' [-Werror,-Wunused-variable]
+    /w/include/ck_tile/core.hpp:41:9: error: no matching function for call to 'f'
+refused by the factory | hint | error: cannot keep compiled kernels: /k: read-only file system
+link error | rebuild | /usr/bin/ld: a.o: undefined reference to `fmha_fwd(int)'
+Python error | setup.py | ValueError: invalid literal for int() with base 10: 'eight'
+"""
+"""The cause of a failed build, a part of the remedy, and what the build prints."""
 
 
-def test_each_known_failure_has_its_cause_evidence_and_remedy() -> None:
-    for failure in FAILURES:
-        lines = failure.output.splitlines()
-        cause = find_cause(failed(*lines).splitlines())
-        assert cause, failure
-        assert cause.name == failure.name, failure
-        assert (failure.evidence or lines[0]) in cause.evidence, failure
-        assert failure.remedy in cause.remedy, failure
-
-
-def test_every_pattern_has_its_error_word() -> None:
-    """A failed build prints error words of its own, so each line is checked alone."""
-    assert [failure for failure in FAILURES if not may_show_error(failure.output.splitlines()[0])] == []
+@pytest.mark.parametrize(("name", "remedy", "output"), rows(FAILURES, 3))
+def test_each_known_failure_has_its_cause_evidence_and_remedy(name: str, remedy: str, output: str) -> None:
+    """A failed build prints error words of its own, so whether the line has one is checked alone."""
+    first, *others = output.splitlines()
+    cause = find_cause(failed(first, *others).splitlines())
+    assert cause
+    assert (cause.name, cause.evidence) == (name, first)
+    assert remedy in cause.remedy
+    assert may_show_error(first)
 
 
 def test_a_healthy_log_and_mere_consequences_have_no_cause() -> None:
@@ -159,30 +105,29 @@ def test_a_healthy_log_and_mere_consequences_have_no_cause() -> None:
         assert find_cause(log.splitlines()) is None
 
 
-def test_the_first_specific_cause_wins_over_later_ones() -> None:
-    output = ("clang++: error: unable to execute command: Killed", "OSError: [Errno 28] No space left on device")
+@pytest.mark.parametrize(
+    ("name", "output"),
+    [
+        ("out of memory", ["clang++: error: unable to execute command: Killed", "OSError: No space left on device"]),
+        (
+            "missing header",
+            ["/w/a.hip:1: error: expected x", "/w/b.hip:1:1: fatal error: 'Python.h' file not found"],
+        ),
+        (
+            "runaway inlining",
+            [
+                "PLEASE submit a bug report to LLVM and include the crash backtrace",
+                '3.\tRunning pass "require<globals-aa>,cgscc(devirt<4>(inline))" on module "x"',
+                "clang++: error: clang frontend command failed with exit code 139 (use -v to see invocation)",
+            ],
+        ),
+    ],
+    ids=["the first specific one", "a specific one before a generic one", "the pass of a crash"],
+)
+def test_of_several_causes_one_wins(name: str, output: list[str]) -> None:
     cause = find_cause(failed(*output).splitlines())
     assert cause
-    assert cause.name == "out of memory"
-
-
-def test_a_specific_cause_wins_over_an_earlier_generic_one() -> None:
-    output = ("/w/a.hip:1:2: error: expected expression", "/w/b.hip:1:10: fatal error: 'Python.h' file not found")
-    cause = find_cause(failed(*output).splitlines())
-    assert cause
-    assert cause.name == "missing header"
-
-
-def test_the_pass_of_a_crash_wins_over_the_crash() -> None:
-    output = (
-        "PLEASE submit a bug report to LLVM and include the crash backtrace",
-        "Stack dump:",
-        '3.\tRunning pass "require<globals-aa>,cgscc(devirt<4>(inline))" on module "x"',
-        "clang++: error: clang frontend command failed with exit code 139 (use -v to see invocation)",
-    )
-    cause = find_cause(failed(*output).splitlines())
-    assert cause
-    assert cause.name == "runaway inlining"
+    assert cause.name == name
 
 
 @pytest.mark.parametrize(

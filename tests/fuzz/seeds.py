@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from datetime import datetime, timezone
 from pathlib import Path
 
 from code_object_bytes import bundle
 from elf_factory import HOST, hip_bundle, library, package, packed, shell, with_section
 from fake_sigstore import FakeSigstore
 from kernel_archive_factory import OBJECTS, fill
+from search_rows import row_of
 from small_matrix import SMALL
 from validations import amd_validation, nvidia_validation, with_evidence
 from wheel_factory import CK, MATRIX, PACKAGE, TRITON, build_record, make_wheel, metadata_text, write_zip
 from wheelfactory.core.cell import Cell
-from wheelfactory.core.label import Label
 from wheelfactory.kernels.archive import pack_archive
 from wheelfactory.kernels.compiler.store import ObjectRecord
 from wheelfactory.release.manifest import WheelRow, manifest_bytes
@@ -125,21 +124,8 @@ def kernel_archives() -> Iterator[bytes]:
 
 def _row(cell: Cell) -> WheelRow:
     finding = Finding(file="a", expected="b", found="c", remedy="d")
-    version = f"{cell.flash_attn}+{Label.from_cell(cell)}"
-    return WheelRow(
-        project="flash-attn",
-        version=version,
-        filename=f"flash_attn-{version}-{cell.python_tag}-none-any.whl",
-        sha256="0" * 64,
-        size=1,
-        requires_python=">=3.9",
-        metadata_sha256="1" * 64,
-        published=datetime(2026, 1, 1, tzinfo=timezone.utc),
-        cell=cell.id,
-        label=str(Label.from_cell(cell)),
-        offload_archs=MATRIX.archs(cell),
-        gates=(GateResult.from_findings("record", [finding], versions={"a": "1"}, figures={"b": 1.5}),),
-    )
+    gate = GateResult.from_findings("record", [finding], versions={"a": "1"}, figures={"b": 1.5})
+    return row_of(MATRIX, cell, gates=(gate,), url=None)
 
 
 def records() -> list[bytes]:

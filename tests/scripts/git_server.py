@@ -7,10 +7,9 @@ import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
-from loopback import answering
+from loopback import Handler, answering
 
 USER = "x-access-token"
 
@@ -26,25 +25,15 @@ class GitServer:
         """The requests without the right token."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     server_of: GitServer
 
-    def do_GET(self) -> None:
-        self._serve()
-
-    def do_POST(self) -> None:
-        self._serve()
-
-    def _serve(self) -> None:
+    def serve(self) -> None:
         own = self.server_of
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         if self.headers.get("Authorization") != own.expected:
             own.refused.append(f"{self.command} {self.path} {self.headers.get('Authorization')}")
-            self.send_response(401)
-            self.send_header("WWW-Authenticate", 'Basic realm="loopback"')
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
+            return self.answer(401, headers={"WWW-Authenticate": 'Basic realm="loopback"'})
         path, _, query = self.path.partition("?")
         environ = {
             "PATH": os.environ["PATH"],
@@ -62,23 +51,12 @@ class _Handler(BaseHTTPRequestHandler):
         done = subprocess.run(["git", "http-backend"], input=body, env=environ, capture_output=True)
         head, _, answer = done.stdout.partition(b"\r\n\r\n")
         headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n"))
-        self.send_response(int(headers.pop("Status", "200").split()[0]))
-        for name, value in headers.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, *args: object) -> None:
-        pass
+        return self.answer(int(headers.pop("Status", "200").split()[0]), answer, headers)
 
 
 @contextmanager
 def serving_git(folder: Path, token: str) -> Iterator[GitServer]:
     """Serve the bare repositories of a folder to those who have the token."""
     own = GitServer(folder, token)
-
-    class Handler(_Handler):
-        server_of = own
-
-    with answering(Handler) as own.url:
+    with answering(_Handler, server_of=own) as own.url:
         yield own

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
 from urllib.parse import quote
 
-from loopback import answering
+from loopback import Handler, answering
 from small_matrix import Edit
 
 FACTS = """\
@@ -58,11 +57,11 @@ class TorchPages:
         return LINKS.format("".join(links)).encode()
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     pages: TorchPages
     protocol_version = "HTTP/1.1"
 
-    def do_GET(self) -> None:
+    def serve(self) -> None:
         pages = self.pages
         pages.asked.append(self.path)
         rocm = self.path.removeprefix("/whl/rocm").removesuffix("/torch/")
@@ -70,24 +69,13 @@ class _Handler(BaseHTTPRequestHandler):
             status, body = pages.status.get(rocm, 404), b"no"
         else:
             status, body = 200, pages.bodies.get(rocm) or pages.page(rocm)
-        self.send_response(status)
-        self.send_header("Content-Type", pages.kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args: object) -> None:
-        pass
+        self.answer(status, body, {"Content-Type": pages.kind})
 
 
 @contextmanager
 def serving_pages() -> Iterator[TorchPages]:
     """An index on loopback, empty; `url` is its address."""
     made = TorchPages()
-
-    class Handler(_Handler):
-        pages = made
-
-    with answering(Handler) as url:
+    with answering(_Handler, pages=made) as url:
         made.url = f"{url}/whl"
         yield made
