@@ -38,7 +38,7 @@ def payload(path: Path) -> str:
     [
         {"flash_attn/__init__.py": b"import os\n"},
         {"flash_attn/more.py": b""},
-        {name: PACKAGE[other] for name, other in zip(PACKAGE, reversed(PACKAGE), strict=True)},
+        {name: PACKAGE[other] for name, other in zip(PACKAGE, reversed(tuple(PACKAGE)), strict=True)},
     ],
     ids=["other content", "one more", "contents swapped"],
 )
