@@ -157,4 +157,6 @@ def test_the_first_call_installs_exactly_what_is_locked_and_another_hash_stops_i
     assert done.returncode == 0, done.stderr
     assert '"include"' in done.stdout
     assert installed(tmp_path) == locked_versions("factory", {})
+    refused = call(tmp_path, "kernels", "ck-62327233-rocm6.4-gfx942", "--executor", "local", "--remote", "nowhere")
+    assert "not an address of a Remote Execution server: nowhere" in refused.stderr  # the client is on the path, too
     assert call(tmp_path, "--version").stderr == ""  # nothing is installed again

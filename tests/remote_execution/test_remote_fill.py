@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import repeat
 from multiprocessing.queues import Queue
@@ -33,8 +34,8 @@ from wheelfactory.kernels.compiler.store import ObjectRecord, SetKey, Store
 from wheelfactory.kernels.compiler.survey import Survey, SurveyPart
 from wheelfactory_remote import client, fill, messages
 from wheelfactory_remote.action import Blob
+from wheelfactory_remote.cluster import RemoteCluster
 from wheelfactory_remote.fill import Kernel, fill_store, find_missing_kernels
-from wheelfactory_remote.samples import Filled, verify_samples
 from wheelfactory_remote.settings import Remote, parse_remote
 
 COMMENT = "clang version 19.0.0"
@@ -102,9 +103,16 @@ class Site:
         """The compiles that have no object."""
         return find_missing_kernels(self.survey, self.kernels(), Ledger())
 
-    def fill(self, to: str = "kernels", **settings: object) -> Filled:
+    def fill(self, to: str = "kernels", **settings: object) -> None:
         """Fill the stores in a folder, with other settings of the server."""
-        return fill_with(self.survey, remote_of(self.server, **settings), self.kernels(to))
+        fill_with(self.survey, remote_of(self.server, **settings), self.kernels(to))
+
+    def filled(
+        self, cache: str = "", *, deadline: float | None = None, **settings: object
+    ) -> AbstractContextManager[None]:
+        """Fill the store of a cache, the own folder unless it is named, as the factory asks for it."""
+        cluster = RemoteCluster(remote_of(self.server, **settings))
+        return cluster.fill_store(self.survey, self.folder / cache, ignore_progress, deadline=deadline)
 
     def records(self, of: str = "kernels") -> list[ObjectRecord]:
         """The intact objects in the stores of a folder."""
@@ -112,8 +120,8 @@ class Site:
         return [entry for store in stores for entry in store.read_records().values() if store.has_object(entry)]
 
 
-def fill_with(survey: Survey, remote: Remote, kernels: Path) -> Filled:
-    return fill_store(survey, find_missing_kernels(survey, kernels, Ledger()), remote, ignore_progress)
+def fill_with(survey: Survey, remote: Remote, kernels: Path) -> None:
+    fill_store(survey, find_missing_kernels(survey, kernels, Ledger()), remote, ignore_progress)
 
 
 @pytest.fixture
@@ -603,9 +611,8 @@ def test_a_run_that_another_cell_stopped_ends_at_the_next_progress(site: Site) -
 
 def test_it_ends_at_the_time_limit(site: Site) -> None:
     site.server.hold.clear()
-    missing = site.missing()
-    fill_store(site.survey, missing, remote_of(site.server), ignore_progress, deadline=time.time() + 0.5)
-    site.server.hold.set()
+    with site.filled(deadline=time.time() + 0.5):
+        site.server.hold.set()
     assert len(site.server.cancelled) == 8
 
 
@@ -620,11 +627,12 @@ def test_with_the_cache_ignored_the_server_is_told_to_execute_all_anew(site: Sit
 
 
 def test_with_the_cache_ignored_objects_that_an_earlier_run_took_from_it_are_made_anew(site: Site) -> None:
-    site.fill("one")
-    site.fill("two")
-    for folder, count in (("one", 0), ("two", 8)):
-        assert len(find_missing_kernels(site.survey, site.folder / folder, Ledger(), ignore_cache=True)) == count
-    assert site.records("two") == []
+    site.fill("one/kernels")
+    site.fill("two/kernels")
+    for cache, executed in (("one", 8), ("two", 16)):
+        with site.filled(cache, ignore_cache=True):
+            assert len(site.server.executed) == executed
+    assert not any(entry.cached for entry in site.records("two/kernels"))
 
 
 def test_a_cached_result_of_a_server_that_was_told_to_execute_is_refused(
@@ -637,31 +645,32 @@ def test_a_cached_result_of_a_server_that_was_told_to_execute_is_refused(
     assert site.records("two") == []
 
 
-def compile_here(filled: Filled, other: bytes = b"") -> None:
-    """Save an object of this machine for each sample: the same as that of the cluster, or another."""
-    for sample in filled.samples:
-        path = sample.store.folder / "made"
-        data = other or answer_for(sample.store.key.parts["targets"][0])
+def compile_here(site: Site, other: bytes = b"") -> None:
+    """Save an object of this machine for each kernel without one: the same as that of the cluster, or another."""
+    for kernel in site.missing():
+        path = kernel.store.folder / "made"
+        data = other or answer_for(kernel.part.targets[0])
         path.write_bytes(data)
         digest = hashlib.sha256(data).hexdigest()
-        sample.store.save_object(path, ObjectRecord(sample.name, ("gfx942",), digest, len(data), 1.0, 1, 0.0, 1.0))
+        kernel.store.save_object(
+            path, ObjectRecord(kernel.name, kernel.part.targets, digest, len(data), 1.0, 1, 0.0, 1.0)
+        )
 
 
 def test_a_sample_is_left_for_this_machine_and_compared(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "wheelfactory")
     site.server.run = lambda command, _files: (0, answer_for(arch_of(command)))
-    filled = site.fill(sample=3)
-    assert len(site.records()) == 5
-    compile_here(filled)
-    verify_samples(filled)
+    with site.filled(sample=3):
+        assert len(site.records()) == 5
+        compile_here(site)
     assert "3 of 3 sampled kernels compiled here, too: same bytes" in caplog.text
 
 
-def test_a_sample_that_differs_removes_all_objects_of_the_cluster(site: Site) -> None:
-    filled = site.fill(sample=1)
-    compile_here(filled, b"other")
-    with pytest.raises(BuildError, match=r"the cluster made another object than this machine: .* by worker1"):
-        verify_samples(filled)
+def test_a_sample_that_differs_removes_all_objects_of_the_cluster_however_the_compile_ends(site: Site) -> None:
+    error = r"the cluster made another object than this machine: .* by worker1"
+    with pytest.raises(BuildError, match=error), site.filled(sample=1):
+        compile_here(site, b"other")
+        raise BuildError("linking failed", "one", "")
     assert [entry.made_by for entry in site.records()] == [""]
 
 
