@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "packages/remote_execution/src"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from code_object_bytes import code_object

@@ -20,20 +20,17 @@ REMOTE_VARIABLE = "WHEELFACTORY_REMOTE"
 """The environment variable for `--remote`."""
 
 
-def add_kernels(parser: argparse.ArgumentParser, *, can_ignore_cache: bool = True) -> None:
+def add_kernels(parser: argparse.ArgumentParser, *, publishes: bool = False) -> None:
     """Add ``--kernels DIR``, ``--budget HOURS`` and ``--remote``."""
     add_option(parser, "--kernels DIR", "link compiled kernels from the archives in DIR (see `wheelfactory kernels`)")
     add_shared(parser, "--budget HOURS")
-    add_remote(parser, can_ignore_cache=can_ignore_cache)
+    add_remote(parser, publishes=publishes)
 
 
-def read_scope(
-    options: argparse.Namespace, environ: Mapping[str, str], started: float, *, publishes: bool = False
-) -> CompileScope:
+def read_scope(options: argparse.Namespace, environ: Mapping[str, str], started: float) -> CompileScope:
     """Return the kernel archives, the deadline and the cluster of a build; `started` is in seconds since 1970."""
     archives, deadline = read_archives(options), read_deadline(options, started)
-    cluster = read_cluster(options, environ, publishes=publishes)
-    return CompileScope(archives=archives, deadline=deadline, cluster=cluster)
+    return CompileScope(archives=archives, deadline=deadline, cluster=read_cluster(options, environ))
 
 
 def read_archives(options: argparse.Namespace) -> Path | None:
@@ -41,8 +38,11 @@ def read_archives(options: argparse.Namespace) -> Path | None:
     return as_directory(options.kernels) if options.kernels else None
 
 
-def add_remote(parser: argparse.ArgumentParser, *, can_ignore_cache: bool = True) -> None:
-    """Add ``--remote`` and the options that go with it."""
+def add_remote(parser: argparse.ArgumentParser, *, publishes: bool = False) -> None:
+    """Add ``--remote`` and the options that go with it.
+
+    For a command that publishes, a cluster must compile everything again.
+    """
     group = parser.add_argument_group("compile kernels on a cluster (see docs/how-to/compile-on-a-cluster.md)")
     server = f"server of the Remote Execution API: grpcs://HOST:PORT/INSTANCE (default: the variable {REMOTE_VARIABLE})"
     add_option(group, "--remote URL", server)
@@ -50,17 +50,15 @@ def add_remote(parser: argparse.ArgumentParser, *, can_ignore_cache: bool = True
     add_option(group, "--remote-ca FILE", "verify the server with these certificates (default: the system's)")
     what = "use only workers with this property; may be repeated"
     add_option(group, "--remote-platform KEY=VALUE", what, [], type=_property, action="append")
-    if can_ignore_cache:
+    parser.set_defaults(publishes=publishes)
+    if not publishes:
         add_option(group, "--ignore-remote-cache", "compile again what the server has cached")
     what = "compile N random kernels of the cluster on this machine, too, and compare"
     add_option(group, "--verify-sample N", what, 0)
 
 
-def read_cluster(options: argparse.Namespace, environ: Mapping[str, str], *, publishes: bool = False) -> Cluster | None:
-    """Return the cluster that the options name, or the variable; None for neither. Raises `InputError`.
-
-    `publishes` tells whether the kernels are published, for which not every cluster will do.
-    """
+def read_cluster(options: argparse.Namespace, environ: Mapping[str, str]) -> Cluster | None:
+    """Return the cluster that the options name, or the variable; None for neither. Raises `InputError`."""
     url = options.remote or environ.get(REMOTE_VARIABLE)
     if not url:
         for name in ("remote_token", "remote_ca", "remote_platform", "ignore_remote_cache", "verify_sample"):
@@ -81,7 +79,7 @@ def read_cluster(options: argparse.Namespace, environ: Mapping[str, str], *, pub
         platform=dict(options.remote_platform),
         ignore_cache=getattr(options, "ignore_remote_cache", False),
         sample=options.verify_sample,
-        publishes=publishes,
+        publishes=options.publishes,
     )
     return RemoteCluster(remote)
 

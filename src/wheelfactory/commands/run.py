@@ -45,7 +45,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     """Add the command's options."""
     parser.epilog = "example: wheelfactory run --only 'fa2.8.3-*-py3-triton' --dest wheelhouse"
     add_shared(parser, "--matrix FILE", "--only GLOB", "--cache DIR", "--cache-size SIZE", "--quick", "--extended LIST")
-    add_kernels(parser, can_ignore_cache=False)
+    add_kernels(parser, publishes=True)
     add_executor(parser)
     add_dest(parser, "wheelhouse", "publish into this release directory")
 
@@ -57,7 +57,7 @@ def execute(options: argparse.Namespace, environ: Environ) -> int:
     context = read_context(options, environ)
     matrix, cache = context.matrix, context.cache
     cells = select_cells(expand(matrix), options.only)
-    scope = read_scope(options, environ, started, publishes=True)
+    scope = read_scope(options, environ, started)
     publisher, compiled = DirectoryPublisher(as_directory(options.dest)), has_compiled_cell(cells)
     with (
         lock_folder(publisher.folder),
