@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 SRC = Path(__file__).parents[1] / "src"
+CLIENT = Path(__file__).parents[1] / "packages/remote_execution/src"
 
 LAYERS = (
     *("core", "matrix", "wheel", "emulator", "build", "kernels", "verify", "doctor", "explain", "gpu", "release"),
@@ -49,6 +50,7 @@ def imported(path: Path) -> set[str]:
     return names
 
 
+@cache
 def imports() -> dict[str, set[str]]:
     """The modules of the package that each imports."""
     known = modules()
@@ -112,11 +114,15 @@ def test_a_package_is_a_docstring() -> None:
         assert all(isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) for node in body), path
 
 
-def test_the_client_of_clusters_is_imported_where_its_options_are_read_and_nowhere_else() -> None:
+def test_the_client_of_clusters_stands_beside_kernels_and_is_imported_where_its_options_are_read_alone() -> None:
     importing = [
         name for name, path in modules().items() if any("wheelfactory_remote" in one for one in imported(path))
     ]
     assert importing == ["commands.executor_options"]
+    needed = {
+        target for path in CLIENT.rglob("*.py") for target in imported(path) if target.startswith("wheelfactory.")
+    }
+    assert {target.split(".")[1] for target in needed} == {"core", "wheel", "kernels"}
 
 
 def alone() -> Iterator[str]:
