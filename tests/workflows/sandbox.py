@@ -155,9 +155,10 @@ def _make_venv(folder: Path) -> None:
     packages = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
     (venv / packages).mkdir(parents=True)
     (venv / "bin").mkdir()
-    (venv / packages / "factory.pth").write_text(f"{folder}/src\n{installed / packages}\n")
+    sources = f"{folder}/src\n{folder}/packages/remote_execution/src\n"
+    (venv / packages / "factory.pth").write_text(f"{sources}{installed / packages}\n")
     shutil.copy(installed / "pyvenv.cfg", venv)
     for program in (installed / "bin").iterdir():
         (venv / "bin" / program.name).symlink_to(program if "python" not in program.name else os.path.realpath(program))
     for name in ("installed-check", "installed-docs", "installed-factory"):
-        (venv / name).write_text(f"{folder}\n")
+        (venv / name).write_text(sources)
