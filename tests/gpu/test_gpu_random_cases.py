@@ -41,5 +41,5 @@ def test_one_percent_of_a_result_is_found(cache: Path, tmp_path: Path) -> None:
     assert "return out.transpose(1, 2).contiguous()" in text
     layout.write_text(text.replace("return out.transpose(1, 2).contiguous()", "return out.transpose(1, 2) * 1.01"))
 
-    counts = run(cache, tmp_path, 15)["counts"]
-    assert counts["wrong"] > 3
+    counts = run(cache, tmp_path, 12)["counts"]
+    assert counts["wrong"] > 1
