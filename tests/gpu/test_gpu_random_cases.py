@@ -28,7 +28,7 @@ def run(cache: Path, sources: Path, count: int) -> dict[str, Any]:
 
 
 def test_the_fallback_is_right(cache: Path) -> None:
-    assert run(cache, SOURCES, 60) == {"counts": {"right": 60}, "wrong": []}
+    assert run(cache, SOURCES, 30) == {"counts": {"right": 30}, "wrong": []}
 
 
 def test_one_percent_of_a_result_is_found(cache: Path, tmp_path: Path) -> None:
