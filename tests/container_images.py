@@ -39,14 +39,21 @@ RECIPE_PYTHON = "3.11"
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 """The trusted certificates of this machine, including those of its network."""
 
+_UNUSED = (
+    *("*/torch/bin/test_*", "*/torch/include", "*/torch/test"),
+    *("*/config-3.*/libpython*.a", "*/gcc/*/lto1", "*/bin/*lto-dump-*"),
+    *("*/llvm-*/bin/c-index-test", "*/llvm-*/bin/llvm-exegesis", "*/lib/postgresql"),
+)
+"""A quarter of an image, which no test needs: an engine would read, hash and write it."""
+
 # merges layers with overlayfs, because an engine refuses an archive with a path twice; the mounts end with it
-_PACK = """\
+_PACK = f"""\
 image=$1
 while [ $# -gt 0 ]; do
     mount -t overlay -o "lowerdir=$2" overlay "$1"
     shift 2
 done
-exec tar --create --numeric-owner --directory="$image" .
+exec tar --create --numeric-owner {" ".join(f"--exclude='{pattern}'" for pattern in _UNUSED)} --directory="$image" .
 """
 _UNSHARE = ("unshare", "--mount", "--propagation=private", "sh", "-ec")
 
@@ -104,7 +111,7 @@ RUN cd /opt/venv/lib/python{PYTHON}/site-packages \\
 
 
 def make_amds_pytorch(client: DockerClient, base: str, network: str | None) -> str:
-    """Build an image on that of `make_rocm_pytorch` that is named as AMD's are; return its tag.
+    """Build an image on one with the torch of `make_rocm_pytorch` that is named as AMD's are; return its tag.
 
     Its torch has the version, the requirement and the library folder of AMD's own build: what tells that build from
     PyTorch's. Its symbols are those of the CPU build, and its Triton is a name.

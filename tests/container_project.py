@@ -16,6 +16,7 @@ from few_archs import FEW_ARCHS
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.leftovers import RUN_LABEL
 from wheelfactory.build.executor import BuildCommand
+from wheelfactory.build.sources import Source
 from wheelfactory.core.cell import Backend, Cell
 from wheelfactory.core.files import BUILD_SCRIPT, MATRIX, ROOT, TOOLCHAIN_PROBE, write_atomic
 
@@ -106,10 +107,10 @@ def sdist(version: str) -> bytes:
     return packed.getvalue()
 
 
-def write_matrix(path: Path, tag: str = BASE["tag"]) -> Path:
+def write_matrix(path: Path, tag: str = BASE["tag"], source: Source | None = None) -> Path:
     """Write the matrix of the checkout with `BASE` as the only image of its ROCm, `FEW_ARCHS`, and `RELEASES`.
 
-    CK is for one arch, whose wheel is small with the compiler of that image.
+    CK is for one arch, whose wheel is small with the compiler of that image. `source` replaces that of 2.8.3.
     """
     text: dict[str, Any] = yaml.safe_load(MATRIX.read_text(encoding="utf-8"))
     text["rocm"][ROCM].pop("slim", None)
@@ -117,6 +118,9 @@ def write_matrix(path: Path, tag: str = BASE["tag"]) -> Path:
     like = text["flash-attn"]["2.8.3"]
     like["triton"]["archs"] = list(FEW_ARCHS)
     like["ck"] = {**like["ck"], "archs": ["gfx942"], "wheel-size": "1 MB to 100 MB"}
+    if source:
+        like["sdist"] = {**like["sdist"], "sha256": source.identity.removeprefix("sha256:")}
+        del like["kernel-sources"], like["ck"]["trim"]
     own = {name: value for name, value in like.items() if name != "kernel-sources"}  # theirs are other sources
     for version in RELEASES:
         origin = {"file": f"flash_attn-{version}.tar.gz", "sha256": hashlib.sha256(sdist(version)).hexdigest()}

@@ -259,15 +259,20 @@ def make_bench(toolchain: HipToolchain, cache: Path, folder: Path, wanted: Wante
     # libamdhip64 and the extension need this library; the gate symbols looks for it
     library = "usr/lib/x86_64-linux-gnu/libstdc++.so.6"
     (rocm / "lib/libstdc++.so.6").symlink_to(toolchain.root / library)
-    upstream = fetch_source(wanted.version, wanted.release, cache / "sources", os.environ)
     cells = {}
     for torch, python in zip(wanted.torches, pythons, strict=True):
         version = capture([python, "-c", "import sys; print('cp%d%d' % sys.version_info[:2])"]).strip()
         made = make_stub_torch(cache, folder / f"python-{torch}", torch, python, rocm)
         cells[Cell.parse(f"fa{wanted.version}-rocm6.4-torch{torch}-{version}-ck")] = made
-    archive = _pack(unpack_source(upstream, folder / "upstream"), folder / "sources" / upstream.archive.name, wanted)
-    source = keep_source(replace(upstream, archive=archive), folder / "cache", cache)
+    source = keep_source(pack_source(cache, folder, wanted), folder / "cache", cache)
     return Bench(folder, rocm, source, make_matrix(source, cells, wanted.archs), cells)
+
+
+def pack_source(cache: Path, folder: Path, wanted: Wanted) -> Source:
+    """Pack an sdist with some kernels in `folder`."""
+    upstream = fetch_source(wanted.version, wanted.release, cache / "sources", os.environ)
+    tree = unpack_source(upstream, folder / "upstream")
+    return replace(upstream, archive=_pack(tree, folder / "sources" / upstream.archive.name, wanted))
 
 
 def keep_source(source: Source, own: Path, shared: Path) -> Source:

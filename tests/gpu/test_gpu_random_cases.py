@@ -18,9 +18,9 @@ PROGRAM = Path(__file__).with_name("random_cases.py")
 SOURCES = ROOT / "packages/flash_attention_amd/src"
 
 
-def run(cache: Path, sources: Path) -> dict[str, Any]:
+def run(cache: Path, sources: Path, count: int) -> dict[str, Any]:
     python = make_build_environment(cache).python
-    command: list[str | Path] = [python, "-B", "-W", "ignore", PROGRAM, "flash_attention_amd", "cpu", "60", "1"]
+    command: list[str | Path] = [python, "-B", "-W", "ignore", PROGRAM, "flash_attention_amd", "cpu", str(count), "1"]
     done = subprocess.run(command, env={"PYTHONPATH": str(sources)}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     report: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -28,7 +28,7 @@ def run(cache: Path, sources: Path) -> dict[str, Any]:
 
 
 def test_the_fallback_is_right(cache: Path) -> None:
-    assert run(cache, SOURCES) == {"counts": {"right": 60}, "wrong": []}
+    assert run(cache, SOURCES, 30) == {"counts": {"right": 30}, "wrong": []}
 
 
 def test_one_percent_of_a_result_is_found(cache: Path, tmp_path: Path) -> None:
@@ -41,5 +41,5 @@ def test_one_percent_of_a_result_is_found(cache: Path, tmp_path: Path) -> None:
     assert "return out.transpose(1, 2).contiguous()" in text
     layout.write_text(text.replace("return out.transpose(1, 2).contiguous()", "return out.transpose(1, 2) * 1.01"))
 
-    counts = run(cache, tmp_path)["counts"]
-    assert counts["wrong"] > 10
+    counts = run(cache, tmp_path, 12)["counts"]
+    assert counts["wrong"] > 1

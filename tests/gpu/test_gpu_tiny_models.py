@@ -61,7 +61,7 @@ def layers(cache: Path) -> list[Environment]:
 def run_program(python: Path, program: str, *arguments: str | Path, **variables: str) -> Any:
     """Return the JSON that a program prints in its last line."""
     environ = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **variables}
-    command = [python, "-I", "-B", PROGRAMS / program, *arguments]
+    command = [python, "-I", PROGRAMS / program, *arguments]  # which keeps the bytecode of the frameworks
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout.splitlines()[-1])
@@ -88,7 +88,7 @@ def run_models(
 def test_models_train_as_with_eager_attention_or_name_what_computes_their_option(
     cache: Path, layers: list[Environment], triton_wheel: Path, triton_cache: Path, tmp_path: Path
 ) -> None:
-    """Logits with and without padding, decoding with a cache, gradients, and three steps of training."""
+    """Logits with and without padding, decoding with a cache, gradients, and two steps of training."""
     found = run_models(triton_wheel, cache, layers, tmp_path, "flash_attn", "cpu", TRITON_CACHE_DIR=str(triton_cache))
 
     assert {name: each["kind"] for (name, _), each in found.items()} == {
@@ -97,7 +97,7 @@ def test_models_train_as_with_eager_attention_or_name_what_computes_their_option
         "mistral": "refused",
         "gemma2": "refused",
     }
-    assert len(found["llama", "float16"]["losses"]) == 4
+    assert len(found["llama", "float16"]["losses"]) == 3
     for name, words in {
         "mistral": ("window_size", "Mistral", "flash-attention-amd", "sdpa"),
         "gemma2": ("softcap", "Gemma 2", "flash-attention-amd", "eager"),
@@ -126,12 +126,12 @@ def test_a_model_with_the_fallback_is_one_graph(cache: Path, layers: list[Enviro
 def test_with_the_variable_the_fallback_computes_what_these_errors_name(
     cache: Path, layers: list[Environment], triton_wheel: Path, tmp_path: Path
 ) -> None:
-    arguments = ("flash_attn", "cpu", "--dtypes", "float16,bfloat16", "--models", "mistral,gemma2")
+    arguments = ("flash_attn", "cpu", "--dtypes", "bfloat16", "--models", "mistral,gemma2")
 
     found = run_models(triton_wheel, cache, layers, tmp_path, *arguments, FLASH_ATTENTION_AMD_FALLBACK="1")
 
     assert {key: (each["kind"], each["reason"]) for key, each in found.items()} == dict.fromkeys(
-        [(name, dtype) for name in ("mistral", "gemma2") for dtype in ("float16", "bfloat16")], ("right", "")
+        [(name, "bfloat16") for name in ("mistral", "gemma2")], ("right", "")
     )
 
 

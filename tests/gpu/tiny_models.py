@@ -48,8 +48,8 @@ LEAST_EFFECT = 5.0
 """An option must change the logits by this multiple of the limit."""
 
 BATCH, LENGTH, VOCABULARY, PADDED = 2, 48, 96, (48, 29)
-STEPS, RATE, LOSS_SCALE = 3, 0.05, 256.0  # gradients of float16 would be too small without a scale
-PREFILL = 40
+STEPS, RATE, LOSS_SCALE = 2, 0.05, 256.0  # gradients of float16 would be too small without a scale
+PREFILL = 45
 """Tokens before decoding one at a time."""
 
 INITIAL_RANGE = 0.15
@@ -83,7 +83,7 @@ class TinyModel:
 GROUPED = {"num_key_value_heads": 2}
 
 MODELS = {
-    "llama": TinyModel("Llama", {"num_key_value_heads": 4}),
+    "llama": TinyModel("Llama", {"num_attention_heads": 2, "num_key_value_heads": 2, "num_hidden_layers": 1}),
     "llama grouped": TinyModel("Llama", GROUPED),
     "mistral": TinyModel("Mistral", {**GROUPED, "sliding_window": 16}, {"sliding_window": None}),
     "gemma2": TinyModel(

@@ -13,7 +13,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
 from pathlib import Path
 
 from wheelfactory.core.errors import FactoryError
@@ -178,6 +177,8 @@ FLASH_ATTN_FALLBACK_SOURCES = ROOT / "packages/flash_attn_fallback"
 def factory_version() -> str:
     """The version of the installed distribution; in a checkout the version in pyproject.toml."""
     if _DATA.is_dir():
+        from importlib.metadata import version  # imports the e-mail package: a quarter of each start
+
         return version("wheelfactory")
     lines = (ROOT / "pyproject.toml").read_text(encoding="utf-8").splitlines()
     return next(line for line in lines if line.startswith("version = ")).split('"')[1]

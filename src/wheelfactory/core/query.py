@@ -13,11 +13,13 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import metadata
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wheelfactory.core.errors import InputError
 from wheelfactory.core.strict import parse_json
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
 
 MAX_OUTPUT = 1 << 20
 """Characters kept of each stream. The doctor's largest query prints a few kB; the rest is a runaway program."""
@@ -122,9 +124,11 @@ class Packages:
     origins: Mapping[str, str | None]
     """The file of each requested module; None if it is not installed."""
 
-    def distributions(self, name: str) -> Iterator[metadata.Distribution]:
+    def distributions(self, name: str) -> Iterator[Distribution]:
         """Find the distributions of that name in any spelling; Python imports from the first."""
-        return iter(metadata.distributions(name=name, path=list(self.search_path)))
+        from importlib.metadata import distributions  # imports the e-mail package: a quarter of each start
+
+        return iter(distributions(name=name, path=list(self.search_path)))
 
 
 def find_packages(

@@ -42,7 +42,7 @@ TOKEN = "ghs_of-the-runner"  # noqa: S105 - of nobody
 
 # each attempt leaves nothing behind where it succeeds
 HOSTILE = """
-import os, pathlib, socket, subprocess, sys, torch
+import importlib.util, os, pathlib, socket, subprocess, sys
 reached = []
 
 def attempt(what, try_it):
@@ -80,7 +80,7 @@ attempt("sudo", lambda: state("NoNewPrivs") == "0")
 attempt("capabilities", lambda: int(state("CapEff"), 16))
 for place, beside in {places!r}.items():
     attempt(place, lambda: can_write(beside))
-attempt("environments", lambda: can_write(torch.__file__))
+attempt("environments", lambda: can_write(importlib.util.find_spec("torch").origin))
 attempt("installed wheel", lambda: can_write(__file__))
 pathlib.Path(os.environ["HOME"], "own").touch()
 if reached:

@@ -18,7 +18,7 @@ import container_engine
 import container_images
 from container_images import make_hip_image
 from hip_toolchain import HipToolchain
-from real_kernels import ARCHS, SYSTEM_GLIBC, TORCHES, append_kernels, keep_source, make_bench, make_matrix
+from real_kernels import SYSTEM_GLIBC, TORCHES, append_kernels, keep_source, make_bench, make_matrix
 from stub_torch import TORCH_REQUIREMENTS
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.build.container.executor import ContainerExecutor, open_containers
@@ -37,7 +37,9 @@ from wheelfactory.wheel.inspect.facts import inspect
 pytestmark = pytest.mark.slow
 
 KERNEL = "fmha_fwd_appendkv_d32_fp16_b64x64x32x32_vr_psskddv"
-"""One kernel: two compiles for archs and one for the host."""
+"""One kernel: a compile for the arch and one for the host."""
+
+ARCH = "gfx90a"
 
 API = "fmha_fwd_appendkv_api"
 """The source that chooses it, which is compiled for the host alone."""
@@ -56,11 +58,14 @@ exec /usr/bin/hipcc "$@"
 
 _BASE = f"""\
 FROM {{hip}}
-RUN rm /opt/rocm/bin/hipcc
+RUN rm /opt/rocm/bin/hipcc \\
+ && ln -sf /bin/true /usr/bin/apt-get \\
+ && ln -s clang++-21 /usr/bin/x86_64-linux-gnu-g++
 RUN python3 -m venv /opt/venv && /opt/venv/bin/pip install --quiet {" ".join(TORCH_REQUIREMENTS)}
 COPY hipcc /opt/rocm/bin/hipcc
 COPY torch /opt/venv/lib/python{PYTHON}/site-packages/torch
 """
+"""Nothing more is installed with apt-get, which takes half a minute and works in `cell_image`: clang links here."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ def shop(hip: HipToolchain, engine: Engine, cache: Path, tmp_path_factory: pytes
     tag = _make_base(engine, make_hip_image(cache, engine.client), torch)
     source = keep_source(bench.source, folder / "cache", cache)
     given = Context(
-        make_matrix(source, [CELL], ARCHS, tag=tag, python=PYTHON), Host(cores=2, memory_gib=6), {}, folder / "cache"
+        make_matrix(source, [CELL], (ARCH,), tag=tag, python=PYTHON), Host(cores=2, memory_gib=6), {}, folder / "cache"
     )
     with open_containers(engine, context=given) as executor:
         yield Shop(given, executor)
@@ -115,10 +120,10 @@ def wheel(shop: Shop, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_cell(shop.executor, CELL, tmp_path_factory.mktemp("dist"), ignore_progress, context=shop.given)
 
 
-def test_the_wheel_has_device_code_for_each_arch_and_is_of_the_image(wheel: Path) -> None:
+def test_the_wheel_has_device_code_for_the_arch_and_is_of_the_image(wheel: Path) -> None:
     facts = inspect(wheel, {})
     (extension,) = facts.elf_files
-    assert {target: code.objects for target, code in extension.device_code.items()} == dict.fromkeys(ARCHS, 1)
+    assert {target: code.objects for target, code in extension.device_code.items()} == {ARCH: 1}
     assert facts.distribution
     assert facts.distribution.record
     toolchain = facts.distribution.record.toolchain
@@ -128,7 +133,7 @@ def test_the_wheel_has_device_code_for_each_arch_and_is_of_the_image(wheel: Path
 
 @pytest.mark.usefixtures("wheel")
 def test_the_compiled_kernels_are_kept_on_this_machine(shop: Shop) -> None:
-    assert shop.compiled() == {*(f"{KERNEL} for {target}" for target in (*ARCHS, HOST)), f"{API} for {HOST}"}
+    assert shop.compiled() == {f"{KERNEL} for {ARCH}", f"{KERNEL} for {HOST}", f"{API} for {HOST}"}
 
 
 def test_it_is_verified_in_the_image_where_the_torch_of_the_cell_is(shop: Shop, wheel: Path) -> None:

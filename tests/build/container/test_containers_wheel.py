@@ -10,6 +10,7 @@ import pytest
 
 from container_images import AMDS_TORCH, make_amds_pytorch
 from container_project import AMDS_CELL, CELL, write_matrix
+from real_kernels import append_kernels, keep_source, pack_source
 from rocm_machine import Machine, make_machine
 from wheelfactory.build.container.engine import Engine
 from wheelfactory.release.manifest import read_manifest
@@ -53,13 +54,19 @@ def test_nothing_else_is_left_where_it_was_built(machine: Machine, wheel: Path) 
 
 @pytest.fixture(scope="module")
 def release(
-    machine: Machine, engine: Engine, base: str, cache: Path, tmp_path_factory: pytest.TempPathFactory
+    machine: Machine, engine: Engine, cell_image: str, cache: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Path]:
-    """An image whose torch says that it is AMD's, and a release with the wheel for it, made by one command."""
-    tag, folder = make_amds_pytorch(engine.client, base, engine.build_network), tmp_path_factory.mktemp("amds")
-    matrix = write_matrix(folder / "matrix.yaml", tag)
+    """An image whose torch says that it is AMD's, and a release with the wheel for it, made by one command.
+
+    It is on `cell_image`, so that what a build image needs is there; the wheel has a few of upstream's kernels.
+    """
+    tag, folder = make_amds_pytorch(engine.client, cell_image, engine.build_network), tmp_path_factory.mktemp("amds")
+    own = Machine(folder / "cache", machine.environ)
+    source = keep_source(pack_source(cache, folder, append_kernels()), own.cache, cache)
+    (own.cache / "proofs").symlink_to(cache / "proofs")
+    matrix = write_matrix(folder / "matrix.yaml", tag, source)
     options = ("--executor", "docker", "--matrix", matrix, "--dest", folder / "release")
-    done = make_machine(folder / "cache", cache, machine.environ).run("run", "--only", AMDS_CELL.id, *options)
+    done = own.run("run", "--only", AMDS_CELL.id, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     return tag, folder / "release"
 
