@@ -164,9 +164,9 @@ def triton_wheel(cache: Path, few_archs: Path, tmp_path_factory: pytest.TempPath
 
 
 @pytest.fixture(scope="session")
-def triton_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for kernels that Triton compiles: half of the time of a test that executes them."""
-    return make_once(tmp_path_factory.getbasetemp(), "triton", lambda folder: None)
+def triton_cache(cache: Path) -> Path:
+    """A folder for kernels that Triton compiles, half of the time of a test that executes them; kept between runs."""
+    return cache / "triton"
 
 
 @pytest.fixture(scope="session")
