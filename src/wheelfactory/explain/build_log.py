@@ -165,7 +165,7 @@ class _Reader:
             raise InputError(
                 "nothing about flash-attn in this text",
                 f"{name} ({count_text(self.lines, 'line')})",
-                "pass the output of a build (pip install -v), an installer, an import, a GPU at run time, or a container",
+                "pass the output of a build (pip install -v), an installer, an import, a GPU or a container",
             )
         return BuildLog(
             kind=kind,
