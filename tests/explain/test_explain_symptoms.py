@@ -77,22 +77,46 @@ build | no GPU to ask for its arch | GPU_ARCHS=gfx942 | #12 6.2 {META}#12 7 No H
 build | out of memory | MAX_JOBS
     #9 12.0 {META}#9 ERROR: process did not complete: signal: killed
     #9 12.0 {META}ERROR: failed to solve: cannot allocate memory
+build | arch refused | Triton | RuntimeError: One of GPU archs of gfx1100 is invalid or not supported
+build | missing submodule | third_party/aiter` | hint: File 'third_party/aiter' does not exist.
+build | no permission | noexec
+    {BUILD}PermissionError: [Errno 13] Permission denied: 'build'
+    /bin/sh: 1: /opt/rocm/bin/hipcc: Permission denied
+build | sources too old for this torch | newer flash-attn
+    {COMPILE}/t/c10/util/C++17.h:24:2: error: #error "You need C++20 to compile PyTorch"
+build | sources were translated for another torch | unpack the sources again
+    {COMPILE}/w/a.hip:2:4: error: no member named 'getCurrentHIPStream' in namespace 'at::hip'; did you mean
+pip | Python is too old or too new | this Python 3.8.18 is not one
+    ERROR: Package 'flash-attn' requires a different Python: 3.8.18 not in '>=3.9'
+    {SOLVER}Because the current Python version (3.8.18) does not satisfy Python>=3.9 and flash-attn==2.8.3
+pip | first index wins | explicit = true
+    {SOLVER}Because only flash-attn<=2.8.3 is available\nA compatible version may be available on a subsequent index
+pip | requirements with hashes | uv pip | ERROR: Hashes are required in --require-hashes mode, but
+pip | not a package of conda | its pip
+    PackagesNotFoundError: The following packages are not available from current channels:
+    nothing provides cuda-version >=12.0 needed by flash-attn-2.8.3-py312_0
+pip | certificate is not trusted | PIP_CERT
+    Could not fetch URL https://x/torch/: There was a problem confirming the ssl certificate: x
 pip | wheel for another Python or system | pip debug --verbose
     ERROR: flash_attn-2.8.3-cp311-cp311-linux_x86_64.whl is not a supported wheel on this platform.
     Caused by: A path dependency is incompatible with the current platform: flash_attn-2.8.3.whl
     {SOLVER}Because torch==2.9.1+rocm6.4 has no wheels with a matching Python ABI tag (e.g., `cp314`)
-    ERROR: Package 'flash-attn' requires a different Python: 3.9.2 not in '>=3.10'
+    Unable to find installation candidates for flash-attn (2.8.3+rocm64torch2.9triton)
 pip | wheel was renamed | own name | ERROR: Invalid wheel filename: 'flash_attn_rocm.whl'
 pip | backend unknown to this uv | whl/rocm7.1 | error: invalid value 'rocm7.1' for '--torch-backend <B>'
 pip | list of files, not an index | --find-links | {RADEON}{META}{MISSING}torch==2.8.0 {NONE}
 pip | index has no such version | does not have torch==2.9.1
     Looking in indexes: https://download.pytorch.org/whl/rocm6.2\n{MISSING}torch==2.9.1 (from versions: 2.5.0+rocm6.2)
+pip | index has no such version | have pytorch-triton-rocm==3.4.0:
+    {MISSING}pytorch-triton-rocm==3.4.0; platform_system == "Linux" (from torch) (from versions: 0.0.1)
 pip | index has no such package | no torch==2.13.* | {MISSING}torch==2.13.* {NONE}
 pip | index has no such package | no torch | {SOLVER}Because torch was not found in the package registry
 pip | index of another torch | needs torch==2.13.*, and the environment has or asks for torch 2.9.1+rocm7.2
     The user requested torch==2.9.1+rocm7.2\n  flash-attn 2.8.3 depends on torch==2.13.*
 pip | index of another torch | needs torch==2.13.*
     {SOLVER}Because flash-attn==2.8.3 depends on torch==2.13.* and you require torch==2.9.1
+pip | index of another torch | needs torch (>=2.9,<2.10),
+    So, because flash-attn (2.8.3) depends on torch (>=2.9,<2.10), version solving failed.
 pip | another package pins its torch | the torch that vllm pins
     vllm 0.33 requires torch==2.14.0, but you have torch 2.13.0+rocm7.2 which is incompatible.
 pip | file differs from the index | do not install it | error: Hash mismatch for `flash-attn==2.8.3`
@@ -113,6 +137,7 @@ import | flash-attn has no kernels here | TRITON_AMD_ENABLE=TRUE
 import | no flash-attn | python -m pip
     {TRACE}ModuleNotFoundError: No module named 'flash_attn'
     ImportError: the package flash_attn seems to be not installed.
+    To use the `--use-flash-attention` feature, the `flash-attn` package must be installed first.
 import | flash-attn of another release | another directory
     {TRACE}ImportError: cannot import name 'flash_attn_varlen_func' from 'flash_attn' (unknown location)
 import | flash-attn of another release | the release that the program needs
@@ -120,6 +145,20 @@ import | flash-attn of another release | the release that the program needs
 import | aiter does not fit | up to 2.8.3 | {CALL}ModuleNotFoundError: No module named 'aiter'
 import | requirement is missing | needs einops | {CALL}ModuleNotFoundError: No module named 'einops'
 import | damaged file | df -h | ImportError: /v/flash_attn_2_cuda.so: file too short
+import | a part for CUDA | exists for CUDA only
+    {TRACE}ModuleNotFoundError: No module named 'dropout_layer_norm'
+    {TRACE}ModuleNotFoundError: No module named 'flash_attn_interface'
+    ImportError: FlashAttention3 has been toggled on, but it cannot be used due to the following error
+import | vLLM without its kernels | for ROCm | ModuleNotFoundError: No module named 'vllm._rocm_C'
+import | executable stack | patchelf | ImportError: libamdhip64.so: cannot enable executable stack as
+import | imported too late | torch first | ImportError: /x.so: cannot allocate memory in static TLS block
+import | Triton of another torch | --force-reinstall
+    {CALL}ImportError: cannot import name 'triton_key' from 'triton.compiler.compiler' (/v/triton/compiler.py)
+run time | Triton needs a C compiler | gcc
+    {CALL}RuntimeError: Failed to find C compiler.
+    /t/tmpa1/main.c:4:10: fatal error: Python.h: No such file
+run time | Triton cannot compile the kernel | the doctor
+    File "/v/lib/python3.12/site-packages/triton/x.py"\nLLVM ERROR: Cannot select: intrinsic %llvm.amdgcn.x
 run time | kernel library could not be linked | rocm-sdk path --root
     [aiter] failed jit build [module_x]\n/usr/bin/ld: cannot find -lamdhip64: No such file
 run time | no code for this GPU | the doctor
@@ -128,6 +167,7 @@ run time | no code for this GPU | the doctor
     "hipErrorNoBinaryForGpu: Unable to find code object for all current devices!"
     {CALL}AssertionError: Unsupported gfx arch gfx1031
     rocBLAS error: Cannot read /opt/rocm/lib/TensileLibrary.dat for GPU arch : gfx1103
+    rocblaslt error: Cannot read "TensileLibrary_lazy_gfx1103.dat": No such file
 run time | CK has no kernel for this call | preview | {CALL}RuntimeError: invalid argument for fmha_bwd
 run time | head dim too large | sdpa | {CALL}RuntimeError: only supports head dimension at most 256
 run time | kernel does not fit the GPU | needs 98304 bytes of shared memory (LDS), and the GPU has 65536
@@ -140,16 +180,32 @@ run time | AOTriton's switch is off | export TORCH_ROCM_AOTRITON_ENABLE_EXPERIME
     Flash attention on AMD GPU is still experimental. Enable it with TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL=1.
 run time | option is not supported | the other backend
     {CALL}RuntimeError: FlashAttention backward does not support dropout
+    RuntimeError: Flash attention on ROCm does not support deterministic backward pass
+    NotImplementedError: alibi_slopes is not supported by the AMD Triton backward
+    RuntimeError: Paged KV cache block size must be divisible by 256
 run time | GPU memory is full | AOTRITON | torch.OutOfMemoryError: HIP out of memory. Tried 8 GiB
 run time | GPU fault | SERIALIZE | Memory access fault by GPU node-1 on address 0x7f. Reason: Page
 run time | dtype is not supported | autocast | {CALL}FlashAttention only support fp16 and bf16: error
 run time | no GPU visible | --device=/dev/kfd | {TRACE}RuntimeError: No HIP GPUs are available
 run time | no GPU visible | render | RuntimeError: 0 active drivers ([]). There should only be one.
+run time | no GPU visible | the doctor
+    RuntimeError: Unexpected error from hipGetDeviceCount(). Did you run some cuda functions before
+    hsa api call failure at: /usr/src/rocminfo/rocminfo.cc:1306
+    Flash Attention 2 is not available on CPU. Please make sure torch can access a CUDA device.
+run time | error at run time | SERIALIZE | RuntimeError: HIP error: the operation cannot be performed
+run time | crash of a library | the doctor | Fatal Python error: Aborted\n{CALL}
 run time | error at run time | the doctor | {CALL}ValueError: strange thing
 container | devices of the container | --device=/dev/kfd | docker: could not select device driver: error
 container | host without an AMD driver | the host has no /dev/kfd
     Error response from daemon: error gathering device information: custom device "/dev/kfd": no such file
 container | image not found | Docker Hub | manifest for rocm/pytorch:rocm9 not found: error
+container | devices of the container | CDI | Error: setting up CDI: unresolvable CDI devices amd.com/gpu=all
+container | no group render in the image | getent | docker: unable to find group render: no matching entries
+container | no GPU for the pod | plugin | 0/3 nodes are available: 3 Insufficient amd.com/gpu.
+container | Docker does not answer | systemctl | Cannot connect to the Docker daemon at unix:///var/run/docker.sock
+container | too little shared memory | --ipc=host | DataLoader worker (pid 12) is killed by signal: Bus error
+container | too many pulls | docker login | Error response from daemon: toomanyrequests: You have reached
+container | no space left | free | failed to register layer: write /opt/rocm/a.so: no space left on device
 container | image for another processor | x86-64 | no matching manifest for linux/arm64: error
 """
 """The kind of a text, its cause, a part of the reason or the remedy, and the text, with the names above in braces."""

@@ -98,12 +98,18 @@ def test_an_unknown_key_is_refused_with_the_known_ones(path: Path) -> None:
 
 
 def test_a_duplicate_is_refused(path: Path) -> None:
+    rocm = SMALL[SMALL.index("  '6.2':") : SMALL.index("    archs", SMALL.index("  '6.2':"))]
     for old, new, what, hint in (
         ("backend", "backend: [ck]\n§backend", "'backend' is given twice", "on line 1; keep one"),
         ("  '2.6.3':", "  §'2.8.3':", "'2.8.3' is given twice", "on line 6; keep one"),
         ("'3.11']", "'3.11', §'3.12']", "'3.12' is listed twice", "remove one"),
         ("gfx942, gfx950", "gfx942, §gfx90a", "'gfx90a' is listed twice", "remove one"),
-        ("  '6.2':", "  §'6.4.0':", "6.4.0 is the same version as 6.4", "keep one"),
+        (
+            rocm,
+            rocm.replace("'6.2'", "§'6.4.0'").replace("rocm6.2", "rocm6.4.0"),
+            "6.4.0 is the same version as 6.4",
+            "keep",
+        ),
     ):
         assert_refused(path, edited((old, new)), what, hint)
 
@@ -134,6 +140,11 @@ def test_a_version_that_is_on_no_axis_is_refused(path: Path) -> None:
         ("torch: '>=2.9'", "flash-attn: §'==2.7.*'", "no flash-attn version is ==2.7.*", "known: 2.8.3, 2.6.3"),
     ):
         assert_refused(path, edited((old, new)), what, hint)
+
+
+def test_the_index_of_another_rocm_is_refused(path: Path) -> None:
+    marked = edited(("https://download.pytorch.org/whl/rocm6.2", "§https://download.pytorch.org/whl/rocm6.4"))
+    assert_refused(path, marked, "this is the index of ROCm 6.4", "write that of ROCm 6.2")
 
 
 def test_an_exclusion_of_a_backend_that_is_not_an_axis_is_refused(path: Path) -> None:
@@ -489,7 +500,8 @@ def test_yaml_bombs_are_refused(path: Path) -> None:
 def test_too_many_combinations_are_refused(path: Path) -> None:
     values = yaml.safe_load(SMALL)
     values["torch"] |= {f"3.{minor}": values["torch"]["2.9.1"] for minor in range(300)}
-    values["rocm"] |= {f"7.{minor}": values["rocm"]["6.4"] for minor in range(100)}
+    index = {"index": "https://example.invalid/torch"}
+    values["rocm"] |= {f"7.{minor}": {**values["rocm"]["6.4"], **index} for minor in range(100)}
     error = refuse(path, yaml.safe_dump(values))
     assert error.which == f"{path}:1:1: the axes make 246,432 combinations"
     assert f"{MAX_COMBINATIONS:,}" in error.hint

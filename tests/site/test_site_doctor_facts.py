@@ -67,6 +67,14 @@ def test_a_torch_is_known_as_soon_as_the_matrix_has_it(matrix: Matrix) -> None:
     assert facts.torches[0].pythons == ((3, 9), (3, 16))
 
 
+def test_the_first_version_of_an_axis_is_the_newest_wherever_it_stands_in_the_matrix(matrix: Matrix) -> None:
+    backwards = matrix.model_copy(
+        update={"python": matrix.python[::-1], "rocm": dict(reversed(matrix.rocm.items())), "torch": {}}
+    )
+    axes = DoctorFacts.parse(doctor_facts(backwards)).support.axes
+    assert (axes["python"], axes["rocm"]) == (matrix.python, tuple(matrix.rocm))
+
+
 def test_the_oldest_torch_of_the_fallback_comes_from_its_project(matrix: Matrix) -> None:
     major, minor = json.loads(doctor_facts(matrix))["fallback_torch"]
     assert list(read_fallback_project().requires) == [f"torch>={major}.{minor}"]

@@ -43,8 +43,12 @@ _CUDA_LIBRARY = re.compile(r"lib(?:cudart|torch_cuda|c10_cuda|cuda|cublas|cudnn|
 _MISSING_VERSION = re.compile(r"(\S+): version [`'](GLIBC|GLIBCXX|CXXABI)_([\d.]+)' not found")
 # a truncated file lacks its header, or ends before a page that the loader maps: then SIGBUS kills the process
 _DAMAGED = re.compile(r"file too short|invalid ELF header|killed by SIGBUS|No module named 'flash_attn(?:\.\w+)*'")
-# the errors of Triton 3.1 and 3.9 for the kernels of flash-attn 2.8.3 (measured)
-_REFUSED_BY_TRITON = re.compile(r"ValueError: '\w+' is not in list|key contains names that are not kernel arguments")
+# the errors of Triton 3.1 and 3.9 for the kernels of flash-attn 2.8.3 (measured), of a Triton that is not torch's, and
+# of one that finds no driver although torch sees a GPU
+_REFUSED_BY_TRITON = re.compile(
+    r"ValueError: '\w+' is not in list|key contains names that are not kernel arguments|0 active drivers"
+    r"|cannot import name '\w+' from 'triton\b|module 'triton[\w.]*' has no attribute"
+)
 # HIP's errors if there is no code object for the GPU
 _NO_CODE = re.compile(r"hipErrorNoBinaryForGpu|invalid device function|no kernel image is available")
 

@@ -104,7 +104,8 @@ def make_report(
     `source`: the manifest, whose wheels were matched as `fit`. `wanted`: the wheels that were asked for. `doctor`: the
     command that runs the doctor with this site.
     """
-    unsupported, wanted = tuple(check_system(machine, facts)), wanted or Wanted()
+    needs_torch, wanted = fit is not None and not fit.fitting, wanted or Wanted()
+    unsupported = tuple(check_system(machine, facts, needs_torch=needs_torch))
     verdict = find_verdict(machine, diagnoses, unsupported, fit, wanted, facts)
     is_dead_end = fit is not None and verdict.kind is VerdictKind.CANNOT
     if unsupported and verdict.kind is VerdictKind.CANNOT:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from wheelfactory.core.torch_build import TorchOrigin, find_own_index
 from wheelfactory.doctor.diagnosis import (
@@ -31,6 +32,21 @@ from wheelfactory.doctor.machine import (
     format_major_minor,
 )
 from wheelfactory.wheel.elf.mangled import find_string_abi, format_symbol, guess_provider
+
+# import errors that the same torch again does not mend, and what does; {again}: how to get it again
+_OTHER_REMEDIES: Mapping[str, str] = {
+    "iJIT_NotifyEvent": "its MKL is too new: `conda install 'mkl<2024.1'`; or {again}",  # pytorch/pytorch#123097
+    "cannot enable executable stack": "glibc 2.41 and newer do not load this library: clear its mark with "
+    "`patchelf --clear-execstack FILE`, or install a newer torch",
+    r"version [`'](?:GLIBCXX|CXXABI)_": "its C++ library is too old: `conda install --channel conda-forge "
+    "libstdcxx-ng`, or use a newer Linux distribution or container",
+    r"version [`']GLIBC_": "use a newer Linux distribution, or a container such as rocm/pytorch",
+    r"lib(?:openblas|gomp|gfortran|numa|elf|drm\w*|mpi\w*)\.so\S*: cannot open": "install the package of your Linux "
+    "distribution that has this library (`apt-file search NAME`)",
+}
+_ROCM_LIBRARY = re.compile(
+    r"lib(?:amdhip64|hiprtc|hsa-runtime64|roc\w+|hip\w+|MIOpen|rccl|amd_comgr)\.so\S*: cannot open"
+)
 
 TRITON_VARIABLE = "FLASH_ATTENTION_TRITON_AMD_ENABLE"
 """flash-attn up to 2.8.3 uses its Triton backend if this is exactly ``TRUE``, in compiled wheels too."""
@@ -64,10 +80,12 @@ def check_torch(machine: Machine, facts: DoctorFacts) -> Iterator[Diagnosis]:
 
 def _not_imported(machine: Machine, torch: InstalledTorch, facts: DoctorFacts) -> Diagnosis:
     what = f"{machine.torch} cannot be imported: `{torch.error}`"
-    remedy = _reinstall_torch(machine, torch, facts, "import torch")
-    if "iJIT_NotifyEvent" in torch.error:  # pytorch/pytorch#123097
-        remedy = f"its MKL is too new: `conda install 'mkl<2024.1'`; or {remedy}"
-    elif first := next(iter(torch.unmet), None):
+    again = _reinstall_torch(machine, torch, facts, "import torch")
+    if torch.origin is TorchOrigin.AMD and _ROCM_LIBRARY.search(torch.error):
+        again = "install its ROCm: on the machine, or of AMD's index with pip (`rocm[libraries]`) if it came from there"
+    known = (text for pattern, text in _OTHER_REMEDIES.items() if re.search(pattern, torch.error))
+    remedy = next(known, "{again}").format(again=again)
+    if first := next(iter(torch.unmet), None):
         what = f"{what}; it requires {first}"
     return Diagnosis("torch does not import", what, remedy)
 
@@ -218,18 +236,22 @@ def diagnose_triton_version(
     machine: Machine, installed: InstalledFlashAttn, facts: DoctorFacts, error: str
 ) -> Diagnosis:
     """Report a Triton that cannot compile the kernels of this flash-attn; `error` is Triton's message, if any."""
-    found = _name_all(find_tritons(machine, facts)) or "a Triton without metadata"
+    tritons = find_tritons(machine, facts)
+    found = _name_all(tritons) or "a Triton without metadata"
     window = facts.find_triton_window(installed.version)
     if window is None:
         return Diagnosis("unsupported Triton", f"{installed} does not work with {found}: `{error}`")
-    needs = "Triton >={},<{}".format(*map(format_major_minor, window))
+    have = find_major_minor(tritons[0][1]) if tritons else None
+    what = "needs Triton >={},<{}, you have {}".format(*map(format_major_minor, window), found)
+    if have and window[0] <= have < window[1]:
+        what = f"fails in {found}, which is damaged or not the one that torch requires"
     quoted = f": `{error}`" if error else ""
     wanted = own_triton(machine, facts)
     pinned = find_major_minor(wanted.partition("==")[2])
     # if torch's own Triton is too old or too new, only another torch brings one
     fits = pinned is None or window[0] <= pinned < window[1]
     remedy = _from_own_index(machine, facts, wanted) if fits else INSTALL_MATCHING_WHEEL
-    return Diagnosis("unsupported Triton", f"{installed} needs {needs}, you have {found}{quoted}", remedy)
+    return Diagnosis("unsupported Triton", f"{installed} {what}{quoted}", remedy)
 
 
 def _name_all(tritons: Sequence[tuple[str, str]]) -> str:

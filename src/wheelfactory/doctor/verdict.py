@@ -60,15 +60,15 @@ class Wanted:
         return self.backend in (None, backend) and self.flash_attn in versions
 
 
-def check_system(machine: Machine, facts: DoctorFacts) -> Iterator[Diagnosis]:
-    """Yield why neither torch for ROCm nor a wheel can run here; nothing on Linux with a torch for ROCm."""
+def check_system(machine: Machine, facts: DoctorFacts, *, needs_torch: bool) -> Iterator[Diagnosis]:
+    """Yield why neither torch for ROCm nor a wheel can run here; `needs_torch`: whether no wheel fits its torch."""
     python = machine.python
     if python.system == "Windows":
         remedy = "install WSL (`wsl --install`) and AMD's ROCm for WSL, then run the doctor there"
         yield Diagnosis("Windows", "the wheels are for Linux, and this is Windows", remedy)
     elif python.system == "Darwin":
         yield Diagnosis("macOS", "a Mac has no ROCm", "use a Linux machine with an AMD GPU")
-    elif machine.torch is None or machine.torch.hip is None:
+    elif needs_torch or machine.torch is None or machine.torch.hip is None:
         yield from _check_python(machine, facts)
 
 
@@ -92,7 +92,7 @@ def _check_python(machine: Machine, facts: DoctorFacts) -> Iterator[Diagnosis]:
         what = f"torch for ROCm needs glibc {_GLIBC}, and this system has {python.glibc}"
         yield Diagnosis("C library", what, "use a newer Linux distribution, or a container such as rocm/pytorch")
     elif not major_minor(oldest) <= have <= major_minor(newest):
-        yield Diagnosis("Python", f"PyTorch has no torch for ROCm for Python {'.'.join(map(str, have))}", way)
+        yield Diagnosis("Python", f"no torch of the matrix is for Python {'.'.join(map(str, have))}", way)
 
 
 def needs_own_fix(diagnosis: Diagnosis) -> bool:

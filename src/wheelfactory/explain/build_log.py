@@ -29,8 +29,10 @@ _KINDS: dict[TextKind, re.Pattern[str]] = {
     "pip": re.compile(
         r"^(?:Collecting|Looking in indexes|Requirement already|ERROR: (?:pip|Cannot|Could|No|Package))|\buv\b"
     ),
-    "container": re.compile(r"^(?:#\d+ |docker: |podman: |Error response from daemon)|/Dockerfile|failed to solve"),
-    "build": re.compile("composable_kernel|third_party/aiter"),
+    "container": re.compile(
+        r"^(?:#\d+ |docker: |podman: |Error response from daemon)|/Dockerfile|failed to (?:solve|register layer)"
+    ),
+    "build": re.compile(r"composable_kernel|third_party/aiter|GPU archs|\bhipcc\b|\bAMD clang\b|/hipify_python\.py"),
 }
 _CCACHE = re.compile(r"\b(?:ccache|sccache)\b")
 _NO_NINJA = "we could not find ninja"
@@ -163,7 +165,7 @@ class _Reader:
             raise InputError(
                 "nothing about flash-attn in this text",
                 f"{name} ({count_text(self.lines, 'line')})",
-                "pass the output of a build (pip install -v), pip or uv, an import, a GPU at run time, or a container",
+                "pass the output of a build (pip install -v), an installer, an import, a GPU or a container",
             )
         return BuildLog(
             kind=kind,
@@ -185,8 +187,9 @@ class _Reader:
         """Return the kind of text; None for a text that has no symptom of its own and is of no known kind."""
         if cause and cause.kind != "build" and not (is_build and cause.kind == "import"):
             return cause.kind
-        is_build = is_build or self.failed
-        return "build" if is_build else self.kind if cause else None
+        if is_build or not (cause and self.kind):
+            return "build" if is_build or self.failed else None
+        return self.kind
 
     def _state(self, progress: Progress | None, cause: Cause | None) -> str | None:
         if self.finished:

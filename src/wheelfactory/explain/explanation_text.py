@@ -46,7 +46,7 @@ _OF_PROGRESS = (
 )
 
 _KINDS = {
-    "pip": "an error of pip or uv",
+    "pip": "an error of pip, uv, Poetry or conda",
     "import": "an error of an import",
     "run time": "an error of a GPU at run time",
     "container": "an error of a container",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from math import prod
@@ -208,6 +209,14 @@ def _check_torch_entries(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
                 yield ("rocm", version, "torch", position), f"torch {torch} has no entry", hint
 
 
+def _check_indexes(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
+    """Find indexes that are named after another ROCm than their entry, as in a copied one."""
+    for version, rocm in matrix.rocm.items():
+        named = re.search(r"/rocm(\d[\d.]*)/*$", rocm.index)
+        if named and named[1] != version:
+            yield ("rocm", version, "index"), f"this is the index of ROCm {named[1]}", f"write that of ROCm {version}"
+
+
 def _check_exclusions(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
     """Find exclusions that match no version or backend of their axis."""
     axes = {"flash-attn": matrix.flash_attn, "python": matrix.python, "torch": matrix.torch, "rocm": matrix.rocm}
@@ -222,6 +231,6 @@ def _check_exclusions(matrix: Matrix) -> Iterator[tuple[KeyPath, str, str]]:
 
 _CHECKS = (
     *(_check_duplicate_versions, _check_previews, _check_file_names, _check_filters, _check_aiter, _check_size),
-    *(_check_torch_entries, _check_exclusions),
+    *(_check_torch_entries, _check_indexes, _check_exclusions),
 )
 """What no field shows by itself: each check yields the place, the mistake and the hint."""

@@ -83,16 +83,20 @@ def _amd_rule(matrix: Matrix) -> Rule:
 
 
 def support_axes(matrix: Matrix, archs: Iterable[str] = ()) -> Axes:
-    """Return the values of each axis in the order of matrix.yaml, and every known arch, older ones first."""
+    """Return the values of each axis, versions of Python, torch and ROCm newest first, and every known arch."""
     built_for = {arch for rocm in matrix.rocm.values() for arch in rocm.archs}
     return {
         "flash-attn": tuple(matrix.flash_attn),
-        "python": tuple(matrix.python),
-        "torch": tuple(matrix.torch),
-        "rocm": tuple(matrix.rocm),
+        "python": _newest_first(matrix.python),
+        "torch": _newest_first(matrix.torch),
+        "rocm": _newest_first(matrix.rocm),
         "backend": tuple(map(str, matrix.backend)),
         GPU: tuple(sorted({*built_for, *archs, *gpu_products()}, key=arch_sort_key)),
     }
+
+
+def _newest_first(versions: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(versions, key=Version, reverse=True))
 
 
 def _table(rule: Rule, axes: Axes, findings: dict[Finding | None, int]) -> SupportTable:

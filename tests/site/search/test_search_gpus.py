@@ -71,7 +71,7 @@ TEXTS = {
     ],
     "gfx1151": [
         *("ryzen ai max+ 395", "AI MAX+ PRO 395", "Ryzen AI Max 385", "8060s", "evo-x2", "framework desktop"),
-        *("strix halo", "ryzen ai max+", "AMD Radeon Graphics (RADV GFX1151)", "gfx1151:xnack-"),
+        *("strix halo", "gorgon halo", "ryzen ai max+", "AMD Radeon Graphics (RADV GFX1151)", "gfx1151:xnack-"),
     ],
     "gfx1152": ["AI 7 350", "Ryzen AI 5 340 w/ Radeon 840M", "860M", "krackan point"],
     "gfx1153": ["820M", "Krackan 2"],
