@@ -238,10 +238,11 @@ def test_a_site_is_not_trusted_with_what_is_downloaded(
     release: Path, site_packages: Path, tmp_path: Path, kind: str
 ) -> None:
     own = (release / "wheels" / NAME).as_uri().replace("+", "%2B")
-    change, error = {
+    changes: dict[str, tuple[dict[str, object], str]] = {
         "a file of this machine": ({"url": own}, "url: a file on another machine"),
         "a larger file": ({"size": 100}, "more than 100 bytes"),
-    }[kind]
+    }
+    change, error = changes[kind]
     with_row(release, **change)
     with served(release) as site, pytest.raises(InputError, match=error):
         installed_results(site_packages, f"{site.url}/", tmp_path)
