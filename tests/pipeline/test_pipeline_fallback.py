@@ -36,7 +36,6 @@ from wheelfactory.release.additions import as_addition, find_missing_products, r
 from wheelfactory.release.directory import DirectoryPublisher
 from wheelfactory.release.transaction import publish
 from wheelfactory.release.verified import unverified_reason
-from wheelfactory.site.index import render_index
 from wheelfactory.site.packages import packages_page
 from wheelfactory.verify.fallback import check_fallback_import
 from wheelfactory.verify.gate import ProductSubject
@@ -351,13 +350,6 @@ def test_the_wheel_named_flash_attn_passes_its_gates_and_is_in_an_index_of_its_o
     assert (row.project, row.version, row.cell, row.index_key) == ("flash-attn", "2.6.3+fallback", None, ("fallback",))
     assert unverified_reason(row.model_copy(update={"gates": ()}), is_published=False)
 
-    kernels = row.model_copy(
-        update={"version": "2.8.3", "label": "rocm72torch2.13", "filename": "flash_attn-2.8.3.whl"}
-    )
-    pages = render_index([row, kernels])
-    assert [path for path, page in pages.items() if made.name.encode() in page] == [
-        "simple/fallback/flash-attn/index.html"
-    ]
     assert "; the flash-attn of these only simple/fallback/." in packages_page(machine.matrix, [row])
 
     tamper(made, {"flash_attn/bert_padding.py": b""})

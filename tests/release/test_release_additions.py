@@ -105,11 +105,11 @@ def make_quick(publisher: DirectoryPublisher, **changes: object) -> WheelRow:
 @pytest.mark.parametrize(
     ("change", "quick", "done"),
     [
-        pytest.param("none", False, "published", id="a published cell is not built again"),
-        pytest.param("quick", False, "to_verify", id="a full run verifies a wheel of a quick run"),
-        pytest.param("quick", True, "published", id="a quick run does not"),
-        pytest.param("yanked", False, "to_build", id="a yanked wheel is replaced, and not verified any more"),
-        pytest.param("lost", False, "to_build", id="a wheel whose file is gone is replaced"),
+        ("none", False, "published"),
+        ("quick", False, "to_verify"),  # a full run verifies a wheel of a quick run
+        ("quick", True, "published"),
+        ("yanked", False, "to_build"),  # and not verified any more
+        ("lost", False, "to_build"),
     ],
 )
 def test_what_is_done_for_a_published_cell(
