@@ -54,9 +54,7 @@ FULL = plain_row(
     gates=(
         GateResult.from_findings("identity", [], CK),
         GateResult(
-            gate="import",
-            status=Status.NOT_RUN,
-            findings=(Finding(file="a", expected="b\nc", found="d", remedy="e"),),
+            gate="import", status=Status.NOT_RUN, findings=(Finding(file="a", expected="b\nc", found="d", remedy="e"),)
         ),
     ),
 )

@@ -16,14 +16,7 @@ from validations import amd_validation
 from wheelfactory.core.errors import PublishError
 from wheelfactory.core.progress import ProgressCallback, ignore_progress
 from wheelfactory.release.manifest import WheelRow, verified_archs
-from wheelfactory.release.transaction import (
-    Asset,
-    ConcurrentPublishError,
-    add_evidence,
-    publish,
-    stage,
-    yank,
-)
+from wheelfactory.release.transaction import Asset, ConcurrentPublishError, add_evidence, publish, stage, yank
 from wheelfactory.wheel.read import Wheel
 
 CELL = "fa2.8.3-rocm6.4-torch2.9.1-py3-triton"

@@ -17,10 +17,7 @@ from workflows.expressions import STATUSES, ExpressionError, Expressions, Scope,
 from workflows.results import FAILURE, SKIPPED, SUCCESS, Step
 from workflows.sandbox import Sandbox
 
-SHELLS = {
-    None: ("bash", "-e"),
-    "bash": ("bash", "--noprofile", "--norc", "-eo", "pipefail"),
-}
+SHELLS = {None: ("bash", "-e"), "bash": ("bash", "--noprofile", "--norc", "-eo", "pipefail")}
 """``shell`` -> command of GitHub's runner (docs on workflow syntax); only an explicit `bash` has pipefail."""
 
 _FILES = ("OUTPUT", "ENV", "PATH", "STEP_SUMMARY")

@@ -31,11 +31,7 @@ def targets(github: FakeGitHub) -> dict[str, str]:
 
 @pytest.mark.usefixtures("_trusted")
 def test_a_new_tag_is_at_the_commit_of_the_run(
-    github: FakeGitHub,
-    environ: dict[str, str],
-    added: Added,
-    sigstore: FakeSigstore,
-    monkeypatch: pytest.MonkeyPatch,
+    github: FakeGitHub, environ: dict[str, str], added: Added, sigstore: FakeSigstore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(drafts, "MAX_WHEELS", 2)
     publish(open_publisher(GITHUB, environ, tag="v1"), added)
